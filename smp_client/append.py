@@ -1,0 +1,175 @@
+"""Adding a record at the end of its file, at a cost that does not depend on how much the file holds.
+
+What the last writer knew of the file (its size and checksum, the indentation, the highest number given) is noted in the lock
+file. If the file is still the one in the note, nothing is read. If it has only grown, only the new part is parsed. Otherwise,
+and whenever the note is lost, the whole file is.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .document import RecordList
+from .errors import StorageFailed
+from .files import nobody_writes, read_from, sync, write_all
+from .formats import Format, format_of, insert_missing
+from .locks import Lock, brief_lock
+from .quarantine import set_aside
+from .records import Kind
+from .rewrite import rewrite
+from .values import Value
+
+if TYPE_CHECKING:
+    from .scope import Scope
+
+
+Quota = Callable[[], int | None]  # how large the scope may become; None for no limit
+
+
+@dataclass
+class Tail:
+    """The end of a record file, ready for the next record."""
+
+    size: int
+    checksum: int  # of all bytes before `size`
+    indent: int
+    last: int  # the highest number ever given here
+    opening: bytes | None = b""  # what must stand before the next record; None where it cannot go behind the last byte
+
+
+def append(scope: Scope, kind: Kind, fields: Mapping[str, Value], quota: Quota) -> dict[str, Value]:
+    """Gives the record its id under the lock and makes it durable; gives back the record with its id."""
+    with scope.locked([kind.file], f"adding a {kind.name}") as held:
+        tail = settle(scope, kind, held[kind.file])
+        value = with_id(kind, tail.last + 1, fields)
+        tail.last += 1
+        if tail.opening is None:
+            insert(scope, kind, held[kind.file], tail, [value], quota)
+        else:
+            content = tail.opening + format_of(kind).render(value, tail.indent)
+            add(scope, kind.file, held[kind.file], tail, content, quota)
+        return value
+
+
+def reserve(scope: Scope, kind: Kind) -> int:
+    """A number for a record that a transaction adds later; it is never given again, whatever becomes of the transaction."""
+    with scope.locked([kind.file], f"numbering a {kind.name}") as held:
+        number = settle(scope, kind, held[kind.file]).last + 1
+        held[kind.file].note["last"] = number
+        return number
+
+
+def with_id(kind: Kind, number: int, fields: Mapping[str, Value]) -> dict[str, Value]:
+    head: dict[str, Value] = {"id": kind.memory_id(number)}
+    return {**head, **({"turn": number} if kind.prefix == "turn" else {}), **fields}
+
+
+def settle(scope: Scope, kind: Kind, held: Lock) -> Tail:
+    """The tail of the file, after setting aside a record that a crash cut off; makes the file where there is none."""
+    path = scope.path(kind.file)
+    form = format_of(kind)
+    try:
+        descriptor = scope.tree.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        held.note = {"last": held.note.get("last", 0)}
+        if "/" in kind.file:
+            scope.tree.make_directory(path.rpartition("/")[0])
+        scope.tree.create(path, form.empty(scope.name, scope.options.clock(), []))
+        descriptor = scope.tree.open(path, os.O_RDONLY)
+    with os.fdopen(descriptor, "rb", buffering=0):
+        note = held.note
+        if _identity(os.fstat(descriptor)) == note.get("file"):
+            return Tail(note["size"], note["checksum"], note["indent"], note["last"])
+        content = read_from(descriptor, 0)
+        tail, torn = _examine(form, content, note)
+        if torn is None or not (form.is_ours(content, torn) or nobody_writes(descriptor) is not False):
+            return tail
+    _cut(scope, kind.file, content, torn)
+    held.note = {"last": tail.last}
+    return settle(scope, kind, held)
+
+
+def add(scope: Scope, file: str, held: Lock, tail: Tail, content: bytes, quota: Quota) -> None:
+    """Writes behind the tail, within the quota, and notes the new tail; leaves everything as it was where it fails."""
+    path = scope.path(file)
+    with scope.tree.opened(path, os.O_WRONLY | os.O_APPEND) as descriptor:
+        try:
+            if (limit := quota()) is None:
+                write_all(descriptor, content)
+            else:
+                with brief_lock(scope.tree, scope.name, "usage", scope.options.patience):
+                    scope.usage.require(scope.name, len(content), limit)
+                    write_all(descriptor, content)
+            if scope.options.fsync == "every_write":
+                sync(descriptor)
+        except OSError as error:
+            _undo(descriptor, tail.size, content)
+            raise StorageFailed(f"Could not write {file}: {error}.", session_id=scope.name) from error
+        note_tail(held, tail, content, os.fstat(descriptor))
+
+
+def insert(scope: Scope, kind: Kind, held: Lock, tail: Tail, values: list[dict[str, Value]], quota: Quota) -> None:
+    """Adds records to a file in another style by rewriting it; one that is there already stays as it is."""
+    form = format_of(kind)
+    if (limit := quota()) is not None:
+        scope.usage.require(scope.name, sum(len(form.render(value, tail.indent)) for value in values), limit)
+    after = rewrite(scope, kind.file, lambda content: insert_missing(form, content, values))
+    note_rewritten(held, tail, after)
+
+
+def note_rewritten(held: Lock, tail: Tail, content: bytes) -> None:
+    """After a rewrite that kept the style: what was known of the style still holds."""
+    if tail.opening is None or not content.endswith(b"\n"):
+        held.note = {"last": tail.last}
+    else:
+        held.note = _note(Tail(len(content), zlib.crc32(content), tail.indent, tail.last))
+
+
+def note_tail(held: Lock, tail: Tail, added: bytes, status: os.stat_result) -> None:
+    """Leaves for the next writer what this one knows."""
+    if status.st_size == tail.size + len(added):
+        tail = Tail(status.st_size, zlib.crc32(added, tail.checksum), tail.indent, tail.last)
+        held.note = {**_note(tail), "file": _identity(status)}
+    else:
+        # Somebody without a lock wrote as well: what stands before is still known, the rest is for the next to parse.
+        held.note = _note(tail)
+
+
+def _note(tail: Tail) -> dict[str, Any]:
+    return {"size": tail.size, "checksum": tail.checksum, "indent": tail.indent, "last": tail.last}
+
+
+def _identity(status: os.stat_result) -> list[int]:
+    return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def _examine(form: Format, content: bytes, note: Mapping[str, Any]) -> tuple[Tail, int | None]:
+    """The tail of the content, and where a record begins that was cut off."""
+    size = note.get("size")
+    grown = isinstance(size, int) and 0 < size <= len(content) and zlib.crc32(content[:size]) == note["checksum"]
+    if grown:
+        found = form.parse_tail(content, note["size"], note["indent"])
+        grown = all(form.torn(found, content) == bad.start for bad in found.bad)
+    if not grown:
+        found = form.parse(content)
+    last = max(form.highest(found, content), note.get("last", 0))
+    tail = Tail(len(content), zlib.crc32(content), found.indent, last, form.opening(found, content))
+    return tail, form.torn(found, content)
+
+
+def _cut(scope: Scope, file: str, content: bytes, at: int) -> None:
+    """Sets the end of a file aside and takes it out; keeps whatever an unlocked writer adds in the meantime."""
+    torn = content[at:]
+    set_aside(scope.tree, scope.name, file, at, torn, "a record that was cut off while it was written", scope.options.clock())
+    rewrite(scope, file, lambda now: now[:at] + now[at:].removeprefix(torn))
+
+
+def _undo(descriptor: int, size: int, content: bytes) -> None:
+    """Takes back what was written of `content`, unless somebody has written behind it since."""
+    written = os.fstat(descriptor).st_size - size
+    if 0 < written <= len(content):
+        os.ftruncate(descriptor, size)

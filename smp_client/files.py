@@ -1,0 +1,291 @@
+"""The one way to touch a file under the root.
+
+Names are relative to the root, with `/`. No component may be a link, and the last one must be a plain file with one name, so
+that nothing outside the root is ever read or written. A write is acknowledged only after fsync; after a failed fsync the
+descriptor is closed and never trusted again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import functools
+import os
+import stat
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import UnsafePath
+
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+TEMPORARY = ".smp/tmp"
+READ_CAP_BYTES = 256 * 1024 * 1024
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# Without O_NONBLOCK, opening a FIFO waits for its other end for ever.
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Tree:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._thread = threading.local()
+
+    def create_root(self, directories: tuple[str, ...]) -> None:
+        self.root.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        for name in directories:
+            self.make_directory(name)
+
+    @contextmanager
+    def directory(self, name: str) -> Iterator[int]:
+        """A descriptor of the directory, reached without following a link below the root."""
+        with self.holding() as held:
+            if "" not in held:
+                held[""] = os.open(self.root, _DIRECTORY)
+            yield _descend(name, held)
+
+    @contextmanager
+    def holding(self) -> Iterator[dict[str, int]]:
+        """Keeps the directories that this thread opens inside the block open to its end, so that one operation walks once."""
+        held: dict[str, int] | None = getattr(self._thread, "held", None)
+        if held is not None:
+            yield held
+            return
+        held = self._thread.held = {}
+        try:
+            yield held
+        finally:
+            self._thread.held = None
+            for descriptor in held.values():
+                os.close(descriptor)
+
+    @contextmanager
+    def parent(self, name: str) -> Iterator[tuple[int, str]]:
+        *above, last = _parts(name)
+        with self.directory("/".join(above)) as descriptor:
+            yield descriptor, last
+
+    def open(self, name: str, flags: int) -> int:
+        """A descriptor of a plain file; the caller closes it. O_CREAT only makes new files."""
+        with self.parent(name) as (parent, last):
+            if flags & os.O_CREAT:
+                return os.open(last, flags | os.O_EXCL | _FILE, FILE_MODE, dir_fd=parent)
+            _check_plain(os.stat(last, dir_fd=parent, follow_symlinks=False), name)
+            descriptor = os.open(last, flags | _FILE, dir_fd=parent)
+        try:
+            _check_plain(os.fstat(descriptor), name)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    @contextmanager
+    def opened(self, name: str, flags: int = os.O_RDONLY) -> Iterator[int]:
+        descriptor = self.open(name, flags)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def read(self, name: str) -> bytes:
+        with self.opened(name) as descriptor:
+            return read_from(descriptor, 0)
+
+    def stat(self, name: str) -> os.stat_result:
+        with self.parent(name) as (parent, last):
+            return os.stat(last, dir_fd=parent, follow_symlinks=False)
+
+    def exists(self, name: str) -> bool:
+        try:
+            self.stat(name)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def list(self, name: str) -> list[str]:
+        """The names in a directory; none where it does not exist."""
+        try:
+            with self.directory(name) as descriptor:
+                return sorted(os.listdir(descriptor))
+        except FileNotFoundError:
+            return []
+
+    def sizes(self, name: str) -> dict[str, int]:
+        """The plain files of a directory with their sizes."""
+        found: dict[str, int] = {}
+        try:
+            with self.directory(name) as descriptor, os.scandir(descriptor) as entries:
+                for entry in entries:
+                    if entry.is_file(follow_symlinks=False):
+                        found[entry.name] = entry.stat(follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def make_directory(self, name: str) -> None:
+        """Makes the directory, its parents too, and each durable in its own parent."""
+        parts = _parts(name)
+        for depth in range(1, len(parts) + 1):
+            with self.parent("/".join(parts[:depth])) as (parent, last):
+                try:
+                    os.mkdir(last, DIRECTORY_MODE, dir_fd=parent)
+                except FileExistsError:
+                    continue
+                os.fsync(parent)
+
+    def create(self, name: str, content: bytes) -> None:
+        """A new file, whole or not at all; FileExistsError where the name is taken."""
+        temporary = self.create_temporary(content)
+        try:
+            self.rename_new(temporary, name)
+        except BaseException:
+            self.unlink(temporary)
+            raise
+        self.sync_parent(name)
+
+    def create_temporary(self, content: bytes) -> str:
+        self.make_directory(TEMPORARY)
+        name = f"{TEMPORARY}/{uuid.uuid4().hex}"
+        with self.opened(name, os.O_WRONLY | os.O_CREAT) as descriptor:
+            try:
+                write_all(descriptor, content)
+                sync(descriptor)
+            except BaseException:
+                self.unlink(name)
+                raise
+        return name
+
+    def rename(self, source: str, target: str) -> None:
+        with self.parent(source) as (from_fd, from_name), self.parent(target) as (to_fd, to_name):
+            os.rename(from_name, to_name, src_dir_fd=from_fd, dst_dir_fd=to_fd)
+
+    def rename_new(self, source: str, target: str) -> None:
+        """Like rename, but raises FileExistsError instead of replacing what somebody else made meanwhile."""
+        with self.parent(source) as (from_fd, from_name), self.parent(target) as (to_fd, to_name):
+            if not _rename_with(_NO_REPLACE, from_fd, from_name, to_fd, to_name):
+                if self.exists(target):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+                os.rename(from_name, to_name, src_dir_fd=from_fd, dst_dir_fd=to_fd)
+
+    def exchange(self, one: str, other: str) -> None:
+        """Swaps two names in one step, so that no moment is without either file."""
+        with self.parent(one) as (one_fd, one_name), self.parent(other) as (other_fd, other_name):
+            if not _rename_with(_EXCHANGE, one_fd, one_name, other_fd, other_name):
+                _exchange_by_link(one_fd, one_name, other_fd, other_name)
+
+    def unlink(self, name: str) -> None:
+        try:
+            with self.parent(name) as (parent, last):
+                os.unlink(last, dir_fd=parent)
+        except FileNotFoundError:
+            return
+
+    def sync_parent(self, name: str) -> None:
+        with self.parent(name) as (parent, _):
+            os.fsync(parent)
+
+
+def read_from(descriptor: int, offset: int) -> bytes:
+    """All bytes from the offset on, as they are when reached."""
+    size = os.fstat(descriptor).st_size
+    if size - offset > READ_CAP_BYTES:
+        raise UnsafePath(f"A file of {size:,} bytes is larger than anything SMP writes.")
+    pieces = []
+    while piece := os.pread(descriptor, max(size - offset, 0) + 1, offset):
+        pieces.append(piece)
+        offset += len(piece)
+    return b"".join(pieces)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    written = 0
+    while written < len(content):
+        written += os.write(descriptor, content[written:] if written else content)
+
+
+def sync(descriptor: int) -> None:
+    # macOS answers fsync before the drive has written; F_FULLFSYNC waits for it.
+    if sys.platform == "darwin":
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+    else:
+        os.fsync(descriptor)
+
+
+def nobody_writes(descriptor: int) -> bool | None:
+    """Whether no process has the file of this read-only descriptor open for writing; None where the kernel cannot tell."""
+    if sys.platform != "linux":
+        return None
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return False if error.errno == errno.EAGAIN else None
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return True
+
+
+def _parts(name: str) -> list[str]:
+    parts = name.split("/")
+    for part in parts:
+        if part in ("", ".", "..") or "\0" in part or "\\" in part:
+            raise UnsafePath(f"{name!r} is not a name inside the tree.")
+    return parts
+
+
+def _descend(name: str, held: dict[str, int]) -> int:
+    if name in held:
+        return held[name]
+    above, _, part = name.rpartition("/")
+    parent = _descend(above, held)
+    _parts(part)
+    try:
+        held[name] = os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise UnsafePath(f"{part!r} in {name!r} is a link or not a directory.") from error
+        raise
+    return held[name]
+
+
+def _check_plain(status: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise UnsafePath(f"{name!r} is not a plain file.")
+    if status.st_nlink > 1:
+        raise UnsafePath(f"{name!r} has {status.st_nlink} hard links, so a write would change another file as well.")
+
+
+_EXCHANGE = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS are the same number,
+_NO_REPLACE = 4 if sys.platform == "darwin" else 1  # RENAME_EXCL and RENAME_NOREPLACE are not.
+_UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+
+
+def _rename_with(flag: int, from_fd: int, from_name: str, to_fd: int, to_name: str) -> bool:
+    """One rename with a flag; False where the system or the filesystem does not know it."""
+    call = _flagged_rename()
+    if call is None:
+        return False
+    if call(from_fd, os.fsencode(from_name), to_fd, os.fsencode(to_name), flag) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number), to_name)
+
+
+@functools.cache
+def _flagged_rename() -> Callable[[int, bytes, int, bytes, int], int] | None:
+    function = "renameatx_np" if sys.platform == "darwin" else "renameat2"
+    return getattr(ctypes.CDLL(None, use_errno=True), function, None)
+
+
+def _exchange_by_link(one_fd: int, one: str, other_fd: int, other: str) -> None:
+    """The next best: the old file stays reachable, but one that replaces it between the first two calls is lost."""
+    aside = f"{one}.old"
+    os.link(other, aside, src_dir_fd=other_fd, dst_dir_fd=one_fd)
+    os.rename(one, other, src_dir_fd=one_fd, dst_dir_fd=other_fd)
+    os.rename(aside, one, src_dir_fd=one_fd, dst_dir_fd=one_fd)

@@ -1,0 +1,131 @@
+"""What the two forms of a record file have in common: YAML lists, and the conversation in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Protocol
+
+from . import document, markdown
+from .document import Located, RecordList
+from .errors import NewerFormat
+from .layout import FORMAT_VERSION
+from .records import TURN, Kind
+from .values import Value
+
+
+class Format(Protocol):
+    def parse(self, content: bytes) -> RecordList: ...
+    def parse_tail(self, content: bytes, offset: int, indent: int) -> RecordList: ...
+    def find(self, content: bytes, memory_id: str) -> Located | None: ...
+    def highest(self, found: RecordList, content: bytes) -> int: ...
+    def render(self, value: Mapping[str, Value], indent: int) -> bytes: ...
+    def opening(self, found: RecordList, content: bytes) -> bytes | None: ...
+    def insert(self, content: bytes, value: Mapping[str, Value]) -> bytes: ...
+    def torn(self, found: RecordList, content: bytes) -> int | None: ...
+    def is_ours(self, content: bytes, start: int) -> bool: ...
+    def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes: ...
+    def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes: ...
+
+
+class YamlList:
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+
+    def parse(self, content: bytes) -> RecordList:
+        return _readable(document.parse(content, self._kind.key), self._kind.file)
+
+    def parse_tail(self, content: bytes, offset: int, indent: int) -> RecordList:
+        return document.parse_tail(content, offset, indent)
+
+    def find(self, content: bytes, memory_id: str) -> Located | None:
+        return document.find_record(content, self._kind.key, memory_id)
+
+    def highest(self, found: RecordList, content: bytes) -> int:
+        return document.numbered(found, content, self._kind.prefix)
+
+    def render(self, value: Mapping[str, Value], indent: int) -> bytes:
+        return document.render_record(value, indent)
+
+    def opening(self, found: RecordList, content: bytes) -> bytes | None:
+        return document.opening(found, content, self._kind.key)
+
+    def insert(self, content: bytes, value: Mapping[str, Value]) -> bytes:
+        return document.insert(self.parse(content), content, self._kind.key, value)
+
+    def torn(self, found: RecordList, content: bytes) -> int | None:
+        """Where a record that was never finished begins, if the file ends with one."""
+        last = max((*found.records, *found.bad), key=lambda item: item.start, default=None)
+        if last is None or content[last.end :].strip():
+            return None
+        if not isinstance(last, Located):
+            return last.start if last.start else None
+        finished = content.endswith(b"\n") and "decay" in last.value
+        if self.is_ours(content, last.start):
+            return None if finished else last.start
+        # Cut within its first line, a record of ours has no mark yet: all that is left of it is the id.
+        return last.start if not content.endswith(b"\n") and last.value.keys() <= {"id"} else None
+
+    def is_ours(self, content: bytes, start: int) -> bool:
+        return document.is_marked(content, start)
+
+    def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
+        return document.rewrite(content, self._kind.key, changes, highest)
+
+    def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes:
+        return document.render_head(self._kind.key)
+
+
+class Conversation:
+    def parse(self, content: bytes) -> RecordList:
+        return _readable(markdown.parse(content), TURN.file)
+
+    def parse_tail(self, content: bytes, offset: int, indent: int) -> RecordList:
+        return markdown.parse_tail(content, offset)
+
+    def find(self, content: bytes, memory_id: str) -> Located | None:
+        number = memory_id.removeprefix("turn-")
+        return markdown.find_turn(content, int(number)) if number.isdigit() else None
+
+    def highest(self, found: RecordList, content: bytes) -> int:
+        return markdown.highest(found)
+
+    def render(self, value: Mapping[str, Value], indent: int) -> bytes:
+        return markdown.render_turn(value)
+
+    def opening(self, found: RecordList, content: bytes) -> bytes | None:
+        return markdown.separator(found, content)
+
+    def insert(self, content: bytes, value: Mapping[str, Value]) -> bytes:
+        return content + markdown.separator(self.parse(content), content) + markdown.render_turn(value)
+
+    def torn(self, found: RecordList, content: bytes) -> int | None:
+        return markdown.torn(content)
+
+    def is_ours(self, content: bytes, start: int) -> bool:
+        return content.startswith(markdown.MARK[:-1], start)
+
+    def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
+        return markdown.rewrite(content, changes, highest)
+
+    def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes:
+        return markdown.render_header(scope, started, participants)
+
+
+def format_of(kind: Kind) -> Format:
+    return Conversation() if kind is TURN else YamlList(kind)
+
+
+def insert_missing(form: Format, content: bytes, values: list[dict[str, Value]]) -> bytes:
+    """The file with these records; one whose id is there already stays as it is."""
+    for value in values:
+        if form.find(content, str(value["id"])) is None:
+            content = form.insert(content, value)
+    return content
+
+
+def _readable(found: RecordList, file: str) -> RecordList:
+    version = found.head.get("version")
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise NewerFormat(f"{file} has format version {version}; this SMP knows versions up to {FORMAT_VERSION}.")
+    return found

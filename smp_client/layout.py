@@ -1,0 +1,59 @@
+"""Where everything is: the names of the tree, and how its root is found."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from .errors import Invalid
+
+FORMAT_VERSION = 1
+
+ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE = "active", "archived", "deleted", "global", "quarantine"
+LOCKS, JOURNAL, RETIRED, TEMPORARY = ".smp/locks", ".smp/journal", ".smp/retired", ".smp/tmp"
+TOP_DIRECTORIES = (ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE, LOCKS, JOURNAL, RETIRED, TEMPORARY)
+SESSION_DIRECTORIES = ("agent-states", "artifacts", "inbox", "indexes")
+
+# The order in which locks are taken: whoever needs several takes them from left to right, so nobody waits in a circle.
+LOCK_ORDER = (
+    "metadata.yaml", "conversation.md", "decisions.yaml", "findings.yaml", "preferences.yaml",
+    "learnings.yaml", "relationships.yaml", "agent-states/", "artifacts/", "indexes/",
+    "cross-session-preferences.yaml", "learned-patterns.yaml", "user-profile.yaml", "usage",
+)  # fmt: skip
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_FILE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def find_root(start: Path | None = None) -> Path:
+    """SMP_ROOT, else the nearest sessions tree upward, else the one that would be made in the working directory."""
+    if named := os.environ.get("SMP_ROOT"):
+        return Path(named).expanduser().absolute()
+    here = (start or Path.cwd()).absolute()
+    for directory in (here, *here.parents):
+        for name in (".bmad/sessions", "_bmad/sessions"):
+            if (directory / name).is_dir():
+                return directory / name
+    return here / ".bmad/sessions"
+
+
+def check_session_id(session_id: str) -> str:
+    """Refuses anything that could name another place than a session's own directory."""
+    if not isinstance(session_id, str) or not _SESSION_ID.fullmatch(session_id) or session_id == GLOBAL:
+        raise Invalid([f"session id {session_id!r} must be 1 to 64 letters, digits, '_' or '-', and not '{GLOBAL}'"])
+    return session_id
+
+
+def check_file_id(what: str, name: str) -> str:
+    if not isinstance(name, str) or not _FILE_ID.fullmatch(name):
+        raise Invalid([f"{what} {name!r} must be 1 to 64 letters, digits, '_' or '-', beginning with a letter or digit"])
+    return name
+
+
+def lock_rank(file: str) -> tuple[int, str]:
+    """Sorts the files of one session into the order of their locks."""
+    for rank, name in enumerate(LOCK_ORDER):
+        if file == name or (name.endswith("/") and file.startswith(name)):
+            return rank, file
+    return len(LOCK_ORDER), file

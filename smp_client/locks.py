@@ -1,0 +1,181 @@
+"""Kernel locks, one for each file that is written, in `.smp/locks/{scope}/`.
+
+The kernel frees a lock when its holder dies, so none is ever stale and no lock file is ever removed. A lock file's content is
+for people (who holds it, since when, for what) and for the next holder (a note, see `append.py`); neither is ever needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import socket
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from .errors import LockTimeout, StorageFailed
+from .files import Tree
+from .layout import LOCKS, lock_rank
+
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PADDED_BYTES = 512
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for a lock: `attempts` times `timeout_s`, with a pause after each that failed."""
+
+    timeout_s: float = 5.0
+    attempts: int = 3
+    pauses_s: tuple[float, ...] = (0.1, 0.5, 1.0)
+
+
+NO_PATIENCE = Patience(timeout_s=0.0, attempts=1)
+
+
+@dataclass
+class Lock:
+    """A held lock; `note` is what its last holder left, and what this one leaves for the next."""
+
+    file: str
+    descriptor: int
+    note: dict[str, Any]
+
+    def _write(self, holder: dict[str, Any] | None) -> None:
+        # Padded, because white space behind JSON means nothing and a write in place is far cheaper than a new length.
+        text = json.dumps({"holder": holder, "note": self.note}).encode().ljust(_PADDED_BYTES)
+        os.pwrite(self.descriptor, text, 0)
+        if len(text) > _PADDED_BYTES:
+            os.ftruncate(self.descriptor, len(text))
+
+    def release(self) -> None:
+        try:
+            self._write(None)
+        except OSError:
+            # The note is only an optimisation; without it (a full disk, say) the next holder reads the file instead.
+            os.ftruncate(self.descriptor, 0)
+        finally:
+            os.close(self.descriptor)
+
+
+@contextmanager
+def brief_lock(tree: Tree, scope: str, file: str, patience: Patience) -> Iterator[None]:
+    """For a few microseconds of counting: says nothing about its holder."""
+    descriptor = _acquire(tree, scope, file, patience, "counting bytes")
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def lock(tree: Tree, scope: str, file: str, patience: Patience, doing: str) -> Iterator[Lock]:
+    descriptor = _acquire(tree, scope, file, patience, doing)
+    held = Lock(file, descriptor, _read(descriptor).get("note") or {})
+    try:
+        held._write({"pid": os.getpid(), "host": _host(), "program": sys.argv[0] or "python",
+                     "since": datetime.now(UTC).isoformat(timespec="milliseconds"), "doing": doing})  # fmt: skip
+        yield held
+    finally:
+        held.release()
+
+
+@contextmanager
+def lock_all(tree: Tree, scope: str, files: Iterable[str], patience: Patience, doing: str) -> Iterator[dict[str, Lock]]:
+    """Several files of one scope, in the one order that cannot deadlock."""
+    with ExitStack() as stack:
+        yield {
+            file: stack.enter_context(lock(tree, scope, file, patience, doing))
+            for file in sorted(set(files), key=lock_rank)
+        }
+
+
+def holder(tree: Tree, scope: str, file: str) -> str | None:
+    """Who holds the lock now, in words; None when nobody does."""
+    from filelock import lock_descriptor
+
+    try:
+        with tree.opened(_lock_name(scope, file), os.O_RDWR) as descriptor:
+            return None if lock_descriptor(descriptor, blocking=False) else _describe(descriptor)
+    except FileNotFoundError:
+        return None
+
+
+def _acquire(tree: Tree, scope: str, file: str, patience: Patience, doing: str) -> int:
+    for attempt in range(patience.attempts):
+        descriptor = _wait(tree, scope, file, patience.timeout_s)
+        if descriptor is not None:
+            return descriptor
+        if attempt + 1 < patience.attempts:
+            time.sleep(patience.pauses_s[min(attempt, len(patience.pauses_s) - 1)])
+    with tree.opened(_lock_name(scope, file), os.O_RDONLY) as other:
+        raise LockTimeout(f"{scope}/{file} is locked by {_describe(other)}; gave up {doing}.", session_id=scope)
+
+
+@functools.cache
+def _host() -> str:
+    return socket.gethostname()
+
+
+def _wait(tree: Tree, scope: str, file: str, timeout_s: float) -> int | None:
+    # Imported late: it costs more than all the rest of the client, and reading needs no lock.
+    from filelock import lock_descriptor
+
+    deadline = time.monotonic() + timeout_s
+    pause = _FIRST_PAUSE_S
+    while True:
+        descriptor = _open(tree, scope, file)
+        try:
+            # A lock on a file that has lost its name (somebody removed .smp/) protects nothing: open the new one.
+            if lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink:
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        if time.monotonic() + pause > deadline:
+            return None
+        # The spread keeps many waiters from asking in step, so that each gets its turn.
+        time.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+
+
+def _open(tree: Tree, scope: str, file: str) -> int:
+    name = _lock_name(scope, file)
+    for _ in range(3):
+        try:
+            return tree.open(name, _FLAGS)
+        except FileNotFoundError:
+            tree.make_directory(f"{LOCKS}/{scope}")
+        try:
+            return tree.open(name, _FLAGS | os.O_CREAT)
+        except FileExistsError:
+            continue
+    raise StorageFailed(f"The lock file {name} appears and disappears.")
+
+
+def _lock_name(scope: str, file: str) -> str:
+    return f"{LOCKS}/{scope}/{file.replace('/', '+')}.lock"
+
+
+def _read(descriptor: int) -> dict[str, Any]:
+    try:
+        content = json.loads(os.pread(descriptor, 65536, 0) or b"{}")
+    except ValueError:
+        # Cut off by a crash: nothing in it is needed.
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _describe(descriptor: int) -> str:
+    who = _read(descriptor).get("holder")
+    if not isinstance(who, dict):
+        return "another process"
+    return f"pid {who.get('pid')} ({who.get('program')} on {who.get('host')}), {who.get('doing')} since {who.get('since')}"

@@ -1,0 +1,97 @@
+"""A file that is one mapping: `metadata.yaml`, an agent's state, the user's profile.
+
+Its parts (the keys below the top key) are replaced one by one, so that a person's comments elsewhere stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import yaml
+
+from .errors import CorruptionDetected, NewerFormat
+from .layout import FORMAT_VERSION
+from .values import BadYaml, Events, Value, decode, load, reading, render_entries
+
+
+def load_mapping(content: bytes, top: str, file: str) -> dict[str, Value]:
+    """What stands below the top key; nothing where the file is empty or missing."""
+    try:
+        value = load(decode(content))
+    except BadYaml as problem:
+        raise CorruptionDetected(f"{file}, {problem}.") from problem
+    whole = value if isinstance(value, dict) else {}
+    version = whole.get("version")
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise NewerFormat(f"{file} has format version {version}; this SMP knows versions up to {FORMAT_VERSION}.")
+    inner = whole.get(top)
+    if value is not None and not isinstance(inner, dict):
+        raise CorruptionDetected(f"{file} has no mapping {top!r}.")
+    return inner if isinstance(inner, dict) else {}
+
+
+def render_mapping(top: str, parts: Mapping[str, Value]) -> bytes:
+    return "".join(line + "\n" for line in render_entries({"version": FORMAT_VERSION, top: dict(parts)}, 0)).encode()
+
+
+def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: str) -> bytes:
+    """The file with some parts replaced or added (None takes one out); renders all where its style allows no less."""
+    old = load_mapping(content, top, file)
+    new = {name: value for name, value in {**old, **changes}.items() if value is not None}
+    changes = {name: new.get(name) for name in changes if new.get(name) != old.get(name)}
+    if not changes:
+        return content
+    spans = _part_spans(content, top)
+    if spans:
+        spliced = _splice(content, spans, changes)
+        try:
+            if load_mapping(spliced, top, file) == new:
+                return spliced
+        except CorruptionDetected:
+            # Some style that cannot be spliced; what is rendered below is right in any case.
+            return render_mapping(top, new)
+    return render_mapping(top, new)
+
+
+def _splice(content: bytes, spans: dict[str, tuple[int, int, int]], changes: Mapping[str, Value]) -> bytes:
+    indent = next(iter(spans.values()))[2]
+    pieces: list[bytes] = []
+    position = 0
+    for name, (start, end, _) in spans.items():
+        pieces.append(content[position:start])
+        if name not in changes:
+            pieces.append(content[start:end])
+        elif changes[name] is not None:
+            pieces.append(_render_part(name, changes[name], indent))
+        position = end
+    if pieces and not (position == 0 or content[position - 1 : position] == b"\n"):
+        pieces.append(b"\n")
+    pieces += [_render_part(name, value, indent) for name, value in changes.items() if name not in spans and value is not None]
+    return b"".join([*pieces, content[position:]])
+
+
+def _render_part(name: str, value: Value, indent: int) -> bytes:
+    return "".join(line + "\n" for line in render_entries({name: value}, indent)).encode()
+
+
+def _part_spans(content: bytes, top: str) -> dict[str, tuple[int, int, int]]:
+    """For each part its first byte, the one behind its last line, and its indentation; none where it is not in block style."""
+    text = decode(content)
+    spans: dict[str, tuple[int, int, int]] = {}
+    with reading():
+        events = Events(text)
+        root = events.open_document()
+        if not isinstance(root, yaml.MappingStartEvent) or root.flow_style:
+            return {}
+        for name, first in events.entries():
+            if name != top or not isinstance(first, yaml.MappingStartEvent) or first.flow_style:
+                events.build(first, 1)
+                continue
+            for part, value in events.entries():
+                indent = events.key_column
+                start = text.rfind("\n", 0, events.key_index) + 1
+                events.build(value, 2)
+                newline = text.find("\n", max(events.end - 1, 0))
+                end = len(text) if newline < 0 else newline + 1
+                spans[part] = (len(text[:start].encode()), len(text[:end].encode()), indent)
+    return spans if text.isascii() or not content.startswith(b"\xef\xbb\xbf") else {}

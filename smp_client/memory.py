@@ -1,0 +1,154 @@
+"""The front door: a root, its sessions, and what holds for all of them."""
+
+from __future__ import annotations
+
+import stat
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import Conflict, Invalid, SessionNotFound, StorageFailed
+from .files import Tree
+from .formats import format_of
+from .layout import (
+    ACTIVE, ARCHIVED, DELETED, GLOBAL, SESSION_DIRECTORIES, TEMPORARY, TOP_DIRECTORIES,
+    check_file_id, check_session_id, find_root,
+)  # fmt: skip
+from .mapping import load_mapping, render_mapping, replace_parts
+from .records import GLOBAL_KINDS, GLOBAL_PREFERENCE, PATTERN, SESSION_KINDS, Record, plain
+from .scope import Options, Scope
+from .session import RecordFiles, Session
+from .session_files import METADATA, new_metadata
+from .values import Value
+from .writing import Time
+
+_PROFILE = "user-profile.yaml"
+
+
+class Memory:
+    """The memory under one root; with no root given, the nearest one (see `find_root`). Making it touches no file."""
+
+    def __init__(self, root: str | Path | None = None, **options: Any) -> None:
+        self.root = Path(root).expanduser().absolute() if root is not None else find_root()
+        self.options = Options(**options)
+        self.tree = Tree(self.root)
+
+    def create(self) -> None:
+        """Makes the tree where there is none; does no harm where there is one."""
+        try:
+            self.tree.create_root(TOP_DIRECTORIES)
+        except OSError as error:
+            raise StorageFailed(f"Could not make {self.root}: {error}.") from error
+
+    def create_session(
+        self, *, user: str | None = None, project: str | None = None, phase: str | None = None, topic: str | None = None,
+        tags: Sequence[str] = (), agents: Sequence[str] = (), id: str | None = None, quota_bytes: int | None = None,
+        **context: Any,
+    ) -> Session:  # fmt: skip
+        """A new session, there with all its files or not at all."""
+        created = self.options.clock()
+        session_id = check_session_id(id) if id is not None else f"session-{created:%Y-%m-%d}-{uuid.uuid4().hex[:6]}"
+        people = [*([user] if user else []), *(check_file_id("agent", agent) for agent in agents)]
+        fields = {"project_name": project, "project_phase": phase, "primary_topic": topic, "tags": list(tags), **context}
+        files = {kind.file: format_of(kind).empty(session_id, created, people) for kind in SESSION_KINDS}
+        quota = self.options.quota_bytes if quota_bytes is None else quota_bytes
+        files[METADATA] = new_metadata(session_id, created, user=user, agents=list(agents), quota_bytes=quota, context=fields)
+        for place in (ACTIVE, ARCHIVED, DELETED):
+            if self.tree.root.is_dir() and self.tree.exists(f"{place}/{session_id}"):
+                raise Conflict(f"There is a session {session_id!r} in {place}/ already.", advice="Choose another id.")
+        self.create()
+        self._lay_out(session_id, files)
+        return self.session(session_id)
+
+    def _lay_out(self, session_id: str, files: Mapping[str, bytes]) -> None:
+        """Builds the directory aside and moves it into its place in one step."""
+        aside = f"{TEMPORARY}/{uuid.uuid4().hex}"
+        try:
+            for directory in SESSION_DIRECTORIES:
+                self.tree.make_directory(f"{aside}/{directory}")
+            for name, content in files.items():
+                self.tree.create(f"{aside}/{name}", content)
+            self.tree.rename_new(aside, f"{ACTIVE}/{session_id}")
+            self.tree.sync_parent(f"{ACTIVE}/{session_id}")
+        except FileExistsError as error:
+            raise Conflict(f"There is a session {session_id!r} already.", advice="Choose another id.") from error
+        except OSError as error:
+            raise StorageFailed(f"Could not make session {session_id!r}: {error}.") from error
+
+    def session(self, session_id: str) -> Session:
+        directory = f"{ACTIVE}/{check_session_id(session_id)}"
+        if not self.root.is_dir():
+            raise SessionNotFound(f"There is no memory at {self.root}.", advice="Make it with memory.create(), or name another root.")
+        scope = Scope(self.tree, session_id, directory, self.options)
+        scope.require()
+        return Session(scope)
+
+    def sessions(self, state: str | None = None) -> list[Session]:
+        """The sessions in `active/`, by id; only those in the given state where one is given."""
+        if not self.root.is_dir():
+            return []
+        found = [self.session(name) for name in self.tree.list(ACTIVE) if self._is_session(name)]
+        return found if state is None else [session for session in found if session.state == state]
+
+    def _is_session(self, name: str) -> bool:
+        try:
+            check_session_id(name)
+        except Invalid:
+            return False
+        return stat.S_ISDIR(self.tree.stat(f"{ACTIVE}/{name}").st_mode)
+
+    @property
+    def everywhere(self) -> GlobalMemory:
+        """What holds across sessions: preferences, patterns, the user's profile."""
+        return GlobalMemory(Scope(self.tree, GLOBAL, GLOBAL, self.options), self)
+
+
+class GlobalMemory(RecordFiles):
+    """`global/`: read and written like a session."""
+
+    kinds = GLOBAL_KINDS
+
+    def __init__(self, scope: Scope, memory: Memory) -> None:
+        super().__init__(scope)
+        self._memory = memory
+
+    def record_preference(
+        self, preference: str, *, topic: str | None = None, confidence: str = "inferred", tags: Sequence[str] = (),
+        timestamp: Time | None = None, **further: Any,
+    ) -> Record:  # fmt: skip
+        """A preference that holds in every session."""
+        self._memory.create()
+        fields = {"topic": topic, "preference": preference, "confidence": confidence, **further, "tags": list(tags)}
+        return self._add(GLOBAL_PREFERENCE, fields, timestamp)
+
+    def record_pattern(
+        self, pattern: str, *, learned_by: str | None = None, tags: Sequence[str] = (), timestamp: Time | None = None, **further: Any
+    ) -> Record:
+        """Something agents have learned that holds beyond one session."""
+        self._memory.create()
+        return self._add(PATTERN, {"learned_by": learned_by, "pattern": pattern, **further, "tags": list(tags)}, timestamp)
+
+    def profile(self) -> dict[str, Value]:
+        return load_mapping(self.scope.read(_PROFILE), "user_profile", _PROFILE)
+
+    def save_profile(self, **parts: Any) -> None:
+        """Replaces the named parts of the user's profile and keeps the others; None takes one out."""
+        self._memory.create()
+        problems: list[str] = []
+        checked = {name: plain(value, name, problems) for name, value in parts.items()}
+        if problems:
+            raise Invalid(problems)
+
+        def changed(content: bytes) -> bytes:
+            if content.strip():
+                return replace_parts(content, "user_profile", checked, _PROFILE)
+            return render_mapping("user_profile", {name: value for name, value in checked.items() if value is not None})
+
+        self._replace(_PROFILE, changed, "saving the profile")
+
+    def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
+        raise Invalid(["agent states belong to a session"])
+
+    def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
+        raise Invalid(["artifacts belong to a session"])

@@ -1,0 +1,22 @@
+"""Bytes that cannot be read are set aside, never thrown away: a file of the bytes and a note of where, when and why."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+
+from .files import Tree
+from .layout import QUARANTINE
+from .timestamps import render_time
+from .values import render_entries
+
+
+def set_aside(tree: Tree, scope: str, file: str, offset: int, content: bytes, why: str, at: datetime) -> str:
+    """Durable before it returns, so that the caller may then take the bytes out of the file. Gives back the name."""
+    directory = f"{QUARANTINE}/{scope}"
+    tree.make_directory(directory)
+    name = f"{directory}/{at:%Y%m%dT%H%M%S}-{file.replace('/', '+')}-{uuid.uuid4().hex[:8]}"
+    note = {"version": 1, "file": file, "offset": offset, "bytes": len(content), "set_aside_at": render_time(at), "why": why}
+    tree.create(f"{name}.bytes", content)
+    tree.create(f"{name}.note.yaml", "".join(line + "\n" for line in render_entries(note, 0)).encode())
+    return name

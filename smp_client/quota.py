@@ -1,0 +1,114 @@
+"""How large a session is, and whether a write still fits.
+
+Counted are the YAML and Markdown files of a session: the record files by one stat each, the directories by a listing that is
+only repeated when the directory has changed. The inbox does not count: what is dropped there counts once it is taken in.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from datetime import datetime
+
+from .errors import QuotaExceeded
+from .files import Tree
+from .records import SESSION_KINDS
+
+DEFAULT_QUOTA_BYTES = 10 * 1024 * 1024
+WARNING_PCT, CRITICAL_PCT = 80, 95
+
+_FILES = {kind.file: kind.file.partition(".")[0] for kind in SESSION_KINDS} | {"metadata.yaml": "metadata"}
+_DIRECTORIES = {"agent-states": "agent_states", "agent-states/history": "agent_states", "artifacts": "artifacts", "indexes": "indexes"}
+# A directory that changed so recently may change again without a newer time stamp.
+_SETTLED_NS = 50_000_000
+
+
+@dataclass(frozen=True)
+class FileSize:
+    path: str
+    size_bytes: int
+    percentage: float
+
+
+@dataclass(frozen=True)
+class Size:
+    total_bytes: int
+    quota_bytes: int
+    utilization_pct: float
+    level: str  # ok, warning, critical, full
+    components: dict[str, int]
+    largest_files: list[FileSize]
+    days_until_full: float | None  # None while there is no growth to go by
+
+
+class Usage:
+    """The size of one session's directory, remembered where that is safe."""
+
+    def __init__(self, tree: Tree, directory: str) -> None:
+        self._tree = tree
+        self._directory = directory
+        self._listed: dict[str, tuple[int, int]] = {}
+
+    def total(self) -> int:
+        with self._tree.directory(self._directory) as descriptor:
+            return sum(_size(descriptor, name) for name in _FILES) + sum(self._inside(descriptor, name) for name in _DIRECTORIES)
+
+    def require(self, session_id: str, needed: int, quota: int) -> None:
+        """Raises QuotaExceeded where the session cannot grow by so much."""
+        total = self.total()
+        if needed > 0 and total + needed > quota:
+            raise QuotaExceeded(session_id, total_bytes=total, quota_bytes=quota, needed_bytes=needed)
+
+    def measure(self, quota: int, created: datetime | None, now: datetime) -> Size:
+        """Everything, from the files as they are now."""
+        with self._tree.directory(self._directory) as descriptor:
+            files = {name: _size(descriptor, name) for name in _FILES}
+        components = {component: files[name] for name, component in _FILES.items()}
+        for directory, component in _DIRECTORIES.items():
+            inside = self._counted(directory)
+            components[component] = components.get(component, 0) + sum(inside.values())
+            files |= {f"{directory}/{name}": size for name, size in inside.items()}
+        total = sum(files.values())
+        largest = sorted(((size, name) for name, size in files.items() if size), reverse=True)[:10]
+        return Size(
+            total, quota, round(100 * total / quota, 1), level(total, quota), components,
+            [FileSize(name, size, round(100 * size / total, 1)) for size, name in largest],
+            _days_until_full(total, quota, created, now),
+        )  # fmt: skip
+
+    def _inside(self, descriptor: int, name: str) -> int:
+        try:
+            changed = os.stat(name, dir_fd=descriptor).st_mtime_ns
+        except FileNotFoundError:
+            return 0
+        known = self._listed.get(name)
+        if known is None or known[0] != changed:
+            known = (changed, sum(self._counted(name).values()))
+            if time.time_ns() - changed > _SETTLED_NS:
+                self._listed[name] = known
+        return known[1]
+
+    def _counted(self, name: str) -> dict[str, int]:
+        sizes = self._tree.sizes(f"{self._directory}/{name}")
+        return {file: size for file, size in sizes.items() if file.endswith((".yaml", ".md"))}
+
+
+def _size(directory: int, name: str) -> int:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def level(total: int, quota: int) -> str:
+    share = 100 * total / quota
+    return "full" if share >= 100 else "critical" if share >= CRITICAL_PCT else "warning" if share >= WARNING_PCT else "ok"
+
+
+def _days_until_full(total: int, quota: int, created: datetime | None, now: datetime) -> float | None:
+    """A straight line from an empty session at its creation through today's size."""
+    if created is None or total <= 0 or now <= created:
+        return None
+    per_day = total / ((now - created).total_seconds() / 86400)
+    return round(max(quota - total, 0) / per_day, 2)

@@ -1,0 +1,249 @@
+"""The kinds of memory, what each must hold, and a memory as it is given back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+from .errors import Invalid
+from .timestamps import now, parse_time, render_time
+from .values import KEY_CAP_CHARACTERS, Value
+
+CONTENT_CAP_BYTES = 1024 * 1024
+_DEPTH_CAP = 32
+_MEMORY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_TAG = re.compile(r"[^\W_][\w.-]{0,31}")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of memory: where it is kept and how its fields are called."""
+
+    name: str
+    file: str
+    key: str  # the list in the file
+    prefix: str  # of its ids
+    text: str  # the field that says it in words
+    actor: str  # the field that says who
+    base_priority: float
+    required: tuple[str, ...]
+
+    def memory_id(self, number: int) -> str:
+        return f"{self.prefix}-{number}" if self.prefix == "turn" else f"{self.prefix}-{number:03d}"
+
+
+TURN = Kind("conversation_turn", "conversation.md", "", "turn", "content", "speaker", 1.0, ("speaker",))
+DECISION = Kind("decision", "decisions.yaml", "decisions", "DEC", "decision", "made_by", 0.95, ("decision", "made_by"))
+FINDING = Kind("finding", "findings.yaml", "findings", "FIND", "finding", "discovered_by", 0.90,
+               ("finding", "discovered_by", "severity"))  # fmt: skip
+PREFERENCE = Kind("preference", "preferences.yaml", "preferences", "PREF", "preference", "created_by", 0.85,
+                  ("preference", "confidence"))  # fmt: skip
+LEARNING = Kind("learning", "learnings.yaml", "learnings", "LEARN", "learning", "learned_by", 0.80, ("learning", "learned_by"))
+RELATIONSHIP = Kind("relationship", "relationships.yaml", "memory_relationships", "REL", "relationship", "created_by", 1.0,
+                    ("source", "target", "relationship"))  # fmt: skip
+GLOBAL_PREFERENCE = Kind("preference", "cross-session-preferences.yaml", "preferences", "GPREF", "preference", "created_by", 0.85,
+                         ("preference", "confidence"))  # fmt: skip
+PATTERN = Kind("pattern", "learned-patterns.yaml", "patterns", "PAT", "pattern", "learned_by", 0.80, ("pattern",))
+
+SESSION_KINDS = (TURN, DECISION, FINDING, PREFERENCE, LEARNING, RELATIONSHIP)
+GLOBAL_KINDS = (GLOBAL_PREFERENCE, PATTERN)
+
+STATE_HISTORY = "agent-states/history"
+
+SEVERITIES = ("critical", "important", "high", "medium", "minor", "low", "info")
+_CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
+    ("finding", "severity"): SEVERITIES,
+    ("preference", "confidence"): ("explicit", "inferred", "uncertain"),
+    ("decision", "confidence"): ("high", "medium", "low", "uncertain"),
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """A memory as it stands on disk. `data` holds every field; the rest are shortcuts into it."""
+
+    id: str
+    type: str
+    session: str
+    data: dict[str, Any]
+    text: str
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """None where a hand-written record has none, or none that can be read."""
+        try:
+            return parse_time(str(self.data["timestamp"]))
+        except (KeyError, ValueError):
+            return None
+
+    @property
+    def tags(self) -> list[str]:
+        tags = self.data.get("tags")
+        return [str(tag) for tag in tags] if isinstance(tags, list) else []
+
+    @property
+    def priority(self) -> float:
+        """The decay priority as it was last written."""
+        decay = self.data.get("decay")
+        value = decay.get("priority") if isinstance(decay, dict) else None
+        return float(value) if isinstance(value, (int, float)) else 1.0
+
+    @property
+    def pinned(self) -> bool:
+        return self.data.get("pinned") is True
+
+
+def as_record(kind: Kind, session: str, value: Mapping[str, Value]) -> Record:
+    return Record(str(value["id"]), kind.name, session, dict(value), str(value.get(kind.text, "")))
+
+
+def kind_of(memory_id: str, kinds: tuple[Kind, ...]) -> Kind | None:
+    """The kind that gives ids of this form, if any does."""
+    prefix = memory_id.rpartition("-")[0]
+    return next((kind for kind in kinds if kind.prefix == prefix), None)
+
+
+def kind_of_file(file: str) -> Kind:
+    """The kind that is kept in a file of a session or of `global/`."""
+    if file.startswith(f"{STATE_HISTORY}/"):
+        return state_history(file.rpartition("/")[2].removesuffix(".yaml"))
+    return next(kind for kind in (*SESSION_KINDS, *GLOBAL_KINDS) if kind.file == file)
+
+
+def state_history(agent: str) -> Kind:
+    """The earlier states of an agent: a record file of its own, so that saving a state does not cost more with each."""
+    return Kind("agent_state", f"{STATE_HISTORY}/{agent}.yaml", "history", "STATE", "", "agent_id", 0.80, ())
+
+
+def new_fields(kind: Kind, fields: Mapping[str, Any], at: datetime | str | None, clock_now: datetime | None = None) -> dict[str, Value]:
+    """The fields of a new record without its id, checked and in the form they are stored in; every problem at once."""
+    problems: list[str] = []
+    body = {key: plain(value, key, problems) for key, value in fields.items() if value is not None}
+    stamp = _time("timestamp", at if at is not None else clock_now or now(), problems)
+    check(kind, body, problems)
+    if problems:
+        raise Invalid(problems)
+    decay = body.pop("decay", None)
+    return {
+        "timestamp": stamp,
+        **body,
+        "decay": {
+            "priority": kind.base_priority,
+            "last_accessed": stamp,
+            "access_count": 0,
+            "base_priority": kind.base_priority,
+            **(decay if isinstance(decay, dict) else {}),
+        },
+    }
+
+
+def changed_fields(kind: Kind, old: Mapping[str, Value], changes: Mapping[str, Any], at: datetime) -> dict[str, Value]:
+    """The record with some fields replaced; a field changed to None goes."""
+    fixed = {"id", "timestamp", "turn"} | ({"content", "speaker", "type"} if kind is TURN else set())
+    problems = [f"{name!r} of a {kind.name} cannot be changed" for name in sorted(fixed & changes.keys())]
+    body = {key: plain(value, key, problems) for key, value in changes.items() if value is not None}
+    new = {**old, **body, "updated_at": render_time(at)}
+    for key in [key for key, value in changes.items() if value is None]:
+        new.pop(key, None)
+    check(kind, new, problems)
+    if problems:
+        raise Invalid(problems)
+    return new
+
+
+def check(kind: Kind, body: Mapping[str, Value], problems: list[str]) -> None:
+    for name in kind.required:
+        value = body.get(name)
+        if not isinstance(value, str) or not value.strip():
+            problems.append(f"{name!r} of a {kind.name} must be a text that is not empty")
+    for (name, field), choices in _CHOICES.items():
+        if name == kind.name and body.get(field) is not None and body[field] not in choices:
+            problems.append(f"{field!r} must be one of {', '.join(choices)}, not {body[field]!r}")
+    check_tags(body.get("tags"), problems)
+    size = sum(len(text.encode()) for text in _texts(dict(body)))
+    if size > CONTENT_CAP_BYTES:
+        problems.append(f"a {kind.name} may hold {CONTENT_CAP_BYTES:,} bytes of text, not {size:,}")
+    if kind is TURN and (not str(body.get("speaker", "")).isprintable() or len(str(body.get("speaker", ""))) > 128):
+        problems.append("'speaker' must be one printable line of at most 128 characters")
+
+
+def check_tags(tags: Value, problems: list[str]) -> None:
+    if tags is None:
+        return
+    if not isinstance(tags, list):
+        problems.append("'tags' must be a list of texts")
+        return
+    for tag in tags:
+        if not isinstance(tag, str) or not _TAG.fullmatch(tag):
+            problems.append(f"tag {tag!r} must be 1 to 32 letters, digits, '-', '_' or '.', beginning with a letter or digit")
+
+
+def check_memory_id(memory_id: str) -> str:
+    if not isinstance(memory_id, str) or not _MEMORY_ID.fullmatch(memory_id):
+        raise Invalid([f"memory id {memory_id!r} must be 1 to 64 letters, digits, '-', '_' or '.'"])
+    return memory_id
+
+
+def plain(value: Any, where: str, problems: list[str], depth: int = 0) -> Value:
+    """The value as YAML can hold it, or a problem that says where it cannot."""
+    if depth > _DEPTH_CAP:
+        problems.append(f"{where!r} is nested deeper than {_DEPTH_CAP} levels")
+        return None
+    if isinstance(value, str):
+        return _text(value, where, problems)
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, int):
+        if abs(value) >= 10**299:
+            problems.append(f"{where!r} is too large a number")
+        return value
+    if isinstance(value, (datetime, date)):
+        return _time(where, value, problems)
+    if isinstance(value, (list, tuple)):
+        return [plain(item, f"{where}[{index}]", problems, depth + 1) for index, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        return {_key(key, where, problems): plain(item, f"{where}.{key}", problems, depth + 1) for key, item in value.items()}
+    problems.append(f"{where!r} is a {type(value).__name__}; only text, numbers, true, false, null, times, lists and mappings can be stored")
+    return None
+
+
+def _key(key: Any, where: str, problems: list[str]) -> str:
+    if not isinstance(key, str) or not 0 < len(key) <= KEY_CAP_CHARACTERS:
+        problems.append(f"a key of {where!r} must be a text of 1 to {KEY_CAP_CHARACTERS} characters, not {str(key)[:40]!r}")
+        return str(key)
+    return str(_text(key, where, problems))
+
+
+def _text(text: str, where: str, problems: list[str]) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        problems.append(f"{where!r} holds a lone surrogate, which is no character")
+    return text
+
+
+def _time(where: str, value: Any, problems: list[str]) -> str:
+    try:
+        if isinstance(value, datetime):
+            if value.tzinfo is None:
+                raise ValueError("it has no time zone")
+            return render_time(value)
+        if isinstance(value, date):
+            return value.isoformat()
+        return render_time(parse_time(str(value)))
+    except ValueError as error:
+        problems.append(f"{where!r} is not an ISO 8601 time with a zone: {value!r} ({error})")
+        return render_time(datetime.fromtimestamp(0, UTC))
+
+
+def _texts(value: Value) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list):
+        return [text for item in value for text in _texts(item)]
+    if isinstance(value, dict):
+        return [text for key, item in value.items() for text in (key, *_texts(item))]
+    return []

@@ -1,0 +1,80 @@
+"""A directory of memories, a session's or `global/`, with what every access to it needs: files, locks, clock, options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from . import journal, rewrite
+from .errors import SessionNotFound, StorageFailed
+from .files import Tree
+from .locks import Lock, Patience, lock_all
+from .quota import DEFAULT_QUOTA_BYTES, Usage
+from .timestamps import now
+
+Fsync = Literal["every_write", "batch"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a client behaves. `fsync="batch"` makes single writes durable only with the next transaction or `sync()`."""
+
+    quota_bytes: int = DEFAULT_QUOTA_BYTES
+    fsync: Fsync = "every_write"
+    patience: Patience = field(default_factory=Patience)
+    clock: Callable[[], datetime] = now
+
+
+class Scope:
+    def __init__(self, tree: Tree, name: str, directory: str, options: Options) -> None:
+        self.tree = tree
+        self.name = name
+        self.directory = directory
+        self.options = options
+        self.usage = Usage(tree, directory)
+
+    def path(self, file: str) -> str:
+        return f"{self.directory}/{file}"
+
+    def read(self, file: str) -> bytes:
+        """The bytes of a file of this scope; none where it does not exist. Takes no lock."""
+        with self._answering(f"read {file}"), self.tree.holding():
+            journal.recover(self, wait=False)
+            try:
+                return self.tree.read(self.path(file))
+            except FileNotFoundError:
+                self.require()
+                return b""
+
+    @contextmanager
+    def locked(self, files: Iterable[str], doing: str) -> Iterator[dict[str, Lock]]:
+        """The files' locks, with what crashes and unlocked writers have left behind already put right."""
+        wanted = set(files)
+        with self._answering(doing), self.tree.holding():
+            while True:
+                with lock_all(self.tree, self.name, wanted, self.options.patience, doing) as held:
+                    self.require()
+                    if not journal.left_behind(self, wanted):
+                        for file in wanted:
+                            rewrite.fold_retired(self, file)
+                        yield held
+                        return
+                journal.recover(self, wait=True)
+
+    def require(self) -> None:
+        """Raises where the directory is not there (any more)."""
+        try:
+            with self.tree.directory(self.directory):
+                return
+        except FileNotFoundError as error:
+            raise SessionNotFound(f"There is no session {self.name!r} under {self.tree.root}.", session_id=self.name) from error
+
+    @contextmanager
+    def _answering(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageFailed(f"{self.name}: could not finish {doing}: {error}.", session_id=self.name) from error

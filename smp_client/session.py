@@ -1,0 +1,290 @@
+"""A session: what is written into it, and what is read back straight from its files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from .append import append, note_rewritten, settle
+from .errors import Invalid, MemoryNotFound
+from .files import sync
+from .formats import format_of
+from .layout import check_file_id
+from .locks import brief_lock, holder
+from .mapping import load_mapping, replace_parts
+from .markdown import last_turns
+from .quota import Size
+from .records import (
+    SESSION_KINDS, TURN, Kind, Record, as_record, changed_fields, check_memory_id, kind_of, new_fields, plain, state_history,
+)  # fmt: skip
+from .rewrite import rewrite
+from .scope import Scope
+from .session_files import METADATA, artifact_file, parse_artifact, render_artifact, state_after, state_file, state_history_entry
+from .timestamps import parse_time
+from .transaction import Transaction
+from .values import Value
+from .writing import Time, Writing
+
+_TURN_PIECE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Bytes in a record file that cannot be read as a record; they stay where they are."""
+
+    file: str
+    line: int
+    problem: str
+
+
+class RecordFiles(Writing):
+    """The record files of one scope: adding, changing, finding. A session and `global/` are both one."""
+
+    kinds: tuple[Kind, ...] = ()
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    def quota_bytes(self) -> int | None:
+        """How large the scope may become; None for no limit."""
+        return None
+
+    def get(self, memory_id: str) -> Record:
+        """One memory, straight from its file."""
+        return self._find(check_memory_id(memory_id))
+
+    def records(self, type: str) -> list[Record]:
+        """All memories of one type that can be read, in the order of the file."""
+        kind = self._kind_named(type)
+        found = format_of(kind).parse(self.scope.read(kind.file))
+        return [as_record(kind, self.scope.name, record.value) for record in found.records if "id" in record.value]
+
+    def problems(self) -> list[Problem]:
+        """What stands in the record files and cannot be read."""
+        problems: list[Problem] = []
+        for kind in self.kinds:
+            content = self.scope.read(kind.file)
+            found = format_of(kind).parse(content)
+            problems += [Problem(kind.file, bad.line, bad.problem) for bad in found.bad]
+            problems += [
+                Problem(kind.file, content.count(b"\n", 0, record.start) + 1, "the record has no id")
+                for record in found.records if "id" not in record.value
+            ]  # fmt: skip
+        return problems
+
+    def transaction(self) -> Transaction:
+        """Several writes, all or nothing: `with session.transaction() as tx: …`"""
+        return Transaction(self)
+
+    def lock_holder(self, file: str) -> str | None:
+        """Who is writing the file now, since when and for what; None when nobody is."""
+        return holder(self.scope.tree, self.scope.name, file)
+
+    def kind_of_record(self, memory_id: str) -> Kind:
+        """The kind of a memory; one with an id from elsewhere is looked for in all files."""
+        kind = kind_of(memory_id, self.kinds)
+        if kind is not None:
+            return kind
+        for kind in self.kinds:
+            if format_of(kind).find(self.scope.read(kind.file), memory_id):
+                return kind
+        raise self._missing(memory_id)
+
+    def _missing(self, memory_id: str) -> MemoryNotFound:
+        return MemoryNotFound(f"There is no memory {memory_id!r} in {self.scope.name}.", session_id=self.scope.name)
+
+    def _kind_named(self, name: str) -> Kind:
+        names = {kind.name: kind for kind in self.kinds} | {kind.prefix.lower(): kind for kind in self.kinds}
+        if name not in names:
+            raise Invalid([f"type {name!r} must be one of {', '.join(kind.name for kind in self.kinds)}"])
+        return names[name]
+
+    def _now(self) -> datetime:
+        return self.scope.options.clock()
+
+    def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
+        body = new_fields(kind, fields, timestamp, self._now())
+        return as_record(kind, self.scope.name, append(self.scope, kind, body, self.quota_bytes))
+
+    def _find(self, memory_id: str) -> Record:
+        kind = self.kind_of_record(memory_id)
+        located = format_of(kind).find(self.scope.read(kind.file), memory_id)
+        if located is None:
+            raise self._missing(memory_id)
+        return as_record(kind, self.scope.name, located.value)
+
+    def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
+        kind = self.kind_of_record(memory_id)
+        form = format_of(kind)
+        new: dict[str, Value] = {}
+
+        def changed(content: bytes) -> bytes:
+            nonlocal new
+            located = form.find(content, memory_id)
+            if located is None:
+                raise self._missing(memory_id)
+            new = changed_fields(kind, located.value, changes, self._now())
+            growth = len(form.render(new, 2)) - (located.end - located.start)
+            if (quota := self.quota_bytes()) is not None:
+                self.scope.usage.require(self.scope.name, growth, quota)
+            return form.rewrite(content, {memory_id: new}, 0)
+
+        with self.scope.locked([kind.file], f"changing {memory_id}") as held:
+            tail = settle(self.scope, kind, held[kind.file])
+            note_rewritten(held[kind.file], tail, rewrite(self.scope, kind.file, changed))
+        return as_record(kind, self.scope.name, new)
+
+    def _replace(self, file: str, transform: Callable[[bytes], bytes], doing: str) -> None:
+        """Replaces a file that is not a list of records, within the quota."""
+        with self.scope.locked([file], doing):
+            before = self.scope.read(file)
+            quota = self.quota_bytes()
+            if quota is None:
+                rewrite(self.scope, file, transform)
+                return
+            with brief_lock(self.scope.tree, self.scope.name, "usage", self.scope.options.patience):
+                self.scope.usage.require(self.scope.name, len(transform(before)) - len(before), quota)
+                rewrite(self.scope, file, transform)
+
+
+class Session(RecordFiles):
+    kinds = SESSION_KINDS
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(scope)
+        self._quota_known: tuple[tuple[int, int, int], int] | None = None
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r})"
+
+    @property
+    def id(self) -> str:
+        return self.scope.name
+
+    @property
+    def state(self) -> str:
+        """Where the session is in its life, as its metadata say."""
+        return str(self.metadata().get("status", "active"))
+
+    def metadata(self) -> dict[str, Value]:
+        """What `metadata.yaml` holds below `session`; nothing for a directory that was dropped in without one."""
+        return load_mapping(self.scope.read(METADATA), "session", METADATA)
+
+    def update_metadata(self, **changes: Any) -> None:
+        """Replaces parts of the metadata (`context`, `storage`, `status`…); mappings are merged one level deep."""
+        problems: list[str] = []
+        parts = {name: plain(value, name, problems) for name, value in changes.items()}
+        if problems:
+            raise Invalid(problems)
+
+        def changed(content: bytes) -> bytes:
+            old = load_mapping(content, "session", METADATA)
+            merged = {name: _merge(old.get(name), value) for name, value in parts.items()}
+            return replace_parts(content, "session", merged, METADATA)
+
+        self._replace(METADATA, changed, "updating the metadata")
+
+    def turns(self, last: int | None = None) -> list[Record]:
+        """The conversation, or its last turns; reads only as much of the file as holds them."""
+        if last is None:
+            return self.records("turn")
+        return [as_record(TURN, self.id, located.value) for located in self._last_turns(last)]
+
+    def _last_turns(self, count: int) -> list[Any]:
+        content = b""
+        size = _TURN_PIECE_BYTES
+        self.scope.read(METADATA)  # finishes what a crash left behind
+        try:
+            with self.scope.tree.opened(self.scope.path(TURN.file)) as descriptor:
+                end = os.fstat(descriptor).st_size
+                while True:
+                    content = os.pread(descriptor, min(size, end), max(end - size, 0))
+                    found = last_turns(content, count)
+                    if found or size >= end:
+                        break
+                    size *= 4
+        except FileNotFoundError:
+            return []
+        return found or format_of(TURN).parse(content).records[-count:] if count > 0 else []
+
+    def agent_state(self, agent: str) -> dict[str, Value]:
+        """What an agent last saved; nothing where it has not."""
+        file = state_file(_agent(agent))
+        return load_mapping(self.scope.read(file), "agent_state", file)
+
+    def agent_states(self) -> list[str]:
+        names = self.scope.tree.sizes(self.scope.path("agent-states"))
+        return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+
+    def agent_state_history(self, agent: str) -> list[dict[str, Value]]:
+        """The earlier states, oldest first."""
+        kind = state_history(_agent(agent))
+        current = {name: value for name, value in self.agent_state(agent).items() if name != "decay"}
+        states = [record.value.get("state") for record in format_of(kind).parse(self.scope.read(kind.file)).records]
+        # A save that was cut off has filed a state that is still the current one.
+        return [state for state in states if isinstance(state, dict) and state != current]
+
+    def artifact(self, artifact_id: str) -> Record:
+        file = artifact_file(check_file_id("artifact", artifact_id))
+        if not self.scope.tree.exists(self.scope.path(file)):
+            raise MemoryNotFound(f"There is no artifact {artifact_id!r} in {self.id}.", session_id=self.id)
+        fields, text = parse_artifact(self.scope.read(file))
+        return Record(artifact_id, "artifact", self.id, {**fields, "id": artifact_id, "content": text}, text)
+
+    def artifacts(self) -> list[str]:
+        names = self.scope.tree.sizes(self.scope.path("artifacts"))
+        return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
+
+    def size(self) -> Size:
+        """How full the session is, of what, and how long it will last at its present growth."""
+        self.scope.require()
+        created = self.metadata().get("created_at")
+        try:
+            since = parse_time(str(created)) if created else None
+        except ValueError:
+            since = None
+        return self.scope.usage.measure(self.quota_bytes(), since, self._now())
+
+    def sync(self) -> None:
+        """Makes durable what was written with `fsync="batch"`."""
+        for kind in self.kinds:
+            if self.scope.tree.exists(self.scope.path(kind.file)):
+                with self.scope.tree.opened(self.scope.path(kind.file)) as descriptor:
+                    sync(descriptor)
+
+    def quota_bytes(self) -> int:
+        """The session's own limit where its metadata give one, else the client's."""
+        try:
+            status = self.scope.tree.stat(self.scope.path(METADATA))
+        except FileNotFoundError:
+            return self.scope.options.quota_bytes
+        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if self._quota_known is None or self._quota_known[0] != identity:
+            storage = self.metadata().get("storage")
+            quota = storage.get("quota_bytes") if isinstance(storage, dict) else None
+            self._quota_known = (identity, quota if isinstance(quota, int) and quota > 0 else self.scope.options.quota_bytes)
+        return self._quota_known[1]
+
+    def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
+        at = self._now()
+        # The old state is filed before it is replaced: a crash in between costs a double, not a state.
+        entry = state_history_entry(self.scope.read(state_file(agent)), agent, at)
+        if entry is not None:
+            append(self.scope, *entry, self.quota_bytes)
+        self._replace(state_file(agent), lambda content: state_after(content, self.id, agent, state, at), f"saving {agent}'s state")
+
+    def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
+        rendered = render_artifact(artifact_id, content, fields, self._now())
+        self._replace(artifact_file(artifact_id), lambda _: rendered, f"saving {artifact_id}")
+
+
+def _agent(agent: str) -> str:
+    return check_file_id("agent", agent)
+
+
+def _merge(old: Value, new: Value) -> Value:
+    return {**old, **new} if isinstance(old, dict) and isinstance(new, dict) else new
+

@@ -1,0 +1,223 @@
+"""Several writes, all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from . import journal
+from .append import Tail, note_rewritten, note_tail, reserve, settle, with_id
+from .errors import Conflict, StorageFailed, TransactionEnded, TransactionPending
+from .formats import format_of
+from .locks import Lock, brief_lock
+from .records import Kind, Record, as_record, changed_fields, kind_of_file, new_fields
+from .session_files import artifact_file, render_artifact, state_after, state_file, state_history_entry
+from .values import Value, canonical
+from .writing import Time, Writing
+
+
+@dataclass(frozen=True)
+class Modification:
+    """One thing that a transaction will do."""
+
+    action: str  # add, change, save
+    file: str
+    id: str
+
+
+@dataclass
+class _Pending:
+    """What is to happen to one file."""
+
+    added: list[dict[str, Value]] = field(default_factory=list)
+    changed: dict[str, dict[str, Value]] = field(default_factory=dict)
+    expected: dict[str, bytes] = field(default_factory=dict)  # the records as they were when they were changed
+    content: bytes | None = None  # of a file that is replaced whole
+    before: bytes = b""  # and what it was
+
+
+class Transaction(Writing):
+    """Collects writes; `commit` makes them happen, all of them also after a crash, or none.
+
+    Ids are given at once, so that the records can refer to each other. Leaving the `with` block commits, an exception in it
+    rolls back.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._scope = session.scope
+        self._files: dict[str, _Pending] = {}
+        self._modifications: list[Modification] = []
+        self._ended = False
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.rollback()
+        elif not self._ended:
+            self.commit()
+
+    @property
+    def is_active(self) -> bool:
+        return not self._ended
+
+    @property
+    def modifications(self) -> list[Modification]:
+        return list(self._modifications)
+
+    def rollback(self) -> None:
+        """Drops everything; nothing has been written yet."""
+        self._files.clear()
+        self._modifications.clear()
+        self._ended = True
+
+    def commit(self) -> None:
+        """Raises Conflict, QuotaExceeded or Invalid with nothing written; TransactionPending where it is safe but not yet done."""
+        self._require_active()
+        self._ended = True
+        if not self._files:
+            return
+        with self._scope.locked(self._files, "committing a transaction") as held, ExitStack() as stack:
+            tails = {file: settle(self._scope, kind_of_file(file), held[file])
+                     for file, pending in self._files.items() if pending.content is None}  # fmt: skip
+            for file, pending in self._files.items():
+                self._check_conflicts(file, pending)
+            steps = [self._step(file, pending, tails.get(file)) for file, pending in self._files.items()]
+            quota = self._session.quota_bytes()
+            if quota is not None:
+                stack.enter_context(brief_lock(self._scope.tree, self._scope.name, "usage", self._scope.options.patience))
+                self._scope.usage.require(self._scope.name, sum(self._growth(step) for step in steps), quota)
+            self._carry_out(steps, held, tails)
+
+    def _carry_out(self, steps: list[dict[str, Any]], held: dict[str, Lock], tails: dict[str, Tail]) -> None:
+        try:
+            name = journal.record(self._scope, steps)
+        except OSError as error:
+            raise StorageFailed(f"Could not record the transaction: {error}.", session_id=self._scope.name) from error
+        try:
+            for step in steps:
+                journal.carry_out(self._scope, step)
+                self._note(step, held[step["file"]], tails.get(step["file"]))
+            journal.forget(self._scope, name)
+        except OSError as error:
+            raise TransactionPending(f"The transaction is recorded, but: {error}.", session_id=self._scope.name) from error
+
+    def _note(self, step: dict[str, Any], held: Lock, tail: Tail | None) -> None:
+        if tail is None:
+            return
+        path = self._scope.path(step["file"])
+        if "append" in step:
+            note_tail(held, tail, step["append"].encode(), self._scope.tree.stat(path))
+        else:
+            note_rewritten(held, tail, self._scope.tree.read(path))
+
+    def _step(self, file: str, pending: _Pending, tail: Tail | None) -> dict[str, Any]:
+        if pending.content is not None or tail is None:
+            return {"file": file, "content": (pending.content or b"").decode()}
+        form = format_of(kind_of_file(file))
+        tail.last = max([tail.last, *(int(str(value["id"]).rpartition("-")[2]) for value in pending.added)])
+        if pending.changed or tail.opening is None:
+            return {"file": file, "insert": pending.added, "change": pending.changed, "last": tail.last}
+        content = tail.opening + b"".join(form.render(value, tail.indent) for value in pending.added)
+        return {"file": file, "append": content.decode(), "at": tail.size}
+
+    def _growth(self, step: dict[str, Any]) -> int:
+        """By how many bytes the session grows."""
+        file = step["file"]
+        if "append" in step:
+            return len(step["append"].encode())
+        if "content" in step:
+            return len(step["content"].encode()) - len(self._files[file].before)
+        form = format_of(kind_of_file(file))
+        content = self._scope.tree.read(self._scope.path(file))
+        old = (form.find(content, memory_id) for memory_id in step["change"])
+        new = sum(len(form.render(value, 2)) for value in (*step["change"].values(), *step["insert"]))
+        return new - sum(located.end - located.start for located in old if located)
+
+    def _check_conflicts(self, file: str, pending: _Pending) -> None:
+        if pending.content is not None:
+            if self._read(file) != pending.before:
+                raise Conflict(f"{file} was changed by somebody else since this transaction read it; nothing was written.")
+            return
+        form = format_of(kind_of_file(file))
+        content = self._read(file) if pending.expected else b""
+        for memory_id, expected in pending.expected.items():
+            located = form.find(content, memory_id)
+            if located is None or canonical(located.value) != expected:
+                raise Conflict(f"{memory_id} was changed by somebody else since this transaction read it; nothing was written.")
+
+    def _read(self, file: str) -> bytes:
+        try:
+            return bytes(self._scope.tree.read(self._scope.path(file)))
+        except FileNotFoundError:
+            return b""
+
+    def _require_active(self) -> None:
+        if self._ended:
+            raise TransactionEnded("This transaction has ended.")
+
+    def _pending(self, action: str, file: str, memory_id: str) -> _Pending:
+        self._require_active()
+        self._modifications.append(Modification(action, file, memory_id))
+        return self._files.setdefault(file, _Pending())
+
+    def _now(self) -> datetime:
+        return self._session._now()  # type: ignore[no-any-return]
+
+    def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
+        self._require_active()
+        body = new_fields(kind, fields, timestamp, self._now())
+        value = with_id(kind, reserve(self._scope, kind), body)
+        self._pending("add", kind.file, str(value["id"])).added.append(value)
+        return as_record(kind, self._scope.name, value)
+
+    def _find(self, memory_id: str) -> Record:
+        for pending in self._files.values():
+            for value in (*pending.added, *pending.changed.values()):
+                if value["id"] == memory_id:
+                    kind = self._session.kind_of_record(memory_id)
+                    return as_record(kind, self._scope.name, value)
+        return self._session._find(memory_id)  # type: ignore[no-any-return]
+
+    def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
+        self._require_active()
+        old = self._find(memory_id)
+        kind = self._session.kind_of_record(memory_id)
+        new = changed_fields(kind, old.data, changes, self._now())
+        pending = self._pending("change", kind.file, memory_id)
+        for index, value in enumerate(pending.added):
+            if value["id"] == memory_id:
+                pending.added[index] = new
+                return as_record(kind, self._scope.name, new)
+        pending.expected.setdefault(memory_id, canonical(old.data))
+        pending.changed[memory_id] = new
+        return as_record(kind, self._scope.name, new)
+
+    def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
+        file = state_file(agent)
+        known = self._files.get(file)
+        before = self._scope.read(file) if known is None else known.before
+        current = before if known is None or known.content is None else known.content
+        content = state_after(current, self._scope.name, agent, state, self._now())
+        pending = self._pending("save", file, agent)
+        pending.before, pending.content = before, content
+        if entry := state_history_entry(current, agent, self._now()):
+            kind, fields = entry
+            value = with_id(kind, reserve(self._scope, kind), fields)
+            self._files.setdefault(kind.file, _Pending()).added.append(value)
+
+    def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
+        file = artifact_file(artifact_id)
+        known = self._files.get(file)
+        before = self._scope.read(file) if known is None else known.before
+        pending = self._pending("save", file, artifact_id)
+        pending.before = before
+        pending.content = render_artifact(artifact_id, content, fields, self._now())
+
+

@@ -1,0 +1,100 @@
+"""The writing methods that a session and a transaction share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from .layout import check_file_id
+from .records import (
+    DECISION, FINDING, LEARNING, PREFERENCE, RELATIONSHIP, TURN,
+    Kind, Record, check_memory_id,
+)  # fmt: skip
+
+Time = datetime | str
+
+
+class Writing(ABC):
+    """Each `record_*` takes the fields of its kind; any further field is kept as it is."""
+
+    @abstractmethod
+    def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record: ...
+    @abstractmethod
+    def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record: ...
+    @abstractmethod
+    def _save_state(self, agent: str, state: Mapping[str, Any]) -> None: ...
+    @abstractmethod
+    def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None: ...
+    @abstractmethod
+    def _find(self, memory_id: str) -> Record: ...
+    @abstractmethod
+    def _now(self) -> datetime: ...
+
+    def add_turn(
+        self, speaker: str, text: str, *, type: str = "message", memory_refs: Sequence[str] = (),
+        timestamp: Time | None = None, **further: Any,
+    ) -> Record:  # fmt: skip
+        """Adds what somebody said to the conversation."""
+        fields = {"speaker": speaker, "type": type, "content": text, "memory_refs": list(memory_refs) or None, **further}
+        return self._add(TURN, fields, timestamp)
+
+    def record_decision(
+        self, decision: str, *, made_by: str, rationale: str | None = None, confidence: str | None = None,
+        tags: Sequence[str] = (), timestamp: Time | None = None, **further: Any,
+    ) -> Record:  # fmt: skip
+        fields = {"made_by": made_by, "decision": decision, "rationale": rationale, "confidence": confidence, **further}
+        return self._add(DECISION, {**fields, "tags": list(tags)}, timestamp)
+
+    def record_finding(
+        self, finding: str, *, discovered_by: str, severity: str = "medium", tags: Sequence[str] = (),
+        timestamp: Time | None = None, **further: Any,
+    ) -> Record:  # fmt: skip
+        fields = {"discovered_by": discovered_by, "severity": severity, "finding": finding, **further}
+        return self._add(FINDING, {"resolution": {"status": "open"}, **fields, "tags": list(tags)}, timestamp)
+
+    def record_preference(
+        self, preference: str, *, topic: str | None = None, confidence: str = "inferred", tags: Sequence[str] = (),
+        timestamp: Time | None = None, **further: Any,
+    ) -> Record:  # fmt: skip
+        fields = {"topic": topic, "preference": preference, "confidence": confidence, **further}
+        return self._add(PREFERENCE, {**fields, "tags": list(tags)}, timestamp)
+
+    def record_learning(
+        self, learning: str, *, learned_by: str, tags: Sequence[str] = (), timestamp: Time | None = None, **further: Any
+    ) -> Record:
+        """What an agent has learned in this session."""
+        return self._add(LEARNING, {"learned_by": learned_by, "learning": learning, **further, "tags": list(tags)}, timestamp)
+
+    def relate(
+        self, source: str, target: str, relationship: str, *, timestamp: Time | None = None, **further: Any
+    ) -> Record:
+        """Says how two memories hang together: `resolves`, `led_to`, `influenced`…"""
+        ends = {"source": check_memory_id(source), "target": check_memory_id(target)}
+        return self._add(RELATIONSHIP, {**ends, "relationship": relationship, **further}, timestamp)
+
+    def update(self, memory_id: str, **changes: Any) -> Record:
+        """Replaces the named fields; a field set to None goes. What was said in a turn stays as it was said."""
+        return self._change(check_memory_id(memory_id), changes)
+
+    def resolve_finding(self, memory_id: str, *, resolved_by: str, action_taken: str, **further: Any) -> Record:
+        old = self._find(check_memory_id(memory_id)).data.get("resolution")
+        kept = {key: value for key, value in old.items() if key != "next_steps"} if isinstance(old, dict) else {}
+        done = {"status": "resolved", "resolved_at": self._now(), "resolved_by": resolved_by, "action_taken": action_taken}
+        return self._change(memory_id, {"resolution": {**kept, **done, **further}})
+
+    def pin(self, memory_id: str) -> Record:
+        """A pinned memory does not decay and is never compacted away."""
+        return self._change(check_memory_id(memory_id), {"pinned": True})
+
+    def unpin(self, memory_id: str) -> Record:
+        return self._change(check_memory_id(memory_id), {"pinned": None})
+
+    def save_agent_state(self, agent: str, state: Mapping[str, Any]) -> None:
+        """Replaces the named parts of an agent's state, keeps the others, and the state before as history."""
+        self._save_state(check_file_id("agent", agent), state)
+
+    def save_artifact(self, artifact_id: str, content: str, **fields: Any) -> None:
+        """Keeps a text an agent made, under a name; saving it again replaces it."""
+        self._save_artifact(check_file_id("artifact", artifact_id), content, fields)
