@@ -1,8 +1,21 @@
 """The memory of AI agents in plain files: write and read it from Python. See FORMAT.md for the files."""
 
 from .errors import (
-    CompactionFailed, Conflict, CorruptionDetected, Invalid, InvalidQuery, LockTimeout, MemoryNotFound, NewerFormat,
-    QuotaExceeded, SessionNotFound, SMPError, StorageFailed, TransactionEnded, TransactionPending, UnsafePath,
+    CompactionFailed,
+    Conflict,
+    CorruptionDetected,
+    Invalid,
+    InvalidQuery,
+    LockTimeout,
+    MemoryNotFound,
+    NewerFormat,
+    QuotaExceeded,
+    SessionNotFound,
+    SMPError,
+    StorageFailed,
+    TransactionEnded,
+    TransactionPending,
+    UnsafePath,
 )  # fmt: skip
 from .locks import Patience
 from .memory import GlobalMemory, Memory

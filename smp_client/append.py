@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .document import RecordList
 from .errors import StorageFailed
 from .files import nobody_writes, read_from, sync, write_all
 from .formats import Format, format_of, insert_missing

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from .values import BadYaml, Events, Value, decode, load, reading, refuse_decoration, render_entries, render_flow
+from .values import BadYaml, Event, Events, Value, decode, line_of, load, reading, refuse_decoration, render_entries, render_flow
 
 INDENT = 2
 # Ends the first line of a record that the library wrote: such a record ends with its `decay` line, so one without is torn.
@@ -52,6 +52,15 @@ class RecordList:
     insert_at: int = 0  # where the next record goes
     flow: bool = False
     listed: bool = False  # whether the list's key is there at all
+
+    def take(self, item: Located | Bad) -> None:
+        if isinstance(item, Located):
+            self.records.append(item)
+        else:
+            self.bad.append(item)
+
+    def items(self) -> list[Located | Bad]:
+        return [*self.records, *self.bad]
 
     def find(self, memory_id: str) -> Located | None:
         """The last record of that id: a hand-made double is appended behind the original."""
@@ -226,7 +235,7 @@ def _parse_by_lines(content: bytes, key: str) -> RecordList | None:
         return None
     found.indent = len(first[1])
     _read_chunks(content, first.start(), found)
-    found.insert_at = max(item.end for item in [*found.records, *found.bad])
+    found.insert_at = max(item.end for item in found.items())
     return found
 
 
@@ -237,7 +246,7 @@ def _read_chunks(content: bytes, offset: int, found: RecordList) -> None:
         found.bad.append(Bad(offset, offset + len(leading), _line(content, offset), "this is not part of a record"))
     for start, end in zip(starts, [*starts[1:], len(content)], strict=False):
         item = _read_chunk(content, start, end)
-        found.records.append(item) if isinstance(item, Located) else found.bad.append(item)
+        found.take(item)
 
 
 def _dashes(indent: int) -> re.Pattern[bytes]:
@@ -284,26 +293,26 @@ def _parse_whole(content: bytes, key: str) -> RecordList:
     events = Events(text)
     at = _byte_offsets(text, len(content) - len(text.encode()))
     found = RecordList(insert_at=len(content))
-    root = events.open_document()
-    if isinstance(root, yaml.SequenceStartEvent):
+    root: Event = events.open_document()
+    if type(root) is yaml.SequenceStartEvent:
         _read_list(content, events, root, at, found)
-    elif isinstance(root, yaml.MappingStartEvent):
+    elif type(root) is yaml.MappingStartEvent:
         refuse_decoration(root)
         for name, value in events.entries():
             if name != key:
                 found.head[name] = events.build(value, 1)
-            elif isinstance(value, yaml.SequenceStartEvent):
+            elif type(value) is yaml.SequenceStartEvent:
                 _read_list(content, events, value, at, found)
             elif events.build(value, 1) is None:
                 found.listed = True
                 found.insert_at = _line_end(content, at(events.end))
             else:
-                raise BadYaml(f"{key!r} must be a list", value.start_mark.line)
+                raise BadYaml(f"{key!r} must be a list", line_of(value))
         if root.flow_style and not found.listed:
-            raise BadYaml(f"there is no list {key!r}", root.start_mark.line)
-    elif not isinstance(root, yaml.StreamEndEvent):
+            raise BadYaml(f"there is no list {key!r}", line_of(root))
+    elif type(root) is not yaml.StreamEndEvent:
         if events.build(root) is not None:
-            raise BadYaml(f"expected a mapping with the list {key!r}", root.start_mark.line)
+            raise BadYaml(f"expected a mapping with the list {key!r}", line_of(root))
         events.close_document()
         return found
     else:
@@ -313,7 +322,7 @@ def _parse_whole(content: bytes, key: str) -> RecordList:
 
 
 def _read_list(
-    content: bytes, events: Events, opening: yaml.SequenceStartEvent, at: Callable[[int], int], found: RecordList
+    content: bytes, events: Events, opening: Event, at: Callable[[int], int], found: RecordList
 ) -> None:
     refuse_decoration(opening)
     found.listed = True
@@ -322,7 +331,8 @@ def _read_list(
     if not found.flow:
         found.indent = opening.start_mark.column
         position -= found.indent
-    while not isinstance(event := events.next(), yaml.SequenceEndEvent):
+    event: Event
+    while type(event := events.next()) is not yaml.SequenceEndEvent:
         item_start = at(event.start_mark.index)
         value = events.build(event, 2)
         end = at(events.end)
@@ -333,9 +343,10 @@ def _read_list(
         if isinstance(value, dict):
             found.records.append(Located(item_start, end, value))
         else:
-            found.bad.append(Bad(item_start, end, event.start_mark.line + 1, "a record must be a mapping"))
+            found.bad.append(Bad(item_start, end, line_of(event) + 1, "a record must be a mapping"))
         position = end
-    found.insert_at = at(event.start_mark.index) if found.flow else position
+    closing: Event = event
+    found.insert_at = at(closing.start_mark.index) if found.flow else position
     events.close_list(event)
 
 

@@ -55,7 +55,7 @@ class YamlList:
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
         """Where a record that was never finished begins, if the file ends with one."""
-        last = max((*found.records, *found.bad), key=lambda item: item.start, default=None)
+        last = max(found.items(), key=lambda item: item.start, default=None)
         if last is None or content[last.end :].strip():
             return None
         if not isinstance(last, Located):

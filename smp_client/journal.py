@@ -41,12 +41,12 @@ def forget(scope: Scope, name: str) -> None:
 def left_behind(scope: Scope, files: Iterable[str]) -> bool:
     """Whether a transaction over one of these files, whose locks the caller holds, was cut off."""
     wanted = set(files)
-    return any(wanted & _files(load(scope, name)) for name in _pending(scope))
+    return any(wanted & _files(load(scope, name)) for name in pending(scope))
 
 
 def recover(scope: Scope, *, wait: bool) -> None:
     """Finishes the transactions that were cut off. One whose writer is still at work is waited for, or left to it."""
-    for name in _pending(scope):
+    for name in pending(scope):
         try:
             steps = load(scope, name)
             patience = scope.options.patience if wait else NO_PATIENCE
@@ -84,7 +84,11 @@ def carry_out(scope: Scope, step: Mapping[str, Any]) -> None:
         rewrite(scope, file, lambda _: step["content"].encode())
     else:
         form = format_of(kind_of_file(file))
-        rewrite(scope, file, lambda content: form.rewrite(insert_missing(form, content, step["insert"]), step["change"], step["last"]))
+
+        def done(content: bytes) -> bytes:
+            return form.rewrite(insert_missing(form, content, step["insert"]), step["change"], step["last"])
+
+        rewrite(scope, file, done)
 
 
 def _append_once(scope: Scope, path: str, content: bytes, at: int) -> None:
@@ -100,7 +104,8 @@ def _append_once(scope: Scope, path: str, content: bytes, at: int) -> None:
         sync(descriptor)
 
 
-def _pending(scope: Scope) -> list[str]:
+def pending(scope: Scope) -> list[str]:
+    """The transactions that are recorded and not yet done."""
     return [f"{JOURNAL}/{name}" for name in scope.tree.list(JOURNAL) if name.startswith(f"{scope.name}+")]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from .document import Bad, Located, RecordList
@@ -55,7 +54,7 @@ def render_turn(turn: Mapping[str, Value]) -> bytes:
 def parse(content: bytes) -> RecordList:
     """Never raises on content; the head holds the highest turn number that a rewrite has written down."""
     found = parse_tail(content, 0)
-    first = min((item.start for item in (*found.records, *found.bad)), default=len(content))
+    first = min((item.start for item in found.items()), default=len(content))
     for name, value in _FIELD.findall(content[:first].decode("utf-8", "replace")):
         if name in ("Format-Version", "Last-Turn") and value.strip().isdigit():
             found.head["version" if name == "Format-Version" else "last_id"] = int(value)
@@ -68,7 +67,7 @@ def parse_tail(content: bytes, offset: int) -> RecordList:
     ends = [*(heading.start() for heading in headings[1:]), len(content)]
     for heading, end in zip(headings, ends, strict=False):
         item = _read_turn(content, heading, end)
-        found.records.append(item) if isinstance(item, Located) else found.bad.append(item)
+        found.take(item)
     return found
 
 

@@ -12,8 +12,16 @@ from .errors import Conflict, Invalid, SessionNotFound, StorageFailed
 from .files import Tree
 from .formats import format_of
 from .layout import (
-    ACTIVE, ARCHIVED, DELETED, GLOBAL, SESSION_DIRECTORIES, TEMPORARY, TOP_DIRECTORIES,
-    check_file_id, check_session_id, find_root,
+    ACTIVE,
+    ARCHIVED,
+    DELETED,
+    GLOBAL,
+    SESSION_DIRECTORIES,
+    TEMPORARY,
+    TOP_DIRECTORIES,
+    check_file_id,
+    check_session_id,
+    find_root,
 )  # fmt: skip
 from .mapping import load_mapping, render_mapping, replace_parts
 from .records import GLOBAL_KINDS, GLOBAL_PREFERENCE, PATTERN, SESSION_KINDS, Record, plain
@@ -79,7 +87,7 @@ class Memory:
     def session(self, session_id: str) -> Session:
         directory = f"{ACTIVE}/{check_session_id(session_id)}"
         if not self.root.is_dir():
-            raise SessionNotFound(f"There is no memory at {self.root}.", advice="Make it with memory.create(), or name another root.")
+            raise SessionNotFound(f"There is no memory at {self.root}.", advice="Make it with memory.create() or name another.")
         scope = Scope(self.tree, session_id, directory, self.options)
         scope.require()
         return Session(scope)
@@ -123,8 +131,9 @@ class GlobalMemory(RecordFiles):
         return self._add(GLOBAL_PREFERENCE, fields, timestamp)
 
     def record_pattern(
-        self, pattern: str, *, learned_by: str | None = None, tags: Sequence[str] = (), timestamp: Time | None = None, **further: Any
-    ) -> Record:
+        self, pattern: str, *, learned_by: str | None = None, tags: Sequence[str] = (),
+        timestamp: Time | None = None, **further: Any,
+    ) -> Record:  # fmt: skip
         """Something agents have learned that holds beyond one session."""
         self._memory.create()
         return self._add(PATTERN, {"learned_by": learned_by, "pattern": pattern, **further, "tags": list(tags)}, timestamp)

@@ -8,7 +8,7 @@ from datetime import datetime
 from .files import Tree
 from .layout import QUARANTINE
 from .timestamps import render_time
-from .values import render_entries
+from .values import Value, render_entries
 
 
 def set_aside(tree: Tree, scope: str, file: str, offset: int, content: bytes, why: str, at: datetime) -> str:
@@ -16,7 +16,9 @@ def set_aside(tree: Tree, scope: str, file: str, offset: int, content: bytes, wh
     directory = f"{QUARANTINE}/{scope}"
     tree.make_directory(directory)
     name = f"{directory}/{at:%Y%m%dT%H%M%S}-{file.replace('/', '+')}-{uuid.uuid4().hex[:8]}"
-    note = {"version": 1, "file": file, "offset": offset, "bytes": len(content), "set_aside_at": render_time(at), "why": why}
+    note: dict[str, Value] = {
+        "version": 1, "file": file, "offset": offset, "bytes": len(content), "set_aside_at": render_time(at), "why": why,
+    }  # fmt: skip
     tree.create(f"{name}.bytes", content)
     tree.create(f"{name}.note.yaml", "".join(line + "\n" for line in render_entries(note, 0)).encode())
     return name

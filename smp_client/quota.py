@@ -19,7 +19,9 @@ DEFAULT_QUOTA_BYTES = 10 * 1024 * 1024
 WARNING_PCT, CRITICAL_PCT = 80, 95
 
 _FILES = {kind.file: kind.file.partition(".")[0] for kind in SESSION_KINDS} | {"metadata.yaml": "metadata"}
-_DIRECTORIES = {"agent-states": "agent_states", "agent-states/history": "agent_states", "artifacts": "artifacts", "indexes": "indexes"}
+_DIRECTORIES = {
+    "agent-states": "agent_states", "agent-states/history": "agent_states", "artifacts": "artifacts", "indexes": "indexes",
+}  # fmt: skip
 # A directory that changed so recently may change again without a newer time stamp.
 _SETTLED_NS = 50_000_000
 

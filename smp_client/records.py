@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from .errors import Invalid
-from .timestamps import now, parse_time, render_time
+from .timestamps import parse_time, render_time
 from .values import KEY_CAP_CHARACTERS, Value
 
 CONTENT_CAP_BYTES = 1024 * 1024
@@ -118,11 +118,11 @@ def state_history(agent: str) -> Kind:
     return Kind("agent_state", f"{STATE_HISTORY}/{agent}.yaml", "history", "STATE", "", "agent_id", 0.80, ())
 
 
-def new_fields(kind: Kind, fields: Mapping[str, Any], at: datetime | str | None, clock_now: datetime | None = None) -> dict[str, Value]:
+def new_fields(kind: Kind, fields: Mapping[str, Any], at: datetime | str) -> dict[str, Value]:
     """The fields of a new record without its id, checked and in the form they are stored in; every problem at once."""
     problems: list[str] = []
     body = {key: plain(value, key, problems) for key, value in fields.items() if value is not None}
-    stamp = _time("timestamp", at if at is not None else clock_now or now(), problems)
+    stamp = _time("timestamp", at, problems)
     check(kind, body, problems)
     if problems:
         raise Invalid(problems)
@@ -206,7 +206,8 @@ def plain(value: Any, where: str, problems: list[str], depth: int = 0) -> Value:
         return [plain(item, f"{where}[{index}]", problems, depth + 1) for index, item in enumerate(value)]
     if isinstance(value, Mapping):
         return {_key(key, where, problems): plain(item, f"{where}.{key}", problems, depth + 1) for key, item in value.items()}
-    problems.append(f"{where!r} is a {type(value).__name__}; only text, numbers, true, false, null, times, lists and mappings can be stored")
+    storable = "text, numbers, true, false, null, times, lists and mappings"
+    problems.append(f"{where!r} is a {type(value).__name__}; only {storable} can be stored")
     return None
 
 

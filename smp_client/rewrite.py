@@ -87,6 +87,11 @@ def _finish_exchange(scope: Scope, file: str, aside: str) -> str:
     return slot
 
 
+def file_of_slot(name: str) -> str:
+    """The file that an entry of `.smp/retired/` is an old version of."""
+    return "/".join(name.split("+")[1:-4])
+
+
 def _fold(scope: Scope, file: str, slot: str) -> None:
     inode, size, checksum = (int(number) for number in slot.split("+")[-4:-1])
     with scope.tree.opened(slot) as descriptor:

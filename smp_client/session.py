@@ -18,7 +18,17 @@ from .mapping import load_mapping, replace_parts
 from .markdown import last_turns
 from .quota import Size
 from .records import (
-    SESSION_KINDS, TURN, Kind, Record, as_record, changed_fields, check_memory_id, kind_of, new_fields, plain, state_history,
+    SESSION_KINDS,
+    TURN,
+    Kind,
+    Record,
+    as_record,
+    changed_fields,
+    check_memory_id,
+    kind_of,
+    new_fields,
+    plain,
+    state_history,
 )  # fmt: skip
 from .rewrite import rewrite
 from .scope import Scope
@@ -106,7 +116,7 @@ class RecordFiles(Writing):
         return self.scope.options.clock()
 
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
-        body = new_fields(kind, fields, timestamp, self._now())
+        body = new_fields(kind, fields, timestamp if timestamp is not None else self._now())
         return as_record(kind, self.scope.name, append(self.scope, kind, body, self.quota_bytes))
 
     def _find(self, memory_id: str) -> Record:

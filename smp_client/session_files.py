@@ -57,9 +57,10 @@ def state_after(content: bytes, session_id: str, agent: str, changes: Mapping[st
                                "base_priority": STATE_BASE_PRIORITY}  # fmt: skip
     old = load_mapping(content, "agent_state", state_file(agent))
     own: dict[str, Value] = {"agent_id": agent, "session_id": session_id, "last_updated": stamp}
-    return replace_parts(content, "agent_state", {**own, **parts, "decay": old.get("decay") or decay}, state_file(agent)) if old else (
-        render_mapping("agent_state", {**own, **{name: value for name, value in parts.items() if value is not None}, "decay": decay})
-    )
+    if old:
+        return replace_parts(content, "agent_state", {**own, **parts, "decay": old.get("decay") or decay}, state_file(agent))
+    given = {name: value for name, value in parts.items() if value is not None}
+    return render_mapping("agent_state", {**own, **given, "decay": decay})
 
 
 def state_history_entry(content: bytes, agent: str, at: datetime) -> tuple[Kind, dict[str, Value]] | None:

@@ -172,7 +172,7 @@ class Transaction(Writing):
 
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
         self._require_active()
-        body = new_fields(kind, fields, timestamp, self._now())
+        body = new_fields(kind, fields, timestamp if timestamp is not None else self._now())
         value = with_id(kind, reserve(self._scope, kind), body)
         self._pending("add", kind.file, str(value["id"])).added.append(value)
         return as_record(kind, self._scope.name, value)

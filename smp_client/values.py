@@ -12,11 +12,13 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import yaml
 
-Value: TypeAlias = "None | bool | int | float | str | list[Value] | dict[str, Value]"
+Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
+# PyYAML types its events as having no attributes and its marks as optional; those of a parser have both.
+Event: TypeAlias = Any
 
 DEPTH_CAP = 64
 KEY_CAP_CHARACTERS = 128
@@ -54,10 +56,10 @@ class Events:
     """The events of one text, built into values node by node. Use it inside `reading()`."""
 
     def __init__(self, text: str) -> None:
-        self.next: Callable[[], yaml.Event] = _Loader(text).get_event
-        self._key: yaml.Event | None = None
-        self._scalar: yaml.Event | None = None
-        self._closing: yaml.Event | None = None
+        self.next: Callable[[], Event] = _Loader(text).get_event
+        self._key: Event | None = None
+        self._scalar: Event | None = None
+        self._closing: Event | None = None
 
     @property
     def end(self) -> int:
@@ -79,7 +81,7 @@ class Events:
     def key_column(self) -> int:
         return self._key.start_mark.column if self._key else 0
 
-    def open_document(self) -> yaml.Event:
+    def open_document(self) -> Event:
         """The first node of the first document, or the end of the stream."""
         self.next()
         event = self.next()
@@ -87,21 +89,21 @@ class Events:
 
     def close_document(self) -> None:
         while not isinstance(event := self.next(), yaml.StreamEndEvent):
-            if isinstance(event, yaml.DocumentStartEvent):
-                raise BadYaml("a second document begins here", event.start_mark.line)
+            if type(event) is yaml.DocumentStartEvent:
+                raise BadYaml("a second document begins here", line_of(event))
 
-    def build(self, event: yaml.Event, depth: int = 0) -> Value:
+    def build(self, event: Event, depth: int = 0) -> Value:
         kind = type(event)
         if kind is yaml.ScalarEvent:
             if event.tag is not None or event.anchor is not None:
                 refuse_decoration(event)
             if event.value:
                 self._scalar = event
-            return _resolve(event.value) if event.implicit[0] else event.value  # type: ignore[no-any-return]
+            return _resolve(event.value) if event.implicit[0] else event.value
         if kind is yaml.AliasEvent:
-            raise BadYaml("aliases are not allowed", event.start_mark.line)
+            raise BadYaml("aliases are not allowed", line_of(event))
         if depth >= DEPTH_CAP:
-            raise BadYaml(f"nested deeper than {DEPTH_CAP} levels", event.start_mark.line)
+            raise BadYaml(f"nested deeper than {DEPTH_CAP} levels", line_of(event))
         refuse_decoration(event)
         if kind is yaml.SequenceStartEvent:
             items: list[Value] = []
@@ -114,34 +116,39 @@ class Events:
             mapping[key] = self.build(first, depth + 1)
         return mapping
 
-    def entries(self) -> Iterator[tuple[str, yaml.Event]]:
+    def entries(self) -> Iterator[tuple[str, Event]]:
         """Key and first event of each value of an opened mapping; the caller builds each value before it takes the next."""
         seen: set[str] = set()
         while type(event := self.next()) is not yaml.MappingEndEvent:
             if type(event) is not yaml.ScalarEvent:
-                raise BadYaml("a key must be a simple text", event.start_mark.line)
+                raise BadYaml("a key must be a simple text", line_of(event))
             if event.tag is not None or event.anchor is not None:
                 refuse_decoration(event)
             key: str = event.value
             if key == "<<" and event.implicit[0]:
-                raise BadYaml("merge keys are not allowed", event.start_mark.line)
+                raise BadYaml("merge keys are not allowed", line_of(event))
             if key in seen:
-                raise BadYaml(f"the key {key!r} stands twice", event.start_mark.line)
+                raise BadYaml(f"the key {key!r} stands twice", line_of(event))
             seen.add(key)
             self._key = event
             yield key, self.next()
         self._closing = event
 
-    def close_list(self, event: yaml.Event) -> None:
+    def close_list(self, event: Event) -> None:
         """Told by a caller that reads the items of a list itself."""
         self._closing = event
 
 
-def refuse_decoration(event: yaml.Event) -> None:
+def line_of(event: Event) -> int:
+    line: int = event.start_mark.line
+    return line
+
+
+def refuse_decoration(event: Event) -> None:
     if event.anchor is not None:
-        raise BadYaml("anchors are not allowed", event.start_mark.line)
+        raise BadYaml("anchors are not allowed", line_of(event))
     if event.tag is not None:
-        raise BadYaml("tags are not allowed", event.start_mark.line)
+        raise BadYaml("tags are not allowed", line_of(event))
 
 
 def load(text: str) -> Value:

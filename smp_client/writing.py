@@ -9,8 +9,15 @@ from typing import Any
 
 from .layout import check_file_id
 from .records import (
-    DECISION, FINDING, LEARNING, PREFERENCE, RELATIONSHIP, TURN,
-    Kind, Record, check_memory_id,
+    DECISION,
+    FINDING,
+    LEARNING,
+    PREFERENCE,
+    RELATIONSHIP,
+    TURN,
+    Kind,
+    Record,
+    check_memory_id,
 )  # fmt: skip
 
 Time = datetime | str
