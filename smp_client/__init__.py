@@ -1,6 +1,7 @@
 """The memory of AI agents in plain files: write and read it from Python. See FORMAT.md for the files."""
 
 from .errors import (
+    AlreadyLed,
     CompactionFailed,
     Conflict,
     CorruptionDetected,
@@ -26,6 +27,7 @@ from .session import Problem, Session
 from .transaction import Modification, Transaction
 
 __all__ = [
+    "AlreadyLed",
     "CompactionFailed", "Conflict", "CorruptionDetected", "GlobalMemory", "Invalid", "InvalidQuery", "LockTimeout", "Memory",
     "MemoryNotFound", "Modification", "NewerFormat", "Options", "Patience", "Problem", "QuotaExceeded", "Record", "SMPError",
     "Session", "SessionNotFound", "Size", "StorageFailed", "Transaction", "TransactionEnded", "TransactionPending", "UnsafePath",

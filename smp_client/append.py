@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import StorageFailed
-from .files import nobody_writes, read_from, sync, write_all
+from .files import is_left_alone, read_from, sync, write_all
 from .formats import Format, format_of, insert_missing
 from .locks import Lock, brief_lock
 from .quarantine import set_aside
@@ -71,21 +71,22 @@ def settle(scope: Scope, kind: Kind, held: Lock) -> Tail:
     """The tail of the file, after setting aside a record that a crash cut off; makes the file where there is none."""
     path = scope.path(kind.file)
     form = format_of(kind)
+    note = held.note
     try:
-        descriptor = scope.tree.open(path, os.O_RDONLY)
+        status = scope.tree.stat(path)
     except FileNotFoundError:
-        held.note = {"last": held.note.get("last", 0)}
+        note = held.note = {"last": note.get("last", 0)}
         if "/" in kind.file:
             scope.tree.make_directory(path.rpartition("/")[0])
         scope.tree.create(path, form.empty(scope.name, scope.options.clock(), []))
-        descriptor = scope.tree.open(path, os.O_RDONLY)
-    with os.fdopen(descriptor, "rb", buffering=0):
-        note = held.note
-        if _identity(os.fstat(descriptor)) == note.get("file"):
+    else:
+        if _identity(status) == note.get("file"):
             return Tail(note["size"], note["checksum"], note["indent"], note["last"])
+    with scope.tree.opened(path) as descriptor:
         content = read_from(descriptor, 0)
         tail, torn = _examine(form, content, note)
-        if torn is None or not (form.is_ours(content, torn) or nobody_writes(descriptor) is not False):
+        # What is unfinished and not ours may still be on its way; what is ours cannot be, for we hold its writer's lock.
+        if torn is None or not (form.is_ours(content, torn) or is_left_alone(descriptor)):
             return tail
     _cut(scope, kind.file, content, torn)
     held.note = {"last": tail.last}

@@ -14,7 +14,8 @@
     ├── UnsafePath          MEM_E011  a link, device or name that leads out of the tree
     ├── NewerFormat         MEM_E012  written by a later version of SMP
     ├── TransactionPending  MEM_E013  recorded, but not yet in the files
-    └── TransactionEnded    MEM_E014  a transaction used after its commit or rollback
+    ├── TransactionEnded    MEM_E014  a transaction used after its commit or rollback
+    └── AlreadyLed          MEM_E015  another daemon looks after this root
 
 `code` never changes once published; `recoverable` says whether trying again can help without a person; `advice` is one
 sentence on what to do next, and ends the message.
@@ -123,3 +124,8 @@ class TransactionPending(SMPError):
 class TransactionEnded(SMPError):
     code = "MEM_E014"
     advice = "Begin another one with session.transaction()."
+
+
+class AlreadyLed(SMPError):
+    code = "MEM_E015"
+    advice = "Stop that one first; one daemon for each root is enough."

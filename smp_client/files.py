@@ -12,9 +12,11 @@ import errno
 import fcntl
 import functools
 import os
+import signal
 import stat
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from .errors import UnsafePath
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 TEMPORARY = ".smp/tmp"
+GRACE_S = 2.0  # how long a file must have been quiet where the kernel cannot tell whether somebody has it open
 READ_CAP_BYTES = 256 * 1024 * 1024
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -35,7 +38,7 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class Tree:
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._thread = threading.local()
+        self._directories = Directories(root)
 
     def create_root(self, directories: tuple[str, ...]) -> None:
         self.root.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -45,37 +48,26 @@ class Tree:
     @contextmanager
     def directory(self, name: str) -> Iterator[int]:
         """A descriptor of the directory, reached without following a link below the root."""
-        with self.holding() as held:
-            if "" not in held:
-                held[""] = os.open(self.root, _DIRECTORY)
-            yield _descend(name, held)
+        with self._directories as held:
+            yield held.reach(name)
 
-    @contextmanager
-    def holding(self) -> Iterator[dict[str, int]]:
+    def holding(self) -> Directories:
         """Keeps the directories that this thread opens inside the block open to its end, so that one operation walks once."""
-        held: dict[str, int] | None = getattr(self._thread, "held", None)
-        if held is not None:
-            yield held
-            return
-        held = self._thread.held = {}
-        try:
-            yield held
-        finally:
-            self._thread.held = None
-            for descriptor in held.values():
-                os.close(descriptor)
+        return self._directories
 
     @contextmanager
     def parent(self, name: str) -> Iterator[tuple[int, str]]:
-        *above, last = _parts(name)
-        with self.directory("/".join(above)) as descriptor:
-            yield descriptor, last
+        with self._directories as held:
+            yield held.reach_parent(name)
 
     def open(self, name: str, flags: int) -> int:
         """A descriptor of a plain file; the caller closes it. O_CREAT only makes new files."""
-        with self.parent(name) as (parent, last):
+        with self._directories as held:
+            parent, last = held.reach_parent(name)
             if flags & os.O_CREAT:
-                return os.open(last, flags | os.O_EXCL | _FILE, FILE_MODE, dir_fd=parent)
+                descriptor = os.open(last, flags | os.O_EXCL | _FILE, FILE_MODE, dir_fd=parent)
+                _widen(os.fstat(descriptor), FILE_MODE, descriptor)
+                return descriptor
             _check_plain(os.stat(last, dir_fd=parent, follow_symlinks=False), name)
             descriptor = os.open(last, flags | _FILE, dir_fd=parent)
         try:
@@ -98,7 +90,8 @@ class Tree:
             return read_from(descriptor, 0)
 
     def stat(self, name: str) -> os.stat_result:
-        with self.parent(name) as (parent, last):
+        with self._directories as held:
+            parent, last = held.reach_parent(name)
             return os.stat(last, dir_fd=parent, follow_symlinks=False)
 
     def exists(self, name: str) -> bool:
@@ -137,6 +130,7 @@ class Tree:
                     os.mkdir(last, DIRECTORY_MODE, dir_fd=parent)
                 except FileExistsError:
                     continue
+                _widen(os.stat(last, dir_fd=parent, follow_symlinks=False), DIRECTORY_MODE, last, parent)
                 os.fsync(parent)
 
     def create(self, name: str, content: bytes) -> None:
@@ -152,6 +146,11 @@ class Tree:
     def create_temporary(self, content: bytes) -> str:
         self.make_directory(TEMPORARY)
         name = f"{TEMPORARY}/{uuid.uuid4().hex}"
+        self.write_new(name, content)
+        return name
+
+    def write_new(self, name: str, content: bytes) -> None:
+        """A new file under a name that nobody else knows yet; the caller makes the name itself durable."""
         with self.opened(name, os.O_WRONLY | os.O_CREAT) as descriptor:
             try:
                 write_all(descriptor, content)
@@ -159,7 +158,6 @@ class Tree:
             except BaseException:
                 self.unlink(name)
                 raise
-        return name
 
     def rename(self, source: str, target: str) -> None:
         with self.parent(source) as (from_fd, from_name), self.parent(target) as (to_fd, to_name):
@@ -189,6 +187,49 @@ class Tree:
     def sync_parent(self, name: str) -> None:
         with self.parent(name) as (parent, _):
             os.fsync(parent)
+
+
+class Directories(threading.local):
+    """The directories of a tree that a thread has open. They are closed when the outermost of its `with` blocks ends."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._open: dict[str, int] = {}
+        self._depth = 0
+
+    def __enter__(self) -> Directories:
+        self._depth += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            opened, self._open = self._open, {}
+            for descriptor in opened.values():
+                os.close(descriptor)
+
+    def reach(self, name: str) -> int:
+        """A descriptor of the directory, each part of its name opened without following a link."""
+        if name in self._open:
+            return self._open[name]
+        if not name:
+            self._open[""] = os.open(self._root, _DIRECTORY)
+            return self._open[""]
+        parent, part = self.reach_parent(name)
+        try:
+            self._open[name] = os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise UnsafePath(f"{part!r} in {name!r} is a link or not a directory.") from error
+            raise
+        return self._open[name]
+
+    def reach_parent(self, name: str) -> tuple[int, str]:
+        """A descriptor of the directory that the name is in, and its last part."""
+        above, _, last = name.rpartition("/")
+        if last in ("", ".", "..") or "\0" in last or "\\" in last or name.startswith("/"):
+            raise UnsafePath(f"{name!r} is not a name inside the tree.")
+        return self.reach(above), last
 
 
 def read_from(descriptor: int, offset: int) -> bytes:
@@ -221,12 +262,24 @@ def nobody_writes(descriptor: int) -> bool | None:
     """Whether no process has the file of this read-only descriptor open for writing; None where the kernel cannot tell."""
     if sys.platform != "linux":
         return None
+    # Whoever opens the file while we have the lease makes the kernel signal us; SIGIO, which is the default, would end us.
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:
         return False if error.errno == errno.EAGAIN else None
     fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     return True
+
+
+def is_left_alone(descriptor: int) -> bool:
+    """Whether nobody is going to write to the file any more: by the kernel's word, else because it has been quiet for a while."""
+    closed = nobody_writes(descriptor)
+    return closed if closed is not None else is_quiet(descriptor)
+
+
+def is_quiet(descriptor: int) -> bool:
+    return time.time() - os.fstat(descriptor).st_mtime > GRACE_S
 
 
 def _parts(name: str) -> list[str]:
@@ -237,19 +290,10 @@ def _parts(name: str) -> list[str]:
     return parts
 
 
-def _descend(name: str, held: dict[str, int]) -> int:
-    if name in held:
-        return held[name]
-    above, _, part = name.rpartition("/")
-    parent = _descend(above, held)
-    _parts(part)
-    try:
-        held[name] = os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
-    except OSError as error:
-        if error.errno in (errno.ENOTDIR, errno.ELOOP):
-            raise UnsafePath(f"{part!r} in {name!r} is a link or not a directory.") from error
-        raise
-    return held[name]
+def _widen(status: os.stat_result, mode: int, made: int | str, parent: int | None = None) -> None:
+    """Gives the owner what an odd umask took from something that was just made."""
+    if status.st_mode & mode != mode:
+        os.chmod(made, mode, dir_fd=parent)
 
 
 def _check_plain(status: os.stat_result, name: str) -> None:

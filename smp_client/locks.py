@@ -52,7 +52,8 @@ class Lock:
         # Padded, because white space behind JSON means nothing and a write in place is far cheaper than a new length.
         text = json.dumps({"holder": holder, "note": self.note}).encode().ljust(_PADDED_BYTES)
         os.pwrite(self.descriptor, text, 0)
-        if len(text) > _PADDED_BYTES:
+        if os.fstat(self.descriptor).st_size > len(text):
+            # What is left of a longer text would make this one unreadable.
             os.ftruncate(self.descriptor, len(text))
 
     def release(self) -> None:
@@ -62,7 +63,7 @@ class Lock:
             # The note is only an optimisation; without it (a full disk, say) the next holder reads the file instead.
             os.ftruncate(self.descriptor, 0)
         finally:
-            os.close(self.descriptor)
+            _free(self.descriptor)
 
 
 @contextmanager
@@ -72,13 +73,14 @@ def brief_lock(tree: Tree, scope: str, file: str, patience: Patience) -> Iterato
     try:
         yield
     finally:
-        os.close(descriptor)
+        _free(descriptor)
 
 
 @contextmanager
 def lock(tree: Tree, scope: str, file: str, patience: Patience, doing: str) -> Iterator[Lock]:
     descriptor = _acquire(tree, scope, file, patience, doing)
-    held = Lock(file, descriptor, _read(descriptor).get("note") or {})
+    note = _read(descriptor).get("note")
+    held = Lock(file, descriptor, note if isinstance(note, dict) else {})
     try:
         held._write({"pid": os.getpid(), "host": _host(), "program": sys.argv[0] or "python",
                      "since": datetime.now(UTC).isoformat(timespec="milliseconds"), "doing": doing})  # fmt: skip
@@ -117,6 +119,16 @@ def _acquire(tree: Tree, scope: str, file: str, patience: Patience, doing: str) 
             time.sleep(patience.pauses_s[min(attempt, len(patience.pauses_s) - 1)])
     with tree.opened(_lock_name(scope, file), os.O_RDONLY) as other:
         raise LockTimeout(f"{scope}/{file} is locked by {_describe(other)}; gave up {doing}.", session_id=scope)
+
+
+def _free(descriptor: int) -> None:
+    from filelock import unlock_descriptor
+
+    # Closing alone would not do: a child that was forked meanwhile has the same open file, and the lock lives as long as that.
+    try:
+        unlock_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import stat
 import uuid
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from .layout import (
     find_root,
 )  # fmt: skip
 from .mapping import load_mapping, render_mapping, replace_parts
-from .records import GLOBAL_KINDS, GLOBAL_PREFERENCE, PATTERN, SESSION_KINDS, Record, plain
+from .records import GLOBAL_KINDS, GLOBAL_PREFERENCE, PATTERN, SESSION_KINDS, Record, plain_fields
 from .scope import Options, Scope
 from .session import RecordFiles, Session
 from .session_files import METADATA, new_metadata
@@ -56,11 +57,12 @@ class Memory:
     ) -> Session:  # fmt: skip
         """A new session, there with all its files or not at all."""
         created = self.options.clock()
-        session_id = check_session_id(id) if id is not None else f"session-{created:%Y-%m-%d}-{uuid.uuid4().hex[:6]}"
-        people = [*([user] if user else []), *(check_file_id("agent", agent) for agent in agents)]
-        fields = {"project_name": project, "project_phase": phase, "primary_topic": topic, "tags": list(tags), **context}
-        files = {kind.file: format_of(kind).empty(session_id, created, people) for kind in SESSION_KINDS}
         quota = self.options.quota_bytes if quota_bytes is None else quota_bytes
+        session_id = id if id is not None else f"session-{created:%Y-%m-%d}-{uuid.uuid4().hex[:6]}"
+        _check_new_session(session_id, user, agents, quota)
+        people = [*([user] if user else []), *agents]
+        fields = {"project_name": project, "project_phase": phase, "primary_topic": topic, "tags": tags, **context}
+        files = {kind.file: format_of(kind).empty(session_id, created, people) for kind in SESSION_KINDS}
         files[METADATA] = new_metadata(session_id, created, user=user, agents=list(agents), quota_bytes=quota, context=fields)
         for place in (ACTIVE, ARCHIVED, DELETED):
             if self.tree.root.is_dir() and self.tree.exists(f"{place}/{session_id}"):
@@ -76,7 +78,8 @@ class Memory:
             for directory in SESSION_DIRECTORIES:
                 self.tree.make_directory(f"{aside}/{directory}")
             for name, content in files.items():
-                self.tree.create(f"{aside}/{name}", content)
+                self.tree.write_new(f"{aside}/{name}", content)
+            self.tree.sync_parent(f"{aside}/{METADATA}")
             self.tree.rename_new(aside, f"{ACTIVE}/{session_id}")
             self.tree.sync_parent(f"{ACTIVE}/{session_id}")
         except FileExistsError as error:
@@ -112,6 +115,22 @@ class Memory:
         return GlobalMemory(Scope(self.tree, GLOBAL, GLOBAL, self.options), self)
 
 
+def _check_new_session(session_id: str, user: str | None, agents: Sequence[str], quota_bytes: int) -> None:
+    problems: list[str] = []
+    for check, name in [(check_session_id, session_id), *((functools.partial(check_file_id, "agent"), agent) for agent in agents)]:
+        try:
+            check(name)
+        except Invalid as invalid:
+            problems += invalid.problems
+    # The user's name stands in the head of the conversation, where another line could pass for a turn.
+    if user is not None and not (isinstance(user, str) and user.isprintable() and len(user) <= 128):
+        problems.append("'user' must be one printable line of at most 128 characters")
+    if not isinstance(quota_bytes, int) or quota_bytes <= 0:
+        problems.append(f"'quota_bytes' must be a whole number above 0, not {quota_bytes!r}")
+    if problems:
+        raise Invalid(problems)
+
+
 class GlobalMemory(RecordFiles):
     """`global/`: read and written like a session."""
 
@@ -145,7 +164,7 @@ class GlobalMemory(RecordFiles):
         """Replaces the named parts of the user's profile and keeps the others; None takes one out."""
         self._memory.create()
         problems: list[str] = []
-        checked = {name: plain(value, name, problems) for name, value in parts.items()}
+        checked = plain_fields(parts, problems)
         if problems:
             raise Invalid(problems)
 

@@ -1,7 +1,7 @@
 """How large a session is, and whether a write still fits.
 
-Counted are the YAML and Markdown files of a session: the record files by one stat each, the directories by a listing that is
-only repeated when the directory has changed. The inbox does not count: what is dropped there counts once it is taken in.
+Counted are the YAML and Markdown files of a session. A directory is listed again only when it has changed; files that grow where
+they are are asked for their size each time. The inbox does not count: what is dropped there counts once it is taken in.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ WARNING_PCT, CRITICAL_PCT = 80, 95
 _FILES = {kind.file: kind.file.partition(".")[0] for kind in SESSION_KINDS} | {"metadata.yaml": "metadata"}
 _DIRECTORIES = {
     "agent-states": "agent_states", "agent-states/history": "agent_states", "artifacts": "artifacts", "indexes": "indexes",
+    "": "other",
 }  # fmt: skip
+_GROWING = ("", "agent-states/history")  # where records are appended, which changes the file but not its directory
 # A directory that changed so recently may change again without a newer time stamp.
 _SETTLED_NS = 50_000_000
 
@@ -50,11 +52,11 @@ class Usage:
     def __init__(self, tree: Tree, directory: str) -> None:
         self._tree = tree
         self._directory = directory
-        self._listed: dict[str, tuple[int, int]] = {}
+        self._listed: dict[str, tuple[int, dict[str, int]]] = {}
 
     def total(self) -> int:
         with self._tree.directory(self._directory) as descriptor:
-            return sum(_size(descriptor, name) for name in _FILES) + sum(self._inside(descriptor, name) for name in _DIRECTORIES)
+            return sum(self._inside(descriptor, name) for name in _DIRECTORIES)
 
     def require(self, session_id: str, needed: int, quota: int) -> None:
         """Raises QuotaExceeded where the session cannot grow by so much."""
@@ -64,13 +66,13 @@ class Usage:
 
     def measure(self, quota: int, created: datetime | None, now: datetime) -> Size:
         """Everything, from the files as they are now."""
-        with self._tree.directory(self._directory) as descriptor:
-            files = {name: _size(descriptor, name) for name in _FILES}
-        components = {component: files[name] for name, component in _FILES.items()}
+        components = dict.fromkeys([*_FILES.values(), *_DIRECTORIES.values()], 0)
+        files: dict[str, int] = {}
         for directory, component in _DIRECTORIES.items():
-            inside = self._counted(directory)
-            components[component] = components.get(component, 0) + sum(inside.values())
-            files |= {f"{directory}/{name}": size for name, size in inside.items()}
+            for name, size in self._counted(directory).items():
+                path = f"{directory}/{name}" if directory else name
+                components[_FILES.get(path, component)] += size
+                files[path] = size
         total = sum(files.values())
         largest = sorted(((size, name) for name, size in files.items() if size), reverse=True)[:10]
         return Size(
@@ -81,18 +83,20 @@ class Usage:
 
     def _inside(self, descriptor: int, name: str) -> int:
         try:
-            changed = os.stat(name, dir_fd=descriptor).st_mtime_ns
+            changed = os.stat(name or ".", dir_fd=descriptor, follow_symlinks=False).st_mtime_ns
         except FileNotFoundError:
             return 0
         known = self._listed.get(name)
         if known is None or known[0] != changed:
-            known = (changed, sum(self._counted(name).values()))
+            known = (changed, self._counted(name))
             if time.time_ns() - changed > _SETTLED_NS:
                 self._listed[name] = known
-        return known[1]
+        if name not in _GROWING:
+            return sum(known[1].values())
+        return sum(_size(descriptor, f"{name}/{file}" if name else file) for file in known[1])
 
     def _counted(self, name: str) -> dict[str, int]:
-        sizes = self._tree.sizes(f"{self._directory}/{name}")
+        sizes = self._tree.sizes(f"{self._directory}/{name}" if name else self._directory)
         return {file: size for file, size in sizes.items() if file.endswith((".yaml", ".md"))}
 
 

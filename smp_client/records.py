@@ -14,6 +14,7 @@ from .values import KEY_CAP_CHARACTERS, Value
 
 CONTENT_CAP_BYTES = 1024 * 1024
 _DEPTH_CAP = 32
+_PROBLEM_CAP = 100
 _MEMORY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _TAG = re.compile(r"[^\W_][\w.-]{0,31}")
 
@@ -76,7 +77,7 @@ class Record:
         """None where a hand-written record has none, or none that can be read."""
         try:
             return parse_time(str(self.data["timestamp"]))
-        except (KeyError, ValueError):
+        except (KeyError, ValueError, OverflowError):
             return None
 
     @property
@@ -121,7 +122,9 @@ def state_history(agent: str) -> Kind:
 def new_fields(kind: Kind, fields: Mapping[str, Any], at: datetime | str) -> dict[str, Value]:
     """The fields of a new record without its id, checked and in the form they are stored in; every problem at once."""
     problems: list[str] = []
-    body = {key: plain(value, key, problems) for key, value in fields.items() if value is not None}
+    body = plain_fields({key: value for key, value in fields.items() if value is not None}, problems)
+    given = ("id", "turn") if kind is TURN else ("id",)
+    problems += [f"{name!r} of a {kind.name} is given by SMP" for name in given if name in body]
     stamp = _time("timestamp", at, problems)
     check(kind, body, problems)
     if problems:
@@ -144,7 +147,7 @@ def changed_fields(kind: Kind, old: Mapping[str, Value], changes: Mapping[str, A
     """The record with some fields replaced; a field changed to None goes."""
     fixed = {"id", "timestamp", "turn"} | ({"content", "speaker", "type"} if kind is TURN else set())
     problems = [f"{name!r} of a {kind.name} cannot be changed" for name in sorted(fixed & changes.keys())]
-    body = {key: plain(value, key, problems) for key, value in changes.items() if value is not None}
+    body = plain_fields({key: value for key, value in changes.items() if value is not None}, problems)
     new = {**old, **body, "updated_at": render_time(at)}
     for key in [key for key, value in changes.items() if value is None]:
         new.pop(key, None)
@@ -161,13 +164,15 @@ def check(kind: Kind, body: Mapping[str, Value], problems: list[str]) -> None:
             problems.append(f"{name!r} of a {kind.name} must be a text that is not empty")
     for (name, field), choices in _CHOICES.items():
         if name == kind.name and body.get(field) is not None and body[field] not in choices:
-            problems.append(f"{field!r} must be one of {', '.join(choices)}, not {body[field]!r}")
+            problems.append(f"{field!r} must be one of {', '.join(choices)}, not {_shown(body[field])}")
     check_tags(body.get("tags"), problems)
-    size = sum(len(text.encode()) for text in _texts(dict(body)))
+    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in _texts(dict(body)))
     if size > CONTENT_CAP_BYTES:
         problems.append(f"a {kind.name} may hold {CONTENT_CAP_BYTES:,} bytes of text, not {size:,}")
     if kind is TURN and (not str(body.get("speaker", "")).isprintable() or len(str(body.get("speaker", ""))) > 128):
         problems.append("'speaker' must be one printable line of at most 128 characters")
+    if kind is TURN and not isinstance(body.get("content"), str):
+        problems.append("what was said must be a text")
 
 
 def check_tags(tags: Value, problems: list[str]) -> None:
@@ -178,7 +183,7 @@ def check_tags(tags: Value, problems: list[str]) -> None:
         return
     for tag in tags:
         if not isinstance(tag, str) or not _TAG.fullmatch(tag):
-            problems.append(f"tag {tag!r} must be 1 to 32 letters, digits, '-', '_' or '.', beginning with a letter or digit")
+            problems.append(f"tag {_shown(tag)} must be 1 to 32 letters, digits, '-', '_' or '.', beginning with a letter or digit")
 
 
 def check_memory_id(memory_id: str) -> str:
@@ -187,25 +192,38 @@ def check_memory_id(memory_id: str) -> str:
     return memory_id
 
 
+def plain_fields(fields: Mapping[str, Any], problems: list[str]) -> dict[str, Value]:
+    """Fields by name, each as YAML can hold it."""
+    return {_key(name, "the fields", problems): plain(value, name, problems) for name, value in fields.items()}
+
+
 def plain(value: Any, where: str, problems: list[str], depth: int = 0) -> Value:
     """The value as YAML can hold it, or a problem that says where it cannot."""
+    if len(problems) >= _PROBLEM_CAP:
+        # Also ends the way through a value that contains itself.
+        return None
     if depth > _DEPTH_CAP:
         problems.append(f"{where!r} is nested deeper than {_DEPTH_CAP} levels")
         return None
     if isinstance(value, str):
         return _text(value, where, problems)
-    if value is None or isinstance(value, (bool, float)):
+    if value is None or isinstance(value, bool):
         return value
+    # An enumeration or a NumPy number is shown in words of its own: store the bare number.
+    if isinstance(value, float):
+        return float(value)
     if isinstance(value, int):
         if abs(value) >= 10**299:
             problems.append(f"{where!r} is too large a number")
-        return value
+            return None
+        return int(value)
     if isinstance(value, (datetime, date)):
         return _time(where, value, problems)
     if isinstance(value, (list, tuple)):
         return [plain(item, f"{where}[{index}]", problems, depth + 1) for index, item in enumerate(value)]
     if isinstance(value, Mapping):
-        return {_key(key, where, problems): plain(item, f"{where}.{key}", problems, depth + 1) for key, item in value.items()}
+        keys = {_key(key, where, problems): item for key, item in value.items()}
+        return {key: plain(item, f"{where}.{key}", problems, depth + 1) for key, item in keys.items()}
     storable = "text, numbers, true, false, null, times, lists and mappings"
     problems.append(f"{where!r} is a {type(value).__name__}; only {storable} can be stored")
     return None
@@ -213,9 +231,9 @@ def plain(value: Any, where: str, problems: list[str], depth: int = 0) -> Value:
 
 def _key(key: Any, where: str, problems: list[str]) -> str:
     if not isinstance(key, str) or not 0 < len(key) <= KEY_CAP_CHARACTERS:
-        problems.append(f"a key of {where!r} must be a text of 1 to {KEY_CAP_CHARACTERS} characters, not {str(key)[:40]!r}")
-        return str(key)
-    return str(_text(key, where, problems))
+        problems.append(f"a key of {where!r} must be a text of 1 to {KEY_CAP_CHARACTERS} characters, not {_shown(key)}")
+        return _shown(key)
+    return _text(key, where, problems)
 
 
 def _text(text: str, where: str, problems: list[str]) -> str:
@@ -223,7 +241,7 @@ def _text(text: str, where: str, problems: list[str]) -> str:
         text.encode()
     except UnicodeEncodeError:
         problems.append(f"{where!r} holds a lone surrogate, which is no character")
-    return text
+    return str.__str__(text)
 
 
 def _time(where: str, value: Any, problems: list[str]) -> str:
@@ -235,9 +253,19 @@ def _time(where: str, value: Any, problems: list[str]) -> str:
         if isinstance(value, date):
             return value.isoformat()
         return render_time(parse_time(str(value)))
-    except ValueError as error:
-        problems.append(f"{where!r} is not an ISO 8601 time with a zone: {value!r} ({error})")
+    except (ValueError, OverflowError) as error:
+        problems.append(f"{where!r} is not an ISO 8601 time with a zone: {_shown(value)} ({error})")
         return render_time(datetime.fromtimestamp(0, UTC))
+
+
+def _shown(value: Any) -> str:
+    """The value as it may stand in a message."""
+    try:
+        text = repr(value)
+    except ValueError:
+        # Python refuses to write out a number of thousands of digits.
+        return "a huge number"
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def _texts(value: Value) -> list[str]:

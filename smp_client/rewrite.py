@@ -8,20 +8,17 @@ still has the old file open keeps it alive in `.smp/retired/`, and what it adds 
 from __future__ import annotations
 
 import os
-import time
 import uuid
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .files import nobody_writes, read_from, sync, write_all
+from .files import is_quiet, nobody_writes, read_from, sync, write_all
 from .layout import RETIRED
 from .quarantine import set_aside
 
 if TYPE_CHECKING:
     from .scope import Scope
-
-GRACE_S = 2.0  # how long an old file must have been quiet where the kernel cannot tell whether somebody has it open
 
 
 def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> bytes:
@@ -102,9 +99,8 @@ def _fold(scope: Scope, file: str, slot: str) -> None:
             return
         closed = nobody_writes(descriptor)
         content = read_from(descriptor, 0)
-    quiet = time.time() - status.st_mtime > GRACE_S
-    if not (closed or quiet):
-        return
+        if not (closed or is_quiet(descriptor)):
+            return
     if zlib.crc32(content[:size]) == checksum:
         extra = content[size:]
         if extra.strip() and extra not in scope.tree.read(scope.path(file)):

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from .append import append, note_rewritten, settle
-from .errors import Invalid, MemoryNotFound
+from .append import append, note_rewritten, settle, with_id
+from .document import INDENT
+from .errors import CorruptionDetected, Invalid, MemoryNotFound
 from .files import sync
 from .formats import format_of
 from .layout import check_file_id
@@ -27,7 +28,7 @@ from .records import (
     check_memory_id,
     kind_of,
     new_fields,
-    plain,
+    plain_fields,
     state_history,
 )  # fmt: skip
 from .rewrite import rewrite
@@ -137,14 +138,15 @@ class RecordFiles(Writing):
             if located is None:
                 raise self._missing(memory_id)
             new = changed_fields(kind, located.value, changes, self._now())
-            growth = len(form.render(new, 2)) - (located.end - located.start)
+            after = form.rewrite(content, {memory_id: new}, 0)
             if (quota := self.quota_bytes()) is not None:
-                self.scope.usage.require(self.scope.name, growth, quota)
-            return form.rewrite(content, {memory_id: new}, 0)
+                self.scope.usage.require(self.scope.name, len(after) - len(content), quota)
+            return after
 
         with self.scope.locked([kind.file], f"changing {memory_id}") as held:
             tail = settle(self.scope, kind, held[kind.file])
-            note_rewritten(held[kind.file], tail, rewrite(self.scope, kind.file, changed))
+            with brief_lock(self.scope.tree, self.scope.name, "usage", self.scope.options.patience):
+                note_rewritten(held[kind.file], tail, rewrite(self.scope, kind.file, changed))
         return as_record(kind, self.scope.name, new)
 
     def _replace(self, file: str, transform: Callable[[bytes], bytes], doing: str) -> None:
@@ -176,8 +178,11 @@ class Session(RecordFiles):
 
     @property
     def state(self) -> str:
-        """Where the session is in its life, as its metadata say."""
-        return str(self.metadata().get("status", "active"))
+        """Where the session is in its life, as its metadata say; `unreadable` where they cannot be read."""
+        try:
+            return str(self.metadata().get("status", "active"))
+        except CorruptionDetected:
+            return "unreadable"
 
     def metadata(self) -> dict[str, Value]:
         """What `metadata.yaml` holds below `session`; nothing for a directory that was dropped in without one."""
@@ -186,7 +191,7 @@ class Session(RecordFiles):
     def update_metadata(self, **changes: Any) -> None:
         """Replaces parts of the metadata (`context`, `storage`, `status`…); mappings are merged one level deep."""
         problems: list[str] = []
-        parts = {name: plain(value, name, problems) for name, value in changes.items()}
+        parts = plain_fields(changes, problems)
         if problems:
             raise Invalid(problems)
 
@@ -251,10 +256,9 @@ class Session(RecordFiles):
     def size(self) -> Size:
         """How full the session is, of what, and how long it will last at its present growth."""
         self.scope.require()
-        created = self.metadata().get("created_at")
         try:
-            since = parse_time(str(created)) if created else None
-        except ValueError:
+            since = parse_time(str(self.metadata().get("created_at")))
+        except (ValueError, CorruptionDetected):
             since = None
         return self.scope.usage.measure(self.quota_bytes(), since, self._now())
 
@@ -273,18 +277,31 @@ class Session(RecordFiles):
             return self.scope.options.quota_bytes
         identity = (status.st_ino, status.st_size, status.st_mtime_ns)
         if self._quota_known is None or self._quota_known[0] != identity:
-            storage = self.metadata().get("storage")
+            try:
+                storage = self.metadata().get("storage")
+            except CorruptionDetected:
+                # A slip in the metadata must not stop the writes into the other files.
+                storage = None
             quota = storage.get("quota_bytes") if isinstance(storage, dict) else None
             self._quota_known = (identity, quota if isinstance(quota, int) and quota > 0 else self.scope.options.quota_bytes)
         return self._quota_known[1]
 
     def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
         at = self._now()
-        # The old state is filed before it is replaced: a crash in between costs a double, not a state.
-        entry = state_history_entry(self.scope.read(state_file(agent)), agent, at)
+        before = self.scope.read(state_file(agent))
+        entry = state_history_entry(before, agent, at)
         if entry is not None:
+            self._require_room(*entry, len(state_after(before, self.id, agent, state, at)) - len(before))
+            # The old state is filed before it is replaced: a crash in between costs a double, not a state.
             append(self.scope, *entry, self.quota_bytes)
         self._replace(state_file(agent), lambda content: state_after(content, self.id, agent, state, at), f"saving {agent}'s state")
+
+    def _require_room(self, kind: Kind, fields: Mapping[str, Value], further_bytes: int) -> None:
+        """Refuses a record, and what will be written after it, before either is there."""
+        form = format_of(kind)
+        head = 0 if self.scope.read(kind.file) else len(form.empty(self.id, self._now(), []))
+        record = len(form.render(with_id(kind, 1, fields), INDENT))
+        self.scope.usage.require(self.id, head + record + further_bytes, self.quota_bytes())
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
         rendered = render_artifact(artifact_id, content, fields, self._now())

@@ -57,6 +57,7 @@ class Events:
 
     def __init__(self, text: str) -> None:
         self.next: Callable[[], Event] = _Loader(text).get_event
+        self._text = text
         self._key: Event | None = None
         self._scalar: Event | None = None
         self._closing: Event | None = None
@@ -64,12 +65,14 @@ class Events:
     @property
     def end(self) -> int:
         """The index after the last character of what was built; comments and blank lines behind it do not count."""
-        # A key may have an empty value: then its colon is the end. A block collection ends where the next token begins, so
-        # only a closing bracket counts as content of its own.
+        # A key may have an empty value, and so may a dash: then the sign is the end. A block collection ends where the next token
+        # begins, so only a closing bracket counts as content of its own.
         ends = [self._key.end_mark.index + 1] if self._key else [0]
         for event in (self._scalar, self._closing):
-            if event is not None and event.end_mark.index > event.start_mark.index:
-                ends.append(event.end_mark.index)
+            if event is not None:
+                start, end = event.start_mark.index, event.end_mark.index
+                if end > start or (event is self._scalar and self._text[end - 1 : end] in ("-", ":")):
+                    ends.append(end)
         return max(ends)
 
     @property
@@ -97,8 +100,7 @@ class Events:
         if kind is yaml.ScalarEvent:
             if event.tag is not None or event.anchor is not None:
                 refuse_decoration(event)
-            if event.value:
-                self._scalar = event
+            self._scalar = event
             return _resolve(event.value) if event.implicit[0] else event.value
         if kind is yaml.AliasEvent:
             raise BadYaml("aliases are not allowed", line_of(event))
@@ -259,7 +261,8 @@ def _render_scalar(value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, float) and not math.isfinite(value):
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
-    return repr(value)
+    # A reader of YAML 1.1 knows a number with an exponent only by its point.
+    return repr(value).replace("e", ".0e") if "." not in repr(value) else repr(value)
 
 
 def _render_text(text: str) -> str:

@@ -9,7 +9,7 @@ import time
 from types import FrameType
 
 from smp_client import Memory
-from smp_client.errors import LockTimeout, SMPError
+from smp_client.errors import AlreadyLed, LockTimeout, SMPError
 from smp_client.locks import NO_PATIENCE, lock
 from smp_client.tidy import tidy
 
@@ -17,13 +17,6 @@ from .log import FilteringBoundLogger
 
 LEAD = "+daemon"  # where the lead's lock is; no session can have this name
 TIDY_EVERY_S = 30.0
-
-
-class AlreadyLed(SMPError):
-    """Another daemon looks after this root."""
-
-    code = "MEM_E015"
-    advice = "Stop that one first; one daemon for each root is enough."
 
 
 def run(memory: Memory, log: FilteringBoundLogger) -> None:

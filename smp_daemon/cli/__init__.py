@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from smp_client import Memory, SMPError, __version__
+from smp_client import AlreadyLed, Memory, SMPError, __version__
 
 EXIT_ERROR, EXIT_ALREADY_LED = 1, 4
 
@@ -21,7 +21,6 @@ def smp() -> None:
 @click.option("--root", help="The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward, else a new one here.")
 def run(root: str | None) -> None:
     """Look after a sessions tree until stopped; makes the tree if there is none."""
-    from ..daemon import AlreadyLed
     from ..daemon import run as run_daemon
     from ..log import configure
 

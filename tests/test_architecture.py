@@ -1,0 +1,80 @@
+"""The rules of the layout, held against every import in the code."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parent.parent
+CLIENT_MAY_IMPORT = {"yaml", "filelock", "smp_client"}
+# Module that is the only user of a package, by package.
+ONLY_USER = {"watchdog": "smp_daemon/ingest/watcher.py", "apscheduler": "smp_daemon/schedule.py", "structlog": "smp_daemon/log.py"}
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((TOP / package).rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level packages that a module imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def calls(path: Path) -> set[str]:
+    return {ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
+
+
+@pytest.mark.parametrize("path", modules("smp_client"), ids=lambda path: path.name)
+def test_the_client_needs_only_yaml_and_filelock(path: Path) -> None:
+    """Nothing of the daemon, and no third package, is imported anywhere in the client."""
+    assert imported(path) - set(sys.stdlib_module_names) <= CLIENT_MAY_IMPORT
+
+
+@pytest.mark.parametrize("path", [*modules("smp_client"), *modules("smp_daemon")], ids=lambda path: str(path.relative_to(TOP)))
+def test_a_fenced_package_has_one_user(path: Path) -> None:
+    """watchdog, apscheduler and structlog are each used by one module alone, so that their traps are in one place."""
+    name = str(path.relative_to(TOP))
+    assert {package for package, user in ONLY_USER.items() if package in imported(path) and user != name} == set()
+
+
+@pytest.mark.parametrize("path", modules("smp_client"), ids=lambda path: path.name)
+def test_the_client_raises_and_never_logs_or_prints(path: Path) -> None:
+    assert not imported(path) & {"logging", "structlog", "warnings"}
+    assert "print" not in calls(path)
+
+
+@pytest.mark.parametrize("path", modules("smp_daemon"), ids=lambda path: str(path.relative_to(TOP)))
+def test_only_the_command_line_prints_and_exits(path: Path) -> None:
+    if "cli" not in path.relative_to(TOP).parts:
+        assert not calls(path) & {"print", "click.echo", "sys.exit", "exit"}
+
+
+@pytest.mark.parametrize("path", [*modules("smp_client"), *modules("smp_daemon")], ids=lambda path: str(path.relative_to(TOP)))
+def test_files_are_touched_in_one_module_only(path: Path) -> None:
+    """Whatever opens, renames or removes a file by its path goes through files.Tree, which follows no link."""
+    if path.name == "files.py":
+        return
+    by_path = {"open", "os.open", "os.rename", "os.replace", "os.remove", "os.mkdir", "os.makedirs", "shutil.move", "os.link"}
+    assert not calls(path) & by_path
+
+
+def test_only_the_locks_module_uses_filelock() -> None:
+    users = {path.name for path in modules("smp_client") if "filelock" in imported(path)}
+    assert users == {"locks.py"}
+
+
+def test_reading_does_not_import_filelock(tmp_path: Path) -> None:
+    """A process that only reads does not pay for the lock library."""
+    import subprocess
+
+    code = "import sys, smp_client; assert 'filelock' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0

@@ -1,0 +1,120 @@
+"""`smp run` as its user sees it: a process, its log, its signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smp_client import Memory, TransactionPending, journal, tidy
+
+SMP = [sys.executable, "-c", "from smp_daemon.cli import main; main()"]
+
+
+@contextmanager
+def running(root: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """A daemon that has said it is ready, and what it said."""
+    process = subprocess.Popen([*SMP, "run", "--root", str(root)], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        line: dict[str, Any] = {}
+        while line.get("event") != "ready":
+            line = json.loads(process.stderr.readline())
+        yield process, line
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_it_makes_the_tree_and_says_when_it_is_ready(tmp_path: Path) -> None:
+    root = tmp_path / ".bmad/sessions"
+    with running(root) as (process, said):
+        assert said["root"] == str(root)
+        assert said["pid"] == process.pid
+        assert {"timestamp", "level", "component", "event"} <= said.keys()
+        assert (root / "active").is_dir()
+        assert Memory(root).create_session(id="s").state == "active"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with running(tmp_path / "sessions") as (process, _):
+        process.send_signal(number)
+        assert process.wait(10) == 0
+        assert process.stderr is not None
+        assert json.loads(process.stderr.readlines()[-1])["event"] == "stopped"
+
+
+def test_a_second_daemon_says_who_leads_and_the_next_takes_over_after_a_kill(tmp_path: Path) -> None:
+    root = tmp_path / "sessions"
+    with running(root) as (process, _):
+        second = subprocess.run([*SMP, "run", "--root", str(root)], capture_output=True, text=True, check=False)
+        assert second.returncode == 4
+        assert f"pid {process.pid}" in second.stderr
+        assert second.stderr.count("\n") == 1
+        process.kill()
+        process.wait()
+        with running(root) as (_, said):
+            assert said["event"] == "ready"
+
+
+def test_it_finishes_a_transaction_that_nobody_came_back_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory(tmp_path / "sessions")
+    session = memory.create_session(id="s")
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "carry_out", _fail)
+        with pytest.raises(TransactionPending), session.transaction() as tx:
+            tx.record_decision("D", made_by="a")
+    with running(memory.root):
+        assert "DEC-001" in (memory.root / "active/s/decisions.yaml").read_text()
+        assert list((memory.root / ".smp/journal").iterdir()) == []
+
+
+def test_tidying_removes_old_temporaries_only(memory: Memory) -> None:
+    """One that is an hour old belongs to nobody; a fresh one may be in use."""
+    memory.create()
+    temporary = memory.root / ".smp/tmp"
+    for name, age_s in (("old", tidy.ABANDONED_S + 60), ("fresh", 0)):
+        (temporary / name).mkdir()
+        (temporary / f"{name}.file").write_text("x")
+        then = (temporary / name).stat().st_mtime - age_s
+        for path in (temporary / name, temporary / f"{name}.file"):
+            os.utime(path, (then, then))
+    tidy.tidy(memory)
+    assert {path.name for path in temporary.iterdir()} == {"fresh", "fresh.file"}
+
+
+def test_a_root_that_cannot_be_made_is_one_clear_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    failed = subprocess.run([*SMP, "run", "--root", str(tmp_path / "file/x")], capture_output=True, text=True, check=False)
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("smp: Could not make")
+    assert failed.stderr.count("\n") == 1
+
+
+def test_a_log_that_cannot_be_written_does_not_stop_it(tmp_path: Path) -> None:
+    """stderr on a full device: the daemon works on and stops cleanly. With a logger that raises, it exited at its first line."""
+    root = tmp_path / "sessions"
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen([*SMP, "run", "--root", str(root)], stderr=full)
+    try:
+        while not (root / ".smp/locks/+daemon/lead.lock").exists():
+            assert process.poll() is None
+        process.terminate()
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _fail(scope: object, step: object) -> None:
+    raise OSError(28, "No space left on device")

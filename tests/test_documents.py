@@ -1,0 +1,144 @@
+"""README, FORMAT.md and DESIGN.md say what the code does."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import smp_client
+from smp_client import Memory, errors, layout
+from smp_client.document import parse
+from smp_client.files import DIRECTORY_MODE, FILE_MODE
+from smp_client.mapping import load_mapping
+from smp_client.markdown import parse as parse_conversation
+from smp_client.quota import DEFAULT_QUOTA_BYTES
+from smp_client.records import CONTENT_CAP_BYTES, GLOBAL_KINDS, SESSION_KINDS, TURN
+from smp_client.session_files import new_metadata
+from smp_client.timestamps import now
+
+TOP = Path(__file__).parent.parent
+README = (TOP / "README.md").read_text()
+FORMAT = (TOP / "smp_client/FORMAT.md").read_text()
+DESIGN = (TOP / "smp_daemon/DESIGN.md").read_text()
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_code_of_the_readme_prints_what_the_readme_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SMP_ROOT", raising=False)
+    exec(compile(blocks(README, "python")[0], "README.md", "exec"), {})
+    said = blocks(README, "")
+    assert capsys.readouterr().out in said
+    (decisions,) = tmp_path.glob(".bmad/sessions/active/*/decisions.yaml")
+    first = parse(decisions.read_bytes(), "decisions").records[0]
+    shown = parse(blocks(README, "yaml")[0].encode(), "decisions").records[0]
+    assert list(first.value) == list(shown.value)
+    times = ("timestamp", "decay")
+    assert {key: value for key, value in first.value.items() if key not in times} == {
+        key: value for key, value in shown.value.items() if key not in times
+    }
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    """`.ci/run` takes the command out of the README, so there must be exactly one."""
+    assert len(re.findall(r"^python3 -m venv .*pytest$", README, re.MULTILINE)) == 1
+    assert "README.md" in (TOP / ".ci/run").read_text()
+
+
+@pytest.mark.parametrize("document", [README, FORMAT, DESIGN])
+def test_links_lead_somewhere(document: str) -> None:
+    base = {README: TOP, FORMAT: TOP / "smp_client", DESIGN: TOP / "smp_daemon"}[document]
+    for link in re.findall(r"\]\(([^)#]+)\)", document):
+        assert (base / link).exists(), link
+
+
+def test_format_names_every_record_file_with_its_list_and_required_fields() -> None:
+    rows = dict(re.findall(r"^\| `([\w.-]+\.yaml)` \| (.*) \|$", FORMAT, re.MULTILINE))
+    kinds = [kind for kind in (*SESSION_KINDS, *GLOBAL_KINDS) if kind is not TURN]
+    assert set(rows) == {kind.file for kind in kinds}
+    for kind in kinds:
+        row = [re.findall(r"`([^`]+)`", cell) for cell in rows[kind.file].split("|")]
+        assert row == [[kind.key], [kind.memory_id(1)], list(kind.required), [kind.actor]]
+
+
+def test_the_examples_of_format_are_in_the_format(tmp_path: Path) -> None:
+    metadata, decisions = blocks(FORMAT, "yaml")
+    shown = load_mapping(metadata.encode(), "session", "FORMAT.md")
+    made = load_mapping(
+        new_metadata("s", now(), user="u", agents=["a"], quota_bytes=1, context={
+            "project_name": "p", "project_phase": "r", "primary_topic": "t", "tags": []}),
+        "session", "metadata.yaml",
+    )  # fmt: skip
+
+    def shape(value: object) -> object:
+        return {key: shape(item) for key, item in value.items()} if isinstance(value, dict) else None
+
+    assert shape(shown) == shape(made)
+    assert not parse(decisions.encode(), "decisions").bad
+    (turn,) = parse_conversation(blocks(FORMAT, "markdown")[0].encode()).records
+    assert turn.value["content"] == "Let's review the authentication requirements."
+    assert turn.value["tags"] == ["oauth"]
+
+
+def test_format_gives_the_numbers_of_the_code() -> None:
+    assert f"{DEFAULT_QUOTA_BYTES:,}" in FORMAT
+    assert f"{CONTENT_CAP_BYTES:,}" in FORMAT
+    assert f"0{DIRECTORY_MODE:o}" in FORMAT
+    assert f"0{FILE_MODE:o}" in FORMAT
+
+
+def test_format_gives_the_order_of_the_locks() -> None:
+    paragraph = FORMAT[FORMAT.index("### 9.1 Locks") : FORMAT.index("### 9.2")]
+    named = [name for name in layout.LOCK_ORDER if name not in {kind.file for kind in GLOBAL_KINDS} | {"user-profile.yaml"}]
+    positions = [paragraph.index(f"`{name}*`" if name.endswith("/") else f"`{name}`") for name in named]
+    assert positions == sorted(positions)
+
+
+def test_the_error_tree_is_drawn_as_it_is() -> None:
+    drawn = dict(re.findall(r"[├└]── (\w+)\s+(MEM_E\d+)", errors.__doc__ or ""))
+    real = {name: error.code for name, error in inspect.getmembers(errors, inspect.isclass)
+            if issubclass(error, errors.SMPError) and error is not errors.SMPError}  # fmt: skip
+    assert drawn == real
+    assert len(set(real.values())) == len(real)
+    assert set(real) <= set(smp_client.__all__)
+
+
+def test_design_names_every_module() -> None:
+    """The layout in DESIGN.md is the layout there is."""
+    layout_block = DESIGN[DESIGN.index("## The layout") : DESIGN.index("## Decisions")]
+    for package in ("smp_client", "smp_daemon"):
+        for path in (TOP / package).rglob("*.py"):
+            if path.name != "__init__.py":
+                assert path.name in layout_block, path
+    for name in re.findall(r"\b(\w+\.py)\b", layout_block.replace("test_architecture.py", "")):
+        assert list(TOP.glob(f"smp_*/**/{name}")), name
+
+
+def test_the_project_speaks_of_the_project_alone() -> None:
+    """No path of the machine it was made on is anywhere in it."""
+    for path in [*TOP.glob("*.md"), *TOP.glob("smp_*/**/*.py"), *TOP.glob("smp_*/*.md"), *TOP.glob("tests/**/*.py")]:
+        assert not re.search(r"/(?:work|root|home/\w+)/", path.read_text()), path
+
+
+def test_memory_finds_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A given root, then SMP_ROOT, then the nearest tree upward, also under _bmad, then one to be made here."""
+    monkeypatch.delenv("SMP_ROOT", raising=False)
+    inner = tmp_path / "a/b"
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    assert Memory().root == inner / ".bmad/sessions"
+    (tmp_path / "_bmad/sessions").mkdir(parents=True)
+    assert Memory().root == tmp_path / "_bmad/sessions"
+    (tmp_path / "a/.bmad/sessions").mkdir(parents=True)
+    assert Memory().root == tmp_path / "a/.bmad/sessions"
+    monkeypatch.setenv("SMP_ROOT", str(tmp_path / "elsewhere"))
+    assert Memory().root == tmp_path / "elsewhere"
+    assert Memory(tmp_path / "given").root == tmp_path / "given"

@@ -1,0 +1,272 @@
+"""A session's tree, every kind of memory, and reading it back."""
+
+from __future__ import annotations
+
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from smp_client import Conflict, Invalid, Memory, MemoryNotFound, NewerFormat, Session, SessionNotFound
+
+AT = datetime(2026, 1, 11, 14, 30, 5, tzinfo=UTC)
+
+
+def folder(session: Session) -> Path:
+    return session.scope.tree.root / session.scope.directory
+
+
+def on_disk(session: Session, file: str) -> object:
+    return yaml.safe_load((folder(session) / file).read_text())
+
+
+def test_a_new_session_has_the_whole_tree_for_its_owner_only(session: Session) -> None:
+    """Every directory of the layout is there, 0700; every file, 0600."""
+    names = {str(path.relative_to(folder(session))) for path in folder(session).rglob("*")}
+    assert names == {
+        "metadata.yaml", "conversation.md", "decisions.yaml", "findings.yaml", "preferences.yaml", "learnings.yaml",
+        "relationships.yaml", "agent-states", "artifacts", "inbox", "indexes",
+    }  # fmt: skip
+    for path in session.scope.tree.root.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_metadata_hold_every_field(memory: Memory) -> None:
+    session = memory.create_session(
+        id="s", user="user-123", project="Shop", phase="requirements", topic="auth", tags=["oauth"], agents=["veritas"],
+        client="acme",
+    )  # fmt: skip
+    metadata = session.metadata()
+    assert metadata["id"] == "s"
+    assert metadata["status"] == session.state == "active"
+    assert metadata["storage"] == {"total_bytes": 0, "quota_bytes": 10485760, "utilization_pct": 0.0, "last_compaction": None}
+    assert set(metadata["decay"]) == {"base_priority", "current_priority", "decay_rate", "last_decay_update"}  # type: ignore[arg-type]
+    assert metadata["participants"] == {
+        "user_id": "user-123", "agents": [{"agent_id": "veritas", "message_count": 0, "last_active": metadata["created_at"]}],
+    }  # fmt: skip
+    assert metadata["context"] == {
+        "project_name": "Shop", "project_phase": "requirements", "primary_topic": "auth", "tags": ["oauth"], "client": "acme",
+    }  # fmt: skip
+
+
+def test_sessions_are_listed_and_found_again(memory: Memory, tmp_path: Path) -> None:
+    one = memory.create_session(user="u")
+    two = memory.create_session(id="second")
+    two.update_metadata(status="idle")
+    assert {session.id for session in Memory(tmp_path / "sessions").sessions()} == {one.id, "second"}
+    assert [session.id for session in memory.sessions(state="idle")] == ["second"]
+    assert memory.session("second").state == "idle"
+
+
+def test_an_id_is_taken_once(memory: Memory, session: Session) -> None:
+    with pytest.raises(Conflict):
+        memory.create_session(id="s1")
+
+
+def test_a_session_that_is_not_there_says_so(memory: Memory, session: Session) -> None:
+    with pytest.raises(SessionNotFound, match="nobody"):
+        memory.session("nobody")
+
+
+def test_a_dropped_directory_without_metadata_is_a_session(memory: Memory, session: Session) -> None:
+    """Its record files are read, and files it lacks are made when something is recorded."""
+    dropped = memory.root / "active/dropped"
+    dropped.mkdir()
+    (dropped / "decisions.yaml").write_text("decisions:\n- {id: DEC-007, decision: By hand}\n")
+    other = memory.session("dropped")
+    assert other.get("DEC-007").text == "By hand"
+    assert other.record_decision("Another", made_by="me").id == "DEC-008"
+    assert other.record_finding("First", discovered_by="me").id == "FIND-001"
+    assert [record.id for record in other.records("decision")] == ["DEC-007", "DEC-008"]
+
+
+def test_metadata_changes_merge_and_keep_comments(session: Session) -> None:
+    path = folder(session) / "metadata.yaml"
+    path.write_text(path.read_text().replace("  context:", "  # mine\n  context:"))
+    session.update_metadata(storage={"total_bytes": 7}, note="x")
+    assert "# mine" in path.read_text()
+    assert session.metadata()["storage"]["quota_bytes"] == 10485760  # type: ignore[index,call-overload]
+    assert session.metadata()["storage"]["total_bytes"] == 7  # type: ignore[index,call-overload]
+    assert session.metadata()["note"] == "x"
+
+
+def test_a_turn_is_markdown_that_a_person_can_read(session: Session) -> None:
+    session.add_turn("user", "Let's review.", timestamp=AT)
+    refs = ["FIND-001", "FIND-002"]
+    turn = session.add_turn("veritas", "I see two concerns.", memory_refs=refs, tags=["mfa"], timestamp=AT, mood="calm")
+    assert turn.id == "turn-2"
+    text = (folder(session) / "conversation.md").read_text()
+    assert "## Turn 1 - 2026-01-11 14:30:05\n**Speaker:** user\n**Type:** message\n\nLet's review.\n\n---\n" in text
+    assert "**Memory-Refs:** [FIND-001, FIND-002]\n" in text
+    read = session.get("turn-2")
+    assert (read.type, read.text, read.tags, read.timestamp) == ("conversation_turn", "I see two concerns.", ["mfa"], AT)
+    assert read.data["memory_refs"] == ["FIND-001", "FIND-002"]
+    assert read.data["mood"] == "calm"
+    assert read.data["decay"]["access_count"] == 0
+    assert [turn.id for turn in session.turns(last=1)] == ["turn-2"]
+    assert session.turns(last=0) == []
+
+
+def test_a_decision_keeps_all_its_fields(session: Session) -> None:
+    fields = {
+        "rationale": "Industry standard", "agreed_by": ["bmad-master"], "agents_involved": ["veritas"], "turn_ref": 8,
+        "reversible": False,
+        "alternatives_considered": [{"option": "Cookies", "rejected_because": "Not for an API"}], "confidence": "high",
+        "implementation_impact": "high", "further": {"deep": [1, 2.5, None, True]},
+    }  # fmt: skip
+    record = session.record_decision("Use OAuth", made_by="architect", tags=["security"], timestamp=AT, **fields)  # type: ignore[arg-type]
+    assert record == session.get("DEC-001")
+    assert record.data | fields == record.data
+    assert record.priority == 0.95
+    assert on_disk(session, "decisions.yaml") == {"version": 1, "decisions": [record.data]}
+    assert record.data["decay"] == {
+        "priority": 0.95, "last_accessed": "2026-01-11T14:30:05Z", "access_count": 0, "base_priority": 0.95,
+    }  # fmt: skip
+
+
+def test_a_finding_is_open_until_it_is_resolved(session: Session) -> None:
+    location = {"artifact": "/docs/requirements.md", "section": "3.2", "line_numbers": [45, 60]}
+    found = session.record_finding("No MFA", discovered_by="veritas", severity="critical", location=location, root_cause="template")
+    assert found.data["resolution"] == {"status": "open"}
+    session.resolve_finding(found.id, resolved_by="user", action_taken="Added", verification="commit abc123")
+    resolution = session.get(found.id).data["resolution"]
+    assert resolution["status"] == "resolved"
+    assert resolution["action_taken"] == "Added"
+    assert resolution["verification"] == "commit abc123"
+    assert session.get(found.id).data["location"] == location
+
+
+def test_preferences_learnings_and_relationships(session: Session) -> None:
+    pref = session.record_preference("MFA for admins", topic="mfa", confidence="explicit", applies_to={"projects": ["*"]})
+    learn = session.record_learning("Check MFA in all auth sections", learned_by="veritas")
+    relation = session.relate(pref.id, learn.id, "led_to")
+    assert session.get("PREF-001").data["applies_to"] == {"projects": ["*"]}
+    assert session.get("LEARN-001").text == "Check MFA in all auth sections"
+    assert on_disk(session, "relationships.yaml")["memory_relationships"][0]["source"] == "PREF-001"  # type: ignore[index]
+    assert session.get(relation.id).data["target"] == "LEARN-001"
+
+
+def test_an_update_replaces_fields_and_None_takes_one_out(session: Session) -> None:
+    session.record_decision("A", made_by="x", rationale="because", draft=True)
+    session.record_decision("B", made_by="x")
+    session.update("DEC-001", confidence="medium", rationale=None, extra=[1])
+    changed = session.get("DEC-001").data
+    assert changed["confidence"] == "medium"
+    assert changed["extra"] == [1]
+    assert "rationale" not in changed
+    assert "updated_at" in changed
+    assert session.get("DEC-002").text == "B"
+
+
+def test_pinning_a_record_and_a_turn(session: Session) -> None:
+    session.record_decision("A", made_by="x")
+    session.add_turn("user", "Hello")
+    for memory_id in ("DEC-001", "turn-1"):
+        session.pin(memory_id)
+        assert session.get(memory_id).pinned
+        session.unpin(memory_id)
+        assert not session.get(memory_id).pinned
+    assert session.get("turn-1").text == "Hello"
+
+
+def test_what_was_said_cannot_be_changed(session: Session) -> None:
+    session.add_turn("user", "Hello")
+    with pytest.raises(Invalid, match="content"):
+        session.update("turn-1", content="Goodbye")
+    with pytest.raises(Invalid, match="'id' of a decision"):
+        session.record_decision("A", made_by="x")
+        session.update("DEC-001", id="DEC-009")
+
+
+def test_a_memory_that_is_not_there_says_so(session: Session) -> None:
+    for memory_id in ("DEC-001", "turn-9", "nothing-here"):
+        with pytest.raises(MemoryNotFound, match=memory_id):
+            session.get(memory_id)
+    with pytest.raises(MemoryNotFound):
+        session.update("DEC-001", a=1)
+
+
+def test_agent_state_is_merged_and_its_history_kept(session: Session) -> None:
+    session.save_agent_state("veritas", {"current_context": {"task": 1}, "session_learnings": ["a"]})
+    session.save_agent_state("veritas", {"current_context": {"task": 2}})
+    state = session.agent_state("veritas")
+    assert state["agent_id"] == "veritas"
+    assert state["session_id"] == "s1"
+    assert state["current_context"] == {"task": 2}
+    assert state["session_learnings"] == ["a"]
+    assert "decay" in state
+    assert [old["current_context"] for old in session.agent_state_history("veritas")] == [{"task": 1}]
+    assert session.agent_states() == ["veritas"]
+    assert session.agent_state("nobody") == {}
+
+
+def test_an_artifact_comes_back_byte_for_byte(session: Session) -> None:
+    text = "---\ntitle: mine\n---\n\r\n# Report \n\n---\n"
+    session.save_artifact("report-1", text, created_by="veritas", tags=["x"])
+    assert session.artifact("report-1").text == text
+    assert session.artifact("report-1").data["created_by"] == "veritas"
+    session.save_artifact("report-1", "second")
+    assert session.artifact("report-1").text == "second"
+    assert session.artifacts() == ["report-1"]
+    with pytest.raises(MemoryNotFound):
+        session.artifact("other")
+
+
+def test_global_memory_is_written_and_read_the_same_way(memory: Memory) -> None:
+    everywhere = memory.everywhere
+    pref = everywhere.record_preference("Short answers", confidence="explicit", tags=["style"])
+    pattern = everywhere.record_pattern("Reviews forget timeouts", learned_by="veritas")
+    everywhere.save_profile(name="Kim", languages=["en"])
+    everywhere.save_profile(languages=["en", "de"])
+    again = Memory(memory.root).everywhere
+    assert again.get(pref.id).text == "Short answers"
+    assert again.get(pattern.id).type == "pattern"
+    assert again.profile() == {"name": "Kim", "languages": ["en", "de"]}
+    everywhere.update(pref.id, confidence="inferred")
+    assert [record.data["confidence"] for record in again.records("preference")] == ["inferred"]
+
+
+def test_ids_are_never_given_twice(session: Session) -> None:
+    """Not even after the last record was removed by hand."""
+    session.record_decision("A", made_by="x")
+    session.record_decision("B", made_by="x")
+    path = folder(session) / "decisions.yaml"
+    content = path.read_text()
+    path.write_text(content[: content.index("  - id: DEC-002")])
+    assert session.record_decision("C", made_by="x").id == "DEC-003"
+
+
+def test_a_newer_format_is_refused_and_left_alone(session: Session) -> None:
+    path = folder(session) / "decisions.yaml"
+    path.write_text("version: 2\ndecisions:\n  - id: DEC-001\n")
+    before = path.read_bytes()
+    with pytest.raises(NewerFormat):
+        session.record_decision("A", made_by="x")
+    with pytest.raises(NewerFormat):
+        session.records("decision")
+    assert path.read_bytes() == before
+
+
+def test_batched_fsync_is_made_durable_on_request(tmp_path: Path) -> None:
+    """With fsync="batch" a write does not wait for the disk; sync() does."""
+    import os
+    from unittest.mock import patch
+
+    memory = Memory(tmp_path / "sessions", fsync="batch")
+    session = memory.create_session(id="s")
+    session.record_decision("A", made_by="x")
+    with patch("os.fsync", wraps=os.fsync) as fsync:
+        session.record_decision("B", made_by="x")
+        assert fsync.call_count == 0
+        session.sync()
+        assert fsync.call_count > 0
+
+
+def test_a_session_that_was_moved_away_is_not_written_to(session: Session) -> None:
+    folder(session).rename(session.scope.tree.root / "archived/s1")
+    with pytest.raises(SessionNotFound):
+        session.record_decision("A", made_by="x")
+    with pytest.raises(SessionNotFound):
+        session.get("DEC-001")

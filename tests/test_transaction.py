@@ -1,0 +1,171 @@
+"""All or nothing, while everything works; tests/faults shows the same under kill -9."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smp_client import Conflict, Invalid, QuotaExceeded, Session, TransactionEnded, TransactionPending, journal
+
+
+def snapshot(session: Session) -> dict[str, bytes]:
+    top = session.scope.tree.root / session.scope.directory
+    return {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()}
+
+
+def everything(session: Session) -> None:
+    """One transaction that touches every kind of file."""
+    with session.transaction() as tx:
+        finding = tx.record_finding("F", discovered_by="v", severity="low")
+        decision = tx.record_decision("D", made_by="a")
+        tx.relate(decision.id, finding.id, "resolves")
+        tx.add_turn("user", "text", memory_refs=[decision.id])
+        tx.resolve_finding(finding.id, resolved_by="u", action_taken="x")
+        tx.save_agent_state("veritas", {"n": 1})
+        tx.save_agent_state("veritas", {"n": 2})
+        tx.save_artifact("report", "text")
+
+
+def test_a_commit_writes_everything(session: Session) -> None:
+    session.record_decision("before", made_by="x")
+    everything(session)
+    assert session.get("DEC-002").text == "D"
+    assert session.get("FIND-001").data["resolution"]["status"] == "resolved"
+    assert session.get("REL-001").data["source"] == "DEC-002"
+    assert session.get("turn-1").data["memory_refs"] == ["DEC-002"]
+    assert session.agent_state("veritas")["n"] == 2
+    assert session.artifact("report").text == "text"
+    assert session.scope.tree.list(".smp/journal") == []
+
+
+def test_before_the_commit_nothing_is_written(session: Session) -> None:
+    before = snapshot(session)
+    tx = session.transaction()
+    tx.record_decision("D", made_by="a")
+    tx.save_artifact("report", "text")
+    assert tx.is_active
+    assert [(item.action, item.file, item.id) for item in tx.modifications] == [
+        ("add", "decisions.yaml", "DEC-001"), ("save", "artifacts/report.md", "report"),
+    ]  # fmt: skip
+    assert snapshot(session) == before
+    tx.rollback()
+    assert not tx.is_active
+    assert snapshot(session) == before
+
+
+def test_an_exception_in_the_block_rolls_back(session: Session) -> None:
+    before = snapshot(session)
+    with pytest.raises(ZeroDivisionError), session.transaction() as tx:
+        tx.record_decision("D", made_by="a")
+        raise ZeroDivisionError
+    assert snapshot(session) == before
+
+
+def test_a_refused_value_rolls_back_all(session: Session) -> None:
+    before = snapshot(session)
+    with pytest.raises(Invalid), session.transaction() as tx:
+        tx.record_decision("D", made_by="a")
+        tx.record_finding("", discovered_by="v")
+    assert snapshot(session) == before
+
+
+def test_a_number_that_was_given_stays_used(session: Session) -> None:
+    tx = session.transaction()
+    tx.record_decision("D", made_by="a")
+    assert session.record_decision("E", made_by="a").id == "DEC-002"
+    tx.rollback()
+    assert session.record_decision("F", made_by="a").id == "DEC-003"
+
+
+def test_two_transactions_can_be_open_at_once(session: Session) -> None:
+    one, two = session.transaction(), session.transaction()
+    first, second = one.record_decision("1", made_by="a"), two.record_decision("2", made_by="a")
+    two.commit()
+    one.commit()
+    assert [session.get(record.id).text for record in (first, second)] == ["1", "2"]
+
+
+@pytest.mark.parametrize("change", ["update", "state", "artifact"])
+def test_a_change_by_somebody_else_is_a_conflict_and_nothing_is_written(session: Session, change: str) -> None:
+    session.record_decision("D", made_by="a")
+    session.save_agent_state("veritas", {"n": 1})
+    session.save_artifact("report", "1")
+    tx = session.transaction()
+    tx.record_finding("F", discovered_by="v")
+    if change == "update":
+        tx.update("DEC-001", confidence="high")
+        session.update("DEC-001", confidence="low")
+    elif change == "state":
+        tx.save_agent_state("veritas", {"n": 2})
+        session.save_agent_state("veritas", {"n": 3})
+    else:
+        tx.save_artifact("report", "2")
+        session.save_artifact("report", "3")
+    before = snapshot(session)
+    with pytest.raises(Conflict):
+        tx.commit()
+    assert snapshot(session) == before
+
+
+def test_a_transaction_that_does_not_fit_writes_nothing(memory: object, session: Session) -> None:
+    session.update_metadata(storage={"quota_bytes": session.size().total_bytes + 500})
+    before = snapshot(session)
+    with pytest.raises(QuotaExceeded), session.transaction() as tx:
+        tx.record_decision("short", made_by="a")
+        tx.record_finding("x" * 2000, discovered_by="v")
+    assert snapshot(session) == before
+
+
+def test_an_ended_transaction_cannot_be_used(session: Session) -> None:
+    with session.transaction() as tx:
+        tx.record_decision("D", made_by="a")
+    for use in (tx.commit, lambda: tx.record_decision("E", made_by="a"), lambda: tx.save_artifact("a", "b")):
+        with pytest.raises(TransactionEnded):
+            use()
+
+
+def test_whoever_reads_next_finishes_a_transaction_that_was_cut_off(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The intent is recorded, then every step fails; the next reader sees it all, with no write in between."""
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "carry_out", _fail)
+        with pytest.raises(TransactionPending):
+            everything(session)
+    assert session.get("DEC-001").text == "D"
+    assert session.artifact("report").text == "text"
+    assert session.scope.tree.list(".smp/journal") == []
+    assert session.record_decision("next", made_by="x").id == "DEC-002"
+
+
+def test_whoever_writes_next_finishes_it_first(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "carry_out", _fail)
+        with pytest.raises(TransactionPending):
+            everything(session)
+    session.record_decision("next", made_by="x")
+    assert [record.text for record in session.records("decision")] == ["D", "next"]
+
+
+def test_carrying_out_twice_changes_nothing(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash after the last step and before the entry is removed makes the steps run again."""
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "forget", lambda scope, name: None)
+        everything(session)
+    before = snapshot(session)
+    assert session.get("DEC-001").text == "D"
+    assert snapshot(session) == before
+    assert session.scope.tree.list(".smp/journal") == []
+
+
+def test_a_file_in_another_style_takes_part(session: Session) -> None:
+    path = Path(session.scope.tree.root, session.scope.directory, "decisions.yaml")
+    path.write_text("# kept\ndecisions: [{id: DEC-001, decision: Old}]\nversion: 1\n")
+    with session.transaction() as tx:
+        tx.record_decision("New", made_by="a")
+        tx.record_finding("F", discovered_by="v")
+    assert [record.text for record in session.records("decision")] == ["Old", "New"]
+    assert path.read_text().startswith("# kept\n")
+
+
+def _fail(scope: object, step: object) -> None:
+    raise OSError(28, "No space left on device")
