@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
@@ -39,6 +40,7 @@ class YamlList:
         return document.parse_tail(content, offset, indent)
 
     def find(self, content: bytes, memory_id: str) -> Located | None:
+        _refuse_newer(content, self._kind.file)
         return document.find_record(content, self._kind.key, memory_id)
 
     def highest(self, found: RecordList, content: bytes) -> int:
@@ -84,6 +86,7 @@ class Conversation:
         return markdown.parse_tail(content, offset)
 
     def find(self, content: bytes, memory_id: str) -> Located | None:
+        _refuse_newer(content, TURN.file)
         number = memory_id.removeprefix("turn-")
         return markdown.find_turn(content, int(number)) if number.isdigit() else None
 
@@ -122,6 +125,15 @@ def insert_missing(form: Format, content: bytes, values: list[dict[str, Value]])
         if form.find(content, str(value["id"])) is None:
             content = form.insert(content, value)
     return content
+
+
+_VERSION_LINE = re.compile(rb"^(?:version:|\*\*Format-Version:\*\*)[ \t]*(\d{1,9})\b", re.MULTILINE)
+
+
+def _refuse_newer(content: bytes, file: str) -> None:
+    """For readers of single records, which do not read the head: looks for its version line."""
+    if line := _VERSION_LINE.search(content, 0, 4096):
+        _readable(RecordList(head={"version": int(line[1])}), file)
 
 
 def _readable(found: RecordList, file: str) -> RecordList:

@@ -94,8 +94,9 @@ def carry_out(scope: Scope, step: Mapping[str, Any]) -> None:
 def _append_once(scope: Scope, path: str, content: bytes, at: int) -> None:
     with scope.tree.opened(path, os.O_RDWR | os.O_APPEND) as descriptor:
         behind = read_from(descriptor, at)
-        # Ids are never given twice, so the same bytes can only be this step's own.
-        if content not in behind:
+        # Ids are never given twice, so the same bytes can only be this step's own, even where an edit has moved them.
+        done = os.fstat(descriptor).st_size != at and content in read_from(descriptor, 0)
+        if not done:
             if behind and content.startswith(behind):
                 os.ftruncate(descriptor, at)
             elif behind and not behind.endswith(b"\n"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import stat
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +117,11 @@ class Memory:
 
 def _check_new_session(session_id: str, user: str | None, agents: Sequence[str], quota_bytes: int) -> None:
     problems: list[str] = []
-    for check, name in [(check_session_id, session_id), *((functools.partial(check_file_id, "agent"), agent) for agent in agents)]:
+    checks: list[Callable[[], str]] = [functools.partial(check_session_id, session_id)]
+    checks += [functools.partial(check_file_id, "agent", agent) for agent in agents]
+    for check in checks:
         try:
-            check(name)
+            check()
         except Invalid as invalid:
             problems += invalid.problems
     # The user's name stands in the head of the conversation, where another line could pass for a turn.

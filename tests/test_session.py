@@ -246,6 +246,10 @@ def test_a_newer_format_is_refused_and_left_alone(session: Session) -> None:
         session.record_decision("A", made_by="x")
     with pytest.raises(NewerFormat):
         session.records("decision")
+    with pytest.raises(NewerFormat):
+        session.get("DEC-001")
+    with pytest.raises(NewerFormat):
+        session.update("DEC-001", a=1)
     assert path.read_bytes() == before
 
 
