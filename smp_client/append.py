@@ -115,9 +115,10 @@ def add(scope: Scope, file: str, held: Lock, tail: Tail, content: bytes, quota: 
 def insert(scope: Scope, kind: Kind, held: Lock, tail: Tail, values: list[dict[str, Value]], quota: Quota) -> None:
     """Adds records to a file in another style by rewriting it; one that is there already stays as it is."""
     form = format_of(kind)
-    if (limit := quota()) is not None:
-        scope.usage.require(scope.name, sum(len(form.render(value, tail.indent)) for value in values), limit)
-    after = rewrite(scope, kind.file, lambda content: insert_missing(form, content, values))
+    with brief_lock(scope.tree, scope.name, "usage", scope.options.patience):
+        if (limit := quota()) is not None:
+            scope.usage.require(scope.name, sum(len(form.render(value, tail.indent)) for value in values), limit)
+        after = rewrite(scope, kind.file, lambda content: insert_missing(form, content, values))
     note_rewritten(held, tail, after)
 
 
@@ -153,7 +154,8 @@ def _examine(form: Format, content: bytes, note: Mapping[str, Any]) -> tuple[Tai
     grown = isinstance(size, int) and 0 < size <= len(content) and zlib.crc32(content[:size]) == note["checksum"]
     if grown:
         found = form.parse_tail(content, note["size"], note["indent"])
-        grown = all(form.torn(found, content) == bad.start for bad in found.bad)
+        # What cannot be read alone may belong to what stands before.
+        grown = not found.bad
     if not grown:
         found = form.parse(content)
     last = max(form.highest(found, content), note.get("last", 0))

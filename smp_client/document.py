@@ -1,8 +1,8 @@
 """A record file: one list of records in YAML, each record with the bytes it stands in.
 
-The records are found by the lines that begin them and read one by one, so that a bad record does not hide its neighbours, an
-appended tail is read alone, and a rewrite copies what it does not change. A file in another style (flow lists, other keys
-behind the list) is read as a whole instead, with the same result, only slower.
+A file of any style is read in one pass. Where that fails, the records are found by the lines that begin them and read one by
+one, so that a bad record does not hide its neighbours. In the same way an appended tail is read alone, and one record is found
+without reading the others. A rewrite copies every byte that it does not change.
 """
 
 from __future__ import annotations
@@ -10,18 +10,34 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import yaml
 
-from .values import BadYaml, Event, Events, Value, decode, line_of, load, reading, refuse_decoration, render_entries, render_flow
+from .values import (
+    BadYaml,
+    Event,
+    Events,
+    Value,
+    decode,
+    line_of,
+    load,
+    reading,
+    refuse_decoration,
+    render_entries,
+    render_flow,
+)  # fmt: skip
 
 INDENT = 2
 # Ends the first line of a record that the library wrote: such a record ends with its `decay` line, so one without is torn.
 MARK = "# smp"
+CUT_OFF = "the record was cut off while it was written"
 
 _DASH = re.compile(rb"^( *)-(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _MARKED = re.compile(rb"[^\n]*# smp[ \t\r]*\n")
+_OTHER_KEY = re.compile(rb"\n[^\s#-]")
 _ONLY_COMMENTS = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z))*")
+_COMMA = re.compile(rb"\s*(?:#[^\n]*\n\s*)*(?=,)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +68,10 @@ class RecordList:
     insert_at: int = 0  # where the next record goes
     flow: bool = False
     listed: bool = False  # whether the list's key is there at all
+    root: Literal["block", "flow", "bare"] = "block"  # how the mapping around the list is written; bare where there is none
+    head_at: int = 0  # where a further key of that mapping may go
+    head_column: int = 0
+    null: tuple[int, int] | None = None  # the bytes of a `null` in the place of the list
 
     def take(self, item: Located | Bad) -> None:
         if isinstance(item, Located):
@@ -69,13 +89,11 @@ class RecordList:
 
 def parse(content: bytes, key: str) -> RecordList:
     """Never raises on content: what cannot be read is in `bad`."""
-    by_lines = _parse_by_lines(content, key)
-    if by_lines is not None and not by_lines.bad:
-        return by_lines
     try:
         with reading():
             return _parse_whole(content, key)
     except BadYaml as problem:
+        by_lines = _parse_by_lines(content, key)
         if by_lines is not None:
             return by_lines
         return RecordList(bad=[Bad(0, len(content), problem.line + 1, problem.problem)], insert_at=len(content))
@@ -90,8 +108,8 @@ def parse_tail(content: bytes, offset: int, indent: int) -> RecordList:
 
 def find_record(content: bytes, key: str, memory_id: str) -> Located | None:
     """One record without reading the others; falls back to reading all where the file is not in the usual style."""
-    indent = _block_indent(content, key)
-    located = _find_line(content, indent, memory_id) if indent is not None else None
+    listed = _block_list(content, key)
+    located = _find_line(content, listed, memory_id) if listed else None
     if located is None and memory_id.encode() in content:
         return parse(content, key).find(memory_id)
     return located
@@ -99,34 +117,45 @@ def find_record(content: bytes, key: str, memory_id: str) -> Located | None:
 
 def locate(content: bytes, key: str, memory_ids: Collection[str]) -> RecordList:
     """The list with at least these records of it, read one by one where that is less work than reading all."""
-    indent = _block_indent(content, key)
-    if indent is None or len(memory_ids) > 32:
+    listed = _block_list(content, key)
+    if listed is None or len(memory_ids) > 32:
         return parse(content, key)
-    located = [_find_line(content, indent, memory_id) for memory_id in memory_ids]
+    located = [_find_line(content, listed, memory_id) for memory_id in memory_ids]
     if any(record is None for record in located):
         return parse(content, key)
     records = sorted((record for record in located if record), key=lambda record: record.start)
-    return RecordList(records=records, indent=indent, listed=True)
+    return RecordList(records=records, indent=listed.indent, listed=True, head_at=listed.key_at)
 
 
-def _block_indent(content: bytes, key: str) -> int | None:
+class _BlockList(NamedTuple):
+    """A list in the usual style: its key at the beginning of a line, then nothing but comments, then the first dash."""
+
+    key_at: int
+    first: int
+    indent: int
+
+
+def _block_list(content: bytes, key: str) -> _BlockList | None:
     listed = _key_line(content, key)
     first = _DASH.search(content, listed.end()) if listed else None
-    return len(first[1]) if first else None
+    if listed is None or first is None or not _ONLY_COMMENTS.fullmatch(content, listed.end(), first.start()):
+        return None
+    return _BlockList(listed.start(1), first.start(), len(first[1]))
 
 
-def _find_line(content: bytes, indent: int, memory_id: str) -> Located | None:
+def _find_line(content: bytes, listed: _BlockList, memory_id: str) -> Located | None:
     """The last record that begins with a line of this id, as every record of ours does."""
     wanted = memory_id.encode()
-    begins = re.compile(rb" {%d}- +id: *[\"']?%s[\"']?[ \t\r]*(?:#|\n|\Z)" % (indent, re.escape(wanted)))
-    at = content.rfind(wanted)
+    begins = re.compile(rb"^ {%d}- +id: *[\"']?%s[\"']?[ \t\r]*(?:#|\n|\Z)" % (listed.indent, re.escape(wanted)), re.MULTILINE)
+    at = content.rfind(wanted, listed.first)
     while at >= 0:
-        line = content.rfind(b"\n", 0, at) + 1
-        if begins.match(content, line):
-            located = _chunk_at(content, line, indent)
+        # Nothing but the dash and the key stands before the id, so its line begins close by.
+        match = begins.match(content, content.rfind(b"\n", max(at - listed.indent - 16, 0), at) + 1)
+        if match:
+            located = _chunk_at(content, match.start(), listed.indent)
             if isinstance(located, Located) and located.value.get("id") == memory_id:
-                return located
-        at = content.rfind(wanted, 0, at)
+                return None if _OTHER_KEY.search(content, listed.first, located.start) else located
+        at = content.rfind(wanted, listed.first, at)
     return None
 
 
@@ -138,14 +167,16 @@ def render_record(value: Mapping[str, Value], indent: int = INDENT) -> bytes:
     """The record as an item of a block list: `id` first and marked, `decay` last and on one line."""
     body = {name: item for name, item in value.items() if name not in ("id", "decay")}
     lines = render_entries({"id": value["id"]}, indent + 2) + render_entries(body, indent + 2)
-    lines[0] = f"{' ' * indent}- {lines[0].lstrip()} {MARK}"
-    lines.append(f"{' ' * (indent + 2)}decay: {render_flow(value['decay'])}")
+    lines[0] = f"{' ' * indent}- {lines[0].lstrip()}"
+    if "decay" in value:
+        lines[0] += f" {MARK}"
+        lines.append(f"{' ' * (indent + 2)}decay: {render_flow(value['decay'])}")
     return "".join(line + "\n" for line in lines).encode()
 
 
 def opening(found: RecordList, content: bytes, key: str) -> bytes | None:
     """What must stand between the end of the file and a record that is appended; None where one cannot just be appended."""
-    if found.flow or not _ONLY_COMMENTS.fullmatch(content, found.insert_at):
+    if found.flow or found.null or not _ONLY_COMMENTS.fullmatch(content, found.insert_at):
         return None
     fresh_line = b"" if not content or content.endswith(b"\n") else b"\n"
     heading = b"" if found.listed else f"{key}:\n".encode() if found.head else render_head(key)
@@ -157,9 +188,14 @@ def insert(found: RecordList, content: bytes, key: str, value: Mapping[str, Valu
     before = opening(found, content, key)
     if before is not None:
         return content + before + render_record(value, found.indent)
+    if found.null:
+        start, end = found.null
+        emptied = content[:start] + (b"[]" if found.flow else b"") + content[end:]
+        return insert(parse(emptied, key), emptied, key, value)
     at = found.insert_at
     if found.flow:
-        new = (b", " if found.records or found.bad else b"") + render_flow(dict(value)).encode()
+        last = max((item.end for item in found.items()), default=None)
+        new = (b"" if last is None or _comma(content, last) else b", ") + render_flow(dict(value)).encode()
     else:
         new = (b"" if content[at - 1 : at] == b"\n" else b"\n") + render_record(value, found.indent)
     return content[:at] + new + content[at:]
@@ -177,20 +213,25 @@ def rewrite(content: bytes, key: str, changes: Mapping[str, Mapping[str, Value] 
     `highest` is the highest number ever given here; a removal writes it into the head, so that it is never given again.
     """
     found = locate(content, key, changes)
+    # Of a hand-made double only the last is meant, the one that `find` gives.
+    meant = {memory_id: record for record in found.records if isinstance(memory_id := record.value.get("id"), str)}
+    wanted = [(meant[memory_id], change) for memory_id, change in changes.items() if memory_id in meant]
+    removed = [record for record, change in wanted if change is None]
+    splices = [(record.start, record.end, _render_change(found, change)) for record, change in wanted]
+    if found.flow:
+        splices += [(comma, comma + 1, b"") for comma in _commas_to_drop(found, content, removed)]
+    if removed:
+        splices.append(_last_id(found, content, key, highest))
+    return _splice(content, splices)
+
+
+def _splice(content: bytes, splices: list[tuple[int, int, bytes]]) -> bytes:
     pieces: list[bytes] = []
     position = 0
-    for record in found.records:
-        memory_id = record.value.get("id")
-        if isinstance(memory_id, str) and memory_id in changes:
-            pieces.append(content[position : record.start])
-            pieces.append(_render_change(found, changes[memory_id]))
-            position = record.end
-    pieces.append(content[position:])
-    removed = any(change is None for change in changes.values())
-    result = b"".join(pieces)
-    if removed and found.flow:
-        result = re.sub(rb"\[\s*,", b"[", re.sub(rb",(?=\s*[,\]])", b"", result))
-    return _with_last_id(result, key, highest) if removed else result
+    for start, end, new in sorted(splices):
+        pieces += [content[position:start], new]
+        position = end
+    return b"".join([*pieces, content[position:]])
 
 
 def _render_change(found: RecordList, value: Mapping[str, Value] | None) -> bytes:
@@ -199,54 +240,82 @@ def _render_change(found: RecordList, value: Mapping[str, Value] | None) -> byte
     return render_flow(dict(value)).encode() if found.flow else render_record(value, found.indent)
 
 
-def _with_last_id(content: bytes, key: str, highest: int) -> bytes:
-    line = b"last_id: %d\n" % highest
-    replaced, count = re.subn(rb"(?m)^last_id:[^\n]*\n", line, content, count=1)
-    if count:
-        return replaced
-    if listed := re.search(rb"^%s:" % re.escape(key.encode()), content, re.MULTILINE):
-        return content[: listed.start()] + line + content[listed.start() :]
-    # A bare list: give it the head that every file of ours has.
-    return render_head(key, {"last_id": highest}) + content
+def _commas_to_drop(found: RecordList, content: bytes, removed: list[Located]) -> list[int]:
+    """The comma behind each removed item of a flow list; where the last has none, the one behind the last that stays."""
+    commas = [comma for item in removed if (comma := _comma(content, item.end))]
+    last = max(found.items(), key=lambda item: item.start, default=None)
+    if last in removed and not _comma(content, last.end):
+        kept = max((item.end for item in found.items() if item not in removed), default=None)
+        commas += [comma] if kept is not None and (comma := _comma(content, kept)) else []
+    return commas
+
+
+def _comma(content: bytes, offset: int) -> int | None:
+    """Where the comma behind an item of a flow list is."""
+    match = _COMMA.match(content, offset)
+    return match.end() if match else None
+
+
+def _last_id(found: RecordList, content: bytes, key: str, highest: int) -> tuple[int, int, bytes]:
+    """Writes the highest number into the head, in the style of the head."""
+    at, number = found.head_at, b"%d" % highest
+    if found.root == "bare":
+        # Give it the head that every file of ours has.
+        head = render_head(key, {"last_id": highest})
+        return at, at, head.removesuffix(b"\n") + b" " if found.flow else head
+    begins = rb"[{,]\s*" if found.root == "flow" else rb"(?:^|\r) {%d}" % found.head_column
+    known = re.compile(begins + rb"([\"']?)last_id\1[ \t]*:[ \t]*([^\s,}#]*)", re.MULTILINE)
+    match = known.search(content, 0, at) or (known.search(content, found.insert_at) if "last_id" in found.head else None)
+    if match:
+        return match.start(2), match.end(2), number
+    if found.root == "flow":
+        return at, at, b'"last_id": ' + number + b", "
+    return at, at, b"last_id: " + number + b"\n" + b" " * found.head_column
 
 
 def _key_line(content: bytes, key: str) -> re.Match[bytes] | None:
-    return re.search(rb"^%s:[ \t]*(?:#[^\n]*)?\r?$" % re.escape(key.encode()), content, re.MULTILINE)
+    """The line of the list's key, with the key itself from `start(1)`."""
+    return re.search(rb"^(?:\xef\xbb\xbf)*(([\"']?)%s\2[ \t]*:)[ \t]*(?:#[^\n]*)?\r?$" % re.escape(key.encode()), content, re.MULTILINE)
 
 
 def _parse_by_lines(content: bytes, key: str) -> RecordList | None:
-    """None where the file is not in the usual style: keys, then the list in block style as the last key."""
+    """The records of a block list that is the last in the file, each by itself; None where there is no such list."""
     listed = _key_line(content, key)
-    if listed is None:
+    first = _DASH.search(content, listed.end() if listed else 0)
+    if listed is None and (first is None or not _ONLY_COMMENTS.fullmatch(content, 0, first.start())):
         return None
-    found = RecordList(insert_at=min(listed.end() + 1, len(content)), listed=True)
-    try:
-        head = load(decode(content[: listed.start()]))
-    except BadYaml as problem:
-        head = {}
-        found.bad.append(Bad(0, listed.start(), problem.line + 1, problem.problem))
-    if head is not None and not isinstance(head, dict):
-        return None
-    found.head = head or {}
-    first = _DASH.search(content, listed.end())
-    if first is None:
-        return found if _ONLY_COMMENTS.fullmatch(content, found.insert_at) else None
-    if not _ONLY_COMMENTS.fullmatch(content, found.insert_at, first.start()):
-        return None
-    found.indent = len(first[1])
-    _read_chunks(content, first.start(), found)
-    found.insert_at = max(item.end for item in found.items())
+    begin = min(listed.end() + 1, len(content)) if listed else 0
+    found = RecordList(insert_at=begin, listed=True, head_at=listed.start(1) if listed else 0, root="block" if listed else "bare")
+    if listed:
+        _read_head(content[: listed.start(1)], found)
+    found.indent = len(first[1]) if first else INDENT
+    _read_chunks(content, begin, found)
+    found.insert_at = max([begin, *(item.end for item in found.items())])
     return found
+
+
+def _read_head(content: bytes, found: RecordList) -> None:
+    try:
+        head = load(decode(content))
+        if head is not None and not isinstance(head, dict):
+            raise BadYaml("the head of the file must be a mapping")
+        found.head = head or {}
+    except BadYaml as problem:
+        found.bad.append(Bad(0, len(content), problem.line + 1, problem.problem))
 
 
 def _read_chunks(content: bytes, offset: int, found: RecordList) -> None:
     starts = [match.start() for match in _dashes(found.indent).finditer(content, offset)]
     leading = content[offset : starts[0] if starts else len(content)]
+    line = content.count(b"\n", 0, offset) + 1
     if not _ONLY_COMMENTS.fullmatch(leading):
-        found.bad.append(Bad(offset, offset + len(leading), _line(content, offset), "this is not part of a record"))
+        found.bad.append(Bad(offset, offset + len(leading), line, "this is not part of a record"))
+    position = offset
     for start, end in zip(starts, [*starts[1:], len(content)], strict=False):
-        item = _read_chunk(content, start, end)
-        found.take(item)
+        line += content.count(b"\n", position, start)
+        position = start
+        for item in _read_chunk(content, start, end, found.indent, line):
+            found.take(item)
 
 
 def _dashes(indent: int) -> re.Pattern[bytes]:
@@ -255,10 +324,22 @@ def _dashes(indent: int) -> re.Pattern[bytes]:
 
 def _chunk_at(content: bytes, start: int, indent: int) -> Located | Bad:
     following = _dashes(indent).search(content, start + indent + 1)
-    return _read_chunk(content, start, following.start() if following else len(content))
+    return _read_chunk(content, start, following.start() if following else len(content), indent, 1)[0]
 
 
-def _read_chunk(content: bytes, start: int, end: int) -> Located | Bad:
+def _read_chunk(content: bytes, start: int, end: int, indent: int, line: int) -> list[Located | Bad]:
+    """The record between two dashes; where something foreign stands behind a record of ours, both."""
+    item = _read_record(content, start, end, line)
+    if isinstance(item, Bad) and is_marked(content, start):
+        last_line = re.compile(rb"^ {%d}decay: [^\n]*\n" % (indent + 2), re.MULTILINE).search(content, start, end)
+        record = _read_record(content, start, last_line.end(), line) if last_line else None
+        if isinstance(record, Located):
+            behind = line + content.count(b"\n", start, record.end)
+            return [record, Bad(record.end, end, behind, "this is not part of a record")]
+    return [item]
+
+
+def _read_record(content: bytes, start: int, end: int, line: int) -> Located | Bad:
     try:
         text = decode(content[start:end])
         with reading():
@@ -271,13 +352,21 @@ def _read_chunk(content: bytes, start: int, end: int) -> Located | Bad:
             events.close_document()
         if not isinstance(value, dict):
             raise BadYaml("a record must be a mapping")
+        if _cut_off(content, start, end, value):
+            raise BadYaml(CUT_OFF)
     except BadYaml as problem:
-        return Bad(start, end, _line(content, start) + problem.line, problem.problem)
+        return Bad(start, end, line + problem.line, problem.problem)
     return Located(start, _line_end(content, start + len(text[: events.end].encode())), value)
 
 
-def _line(content: bytes, offset: int) -> int:
-    return content.count(b"\n", 0, offset) + 1
+def _cut_off(content: bytes, start: int, end: int, value: Mapping[str, Value]) -> bool:
+    """Whether this is a record of ours at the end of the file whose writer died."""
+    if content[end:].strip():
+        return False
+    if is_marked(content, start):
+        return not isinstance(value.get("decay"), dict)
+    # Cut within its first line it has no mark yet: all that is left of it is the id.
+    return not content.endswith(b"\n") and value.keys() <= {"id"}
 
 
 def _line_end(content: bytes, offset: int) -> int:
@@ -294,60 +383,93 @@ def _parse_whole(content: bytes, key: str) -> RecordList:
     at = _byte_offsets(text, len(content) - len(text.encode()))
     found = RecordList(insert_at=len(content))
     root: Event = events.open_document()
+    if type(root) is yaml.StreamEndEvent:
+        return found
     if type(root) is yaml.SequenceStartEvent:
+        found.root = "bare"
         _read_list(content, events, root, at, found)
     elif type(root) is yaml.MappingStartEvent:
-        refuse_decoration(root)
-        for name, value in events.entries():
-            if name != key:
-                found.head[name] = events.build(value, 1)
-            elif type(value) is yaml.SequenceStartEvent:
-                _read_list(content, events, value, at, found)
-            elif events.build(value, 1) is None:
-                found.listed = True
-                found.insert_at = _line_end(content, at(events.end))
-            else:
-                raise BadYaml(f"{key!r} must be a list", line_of(value))
-        if root.flow_style and not found.listed:
-            raise BadYaml(f"there is no list {key!r}", line_of(root))
-    elif type(root) is not yaml.StreamEndEvent:
-        if events.build(root) is not None:
-            raise BadYaml(f"expected a mapping with the list {key!r}", line_of(root))
-        events.close_document()
-        return found
-    else:
-        return found
-    events.close_document()
+        found.root = "flow" if root.flow_style else "block"
+        _read_root(content, key, events, root, at, found)
+    elif events.build(root) is not None:
+        raise BadYaml(f"expected a mapping with the list {key!r}", line_of(root))
+    lines = line_of(events.close_document())
+    if not found.flow and lines != content.count(b"\n"):
+        # YAML also breaks lines at a lone CR and at some rare characters; the spans of a block list are made of whole lines.
+        raise BadYaml("lines end in an unusual way")
     return found
 
 
-def _read_list(
-    content: bytes, events: Events, opening: Event, at: Callable[[int], int], found: RecordList
-) -> None:
+def _read_root(content: bytes, key: str, events: Events, root: Event, at: Callable[[int], int], found: RecordList) -> None:
+    refuse_decoration(root)
+    for name, value in events.entries(root):
+        if name != key:
+            found.head[name] = events.build(value, 1)
+            continue
+        found.head_at, found.head_column = at(events.key_index), events.key_column
+        if type(value) is yaml.SequenceStartEvent:
+            _read_list(content, events, value, at, found)
+        elif events.build(value, 1) is None:
+            _read_null(content, events, value, at, found)
+        else:
+            raise BadYaml(f"{key!r} must be a list", line_of(value))
+    if root.flow_style and not found.listed:
+        raise BadYaml(f"there is no list {key!r}", line_of(root))
+
+
+def _read_null(content: bytes, events: Events, value: Event, at: Callable[[int], int], found: RecordList) -> None:
+    """The list's key with no value, or with a `null` that a first record must replace."""
+    found.listed = bool(value.value) or found.root == "block"
+    found.flow = found.root == "flow"
+    if value.value:
+        found.null = at(value.start_mark.index), at(value.end_mark.index)
+    found.insert_at = _line_end(content, at(events.end))
+
+
+def _read_list(content: bytes, events: Events, opening: Event, at: Callable[[int], int], found: RecordList) -> None:
     refuse_decoration(opening)
     found.listed = True
     found.flow = bool(opening.flow_style)
-    position = at(opening.end_mark.index)
+    begin = position = at(opening.start_mark.index)
     if not found.flow:
         found.indent = opening.start_mark.column
-        position -= found.indent
-    event: Event
-    while type(event := events.next()) is not yaml.SequenceEndEvent:
-        item_start = at(event.start_mark.index)
+        begin = position = position - found.indent
+    if found.root == "bare":
+        found.head_at = begin
+    item: Located | Bad | None = None
+    for event in events.items(opening):
+        start = at(event.start_mark.index)
         value = events.build(event, 2)
         end = at(events.end)
         if not found.flow:
-            dash = _DASH.search(content, position, item_start)
-            item_start = dash.start() if dash else item_start
+            dash = _DASH.search(content, position, start)
+            if dash is None:
+                raise BadYaml("a record must begin on a line of its own", line_of(event))
+            start = dash.start()
             end = _line_end(content, end)
         if isinstance(value, dict):
-            found.records.append(Located(item_start, end, value))
+            item = Located(start, end, value)
         else:
-            found.bad.append(Bad(item_start, end, line_of(event) + 1, "a record must be a mapping"))
+            item = Bad(start, end, line_of(event) + 1, "a record must be a mapping")
+        found.take(item)
         position = end
-    closing: Event = event
-    found.insert_at = at(closing.start_mark.index) if found.flow else position
-    events.close_list(event)
+    found.insert_at = at(events.closing_index) if found.flow else position
+    if isinstance(item, Located) and not found.flow and _cut_off(content, item.start, item.end, item.value):
+        found.bad.append(Bad(item.start, item.end, _line(content, item.start), CUT_OFF))
+        found.records.pop()
+    _refuse_hidden(content, begin, found)
+
+
+def _refuse_hidden(content: bytes, begin: int, found: RecordList) -> None:
+    """An unclosed quote may swallow the records behind it, up to the next quote, and still be YAML."""
+    begins = re.compile(rb"\n {%d}- id:[^\n]*# smp[ \t\r]*(?=\n)" % found.indent)
+    starts = {item.start for item in found.items()}
+    if not found.flow and any(match.start() + 1 not in starts for match in begins.finditer(content, begin, found.insert_at)):
+        raise BadYaml("a record is hidden in the text of another")
+
+
+def _line(content: bytes, offset: int) -> int:
+    return content.count(b"\n", 0, offset) + 1
 
 
 def _byte_offsets(text: str, before: int) -> Callable[[int], int]:
@@ -373,12 +495,12 @@ def numbered(found: RecordList, content: bytes, prefix: str) -> int:
 
 def _numbers(found: RecordList, content: bytes, prefix: str) -> Iterator[int]:
     last = found.head.get("last_id")
-    if isinstance(last, int):
+    if isinstance(last, int) and 0 < last < 10**15:
         yield last
     for record in found.records:
         memory_id = record.value.get("id")
-        if isinstance(memory_id, str) and (match := re.fullmatch(rf"{prefix}-(\d+)", memory_id)):
+        if isinstance(memory_id, str) and (match := re.fullmatch(rf"{prefix}-(\d{{1,15}})", memory_id)):
             yield int(match[1])
     for bad in found.bad:
-        for match_bytes in re.finditer(rb"id: *[\"']?%s-(\d{1,15})\b" % prefix.encode(), content[bad.start : bad.end]):
+        for match_bytes in re.finditer(rb"id[\"']?: *[\"']?%s-(\d{1,15})\b" % prefix.encode(), content[bad.start : bad.end]):
             yield int(match_bytes[1])

@@ -15,7 +15,8 @@
     ├── NewerFormat         MEM_E012  written by a later version of SMP
     ├── TransactionPending  MEM_E013  recorded, but not yet in the files
     ├── TransactionEnded    MEM_E014  a transaction used after its commit or rollback
-    └── AlreadyLed          MEM_E015  another daemon looks after this root
+    ├── AlreadyLed          MEM_E015  another daemon looks after this root
+    └── NotInTime           MEM_E017  the daemon did not answer in the time it was given
 
 `code` never changes once published; `recoverable` says whether trying again can help without a person; `advice` is one
 sentence on what to do next, and ends the message.
@@ -68,6 +69,7 @@ class CorruptionDetected(SMPError):
 
 class InvalidQuery(SMPError):
     code = "MEM_E004"
+    advice = "Correct the question and ask again."
 
 
 class SessionNotFound(SMPError):
@@ -77,6 +79,7 @@ class SessionNotFound(SMPError):
 
 class CompactionFailed(SMPError):
     code = "MEM_E006"
+    advice = "Nothing was removed; archive the session, or raise its quota."
 
 
 class MemoryNotFound(SMPError):
@@ -129,3 +132,9 @@ class TransactionEnded(SMPError):
 class AlreadyLed(SMPError):
     code = "MEM_E015"
     advice = "Stop that one first; one daemon for each root is enough."
+
+
+class NotInTime(SMPError):
+    code = "MEM_E017"
+    recoverable = True
+    advice = "Ask smp status what it is doing, or give it more time."

@@ -7,7 +7,6 @@ descriptor is closed and never trusted again.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import functools
@@ -41,7 +40,9 @@ class Tree:
         self._directories = Directories(root)
 
     def create_root(self, directories: tuple[str, ...]) -> None:
-        self.root.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        if not self.root.is_dir():
+            self.root.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+            _widen(self.root.stat(), DIRECTORY_MODE, str(self.root))
         for name in directories:
             self.make_directory(name)
 
@@ -104,8 +105,8 @@ class Tree:
     def list(self, name: str) -> list[str]:
         """The names in a directory; none where it does not exist."""
         try:
-            with self.directory(name) as descriptor:
-                return sorted(os.listdir(descriptor))
+            with self._directories as held:
+                return sorted(os.listdir(held.reach(name)))
         except FileNotFoundError:
             return []
 
@@ -158,6 +159,22 @@ class Tree:
             except BaseException:
                 self.unlink(name)
                 raise
+
+    def replace_derived(self, name: str, content: bytes) -> None:
+        """Replaces a file that can be made again at any time: whole or not at all, but not worth waiting for the disk."""
+        temporary = f"{TEMPORARY}/{uuid.uuid4().hex}"
+        self.make_directory(TEMPORARY)
+        try:
+            with self.opened(temporary, os.O_WRONLY | os.O_CREAT) as descriptor:
+                write_all(descriptor, content)
+            self.rename(temporary, name)
+        except BaseException:
+            self.unlink(temporary)
+            raise
+
+    def create_cookie(self, name: str) -> None:
+        """An empty file whose only purpose is to be noticed."""
+        os.close(self.open(name, os.O_WRONLY | os.O_CREAT))
 
     def rename(self, source: str, target: str) -> None:
         with self.parent(source) as (from_fd, from_name), self.parent(target) as (to_fd, to_name):
@@ -310,6 +327,8 @@ _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 def _rename_with(flag: int, from_fd: int, from_name: str, to_fd: int, to_name: str) -> bool:
     """One rename with a flag; False where the system or the filesystem does not know it."""
+    import ctypes  # late, because reading and appending do without
+
     call = _flagged_rename()
     if call is None:
         return False
@@ -323,6 +342,8 @@ def _rename_with(flag: int, from_fd: int, from_name: str, to_fd: int, to_name: s
 
 @functools.cache
 def _flagged_rename() -> Callable[[int, bytes, int, bytes, int], int] | None:
+    import ctypes
+
     function = "renameatx_np" if sys.platform == "darwin" else "renameat2"
     return getattr(ctypes.CDLL(None, use_errno=True), function, None)
 

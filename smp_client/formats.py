@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from . import document, markdown
-from .document import Located, RecordList
+from .document import Bad, Located, RecordList
 from .errors import NewerFormat
 from .layout import FORMAT_VERSION
 from .records import TURN, Kind
@@ -58,15 +58,10 @@ class YamlList:
     def torn(self, found: RecordList, content: bytes) -> int | None:
         """Where a record that was never finished begins, if the file ends with one."""
         last = max(found.items(), key=lambda item: item.start, default=None)
-        if last is None or content[last.end :].strip():
+        if not isinstance(last, Bad) or last.start == 0 or content[last.end :].strip():
             return None
-        if not isinstance(last, Located):
-            return last.start if last.start else None
-        finished = content.endswith(b"\n") and "decay" in last.value
-        if self.is_ours(content, last.start):
-            return None if finished else last.start
-        # Cut within its first line, a record of ours has no mark yet: all that is left of it is the id.
-        return last.start if not content.endswith(b"\n") and last.value.keys() <= {"id"} else None
+        # A whole line without a mark is none that the library began: a person will want to mend it where it is.
+        return last.start if self.is_ours(content, last.start) or not content.endswith(b"\n") else None
 
     def is_ours(self, content: bytes, start: int) -> bool:
         return document.is_marked(content, start)
@@ -88,7 +83,7 @@ class Conversation:
     def find(self, content: bytes, memory_id: str) -> Located | None:
         _refuse_newer(content, TURN.file)
         number = memory_id.removeprefix("turn-")
-        return markdown.find_turn(content, int(number)) if number.isdigit() else None
+        return markdown.find_turn(content, int(number)) if number.isdecimal() and str(int(number)) == number else None
 
     def highest(self, found: RecordList, content: bytes) -> int:
         return markdown.highest(found)
@@ -97,16 +92,16 @@ class Conversation:
         return markdown.render_turn(value)
 
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
-        return markdown.separator(found, content)
+        return markdown.separator(content)
 
     def insert(self, content: bytes, value: Mapping[str, Value]) -> bytes:
-        return content + markdown.separator(self.parse(content), content) + markdown.render_turn(value)
+        return content + markdown.separator(content) + markdown.render_turn(value)
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
         return markdown.torn(content)
 
     def is_ours(self, content: bytes, start: int) -> bool:
-        return content.startswith(markdown.MARK[:-1], start)
+        return markdown.is_marked(content, start)
 
     def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
         return markdown.rewrite(content, changes, highest)

@@ -30,12 +30,19 @@ def record(scope: Scope, steps: list[dict[str, Any]]) -> str:
     content = json.dumps({"version": 1, "scope": scope.name, "steps": steps}).encode()
     scope.tree.make_directory(JOURNAL)
     name = f"{JOURNAL}/{scope.name}+{uuid.uuid4().hex}.json"
-    scope.tree.create(name, content + b"\n" + str(zlib.crc32(content)).encode())
+    try:
+        scope.tree.create(name, content + b"\n" + str(zlib.crc32(content)).encode())
+    except OSError:
+        # It can be there and only not known to be durable: whoever is told that it failed may repeat it.
+        scope.tree.unlink(name)
+        raise
     return name
 
 
 def forget(scope: Scope, name: str) -> None:
+    """Durable, because an intent that came back after a power failure would undo the writes that followed it."""
     scope.tree.unlink(name)
+    scope.tree.sync_parent(name)
 
 
 def left_behind(scope: Scope, files: Iterable[str]) -> bool:
@@ -52,6 +59,7 @@ def recover(scope: Scope, *, wait: bool) -> None:
             patience = scope.options.patience if wait else NO_PATIENCE
             with lock_all(scope.tree, scope.name, _files(steps), patience, "finishing a transaction"):
                 if scope.tree.exists(name):
+                    scope.require()
                     for step in steps:
                         carry_out(scope, step)
                     forget(scope, name)
@@ -60,6 +68,26 @@ def recover(scope: Scope, *, wait: bool) -> None:
         except LockTimeout:
             if wait:
                 raise
+
+
+def read(scope: Scope, file: str) -> bytes:
+    """The bytes of a file with every transaction done that is recorded, also where it is not yet; none where there is no file."""
+    while True:
+        recorded = {name: load(scope, name) for name in pending(scope)}
+        content = _content(scope, file)
+        # One that is done and forgotten by now may have been followed by other writes: look again.
+        if all(scope.tree.exists(name) for name in recorded):
+            for steps in recorded.values():
+                for step in steps:
+                    content = _after(scope, step, content) if step["file"] == file else content
+            return content
+
+
+def _content(scope: Scope, file: str) -> bytes:
+    try:
+        return scope.tree.read(scope.path(file))
+    except FileNotFoundError:
+        return b""
 
 
 def load(scope: Scope, name: str) -> list[dict[str, Any]]:
@@ -76,33 +104,56 @@ def load(scope: Scope, name: str) -> list[dict[str, Any]]:
 def carry_out(scope: Scope, step: Mapping[str, Any]) -> None:
     """One step of an intent; does nothing where it has been done before."""
     file = step["file"]
-    if "append" in step:
+    if "append" in step and scope.tree.exists(scope.path(file)):
         _append_once(scope, scope.path(file), step["append"].encode(), step["at"])
-    elif "content" in step:
+    elif "remove" in step:
+        _remove_drop(scope, scope.path(file), step["remove"])
+    else:
         if "/" in file:
             scope.tree.make_directory(scope.path(file).rpartition("/")[0])
-        rewrite(scope, file, lambda _: step["content"].encode())
-    else:
-        form = format_of(kind_of_file(file))
+        rewrite(scope, file, lambda content: _after(scope, step, content))
 
-        def done(content: bytes) -> bytes:
-            return form.rewrite(insert_missing(form, content, step["insert"]), step["change"], step["last"])
 
-        rewrite(scope, file, done)
+def _after(scope: Scope, step: Mapping[str, Any], content: bytes) -> bytes:
+    """What a step makes of a file; the file itself where the step has been done before."""
+    if "content" in step:
+        return bytes(step["content"].encode())
+    if "remove" in step:
+        return b""
+    form = format_of(kind_of_file(step["file"]))
+    if "append" in step:
+        # Somebody may have removed the file since.
+        content = content or form.empty(scope.name, scope.options.clock(), [])
+        kept, added = _missing(content[step["at"] :], content, step["append"].encode())
+        return content[: step["at"] + kept] + added
+    return form.rewrite(insert_missing(form, content, step["insert"]), step["change"], step["last"])
 
 
 def _append_once(scope: Scope, path: str, content: bytes, at: int) -> None:
     with scope.tree.opened(path, os.O_RDWR | os.O_APPEND) as descriptor:
         behind = read_from(descriptor, at)
-        # Ids are never given twice, so the same bytes can only be this step's own, even where an edit has moved them.
-        done = os.fstat(descriptor).st_size != at and content in read_from(descriptor, 0)
-        if not done:
-            if behind and content.startswith(behind):
-                os.ftruncate(descriptor, at)
-            elif behind and not behind.endswith(b"\n"):
-                write_all(descriptor, b"\n")
-            write_all(descriptor, content)
+        whole = b"" if os.fstat(descriptor).st_size == at else read_from(descriptor, 0)
+        kept, added = _missing(behind, whole, content)
+        if kept < len(behind):
+            os.ftruncate(descriptor, at + kept)
+        write_all(descriptor, added)
         sync(descriptor)
+
+
+def _missing(behind: bytes, whole: bytes, content: bytes) -> tuple[int, bytes]:
+    """How much stays of what stands behind the place of an append, and what has to follow it."""
+    # Ids are never given twice, so the same bytes can only be this step's own, even where an edit has moved them.
+    if content in whole:
+        return len(behind), b""
+    if content.startswith(behind):
+        return 0, content
+    return len(behind), content if behind.endswith(b"\n") else b"\n" + content
+
+
+def _remove_drop(scope: Scope, path: str, inode: int) -> None:
+    """Another file that came under the same name meanwhile is another drop."""
+    if scope.tree.exists(path) and scope.tree.stat(path).st_ino == inode:
+        scope.tree.unlink(path)
 
 
 def pending(scope: Scope) -> list[str]:
@@ -111,4 +162,5 @@ def pending(scope: Scope) -> list[str]:
 
 
 def _files(steps: list[dict[str, Any]]) -> set[str]:
-    return {step["file"] for step in steps}
+    # A drop has no lock: nobody writes to it any more.
+    return {step["file"] for step in steps if "remove" not in step}

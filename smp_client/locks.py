@@ -6,15 +6,12 @@ for people (who holds it, since when, for what) and for the next holder (a note,
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-import random
-import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -61,7 +58,8 @@ class Lock:
             self._write(None)
         except OSError:
             # The note is only an optimisation; without it (a full disk, say) the next holder reads the file instead.
-            os.ftruncate(self.descriptor, 0)
+            with suppress(OSError):
+                os.ftruncate(self.descriptor, 0)
         finally:
             _free(self.descriptor)
 
@@ -82,7 +80,7 @@ def lock(tree: Tree, scope: str, file: str, patience: Patience, doing: str) -> I
     note = _read(descriptor).get("note")
     held = Lock(file, descriptor, note if isinstance(note, dict) else {})
     try:
-        held._write({"pid": os.getpid(), "host": _host(), "program": sys.argv[0] or "python",
+        held._write({"pid": os.getpid(), "host": os.uname().nodename, "program": sys.argv[0] or "python",
                      "since": datetime.now(UTC).isoformat(timespec="milliseconds"), "doing": doing})  # fmt: skip
         yield held
     finally:
@@ -126,14 +124,11 @@ def _free(descriptor: int) -> None:
 
     # Closing alone would not do: a child that was forked meanwhile has the same open file, and the lock lives as long as that.
     try:
-        unlock_descriptor(descriptor)
+        # What was done under the lock is done, whatever becomes of the lock.
+        with suppress(OSError):
+            unlock_descriptor(descriptor)
     finally:
         os.close(descriptor)
-
-
-@functools.cache
-def _host() -> str:
-    return socket.gethostname()
 
 
 def _wait(tree: Tree, scope: str, file: str, timeout_s: float) -> int | None:
@@ -155,7 +150,9 @@ def _wait(tree: Tree, scope: str, file: str, timeout_s: float) -> int | None:
         if time.monotonic() + pause > deadline:
             return None
         # The spread keeps many waiters from asking in step, so that each gets its turn.
-        time.sleep(pause * random.uniform(0.5, 1.5))
+        from random import uniform  # late, because most never wait
+
+        time.sleep(pause * uniform(0.5, 1.5))
         pause = min(pause * 1.5, _LONGEST_PAUSE_S)
 
 

@@ -37,8 +37,8 @@ def render_mapping(top: str, parts: Mapping[str, Value]) -> bytes:
 def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: str) -> bytes:
     """The file with some parts replaced or added (None takes one out); renders all where its style allows no less."""
     old = load_mapping(content, top, file)
-    new = {name: value for name, value in {**old, **changes}.items() if value is not None}
-    changes = {name: new.get(name) for name in changes if new.get(name) != old.get(name)}
+    new = {name: value for name, value in {**old, **changes}.items() if value is not None or name not in changes}
+    changes = {name: new.get(name) for name in changes if (name in new, new.get(name)) != (name in old, old.get(name))}
     if not changes:
         return content
     spans = _part_spans(content, top)
@@ -49,8 +49,15 @@ def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: 
                 return spliced
         except CorruptionDetected:
             # Some style that cannot be spliced; what is rendered below is right in any case.
-            return render_mapping(top, new)
-    return render_mapping(top, new)
+            return _render_anew(content, top, new)
+    return _render_anew(content, top, new)
+
+
+def _render_anew(content: bytes, top: str, parts: Mapping[str, Value]) -> bytes:
+    """All in our style, with whatever else stands beside the top key."""
+    whole = load(decode(content))
+    beside = {name: value for name, value in whole.items() if name not in ("version", top)} if isinstance(whole, dict) else {}
+    return render_mapping(top, parts) + "".join(line + "\n" for line in render_entries(beside, 0)).encode()
 
 
 def _splice(content: bytes, spans: dict[str, tuple[int, int, int]], changes: Mapping[str, Value]) -> bytes:
@@ -77,21 +84,22 @@ def _render_part(name: str, value: Value, indent: int) -> bytes:
 def _part_spans(content: bytes, top: str) -> dict[str, tuple[int, int, int]]:
     """For each part its first byte, the one behind its last line, and its indentation; none where it is not in block style."""
     text = decode(content)
+    before = len(content) - len(text.encode())  # a byte order mark
     spans: dict[str, tuple[int, int, int]] = {}
     with reading():
         events = Events(text)
         root = events.open_document()
         if not isinstance(root, yaml.MappingStartEvent) or root.flow_style:
             return {}
-        for name, first in events.entries():
+        for name, first in events.entries(root):
             if name != top or not isinstance(first, yaml.MappingStartEvent) or first.flow_style:
                 events.build(first, 1)
                 continue
-            for part, value in events.entries():
+            for part, value in events.entries(first):
                 indent = events.key_column
                 start = text.rfind("\n", 0, events.key_index) + 1
                 events.build(value, 2)
                 newline = text.find("\n", max(events.end - 1, 0))
                 end = len(text) if newline < 0 else newline + 1
-                spans[part] = (len(text[:start].encode()), len(text[:end].encode()), indent)
-    return spans if text.isascii() or not content.startswith(b"\xef\xbb\xbf") else {}
+                spans[part] = (before + len(text[:start].encode()), before + len(text[:end].encode()), indent)
+    return spans

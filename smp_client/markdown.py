@@ -11,22 +11,25 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from .document import Bad, Located, RecordList
+from .document import CUT_OFF, Bad, Located, RecordList
 from .timestamps import parse_time, render_time
 from .values import BadYaml, Value, decode, load, render_flow
 
 # Stands before a turn that the library wrote: such a turn is closed by `---`, so one that is not is torn.
 MARK = b"<!-- smp -->\n"
 
-_HEADING = re.compile(rb"^(?:<!-- smp -->\r?\n)?## Turn (\d{1,15})\b[^\n]*(?:\n|\Z)", re.MULTILINE)
+_OPENING = MARK + b"## Turn "
+_HEADING = re.compile(rb"^(?:\xef\xbb\xbf)?(?:<!-- smp -->\r?\n)?## Turn (\d{1,15})\b[^\n]*(?:\n|\Z)", re.MULTILINE)
 _STAMP = re.compile(r"## Turn \d+\s*-\s*(.+?)\s*$")
 _CLOSING = re.compile(rb"^---[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 _FIELD = re.compile(r"\*\*([^*:]{1,64}):\*\*[ \t]*(.*)")
-_ESCAPE = re.compile(r"^(\\*)(?=## Turn \d|---[ \t\r]*$|<!-- smp -->)", re.MULTILINE)
-_UNESCAPE = re.compile(r"^\\(\\*)(?=## Turn \d|---[ \t\r]*$|<!-- smp -->)", re.MULTILINE)
+# Every line that begins with `---`, not only one that is nothing else: cut off in the middle it would be nothing else.
+_ESCAPE = re.compile(r"^(\\*)(?=## Turn \d|---|<!-- smp -->)", re.MULTILINE)
+_UNESCAPE = re.compile(r"^\\(\\*)(?=## Turn \d|---|<!-- smp -->)", re.MULTILINE)
 # On disk under these names; every further field of a turn is in one JSON object under `Fields`.
 _NAMES = {"speaker": "Speaker", "type": "Type", "memory_refs": "Memory-Refs", "tags": "Tags", "pinned": "Pinned", "decay": "Decay"}
 _KEYS = {name: key for key, name in _NAMES.items()}
+_ELSEWHERE = ("id", "turn", "timestamp", "content", "decay")
 
 
 def render_header(session_id: str, started: datetime, participants: list[str]) -> bytes:
@@ -37,15 +40,15 @@ def render_header(session_id: str, started: datetime, participants: list[str]) -
 
 
 def render_turn(turn: Mapping[str, Value]) -> bytes:
-    stamp = render_time(parse_time(str(turn["timestamp"]))).replace("T", " ").removesuffix("Z")
-    lines = [f"## Turn {turn['turn']} - {stamp}"]
-    for key, name in _NAMES.items():
-        if key in turn and key != "decay":
-            lines.append(f"**{name}:** {_render_field(turn[key])}")
-    further = {key: value for key, value in turn.items() if key not in _NAMES and key not in ("id", "turn", "timestamp", "content")}
+    lines = [f"## Turn {turn['turn']}"]
+    if "timestamp" in turn:
+        lines[0] += " - " + render_time(parse_time(str(turn["timestamp"]))).replace("T", " ").removesuffix("Z")
+    named = {key: value for key, value in turn.items() if key in _NAMES and key != "decay" and _has_line(key, value)}
+    lines += [f"**{_NAMES[key]}:** {_render_field(named[key])}" for key in _NAMES if key in named]
+    further = {key: value for key, value in turn.items() if key not in named and key not in _ELSEWHERE}
     if further:
         lines.append(f"**Fields:** {json.dumps(further, ensure_ascii=False)}")
-    if turn.get("decay", unread := _unread(turn["timestamp"])) != unread:
+    if "decay" in turn and turn["decay"] != _unread(turn):
         lines.append(f"**Decay:** {render_flow(turn['decay'])}")
     text = _ESCAPE.sub(r"\1\\", str(turn["content"]))
     return MARK + "\n".join([*lines, "", text, "", "---", "", ""]).encode()
@@ -56,7 +59,7 @@ def parse(content: bytes) -> RecordList:
     found = parse_tail(content, 0)
     first = min((item.start for item in found.items()), default=len(content))
     for name, value in _FIELD.findall(content[:first].decode("utf-8", "replace")):
-        if name in ("Format-Version", "Last-Turn") and value.strip().isdigit():
+        if name in ("Format-Version", "Last-Turn") and re.fullmatch(r"[0-9]{1,15}", value.strip()):
             found.head["version" if name == "Format-Version" else "last_id"] = int(value)
     return found
 
@@ -65,25 +68,30 @@ def parse_tail(content: bytes, offset: int) -> RecordList:
     headings = list(_HEADING.finditer(content, offset))
     found = RecordList(insert_at=len(content), listed=True)
     ends = [*(heading.start() for heading in headings[1:]), len(content)]
+    line, position = content.count(b"\n", 0, offset) + 1, offset
     for heading, end in zip(headings, ends, strict=False):
-        item = _read_turn(content, heading, end)
-        found.take(item)
+        line += content.count(b"\n", position, heading.start())
+        position = heading.start()
+        found.take(_read_turn(content, heading, end, line))
     return found
 
 
 def last_turns(content: bytes, count: int) -> list[Located]:
-    """The last turns in a piece of a conversation that may begin in the middle of a turn."""
-    headings = [heading.start() for heading in _HEADING.finditer(content)]
-    return parse_tail(content, headings[-count]).records if len(headings) >= count > 0 else []
+    """The last turns in a piece of a conversation that may begin in the middle of a turn; none where it holds too few."""
+    # The piece may begin behind a backslash or within a mark, so what its first heading is cannot be told.
+    first = _HEADING.search(content)
+    records = parse_tail(content, first.end()).records if first else []
+    return records[-count:] if len(records) >= count > 0 else []
 
 
 def find_turn(content: bytes, number: int) -> Located | None:
-    heading = re.compile(rb"^(?:<!-- smp -->\r?\n)?## Turn (0*%d)\b[^\n]*(?:\n|\Z)" % number, re.MULTILINE).search(content)
-    if heading is None:
-        return None
-    following = _HEADING.search(content, heading.end())
-    item = _read_turn(content, heading, following.start() if following else len(content))
-    return item if isinstance(item, Located) else None
+    """The last turn of that number: a hand-made double is appended behind the original."""
+    for heading in reversed([heading for heading in _HEADING.finditer(content) if int(heading[1]) == number]):
+        following = _HEADING.search(content, heading.end())
+        item = _read_turn(content, heading, following.start() if following else len(content))
+        if isinstance(item, Located):
+            return item
+    return None
 
 
 def highest(found: RecordList) -> int:
@@ -94,44 +102,54 @@ def highest(found: RecordList) -> int:
 
 
 def torn(content: bytes) -> int | None:
-    """Where a turn of ours that was never closed begins, or the beginning of a mark or heading, if the file ends with one."""
+    """Where a turn of ours that was never closed begins, or a part of its mark and heading, if the file ends with one."""
     headings = list(_HEADING.finditer(content))
-    start = headings[-1].start() if headings else 0
-    if headings and not _CLOSING.search(content, headings[-1].end()):
-        # A turn that a person wrote may end without a closing line.
-        return start if content.startswith(MARK[:-1], start) else None
-    end = content.rfind(b"\n") + 1
-    rest = content[end:]
-    if content.endswith(MARK):
-        return len(content) - len(MARK)
-    return end if rest and (MARK.startswith(rest) or b"## Turn ".startswith(rest)) else None
+    last = headings[-1] if headings else None
+    if last and is_marked(content, last.start()) and not _CLOSING.search(content, last.end()):
+        return last.start()
+    # A turn that a person wrote may end without a closing line.
+    for size in range(len(_OPENING), 0, -1):
+        at = len(content) - size
+        if content.endswith(_OPENING[:size]) and content[:at][-1:] in (b"", b"\n"):
+            return at
+    return None
 
 
-def separator(found: RecordList, content: bytes) -> bytes:
-    """What must stand before a new turn: closes one that a person left open, and makes sure of a fresh line."""
-    fresh_line = b"" if not content or content.endswith(b"\n") else b"\n"
-    left_open = found.records and not _CLOSING.search(content, found.records[-1].start)
-    return fresh_line + (b"\n---\n\n" if left_open else b"")
+def is_marked(content: bytes, start: int) -> bool:
+    return content.startswith(MARK[:-1], start)
+
+
+def separator(content: bytes) -> bytes:
+    """What must stand before a new turn: a blank line. One that a person left open stays open; the new heading ends it."""
+    return b"" if not content or content.endswith((b"\n\n", b"\r\n\r\n")) else b"\n" if content.endswith(b"\n") else b"\n\n"
 
 
 def rewrite(content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest_ever: int = 0) -> bytes:
     """The conversation with some turns rendered anew or taken out; every other byte is copied."""
     pieces: list[bytes] = []
     position = 0
-    for turn in parse(content).records if len(changes) > 32 else _find_turns(content, changes):
-        if turn.value["id"] in changes:
-            change = changes[str(turn.value["id"])]
-            pieces.append(content[position : turn.start])
-            pieces.append(b"" if change is None else render_turn(change).removesuffix(b"\n"))
-            position = turn.end
+    found = parse(content).records if len(changes) > 32 else _find_turns(content, changes)
+    # Of a hand-made double only the last is meant, the one that `find_turn` gives.
+    meant = {str(turn.value["id"]): turn for turn in found}
+    for name in sorted(meant.keys() & changes.keys(), key=lambda name: meant[name].start):
+        turn, change = meant[name], changes[name]
+        pieces.append(content[position : turn.start])
+        pieces.append(b"" if change is None else render_turn(change).removesuffix(b"\n"))
+        position = turn.end
     result = b"".join([*pieces, content[position:]])
-    if not any(change is None for change in changes.values()):
-        return result
+    return _with_last_turn(result, highest_ever) if any(change is None for change in changes.values()) else result
+
+
+def _with_last_turn(content: bytes, highest_ever: int) -> bytes:
     line = b"**Last-Turn:** %d\n" % highest_ever
-    first = _HEADING.search(result)
-    head = result[: first.start()] if first else result
-    replaced, count = re.subn(rb"(?m)^\*\*Last-Turn:\*\*[^\n]*\n", line, head, count=1)
-    return (replaced if count else line + head) + result[len(head) :]
+    first = _HEADING.search(content)
+    end = first.start() if first else len(content)
+    known = re.compile(rb"^\*\*Last-Turn:\*\*[^\n]*(?:\n|\Z)", re.MULTILINE).search(content, 0, end)
+    if known:
+        return content[: known.start()] + line + content[known.end() :]
+    version = re.compile(rb"^\*\*Format-Version:\*\*[^\n]*\n", re.MULTILINE).search(content, 0, end)
+    at = version.end() if version else 0
+    return content[:at] + line + content[at:]
 
 
 def _find_turns(content: bytes, memory_ids: Iterable[str]) -> list[Located]:
@@ -139,18 +157,25 @@ def _find_turns(content: bytes, memory_ids: Iterable[str]) -> list[Located]:
     return sorted((turn for turn in found if turn), key=lambda turn: turn.start)
 
 
-def _read_turn(content: bytes, heading: re.Match[bytes], end: int) -> Located | Bad:
+def _read_turn(content: bytes, heading: re.Match[bytes], end: int, line: int = 1) -> Located | Bad:
     """A turn from its heading (and mark) to its closing line, or to `end` where it has none."""
-    closings = list(_CLOSING.finditer(content, heading.end(), end))
-    # In a text of ours a bare `---` is escaped, so the first one closes; people write rules into theirs, so there the last.
-    closing = closings[0 if heading[0].startswith(MARK[:-1]) else -1] if closings else None
+    closing = _closing(content, heading, end)
     try:
+        if closing is None and end == len(content) and is_marked(content, heading.start()):
+            raise BadYaml(CUT_OFF)
         text = decode(content[heading.start() : closing.start() if closing else end])
         value = _read_fields(text, int(heading[1]), closed=closing is not None)
-    except (BadYaml, ValueError) as problem:
-        line = content.count(b"\n", 0, heading.start()) + 1
-        return Bad(heading.start(), end, line, f"turn {heading[1].decode()}: {problem}")
+    except (BadYaml, ValueError, RecursionError) as problem:
+        return Bad(heading.start(), end, line, f"turn {int(heading[1])}: {problem}")
     return Located(heading.start(), closing.end() if closing else end, value)
+
+
+def _closing(content: bytes, heading: re.Match[bytes], end: int) -> re.Match[bytes] | None:
+    """In a text of ours `---` is escaped, so the first one closes; people write rules into theirs, so there only one at the end."""
+    closings = list(_CLOSING.finditer(content, heading.end(), end))
+    if is_marked(content, heading.start()):
+        return closings[0] if closings else None
+    return closings[-1] if closings and not content[closings[-1].end() : end].strip() else None
 
 
 def _read_fields(text: str, number: int, *, closed: bool) -> dict[str, Value]:
@@ -159,23 +184,30 @@ def _read_fields(text: str, number: int, *, closed: bool) -> dict[str, Value]:
     if heading.endswith("\r"):
         # An editor turned the line ends of the file around: turn those of the text back.
         rest = rest.replace("\r\n", "\n")
-    stamp = _STAMP.match(heading)
-    turn: dict[str, Value] = {"id": f"turn-{number}", "turn": number}
-    if stamp:
-        turn["timestamp"] = render_time(parse_time(stamp[1].removesuffix(" UTC").replace(" ", "T", 1) + "Z"))
-    while field := _FIELD.fullmatch(line := rest.partition("\n")[0].removesuffix("\r")):
-        rest = rest[len(rest.partition("\n")[0]) + 1 :]
-        turn.update(_read_field(field[1], field[2].strip()))
-        del line
+    fields: dict[str, Value] = {}
+    while field := _FIELD.fullmatch(rest.partition("\n")[0]):
+        rest = rest.partition("\n")[2]
+        fields.update(_read_field(field[1], field[2].strip()))
     body = rest.removeprefix("\n")
     body = body.removesuffix("\n").removesuffix("\n") if closed else body.rstrip("\n")
-    decay = {} if "decay" in turn or "timestamp" not in turn else {"decay": _unread(turn["timestamp"])}
-    return {**turn, "content": _UNESCAPE.sub(r"\1", body), **decay}
+    turn: dict[str, Value] = {"id": f"turn-{number}", "turn": number, **_read_stamp(heading)}
+    turn = {**turn, **{key: value for key, value in fields.items() if key not in turn}, "content": _UNESCAPE.sub(r"\1", body)}
+    return turn if "decay" in turn or "timestamp" not in turn else {**turn, "decay": _unread(turn)}
 
 
-def _unread(stamp: Value) -> Value:
+def _read_stamp(heading: str) -> dict[str, Value]:
+    stamp = _STAMP.match(heading)
+    return {"timestamp": render_time(parse_time(stamp[1].removesuffix(" UTC").replace(" ", "T", 1)))} if stamp else {}
+
+
+def _has_line(key: str, value: Value) -> bool:
+    """Whether a field comes back the same from a line of its own; all others are in `Fields`."""
+    return isinstance(value, str if key in ("speaker", "type") else list if key in ("tags", "memory_refs") else bool)
+
+
+def _unread(turn: Mapping[str, Value]) -> Value:
     """The decay of a turn that nobody has read yet: not written down, so that a conversation stays pleasant to read."""
-    return {"priority": 1.0, "last_accessed": stamp, "access_count": 0, "base_priority": 1.0}
+    return {"priority": 1.0, "last_accessed": turn.get("timestamp"), "access_count": 0, "base_priority": 1.0}
 
 
 def _read_field(name: str, value: str) -> dict[str, Value]:

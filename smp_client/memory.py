@@ -6,6 +6,7 @@ import functools
 import stat
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from .layout import (
     ARCHIVED,
     DELETED,
     GLOBAL,
+    MARKER,
     SESSION_DIRECTORIES,
     TEMPORARY,
     TOP_DIRECTORIES,
@@ -47,6 +49,9 @@ class Memory:
         """Makes the tree where there is none; does no harm where there is one."""
         try:
             self.tree.create_root(TOP_DIRECTORIES)
+            if not self.tree.exists(MARKER):
+                with suppress(FileExistsError):
+                    self.tree.create(MARKER, b'{"version": 1}\n')
         except OSError as error:
             raise StorageFailed(f"Could not make {self.root}: {error}.") from error
 
@@ -148,7 +153,7 @@ class GlobalMemory(RecordFiles):
     ) -> Record:  # fmt: skip
         """A preference that holds in every session."""
         self._memory.create()
-        fields = {"topic": topic, "preference": preference, "confidence": confidence, **further, "tags": list(tags)}
+        fields = {"topic": topic, "preference": preference, "confidence": confidence, **further, "tags": tags}
         return self._add(GLOBAL_PREFERENCE, fields, timestamp)
 
     def record_pattern(
@@ -157,7 +162,7 @@ class GlobalMemory(RecordFiles):
     ) -> Record:  # fmt: skip
         """Something agents have learned that holds beyond one session."""
         self._memory.create()
-        return self._add(PATTERN, {"learned_by": learned_by, "pattern": pattern, **further, "tags": list(tags)}, timestamp)
+        return self._add(PATTERN, {"learned_by": learned_by, "pattern": pattern, **further, "tags": tags}, timestamp)
 
     def profile(self) -> dict[str, Value]:
         return load_mapping(self.scope.read(_PROFILE), "user_profile", _PROFILE)

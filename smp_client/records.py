@@ -173,6 +173,8 @@ def check(kind: Kind, body: Mapping[str, Value], problems: list[str]) -> None:
         problems.append("'speaker' must be one printable line of at most 128 characters")
     if kind is TURN and not isinstance(body.get("content"), str):
         problems.append("what was said must be a text")
+    if kind is TURN and not isinstance(body.get("memory_refs", []), list):
+        problems.append("'memory_refs' must be a list of ids")
 
 
 def check_tags(tags: Value, problems: list[str]) -> None:

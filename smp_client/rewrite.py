@@ -34,13 +34,12 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
         scope.tree.create(path, after)
         return after
     after = transform(before)
-    slots: list[str] = []
+    slots: dict[str, bytes] = {}  # what came out, as far as it is dealt with; more may come at any moment
     while after != before:
         slot = _prepare(scope, file, before, after)
-        slots.append(slot)
         scope.tree.exchange(slot, path)
         scope.tree.sync_parent(path)
-        came = scope.tree.read(slot)
+        came = slots[slot] = scope.tree.read(slot)
         if came.startswith(before):
             append_extra(scope, path, came[len(before) :])
             break
@@ -49,8 +48,8 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
         if again == after:
             set_aside(scope.tree, scope.name, file, 0, came, "an edit that a replacement crossed", scope.options.clock())
         before, after = after, again
-    for slot in slots:
-        _retire(scope, file, slot, scope.tree.read(slot))
+    for slot, came in slots.items():
+        _retire(scope, file, slot, came)
     return after
 
 
@@ -115,8 +114,10 @@ def _retire(scope: Scope, file: str, slot: str, folded: bytes) -> None:
     with scope.tree.opened(slot) as descriptor:
         closed = nobody_writes(descriptor)
         content = read_from(descriptor, 0)
-    if closed and len(content) > len(folded):
+    if closed and content.startswith(folded):
         append_extra(scope, scope.path(file), content[len(folded) :])
+    elif closed:
+        set_aside(scope.tree, scope.name, file, 0, content, "an edit that a replacement crossed", scope.options.clock())
     _finish(scope, file, slot, content if closed else folded, removable=bool(closed))
 
 

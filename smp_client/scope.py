@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -41,19 +41,20 @@ class Scope:
 
     def read(self, file: str) -> bytes:
         """The bytes of a file of this scope; none where it does not exist. Takes no lock."""
-        with self._answering(f"read {file}"), self.tree.holding():
-            journal.recover(self, wait=False)
-            try:
-                return self.tree.read(self.path(file))
-            except FileNotFoundError:
+        with self.answering(f"read {file}"), self.tree.holding():
+            with suppress(OSError):
+                # On a disk that is full or read-only they stay undone; what they will do is read all the same.
+                journal.recover(self, wait=False)
+            content = journal.read(self, file)
+            if not content:
                 self.require()
-                return b""
+            return content
 
     @contextmanager
     def locked(self, files: Iterable[str], doing: str) -> Iterator[dict[str, Lock]]:
         """The files' locks, with what crashes and unlocked writers have left behind already put right."""
         wanted = set(files)
-        with self._answering(doing), self.tree.holding():
+        with self.answering(doing), self.tree.holding():
             while True:
                 with lock_all(self.tree, self.name, wanted, self.options.patience, doing) as held:
                     self.require()
@@ -67,13 +68,14 @@ class Scope:
     def require(self) -> None:
         """Raises where the directory is not there (any more)."""
         try:
-            with self.tree.directory(self.directory):
-                return
+            with self.tree.holding() as held:
+                held.reach(self.directory)
         except FileNotFoundError as error:
             raise SessionNotFound(f"There is no session {self.name!r} under {self.tree.root}.", session_id=self.name) from error
 
     @contextmanager
-    def _answering(self, doing: str) -> Iterator[None]:
+    def answering(self, doing: str) -> Iterator[None]:
+        """Whatever the filesystem refuses inside the block is told as StorageFailed."""
         try:
             yield
         except OSError as error:

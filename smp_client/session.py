@@ -10,8 +10,8 @@ from typing import Any
 
 from .append import append, note_rewritten, settle, with_id
 from .document import INDENT
-from .errors import CorruptionDetected, Invalid, MemoryNotFound
-from .files import sync
+from .errors import CorruptionDetected, Invalid, MemoryNotFound, UnsafePath
+from .files import READ_CAP_BYTES, sync
 from .formats import format_of
 from .layout import check_file_id
 from .locks import brief_lock, holder
@@ -92,7 +92,8 @@ class RecordFiles(Writing):
 
     def lock_holder(self, file: str) -> str | None:
         """Who is writing the file now, since when and for what; None when nobody is."""
-        return holder(self.scope.tree, self.scope.name, file)
+        with self.scope.answering(f"looking for who holds {file!r}"):
+            return holder(self.scope.tree, self.scope.name, file)
 
     def kind_of_record(self, memory_id: str) -> Kind:
         """The kind of a memory; one with an id from elsewhere is looked for in all files."""
@@ -206,7 +207,8 @@ class Session(RecordFiles):
         """The conversation, or its last turns; reads only as much of the file as holds them."""
         if last is None:
             return self.records("turn")
-        return [as_record(TURN, self.id, located.value) for located in self._last_turns(last)]
+        with self.scope.answering("reading the last turns"):
+            return [as_record(TURN, self.id, located.value) for located in self._last_turns(last)]
 
     def _last_turns(self, count: int) -> list[Any]:
         content = b""
@@ -215,6 +217,8 @@ class Session(RecordFiles):
         try:
             with self.scope.tree.opened(self.scope.path(TURN.file)) as descriptor:
                 end = os.fstat(descriptor).st_size
+                if end > READ_CAP_BYTES:
+                    raise UnsafePath(f"A conversation of {end:,} bytes is larger than anything SMP writes.")
                 while True:
                     content = os.pread(descriptor, min(size, end), max(end - size, 0))
                     found = last_turns(content, count)
@@ -231,8 +235,7 @@ class Session(RecordFiles):
         return load_mapping(self.scope.read(file), "agent_state", file)
 
     def agent_states(self) -> list[str]:
-        names = self.scope.tree.sizes(self.scope.path("agent-states"))
-        return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+        return self._names("agent-states", ".yaml")
 
     def agent_state_history(self, agent: str) -> list[dict[str, Value]]:
         """The earlier states, oldest first."""
@@ -244,14 +247,19 @@ class Session(RecordFiles):
 
     def artifact(self, artifact_id: str) -> Record:
         file = artifact_file(check_file_id("artifact", artifact_id))
-        if not self.scope.tree.exists(self.scope.path(file)):
-            raise MemoryNotFound(f"There is no artifact {artifact_id!r} in {self.id}.", session_id=self.id)
+        with self.scope.answering(f"reading {file}"):
+            if not self.scope.tree.exists(self.scope.path(file)):
+                raise MemoryNotFound(f"There is no artifact {artifact_id!r} in {self.id}.", session_id=self.id)
         fields, text = parse_artifact(self.scope.read(file))
         return Record(artifact_id, "artifact", self.id, {**fields, "id": artifact_id, "content": text}, text)
 
     def artifacts(self) -> list[str]:
-        names = self.scope.tree.sizes(self.scope.path("artifacts"))
-        return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
+        return self._names("artifacts", ".md")
+
+    def _names(self, directory: str, suffix: str) -> list[str]:
+        with self.scope.answering(f"listing {directory}"):
+            names = self.scope.tree.sizes(self.scope.path(directory))
+        return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix))
 
     def size(self) -> Size:
         """How full the session is, of what, and how long it will last at its present growth."""
@@ -260,14 +268,16 @@ class Session(RecordFiles):
             since = parse_time(str(self.metadata().get("created_at")))
         except (ValueError, CorruptionDetected):
             since = None
-        return self.scope.usage.measure(self.quota_bytes(), since, self._now())
+        with self.scope.answering("measuring the session"):
+            return self.scope.usage.measure(self.quota_bytes(), since, self._now())
 
     def sync(self) -> None:
         """Makes durable what was written with `fsync="batch"`."""
-        for kind in self.kinds:
-            if self.scope.tree.exists(self.scope.path(kind.file)):
-                with self.scope.tree.opened(self.scope.path(kind.file)) as descriptor:
-                    sync(descriptor)
+        with self.scope.answering("making everything durable"):
+            for kind in self.kinds:
+                if self.scope.tree.exists(self.scope.path(kind.file)):
+                    with self.scope.tree.opened(self.scope.path(kind.file)) as descriptor:
+                        sync(descriptor)
 
     def quota_bytes(self) -> int:
         """The session's own limit where its metadata give one, else the client's."""

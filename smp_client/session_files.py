@@ -9,7 +9,7 @@ from typing import Any
 from .errors import Invalid
 from .mapping import load_mapping, render_mapping, replace_parts
 from .records import CONTENT_CAP_BYTES, Kind, check_tags, new_fields, plain, state_history
-from .timestamps import render_time
+from .timestamps import parse_time, render_time
 from .values import BadYaml, Value, decode, load, render_entries
 
 METADATA = "metadata.yaml"
@@ -70,7 +70,12 @@ def state_history_entry(content: bytes, agent: str, at: datetime) -> tuple[Kind,
         return None
     state = {name: value for name, value in old.items() if name != "decay"}
     kind = state_history(agent)
-    return kind, new_fields(kind, {"state": state}, str(old.get("last_updated") or render_time(at)))
+    try:
+        stamp = parse_time(str(old.get("last_updated")))
+    except ValueError:
+        # Edited by hand into something that is no time; the state itself keeps it.
+        stamp = at
+    return kind, new_fields(kind, {"state": state}, stamp)
 
 
 def artifact_file(artifact_id: str) -> str:

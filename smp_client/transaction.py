@@ -52,6 +52,7 @@ class Transaction(Writing):
         self._scope = session.scope
         self._files: dict[str, _Pending] = {}
         self._modifications: list[Modification] = []
+        self._drops: list[dict[str, Any]] = []
         self._ended = False
 
     def __enter__(self) -> Transaction:
@@ -70,6 +71,13 @@ class Transaction(Writing):
     @property
     def modifications(self) -> list[Modification]:
         return list(self._modifications)
+
+    def remove_drop(self, file: str) -> None:
+        """The file in the inbox that this transaction takes in goes with it."""
+        self._require_active()
+        inode = self._scope.tree.stat(self._scope.path(file)).st_ino
+        self._drops.append({"file": file, "remove": inode})
+        self._modifications.append(Modification("remove", file, ""))
 
     def rollback(self) -> None:
         """Drops everything; nothing has been written yet."""
@@ -93,7 +101,7 @@ class Transaction(Writing):
             if quota is not None:
                 stack.enter_context(brief_lock(self._scope.tree, self._scope.name, "usage", self._scope.options.patience))
                 self._scope.usage.require(self._scope.name, sum(self._growth(step) for step in steps), quota)
-            self._carry_out(steps, held, tails)
+            self._carry_out([*steps, *self._drops], held, tails)
 
     def _carry_out(self, steps: list[dict[str, Any]], held: dict[str, Lock], tails: dict[str, Tail]) -> None:
         try:
@@ -103,7 +111,8 @@ class Transaction(Writing):
         try:
             for step in steps:
                 journal.carry_out(self._scope, step)
-                self._note(step, held[step["file"]], tails.get(step["file"]))
+                if step["file"] in held:
+                    self._note(step, held[step["file"]], tails.get(step["file"]))
             journal.forget(self._scope, name)
         except OSError as error:
             raise TransactionPending(f"The transaction is recorded, but: {error}.", session_id=self._scope.name) from error
@@ -121,7 +130,7 @@ class Transaction(Writing):
         if pending.content is not None or tail is None:
             return {"file": file, "content": (pending.content or b"").decode()}
         form = format_of(kind_of_file(file))
-        tail.last = max([tail.last, *(int(str(value["id"]).rpartition("-")[2]) for value in pending.added)])
+        tail.last = max([tail.last, *_numbers(pending)])
         if pending.changed or tail.opening is None:
             return {"file": file, "insert": pending.added, "change": pending.changed, "last": tail.last}
         content = tail.opening + b"".join(form.render(value, tail.indent) for value in pending.added)
@@ -146,7 +155,10 @@ class Transaction(Writing):
                 raise Conflict(f"{file} was changed by somebody else since this transaction read it; nothing was written.")
             return
         form = format_of(kind_of_file(file))
-        content = self._read(file) if pending.expected else b""
+        content = self._read(file) if pending.expected or pending.added else b""
+        for value in pending.added:
+            if form.find(content, str(value["id"])):
+                raise Conflict(f"{value['id']} was given to somebody else, because .smp/ was lost or full; nothing was written.")
         for memory_id, expected in pending.expected.items():
             located = form.find(content, memory_id)
             if located is None or canonical(located.value) != expected:
@@ -173,9 +185,14 @@ class Transaction(Writing):
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
         self._require_active()
         body = new_fields(kind, fields, timestamp if timestamp is not None else self._now())
-        value = with_id(kind, reserve(self._scope, kind), body)
+        value = with_id(kind, self._reserve(kind), body)
         self._pending("add", kind.file, str(value["id"])).added.append(value)
         return as_record(kind, self._scope.name, value)
+
+    def _reserve(self, kind: Kind) -> int:
+        # The note of what was reserved before can be lost, as on a full disk; see _check_conflicts.
+        known = self._files.get(kind.file, _Pending())
+        return max([reserve(self._scope, kind), *(number + 1 for number in _numbers(known))])
 
     def _find(self, memory_id: str) -> Record:
         for pending in self._files.values():
@@ -209,7 +226,7 @@ class Transaction(Writing):
         pending.before, pending.content = before, content
         if entry := state_history_entry(current, agent, self._now()):
             kind, fields = entry
-            value = with_id(kind, reserve(self._scope, kind), fields)
+            value = with_id(kind, self._reserve(kind), fields)
             self._files.setdefault(kind.file, _Pending()).added.append(value)
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
@@ -221,3 +238,5 @@ class Transaction(Writing):
         pending.content = render_artifact(artifact_id, content, fields, self._now())
 
 
+def _numbers(pending: _Pending) -> list[int]:
+    return [int(str(value["id"]).rpartition("-")[2]) for value in pending.added]

@@ -66,7 +66,7 @@ class Events:
     def end(self) -> int:
         """The index after the last character of what was built; comments and blank lines behind it do not count."""
         # A key may have an empty value, and so may a dash: then the sign is the end. A block collection ends where the next token
-        # begins, so only a closing bracket counts as content of its own.
+        # begins, so only the closing bracket of a flow collection counts as content of its own.
         ends = [self._key.end_mark.index + 1] if self._key else [0]
         for event in (self._scalar, self._closing):
             if event is not None:
@@ -90,10 +90,13 @@ class Events:
         event = self.next()
         return self.next() if isinstance(event, yaml.DocumentStartEvent) else event
 
-    def close_document(self) -> None:
+    def close_document(self) -> Event:
+        """The end of the stream, which must come now."""
+        event: Event
         while not isinstance(event := self.next(), yaml.StreamEndEvent):
             if type(event) is yaml.DocumentStartEvent:
                 raise BadYaml("a second document begins here", line_of(event))
+        return event
 
     def build(self, event: Event, depth: int = 0) -> Value:
         kind = type(event)
@@ -108,17 +111,20 @@ class Events:
             raise BadYaml(f"nested deeper than {DEPTH_CAP} levels", line_of(event))
         refuse_decoration(event)
         if kind is yaml.SequenceStartEvent:
-            items: list[Value] = []
-            while type(event := self.next()) is not yaml.SequenceEndEvent:
-                items.append(self.build(event, depth + 1))
-            self._closing = event
-            return items
+            return [self.build(first, depth + 1) for first in self.items(event)]
         mapping: dict[str, Value] = {}
-        for key, first in self.entries():
+        for key, first in self.entries(event):
             mapping[key] = self.build(first, depth + 1)
         return mapping
 
-    def entries(self) -> Iterator[tuple[str, Event]]:
+    def items(self, opening: Event) -> Iterator[Event]:
+        """The first event of each item of an opened list; the caller builds each item before it takes the next."""
+        while type(event := self.next()) is not yaml.SequenceEndEvent:
+            yield event
+        if opening.flow_style:
+            self._closing = event
+
+    def entries(self, opening: Event) -> Iterator[tuple[str, Event]]:
         """Key and first event of each value of an opened mapping; the caller builds each value before it takes the next."""
         seen: set[str] = set()
         while type(event := self.next()) is not yaml.MappingEndEvent:
@@ -134,11 +140,13 @@ class Events:
             seen.add(key)
             self._key = event
             yield key, self.next()
-        self._closing = event
+        if opening.flow_style:
+            self._closing = event
 
-    def close_list(self, event: Event) -> None:
-        """Told by a caller that reads the items of a list itself."""
-        self._closing = event
+    @property
+    def closing_index(self) -> int:
+        """Where the bracket is that was closed last."""
+        return self._closing.start_mark.index if self._closing else 0
 
 
 def line_of(event: Event) -> int:
@@ -166,8 +174,9 @@ def load(text: str) -> Value:
 
 
 def decode(content: bytes) -> str:
+    """The text without byte order marks, of which libyaml would not count one more."""
     try:
-        return content.decode("utf-8-sig")
+        return content.decode().lstrip("\ufeff")
     except UnicodeDecodeError as error:
         raise BadYaml(f"not UTF-8 at byte {error.start}", content.count(b"\n", 0, error.start)) from error
 

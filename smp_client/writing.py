@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from .errors import Invalid
 from .layout import check_file_id
 from .records import (
     DECISION,
@@ -44,7 +45,7 @@ class Writing(ABC):
         timestamp: Time | None = None, **further: Any,
     ) -> Record:  # fmt: skip
         """Adds what somebody said to the conversation."""
-        fields = {"speaker": speaker, "type": type, "content": text, "memory_refs": list(memory_refs) or None, **further}
+        fields = {"speaker": speaker, "type": type, "content": text, "memory_refs": memory_refs or None, **further}
         return self._add(TURN, fields, timestamp)
 
     def record_decision(
@@ -52,27 +53,27 @@ class Writing(ABC):
         tags: Sequence[str] = (), timestamp: Time | None = None, **further: Any,
     ) -> Record:  # fmt: skip
         fields = {"made_by": made_by, "decision": decision, "rationale": rationale, "confidence": confidence, **further}
-        return self._add(DECISION, {**fields, "tags": list(tags)}, timestamp)
+        return self._add(DECISION, {**fields, "tags": tags}, timestamp)
 
     def record_finding(
         self, finding: str, *, discovered_by: str, severity: str = "medium", tags: Sequence[str] = (),
         timestamp: Time | None = None, **further: Any,
     ) -> Record:  # fmt: skip
         fields = {"discovered_by": discovered_by, "severity": severity, "finding": finding, **further}
-        return self._add(FINDING, {"resolution": {"status": "open"}, **fields, "tags": list(tags)}, timestamp)
+        return self._add(FINDING, {"resolution": {"status": "open"}, **fields, "tags": tags}, timestamp)
 
     def record_preference(
         self, preference: str, *, topic: str | None = None, confidence: str = "inferred", tags: Sequence[str] = (),
         timestamp: Time | None = None, **further: Any,
     ) -> Record:  # fmt: skip
         fields = {"topic": topic, "preference": preference, "confidence": confidence, **further}
-        return self._add(PREFERENCE, {**fields, "tags": list(tags)}, timestamp)
+        return self._add(PREFERENCE, {**fields, "tags": tags}, timestamp)
 
     def record_learning(
         self, learning: str, *, learned_by: str, tags: Sequence[str] = (), timestamp: Time | None = None, **further: Any
     ) -> Record:
         """What an agent has learned in this session."""
-        return self._add(LEARNING, {"learned_by": learned_by, "learning": learning, **further, "tags": list(tags)}, timestamp)
+        return self._add(LEARNING, {"learned_by": learned_by, "learning": learning, **further, "tags": tags}, timestamp)
 
     def relate(
         self, source: str, target: str, relationship: str, *, timestamp: Time | None = None, **further: Any
@@ -80,6 +81,10 @@ class Writing(ABC):
         """Says how two memories hang together: `resolves`, `led_to`, `influenced`…"""
         ends = {"source": check_memory_id(source), "target": check_memory_id(target)}
         return self._add(RELATIONSHIP, {**ends, "relationship": relationship, **further}, timestamp)
+
+    def record(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None = None) -> Record:
+        """A memory of any kind, for callers that have its kind as a value: the inbox, an import."""
+        return self._add(kind, fields, timestamp)
 
     def update(self, memory_id: str, **changes: Any) -> Record:
         """Replaces the named fields; a field set to None goes. What was said in a turn stays as it was said."""
@@ -100,6 +105,8 @@ class Writing(ABC):
 
     def save_agent_state(self, agent: str, state: Mapping[str, Any]) -> None:
         """Replaces the named parts of an agent's state, keeps the others, and the state before as history."""
+        if not isinstance(state, Mapping):
+            raise Invalid([f"the state of {agent!r} must be a mapping, not a {type(state).__name__}"])
         self._save_state(check_file_id("agent", agent), state)
 
     def save_artifact(self, artifact_id: str, content: str, **fields: Any) -> None:

@@ -1,59 +1,155 @@
-"""The composition root: takes the lead over one root, looks after it, and stops when told to."""
+"""The composition root: takes the lead over its roots, starts what looks after them in the right order, and stops it again."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
-from smp_client import Memory
-from smp_client.errors import AlreadyLed, LockTimeout, SMPError
-from smp_client.locks import NO_PATIENCE, lock
-from smp_client.tidy import tidy
+from smp_client import Memory, SMPError
+from smp_client.timestamps import now
 
-from .log import FilteringBoundLogger
+from .ingest.debounce import Debounce
+from .log import FilteringBoundLogger, Log
+from .root import Root
+from .schedule import Schedule, load_successes
+from .service import notify
+from .settings import Configuration
+from .worker import Timing, Worker
 
-LEAD = "+daemon"  # where the lead's lock is; no session can have this name
-TIDY_EVERY_S = 30.0
+LOOK_EVERY_S = 1.0
+STOP_WITHIN_S = 8.0
 
 
-def run(memory: Memory, log: FilteringBoundLogger) -> None:
-    """Returns after SIGTERM or SIGINT; raises AlreadyLed where another daemon has the lead."""
-    stop = threading.Event()
+class WorkerDied(SMPError):
+    """The worker ended by itself; the service manager starts everything anew."""
 
-    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
+    code = "MEM_E018"
+    advice = "The log says why; a service manager starts the daemon again."
 
-    before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGTERM, signal.SIGINT)}
+
+class Signals:
+    """Handlers only set flags; the main thread looks at them."""
+
+    def __init__(self) -> None:
+        self.wake = threading.Event()
+        self.stop = False
+        self.reload = False
+
+    def _ask_to_stop(self, _number: int, _frame: FrameType | None) -> None:
+        self.stop = True
+        self.wake.set()
+
+    def _ask_to_reload(self, _number: int, _frame: FrameType | None) -> None:
+        self.reload = True
+        self.wake.set()
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        wanted = {signal.SIGTERM: self._ask_to_stop, signal.SIGINT: self._ask_to_stop, signal.SIGHUP: self._ask_to_reload}
+        before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def run(memories: Sequence[Memory], log: Log, settings: Configuration, reload: Callable[[], Configuration]) -> None:
+    """Returns after SIGTERM or SIGINT; raises AlreadyLed where another daemon has the lead of one of the roots."""
+    signals = Signals()
+    with signals.handled(), ExitStack() as open_parts:
+        worker = Worker(_timing(settings), log.logger)
+        for memory in memories:
+            root = Root(memory, _debounce(settings), settings.watch.polling_s, worker.notice)
+            open_parts.callback(root.close)
+            if why := root.lead():
+                log.logger.warning("index replaced", component="daemon", root=str(root.path), reason=why)
+            worker.add(root)
+        thread = threading.Thread(target=worker.run, name="worker")
+        thread.start()
+        open_parts.callback(_stop_worker, worker, thread, log.logger)
+        _lead(worker, thread, signals, log, settings, reload)
+
+
+def _lead(
+    worker: Worker, thread: threading.Thread, signals: Signals, log: Log, settings: Configuration,
+    reload: Callable[[], Configuration],
+) -> None:  # fmt: skip
+    while not worker.ready.wait(0.05) and thread.is_alive() and not signals.stop:
+        pass
+    schedule = _scheduled(settings, worker)
     try:
-        memory.create()
-        with lock(memory.tree, LEAD, "lead", NO_PATIENCE, "leading"):
-            _lead(memory, log, stop)
-    except LockTimeout as error:
-        raise AlreadyLed(f"{memory.root} is looked after already: {str(error).removesuffix(error.advice).strip()}") from error
+        if worker.ready.is_set():
+            _say_ready(worker, schedule, log.logger)
+        pause_s = min(LOOK_EVERY_S, (notify.watchdog_s() or math.inf) / 2)
+        while not signals.stop and thread.is_alive():
+            signals.wake.wait(pause_s)
+            signals.wake.clear()
+            if signals.reload:
+                signals.reload = False
+                schedule = _reload(worker, schedule, log, reload)
+            worker.next_runs = schedule.next_runs()
+            if worker.is_proved(time.monotonic()):
+                notify.feed_watchdog()
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        schedule.stop()
+        notify.stopping()
+    if not thread.is_alive() and not signals.stop:
+        raise WorkerDied("The worker has ended by itself.")
 
 
-def _lead(memory: Memory, log: FilteringBoundLogger, stop: threading.Event) -> None:
-    _tidy(memory, log)
-    log.info("ready", component="daemon", root=str(memory.root), pid=os.getpid(), sessions=len(memory.sessions()))
-    while not stop.wait(TIDY_EVERY_S):
-        _tidy(memory, log)
-    log.info("stopped", component="daemon", root=str(memory.root))
+def _say_ready(worker: Worker, schedule: Schedule, log: FilteringBoundLogger) -> None:
+    for name in schedule.start(load_successes(worker.roots[0].memory), now()):
+        log.info("catching up", component="schedule", job=name)
+    for root in worker.roots:
+        log.info("ready", component="daemon", root=str(root.path), pid=os.getpid(), watching=root.watcher.mode,
+                 sessions=len(root.memory.sessions()), generation=root.generation)  # fmt: skip
+    notify.ready(f"looks after {', '.join(str(root.path) for root in worker.roots)}")
 
 
-def _tidy(memory: Memory, log: FilteringBoundLogger) -> None:
-    started = time.perf_counter()
+def _reload(worker: Worker, schedule: Schedule, log: Log, reload: Callable[[], Configuration]) -> Schedule:
+    """The new settings, or, where they are bad, the old ones."""
+    notify.reloading(time.monotonic_ns() // 1000)
     try:
-        done = tidy(memory)
-    except (SMPError, OSError) as error:
-        log.error("tidy failed", component="tidy", error=str(error))
-        return
-    for item in done:
-        say = log.warning if item.problem else log.info
-        say(item.what, component="tidy", session_id=item.scope, problem=item.problem,
-            duration_ms=round(1000 * (time.perf_counter() - started), 1))  # fmt: skip
+        settings = reload()
+    except SMPError as error:
+        log.logger.error("configuration refused", component="config", error=str(error))
+    else:
+        log.change(settings.log)
+        worker.change(_timing(settings), lambda: _debounce(settings))
+        schedule.stop()
+        schedule = _scheduled(settings, worker)
+        schedule.start({}, now())
+        log.logger.info("configuration reloaded", component="config")
+    notify.ready("settings read again")
+    return schedule
+
+
+def _stop_worker(worker: Worker, thread: threading.Thread, log: FilteringBoundLogger) -> None:
+    worker.stop()
+    thread.join(STOP_WITHIN_S)
+    if thread.is_alive():
+        # Every write is safe to be cut off at any instruction; waiting longer is not.
+        log.error("the worker did not stop in time", component="daemon")
+        os._exit(1)
+    for root in worker.roots:
+        log.info("stopped", component="daemon", root=str(root.path))
+
+
+def _scheduled(settings: Configuration, worker: Worker) -> Schedule:
+    return Schedule({"scan": settings.scan.every_s, "rebuild": settings.index.rebuild_cron}, worker.ask_for)
+
+
+def _timing(settings: Configuration) -> Timing:
+    return Timing(settings.heartbeat.every_s, settings.canary.every_s, settings.tidy.every_s,
+                  settings.indexes.active_every_s, settings.indexes.idle_every_s)  # fmt: skip
+
+
+def _debounce(settings: Configuration) -> Debounce:
+    return Debounce(settings.watch.quiet_ms / 1000, settings.watch.longest_wait_ms / 1000)

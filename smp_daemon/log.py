@@ -1,47 +1,106 @@
-"""Structured logs on stderr: JSON lines for journald and files, readable lines on a terminal."""
+"""Structured logs: JSON lines for the journal and for files, readable lines on a terminal. The only user of structlog.
+
+Each line has `timestamp`, `level`, `component`, `event` and `session_id` (null where it is about no session), then its values.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
-from typing import TextIO
+from datetime import UTC, datetime
 
 import structlog
-from structlog.typing import FilteringBoundLogger, Processor
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from .log_output import Nowhere, Output, RotatingFile, Stream, Target
+from .settings import LogSettings
+
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+_FIRST = ("timestamp", "level", "component", "event", "session_id")
 
 
-def configure(stream: TextIO | None = None) -> FilteringBoundLogger:
-    target = stream if stream is not None else sys.stderr
-    pretty = target.isatty()
-    renderer: Processor = structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer()
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        logger_factory=lambda *_: _UnfailingLogger(target),
-        cache_logger_on_first_use=True,
-    )
-    logger: FilteringBoundLogger = structlog.get_logger()
-    return logger
+class Log:
+    """`logger` is what the parts of the daemon are given; it stays the same when the settings change."""
 
+    def __init__(self, settings: LogSettings) -> None:
+        self._use(settings)
+        target, complain = _targets(settings)
+        self._output = Output(target, self._render_own, complain)
+        self.logger: FilteringBoundLogger = structlog.wrap_logger(
+            self._output,
+            processors=[self._drop_unimportant, _add_time, self._render],
+            wrapper_class=structlog.make_filtering_bound_logger(0),  # the level can change, so it is looked at below
+        )
 
-class _UnfailingLogger:
-    """A log line that cannot be written (a full disk, a closed pipe) must never stop the work it speaks of."""
+    @property
+    def lost_lines(self) -> int:
+        """How many lines could not be written since the start."""
+        return self._output.lost_lines
 
-    def __init__(self, target: TextIO) -> None:
-        self._target = target
-        self.lost_lines = 0
+    def change(self, settings: LogSettings) -> None:
+        """Other settings from the next line on."""
+        self._use(settings)
+        self._output.redirect(*_targets(settings))
 
-    def msg(self, message: str) -> None:
+    def close(self) -> None:
+        self._output.close()
+
+    def _use(self, settings: LogSettings) -> None:
+        self._least = _LEVELS[settings.level]
+        on_terminal = settings.file is None and sys.stderr is not None and sys.stderr.isatty()
+        pretty = settings.format == "pretty" or (settings.format == "auto" and on_terminal)
+        self._renderer = _pretty(colors=on_terminal and not os.environ.get("NO_COLOR")) if pretty else _json_line
+
+    def _drop_unimportant(self, _logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        event["level"] = "error" if method == "exception" else method
+        if _LEVELS.get(event["level"], 50) < self._least:
+            raise structlog.DropEvent
+        return event
+
+    def _render(self, logger: WrappedLogger, method: str, event: EventDict) -> str:
         try:
-            self._target.write(message + "\n")
-            self._target.flush()
-        except (OSError, ValueError):
-            self.lost_lines += 1
+            return str(self._renderer(logger, method, event))
+        except Exception as error:
+            # Whatever a value's own code does when it is shown: the line is written without the values.
+            known = {name: event[name] if isinstance(event.get(name), str) else None for name in _FIRST}
+            return json.dumps({**known, "unrenderable": type(error).__name__})
 
-    debug = info = warning = error = critical = exception = msg
+    def _render_own(self, says: str, **values: object) -> str:
+        """A line about the log itself."""
+        event: EventDict = {"event": says, "level": "warning", "component": "log", **values}
+        return self._render(None, "warning", _add_time(None, "warning", event))
 
 
-__all__ = ["FilteringBoundLogger", "configure"]
+def start(settings: LogSettings) -> Log:
+    return Log(settings)
+
+
+def _targets(settings: LogSettings) -> tuple[Target, Target | None]:
+    """Where the lines go, and where to say that they cannot go there."""
+    stderr: Target = Stream(sys.stderr.fileno()) if sys.stderr is not None else Nowhere()
+    if settings.file is None:
+        return stderr, None
+    return RotatingFile(settings.file, settings.max_bytes, settings.keep), stderr
+
+
+def _add_time(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    event["timestamp"] = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return event
+
+
+def _json_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
+    event = structlog.processors.format_exc_info(logger, method, event)
+    return json.dumps({name: event.get(name) for name in _FIRST} | dict(event), default=str, allow_nan=False)
+
+
+def _pretty(*, colors: bool) -> Processor:
+    renderer = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
+
+    def render(logger: WrappedLogger, method: str, event: EventDict) -> str:
+        return renderer(logger, method, {name: value for name, value in event.items() if value is not None})
+
+    return render
+
+
+__all__ = ["FilteringBoundLogger", "Log", "start"]

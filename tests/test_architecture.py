@@ -67,6 +67,15 @@ def test_files_are_touched_in_one_module_only(path: Path) -> None:
     assert not calls(path) & by_path
 
 
+@pytest.mark.parametrize("path", modules("smp_daemon"), ids=lambda path: str(path.relative_to(TOP)))
+def test_only_the_composition_root_reads_configuration(path: Path) -> None:
+    """Everything below the command line and the daemon is given plain values, so a test can give it others."""
+    name = str(path.relative_to(TOP / "smp_daemon"))
+    ours = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom) and node.level]
+    named = {node.module for node in ours} | {alias.name for node in ours if not node.module for alias in node.names}
+    assert "config" not in named or name == "daemon.py" or name.startswith("cli/")
+
+
 def test_only_the_locks_module_uses_filelock() -> None:
     users = {path.name for path in modules("smp_client") if "filelock" in imported(path)}
     assert users == {"locks.py"}

@@ -1,42 +1,86 @@
-"""The `smp` command: the only place that prints and chooses exit codes."""
+"""The `smp` command: the only place that prints and chooses exit codes.
+
+Each group of commands is a module of its own and is imported when it is asked for, and what a command needs is imported inside it:
+`smp --help` loads nothing but click.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 
 import click
 
-from smp_client import AlreadyLed, Memory, SMPError, __version__
+EXIT_ERROR = 1
+# By the code of the error, so that none of the classes need be imported to know it.
+EXIT_BY_CODE = {"MEM_E015": 4, "MEM_E016": 5}
 
-EXIT_ERROR, EXIT_ALREADY_LED = 1, 4
+# The module of each command, in which it has its own name, and what it is for.
+COMMANDS = {
+    "check": ("health", "Read every file and say what is wrong with it."),
+    "config": ("config", "Show, check and explain the settings."),
+    "init": ("health", "Make a sessions tree."),
+    "reindex": ("health", "Build the index anew from the files."),
+    "run": ("run", "Look after sessions trees until stopped."),
+    "service": ("service", "Have systemd or launchd run the daemon."),
+    "status": ("health", "Whether the daemon is well."),
+    "sync": ("health", "Wait until all that is on disk now is in the index."),
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="smp")
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f".{COMMANDS[cmd_name][0]}", __name__)
+        command = getattr(module, cmd_name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, says) for name, (_, says) in COMMANDS.items()])
+
+
+def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from smp_client import __version__
+
+        click.echo(f"smp, version {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Print the version.")
 def smp() -> None:
     """The memory of AI agents, kept in plain files."""
 
 
-@smp.command()
-@click.option("--root", help="The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward, else a new one here.")
-def run(root: str | None) -> None:
-    """Look after a sessions tree until stopped; makes the tree if there is none."""
-    from ..daemon import run as run_daemon
-    from ..log import configure
-
-    try:
-        run_daemon(Memory(root), configure())
-    except AlreadyLed as error:
-        _fail(error, EXIT_ALREADY_LED)
-
-
 def main() -> None:
-    try:
-        smp()
-    except SMPError as error:
-        _fail(error, EXIT_ERROR)
+    with ExitStack() as streams:
+        _fill_standard_streams(streams)
+        try:
+            smp()
+        except Exception as error:
+            from smp_client import SMPError
+
+            if not isinstance(error, SMPError):
+                raise
+            click.echo(f"smp: {error}", err=True)
+            sys.exit(EXIT_BY_CODE.get(error.code, EXIT_ERROR))
 
 
-def _fail(error: SMPError, code: int) -> None:
-    click.echo(f"smp: {error}", err=True)
-    sys.exit(code)
+def _fill_standard_streams(streams: ExitStack) -> None:
+    """Where stderr is closed, the next file to be opened would get its number, and what is meant for stderr would get into it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            nothing = Path(os.devnull).open("r+b", buffering=0)  # noqa: SIM115  # open for as long as the command runs
+            streams.callback(nothing.close)

@@ -1,0 +1,306 @@
+"""The index: one SQLite file with what queries need. All of it is derived, so a file that is not ours is simply replaced."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .files import FILE_MODE
+
+APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
+SCHEMA_VERSION = 2  # another version is not migrated but rebuilt
+
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE files (
+    scope TEXT, file TEXT, inode INTEGER, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER,
+    checksum INTEGER, indent INTEGER, bad INTEGER, problem TEXT,
+    PRIMARY KEY (scope, file)
+) WITHOUT ROWID;
+CREATE TABLE memories (
+    key INTEGER PRIMARY KEY, scope TEXT, file TEXT, id TEXT, type TEXT, start INTEGER, end INTEGER, hash TEXT,
+    timestamp TEXT, at INTEGER, actor TEXT, text TEXT, tags TEXT, data TEXT
+);
+CREATE INDEX memories_by_id ON memories (scope, id);
+CREATE INDEX memories_by_file ON memories (scope, file);
+CREATE INDEX memories_by_time ON memories (scope, at);
+CREATE INDEX memories_by_type ON memories (scope, type);
+CREATE INDEX memories_by_actor ON memories (scope, actor);
+CREATE TABLE tags (scope TEXT, tag TEXT, memory INTEGER, PRIMARY KEY (scope, tag, memory)) WITHOUT ROWID;
+CREATE INDEX tags_by_memory ON tags (memory);
+CREATE TABLE refs (memory INTEGER, scope TEXT, target TEXT, relation TEXT, PRIMARY KEY (memory, target, relation)) WITHOUT ROWID;
+CREATE INDEX refs_by_target ON refs (scope, target);
+CREATE TABLE sessions (scope TEXT PRIMARY KEY, status TEXT, metadata TEXT) WITHOUT ROWID;
+CREATE VIRTUAL TABLE words USING fts5 (text, actor, tags, content='memories', content_rowid='key', tokenize='porter unicode61');
+"""
+_TABLES = set(re.findall(r"CREATE (?:VIRTUAL )?TABLE (\w+)", _SCHEMA))
+_MEMORY_COLUMNS = "scope, file, id, type, start, end, hash, timestamp, at, actor, text, tags, data"
+# What a lock, a full disk or a missing right says is said of the machine, not of the file: no reason to throw it away.
+_NOT_THE_FILE = {
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM,
+}  # fmt: skip
+
+
+class UnusableIndex(Exception):
+    """The file is damaged, of another version, or not an index at all."""
+
+
+@dataclass(frozen=True)
+class FileState:
+    """What the index has taken in of one file."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    checksum: int
+    indent: int
+    bad: int = 0  # records in it that could not be read
+    problem: str | None = None  # why the file itself could not be read; what was known of it then stays
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A memory as the index keeps it."""
+
+    id: str
+    type: str
+    start: int
+    end: int
+    hash: str
+    timestamp: str | None  # in UTC, as it is shown; None where there is none that can be read
+    at: int | None  # the same in microseconds since 1970: what sorts and compares, which the text does not within a second
+    actor: str
+    text: str
+    tags: tuple[str, ...]
+    refs: tuple[tuple[str, str], ...]  # (target, relation)
+    data: str
+
+
+class Index:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    @classmethod
+    def open(cls, path: Path) -> Index:
+        """Raises UnusableIndex where the file cannot be used as it is; `open_or_replace` deals with that."""
+        if path.is_symlink():
+            raise UnusableIndex("a link, which may lead out of the tree")
+        if not path.exists():
+            path.touch(FILE_MODE)
+        is_new = not path.stat().st_size
+
+        def prepare(connection: sqlite3.Connection) -> None:
+            _set_up(connection)
+            if is_new:
+                _create(connection)
+            _check(connection)
+
+        return cls(_prepared(_connect(str(path)), prepare))
+
+    @classmethod
+    def open_or_replace(cls, path: Path) -> tuple[Index, str | None]:
+        """The index, and why it begins empty where an unusable file had to go."""
+        try:
+            return cls.open(path), None
+        except UnusableIndex as error:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            return cls.open(path), str(error)
+
+    @classmethod
+    def open_to_read(cls, path: Path) -> Index:
+        """Without the right to change it, and without checking all of its pages."""
+        try:
+            return cls(_prepared(_connect(f"{path.as_uri()}?mode=ro"), _check_version))
+        except sqlite3.DatabaseError as error:
+            raise UnusableIndex(str(error)) from error
+
+    @classmethod
+    def in_memory(cls) -> Index:
+        connection = _connect(":memory:")
+        _set_up(connection)
+        _create(connection)
+        return cls(connection)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    @property
+    def generation(self) -> int:
+        """Grows with every batch that changed something."""
+        return int(self.connection.execute("SELECT value FROM meta WHERE name = 'generation'").fetchone()[0])
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """All changes inside become visible together, or, after an exception, not at all."""
+        self.connection.execute("BEGIN IMMEDIATE")
+        before = self.connection.total_changes
+        try:
+            yield
+            if self.connection.total_changes != before:
+                self.connection.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
+            self.connection.execute("COMMIT")
+        except BaseException:
+            # On a full disk SQLite may have rolled back already.
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            raise
+
+    def file_state(self, scope: str, file: str) -> FileState | None:
+        row = self.connection.execute(
+            "SELECT inode, size, mtime_ns, ctime_ns, checksum, indent, bad, problem FROM files WHERE scope = ? AND file = ?",
+            (scope, file),
+        ).fetchone()
+        return FileState(*row) if row else None
+
+    def files(self, scope: str | None = None) -> dict[tuple[str, str], FileState]:
+        rows = self.connection.execute(
+            "SELECT scope, file, inode, size, mtime_ns, ctime_ns, checksum, indent, bad, problem FROM files"
+            " WHERE ?1 IS NULL OR scope = ?1", (scope,),
+        )  # fmt: skip
+        return {(row[0], row[1]): FileState(*row[2:]) for row in rows}
+
+    def hashes(self, scope: str, file: str) -> dict[str, str]:
+        """The hash of each memory of a file, by id."""
+        return dict(self.connection.execute("SELECT id, hash FROM memories WHERE scope = ? AND file = ?", (scope, file)).fetchall())
+
+    def note_file(self, scope: str, file: str, state: FileState) -> None:
+        self.connection.execute(
+            "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (scope, file, state.inode, state.size, state.mtime_ns, state.ctime_ns, state.checksum, state.indent, state.bad,
+             state.problem),
+        )  # fmt: skip
+
+    def forget_file(self, scope: str, file: str) -> None:
+        self.replace(scope, file, [])
+        self.connection.execute("DELETE FROM files WHERE scope = ? AND file = ?", (scope, file))
+
+    def replace(self, scope: str, file: str, entries: Iterable[Entry]) -> tuple[int, int]:
+        """Makes the memories of a file these; touches only those that differ. Gives back how many came and went."""
+        old: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
+        for key, memory_id, digest, start, end in self.connection.execute(
+            "SELECT key, id, hash, start, end FROM memories WHERE scope = ? AND file = ? ORDER BY start DESC", (scope, file)
+        ):
+            old.setdefault((memory_id, digest), []).append((key, start, end))
+        new: list[Entry] = []
+        for entry in entries:
+            same = old.get((entry.id, entry.hash))
+            if not same:
+                new.append(entry)
+                continue
+            key, start, end = same.pop()
+            if (start, end) != (entry.start, entry.end):
+                self.connection.execute("UPDATE memories SET start = ?, end = ? WHERE key = ?", (entry.start, entry.end, key))
+        gone = [key for same in old.values() for key, _, _ in same]
+        for key in gone:
+            self._remove(key)
+        self.add(scope, file, new)
+        return len(new), len(gone)
+
+    def add(self, scope: str, file: str, entries: Iterable[Entry]) -> None:
+        new = list(enumerate(entries, self.connection.execute("SELECT COALESCE(MAX(key), 0) + 1 FROM memories").fetchone()[0]))
+        if not new:
+            return
+        self.connection.executemany(
+            f"INSERT INTO memories (key, {_MEMORY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            ((key, scope, file, entry.id, entry.type, entry.start, entry.end, entry.hash, entry.timestamp, entry.at, entry.actor,
+              entry.text, " ".join(entry.tags), entry.data) for key, entry in new),
+        )  # fmt: skip
+        self.connection.execute(
+            "INSERT INTO words (rowid, text, actor, tags) SELECT key, text, actor, tags FROM memories WHERE key >= ?", (new[0][0],)
+        )
+        tags = ((scope, tag, key) for key, entry in new for tag in entry.tags)
+        self.connection.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?, ?)", tags)
+        refs = ((key, scope, *ref) for key, entry in new for ref in entry.refs)
+        self.connection.executemany("INSERT OR IGNORE INTO refs VALUES (?, ?, ?, ?)", refs)
+
+    def _remove(self, key: int) -> None:
+        row = self.connection.execute("SELECT text, actor, tags FROM memories WHERE key = ?", (key,)).fetchone()
+        self.connection.execute("INSERT INTO words (words, rowid, text, actor, tags) VALUES ('delete', ?, ?, ?, ?)", (key, *row))
+        for table, column in (("tags", "memory"), ("refs", "memory"), ("memories", "key")):
+            self.connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (key,))  # noqa: S608 - both are from the line above
+
+    def note_session(self, scope: str, status: str, metadata: dict[str, Any]) -> None:
+        text = json.dumps(metadata, ensure_ascii=False, sort_keys=True)
+        known = self.connection.execute("SELECT status, metadata FROM sessions WHERE scope = ?", (scope,)).fetchone()
+        if known != (status, text):
+            self.connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", (scope, status, text))
+
+    def forget_session(self, scope: str) -> None:
+        for _, file in self.files(scope):
+            self.forget_file(scope, file)
+        self.connection.execute("DELETE FROM sessions WHERE scope = ?", (scope,))
+
+    def clear(self) -> None:
+        """Forgets everything but its generation."""
+        self.connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
+        for table in _TABLES - {"meta", "words"}:
+            self.connection.execute(f"DELETE FROM {table}")  # noqa: S608 - a name of the schema
+
+    def contents(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Everything that was derived, in an order and without the keys that depend on history: equal after equal files."""
+        queries = {
+            "files": "SELECT scope, file, size, checksum, bad, problem FROM files ORDER BY 1, 2",
+            "memories": f"SELECT {_MEMORY_COLUMNS} FROM memories ORDER BY scope, file, start",  # noqa: S608
+            "tags": "SELECT m.scope, m.file, m.start, t.tag FROM tags t JOIN memories m ON m.key = t.memory ORDER BY 1, 2, 3, 4",
+            "refs": "SELECT m.scope, m.file, m.start, r.target, r.relation FROM refs r JOIN memories m ON m.key = r.memory"
+                    " ORDER BY 1, 2, 3, 4, 5",
+            "sessions": "SELECT scope, status, metadata FROM sessions ORDER BY scope",
+        }  # fmt: skip
+        found = {name: self.connection.execute(query).fetchall() for name, query in queries.items()}
+        # Raises where the words and the memories disagree.
+        self.connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
+        return found
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(path, uri=path.startswith("file:"), isolation_level=None, timeout=10.0, check_same_thread=False)
+
+
+def _prepared(connection: sqlite3.Connection, prepare: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
+    """The connection, ready; closed where it cannot be used, with UnusableIndex where that is the file's fault."""
+    try:
+        prepare(connection)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, sqlite3.DatabaseError) and error.sqlite_errorcode & 0xFF not in _NOT_THE_FILE:
+            raise UnusableIndex(str(error)) from error
+        raise
+    return connection
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
+    # Derived data: a commit lost to a power failure is found again by the next scan, so no fsync for each.
+    connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;")
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        f"BEGIN IMMEDIATE; {_SCHEMA} INSERT INTO meta VALUES ('generation', 0);"  # noqa: S608 - constants of this module
+        f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+    )
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    _check_version(connection)
+    problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if problem != "ok":
+        raise UnusableIndex(str(problem))
+
+
+def _check_version(connection: sqlite3.Connection) -> None:
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if (application, version) != (APPLICATION_ID, SCHEMA_VERSION):
+        raise UnusableIndex(f"application {application:#x}, version {version}: not an index of this version")
+    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not found >= _TABLES:
+        raise UnusableIndex(f"without {', '.join(sorted(_TABLES - found))}")

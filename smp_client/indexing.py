@@ -1,0 +1,332 @@
+"""Files into the index: only what changed is parsed, and the result is what a rebuild from nothing would give."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from .document import Located, RecordList
+from .errors import CorruptionDetected, Invalid, NewerFormat, UnsafePath
+from .files import read_from
+from .formats import format_of
+from .index import Entry, FileState, Index
+from .layout import ACTIVE, GLOBAL, check_session_id
+from .mapping import load_mapping
+from .memory import Memory
+from .records import GLOBAL_KINDS, SESSION_KINDS, TURN, Kind
+from .session_files import METADATA, parse_artifact
+from .timestamps import parse_time, render_time
+from .values import Value
+
+_SESSION_KINDS = {kind.file: kind for kind in SESSION_KINDS}
+_GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
+_STATES, _ARTIFACTS = "agent-states", "artifacts"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+# The clock that stamps files ticks only so often: two changes within a tick have the same time.
+_TICK_NS = int(1e9 * time.clock_getres(time.CLOCK_REALTIME_COARSE)) if hasattr(time, "CLOCK_REALTIME_COARSE") else 10_000_000
+_TICKS_WAITED = 5
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """What taking in one file came to."""
+
+    added: int = 0
+    removed: int = 0
+    parsed_bytes: int = 0
+
+
+def scopes(memory: Memory) -> list[str]:
+    """Every scope of the root that there is now: `global`, then the sessions."""
+    return [GLOBAL, *(name for name in memory.tree.list(ACTIVE) if _is_session(memory, name))]
+
+
+def files_of(memory: Memory, scope: str) -> list[str]:
+    """The files of a scope that are indexed, whether they can be read or not."""
+    top = directory_of(scope)
+    names = [name for name in _list(memory, top) if _is_of(scope, name)]
+    for folder in (_STATES, _ARTIFACTS) if scope != GLOBAL else ():
+        names += [name for file in _list(memory, f"{top}/{folder}") if _is_of(scope, name := f"{folder}/{file}")]
+    return names
+
+
+def directory_of(scope: str) -> str:
+    return GLOBAL if scope == GLOBAL else f"{ACTIVE}/{check_session_id(scope)}"
+
+
+def is_indexed(file: str) -> bool:
+    return _is_of("", file) or _is_of(GLOBAL, file)
+
+
+def outdated(memory: Memory, index: Index) -> Iterator[tuple[str, str]]:
+    """The files whose disk and index differ, those that are gone included. Reads no file."""
+    known = index.files()
+    for scope in scopes(memory):
+        for file in files_of(memory, scope):
+            state = known.pop((scope, file), None)
+            if state is None or not _stands(memory, f"{directory_of(scope)}/{file}", state):
+                yield scope, file
+    yield from known
+
+
+def refresh(memory: Memory, index: Index, scope: str, file: str) -> Refreshed:
+    """Makes the index true for one file, as it is now. A file that cannot be read keeps what is known of it."""
+    if not _is_of(scope, file):
+        return Refreshed()
+    path = f"{directory_of(scope)}/{file}"
+    known = index.file_state(scope, file)
+    try:
+        with memory.tree.opened(path) as descriptor:
+            if known is not None and is_unchanged(known, os.fstat(descriptor)):
+                return Refreshed()
+            status = _settled(descriptor)
+            content = read_from(descriptor, 0)
+    except FileNotFoundError:
+        return _forget(index, scope, file)
+    except (OSError, UnsafePath) as error:
+        _note_problem(index, scope, file, known, _status_of_unsafe(memory, path, error), str(error))
+        return Refreshed()
+    try:
+        return _take_in(index, scope, file, content, known, status)
+    except (NewerFormat, CorruptionDetected) as error:
+        _note_problem(index, scope, file, known, status, str(error))
+        return Refreshed(parsed_bytes=len(content))
+
+
+def describe(scope: str, file: str, content: bytes) -> list[tuple[str, str]]:
+    """Id and hash of each memory in the content of a file, as the index would have them."""
+    if file == METADATA:
+        load_mapping(content, "session", METADATA)
+        return []
+    kind = _kinds(scope).get(file)
+    entries = _entries(kind, format_of(kind).parse(content)) if kind else [_single(file, content)]
+    return [(entry.id, entry.hash) for entry in entries]
+
+
+def rebuild(memory: Memory, index: Index, keep_going: Callable[[], None] = lambda: None) -> None:
+    """From nothing: what cannot be read now is not in it. `keep_going` may raise, and then all is as it was."""
+    with index.batch():
+        index.clear()
+        for scope, file in list(outdated(memory, index)):
+            keep_going()
+            refresh(memory, index, scope, file)
+
+
+def _take_in(index: Index, scope: str, file: str, content: bytes, known: FileState | None, status: os.stat_result) -> Refreshed:
+    if known is not None and not known.problem and (known.size, known.checksum) == (len(content), zlib.crc32(content)):
+        index.note_file(scope, file, _state(status, content, known.indent, known.bad))
+        return Refreshed()
+    if kind := _kinds(scope).get(file):
+        return _take_in_records(index, scope, kind, content, known, status)
+    added = removed = 0
+    if file == METADATA:
+        metadata = load_mapping(content, "session", METADATA)
+        index.note_session(scope, str(metadata.get("status", "active")), metadata)
+    else:
+        added, removed = index.replace(scope, file, [_single(file, content)])
+    index.note_file(scope, file, _state(status, content, 0, 0))
+    return Refreshed(added, removed, len(content))
+
+
+def _take_in_records(
+    index: Index, scope: str, kind: Kind, content: bytes, known: FileState | None, status: os.stat_result
+) -> Refreshed:
+    tail = _parse_grown(kind, content, known)
+    if tail is not None and known is not None:
+        entries = list(_entries(kind, tail))
+        index.add(scope, kind.file, entries)
+        index.note_file(scope, kind.file, _state(status, content, known.indent, 0))
+        return Refreshed(len(entries), 0, len(content) - known.size)
+    form = format_of(kind)
+    found = form.parse(content)
+    added, removed = index.replace(scope, kind.file, _entries(kind, found))
+    # A list that is not at the end of its file, or holds what cannot be read, is parsed whole the next time as well.
+    plain = form.opening(found, content) == b"" and not found.bad
+    index.note_file(scope, kind.file, _state(status, content, found.indent if plain else -1, len(found.bad)))
+    return Refreshed(added, removed, len(content))
+
+
+def _parse_grown(kind: Kind, content: bytes, known: FileState | None) -> RecordList | None:
+    """The records behind what is known; None where the file did not just grow by whole records."""
+    if known is None or known.problem or known.indent < 0 or not 0 < known.size < len(content):
+        return None
+    if zlib.crc32(memoryview(content)[: known.size]) != known.checksum:
+        return None
+    form = format_of(kind)
+    found = form.parse_tail(content, known.size, known.indent)
+    # Anything but a record right behind the last one, be it a blank line, may belong to the last one.
+    follows = bool(found.records) and found.records[0].start == known.size
+    return found if follows and not found.bad and form.opening(found, content) == b"" else None
+
+
+def _entries(kind: Kind, found: RecordList) -> Iterator[Entry]:
+    for record in found.records:
+        if isinstance(record.value.get("id"), str):
+            yield _entry(kind, record)
+
+
+def _entry(kind: Kind, record: Located) -> Entry:
+    value, data, digest = _stored(record.value)
+    actor = str(value.get(kind.actor) or value.get("created_by") or "")
+    return Entry(
+        str(value["id"]), kind.name, record.start, record.end, digest, *_time(value.get("timestamp")),
+        actor, str(value.get(kind.text, "")), _tags(value), tuple(_refs(kind, value)), data,
+    )  # fmt: skip
+
+
+def _single(file: str, content: bytes) -> Entry:
+    """An agent's state or an artifact: one memory that is the whole file."""
+    folder, _, name = file.rpartition("/")
+    memory_id = os.path.splitext(name)[0]
+    value: Mapping[str, Value]
+    if folder == _STATES:
+        value = load_mapping(content, "agent_state", file)
+        text, kind, stamp, actor = " ".join(_texts(dict(value))), "agent_state", value.get("last_updated"), memory_id
+    else:
+        value, text = parse_artifact(content)
+        kind, stamp, actor = "artifact", value.get("timestamp"), str(value.get("created_by") or "")
+    value, data, _ = _stored({**value, "id": memory_id})
+    digest = hashlib.sha256(content).hexdigest()[:32]
+    return Entry(memory_id, kind, 0, len(content), digest, *_time(stamp), actor, text, _tags(value), (), data)
+
+
+def _stored(value: Mapping[str, Value]) -> tuple[Mapping[str, Value], str, str]:
+    """The fields, the same as JSON, and the hash of that."""
+    data = _encode(value)
+    try:
+        encoded = data.encode()
+    except UnicodeEncodeError:
+        # JSON in a turn can hold half a surrogate pair, which is no character and cannot be stored.
+        encoded = data.encode("utf-8", "replace")
+        data = encoded.decode()
+        value = json.loads(data)
+    return value, data, hashlib.sha256(encoded).hexdigest()[:32]
+
+
+def _time(stamp: Value) -> tuple[str | None, int | None]:
+    try:
+        time = parse_time(stamp) if isinstance(stamp, str) else None
+    except (ValueError, OverflowError):
+        time = None
+    return (None, None) if time is None else (render_time(time), (time - _EPOCH) // _MICROSECOND)
+
+
+def _tags(value: Mapping[str, Value]) -> tuple[str, ...]:
+    tags = value.get("tags")
+    return tuple(dict.fromkeys(str(tag) for tag in tags)) if isinstance(tags, list) else ()
+
+
+def _refs(kind: Kind, value: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
+    if "source" in value and "target" in value:
+        yield str(value["source"]), "source"
+        yield str(value["target"]), "target"
+    for field in ("memory_refs", "references"):
+        listed = value.get(field)
+        for target in listed if isinstance(listed, list) else ():
+            yield str(target), field
+    if kind is not TURN and type(turn := value.get("turn_ref")) is int:
+        yield f"turn-{turn}", "turn_ref"
+
+
+def _texts(value: Value) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for item in items for text in _texts(item)]
+
+
+def _forget(index: Index, scope: str, file: str) -> Refreshed:
+    _, removed = index.replace(scope, file, [])
+    index.forget_file(scope, file)
+    if file == METADATA:
+        index.connection.execute("DELETE FROM sessions WHERE scope = ?", (scope,))
+    return Refreshed(removed=removed)
+
+
+def _note_problem(
+    index: Index, scope: str, file: str, known: FileState | None, status: os.stat_result | None, problem: str
+) -> None:
+    checksum, bad = (known.checksum, known.bad) if known else (0, 0)
+    # Without a status, as after an I/O error, it differs from whatever is there, and every scan tries again.
+    inode, size, mtime_ns, ctime_ns = _identity(status) if status else (0, -1, 0, 0)
+    state = FileState(inode, size, mtime_ns, ctime_ns, checksum, -1, bad, problem)
+    if state != known:
+        index.note_file(scope, file, state)
+
+
+def _status_of_unsafe(memory: Memory, path: str, error: Exception) -> os.stat_result | None:
+    """Of a link or a directory in the place of the file: it is looked at again when it changes."""
+    with suppress(OSError, UnsafePath):
+        return memory.tree.stat(path) if isinstance(error, UnsafePath) else None
+    return None
+
+
+def _settled(descriptor: int) -> os.stat_result:
+    """The state of the file, when a further change would give it another time; one that is always changing is seen again anyway."""
+    status = os.fstat(descriptor)
+    for _ in range(_TICKS_WAITED):
+        age_ns = time.time_ns() - status.st_ctime_ns
+        if not 0 <= age_ns <= _TICK_NS:
+            break
+        time.sleep((_TICK_NS - age_ns + 100_000) / 1e9)
+        status = os.fstat(descriptor)
+    return status
+
+
+def _state(status: os.stat_result, content: bytes, indent: int, bad: int) -> FileState:
+    # The content may have grown since it was measured: then it does not fit its size, and is looked at again.
+    inode, _, mtime_ns, ctime_ns = _identity(status)
+    return FileState(inode, len(content), mtime_ns, ctime_ns, zlib.crc32(content), indent, bad)
+
+
+def is_unchanged(state: FileState, status: os.stat_result) -> bool:
+    return (state.inode, state.size, state.mtime_ns, state.ctime_ns) == _identity(status)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    # Some filesystems have inodes of 64 bits, and SQLite's numbers have a sign.
+    return status.st_ino & (1 << 63) - 1, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _stands(memory: Memory, path: str, state: FileState) -> bool:
+    try:
+        return is_unchanged(state, memory.tree.stat(path))
+    except (OSError, UnsafePath):
+        return False
+
+
+def _kinds(scope: str) -> dict[str, Kind]:
+    return _GLOBAL_KINDS if scope == GLOBAL else _SESSION_KINDS
+
+
+def _is_of(scope: str, file: str) -> bool:
+    """Whether a file of this name is indexed in this scope."""
+    folder, _, name = file.rpartition("/")
+    if not folder:
+        return file in _kinds(scope) or (file == METADATA and scope != GLOBAL)
+    return scope != GLOBAL and (folder, os.path.splitext(name)[1]) in ((_STATES, ".yaml"), (_ARTIFACTS, ".md"))
+
+
+def _is_session(memory: Memory, name: str) -> bool:
+    try:
+        return stat.S_ISDIR(memory.tree.stat(f"{ACTIVE}/{check_session_id(name)}").st_mode)
+    except (Invalid, FileNotFoundError):
+        return False
+
+
+def _list(memory: Memory, name: str) -> list[str]:
+    try:
+        return memory.tree.list(name)
+    except (OSError, UnsafePath):
+        # No right to it, or a link or a file in its place: what is known to be in it is asked for one by one, and cannot be read.
+        return []

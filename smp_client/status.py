@@ -1,0 +1,123 @@
+"""How the daemon of a root is doing, told without asking it: from its lock, its heartbeat, and the index itself."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from .errors import SMPError
+from .index import Index, UnusableIndex
+from .indexing import outdated
+from .layout import MARKER, QUARANTINE
+from .locks import holder
+from .memory import Memory
+from .timestamps import now, parse_time
+
+LEAD_SCOPE, LEAD = "+daemon", "lead"  # the lock of whoever leads a root; no session can have this name
+STATUS_FILE, INDEX_FILE, COOKIES = ".smp/status.json", ".smp/index.db", ".smp/cookies"
+SILENT_AFTER_S = 10.0  # a daemon that has not given a sign for so long is not well, whatever it said last
+
+OK, DEGRADED, DOWN, UNKNOWN = "ok", "degraded", "down", "unknown"
+
+
+@dataclass
+class RootStatus:
+    """One root as it is now."""
+
+    path: str
+    sessions: dict[str, int] = field(default_factory=dict)  # how many in each state
+    memories: int = 0
+    generation: int = 0
+    lag_ms: float | None = None  # the canary's last way through watcher and worker
+    unindexed_files: int | None = None  # None where only --deep can tell
+    quarantined: int = 0
+
+
+@dataclass
+class Status:
+    health: str
+    problems: list[str]
+    root: RootStatus
+    said: dict[str, Any] = field(default_factory=dict)  # what the daemon itself wrote: pid, version, times, jobs
+
+
+def read_status(memory: Memory, *, deep: bool = False, at: datetime | None = None) -> Status:
+    """Never says ok unless the lock is held, the heartbeat is fresh, and the daemon itself has no complaint."""
+    root = RootStatus(str(memory.root))
+    if not memory.root.is_dir():
+        return Status(UNKNOWN, [f"There is no memory at {memory.root}."], root)
+    try:
+        return _judge(memory, root, deep=deep, at=at or now())
+    except (OSError, SMPError, sqlite3.Error) as error:
+        return Status(UNKNOWN, [f"The state of {memory.root} cannot be read: {error}"], root)
+
+
+def _judge(memory: Memory, root: RootStatus, *, deep: bool, at: datetime) -> Status:
+    if not memory.tree.exists(MARKER):
+        return Status(UNKNOWN, [f"{memory.root} has no {MARKER}: it is not mounted, or was never made by smp init."], root)
+    said = _said(memory)
+    problems: list[str] = []
+    leader = holder(memory.tree, LEAD_SCOPE, LEAD)
+    _look_at_index(memory, root, problems, deep=deep or leader is None)
+    root.quarantined = _count_quarantined(memory)
+    if leader is None:
+        return Status(DOWN, ["No daemon is running for this root.", *problems], root, said)
+    root.lag_ms = said.get("lag_ms")
+    silent_s = _seconds_since(said.get("heartbeat_at"), at)
+    if silent_s is None:
+        problems.append("The daemon is starting and has not given a sign yet.")
+    elif silent_s > SILENT_AFTER_S:
+        problems.append(f"The daemon ({leader}) has given no sign for {silent_s:.0f} s.")
+    problems += [str(problem) for problem in said.get("problems", [])]
+    if root.unindexed_files is None:
+        root.unindexed_files = said.get("unindexed_files")
+    return Status(DEGRADED if problems else OK, problems, root, said)
+
+
+def _said(memory: Memory) -> dict[str, Any]:
+    try:
+        said = json.loads(memory.tree.read(STATUS_FILE))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _look_at_index(memory: Memory, root: RootStatus, problems: list[str], *, deep: bool) -> None:
+    path = memory.root / INDEX_FILE
+    if not path.exists():
+        problems.append("There is no index yet.")
+        return
+    try:
+        index = Index.open_to_read(path)
+    except UnusableIndex as error:
+        problems.append(f"The index cannot be used and will be rebuilt: {error}.")
+        return
+    try:
+        root.generation = index.generation
+        root.memories = index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()[0]
+        root.sessions = dict(index.connection.execute("SELECT status, COUNT(*) FROM sessions GROUP BY status").fetchall())
+        bad = index.connection.execute("SELECT COUNT(*) FROM files WHERE bad > 0 OR problem IS NOT NULL").fetchone()[0]
+        if bad:
+            problems.append(f"{bad} files hold something that cannot be read; smp check names it.")
+        if deep:
+            root.unindexed_files = sum(1 for _ in outdated(memory, index))
+            if root.unindexed_files:
+                problems.append(f"{root.unindexed_files} files on disk differ from the index.")
+    finally:
+        index.close()
+
+
+def _count_quarantined(memory: Memory) -> int:
+    return sum(
+        name.endswith(".bytes") for scope in memory.tree.list(QUARANTINE) for name in memory.tree.list(f"{QUARANTINE}/{scope}")
+    )
+
+
+def _seconds_since(stamp: Any, at: datetime) -> float | None:
+    try:
+        return (at - parse_time(str(stamp))).total_seconds()
+    except ValueError:
+        return None

@@ -1,0 +1,70 @@
+"""Making the index true now: by the daemon where one leads the root, else here.
+
+A request to the daemon is a file in `.smp/cookies/`. It comes through the watcher behind everything that was written before it,
+and the daemon removes it when all of that is in the index.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Literal
+
+from .errors import LockTimeout, NotInTime
+from .index import Index
+from .indexing import outdated, rebuild, refresh
+from .locks import NO_PATIENCE, holder, lock
+from .memory import Memory
+from .status import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
+
+Request = Literal["sync", "reindex"]
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
+
+
+def bring_up_to_date(memory: Memory, request: Request = "sync", timeout_s: float = 30.0) -> str:
+    """Returns when all that is on disk now is in the index; gives back who did it: `daemon` or `here`."""
+    memory.create()
+    deadline = time.monotonic() + timeout_s
+    while True:
+        if holder(memory.tree, LEAD_SCOPE, LEAD) is not None:
+            if _ask_daemon(memory, request, deadline):
+                return "daemon"
+        else:
+            try:
+                with lock(memory.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, f"{request} without a daemon"):
+                    _do_here(memory, request)
+                return "here"
+            except LockTimeout:
+                # Somebody took the lead just now: ask them.
+                continue
+
+
+def _ask_daemon(memory: Memory, request: Request, deadline: float) -> bool:
+    """False where the daemon died before it answered."""
+    cookie = f"{COOKIES}/{request}-{uuid.uuid4().hex}"
+    memory.tree.make_directory(COOKIES)
+    memory.tree.create_cookie(cookie)
+    pause = _FIRST_PAUSE_S
+    while memory.tree.exists(cookie):
+        if time.monotonic() > deadline:
+            memory.tree.unlink(cookie)
+            raise NotInTime(f"The daemon of {memory.root} did not finish the {request} in time.")
+        if pause >= _LONGEST_PAUSE_S and holder(memory.tree, LEAD_SCOPE, LEAD) is None:
+            memory.tree.unlink(cookie)
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+    return True
+
+
+def _do_here(memory: Memory, request: Request) -> None:
+    index, _ = Index.open_or_replace(memory.root / INDEX_FILE)
+    try:
+        if request == "reindex":
+            rebuild(memory, index)
+            return
+        with index.batch():
+            for scope, file in list(outdated(memory, index)):
+                refresh(memory, index, scope, file)
+    finally:
+        index.close()

@@ -1,0 +1,119 @@
+"""How it is doing, and making sure of it: status, sync, reindex, check."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from smp_client import Memory
+
+# What `smp status` exits with, by health; usage errors are "cannot tell", so that a typing error is never an outage.
+EXIT_BY_HEALTH = {"ok": 0, "degraded": 1, "down": 2, "unknown": 3}
+
+root_option = click.option("--root", help="The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class _CannotTell(click.UsageError):
+    exit_code = EXIT_BY_HEALTH["unknown"]
+
+
+class _UsageIsUnknown(click.Command):
+    """A command whose usage errors exit with 3."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            raise _CannotTell(error.message, error.ctx) from error
+
+
+@click.command(cls=_UsageIsUnknown)
+@root_option
+@click.option("--deep", is_flag=True, help="Compare disk and index file by file.")
+@json_option
+def status(root: str | None, deep: bool, as_json: bool) -> None:
+    """Whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (cannot tell)."""
+    from smp_client.status import read_status
+
+    found = read_status(Memory(root), deep=deep)
+    said = {key: found.said.get(key) for key in ("pid", "version", "started_at", "heartbeat_at", "watching")}
+    if as_json:
+        click.echo(json.dumps({"health": found.health, "problems": found.problems, **said, "roots": [asdict(found.root)],
+                               "jobs": found.said.get("jobs", {})}, indent=1))  # fmt: skip
+    else:
+        _print_status(found, said)
+    sys.exit(EXIT_BY_HEALTH[found.health])
+
+
+def _print_status(found: Any, said: dict[str, Any]) -> None:
+    colour = {"ok": "green", "degraded": "yellow"}.get(found.health, "red")
+    click.echo(click.style(found.health, fg=colour, bold=True) + f"  {found.root.path}")
+    for problem in found.problems:
+        click.echo(f"  ! {problem}")
+    states = ", ".join(f"{count} {state}" for state, count in sorted(found.root.sessions.items())) or "none"
+    lag = "" if found.root.lag_ms is None else f", {found.root.lag_ms} ms behind the disk"
+    click.echo(f"  sessions: {states}; {found.root.memories} memories indexed{lag}")
+    if said["pid"] and found.health in ("ok", "degraded"):
+        click.echo(f"  daemon: pid {said['pid']}, version {said['version']}, since {said['started_at']}, by {said['watching']}")
+    for name, job in sorted(found.said.get("jobs", {}).items()):
+        click.echo(f"  {name}: last {job['last_success'] or 'never'}, next {job['next_run'] or 'when needed'}"
+                   + (f", failed: {job['last_error']}" if job["last_error"] else ""))  # fmt: skip
+
+
+@click.command()
+@root_option
+@click.option("--timeout", "timeout_s", default=30.0, show_default=True, help="Seconds to wait for the daemon.")
+@json_option
+def sync(root: str | None, timeout_s: float, as_json: bool) -> None:
+    """Wait until all that is on disk now is in the index."""
+    _bring_up_to_date(root, "sync", timeout_s, as_json)
+
+
+@click.command()
+@root_option
+@click.option("--timeout", "timeout_s", default=600.0, show_default=True, help="Seconds to wait for the daemon.")
+@json_option
+def reindex(root: str | None, timeout_s: float, as_json: bool) -> None:
+    """Build the index anew from the files."""
+    _bring_up_to_date(root, "reindex", timeout_s, as_json)
+
+
+def _bring_up_to_date(root: str | None, request: Any, timeout_s: float, as_json: bool) -> None:
+    from smp_client.sync import bring_up_to_date
+
+    done_by = bring_up_to_date(Memory(root), request, timeout_s)
+    sentence = f"{request} done, {'by the daemon' if done_by == 'daemon' else 'here: no daemon is running'}"
+    click.echo(json.dumps({"request": request, "done_by": done_by}) if as_json else sentence)
+
+
+@click.command()
+@root_option
+@json_option
+def check(root: str | None, as_json: bool) -> None:
+    """Read every file and say what is wrong with it; exits 1 where something is."""
+    from smp_client.check import check as check_all
+
+    complaints = check_all(Memory(root))
+    if as_json:
+        click.echo(json.dumps([asdict(complaint) for complaint in complaints], indent=1))
+    else:
+        for item in complaints:
+            place = "/".join(part for part in (item.scope, item.file) if part) + (f":{item.line}" if item.line else "")
+            click.echo(f"{place}: {item.problem}. {item.advice}")
+        click.echo(f"{len(complaints)} problems" if complaints else "everything can be read")
+    sys.exit(1 if complaints else 0)
+
+
+@click.command()
+@root_option
+@json_option
+def init(root: str | None, as_json: bool) -> None:
+    """Make a sessions tree; does no harm where there is one."""
+    memory = Memory(root)
+    memory.create()
+    click.echo(json.dumps({"root": str(memory.root)}) if as_json else f"{memory.root} is ready")

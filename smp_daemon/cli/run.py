@@ -1,0 +1,53 @@
+"""`smp run`: the daemon in the foreground."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..settings import Configuration
+
+
+@click.command()
+@click.option(
+    "--root", "named", multiple=True, metavar="DIRECTORY",
+    help="A sessions tree; repeat it for several. Else SMP_ROOT, else the configured ones, else the nearest .bmad/sessions upward,"
+         " else a new one here.",
+)  # fmt: skip
+@click.option(
+    "--config", metavar="FILE", help="The settings; else SMP_CONFIG, else your own file, else the system's. See smp config sample."
+)
+def run(named: Sequence[str], config: str | None) -> None:
+    """Look after sessions trees until stopped; makes a tree where there is none."""
+    from smp_client import Memory
+
+    from ..config import load
+    from ..daemon import run as run_daemon
+    from ..log import start
+
+    settings = load(config)
+    memories = [
+        Memory(root, quota_bytes=settings.quota_bytes, fsync=settings.fsync, patience=settings.patience)
+        for root in roots_of(named, settings)
+    ]
+    log = start(settings.log)
+    try:
+        run_daemon(memories, log, settings, lambda: load(config))
+    finally:
+        log.close()
+
+
+def roots_of(named: Sequence[str], settings: Configuration) -> list[str] | list[Path]:
+    """The roots to look after, by who says so: the flag, the variable, the file; else the one that is found."""
+    import os
+
+    from smp_client.layout import find_root
+
+    if named:
+        return list(named)
+    return list(settings.roots) if settings.roots and not os.environ.get("SMP_ROOT") else [find_root()]

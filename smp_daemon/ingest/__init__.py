@@ -1,0 +1,1 @@
+"""Files flow in: watcher, debounce, inbox, indexer."""

@@ -1,0 +1,119 @@
+"""The inbox: any program may drop one memory as one file; it is checked, gets an id, and goes when it is durable.
+
+Adding the record and removing the drop are one transaction, so a crash neither loses a drop nor takes it in twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from smp_client import Invalid, QuotaExceeded, Session, SMPError, UnsafePath
+from smp_client.files import is_left_alone, read_from
+from smp_client.records import SESSION_KINDS, TURN, Kind
+from smp_client.values import BadYaml, Value, decode, load
+
+INBOX, REJECTED = "inbox", "inbox/rejected"
+_TYPES: dict[str, Kind] = {kind.name: kind for kind in SESSION_KINDS} | {"turn": TURN, "conversation": TURN}
+
+
+@dataclass(frozen=True)
+class Drop:
+    """What became of one file in an inbox."""
+
+    name: str
+    outcome: str  # taken, rejected, waiting
+    memory_id: str = ""
+    reason: str = ""
+
+
+def take_in(session: Session) -> list[Drop]:
+    """Every drop of a session that is complete; one that somebody still writes, or that does not fit, waits."""
+    names = [name for name in session.scope.tree.list(session.scope.path(INBOX)) if _is_drop(name)]
+    return [_take(session, name) for name in names]
+
+
+def _is_drop(name: str) -> bool:
+    return name != "rejected" and not name.startswith(".") and not name.endswith((".tmp", ".part", "~"))
+
+
+def _take(session: Session, name: str) -> Drop:
+    path = session.scope.path(f"{INBOX}/{name}")
+    try:
+        if not name.endswith((".yaml", ".yml", ".md")):
+            raise Invalid([f"{name!r} must end with .yaml or .md"])
+        with session.scope.tree.opened(path) as descriptor:
+            if not is_left_alone(descriptor):
+                return Drop(name, "waiting", reason="somebody is still writing it")
+            content = read_from(descriptor, 0)
+        kind, fields = _parse(name, content)
+        return Drop(name, "taken", _record(session, name, kind, fields))
+    except FileNotFoundError:
+        return Drop(name, "waiting", reason="it is gone")
+    except QuotaExceeded as error:
+        return Drop(name, "waiting", reason=str(error))
+    except (Invalid, BadYaml, UnsafePath) as error:
+        _reject(session, name, str(error))
+        return Drop(name, "rejected", reason=str(error))
+
+
+def _parse(name: str, content: bytes) -> tuple[Kind, dict[str, Any]]:
+    text = decode(content)
+    fields: Value
+    if name.endswith(".md"):
+        head, body = _front_matter(text)
+        fields = load(head)
+        if isinstance(fields, dict):
+            fields.setdefault("text", body)
+    else:
+        fields = load(text)
+    if not isinstance(fields, dict):
+        raise Invalid(["a drop must be one mapping, or Markdown that begins with front matter between two lines of ---"])
+    return _kind_and_fields(fields)
+
+
+def _kind_and_fields(given: dict[str, Value]) -> tuple[Kind, dict[str, Any]]:
+    fields: dict[str, Any] = dict(given)
+    kind = _TYPES.get(str(fields.pop("type", "")))
+    if kind is None:
+        raise Invalid([f"'type' must be one of {', '.join(sorted(_TYPES))}"])
+    if kind is TURN:
+        fields["type"] = str(fields.pop("turn_type", "message"))
+    if kind.text not in fields and "text" in fields:
+        fields[kind.text] = fields.pop("text")
+    if "id" in fields:
+        fields["dropped_id"] = fields.pop("id")
+    return kind, fields
+
+
+def _front_matter(text: str) -> tuple[str, str]:
+    text = text.replace("\r\n", "\n")
+    if not text.startswith("---\n"):
+        raise Invalid(["Markdown in the inbox must begin with front matter between two lines of ---"])
+    head, separator, body = text[4:].partition("\n---\n")
+    if not separator:
+        raise Invalid(["the front matter is not closed by a line of ---"])
+    return head, body.strip("\n")
+
+
+def _record(session: Session, name: str, kind: Kind, fields: dict[str, Any]) -> str:
+    timestamp = fields.pop("timestamp", None)
+    with session.transaction() as tx:
+        record = tx.record(kind, fields, timestamp)
+        tx.remove_drop(f"{INBOX}/{name}")
+    return record.id
+
+
+def _reject(session: Session, name: str, why: str) -> None:
+    """Moves the drop aside, with a note beside it on what is wrong and how to mend it."""
+    tree = session.scope.tree
+    tree.make_directory(session.scope.path(REJECTED))
+    target = session.scope.path(f"{REJECTED}/{name}")
+    note = f"# {name} was not taken in\n\n{why}\n\nMend it and move it back into `inbox/`, or remove both files.\n"
+    tree.rename(session.scope.path(f"{INBOX}/{name}"), target)
+    try:
+        tree.unlink(f"{target}.why.md")
+        tree.create(f"{target}.why.md", note.encode())
+    except (OSError, SMPError):
+        # The drop itself is safe; the log has the reason as well.
+        return

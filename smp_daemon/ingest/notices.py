@@ -1,0 +1,108 @@
+"""What a watcher says, and handing it over so that nothing is ever lost without a word."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from smp_client import UnsafePath
+from smp_client.files import Tree
+from smp_client.status import COOKIES
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Something happened at this path, relative to the root; where it is or was a directory, to anything below it."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Cookie:
+    """A file appeared in `.smp/cookies/`; all that was written before it has been reported before it."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Changes may have gone unreported: only a scan of everything tells."""
+
+    reason: str
+
+
+Notice = Changed | Cookie | Lost
+
+
+class Outbox:
+    """Hands notices to the receiver, one at a time, from whichever thread, and never raises.
+
+    What cannot be handed over becomes a Lost that is owed: it comes before anything else does.
+    """
+
+    def __init__(self, tree: Tree, report: Callable[[Notice], None]) -> None:
+        self._tree = tree
+        self._report = report
+        self._lock = threading.Lock()
+        self._owed: str | None = None
+        self._told: set[str] = set()  # cookies that were reported and may still be there
+
+    def send(self, notice: Changed | Cookie) -> None:
+        with self._lock:
+            # Where even the Lost cannot be said, the notice is dropped: that Lost will stand for it.
+            if not self._pay():
+                return
+            try:
+                self._deliver(notice)
+            except Exception as error:
+                self._owed = f"{notice} could not be handed over: {error!r}"
+                self._pay()
+
+    def lost(self, reason: str) -> None:
+        """Says so, and then names the cookies that are there, because the event of one may be among the lost."""
+        with self._lock:
+            self._owed = reason
+            self._pay()
+
+    def name_cookies(self) -> None:
+        for name in self._cookies():
+            self.send(Cookie(name))
+
+    def has_new_cookie(self) -> bool:
+        return not self._told.issuperset(self._cookies())
+
+    def settle(self) -> None:
+        """Tries again to say what is owed, and forgets cookies that are gone."""
+        with self._lock:
+            self._pay()
+            if self._told:
+                self._told &= set(self._cookies())
+
+    def _pay(self) -> bool:
+        if self._owed is None:
+            return True
+        # Listed first: a cookie younger than the Lost may stand for a write that the receiver's scan came too early for.
+        names = self._cookies()
+        try:
+            self._report(Lost(self._owed))
+            for name in names:
+                self._deliver(Cookie(name))
+        except Exception:
+            return False
+        self._owed = None
+        return True
+
+    def _deliver(self, notice: Changed | Cookie) -> None:
+        if isinstance(notice, Changed):
+            self._report(notice)
+        elif notice.name not in self._told:
+            self._report(notice)
+            self._told.add(notice.name)
+
+    def _cookies(self) -> list[str]:
+        try:
+            return sorted(self._tree.sizes(COOKIES))  # plain files only: a directory is nobody's cookie
+        except (OSError, UnsafePath):
+            # The root is out of reach, and the watcher's check says so.
+            return []

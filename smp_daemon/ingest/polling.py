@@ -1,0 +1,74 @@
+"""Where changes cannot be watched: where that is, asking for a scan again and again, and when to try watching again."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+from .notices import Outbox
+
+POLLING = "polling"
+COOKIE_EVERY_S = 0.1
+FIRST_RETRY_S, LONGEST_RETRY_S, CALM_S = 1.0, 60.0, 120.0
+# What another machine, or the host of a virtual one, changes on these is never announced here.
+REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "ceph", "afs", "glusterfs", "lustre"})
+
+
+class Polling:
+    """Reports Lost every so often, and at once when a cookie appears, so that whoever waits for it waits no longer than before."""
+
+    mode = POLLING
+
+    def __init__(self, outbox: Outbox, every_s: float) -> None:
+        self._outbox = outbox
+        self._every_s = every_s
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="smp-polling", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, within_s: float) -> None:
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(within_s)
+
+    def trouble(self) -> str | None:
+        return None if self._thread.is_alive() else "the polling thread has died"
+
+    def _run(self) -> None:
+        due = time.monotonic() + self._every_s
+        while not self._stopping.wait(min(COOKIE_EVERY_S, self._every_s)):
+            if time.monotonic() >= due or self._outbox.has_new_cookie():
+                self._outbox.lost(POLLING)
+                due = time.monotonic() + self._every_s
+
+
+class Retry:
+    """When to try again: at once after a calm time, then after 1, 2, 4 … 60 seconds."""
+
+    def __init__(self) -> None:
+        self._delay_s = 0.0
+        self._tried: float | None = None
+
+    def is_due(self, now: float) -> bool:
+        return self._tried is None or now >= self._tried + self._delay_s
+
+    def note(self, now: float) -> None:
+        calm = self._tried is None or now - self._tried > CALM_S
+        self._delay_s = FIRST_RETRY_S if calm else min(2 * self._delay_s, LONGEST_RETRY_S)
+        self._tried = now
+
+
+def remote_filesystem(root: Path) -> str | None:
+    """The type of the filesystem that the root is on, if it is one whose changes are not all announced."""
+    device = os.stat(root).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():
+        mount, _, source = line.partition(" - ")
+        if mount.split()[2] == wanted:
+            kind = source.split()[0]
+            return kind if kind in REMOTE or kind.startswith("fuse.") else None
+    return None

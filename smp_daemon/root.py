@@ -1,0 +1,105 @@
+"""One root that the daemon leads: its index, its watcher, and what it must not believe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from smp_client import AlreadyLed, LockTimeout, Memory
+from smp_client.index import Index
+from smp_client.indexing import directory_of
+from smp_client.layout import MARKER
+from smp_client.locks import NO_PATIENCE, lock
+from smp_client.status import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
+
+from .ingest.debounce import Debounce
+from .ingest.notices import Notice
+from .ingest.watcher import Watcher
+
+
+class Root:
+    """Made by `lead`, given up by `close`."""
+
+    def __init__(self, memory: Memory, debounce: Debounce, polling_s: float, report: Callable[[Root, Notice], None]) -> None:
+        self.memory = memory
+        self.debounce = debounce
+        self.problems: dict[str, str] = {}  # by what they are about, so that each is said once and can go again
+        self.lag_ms: float | None = None
+        self.was_there = True  # when the worker last looked
+        self.known_vanished: set[str] = set()
+        self.watcher = Watcher(memory.root, lambda notice: report(self, notice), polling_s)
+        self._held = ExitStack()
+        self._identity: tuple[int, int] | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.memory.root
+
+    @property
+    def generation(self) -> int:
+        return self.index.generation
+
+    def lead(self) -> str | None:
+        """Takes the lead, for as long as this process lives. Gives back why the index begins empty, where it does."""
+        self.memory.create()
+        try:
+            self._held.enter_context(lock(self.memory.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, "leading"))
+        except LockTimeout as error:
+            who = str(error).removesuffix(error.advice).strip()
+            raise AlreadyLed(f"{self.path} is looked after already: {who}") from error
+        self.memory.tree.make_directory(COOKIES)
+        status = os.stat(self.path)
+        self._identity = (status.st_dev, status.st_ino)
+        for name in self.memory.tree.list(COOKIES):
+            self.memory.tree.unlink(f"{COOKIES}/{name}")
+        self.index, replaced = Index.open_or_replace(self.path / INDEX_FILE)
+        self._held.callback(lambda: self.index.close())
+        return replaced
+
+    def close(self) -> None:
+        self.watcher.stop()
+        self._held.close()
+
+    def replace_index(self, reason: str) -> None:
+        """Begins again with an empty index, where the old one turned out to be unusable."""
+        self.index.close()
+        self.problems["index"] = f"The index was damaged ({reason}) and is being rebuilt."
+        (self.path / INDEX_FILE).write_bytes(b"")
+        self.index, _ = Index.open_or_replace(self.path / INDEX_FILE)
+
+    def is_there(self) -> bool:
+        """Whether the tree is the one that was led at the start, and not an empty mount point or somebody else's disk."""
+        try:
+            status = os.stat(self.path)
+            there = (status.st_dev, status.st_ino) == self._identity and self.memory.tree.exists(MARKER)
+        except OSError:
+            there = False
+        if there:
+            self.problems.pop("root", None)
+        else:
+            self.problems["root"] = f"{self.path} is missing, unmounted or without its {MARKER}: nothing is forgotten or removed."
+        return there
+
+    def believe_vanished(self, vanished: set[str]) -> set[str]:
+        """Which of the sessions that are gone may be forgotten: none where most of them are gone at once."""
+        known = {scope for (scope,) in self.index.connection.execute("SELECT DISTINCT scope FROM files")}
+        gone = {scope for scope in vanished | self.known_vanished if scope in known and not self._has(scope)}
+        if len(gone) >= 3 and 2 * len(gone) > len(known):
+            self.known_vanished = gone
+            self.problems["vanished"] = (
+                f"{len(gone)} of {len(known)} sessions have disappeared at once; the index keeps them."
+                " If that is right, run smp reindex; if not, bring the directories back."
+            )
+            return set()
+        self.believe_all()
+        return gone
+
+    def believe_all(self) -> None:
+        """Somebody said that what is gone may be gone."""
+        self.known_vanished = set()
+        self.problems.pop("vanished", None)
+
+    def _has(self, scope: str) -> bool:
+        return self.memory.tree.exists(directory_of(scope))

@@ -1,0 +1,201 @@
+"""Every setting, described once: its name, its default, what it may be, and what it is for.
+
+From this come the values that are passed down, checking, `config/smp.yaml` and the help. Every module may use these values; only
+`config.py` reads them from a file, for the command line and the composition root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from smp_client import Options, Patience
+from smp_client.quota import DEFAULT_QUOTA_BYTES
+from smp_client.scope import Fsync
+from smp_client.values import Value
+
+from .kinds import Cron, Kind, ListOf, Number, OneOf, OrNone, Place, Whole
+
+T = TypeVar("T")
+
+_CLIENT = Options()
+_MIB = 1024 * 1024
+
+
+def _setting(default: T, kind: Kind, says: str) -> T:
+    """Only a description of a field: what ruff says of calls as defaults (RUF009) does not concern it."""
+    return field(default=default, metadata={"kind": kind, "says": says})
+
+
+@dataclass(frozen=True)
+class LockSettings:
+    """How long to wait for a file that somebody else is writing."""
+
+    timeout_s: float = _setting(
+        _CLIENT.patience.timeout_s, Number(0, 3600, "seconds"), "How long each attempt to lock a file may take."
+    )  # fmt: skip
+    attempts: int = _setting(_CLIENT.patience.attempts, Whole(1, 100), "How many attempts to lock a file are made.")
+    pauses_s: tuple[float, ...] = _setting(
+        _CLIENT.patience.pauses_s, ListOf(Number(0, 60, "seconds"), 1, 20),
+        "The pause after each attempt that failed; the last one holds for all further attempts.",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """How changes of the files are noticed."""
+
+    quiet_ms: int = _setting(
+        50, Whole(1, 10_000, "milliseconds"), "How long a file must have been quiet before it is read."
+    )  # fmt: skip
+    longest_wait_ms: int = _setting(
+        500, Whole(1, 60_000, "milliseconds"), "When a file is read although it never is quiet."
+    )  # fmt: skip
+    polling_s: float = _setting(
+        2.0, Number(0.1, 3600, "seconds"), "How often the tree is looked through where the system cannot watch it."
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScanSettings:
+    """The comparison of the whole tree with the index, which finds what watching has missed."""
+
+    every_s: float = _setting(3600.0, Number(1, 86_400, "seconds"), "How often the whole tree is compared with the index.")
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """The index that answers queries."""
+
+    rebuild_cron: str = _setting("0 3 * * *", Cron(), "When the index is built anew from the files.")
+
+
+@dataclass(frozen=True)
+class IndexesSettings:
+    """The YAML indexes in each session, for people and for agents in any language."""
+
+    active_every_s: float = _setting(
+        2.0, Number(0, 3600, "seconds"), "The least time between two writes of the YAML indexes of an active session."
+    )  # fmt: skip
+    idle_every_s: float = _setting(
+        60.0, Number(0, 86_400, "seconds"), "The same for a session that is not active."
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HeartbeatSettings:
+    """The worker's own sign of life, in `.smp/status.json`."""
+
+    every_s: float = _setting(1.0, Number(0.1, 60, "seconds"), "How often the worker gives its sign of life.")
+
+
+@dataclass(frozen=True)
+class CanarySettings:
+    """A file that the daemon writes to see that its own watching works, and how long that takes."""
+
+    every_s: float = _setting(5.0, Number(0.5, 3600, "seconds"), "How often a file is sent through the watcher.")
+
+
+@dataclass(frozen=True)
+class TidySettings:
+    """Finishing what writers that crashed or were slow have left behind."""
+
+    every_s: float = _setting(30.0, Number(0.1, 86_400, "seconds"), "How often unfinished writes are looked for.")
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """What the daemon says of its work."""
+
+    level: str = _setting("info", OneOf(("debug", "info", "warning", "error")), "The least important lines that are logged.")
+    format: str = _setting(
+        "auto", OneOf(("auto", "json", "pretty")),
+        "One JSON object in each line, or lines for people; auto is pretty on a terminal and JSON elsewhere.",
+    )  # fmt: skip
+    file: Path | None = _setting(None, OrNone(Place(), "stderr"), "Where the log goes.")  # noqa: RUF009
+    max_bytes: int = _setting(
+        10 * _MIB, Whole(4096, 1024 * _MIB, "bytes"),
+        "How large the log file may grow; then it becomes file.1, what was file.1 becomes file.2, and so on.",
+    )  # fmt: skip
+    keep: int = _setting(5, Whole(1, 1000), "How many such older log files are kept.")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The settings of the daemon."""
+
+    roots: tuple[Path, ...] = _setting(
+        (), ListOf(Place(), 0, 1000), "The session trees to look after; with none, SMP_ROOT or the nearest .bmad/sessions upward."
+    )
+    quota_bytes: int = _setting(
+        DEFAULT_QUOTA_BYTES, Whole(64 * 1024, 256 * _MIB, "bytes"), "How much a new session may hold."
+    )  # fmt: skip
+    fsync: Fsync = _setting(  # noqa: RUF009
+        _CLIENT.fsync, OneOf(("every_write", "batch")),
+        "When the daemon's own writes are forced to the disk: each at once, or single ones with the next transaction.",
+    )  # fmt: skip
+    lock: LockSettings = LockSettings()
+    watch: WatchSettings = WatchSettings()
+    scan: ScanSettings = ScanSettings()
+    index: IndexSettings = IndexSettings()
+    indexes: IndexesSettings = IndexesSettings()
+    heartbeat: HeartbeatSettings = HeartbeatSettings()
+    canary: CanarySettings = CanarySettings()
+    tidy: TidySettings = TidySettings()
+    log: LogSettings = LogSettings()
+
+    @property
+    def patience(self) -> Patience:
+        return Patience(self.lock.timeout_s, self.lock.attempts, self.lock.pauses_s)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting as it is described above; `key` is its whole name, such as `watch.quiet_ms`."""
+
+    key: str
+    default: Any
+    kind: Kind
+    says: str
+
+    @property
+    def section(self) -> str:
+        return self.key.rpartition(".")[0]
+
+
+def _described(owner: Any, section: str = "") -> Iterator[Setting]:
+    for item in fields(owner):
+        if is_dataclass(item.default):
+            yield from _described(item.default, f"{item.name}.")
+        else:
+            yield Setting(f"{section}{item.name}", item.default, item.metadata["kind"], item.metadata["says"])
+
+
+SETTINGS = {setting.key: setting for setting in _described(Configuration)}
+_SECTIONS: dict[str, Any] = {item.name: item.default for item in fields(Configuration) if is_dataclass(item.default)}
+SECTIONS = {name: str(section.__doc__) for name, section in _SECTIONS.items()}
+
+
+def assemble(values: Mapping[str, Any]) -> Configuration:
+    """The configuration with these values, by their whole names, and the defaults for all others."""
+    top = {key: value for key, value in values.items() if "." not in key}
+    for name, section in _SECTIONS.items():
+        inside = {key.partition(".")[2]: value for key, value in values.items() if key.startswith(f"{name}.")}
+        top[name] = replace(section, **inside)
+    return Configuration(**top)
+
+
+def value_of(configuration: Configuration, key: str) -> Any:
+    value: Any = configuration
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def plain(value: Any) -> Value:
+    """The value of a setting as a file holds it."""
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,403 @@
+"""The one thread that makes every write of the daemon: notices, scans, jobs and canaries meet in its queue."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from smp_client import SMPError, __version__
+from smp_client.indexing import outdated, rebuild
+from smp_client.status import COOKIES, STATUS_FILE
+from smp_client.tidy import tidy
+from smp_client.timestamps import now, render_time
+from smp_client.yaml_indexes import write as write_yaml_indexes
+
+from .ingest import inbox, indexer, metadata
+from .ingest.debounce import EVERYTHING, Debounce
+from .ingest.notices import Changed, Cookie, Lost, Notice
+from .log import FilteringBoundLogger
+from .root import Root
+from .schedule import save_successes
+
+LOOK_AROUND_S = 1.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How often the worker does what nobody asked for."""
+
+    heartbeat_s: float = 1.0
+    canary_s: float = 5.0
+    tidy_s: float = 30.0
+    derived_active_s: float = 2.0  # between two writes of a session's YAML indexes and metadata, at the least
+    derived_idle_s: float = 60.0  # and for sessions that are not active
+
+
+@dataclass
+class Job:
+    """Something that runs by the clock: what it did last, and when it runs next."""
+
+    run: Callable[[Root], dict[str, Any]]
+    last_success: str | None = None
+    last_error: str | None = None
+    duration_ms: float | None = None
+    did: dict[str, Any] = field(default_factory=dict)
+
+
+class Worker:
+    def __init__(self, timing: Timing, log: FilteringBoundLogger) -> None:
+        self.roots: list[Root] = []
+        self.ready = threading.Event()  # set when every root has been watched and then scanned
+        self.next_runs: dict[str, str] = {}
+        self._timing = timing
+        self._log = log
+        self._queue: queue.SimpleQueue[tuple[str, Root | None, Any]] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._dirty: dict[tuple[str, str], float] = {}  # (root, session) to when its derived files are due
+        self._written: dict[tuple[str, str], float] = {}
+        self._canaries: dict[str, tuple[Root, float]] = {}
+        self._waiting_inboxes: set[tuple[str, str]] = set()
+        self._started_at = render_time(now())
+        self._due = {"heartbeat": 0.0, "canary": 0.0, "tidy": 0.0, "look": 0.0}
+        self.jobs: dict[str, Job] = {"scan": Job(self._scan_job), "rebuild": Job(self._rebuild_job), "tidy": Job(self._tidy_job)}
+        self._proved_at: dict[str, float] = {}  # when a canary last came through, by root
+
+    def add(self, root: Root) -> None:
+        """Before the worker's thread begins."""
+        self.roots.append(root)
+
+    # What other threads may call.
+
+    def is_proved(self, current: float) -> bool:
+        """Whether every root has lately shown that what happens on its disk reaches the worker."""
+        return all(current - self._proved_at.get(str(root.path), 0.0) < 3 * self._timing.canary_s + 1 for root in self.roots)
+
+    def change(self, timing: Timing, debounce: Callable[[], Debounce]) -> None:
+        self._queue.put(("change", None, (timing, debounce)))
+
+    def notice(self, root: Root, notice: Notice) -> None:
+        self._queue.put(("notice", root, notice))
+
+    def ask_for(self, job: str) -> None:
+        self._queue.put(("job", None, job))
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._queue.put(("wake", None, None))
+
+    # What only the worker's own thread runs.
+
+    def prepare(self) -> None:
+        """Arms the watchers, then scans: whatever happens after the arming is noticed, whatever happened before is scanned."""
+        for root in self.roots:
+            root.watcher.start()
+        for root in self.roots:
+            self._heartbeat(root)
+            self._run_job("tidy", [root])
+            self._run_job("scan", [root])
+            self._heartbeat(root)
+
+    def run(self) -> None:
+        try:
+            self.prepare()
+            self.ready.set()
+            self._work()
+        except _Stopping:
+            return
+        except Exception:
+            self._log.exception("the worker failed", component="worker", exc_info=True)
+            raise
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            self._handle_queue(self._pause())
+            current = time.monotonic()
+            for root in self.roots:
+                if root.debounce.due_in(current) == 0 and root.is_there():
+                    self._take_in(root, root.debounce.take(current))
+            self._write_derived(current)
+            self._look_after_self(current)
+        for root in self.roots:
+            self._heartbeat(root)
+
+    def _pause(self) -> float:
+        current = time.monotonic()
+        waits = [due - current for due in self._due.values()] + [due - current for due in self._dirty.values()]
+        waits += [wait for root in self.roots if (wait := root.debounce.due_in(current)) is not None]
+        # What is due for a root that is missing stays due: it must not keep the worker spinning.
+        return max(0.0 if all(root.was_there for root in self.roots) else 0.2, min(waits))
+
+    def _handle_queue(self, pause_s: float) -> None:
+        try:
+            kind, root, what = self._queue.get(timeout=pause_s) if pause_s else self._queue.get_nowait()
+        except queue.Empty:
+            return
+        # Everything that is there already belongs to this round, so that a burst becomes one batch.
+        while True:
+            if kind == "notice" and root is not None:
+                self._handle_notice(root, what)
+            elif kind == "job":
+                self._run_job(what, self.roots)
+            elif kind == "change":
+                self._change(*what)
+            try:
+                kind, root, what = self._queue.get_nowait()
+            except queue.Empty:
+                return
+
+    def _change(self, timing: Timing, debounce: Callable[[], Debounce]) -> None:
+        self._timing = timing
+        for root in self.roots:
+            waiting, root.debounce = root.debounce.take_all(), debounce()
+            for item in waiting:
+                root.debounce.add(item, time.monotonic())
+
+    def _handle_notice(self, root: Root, notice: Notice) -> None:
+        current = time.monotonic()
+        if isinstance(notice, Changed):
+            root.debounce.add(notice.path, current)
+        elif isinstance(notice, Lost):
+            if notice.reason != "polling":
+                self._log.warning("events lost", component="watcher", root=str(root.path), reason=notice.reason)
+            root.debounce.add(EVERYTHING, current)
+        elif isinstance(notice, Cookie):
+            self._answer(root, notice.name)
+
+    def _answer(self, root: Root, name: str) -> None:
+        """A cookie came through the watcher: all that was written before it is taken in before it is removed."""
+        sent = self._canaries.pop(name, None)
+        if sent is not None:
+            root.lag_ms = round(1000 * (time.monotonic() - sent[1]), 1)
+            root.problems.pop("canary", None)
+            self._proved_at[str(root.path)] = time.monotonic()
+        elif name.startswith("reindex-"):
+            root.believe_all()
+            self._run_job("rebuild", [root])
+        elif root.is_there():
+            self._take_in(root, root.debounce.take_all())
+        root.memory.tree.unlink(f"{COOKIES}/{name}")
+
+    def _take_in(self, root: Root, paths: list[Any]) -> None:
+        started = time.perf_counter()
+        try:
+            everything = EVERYTHING in paths
+            if everything:
+                taken = indexer.scan(root.memory, root.index, self._keep_going)
+            else:
+                taken = indexer.take_in(root.memory, root.index, [str(path) for path in paths])
+            self._after(root, taken, started, "scanned" if everything else "indexed")
+        except sqlite3.DatabaseError as error:
+            self._index_failed(root, error)
+        except (OSError, SMPError) as error:
+            root.problems["indexing"] = f"Indexing failed and is tried again: {error}"
+            self._log.error("indexing failed", component="indexer", root=str(root.path), error=str(error))
+            root.debounce.add(EVERYTHING, time.monotonic())
+        else:
+            root.problems.pop("indexing", None)
+
+    def _keep_going(self) -> None:
+        if self._stop.is_set():
+            raise _Stopping
+
+    def _index_failed(self, root: Root, error: sqlite3.DatabaseError) -> None:
+        """A full disk passes; a damaged file does not, and is replaced."""
+        self._log.error("index failed", component="indexer", root=str(root.path), error=str(error))
+        if isinstance(error, sqlite3.OperationalError):
+            root.problems["indexing"] = f"The index cannot be written: {error}"
+        else:
+            root.replace_index(str(error))
+        root.debounce.add(EVERYTHING, time.monotonic())
+
+    def _after(self, root: Root, taken: indexer.Taken, started: float, event: str) -> None:
+        for scope in taken.inboxes:
+            self._take_in_drops(root, scope)
+        vanished = root.believe_vanished(taken.vanished)
+        if vanished:
+            indexer.forget(root.index, vanished)
+        if taken.scopes or vanished:
+            self._log.info(event, component="indexer", root=str(root.path), files=taken.files, added=taken.added,
+                           removed=taken.removed, parsed_bytes=taken.parsed_bytes, sessions=sorted(taken.scopes)[:20],
+                           forgotten=sorted(vanished)[:20],
+                           generation=root.index.generation, duration_ms=_ms_since(started))  # fmt: skip
+        for scope in taken.scopes - {"global"}:
+            self._make_dirty(root, scope)
+
+    def _take_in_drops(self, root: Root, scope: str) -> None:
+        self._waiting_inboxes.discard((str(root.path), scope))
+        started = time.perf_counter()
+        for drop in inbox.take_in(root.memory.session(scope)):
+            if drop.outcome == "waiting":
+                self._waiting_inboxes.add((str(root.path), scope))
+                continue
+            say = self._log.info if drop.outcome == "taken" else self._log.warning
+            say(f"drop {drop.outcome}", component="inbox", session_id=scope, drop=drop.name, memory_id=drop.memory_id,
+                reason=drop.reason, duration_ms=_ms_since(started))  # fmt: skip
+
+    # Derived files in the sessions.
+
+    def _make_dirty(self, root: Root, scope: str) -> None:
+        key = (str(root.path), scope)
+        row = root.index.connection.execute("SELECT status FROM sessions WHERE scope = ?", (scope,)).fetchone()
+        interval = self._timing.derived_active_s if row is None or row[0] == "active" else self._timing.derived_idle_s
+        self._dirty.setdefault(key, max(time.monotonic(), self._written.get(key, 0.0) + interval))
+
+    def _write_derived(self, current: float) -> None:
+        for (path, scope), due in sorted(self._dirty.items()):
+            root = next(root for root in self.roots if str(root.path) == path)
+            if due <= current and root.is_there():
+                del self._dirty[path, scope]
+                self._write_derived_of(root, scope)
+
+    def _write_derived_of(self, root: Root, scope: str) -> None:
+        started = time.perf_counter()
+        try:
+            session = root.memory.session(scope)
+            written = write_yaml_indexes(root.memory, root.index, scope)
+            if metadata.bring_up_to_date(session, root.index):
+                written.append("metadata.yaml")
+                indexer.take_in(root.memory, root.index, [f"active/{scope}/metadata.yaml"])
+        except (OSError, SMPError, sqlite3.Error) as error:
+            self._log.warning("derived files not written", component="indexer", session_id=scope, error=str(error))
+            return
+        # A large session is written less often, so that writing it never takes more than a twentieth of the time.
+        self._written[str(root.path), scope] = time.monotonic() + 20 * (time.perf_counter() - started)
+        if written:
+            self._log.debug("derived files written", component="indexer", session_id=scope, files=written,
+                            duration_ms=_ms_since(started))  # fmt: skip
+
+    # Looking after itself.
+
+    def _look_after_self(self, current: float) -> None:
+        if current >= self._due["look"]:
+            self._due["look"] = current + LOOK_AROUND_S
+            for root in self.roots:
+                self._look_around(root, current)
+        if current >= self._due["canary"]:
+            self._due["canary"] = current + self._timing.canary_s
+            for root in self.roots:
+                self._send_canary(root, current)
+        if current >= self._due["tidy"]:
+            self._due["tidy"] = current + self._timing.tidy_s
+            self._run_job("tidy", self.roots)
+        if current >= self._due["heartbeat"]:
+            self._due["heartbeat"] = current + self._timing.heartbeat_s
+            for root in self.roots:
+                self._heartbeat(root)
+
+    def _look_around(self, root: Root, current: float) -> None:
+        was_there, root.was_there = root.was_there, root.is_there()
+        if not root.was_there:
+            if was_there:
+                self._log.error("root is missing", component="daemon", root=str(root.path), problem=root.problems["root"])
+            return
+        if not was_there:
+            self._log.info("root is back", component="daemon", root=str(root.path))
+            root.debounce.add(EVERYTHING, current)
+        for problem in root.watcher.check():
+            root.problems["watcher"] = problem
+            break
+        else:
+            root.problems.pop("watcher", None)
+        for path, scope in list(self._waiting_inboxes):
+            if path == str(root.path) and root.memory.tree.exists(f"active/{scope}"):
+                self._take_in_drops(root, scope)
+
+    def _send_canary(self, root: Root, current: float) -> None:
+        if not root.is_there():
+            return
+        patience_s = 2 * self._timing.canary_s
+        late = [name for name, (owner, sent) in self._canaries.items() if owner is root and current - sent > patience_s]
+        for name in late:
+            del self._canaries[name]
+            root.memory.tree.unlink(f"{COOKIES}/{name}")
+        if late:
+            root.problems["canary"] = "The watcher does not report what happens on the disk; scanning instead."
+            root.watcher.restart()
+            root.debounce.add(EVERYTHING, current)
+        name = f"canary-{uuid.uuid4().hex}"
+        self._canaries[name] = (root, time.monotonic())
+        try:
+            root.memory.tree.make_directory(COOKIES)
+            root.memory.tree.create_cookie(f"{COOKIES}/{name}")
+        except OSError as error:
+            root.problems["canary"] = f"No canary can be sent: {error}"
+
+    def _heartbeat(self, root: Root) -> None:
+        if not root.is_there():
+            return
+        status = {
+            "version": __version__, "pid": os.getpid(), "started_at": self._started_at, "heartbeat_at": render_time(now()),
+            "watching": root.watcher.mode, "lag_ms": root.lag_ms, "problems": sorted(root.problems.values()),
+            "unindexed_files": len(root.debounce), "generation": root.index.generation,
+            "jobs": {name: {"last_success": job.last_success, "next_run": self.next_runs.get(name), "last_error": job.last_error,
+                            "duration_ms": job.duration_ms, "did": job.did} for name, job in self.jobs.items()},
+        }  # fmt: skip
+        try:
+            root.memory.tree.replace_derived(STATUS_FILE, json.dumps(status, indent=1).encode())
+        except OSError as error:
+            self._log.error("no heartbeat", component="daemon", root=str(root.path), error=str(error))
+
+    # Jobs.
+
+    def _run_job(self, name: str, roots: Sequence[Root]) -> None:
+        job = self.jobs[name]
+        for root in roots:
+            started = time.perf_counter()
+            try:
+                job.did = job.run(root)
+            except (OSError, SMPError, sqlite3.Error) as error:
+                job.last_error = str(error)
+                self._log.error(f"{name} failed", component="job", root=str(root.path), error=job.last_error,
+                                duration_ms=_ms_since(started))  # fmt: skip
+                continue
+            job.duration_ms = _ms_since(started)
+            job.last_error = None
+            job.last_success = render_time(now())
+            say = self._log.debug if name == "tidy" and not any(job.did.values()) else self._log.info
+            say(name, component="job", root=str(root.path), duration_ms=job.duration_ms, **job.did)
+            self._save_successes(root)
+
+    def _save_successes(self, root: Root) -> None:
+        if not root.is_there():
+            return
+        try:
+            save_successes(root.memory, {name: job.last_success for name, job in self.jobs.items()})
+        except OSError as error:
+            self._log.error("the time of a job was not kept", component="job", root=str(root.path), error=str(error))
+
+    def _scan_job(self, root: Root) -> dict[str, Any]:
+        if not root.is_there():
+            return {"skipped": root.problems["root"]}
+        before = root.index.generation
+        self._take_in(root, [EVERYTHING])
+        return {"changed": root.index.generation != before}
+
+    def _rebuild_job(self, root: Root) -> dict[str, Any]:
+        if not root.is_there() or "vanished" in root.problems:
+            return {"skipped": "the tree is not as it was"}
+        rebuild(root.memory, root.index, self._keep_going)
+        return {"memories": root.index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()[0],
+                "outdated": sum(1 for _ in outdated(root.memory, root.index))}  # fmt: skip
+
+    def _tidy_job(self, root: Root) -> dict[str, Any]:
+        if not root.is_there():
+            return {"skipped": root.problems["root"]}
+        done = tidy(root.memory)
+        failed = [item.problem for item in done if item.problem]
+        return {"tidied": len(done) - len(failed), "failed": failed}
+
+
+class _Stopping(Exception):
+    """Told to stop in the middle of something that can be begun again."""
+
+
+def _ms_since(started: float) -> float:
+    return round(1000 * (time.perf_counter() - started), 1)

@@ -1,0 +1,110 @@
+"""Real daemons for the tests: started as processes, asked through `smp`, and killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from smp_client import Memory
+from smp_client.index import Index
+from smp_client.indexing import rebuild
+from smp_client.status import INDEX_FILE
+
+SMP = [sys.executable, "-m", "smp_daemon"]
+PATIENCE_S = 60.0
+_PAUSE = threading.Event()  # never set: only so as not to take the processor from what is waited for
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> Any:
+    """Looks until it is so; a test that hangs says what for."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"never came true: {what}"
+        _PAUSE.wait(0.01)
+    return found
+
+
+def smp(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*SMP, *map(str, arguments)], capture_output=True, text=True, check=False, **options)
+
+
+def status(root: Path, *flags: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(smp("status", "--root", root, "--json", *flags).stdout)
+    return found
+
+
+def settings_file(directory: Path, **sections: Any) -> Path:
+    """A configuration, given as sections of settings."""
+    file = directory / "smp.yaml"
+    file.write_text(json.dumps(sections))  # JSON is YAML
+    return file
+
+
+class Daemon:
+    def __init__(self, roots: Sequence[Path], log: Path, config: Path | None = None, prefix: Sequence[str] = ()) -> None:
+        self.log = log
+        named = [part for root in roots for part in ("--root", str(root))] + (["--config", str(config)] if config else [])
+        with log.open("ab") as output:
+            self.process = subprocess.Popen([*prefix, *SMP, "run", *named], stderr=output, stdin=subprocess.DEVNULL)
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines() if line["event"] == event and line.get("pid", self.process.pid) == self.process.pid]
+
+    def wait_ready(self, roots: int = 1) -> None:
+        def is_ready() -> bool:
+            assert self.process.poll() is None, self.log.read_text()
+            return len(self.said("ready")) >= roots
+
+        wait_until(is_ready, "the daemon is ready")
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(15)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def running(*roots: Path, log: Path, config: Path | None = None) -> Iterator[Daemon]:
+    daemon = Daemon(roots, log, config)
+    try:
+        daemon.wait_ready(len(roots))
+        yield daemon
+    finally:
+        daemon.kill()
+
+
+def index_contents(root: Path) -> dict[str, Any]:
+    """What the index on disk holds; opened for writing because its own check of the words needs that."""
+    index = Index.open(root / INDEX_FILE)
+    try:
+        return index.contents()
+    finally:
+        index.close()
+
+
+def rebuilt_contents(root: Path) -> dict[str, Any]:
+    index = Index.in_memory()
+    try:
+        rebuild(Memory(root), index)
+        return index.contents()
+    finally:
+        index.close()
+
+
+def wait_until_true(root: Path) -> None:
+    """The index is what a rebuild would give; the daemon itself writes metadata now and then, so it may take a look or two."""
+    wait_until(lambda: index_contents(root) == rebuilt_contents(root), "the index equals a rebuild")

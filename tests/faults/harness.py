@@ -1,0 +1,243 @@
+"""The test's side of a fault: runs a program with a fault injected, then looks at the memory as whoever comes next would."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import programs
+import pytest
+
+from smp_client import Memory, Session, SMPError
+
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+needs_mounts = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or os.geteuid() != 0 or shutil.which("mkfs.ext4") is None,
+    reason="needs Linux, root and mkfs.ext4, to mount filesystems of its own",
+)
+
+PROGRAMS = Path(programs.__file__)
+
+Call = tuple[str, int]  # a system call: its name, and how many of that name it is
+
+# Between two of these the disk does not change, so that a kill before each stands for a kill at any system call.
+CHANGING = (
+    "write", "pwrite64", "writev", "pwritev", "pwritev2", "rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat",
+    "rmdir", "mkdir", "mkdirat", "ftruncate", "truncate", "fallocate", "fsync", "fdatasync", "utimensat", "fchmod", "fchmodat",
+)  # fmt: skip
+SYNCING = ("fsync", "fdatasync")
+WRITING = ("write", "pwrite64", "writev")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    said: list[str]
+    status: int  # negative: the signal it died of
+
+    @property
+    def killed(self) -> bool:
+        return self.status < 0
+
+    @property
+    def acknowledged(self) -> int:
+        return self.said.count("done")
+
+    @property
+    def failure(self) -> str | None:
+        return next((text.removeprefix("failed ") for text in self.said if text.startswith("failed ")), None)
+
+
+class Programs:
+    """Runs operations of `programs.py`, each in a process of its own, with strace attached to it where there is a fault."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, str(PROGRAMS), "serve"]
+        self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Programs:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._server.stdin
+        assert self._server.stdout
+        self._server.stdin.close()
+        self._server.wait(30)
+        self._server.stdout.close()
+
+    def run(self, operation: str, root: Path, *, variant: str = "sound", strace: Sequence[str] = (), **request: Any) -> Outcome:
+        pid = self._ask({"operation": operation, "root": str(root), "variant": variant, **request})["pid"]
+        with attached(pid, strace):
+            answer = self._ask({"go": True})
+        return Outcome(answer["said"], answer["status"])
+
+    def calls(self, operation: str, root: Path, log: Path, variant: str = "sound", *, vain: bool = False) -> list[Call]:
+        """The system calls of an undisturbed run, each with how many of its name it is; those that fail only if wanted."""
+        outcome = self.run(operation, root, variant=variant, strace=("-o", str(log)))
+        assert outcome.status == 0
+        seen: Counter[str] = Counter()
+        found = []
+        for name, rest in re.findall(r"^(\w+)\((.*)", log.read_text(errors="replace"), re.MULTILINE):
+            seen[name] += 1
+            if vain or " = -1 E" not in rest:
+                found.append((name, seen[name]))
+        return found
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._server.stdin
+        assert self._server.stdout
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._server.stdout.readline())
+        return answer
+
+
+@contextmanager
+def attached(pid: int, options: Sequence[str]) -> Iterator[None]:
+    """strace on a process, from before the block until the process ends; none where there are no options."""
+    if not options:
+        yield
+        return
+    output = () if "-o" in options else ("-o", os.devnull)
+    with subprocess.Popen(["strace", "-p", str(pid), *output, *options], stderr=subprocess.PIPE, text=True) as strace:
+        assert strace.stderr
+        said = strace.stderr.readline()
+        assert "attached" in said, said
+        yield
+        strace.communicate(timeout=60)
+
+
+def injection(call: Call, what: str) -> tuple[str, ...]:
+    name, number = call
+    return ("-e", f"trace={name}", "-e", f"inject={name}:{what}:when={number}")
+
+
+def state(memory: Memory) -> dict[str, Any]:
+    """Everything that the sessions say to a reader."""
+    return {session.id: _session_state(session) for session in memory.sessions()}
+
+
+def _session_state(session: Session) -> dict[str, Any]:
+    kinds = {kind.name: [record.data for record in session.records(kind.name)] for kind in session.kinds}
+    agents = {agent: (session.agent_state(agent), session.agent_state_history(agent)) for agent in session.agent_states()}
+    artifacts = {name: session.artifact(name).text for name in session.artifacts()}
+    return {"metadata": session.metadata(), **kinds, "agents": agents, "artifacts": artifacts}
+
+
+class Aftermath:
+    """Compares what a run left with the states that it may leave: before or after each of its writes."""
+
+    def __init__(self, operation: str, directory: Path) -> None:
+        self.operation = operation
+        self._directory = directory
+        self._count = 0
+        root = self.fresh()
+        memory = programs.open_memory(root)
+        self._states = [state(memory)]
+        for action in programs.OPERATIONS[operation]:
+            action(memory)
+            self._states.append(state(memory))
+
+    def fresh(self) -> Path:
+        """A new memory to run in."""
+        self._count += 1
+        base = self._directory / "base"
+        if not base.exists():
+            programs.build(base)
+        root = self._directory / str(self._count)
+        shutil.copytree(base, root)
+        return root
+
+    def problems(self, root: Path, outcome: Outcome, *, write_first: bool, settled: bool | None = None) -> list[str]:
+        """What is wrong with the memory at `root`; `settled` says whether the write under way must have happened, or must not."""
+        without_it = self._states[outcome.acknowledged]
+        with_it = self._states[min(outcome.acknowledged + 1, len(self._states) - 1)]
+        allowed = {None: [without_it, with_it], False: [without_it], True: [with_it]}[settled]
+        found: list[str] = []
+        try:
+            found.extend(self._problems(root, allowed, write_first=write_first))
+        except (SMPError, OSError) as error:
+            found.append(f"{type(error).__name__}: {error}")
+        return found
+
+    def _problems(self, root: Path, allowed: list[dict[str, Any]], *, write_first: bool) -> Iterator[str]:
+        memory = programs.open_memory(root)
+        if not write_first:
+            found = state(memory)
+            if found not in allowed:
+                yield f"the next reader sees neither the old state nor the new: {_differences(found, allowed)}"
+            known = list(_ids(found))
+        else:
+            known = []
+        session = memory.session(programs.SESSION)
+        new = [session.record_finding("afterwards", discovered_by="veritas").id]
+        new += [session.record_decision("afterwards", made_by="architect").id]
+        if {f"{programs.SESSION} {memory_id}" for memory_id in new} & set(known):
+            yield f"ids were given twice: {new}"
+        after = state(programs.open_memory(root))
+        ids = list(_ids(after))
+        if len(ids) != len(set(ids)):
+            yield f"ids are not unique: {sorted(ids)}"
+        if without(after, new) not in allowed:
+            yield f"after another write it is neither the old state nor the new: {_differences(without(after, new), allowed)}"
+        yield from self._leftovers(root, session)
+
+    def _leftovers(self, root: Path, session: Session) -> Iterator[str]:
+        for action in programs.OPERATIONS["update"] + programs.OPERATIONS["save"]:
+            action(programs.open_memory(root))
+        session.add_turn("user", "afterwards")
+        for directory in ("journal", "retired"):
+            if left := sorted(os.listdir(root / ".smp" / directory)):
+                yield f".smp/{directory} still holds {left}"
+        yield from (f"{problem}" for problem in session.problems())
+        for file, count in (("findings.yaml", 2), ("decisions.yaml", 1), ("metadata.yaml", 1)):
+            if (root / "active" / programs.SESSION / file).read_bytes().count(programs.COMMENT) != count:
+                yield f"{file} has lost a comment"
+
+
+def without(found: dict[str, Any], ids: Iterable[str]) -> dict[str, Any]:
+    """The state without some records."""
+
+    def kept(part: Any) -> Any:
+        return [record for record in part if record["id"] not in ids] if isinstance(part, list) else part
+
+    return {session: {name: kept(part) for name, part in parts.items()} for session, parts in found.items()}
+
+
+def _ids(found: dict[str, Any]) -> Iterator[str]:
+    for session, parts in found.items():
+        for part in parts.values():
+            if isinstance(part, list):
+                yield from (f"{session} {record['id']}" for record in part)
+
+
+def _differences(found: dict[str, Any], allowed: list[dict[str, Any]]) -> str:
+    """By what the state differs from each that is allowed, in few words."""
+    return " | ".join(
+        ", ".join(
+            f"{session} {name}" for session in found.keys() | other.keys()
+            for name in found.get(session, {}).keys() | other.get(session, {}).keys()
+            if found.get(session, {}).get(name) != other.get(session, {}).get(name)
+        )
+        for other in allowed
+    )  # fmt: skip
+
+
+@contextmanager
+def mounted(source: str, target: Path, kind: str, options: str) -> Iterator[Path]:
+    target.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", kind, "-o", options, source, str(target)], check=True)
+    try:
+        yield target
+    finally:
+        subprocess.run(["umount", str(target)], check=True)

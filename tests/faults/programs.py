@@ -1,0 +1,239 @@
+"""The processes that the fault tests kill: a server that has everything imported, and forks a child for each run.
+
+The test and the server talk in lines of JSON. A child waits until it is let go, so that strace can be attached to it first; it
+says "done" after each write that was acknowledged, and "failed", with the name of the exception, after one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import filelock  # noqa: F401  # the client imports it late; here that would only make every run longer
+
+import smp_client.append
+import smp_client.journal
+import smp_client.locks
+import smp_client.memory
+import smp_client.session
+import smp_client.transaction
+from smp_client import Memory, SMPError
+from smp_client.files import write_all
+
+SESSION = "first"
+COMMENT = b"# written by hand, and to be kept\n"
+
+Action = Callable[[Memory], object]
+
+
+def open_memory(root: Path, **options: Any) -> Memory:
+    """With a clock that stands still, so that two runs of the same writes end in the same state."""
+    return Memory(root, clock=lambda: datetime(2026, 1, 1, tzinfo=UTC), **options)
+
+
+def build(root: Path) -> None:
+    """The memory that every run starts from."""
+    memory = open_memory(root)
+    session = memory.create_session(id=SESSION, user="user-1", topic="faults")
+    session.add_turn("user", "Let us see what survives.")
+    for number in range(3):
+        # Larger than anything that a write adds, so that a limit on the size of files can meet just this one.
+        session.record_finding(f"finding {number} " + "with much to say " * 200, discovered_by="veritas", tags=["base"])
+        session.record_decision(f"decision {number}", made_by="architect")
+    session.save_agent_state("veritas", {"mood": "calm"})
+    session.save_artifact("report", "# Before\n")
+    for file in ("findings.yaml", "decisions.yaml", "metadata.yaml"):
+        path = root / "active" / SESSION / file
+        path.write_bytes(COMMENT + path.read_bytes() + (COMMENT if file == "findings.yaml" else b""))
+
+
+def commit(memory: Memory, mood: str = "busy") -> None:
+    with memory.session(SESSION).transaction() as tx:
+        finding = tx.record_finding("found in a transaction", discovered_by="veritas")
+        tx.record_finding("found as well", discovered_by="veritas")
+        decision = tx.record_decision("decided in a transaction", made_by="architect")
+        tx.relate(decision.id, finding.id, "resolves")
+        tx.update("DEC-002", confidence="low")
+        tx.save_agent_state("veritas", {"mood": mood})
+        tx.save_agent_state("newcomer", {"mood": "curious"})
+        tx.save_artifact("report", f"# After, {mood}\n")
+
+
+OPERATIONS: dict[str, tuple[Action, ...]] = {
+    "append": (
+        lambda memory: memory.session(SESSION).record_finding("one more", discovered_by="veritas"),
+        lambda memory: memory.session(SESSION).record_finding("and one more", discovered_by="veritas"),
+        lambda memory: memory.session(SESSION).add_turn("user", "Noted."),
+    ),
+    "update": (
+        lambda memory: memory.session(SESSION).update("FIND-002", severity="critical"),
+        lambda memory: memory.session(SESSION).pin("DEC-001"),
+    ),
+    "save": (
+        lambda memory: memory.session(SESSION).save_agent_state("veritas", {"mood": "busy"}),
+        lambda memory: memory.session(SESSION).save_artifact("report", "# After\n"),
+    ),
+    "transaction": (commit,),
+    "create_session": (lambda memory: memory.create_session(id="second", user="user-1"),),
+}  # fmt: skip
+
+
+def _without_journal() -> None:
+    """Transactions that write their files one by one with no intent."""
+    smp_client.journal.record = lambda scope, steps: "none"  # type: ignore[assignment]
+    smp_client.journal.forget = lambda scope, name: None  # type: ignore[assignment]
+
+
+def _in_place() -> None:
+    """Rewrites that truncate the file and write it again."""
+
+    def rewrite(scope: Any, file: str, transform: Callable[[bytes], bytes]) -> bytes:
+        after = transform(scope.tree.read(scope.path(file)))
+        with scope.tree.opened(scope.path(file), os.O_WRONLY | os.O_TRUNC) as descriptor:
+            write_all(descriptor, after)
+            os.fsync(descriptor)
+        return after
+
+    smp_client.session.rewrite = smp_client.journal.rewrite = smp_client.append.rewrite = rewrite  # type: ignore[attr-defined]
+
+
+def _session_in_place() -> None:
+    """Sessions whose files are made one by one in their final directory."""
+
+    def lay_out(memory: Memory, session_id: str, files: Mapping[str, bytes]) -> None:
+        memory.tree.make_directory(f"active/{session_id}")
+        for name, content in files.items():
+            memory.tree.create(f"active/{session_id}/{name}", content)
+
+    Memory._lay_out = lay_out  # type: ignore[method-assign]
+
+
+def _without_fsync() -> None:
+    """fsync that answers at once."""
+    os.fsync = lambda descriptor: None  # type: ignore[assignment]
+
+
+def _deaf_to_fsync() -> None:
+    """fsync whose failure nobody minds."""
+    fsync = os.fsync
+
+    def careless(descriptor: int) -> None:
+        try:
+            fsync(descriptor)
+        except OSError:
+            return
+
+    os.fsync = careless  # type: ignore[assignment]
+
+
+def _without_undo() -> None:
+    """Appends that leave what they wrote when they fail."""
+    smp_client.append._undo = lambda descriptor, size, content: None  # type: ignore[assignment]
+
+
+VARIANTS: dict[str, Callable[[], None]] = {
+    "sound": lambda: None,
+    "early acknowledgement": lambda: None,  # see perform
+    "without journal": _without_journal,
+    "in place": _in_place,
+    "session in place": _session_in_place,
+    "without fsync": _without_fsync,
+    "deaf to fsync": _deaf_to_fsync,
+    "without undo": _without_undo,
+}
+
+
+def perform(operation: str, root: Path, variant: str, say: Callable[[str], object]) -> None:
+    VARIANTS[variant]()
+    memory = open_memory(root)
+    for action in OPERATIONS[operation]:
+        if variant == "early acknowledgement":
+            say("done")
+        try:
+            action(memory)
+        except SMPError as error:
+            say(f"failed {type(error).__name__}")
+            return
+        if variant != "early acknowledgement":
+            say("done")
+
+
+def stream(root: Path, variant: str) -> None:
+    """Writes on and on, saying after each write what must be there from now on."""
+    VARIANTS[variant]()
+    memory = open_memory(root)
+    session = memory.session(SESSION)
+    number = 0
+    while True:
+        number += 1
+        _answer({"records": [session.record_finding(f"number {number}", discovered_by="veritas").id]})
+        if number % 3 == 0:
+            session.update("FIND-001", counted=number)
+            _answer({"counted": number})
+        if number % 4 == 0:
+            with session.transaction() as tx:
+                ids = [tx.record_finding(f"both {number}", discovered_by="veritas").id,
+                       tx.record_decision(f"both {number}", made_by="architect").id]  # fmt: skip
+                tx.save_artifact(f"both-{number}", f"{number}\n")
+            _answer({"records": ids, "artifact": f"both-{number}"})
+        if number % 5 == 0:
+            _answer({"session": memory.create_session(user="user-1").id})
+
+
+def _serve() -> None:
+    while line := sys.stdin.readline():
+        request = json.loads(line)
+        go_out, go_in = os.pipe()
+        said_out, said_in = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _child(request, go_out, said_in)
+        os.close(go_out)
+        os.close(said_in)
+        _answer({"pid": pid})
+        sys.stdin.readline()
+        os.write(go_in, b"!")
+        os.close(go_in)
+        with os.fdopen(said_out) as heard:
+            said = heard.read().splitlines()
+        _, status = os.waitpid(pid, 0)
+        _answer({"said": said, "status": os.waitstatus_to_exitcode(status)})
+
+
+def _child(request: dict[str, Any], go: int, said: int) -> None:
+    status = 70
+    try:
+        # Not a read: strace cannot be sure to count a call that it comes upon, and reads are counted.
+        select.select([go], [], [])
+        if limit := request.get("file_limit_bytes"):
+            # With its default action the signal kills right behind the last byte that still fitted.
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL if request["limit_kills"] else signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        perform(request["operation"], Path(request["root"]), request["variant"], lambda text: os.write(said, f"{text}\n".encode()))
+        status = 0
+    except BaseException as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _answer(content: dict[str, Any]) -> None:
+    print(json.dumps(content), flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        _serve()
+    else:
+        stream(Path(sys.argv[1]), sys.argv[2])
+

@@ -1,0 +1,113 @@
+"""`kill -9` of a writer at any system call: acknowledged means written, anything else is the old state or the new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import CHANGING, Aftermath, Programs, injection, needs_strace
+from programs import OPERATIONS, SESSION, open_memory
+
+from smp_client.formats import YamlList
+
+# They change nothing that outlives the process; the last ones are the child that waits to be let go.
+_OWN_BUSINESS = (
+    "brk", "mmap", "munmap", "mprotect", "madvise", "mremap", "futex", "getrandom", "getpid", "rt_sigaction",
+    "select", "pselect6", "restart_syscall",
+)  # fmt: skip
+
+
+def kill_everywhere(
+    runner: Programs, operation: str, directory: Path, variant: str = "sound", *, every_call: bool = False
+) -> Iterator[str]:
+    """Kills a run before each of its system calls in turn, and gives all that whoever comes next finds wrong."""
+    aftermath = Aftermath(operation, directory)
+    calls = runner.calls(operation, aftermath.fresh(), directory / "calls", variant, vain=every_call)
+    wanted = [call for call in calls if (call[0] not in _OWN_BUSINESS if every_call else call[0] in CHANGING)]
+    for number, call in enumerate(wanted):
+        for write_first in (False, True) if not every_call else (bool(number % 2),):
+            root = aftermath.fresh()
+            outcome = runner.run(operation, root, variant=variant, strace=injection(call, "signal=KILL"))
+            assert outcome.killed, f"the run made no {call}"
+            for problem in aftermath.problems(root, outcome, write_first=write_first):
+                yield f"killed before {call}: {problem}"
+
+
+@needs_strace
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_kill_leaves_the_old_state_or_the_new(runner: Programs, operation: str, tmp_path: Path) -> None:
+    """Killed before any call that changes the disk, a write is there or not, never in part; what was acknowledged is there; the
+    next write works, gives new ids, and tidies up. Both for a reader that comes next and for a writer that does."""
+    assert list(kill_everywhere(runner, operation, tmp_path)) == []
+
+
+@needs_strace
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_kill_at_any_system_call_at_all(runner: Programs, operation: str, tmp_path: Path) -> None:
+    """The same for every system call that the run makes, also those that only look."""
+    assert list(kill_everywhere(runner, operation, tmp_path, every_call=True)) == []
+
+
+@needs_strace
+@pytest.mark.parametrize(
+    ("variant", "operation", "noticed"),
+    [
+        ("early acknowledgement", "append", "neither the old state nor the new"),
+        ("in place", "update", "neither the old state nor the new"),
+        ("without journal", "transaction", "neither the old state nor the new"),
+        ("session in place", "create_session", "neither the old state nor the new"),
+    ],
+)
+def test_the_harness_notices_a_broken_variant(runner: Programs, variant: str, operation: str, noticed: str, tmp_path: Path) -> None:
+    """The same kills find what is wrong with a client that acknowledges before it writes, that truncates a file to rewrite it,
+    that commits without an intent, or that builds a session in its place."""
+    assert any(noticed in problem for problem in kill_everywhere(runner, operation, tmp_path, variant))
+
+
+def cut_everywhere(runner: Programs, operation: str, directory: Path) -> Iterator[str]:
+    """Has the kernel kill a run in the middle of a write, behind each byte of what findings.yaml grows by."""
+    aftermath = Aftermath(operation, directory)
+    whole = aftermath.fresh()
+    findings = whole / "active" / SESSION / "findings.yaml"
+    size = findings.stat().st_size
+    assert runner.run(operation, whole).status == 0
+    added = findings.stat().st_size - size
+    # Every byte of the first lines and of the last, and some of those between.
+    for cut in sorted({*range(min(40, added)), *range(40, added, 11), *range(max(added - 40, 0), added)}):
+        root = aftermath.fresh()
+        outcome = runner.run(operation, root, file_limit_bytes=size + cut, limit_kills=True)
+        assert outcome.killed
+        for problem in aftermath.problems(root, outcome, write_first=bool(cut % 2)):
+            yield f"cut after {cut} bytes: {problem}"
+
+
+@pytest.mark.parametrize("operation", ["append", "update", "transaction"])
+def test_a_write_that_is_cut_off_is_not_there(runner: Programs, operation: str, tmp_path: Path) -> None:
+    """Killed between any two bytes of a write, what is left of it is nobody's record: it is set aside, or completed where it
+    belongs to a transaction that had been recorded."""
+    assert list(cut_everywhere(runner, operation, tmp_path)) == []
+
+
+def test_the_harness_notices_a_torn_record(runner: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If whoever comes next did not look for a record that was cut off, the same cuts would be noticed."""
+    monkeypatch.setattr(YamlList, "torn", lambda form, found, content: None)
+    assert any(cut_everywhere(runner, "append", tmp_path))
+
+
+def test_a_file_that_is_removed_before_the_transaction_is_finished(runner: Programs, tmp_path: Path) -> None:
+    """Where a person removes a file of a transaction that was cut off, the transaction is finished all the same, in a new file.
+    (At first this made every later write look for its end without end.)"""
+    aftermath = Aftermath("transaction", tmp_path)
+    root = aftermath.fresh()
+    findings = root / "active" / SESSION / "findings.yaml"
+    assert runner.run("transaction", root, file_limit_bytes=findings.stat().st_size + 10, limit_kills=True).killed
+    assert len(list((root / ".smp/journal").iterdir())) == 1
+    findings.unlink()
+    session = open_memory(root).session(SESSION)
+    session.record_finding("afterwards", discovered_by="veritas")
+    assert [record.text for record in session.records("finding")] == ["found in a transaction", "found as well", "afterwards"]
+    assert session.get("DEC-002").data["confidence"] == "low"
+    assert session.problems() == []
+    assert not list((root / ".smp/journal").iterdir())

@@ -1,0 +1,189 @@
+"""Many writers at once: every record is there exactly once, and no number is left out or given twice."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from smp_client import Memory, Session
+
+KINDS = ("finding", "decision", "preference", "conversation_turn")
+
+# Run by real processes; the arguments are the root, the name of the writer and how many records it adds.
+WRITER = """
+import sys
+from smp_client import Memory
+root, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+session = Memory(root).session("s1")
+for number in range(count):
+    text = f"{name} {number}"
+    if number % 4 == 0: session.record_finding(text, discovered_by=name)
+    elif number % 4 == 1: session.record_decision(text, made_by=name)
+    elif number % 4 == 2: session.record_preference(text)
+    else: session.add_turn(name, text)
+"""
+
+
+def run_together(programs: list[list[str]]) -> None:
+    processes = [subprocess.Popen(program, stderr=subprocess.PIPE, text=True) for program in programs]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+
+
+def add_mixed(session: Session, name: str, count: int) -> None:
+    for number in range(count):
+        text = f"{name} {number}"
+        match number % 4:
+            case 0:
+                session.record_finding(text, discovered_by=name)
+            case 1:
+                session.record_decision(text, made_by=name)
+            case 2:
+                session.record_preference(text)
+            case _:
+                session.add_turn(name, text)
+
+
+def assert_complete(session: Session, names: list[str], count: int) -> None:
+    """Every text once; in each kind the numbers 1, 2, 3… in the order of the file."""
+    assert session.problems() == []
+    found = {kind: session.records(kind) for kind in KINDS}
+    texts = sorted(record.text for records in found.values() for record in records)
+    assert texts == sorted(f"{name} {number}" for name in names for number in range(count))
+    for records in found.values():
+        numbers = [int(record.id.rpartition("-")[2]) for record in records]
+        assert numbers == list(range(1, len(records) + 1))
+
+
+def test_sixteen_processes_lose_and_double_nothing(session: Session, memory: Memory) -> None:
+    """16 processes with 500 records each leave 8,000 records with gapless numbers.
+
+    With `_wait` changed to hand out the descriptor without asking for the lock, records were torn apart and this failed.
+    """
+    names = [f"writer-{number}" for number in range(16)]
+    run_together([[sys.executable, "-c", WRITER, str(memory.root), name, "500"] for name in names])
+    assert_complete(session, names, 500)
+
+
+def test_threads_that_share_a_session_lose_nothing(session: Session) -> None:
+    """8 threads that write through one Session object exclude each other like processes do."""
+    names = [f"thread-{number}" for number in range(8)]
+    threads = [threading.Thread(target=add_mixed, args=(session, name, 40)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert_complete(session, names, 40)
+
+
+def test_threads_with_sessions_of_their_own_lose_nothing(session: Session, memory: Memory) -> None:
+    """8 threads that each opened the root for themselves exclude each other too."""
+    names = [f"thread-{number}" for number in range(8)]
+    threads = [threading.Thread(target=add_mixed, args=(Memory(memory.root).session("s1"), name, 40)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert_complete(session, names, 40)
+
+
+def test_children_may_go_on_with_the_session_of_their_parent(session: Session, memory: Memory) -> None:
+    """A Session object works on both sides of a fork, at the same time."""
+    program = """
+import os, sys
+from smp_client import Memory
+sys.path.insert(0, sys.argv[2])
+from test_concurrency import add_mixed
+session = Memory(sys.argv[1]).session("s1")
+add_mixed(session, "before", 20)
+children = []
+for number in range(4):
+    child = os.fork()
+    if not child:
+        try:
+            add_mixed(session, f"child-{number}", 20)
+        except BaseException as error:
+            os.write(2, repr(error).encode())
+            os._exit(1)
+        os._exit(0)
+    children.append(child)
+add_mixed(session, "parent", 20)
+sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+"""
+    run_together([[sys.executable, "-c", program, str(memory.root), str(Path(__file__).parent)]])
+    assert_complete(session, ["before", "parent", *(f"child-{number}" for number in range(4))], 20)
+
+
+def test_a_child_forked_during_a_write_does_not_keep_the_lock(session: Session, memory: Memory) -> None:
+    """A lock ends when its holder releases it, although a child forked meanwhile still has the lock file open.
+
+    While releasing only closed the descriptor, this failed with LockTimeout: the kernel keeps a lock until the last copy closes.
+    """
+    program = """
+import os, sys, threading
+from smp_client import Memory
+from smp_client.locks import NO_PATIENCE, lock
+memory = Memory(sys.argv[1])
+held, forked = threading.Event(), threading.Event()
+def hold():
+    with lock(memory.tree, "s1", "findings.yaml", NO_PATIENCE, "holding"):
+        held.set()
+        forked.wait()
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait()
+read, write = os.pipe()
+child = os.fork()
+if not child:
+    os.close(write)
+    os.read(read, 1)
+    os._exit(0)
+forked.set()
+thread.join()
+with lock(memory.tree, "s1", "findings.yaml", NO_PATIENCE, "writing"):
+    print("free")
+os.close(write)
+os.waitpid(child, 0)
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(memory.root)], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "free\n", done.stderr
+
+
+def test_transactions_and_single_writes_share_the_numbers(session: Session, memory: Memory) -> None:
+    """Processes that commit transactions and processes that add records one by one never give a number twice."""
+    program = """
+import sys
+from smp_client import Memory
+session = Memory(sys.argv[1]).session("s1")
+for number in range(15):
+    with session.transaction() as tx:
+        tx.record_finding(f"{sys.argv[2]} a{number}", discovered_by="a")
+        tx.record_decision(f"{sys.argv[2]} b{number}", made_by="a")
+        tx.record_finding(f"{sys.argv[2]} c{number}", discovered_by="a")
+"""
+    run_together(
+        [[sys.executable, "-c", program, str(memory.root), name] for name in ("one", "two")]
+        + [[sys.executable, "-c", WRITER, str(memory.root), name, "60"] for name in ("three", "four")]
+    )
+    findings = [record.id for record in session.records("finding")]
+    decisions = [record.id for record in session.records("decision")]
+    assert sorted(findings) == [f"FIND-{number:03d}" for number in range(1, 2 * 30 + 2 * 15 + 1)]
+    assert sorted(decisions) == [f"DEC-{number:03d}" for number in range(1, 2 * 15 + 2 * 15 + 1)]
+
+
+def test_writers_of_one_state_keep_every_part(session: Session, memory: Memory) -> None:
+    """When processes save parts of one agent's state at once, every part is in the state at the end."""
+    program = """
+import sys
+from smp_client import Memory
+session = Memory(sys.argv[1]).session("s1")
+for number in range(10):
+    session.save_agent_state("veritas", {f"{sys.argv[2]}-{number}": True})
+"""
+    run_together([[sys.executable, "-c", program, str(memory.root), name] for name in ("one", "two", "three")])
+    parts = {name for name in session.agent_state("veritas") if re.fullmatch(r"\w+-\d+", name)}
+    assert parts == {f"{name}-{number}" for name in ("one", "two", "three") for number in range(10)}

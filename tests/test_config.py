@@ -1,0 +1,413 @@
+"""The configuration: one description, from which checking, the sample and the help come."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from apscheduler.triggers.cron import CronTrigger  # type: ignore[import-untyped]
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smp_client import Memory
+from smp_client.values import render_flow
+from smp_daemon import config
+from smp_daemon.cli import COMMANDS, smp
+from smp_daemon.cli.run import roots_of
+from smp_daemon.config import BadConfiguration, find, load, read, sample
+from smp_daemon.cron import check_cron
+from smp_daemon.settings import SECTIONS, SETTINGS, Configuration, plain, value_of
+
+TOP = Path(__file__).parent.parent
+SMP = [sys.executable, "-c", "from smp_daemon.cli import main; main()"]
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No configuration of the machine that the tests run on gets into them."""
+    for name in ("SMP_CONFIG", "SMP_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setattr(config, "SYSTEM_FILE", tmp_path / "etc/smp/smp.yaml")
+    monkeypatch.setattr(sys, "platform", "linux")
+
+
+def written(path: Path, text: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def problems(path: Path, text: str | bytes) -> list[tuple[int, str]]:
+    with pytest.raises(BadConfiguration) as raised:
+        load(written(path, text))
+    return [(problem.line, problem.key) for problem in raised.value.problems]
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*SMP, *arguments], capture_output=True, text=True, check=False, cwd=cwd)
+
+
+# The one description
+
+
+def test_the_sample_in_the_repository_is_the_one_that_is_printed(tmp_path: Path) -> None:
+    """`config/smp.yaml` has not drifted; `smp config sample > config/smp.yaml` writes it anew."""
+    assert (TOP / "config/smp.yaml").read_text() == run("config", "sample", cwd=tmp_path).stdout
+
+
+def test_the_sample_shows_every_default(tmp_path: Path) -> None:
+    """Every setting stands in the sample, and a copy of it changes nothing."""
+    loaded = read(written(tmp_path / "smp.yaml", sample()))
+    assert loaded.configuration == Configuration()
+    assert set(loaded.lines) == set(SETTINGS)
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_a_setting_is_described_whole(key: str) -> None:
+    """Its default is one of the values it accepts, it is explained in one line, and what it must be is said."""
+    setting = SETTINGS[key]
+    assert setting.kind.accept(plain(setting.default)) == setting.default
+    assert setting.says.endswith(".")
+    assert "\n" not in setting.says
+    assert setting.kind.says
+    assert value_of(Configuration(), key) == setting.default
+
+
+def test_a_number_has_its_unit_in_its_name() -> None:
+    units = {"milliseconds": "_ms", "seconds": "_s", "bytes": "_bytes"}
+    for key, setting in SETTINGS.items():
+        unit = getattr(getattr(setting.kind, "kind", setting.kind), "unit", "")
+        assert not unit or key.endswith(units[unit])
+
+
+def test_the_defaults_of_the_client_are_the_defaults_here(tmp_path: Path) -> None:
+    """A daemon without a configuration behaves as a client without options does."""
+    options = Memory(tmp_path).options
+    assert Configuration().patience == options.patience
+    assert Configuration().quota_bytes == options.quota_bytes
+    assert Configuration().fsync == options.fsync
+
+
+# Checking
+
+
+def test_every_problem_is_reported_at_once_with_line_and_key(tmp_path: Path) -> None:
+    """Misspelt, of a wrong kind, out of range, twice, decorated, contradicting, and not YAML at all: one run names them all."""
+    text = """\
+quota_byte: 5
+wacth:
+  quiet_ms: 3
+watch:
+  quiet_ms: 900
+  longest_wait: 5
+  polling_s: yes
+  quiet_ms: 7
+quiet_ms: 8
+log: debug
+roots: [a/b, 5]
+lock:
+  pauses_s: &x [1]
+  timeout_s: *x
+  attempts: true
+index: {rebuild_cron: "0 3 * * 0"}
+fsync:
+  a: 1
+indexes: {active_every_s: 100}
+tidy: {every_s: .nan}
+? [a]
+: 1
+scan: [
+"""
+    assert problems(tmp_path / "smp.yaml", text) == [
+        (1, "quota_byte"), (2, "wacth"), (6, "watch.longest_wait"), (7, "watch.polling_s"), (8, "watch.quiet_ms"), (9, "quiet_ms"),
+        (10, "log"), (11, "roots"), (13, "lock.pauses_s"), (14, "lock.timeout_s"), (15, "lock.attempts"),
+        (16, "index.rebuild_cron"), (17, "fsync"), (19, "indexes.active_every_s"), (20, "tidy.every_s"), (21, ""), (24, ""),
+    ]  # fmt: skip
+
+
+def test_a_problem_says_where_it_is_and_what_is_right(tmp_path: Path) -> None:
+    """File, line and key, in the form that editors jump to; and what to do next at the end."""
+    path = written(tmp_path / "smp.yaml", "watch:\n  quiet_ms: soon\n")
+    with pytest.raises(BadConfiguration) as raised:
+        load(path)
+    first, last = str(raised.value).splitlines()
+    assert first == f"{path}:2: watch.quiet_ms: must be a whole number of milliseconds from 1 to 10000, not soon."
+    assert last == raised.value.advice
+    assert raised.value.code == "MEM_E016"
+
+
+@pytest.mark.parametrize(("key", "meant"), [
+    ("quota_byte", "quota_bytes"), ("watch: {quite_ms", "watch.quiet_ms"), ("quiet_ms", "watch.quiet_ms"), ("logs", "log"),
+    ("log: {levle", "log.level"), ("root", "roots"),
+])  # fmt: skip
+def test_an_unknown_key_is_answered_with_the_nearest(tmp_path: Path, key: str, meant: str) -> None:
+    text = f"{key}: 1" + ("}" if "{" in key else "")
+    with pytest.raises(BadConfiguration, match=rf"is {re.escape(meant)} meant\?"):
+        load(written(tmp_path / "smp.yaml", text))
+
+
+@pytest.mark.parametrize("text", [
+    "quota_bytes: 10 MB", "quota_bytes: '10485760'", "quota_bytes: 1e7", "quota_bytes: 10485760.0", "quota_bytes: true",
+    "quota_bytes: null", "quota_bytes: 0", "quota_bytes: -1", "quota_bytes: [1]", "fsync: always", "fsync: null",
+    "lock: {timeout_s: -0.1}", "lock: {timeout_s: .inf}", "lock: {pauses_s: []}", "lock: {pauses_s: 1}", "lock: {pauses_s: [a]}",
+    "log: {file: relative.log}", "log: {file: ''}", "log: {file: 5}", 'log: {file: "/a\\0b"}', "log: {file: ~no-such-user/x}",
+    "log: {level: INFO}", "log: {keep: 0}", "roots: /a", "roots: [/a, /a]", "roots: [/a/b, /a]", "roots: [/a, /a/../a/c]",
+    "roots: [/a]\nlog: {file: /a/smp.log}", "watch: {quiet_ms: 501}", "watch: {longest_wait_ms: 49}", "watch: []", "watch: 5",
+])  # fmt: skip
+def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, text: str) -> None:
+    assert len(problems(tmp_path / "smp.yaml", text)) == 1
+
+
+@pytest.mark.parametrize("text", [
+    "- a", "text", "5", "a: 1\n---\nb: 2", "\x00", "a: \x01", "!!python/object:os.system {}", "<<: {a: 1}", "log: !x {level: info}",
+    "watch: &a {quiet_ms: 5}\nscan: *a", "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]", "[" * 30_000, "{a: " * 5_000,
+])  # fmt: skip
+def test_what_is_not_a_file_of_settings_is_refused(tmp_path: Path, text: str) -> None:
+    assert problems(tmp_path / "smp.yaml", text)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "---\n", "watch:\n  # quiet_ms: 5\nlog:\n", "\ufeffwatch: {}\n"])
+def test_a_file_with_everything_commented_out_is_good(tmp_path: Path, text: str) -> None:
+    assert load(written(tmp_path / "smp.yaml", text)) == Configuration()
+
+
+@given(content=st.one_of(st.binary(max_size=200), st.text("ab:[]{}-&*!?#|>\"' \n,\x85é", max_size=80).map(str.encode)))
+def test_any_bytes_are_either_good_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    """No input raises anything but BadConfiguration."""
+    with contextlib.suppress(BadConfiguration):
+        load(written(tmp_path_factory.mktemp("any") / "smp.yaml", content))
+
+
+@given(
+    watch=st.integers(1, 400), timeout=st.floats(0, 3600), pauses=st.lists(st.integers(0, 60), min_size=1, max_size=20),
+    keep=st.integers(1, 1000), level=st.sampled_from(["debug", "error"]), file=st.sampled_from([None, "/logs/smp.log"]),
+)  # fmt: skip
+def test_good_values_arrive_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, watch: int, timeout: float, pauses: list[int], keep: int, level: str, file: str | None
+) -> None:
+    content = {"watch": {"quiet_ms": watch}, "lock": {"timeout_s": timeout, "pauses_s": pauses},
+               "log": {"keep": keep, "level": level, "file": file}}  # fmt: skip
+    found = load(written(tmp_path_factory.mktemp("good") / "smp.yaml", render_flow(content)))  # type: ignore[arg-type]
+    assert (found.watch.quiet_ms, found.lock.timeout_s, found.lock.pauses_s) == (watch, timeout, tuple(pauses))
+    assert (found.log.keep, found.log.level, found.log.file) == (keep, level, Path(file) if file else None)
+    assert found.scan == Configuration().scan
+
+
+# Cron
+
+
+@pytest.mark.parametrize("text", [
+    "", "0 3 * *", "0 3 * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * 32 * *", "* * * 13 *", "* * * * 0", "* * * * 7",
+    "* * * * sun-mon", "*/0 * * * *", "*/60 * * * *", "5-1 * * * *", "1,,2 * * * *", "0 0 30 2 *", "0 0 31 apr,jun *",
+    "0 0 1 * mon", "* * * jan/2 *", "5/10 * * * *", "@daily", "0 3 * * mon-5", "* * last * *", "-1 * * * *", "* * * 1-feb *",
+])  # fmt: skip
+def test_a_cron_expression_that_is_wrong_or_means_two_things_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        check_cron(text)
+
+
+def cron_field(low: int, high: int, names: tuple[str, ...] = ()) -> st.SearchStrategy[str]:
+    number = st.integers(low, high).map(str)
+    ranges = st.tuples(st.integers(low, high), st.integers(low, high)).map(lambda ends: f"{min(ends)}-{max(ends)}")
+    named = [st.sampled_from(names), st.just(f"{names[1]}-{names[-1]}")] if names else []
+    part = st.one_of(st.just("*"), st.integers(1, high).map("*/{}".format), number, ranges,
+                     st.tuples(ranges, st.integers(1, high)).map(lambda pair: f"{pair[0]}/{pair[1]}"), *named)  # fmt: skip
+    return st.lists(part, min_size=1, max_size=3).map(",".join)
+
+
+@given(st.tuples(cron_field(0, 59), cron_field(0, 23), cron_field(1, 31), cron_field(1, 12, ("jan", "feb", "dec")),
+                 st.sampled_from(["*", "mon", "sun", "mon-fri", "sat,sun", "tue-sun,mon"])))  # fmt: skip
+def test_what_is_accepted_the_scheduler_accepts_too_and_it_becomes_due(parts: tuple[str, ...]) -> None:
+    """Otherwise a bad expression would be found when the daemon runs, not when its configuration is checked."""
+    try:
+        text = check_cron(" ".join(parts))
+    except ValueError:
+        return
+    due = CronTrigger.from_crontab(text, timezone=UTC).get_next_fire_time(None, datetime(2026, 1, 11, tzinfo=UTC))
+    assert due is not None
+
+
+# Where it is found
+
+
+def test_the_nearest_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The named one, then that of SMP_CONFIG, then the user's, then the system's; none: the defaults."""
+    assert find() is None
+    assert load() == Configuration()
+    system = written(tmp_path / "etc/smp/smp.yaml", "quota_bytes: 100001")
+    assert find() == system
+    user = written(tmp_path / "xdg/smp/smp.yaml", "quota_bytes: 100002")
+    assert find() == user
+    variable = written(tmp_path / "variable.yaml", "quota_bytes: 100003")
+    monkeypatch.setenv("SMP_CONFIG", str(variable))
+    assert load().quota_bytes == 100003
+    assert load(written(tmp_path / "named.yaml", "quota_bytes: 100004")).quota_bytes == 100004
+    monkeypatch.setenv("SMP_CONFIG", "")
+    assert load().quota_bytes == 100002
+
+
+def test_the_users_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """$XDG_CONFIG_HOME, which counts only if absolute, else ~/.config; on macOS ~/Library/Application Support."""
+    home = tmp_path / "home"
+    linux, mac = (written(home / where / "smp/smp.yaml", "") for where in (".config", "Library/Application Support"))
+    for value in ("", "relative"):
+        monkeypatch.setenv("XDG_CONFIG_HOME", value)
+        assert find() == linux
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert find() == mac
+
+
+def test_a_file_that_is_named_or_there_must_be_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a file that nobody named may be absent; one that is there and cannot be read is an error; none is waited for."""
+    with pytest.raises(BadConfiguration, match="No such file"):
+        load(tmp_path / "missing.yaml")
+    monkeypatch.setenv("SMP_CONFIG", str(tmp_path / "missing.yaml"))
+    with pytest.raises(BadConfiguration, match="No such file"):
+        load()
+    monkeypatch.delenv("SMP_CONFIG")
+    (tmp_path / "xdg/smp").mkdir(parents=True)
+    (tmp_path / "xdg/smp/smp.yaml").symlink_to(tmp_path / "missing.yaml")
+    with pytest.raises(BadConfiguration, match="No such file"):
+        load()
+    os.mkfifo(tmp_path / "fifo")
+    for odd in (tmp_path, tmp_path / "fifo", Path("/dev/zero")):
+        with pytest.raises(BadConfiguration, match="not a plain file"):
+            load(odd)
+    with pytest.raises(BadConfiguration, match="larger than"):
+        load(written(tmp_path / "large.yaml", "#" * (config.READ_CAP_BYTES + 1)))
+
+
+def test_loading_changes_nothing(tmp_path: Path) -> None:
+    """A configuration that is only looked at makes no tree, no log, and leaves the one before as it was."""
+    before = load()
+    text = f"roots: [{tmp_path}/tree]\nlog: {{file: {tmp_path}/logs/smp.log}}\n"
+    load(written(tmp_path / "smp.yaml", text))
+    with pytest.raises(BadConfiguration):
+        load(written(tmp_path / "bad.yaml", text + "nonsense: 1"))
+    assert {path.name for path in tmp_path.iterdir()} == {"smp.yaml", "bad.yaml"}
+    assert load() == before
+
+
+def test_the_roots_are_those_of_the_flag_then_the_variable_then_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    configured = Configuration(roots=(Path("/a"), Path("/b")))
+    assert roots_of((), Configuration()) == [tmp_path / ".bmad/sessions"]
+    assert roots_of((), configured) == [Path("/a"), Path("/b")]
+    monkeypatch.setenv("SMP_ROOT", "/c")
+    assert roots_of((), configured) == [Path("/c")]
+    assert roots_of(("/d", "/e"), configured) == ["/d", "/e"]
+
+
+# The command
+
+
+def test_show_says_what_is_in_effect_and_where_it_comes_from(tmp_path: Path) -> None:
+    path = written(tmp_path / "smp.yaml", "watch:\n  quiet_ms: 80\n")
+    said = run("config", "show", "--config", str(path), cwd=tmp_path)
+    assert re.search(rf"^watch\.quiet_ms +80 +{re.escape(str(path))}:2$", said.stdout, re.MULTILINE)
+    assert re.search(r"^log\.level +info +default$", said.stdout, re.MULTILINE)
+    answer = json.loads(run("config", "show", "--config", str(path), "--json", cwd=tmp_path).stdout)
+    assert answer["file"] == str(path)
+    assert answer["settings"]["watch.quiet_ms"] == {"value": 80, "from": f"{path}:2"}
+    assert answer["settings"]["roots"] == {"value": [str(tmp_path / ".bmad/sessions")], "from": "found"}
+    assert set(answer["settings"]) == set(SETTINGS)
+
+
+def test_check_exits_5_and_names_every_problem(tmp_path: Path) -> None:
+    path = written(tmp_path / "smp.yaml", "a: 1\nwatch: {quiet_ms: 0}\n")
+    said = run("config", "check", str(path), cwd=tmp_path)
+    assert (said.returncode, said.stdout) == (5, "")
+    assert f"{path}:1: a: " in said.stderr
+    assert f"{path}:2: watch.quiet_ms: " in said.stderr
+    answer = run("config", "check", str(path), "--json", cwd=tmp_path)
+    assert answer.returncode == 5
+    assert [problem["line"] for problem in json.loads(answer.stdout)["problems"]] == [1, 2]
+    path.write_text("watch: {quiet_ms: 1}")
+    assert run("config", "check", str(path), cwd=tmp_path).returncode == 0
+    answer = run("config", "check", str(path), "--json", cwd=tmp_path)
+    assert json.loads(answer.stdout) == {"file": str(path), "ok": True, "problems": []}
+
+
+def test_the_sample_as_json_describes_every_setting(tmp_path: Path) -> None:
+    described: dict[str, Any] = json.loads(run("config", "sample", "--json", cwd=tmp_path).stdout)
+    assert list(described) == list(SETTINGS)
+    assert described["watch.quiet_ms"]["default"] == 50
+
+
+def test_the_help_names_every_setting(tmp_path: Path) -> None:
+    said = run("config", "--help", cwd=tmp_path).stdout
+    assert all(f"  {key} " in said for key in SETTINGS)
+    assert all(says.endswith(".") for says in SECTIONS.values())
+
+
+def test_a_daemon_does_not_start_on_a_bad_configuration(tmp_path: Path) -> None:
+    """It exits with 5, has made no tree, and a usage error is still 2."""
+    said = run("run", "--config", str(tmp_path / "missing.yaml"), cwd=tmp_path)
+    assert said.returncode == 5
+    assert said.stderr.startswith(f"smp: {tmp_path}/missing.yaml: it cannot be read")
+    assert not list(tmp_path.iterdir())
+    assert run("run", "--nonsense", cwd=tmp_path).returncode == 2
+
+
+def test_a_daemon_uses_what_is_configured(tmp_path: Path) -> None:
+    """Two roots, the log in a file at its level, and the time between two tidyings: a cut-off temporary goes at the second one."""
+    roots, log = [tmp_path / "one", tmp_path / "two"], tmp_path / "logs/smp.log"
+    text = f"roots: [{roots[0]}, {roots[1]}]\ntidy: {{every_s: 0.1}}\nlog: {{file: {log}, format: json}}\n"
+    path = written(tmp_path / "smp.yaml", text)
+    with subprocess.Popen([*SMP, "run", "--config", str(path)], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while not log.exists() or log.read_text().count('"event": "ready"') < 2:
+                assert process.poll() is None
+            abandoned = written(roots[1] / ".smp/tmp/abandoned", "")
+            os.utime(abandoned, (0, 0))
+            while abandoned.exists():
+                assert process.poll() is None
+            process.terminate()
+            assert process.wait(10) == 0
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
+    said = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["root"] for line in said if line["event"] == "ready"] == [str(root) for root in roots]
+
+
+# Starting fast
+
+
+HEAVY = ("structlog", "watchdog", "apscheduler", "sqlite3", "yaml", "filelock", "smp_client")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["nonsense"]])
+def test_help_loads_nothing_but_click(tmp_path: Path, arguments: list[str]) -> None:
+    """Each command's module is imported when that command is asked for."""
+    program = ("import sys; from smp_daemon.cli import main\ntry: main()\nexcept SystemExit: pass\n"
+               f"print('loaded:', *(name for name in {HEAVY} if name in sys.modules))")  # fmt: skip
+    said = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert said.stdout.splitlines()[-1].strip() == "loaded:"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_table_of_commands_says_what_they_say_themselves(name: str) -> None:
+    """The table is there so that no command need be imported for its line of help."""
+    command = smp.get_command(click.Context(smp), name)
+    assert command is not None
+    assert command.name == name
+    assert (command.help or "").split("\n")[0].split(";")[0].split(":")[0].rstrip(".") == COMMANDS[name][1].rstrip(".")
+
+
+def test_the_example_of_the_readme_is_good(tmp_path: Path) -> None:
+    text = (TOP / "README.md").read_text().partition("## Configure it")[2]
+    example = re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
+    assert set(read(written(tmp_path / "smp.yaml", example)).lines) == {"quota_bytes", "log.level", "log.file"}

@@ -1,0 +1,303 @@
+"""The daemon from outside: what is on the disk is in the index, and it can show that."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from daemons import Daemon, index_contents, running, settings_file, smp, status, wait_until, wait_until_true
+
+from smp_client import Memory
+from smp_client.status import INDEX_FILE, STATUS_FILE
+
+
+def test_what_is_written_is_indexed_and_equals_a_rebuild(memory: Memory, tmp_path: Path) -> None:
+    """By the library, by hand, before and after the start: after `smp sync` the index is what a rebuild gives."""
+    before = memory.create_session(id="before", user="u")
+    before.record_decision("Earlier", made_by="a", tags=["x"])
+    with running(memory.root, log=tmp_path / "log"):
+        after = memory.create_session(id="after")
+        for number in range(50):
+            after.record_finding(f"Finding {number}", discovered_by="v", tags=["security.auth"])
+            after.add_turn("user", f"Turn {number}")
+        before.update("DEC-001", confidence="high")
+        with (memory.root / "active/before/findings.yaml").open("a") as by_hand:
+            by_hand.write("  - {id: FIND-900, finding: By hand}\n")
+        shutil.copytree(memory.root / "active/after", memory.root / "active/restored")
+        assert smp("sync", "--root", memory.root).stdout == "sync done, by the daemon\n"
+        found = index_contents(memory.root)
+        wait_until_true(memory.root)
+        assert {row[2] for row in found["memories"] if row[0] == "before"} == {"DEC-001", "FIND-900"}
+        assert len([row for row in found["memories"] if row[0] == "restored"]) == 100
+
+
+def test_a_session_that_is_renamed_or_removed_leaves_the_index(memory: Memory, tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d", "e"):
+        memory.create_session(id=name).record_decision(name, made_by="x")
+    with running(memory.root, log=tmp_path / "log"):
+        (memory.root / "active/a").rename(memory.root / "active/renamed")
+        shutil.rmtree(memory.root / "active/b")
+        smp("sync", "--root", memory.root)
+        wait_until(
+            lambda: {row[0] for row in index_contents(memory.root)["memories"]} == {"renamed", "c", "d", "e"}, "both are gone"
+        )
+        wait_until_true(memory.root)
+
+
+def test_most_sessions_vanishing_at_once_is_not_believed(memory: Memory, tmp_path: Path) -> None:
+    """The index keeps them and status says so; bringing them back, or `smp reindex`, settles it."""
+    for name in ("a", "b", "c", "d"):
+        memory.create_session(id=name).record_decision(name, made_by="x")
+    with running(memory.root, log=tmp_path / "log"):
+        aside = tmp_path / "aside"
+        aside.mkdir()
+        for name in ("a", "b", "c"):
+            (memory.root / f"active/{name}").rename(aside / name)
+        smp("sync", "--root", memory.root)
+        found = wait_until(lambda: (found := status(memory.root))["health"] == "degraded" and found, "status has noticed")
+        assert "disappeared at once" in found["problems"][0]
+        assert {row[0] for row in index_contents(memory.root)["memories"]} == {"a", "b", "c", "d"}
+        (aside / "a").rename(memory.root / "active/a")
+        (aside / "b").rename(memory.root / "active/b")
+        smp("sync", "--root", memory.root)
+        wait_until(lambda: status(memory.root)["health"] == "ok", "one that is gone may be gone")
+        (memory.root / "active/a").rename(aside / "a")
+        (memory.root / "active/b").rename(aside / "b")
+        smp("reindex", "--root", memory.root)
+        assert {row[0] for row in index_contents(memory.root)["memories"]} == {"d"}
+
+
+def test_the_yaml_indexes_and_the_metadata_follow(memory: Memory, tmp_path: Path) -> None:
+    session = memory.create_session(id="s", user="u", agents=["veritas"])
+    with running(memory.root, log=tmp_path / "log"):
+        session.add_turn("veritas", "I found something.", memory_refs=["FIND-001"])
+        session.record_finding("No MFA", discovered_by="veritas", tags=["mfa"])
+        topics = memory.root / "active/s/indexes/topics.yaml"
+        wait_until(lambda: topics.exists() and "FIND-001" in topics.read_text(), "the topics are written")
+        assert yaml.safe_load(topics.read_text())["topic_index"]["topics"]["mfa"]["related_memories"]["findings"] == ["FIND-001"]
+
+        def is_true() -> bool:
+            metadata = session.metadata()
+            agents = metadata["participants"]["agents"]  # type: ignore[index,call-overload]
+            total = metadata["storage"]["total_bytes"]  # type: ignore[index,call-overload]
+            return bool(agents[0]["message_count"] == 1 and abs(total - session.size().total_bytes) < 100)
+
+        wait_until(is_true, "the metadata are true")
+        smp("sync", "--root", memory.root)
+        wait_until_true(memory.root)
+
+
+def test_drops_are_taken_in_once_also_across_a_kill(memory: Memory, tmp_path: Path) -> None:
+    """100 drops, the daemon killed again and again: each becomes one record. Without the transaction, a kill between
+    recording and removing made doubles."""
+    session = memory.create_session(id="s")
+    inbox = memory.root / "active/s/inbox"
+    for number in range(100):
+        text = f"type: finding\nfinding: drop {number}\ndiscovered_by: somebody\nseverity: low\n"
+        if number % 2:
+            (inbox / f"{number}.yaml").write_text(text)
+        else:
+            head = f"---\ntype: turn\nspeaker: user\n---\n\ndrop {number}\n"
+            (inbox / f"{number}.md").write_text(head)
+    for _ in range(5):
+        daemon = Daemon([memory.root], tmp_path / "log")
+        taken = len(list(inbox.iterdir()))
+        wait_until(lambda seen=taken: len(list(inbox.iterdir())) < max(seen, 1) or not seen, "some drops are taken")
+        daemon.kill()
+    with running(memory.root, log=tmp_path / "log"):
+        wait_until(lambda: not list(inbox.iterdir()), "all drops are taken")
+    texts = [record.text for kind in ("finding", "turn") for record in session.records(kind)]
+    assert sorted(texts) == sorted(f"drop {number}" for number in range(100))
+
+
+def test_a_bad_drop_is_put_aside_with_what_is_wrong(memory: Memory, tmp_path: Path) -> None:
+    memory.create_session(id="s")
+    inbox = memory.root / "active/s/inbox"
+    bad = {"unknown.yaml": "type: nonsense\n", "torn.yaml": 'type: "', "list.yaml": "- a\n", "words.txt": "hello"}
+    bad["empty.md"] = "text without front matter"
+    for name, text in bad.items():
+        (inbox / name).write_text(text)
+    os.mkfifo(inbox / "pipe.yaml")
+    with running(memory.root, log=tmp_path / "log"):
+        rejected = inbox / "rejected"
+        wait_until(lambda: rejected.exists() and len(list(rejected.iterdir())) == 2 * len(bad) + 2, "all are rejected")
+        for name, text in bad.items():
+            assert (rejected / name).read_text() == text
+            assert "Mend it" in (rejected / f"{name}.why.md").read_text()
+
+
+def test_status_tells_up_down_killed_and_hung(memory: Memory, tmp_path: Path) -> None:
+    """And its exit code; a mistyped flag is "cannot tell"."""
+    memory.create_session(id="s").record_decision("D", made_by="a")
+    assert smp("status", "--root", tmp_path / "nowhere").returncode == 3
+    assert smp("status", "--nonsense").returncode == 3
+    assert smp("status", "--root", memory.root).returncode == 2
+    with running(memory.root, log=tmp_path / "log") as daemon:
+        found = wait_until(lambda: (found := status(memory.root))["roots"][0]["lag_ms"] and found, "a canary came through")
+        assert found["health"] == "ok"
+        assert found["pid"] == daemon.process.pid
+        assert found["roots"][0]["memories"] == 1
+        assert found["roots"][0]["sessions"] == {"active": 1}
+        assert {"scan", "rebuild", "tidy"} <= found["jobs"].keys()
+        assert found["jobs"]["scan"]["last_success"]
+        assert smp("status", "--root", memory.root, "--deep").returncode == 0
+        daemon.process.send_signal(signal.SIGSTOP)
+        said = json.loads((memory.root / STATUS_FILE).read_text())
+        said["heartbeat_at"] = "2026-01-01T00:00:00Z"
+        (memory.root / STATUS_FILE).write_text(json.dumps(said))
+        hung = status(memory.root)
+        assert hung["health"] == "degraded"
+        assert "no sign" in hung["problems"][0]
+        daemon.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: status(memory.root)["health"] == "ok", "it is well again")
+        daemon.kill()
+        assert smp("status", "--root", memory.root).returncode == 2
+
+
+def test_deep_status_sees_what_the_index_lacks(memory: Memory, tmp_path: Path) -> None:
+    session = memory.create_session(id="s")
+    smp("sync", "--root", memory.root)
+    assert status(memory.root, "--deep")["roots"][0]["unindexed_files"] == 0
+    session.record_decision("D", made_by="a")
+    assert status(memory.root, "--deep")["roots"][0]["unindexed_files"] == 1
+
+
+def test_sync_and_reindex_work_without_a_daemon(memory: Memory) -> None:
+    memory.create_session(id="s").record_decision("D", made_by="a")
+    assert smp("sync", "--root", memory.root).stdout == "sync done, here: no daemon is running\n"
+    wait_until_true(memory.root)
+    assert json.loads(smp("reindex", "--root", memory.root, "--json").stdout) == {"request": "reindex", "done_by": "here"}
+    wait_until_true(memory.root)
+
+
+@pytest.mark.parametrize("damage", ["random", "truncated", "foreign", "directory-gone"])
+def test_an_unusable_index_is_replaced_without_asking(memory: Memory, tmp_path: Path, damage: str) -> None:
+    memory.create_session(id="s").record_decision("D", made_by="a")
+    smp("sync", "--root", memory.root)
+    path = memory.root / INDEX_FILE
+    if damage == "random":
+        path.write_bytes(os.urandom(20_000))
+    elif damage == "truncated":
+        path.write_bytes(path.read_bytes()[:5000])
+    elif damage == "foreign":
+        path.unlink()
+        sqlite3.connect(path).execute("CREATE TABLE theirs (a)").connection.close()
+    else:
+        shutil.rmtree(memory.root / ".smp")
+    with running(memory.root, log=tmp_path / "log"):
+        smp("sync", "--root", memory.root)
+        wait_until_true(memory.root)
+
+
+def test_several_roots_in_one_daemon(tmp_path: Path) -> None:
+    roots = [tmp_path / "one", tmp_path / "two"]
+    with running(*roots, log=tmp_path / "log"):
+        for root in roots:
+            Memory(root).create_session(id=root.name).record_decision(root.name, made_by="a")
+            smp("sync", "--root", root)
+            assert [row[2] for row in index_contents(root)["memories"]] == ["DEC-001"]
+            assert status(root)["health"] == "ok"
+
+
+def test_of_many_daemons_exactly_one_leads(memory: Memory, tmp_path: Path) -> None:
+    """20 started at once: one is ready, all others say who leads and exit with 4; when it dies another can."""
+    daemons = [Daemon([memory.root], tmp_path / f"log{number}") for number in range(20)]
+    try:
+        wait_until(lambda: sum(daemon.process.poll() is None for daemon in daemons) == 1, "all but one have given up")
+        (leader,) = [daemon for daemon in daemons if daemon.process.poll() is None]
+        leader.wait_ready()
+        others = [daemon for daemon in daemons if daemon is not leader]
+        assert {daemon.process.returncode for daemon in others} == {4}
+        assert all(f"pid {leader.process.pid}" in daemon.log.read_text() for daemon in others)
+        leader.kill()
+        with running(memory.root, log=tmp_path / "next"):
+            assert smp("status", "--root", memory.root).returncode in (0, 1)
+    finally:
+        for daemon in daemons:
+            daemon.kill()
+
+
+def test_restarts_under_load_miss_nothing(memory: Memory, tmp_path: Path) -> None:
+    """10 times killed while two writers write; after each start, what was written before READY is indexed when READY comes."""
+    session = memory.create_session(id="s")
+    code = (
+        "import sys; from smp_client import Memory; s = Memory(sys.argv[1]).session('s')\n"
+        "while True: print(s.record_finding('F', discovered_by='w').id, flush=True)"
+    )
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, str(memory.root), str(number)], stdout=(tmp_path / f"w{number}").open("w"))
+        for number in range(2)
+    ]  # fmt: skip
+    try:
+        for _ in range(10):
+            written = {line for number in range(2) for line in (tmp_path / f"w{number}").read_text().splitlines()}
+            daemon = Daemon([memory.root], tmp_path / "log")
+            daemon.wait_ready()
+            assert written <= {row[2] for row in index_contents(memory.root)["memories"]}
+            daemon.kill()
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+    with running(memory.root, log=tmp_path / "log"):
+        smp("sync", "--root", memory.root)
+        wait_until_true(memory.root)
+    assert len(session.records("finding")) > 0
+
+
+def test_sighup_takes_new_settings_and_keeps_the_old_ones_if_the_new_are_bad(memory: Memory, tmp_path: Path) -> None:
+    config = settings_file(tmp_path, log={"level": "info"})
+    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+        config.write_text("log: {level: loud}\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: daemon.said("configuration refused"), "the bad one is refused")
+        settings_file(tmp_path, log={"level": "debug"})
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: daemon.said("configuration reloaded"), "the good one is taken")
+        memory.create_session(id="s").record_decision("D", made_by="a")
+        wait_until(lambda: daemon.said("derived files written"), "a line of level debug")
+
+
+def test_a_missing_root_stops_forgetting_and_shows(memory: Memory, tmp_path: Path) -> None:
+    """The tree is moved away under the daemon and comes back: nothing is forgotten, and status says so meanwhile."""
+    memory.create_session(id="s").record_decision("D", made_by="a")
+    with running(memory.root, log=tmp_path / "log") as daemon:
+        away = tmp_path / "away"
+        memory.root.rename(away)
+        memory.root.mkdir()
+        wait_until(lambda: daemon.said("root is missing"), "it has noticed")
+        assert smp("status", "--root", memory.root).returncode == 3
+        # A heartbeat that was on its way may have come down in the empty directory; nothing else may.
+        assert not (memory.root / "active").exists()
+        shutil.rmtree(memory.root)
+        away.rename(memory.root)
+        wait_until(lambda: status(memory.root)["health"] == "ok", "it is well again")
+        assert len(index_contents(memory.root)["memories"]) == 1
+        Memory(memory.root).session("s").record_decision("E", made_by="a")
+        smp("sync", "--root", memory.root)
+        assert len(index_contents(memory.root)["memories"]) == 2
+
+
+def test_sigterm_stops_cleanly_at_any_time(memory: Memory, tmp_path: Path) -> None:
+    """While it starts, scans or indexes: it ends with 0, within its time, and leaves a tree that the next one goes on with."""
+    for number in range(30):
+        session = memory.create_session(id=f"s{number}")
+        session.record_decision("D", made_by="a")
+    for pause_ms in (0, 50, 100, 150, 200, 300, 400, 600):
+        daemon = Daemon([memory.root], tmp_path / "log")
+        deadline = time.monotonic() + pause_ms / 1000
+        wait_until(lambda until=deadline: time.monotonic() >= until, "the moment has come")
+        daemon.process.send_signal(signal.SIGTERM)
+        # Before Python has installed the handler, SIGTERM ends the process as it ends any.
+        assert daemon.process.wait(10) in (0, -signal.SIGTERM)
+    with running(memory.root, log=tmp_path / "log"):
+        wait_until_true(memory.root)

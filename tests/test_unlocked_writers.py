@@ -1,0 +1,420 @@
+"""Writers that know nothing of locks: a shell that appends, a program that keeps a file open, an editor that saves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smp_client import Memory, MemoryNotFound, Session
+from smp_client import rewrite as rewrite_module
+from smp_client import session as session_module
+from smp_client.files import Tree
+
+# Appends with `>>` and no lock until the file `stop` is there, and prints how many records that were.
+SHELL_FINDINGS = r"""
+i=0
+while [ ! -e "$2" ]; do
+    i=$((i+1))
+    printf '  - id: SH-%s\n    timestamp: "2026-01-01T00:00:00Z"\n    discovered_by: shell\n    finding: shell %s\n' $i $i >> "$1"
+    /bin/true
+done
+echo $i
+"""
+SHELL_TURNS = r"""
+i=0
+while [ ! -e "$2" ]; do
+    i=$((i+1))
+    printf '## Turn %s - 2026-01-01 00:00:00\n**Speaker:** shell\n\nshell %s\n\n---\n\n' $((1000000+i)) $i >> "$1"
+    /bin/true
+done
+echo $i
+"""
+LOCKED = """
+import sys
+from smp_client import Memory
+session = Memory(sys.argv[1]).session("s1")
+for number in range(100):
+    session.record_finding(f"locked {number}", discovered_by="a")
+    session.add_turn("a", f"locked {number}")
+"""
+RECORD = b"  - id: OPEN-%d\n    finding: written late %d\n"
+
+
+def findings_file(memory: Memory) -> Path:
+    return memory.root / "active/s1/findings.yaml"
+
+
+def texts(session: Session, kind: str = "finding") -> list[str]:
+    return [record.text for record in session.records(kind)]
+
+
+def quarantined(memory: Memory) -> bytes:
+    return b"".join(path.read_bytes() for path in (memory.root / "quarantine").rglob("*.bytes"))
+
+
+def retired(memory: Memory) -> list[Path]:
+    return sorted((memory.root / ".smp/retired").iterdir())
+
+
+@contextmanager
+def at_the_exchange(monkeypatch: pytest.MonkeyPatch, *, before: Callable[[], None] | None = None,
+                    after: Callable[[], None] | None = None) -> Iterator[None]:  # fmt: skip
+    """Does something of an unlocked writer's just before or just after the next exchange, the moments that matter."""
+    honest = Tree.exchange
+    pending = {"before": before, "after": after}
+
+    def crossed(tree: Tree, one: str, other: str) -> None:
+        if first := pending.pop("before", None):
+            first()
+        honest(tree, one, other)
+        if then := pending.pop("after", None):
+            then()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tree, "exchange", crossed)
+        yield
+    assert not pending, "no file was exchanged"
+
+
+def replaced_the_plain_way(scope: Any, file: str, transform: Callable[[bytes], bytes]) -> bytes:
+    """What almost everybody does: read, change, write aside, rename over it. Here to show what that loses."""
+    path = scope.tree.root / scope.path(file)
+    after = transform(path.read_bytes())
+    meanwhile = getattr(replaced_the_plain_way, "meanwhile", None)
+    if meanwhile is not None:
+        meanwhile()
+    aside = path.with_suffix(".new")
+    aside.write_bytes(after)
+    os.replace(aside, path)
+    return after
+
+
+def test_shell_loops_lose_nothing_to_two_hundred_rewrites(session: Session, memory: Memory, tmp_path: Path) -> None:
+    """Shell loops append to findings and conversation while the library makes 200 rewrites, 100 of each, and another adds
+    records under the lock: every record of each is there exactly once."""
+    session.record_finding("pinned", discovered_by="a")
+    session.add_turn("user", "pinned")
+    stop = tmp_path / "stop"
+    folder = memory.root / "active/s1"
+    shells = [
+        subprocess.Popen(["/bin/sh", "-c", script, "sh", str(folder / file), str(stop)], stdout=subprocess.PIPE, text=True)
+        for script, file in ((SHELL_FINDINGS, "findings.yaml"), (SHELL_TURNS, "conversation.md"))
+    ]
+    other = subprocess.Popen([sys.executable, "-c", LOCKED, str(memory.root)])
+    for number in range(100):
+        session.update("FIND-001", step=number)
+        (session.unpin if number % 2 else session.pin)("turn-1")
+    assert other.wait(timeout=60) == 0
+    stop.touch()
+    counts = [int(shell.communicate(timeout=60)[0]) for shell in shells]
+    for kind, count, last in (("finding", counts[0], session.pin("FIND-001")), ("turn", counts[1], session.pin("turn-1"))):
+        expected = ["pinned", *(f"locked {number}" for number in range(100)), *(f"shell {number + 1}" for number in range(count))]
+        assert Counter(texts(session, kind)) == Counter(expected)
+        assert count > 20, "the shell was too slow to be in anybody's way"
+        assert last.pinned
+    assert session.problems() == []
+    assert quarantined(memory) == b""
+    session.pin("FIND-001")
+    session.pin("turn-1")
+    assert retired(memory) == []
+
+
+def test_an_append_between_reading_and_replacing_arrives(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record appended with `>>` after the library has read the file, and before it has replaced it, is there."""
+    session.record_finding("pinned", discovered_by="a")
+    with at_the_exchange(monkeypatch, before=lambda: append_late(memory, 1)):
+        session.pin("FIND-001")
+    assert texts(session) == ["pinned", "written late 1"]
+    assert session.get("FIND-001").pinned
+
+
+@pytest.mark.parametrize("edit", [False, True], ids=["append", "edit"])
+def test_what_comes_while_an_append_is_taken_over_arrives_too(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch, edit: bool
+) -> None:
+    """The old file may change once more while what it got before is being taken over: that is not lost either.
+
+    While the old file was read a second time to note how much of it was taken over, the second record was lost.
+    """
+    session.record_finding("pinned", discovered_by="a")
+    descriptor = os.open(findings_file(memory), os.O_WRONLY | os.O_APPEND)
+    honest = rewrite_module.append_extra
+
+    def crossed(*arguments: Any) -> None:
+        nonlocal descriptor
+        if descriptor >= 0:
+            if edit:
+                os.ftruncate(descriptor, 0)
+            os.write(descriptor, RECORD % (2, 2))
+            os.close(descriptor)
+            descriptor = -1
+        honest(*arguments)
+
+    monkeypatch.setattr(rewrite_module, "append_extra", crossed)
+    with at_the_exchange(monkeypatch, before=lambda: append_late(memory, 1)):
+        session.pin("FIND-001")
+    assert texts(session) == ["pinned", "written late 1", *([] if edit else ["written late 2"])]
+    assert quarantined(memory) == (RECORD % (2, 2) if edit else b"")
+
+
+def append_late(memory: Memory, number: int) -> None:
+    with findings_file(memory).open("ab") as file:
+        file.write(RECORD % (number, number))
+
+
+def test_the_plain_way_loses_that_append(session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test before can fail: with a rewrite that just renames over the file, the same record is gone."""
+    session.record_finding("pinned", discovered_by="a")
+    monkeypatch.setattr(session_module, "rewrite", replaced_the_plain_way)
+    monkeypatch.setattr(replaced_the_plain_way, "meanwhile", lambda: append_late(memory, 1), raising=False)
+    session.pin("FIND-001")
+    assert texts(session) == ["pinned"]
+
+
+@contextmanager
+def kept_open(path: Path) -> Iterator[Callable[[bytes], None]]:
+    """Another process that has the file open for appending inside the block; call it to make it write."""
+    program = """
+import os, sys
+descriptor = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
+print("open", flush=True)
+while size := sys.stdin.buffer.readline():
+    os.write(descriptor, sys.stdin.buffer.read(int(size)))
+    print("written", flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        commands, answers = writer.stdin, writer.stdout
+        assert answers.readline() == b"open\n"
+
+        def write(content: bytes) -> None:
+            commands.write(b"%d\n" % len(content) + content)
+            commands.flush()
+            assert answers.readline() == b"written\n"
+
+        yield write
+        commands.close()
+        writer.wait(timeout=60)
+
+
+def test_a_file_kept_open_across_a_rewrite_loses_nothing(session: Session, memory: Memory) -> None:
+    """A program that opened the file before a rewrite and writes after it: its record arrives with the next write of ours."""
+    session.record_finding("pinned", discovered_by="a")
+    with kept_open(findings_file(memory)) as write:
+        write(RECORD % (1, 1))
+        session.pin("FIND-001")
+        write(RECORD % (2, 2))
+        assert len(retired(memory)) == 1
+        session.pin("FIND-001")
+        session.record_finding("in between", discovered_by="a")
+        write(RECORD % (3, 3))
+    session.record_finding("last", discovered_by="a")
+    assert sorted(texts(session)) == ["in between", "last", "pinned", "written late 1", "written late 2", "written late 3"]
+    assert retired(memory) == []
+
+
+def test_the_plain_way_loses_what_an_open_file_gets(session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test before can fail: with a plain rename the late records go into a file that no longer has a name."""
+    session.record_finding("pinned", discovered_by="a")
+    monkeypatch.setattr(session_module, "rewrite", replaced_the_plain_way)
+    with kept_open(findings_file(memory)) as write:
+        session.pin("FIND-001")
+        write(RECORD % (1, 1))
+    session.record_finding("last", discovered_by="a")
+    assert texts(session) == ["pinned", "last"]
+
+
+def test_several_writers_that_keep_several_old_files_open_lose_nothing(session: Session, memory: Memory) -> None:
+    """Old files of many rewrites, each kept open by somebody else, are all folded in."""
+    session.record_finding("pinned", discovered_by="a")
+    with kept_open(findings_file(memory)) as first:
+        session.update("FIND-001", step=1)
+        with kept_open(findings_file(memory)) as second:
+            session.update("FIND-001", step=2)
+            with kept_open(findings_file(memory)) as third:
+                session.update("FIND-001", step=3)
+                for number, write in enumerate((first, second, third)):
+                    write(RECORD % (number, number))
+                assert len(retired(memory)) == 3
+    session.record_finding("last", discovered_by="a")
+    assert sorted(texts(session)) == ["last", "pinned", "written late 0", "written late 1", "written late 2"]
+    assert retired(memory) == []
+
+
+def test_what_a_quiet_writer_left_is_taken_in_while_it_is_still_open(session: Session, memory: Memory) -> None:
+    """A program that never closes the file is waited for only while it writes; what it adds later arrives as well, once."""
+    session.record_finding("pinned", discovered_by="a")
+    with kept_open(findings_file(memory)) as write:
+        session.pin("FIND-001")
+        for number in (1, 2):
+            write(RECORD % (number, number))
+            session.record_finding(f"busy {number}", discovered_by="a")
+            assert f"written late {number}" not in texts(session)
+            [old] = retired(memory)
+            os.utime(old, (0, 0))
+            session.record_finding(f"quiet {number}", discovered_by="a")
+            assert texts(session).count(f"written late {number}") == 1
+    session.record_finding("last", discovered_by="a")
+    assert Counter(texts(session)) == Counter(
+        ["pinned", "busy 1", "quiet 1", "written late 1", "busy 2", "quiet 2", "written late 2", "last"]
+    )
+    assert retired(memory) == []
+
+
+def test_what_an_open_file_got_survives_a_restart(session: Session, memory: Memory) -> None:
+    """The old file has a name on disk, so that another process folds in what came late."""
+    session.record_finding("pinned", discovered_by="a")
+    with kept_open(findings_file(memory)) as write:
+        session.pin("FIND-001")
+        write(RECORD % (1, 1))
+    Memory(memory.root).session("s1").record_finding("last", discovered_by="a")
+    assert texts(session) == ["pinned", "written late 1", "last"]
+
+
+def test_an_open_conversation_loses_nothing(session: Session, memory: Memory) -> None:
+    """The same holds for the conversation: a turn written into the old file arrives."""
+    session.add_turn("user", "pinned")
+    with kept_open(memory.root / "active/s1/conversation.md") as write:
+        session.pin("turn-1")
+        write(b"## Turn 77 - 2026-01-01 00:00:00\n**Speaker:** shell\n\nwritten late\n\n---\n\n")
+    assert session.add_turn("user", "last").id == "turn-78"
+    assert texts(session, "turn") == ["pinned", "written late", "last"]
+
+
+def save_by_rename(path: Path, content: bytes) -> None:
+    aside = path.with_name("editor.tmp")
+    aside.write_bytes(content)
+    os.replace(aside, path)
+
+
+@pytest.mark.parametrize("save", [save_by_rename, Path.write_bytes], ids=["by rename", "in place"])
+def test_an_edit_that_crosses_a_rewrite_survives(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch, save: Callable[[Path, bytes], object]
+) -> None:
+    """An editor that saves the file between our reading and our replacing keeps its edit, and our change is made on top of it.
+
+    `save` renames another file over ours, or truncates ours and writes it anew.
+    """
+    session.record_finding("pinned", discovered_by="a")
+    session.record_finding("to be edited", discovered_by="a")
+    path = findings_file(memory)
+    edited = path.read_bytes().replace(b"to be edited", b"edited by hand")
+    with at_the_exchange(monkeypatch, before=lambda: save(path, edited) and None):
+        session.pin("FIND-001")
+    assert texts(session) == ["pinned", "edited by hand"]
+    assert session.get("FIND-001").pinned
+    assert session.record_finding("last", discovered_by="a").id == "FIND-003"
+    assert retired(memory) == []
+
+
+def test_the_plain_way_loses_that_edit(session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test before can fail: a plain rename throws the edit away and says nothing."""
+    session.record_finding("pinned", discovered_by="a")
+    session.record_finding("to be edited", discovered_by="a")
+    path = findings_file(memory)
+    edited = path.read_bytes().replace(b"to be edited", b"edited by hand")
+    monkeypatch.setattr(session_module, "rewrite", replaced_the_plain_way)
+    monkeypatch.setattr(replaced_the_plain_way, "meanwhile", lambda: save_by_rename(path, edited), raising=False)
+    session.pin("FIND-001")
+    assert texts(session) == ["pinned", "to be edited"]
+    assert b"edited by hand" not in quarantined(memory)
+
+
+def test_an_edit_written_into_the_old_file_is_kept_aside(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An editor that opened the file before our exchange and writes it anew after it: the edit is in quarantine, whole."""
+    session.record_finding("pinned", discovered_by="a")
+    edited = findings_file(memory).read_bytes().replace(b"pinned", b"edited by hand")
+    descriptor = os.open(findings_file(memory), os.O_WRONLY)
+    session.pin("FIND-001")
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, edited)
+    os.close(descriptor)
+    session.record_finding("last", discovered_by="a")
+    assert texts(session) == ["pinned", "last"]
+    assert quarantined(memory) == edited
+    assert retired(memory) == []
+
+
+def test_an_editor_caught_between_truncating_and_writing_loses_nothing(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Truncated at the moment of the exchange, written afterwards: what was there stays, and the edit is in quarantine."""
+    session.record_finding("pinned", discovered_by="a")
+    edited = findings_file(memory).read_bytes().replace(b"pinned", b"edited by hand")
+    descriptor = os.open(findings_file(memory), os.O_WRONLY)
+    # The record that is to change is gone from the truncated file, so the change cannot be made on top of it.
+    with at_the_exchange(monkeypatch, before=lambda: os.ftruncate(descriptor, 0)), pytest.raises(MemoryNotFound):
+        session.pin("FIND-001")
+    os.write(descriptor, edited)
+    os.close(descriptor)
+    session.record_finding("last", discovered_by="a")
+    assert texts(session) == ["pinned", "last"]
+    assert quarantined(memory) == edited
+
+
+def test_an_edit_that_removes_the_record_we_change_is_not_undone_silently(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller is told that its memory has gone, and the edit is at hand: in the file or in quarantine."""
+    session.record_finding("pinned", discovered_by="a")
+    session.record_finding("other", discovered_by="a")
+    content = findings_file(memory).read_bytes()
+    edited = content[: content.index(b"  - id: FIND-001")] + content[content.index(b"  - id: FIND-002") :]
+    with (
+        at_the_exchange(monkeypatch, before=lambda: save_by_rename(findings_file(memory), edited)),
+        pytest.raises(MemoryNotFound),
+    ):
+        session.pin("FIND-001")
+    session.record_finding("last", discovered_by="a")
+    assert edited in (quarantined(memory), findings_file(memory).read_bytes()[: len(edited)])
+    assert "other" in texts(session)
+
+
+def test_an_edit_of_an_artifact_that_is_being_replaced_is_kept_aside(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saving an artifact replaces it whole; an edit that crosses this is in quarantine."""
+    session.save_artifact("report-1", "old")
+    path = memory.root / "active/s1/artifacts/report-1.md"
+    with at_the_exchange(monkeypatch, before=lambda: save_by_rename(path, b"edited by hand")):
+        session.save_artifact("report-1", "new")
+    assert session.artifact("report-1").text == "new"
+    assert quarantined(memory) == b"edited by hand"
+
+
+def test_an_edit_of_the_metadata_survives_our_change(session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changing one part of the metadata keeps what a person wrote into another at the same moment, comments too."""
+    path = memory.root / "active/s1/metadata.yaml"
+    edited = b"# mine\n" + path.read_bytes().replace(b"E-Commerce", b"Shop")
+    with at_the_exchange(monkeypatch, before=lambda: save_by_rename(path, edited)):
+        session.update_metadata(status="idle")
+    assert session.state == "idle"
+    context = session.metadata()["context"]
+    assert isinstance(context, dict)
+    assert context["project_name"] == "Shop"
+    assert path.read_bytes().startswith(b"# mine\n")
+
+
+def test_a_hand_edit_between_our_writes_is_simply_there(session: Session, memory: Memory) -> None:
+    """Edits while nobody writes need no luck: the next write sees the file as it is, and numbers go on behind the highest."""
+    session.record_finding("one", discovered_by="a")
+    append_late(memory, 1)
+    with findings_file(memory).open("ab") as file:
+        file.write(b"  - id: FIND-041\n    finding: by hand\n")
+    assert session.record_finding("two", discovered_by="a").id == "FIND-042"
+    save_by_rename(findings_file(memory), findings_file(memory).read_bytes().replace(b"by hand", b"by a careful hand"))
+    assert session.record_finding("three", discovered_by="a").id == "FIND-043"
+    assert texts(session) == ["one", "written late 1", "by a careful hand", "two", "three"]
