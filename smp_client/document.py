@@ -275,7 +275,8 @@ def _last_id(found: RecordList, content: bytes, key: str, highest: int) -> tuple
 
 def _key_line(content: bytes, key: str) -> re.Match[bytes] | None:
     """The line of the list's key, with the key itself from `start(1)`."""
-    return re.search(rb"^(?:\xef\xbb\xbf)*(([\"']?)%s\2[ \t]*:)[ \t]*(?:#[^\n]*)?\r?$" % re.escape(key.encode()), content, re.MULTILINE)
+    name = re.escape(key.encode())
+    return re.search(rb"^(?:\xef\xbb\xbf)*(([\"']?)%s\2[ \t]*:)[ \t]*(?:#[^\n]*)?\r?$" % name, content, re.MULTILINE)
 
 
 def _parse_by_lines(content: bytes, key: str) -> RecordList | None:
@@ -394,7 +395,7 @@ def _parse_whole(content: bytes, key: str) -> RecordList:
     elif events.build(root) is not None:
         raise BadYaml(f"expected a mapping with the list {key!r}", line_of(root))
     lines = line_of(events.close_document())
-    if not found.flow and lines != content.count(b"\n"):
+    if not found.flow and lines != content.count(b"\n") + (not content.endswith(b"\n")):
         # YAML also breaks lines at a lone CR and at some rare characters; the spans of a block list are made of whole lines.
         raise BadYaml("lines end in an unusual way")
     return found

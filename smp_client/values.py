@@ -69,10 +69,8 @@ class Events:
         # begins, so only the closing bracket of a flow collection counts as content of its own.
         ends = [self._key.end_mark.index + 1] if self._key else [0]
         for event in (self._scalar, self._closing):
-            if event is not None:
-                start, end = event.start_mark.index, event.end_mark.index
-                if end > start or (event is self._scalar and self._text[end - 1 : end] in ("-", ":")):
-                    ends.append(end)
+            if event is not None and (has_width(event) or self._text[event.end_mark.index - 1 : event.end_mark.index] in ("-", ":")):
+                ends.append(event.end_mark.index)
         return max(ends)
 
     @property
@@ -121,7 +119,7 @@ class Events:
         """The first event of each item of an opened list; the caller builds each item before it takes the next."""
         while type(event := self.next()) is not yaml.SequenceEndEvent:
             yield event
-        if opening.flow_style:
+        if opening.flow_style and has_width(event):
             self._closing = event
 
     def entries(self, opening: Event) -> Iterator[tuple[str, Event]]:
@@ -140,13 +138,19 @@ class Events:
             seen.add(key)
             self._key = event
             yield key, self.next()
-        if opening.flow_style:
+        if opening.flow_style and has_width(event):
             self._closing = event
 
     @property
     def closing_index(self) -> int:
         """Where the bracket is that was closed last."""
         return self._closing.start_mark.index if self._closing else 0
+
+
+def has_width(event: Event) -> bool:
+    """Whether the event has a sign of its own in the text: neither an empty value nor the end of a collection without brackets."""
+    width: int = event.end_mark.index - event.start_mark.index
+    return width > 0
 
 
 def line_of(event: Event) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Hashable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,7 +26,8 @@ class Root:
 
     def __init__(self, memory: Memory, debounce: Debounce, polling_s: float, report: Callable[[Root, Notice], None]) -> None:
         self.memory = memory
-        self.debounce = debounce
+        self._debounce = debounce
+        self._debounce_lock = threading.Lock()  # filled by the watcher's threads, emptied by the worker's
         self.problems: dict[str, str] = {}  # by what they are about, so that each is said once and can go again
         self.lag_ms: float | None = None
         self.was_there = True  # when the worker last looked
@@ -36,6 +39,33 @@ class Root:
     @property
     def path(self) -> Path:
         return self.memory.root
+
+    # What has changed and is waiting to be taken in: bounded, however many events come and however busy the worker is.
+
+    def note(self, item: Hashable) -> bool:
+        """Gives back whether it is the first one of a batch."""
+        with self._debounce_lock:
+            was_empty = not len(self._debounce)
+            self._debounce.add(item, time.monotonic())
+            return was_empty
+
+    def due_in(self, current: float) -> float | None:
+        with self._debounce_lock:
+            return self._debounce.due_in(current)
+
+    def take_waiting(self) -> list[Hashable]:
+        with self._debounce_lock:
+            return self._debounce.take_all()
+
+    def waiting(self) -> int:
+        with self._debounce_lock:
+            return len(self._debounce)
+
+    def change_debounce(self, debounce: Debounce) -> None:
+        with self._debounce_lock:
+            for item in self._debounce.take_all():
+                debounce.add(item, time.monotonic())
+            self._debounce = debounce
 
     @property
     def generation(self) -> int:

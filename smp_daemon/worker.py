@@ -28,6 +28,7 @@ from .root import Root
 from .schedule import save_successes
 
 LOOK_AROUND_S = 1.0
+QUEUE_ROUND = 1000  # after so many, the worker looks after itself before it goes on
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,13 @@ class Worker:
         self._queue.put(("change", None, (timing, debounce)))
 
     def notice(self, root: Root, notice: Notice) -> None:
-        self._queue.put(("notice", root, notice))
+        if isinstance(notice, Cookie):
+            self._queue.put(("cookie", root, notice.name))
+            return
+        if isinstance(notice, Lost) and notice.reason != "polling":
+            self._queue.put(("lost", root, notice.reason))
+        if root.note(notice.path if isinstance(notice, Changed) else EVERYTHING):
+            self._queue.put(("wake", None, None))
 
     def ask_for(self, job: str) -> None:
         self._queue.put(("job", None, job))
@@ -121,8 +128,8 @@ class Worker:
             self._handle_queue(self._pause())
             current = time.monotonic()
             for root in self.roots:
-                if root.debounce.due_in(current) == 0 and root.is_there():
-                    self._take_in(root, root.debounce.take(current))
+                if root.due_in(current) == 0 and root.is_there():
+                    self._take_in(root, root.take_waiting())
             self._write_derived(current)
             self._look_after_self(current)
         for root in self.roots:
@@ -131,7 +138,7 @@ class Worker:
     def _pause(self) -> float:
         current = time.monotonic()
         waits = [due - current for due in self._due.values()] + [due - current for due in self._dirty.values()]
-        waits += [wait for root in self.roots if (wait := root.debounce.due_in(current)) is not None]
+        waits += [wait for root in self.roots if (wait := root.due_in(current)) is not None]
         # What is due for a root that is missing stays due: it must not keep the worker spinning.
         return max(0.0 if all(root.was_there for root in self.roots) else 0.2, min(waits))
 
@@ -141,9 +148,11 @@ class Worker:
         except queue.Empty:
             return
         # Everything that is there already belongs to this round, so that a burst becomes one batch.
-        while True:
-            if kind == "notice" and root is not None:
-                self._handle_notice(root, what)
+        for _ in range(QUEUE_ROUND):
+            if kind == "cookie" and root is not None:
+                self._answer(root, what)
+            elif kind == "lost" and root is not None:
+                self._log.warning("events lost", component="watcher", root=str(root.path), reason=what)
             elif kind == "job":
                 self._run_job(what, self.roots)
             elif kind == "change":
@@ -156,20 +165,7 @@ class Worker:
     def _change(self, timing: Timing, debounce: Callable[[], Debounce]) -> None:
         self._timing = timing
         for root in self.roots:
-            waiting, root.debounce = root.debounce.take_all(), debounce()
-            for item in waiting:
-                root.debounce.add(item, time.monotonic())
-
-    def _handle_notice(self, root: Root, notice: Notice) -> None:
-        current = time.monotonic()
-        if isinstance(notice, Changed):
-            root.debounce.add(notice.path, current)
-        elif isinstance(notice, Lost):
-            if notice.reason != "polling":
-                self._log.warning("events lost", component="watcher", root=str(root.path), reason=notice.reason)
-            root.debounce.add(EVERYTHING, current)
-        elif isinstance(notice, Cookie):
-            self._answer(root, notice.name)
+            root.change_debounce(debounce())
 
     def _answer(self, root: Root, name: str) -> None:
         """A cookie came through the watcher: all that was written before it is taken in before it is removed."""
@@ -182,7 +178,7 @@ class Worker:
             root.believe_all()
             self._run_job("rebuild", [root])
         elif root.is_there():
-            self._take_in(root, root.debounce.take_all())
+            self._take_in(root, root.take_waiting())
         root.memory.tree.unlink(f"{COOKIES}/{name}")
 
     def _take_in(self, root: Root, paths: list[Any]) -> None:
@@ -199,7 +195,7 @@ class Worker:
         except (OSError, SMPError) as error:
             root.problems["indexing"] = f"Indexing failed and is tried again: {error}"
             self._log.error("indexing failed", component="indexer", root=str(root.path), error=str(error))
-            root.debounce.add(EVERYTHING, time.monotonic())
+            root.note(EVERYTHING)
         else:
             root.problems.pop("indexing", None)
 
@@ -214,7 +210,7 @@ class Worker:
             root.problems["indexing"] = f"The index cannot be written: {error}"
         else:
             root.replace_index(str(error))
-        root.debounce.add(EVERYTHING, time.monotonic())
+        root.note(EVERYTHING)
 
     def _after(self, root: Root, taken: indexer.Taken, started: float, event: str) -> None:
         for scope in taken.inboxes:
@@ -300,7 +296,7 @@ class Worker:
             return
         if not was_there:
             self._log.info("root is back", component="daemon", root=str(root.path))
-            root.debounce.add(EVERYTHING, current)
+            root.note(EVERYTHING)
         for problem in root.watcher.check():
             root.problems["watcher"] = problem
             break
@@ -321,7 +317,7 @@ class Worker:
         if late:
             root.problems["canary"] = "The watcher does not report what happens on the disk; scanning instead."
             root.watcher.restart()
-            root.debounce.add(EVERYTHING, current)
+            root.note(EVERYTHING)
         name = f"canary-{uuid.uuid4().hex}"
         self._canaries[name] = (root, time.monotonic())
         try:
@@ -336,7 +332,7 @@ class Worker:
         status = {
             "version": __version__, "pid": os.getpid(), "started_at": self._started_at, "heartbeat_at": render_time(now()),
             "watching": root.watcher.mode, "lag_ms": root.lag_ms, "problems": sorted(root.problems.values()),
-            "unindexed_files": len(root.debounce), "generation": root.index.generation,
+            "unindexed_files": root.waiting(), "generation": root.index.generation,
             "jobs": {name: {"last_success": job.last_success, "next_run": self.next_runs.get(name), "last_error": job.last_error,
                             "duration_ms": job.duration_ms, "did": job.did} for name, job in self.jobs.items()},
         }  # fmt: skip

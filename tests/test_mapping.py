@@ -93,7 +93,8 @@ def test_no_change_is_no_new_byte() -> None:
 @pytest.mark.parametrize(
     "content",
     [b'{"version": 1, "other": [1], "session": {"id": "s1", "x": 1}}', b"session: {id: s1, x: 1}\nother: [1]\n",
-     b"other: [1]\nsession:\n  {id: s1,\n  x: 1}\n", b"? session\n: id: s1\n  x: 1\n? other\n: - 1\n", b"other: [1]\n'session': {\"id\": s1, x: 1}\n"],
+     b"other: [1]\nsession:\n  {id: s1,\n  x: 1}\n", b"? session\n: id: s1\n  x: 1\n? other\n: - 1\n",
+     b"other: [1]\n'session': {\"id\": s1, x: 1}\n"],
 )  # fmt: skip
 def test_a_style_that_cannot_be_spliced_is_rendered_with_all_it_holds(content: bytes) -> None:
     """Flow style and JSON lose their style, and nothing else.

@@ -176,7 +176,8 @@ def test_a_conversation_turned_to_crlf_by_an_editor_says_the_same(session: Sessi
 @pytest.mark.parametrize(
     "content",
     [b"", b"\n", b"just notes, no head", b"## Turn 1\n\nfirst thing in the file\n",
-     b"\xef\xbb\xbf## Turn 1\n\nbehind a byte order mark\n", b"## Turn 1", b"# Head only\n", b"## Turn x\n\nno number\n", b"## Turn 12345678901234567890\n\ntoo many digits\n"],
+     b"\xef\xbb\xbf## Turn 1\n\nbehind a byte order mark\n", b"## Turn 1", b"# Head only\n",
+     b"## Turn x\n\nno number\n", b"## Turn 12345678901234567890\n\ntoo many digits\n"],
 )  # fmt: skip
 def test_a_conversation_with_little_in_it_takes_a_turn(content: bytes, session: Session) -> None:
     """Whatever stands there stays, and what is a turn counts as one."""

@@ -226,9 +226,7 @@ class InASession(RuleBasedStateMachine):
 
 
 TestInASession = InASession.TestCase
-TestInASession.settings = settings(
-    max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+TestInASession.settings = settings(max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def folder(session: Session) -> Path:
@@ -244,27 +242,25 @@ def quarantine(session: Session) -> list[tuple[bytes, dict[str, Any]]]:
     return sorted(found, key=lambda pair: pair[1]["offset"])
 
 
-LAST = {
-    "mood": "---\n----\n## Turn 3\n<!-- smp -->\n\n  - id: DEC-009 # smp\n    decay: {}\n", "deep": {"a": [{"b": ["c", "é🙂"]}]},
-}  # fmt: skip
-WRITERS: dict[str, tuple[str, str, Callable[..., Record]]] = {
-    "decisions.yaml": ("decision", "made_by", lambda session, text, **fields: session.record_decision(text, made_by="ann", **fields)),
-    "conversation.md": ("turn", "speaker", lambda session, text, **fields: session.add_turn("ann", text, **fields)),
+TEXT = "---\n----\n## Turn 3\n<!-- smp -->\n\n  - id: DEC-009 # smp\n    decay: {}\n"
+WRITERS: dict[str, tuple[str, Callable[..., Record]]] = {
+    "decisions.yaml": ("decision", lambda session, text, **fields: session.record_decision(text, made_by="ann", **fields)),
+    "conversation.md": ("turn", lambda session, text, **fields: session.add_turn("ann", text, **fields)),
 }
 
 
-def cut_everywhere(session: Session, file: str, foreign: bytes = b"") -> int:
+def cut_everywhere(session: Session, file: str, foreign: bytes = b"", step: int = 1) -> int:
     """Cuts the last record behind each of its bytes, adds another, and checks all; gives back how often the cut one was whole."""
-    kind, _, write = WRITERS[file]
+    kind, write = WRITERS[file]
     path = folder(session) / file
     path.write_bytes(path.read_bytes() + foreign)
     earlier = [record.data for record in session.records(kind)]
     earlier.append(write(session, "first: one").data)
     start = path.stat().st_size
-    last = write(session, str(LAST["mood"]), **LAST)
+    last = write(session, TEXT, deep={"a": [{"b": ["é🙂"]}]})
     content = path.read_bytes()
     whole = 0
-    for cut in range(start, len(content) + 1):
+    for cut in [*range(start, len(content), step), len(content)]:
         shutil.rmtree(session.scope.tree.root / "quarantine" / session.id, ignore_errors=True)
         path.write_bytes(content[:cut])
         seen = [record.data for record in session.records(kind)]
@@ -311,9 +307,12 @@ def test_a_record_cut_anywhere_is_set_aside_and_costs_no_other(memory: Memory, f
     ],
 )
 def test_a_record_cut_behind_one_written_by_hand_leaves_that_alone(memory: Memory, file: str, foreign: bytes) -> None:
-    """A record without the mark and without `decay`, or a turn left open, is never set aside with the torn one behind it."""
+    """A record without the mark and without `decay`, or a turn left open, is never set aside with the torn one behind it.
+
+    Every fifth cut will do here: what the bytes of the torn record do is seen above.
+    """
     session = Memory(memory.root, fsync="batch").create_session(id="cut")
-    assert cut_everywhere(session, file, foreign) >= 1
+    assert cut_everywhere(session, file, foreign, step=5) >= 1
 
 
 def test_a_cut_in_a_file_in_another_style_is_seen_as_well() -> None:
@@ -340,8 +339,8 @@ def test_any_fields_survive_in_every_kind(session: Session, fields: dict[str, Va
     inner = {"mine": fields}
     added = [
         session.record_decision("d", made_by="a", **inner), session.record_finding("f", discovered_by="a", **inner),
-        session.record_preference("p", **inner), session.record_learning("l", learned_by="a", **inner), session.add_turn("a", "t", **inner),
-        session.relate("DEC-001", "FIND-001", "led_to", **inner),
+        session.record_preference("p", **inner), session.record_learning("l", learned_by="a", **inner),
+        session.add_turn("a", "t", **inner), session.relate("DEC-001", "FIND-001", "led_to", **inner),
     ]  # fmt: skip
     again = Memory(session.scope.tree.root).session(session.id)
     for one in added:

@@ -45,7 +45,7 @@ def test_a_session_that_is_renamed_or_removed_leaves_the_index(memory: Memory, t
         memory.create_session(id=name).record_decision(name, made_by="x")
     with running(memory.root, log=tmp_path / "log"):
         (memory.root / "active/a").rename(memory.root / "active/renamed")
-        shutil.rmtree(memory.root / "active/b")
+        (memory.root / "active/b").rename(tmp_path / "b")
         smp("sync", "--root", memory.root)
         wait_until(
             lambda: {row[0] for row in index_contents(memory.root)["memories"]} == {"renamed", "c", "d", "e"}, "both are gone"
@@ -231,15 +231,16 @@ def test_restarts_under_load_miss_nothing(memory: Memory, tmp_path: Path) -> Non
     session = memory.create_session(id="s")
     code = (
         "import sys; from smp_client import Memory; s = Memory(sys.argv[1]).session('s')\n"
-        "while True: print(s.record_finding('F', discovered_by='w').id, flush=True)"
+        "with open(sys.argv[2], 'a') as said:\n"
+        "    while True: print(s.record_finding('F', discovered_by='w').id, file=said, flush=True)"
     )
     writers = [
-        subprocess.Popen([sys.executable, "-c", code, str(memory.root), str(number)], stdout=(tmp_path / f"w{number}").open("w"))
+        subprocess.Popen([sys.executable, "-c", code, str(memory.root), str(tmp_path / f"w{number}")])
         for number in range(2)
     ]  # fmt: skip
     try:
         for _ in range(10):
-            written = {line for number in range(2) for line in (tmp_path / f"w{number}").read_text().splitlines()}
+            written = {line for said in tmp_path.glob("w?") for line in said.read_text().splitlines()}
             daemon = Daemon([memory.root], tmp_path / "log")
             daemon.wait_ready()
             assert written <= {row[2] for row in index_contents(memory.root)["memories"]}
