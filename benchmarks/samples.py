@@ -14,7 +14,7 @@ from smp_client.formats import format_of
 from smp_client.records import DECISION, TURN, Kind, new_fields
 
 QUOTA_BYTES = 1 << 30
-_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 _numbers = itertools.count(1)
 
 DECIDED: dict[str, Any] = {
@@ -36,13 +36,13 @@ def megabyte_label(megabytes: float) -> str:
 def rendered(kind: Kind, number: int) -> bytes:
     """One memory as it stands in its file."""
     numbered = {"turn": number} if kind is TURN else {}
-    return format_of(kind).render({"id": kind.memory_id(number), **numbered, **new_fields(kind, _FIELDS[kind], _AT)}, 2)
+    return format_of(kind).render({"id": kind.memory_id(number), **numbered, **new_fields(kind, _FIELDS[kind], AT)}, 2)
 
 
 @cache
 def content(kind: Kind, records: int) -> bytes:
     """A record file with so many memories."""
-    return format_of(kind).empty("sample", _AT, []) + b"".join(rendered(kind, number) for number in range(1, records + 1))
+    return format_of(kind).empty("sample", AT, []) + b"".join(rendered(kind, number) for number in range(1, records + 1))
 
 
 def count_in(kind: Kind, megabytes: float) -> int:

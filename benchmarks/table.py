@@ -8,7 +8,7 @@ from typing import Any
 from .measure import Row
 
 HEADER = ("what", "size", "ours", "p99", "bare", "p99", "ratio", "target", "held", "against")
-WIDTHS = (34, 16, 9, 9, 9, 9, 7, 9, 5, 0)
+WIDTHS = (34, 21, 9, 9, 9, 9, 8, 12, 5, 0)
 
 
 def heading() -> str:
@@ -17,7 +17,7 @@ def heading() -> str:
 
 def line(row: Row) -> str:
     held = {True: "yes", False: "NO", None: ""}[row.held]
-    times = [_time(seconds) for timing in (row.ours, row.bare) for seconds in (timing.median_s, timing.p99_s)]
+    times = [_amount(value, row.unit) for timing in (row.ours, row.bare) for value in (timing.median_s, timing.p99_s)]
     against = row.against + (f"  ({row.note})" if row.note else "")
     return _line((row.name, row.size, *times, f"{row.ratio:.2f} x", str(row.target or ""), held, against))
 
@@ -30,6 +30,10 @@ def _line(cells: tuple[str, ...]) -> str:
     first, *others = (f"{cell:<{width}}" if index in (0, 1, 9) else f"{cell:>{width}}"
                       for index, (cell, width) in enumerate(zip(cells, WIDTHS, strict=True)))  # fmt: skip
     return "  ".join([first, *others]).rstrip()
+
+
+def _amount(value: float, unit: str) -> str:
+    return _time(value) if unit == "s" else f"{value:.3g} {unit}"
 
 
 def _time(seconds: float) -> str:

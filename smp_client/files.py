@@ -201,6 +201,13 @@ class Tree:
         except FileNotFoundError:
             return
 
+    def remove_directory(self, name: str) -> None:
+        """With all that is in it. Only for directories under `.smp/tmp/`, which nobody else uses."""
+        import shutil  # which loads every compression there is
+
+        with self.parent(name) as (parent, last):
+            shutil.rmtree(last, ignore_errors=True, dir_fd=parent)
+
     def sync_parent(self, name: str) -> None:
         with self.parent(name) as (parent, _):
             os.fsync(parent)

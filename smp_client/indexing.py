@@ -20,7 +20,7 @@ from .formats import format_of
 from .index import Entry, FileState, Index
 from .layout import ACTIVE, GLOBAL, check_session_id
 from .mapping import load_mapping
-from .memory import Memory
+from .place import Place
 from .records import GLOBAL_KINDS, SESSION_KINDS, TURN, Kind
 from .session_files import METADATA, parse_artifact
 from .timestamps import parse_time, render_time
@@ -46,12 +46,12 @@ class Refreshed:
     parsed_bytes: int = 0
 
 
-def scopes(memory: Memory) -> list[str]:
+def scopes(memory: Place) -> list[str]:
     """Every scope of the root that there is now: `global`, then the sessions."""
     return [GLOBAL, *(name for name in memory.tree.list(ACTIVE) if _is_session(memory, name))]
 
 
-def files_of(memory: Memory, scope: str) -> list[str]:
+def files_of(memory: Place, scope: str) -> list[str]:
     """The files of a scope that are indexed, whether they can be read or not."""
     top = directory_of(scope)
     names = [name for name in _list(memory, top) if _is_of(scope, name)]
@@ -68,7 +68,7 @@ def is_indexed(file: str) -> bool:
     return _is_of("", file) or _is_of(GLOBAL, file)
 
 
-def outdated(memory: Memory, index: Index) -> Iterator[tuple[str, str]]:
+def outdated(memory: Place, index: Index) -> Iterator[tuple[str, str]]:
     """The files whose disk and index differ, those that are gone included. Reads no file."""
     known = index.files()
     for scope in scopes(memory):
@@ -79,7 +79,7 @@ def outdated(memory: Memory, index: Index) -> Iterator[tuple[str, str]]:
     yield from known
 
 
-def refresh(memory: Memory, index: Index, scope: str, file: str) -> Refreshed:
+def refresh(memory: Place, index: Index, scope: str, file: str) -> Refreshed:
     """Makes the index true for one file, as it is now. A file that cannot be read keeps what is known of it."""
     if not _is_of(scope, file):
         return Refreshed()
@@ -113,7 +113,7 @@ def describe(scope: str, file: str, content: bytes) -> list[tuple[str, str]]:
     return [(entry.id, entry.hash) for entry in entries]
 
 
-def rebuild(memory: Memory, index: Index, keep_going: Callable[[], None] = lambda: None) -> None:
+def rebuild(memory: Place, index: Index, keep_going: Callable[[], None] = lambda: None) -> None:
     """From nothing: what cannot be read now is not in it. `keep_going` may raise, and then all is as it was."""
     with index.batch():
         index.clear()
@@ -264,7 +264,7 @@ def _note_problem(
         index.note_file(scope, file, state)
 
 
-def _status_of_unsafe(memory: Memory, path: str, error: Exception) -> os.stat_result | None:
+def _status_of_unsafe(memory: Place, path: str, error: Exception) -> os.stat_result | None:
     """Of a link or a directory in the place of the file: it is looked at again when it changes."""
     with suppress(OSError, UnsafePath):
         return memory.tree.stat(path) if isinstance(error, UnsafePath) else None
@@ -298,7 +298,7 @@ def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_ino & (1 << 63) - 1, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _stands(memory: Memory, path: str, state: FileState) -> bool:
+def _stands(memory: Place, path: str, state: FileState) -> bool:
     try:
         return is_unchanged(state, memory.tree.stat(path))
     except (OSError, UnsafePath):
@@ -317,14 +317,14 @@ def _is_of(scope: str, file: str) -> bool:
     return scope != GLOBAL and (folder, os.path.splitext(name)[1]) in ((_STATES, ".yaml"), (_ARTIFACTS, ".md"))
 
 
-def _is_session(memory: Memory, name: str) -> bool:
+def _is_session(memory: Place, name: str) -> bool:
     try:
         return stat.S_ISDIR(memory.tree.stat(f"{ACTIVE}/{check_session_id(name)}").st_mode)
     except (Invalid, FileNotFoundError):
         return False
 
 
-def _list(memory: Memory, name: str) -> list[str]:
+def _list(memory: Place, name: str) -> list[str]:
     try:
         return memory.tree.list(name)
     except (OSError, UnsafePath):

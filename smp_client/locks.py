@@ -6,6 +6,7 @@ for people (who holds it, since when, for what) and for the next holder (a note,
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -99,13 +100,20 @@ def lock_all(tree: Tree, scope: str, files: Iterable[str], patience: Patience, d
 
 def holder(tree: Tree, scope: str, file: str) -> str | None:
     """Who holds the lock now, in words; None when nobody does."""
-    from filelock import lock_descriptor
-
     try:
         with tree.opened(_lock_name(scope, file), os.O_RDWR) as descriptor:
-            return None if lock_descriptor(descriptor, blocking=False) else _describe(descriptor)
+            return None if _is_free(descriptor) else _describe(descriptor)
     except FileNotFoundError:
         return None
+
+
+def _is_free(descriptor: int) -> bool:
+    """Asks the kernel for a share of the lock that filelock takes, so that many may ask at once; importing filelock costs more."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _acquire(tree: Tree, scope: str, file: str, patience: Patience, doing: str) -> int:

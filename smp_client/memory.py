@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from .errors import Conflict, Invalid, SessionNotFound, StorageFailed
-from .files import Tree
 from .formats import format_of
 from .layout import (
     ACTIVE,
@@ -24,9 +23,9 @@ from .layout import (
     TOP_DIRECTORIES,
     check_file_id,
     check_session_id,
-    find_root,
 )  # fmt: skip
 from .mapping import load_mapping, render_mapping, replace_parts
+from .place import Place
 from .records import GLOBAL_KINDS, GLOBAL_PREFERENCE, PATTERN, SESSION_KINDS, Record, plain_fields
 from .scope import Options, Scope
 from .session import RecordFiles, Session
@@ -37,13 +36,12 @@ from .writing import Time
 _PROFILE = "user-profile.yaml"
 
 
-class Memory:
+class Memory(Place):
     """The memory under one root; with no root given, the nearest one (see `find_root`). Making it touches no file."""
 
     def __init__(self, root: str | Path | None = None, **options: Any) -> None:
-        self.root = Path(root).expanduser().absolute() if root is not None else find_root()
+        super().__init__(root)
         self.options = Options(**options)
-        self.tree = Tree(self.root)
 
     def create(self) -> None:
         """Makes the tree where there is none; does no harm where there is one."""
@@ -87,9 +85,10 @@ class Memory:
             self.tree.sync_parent(f"{aside}/{METADATA}")
             self.tree.rename_new(aside, f"{ACTIVE}/{session_id}")
             self.tree.sync_parent(f"{ACTIVE}/{session_id}")
-        except FileExistsError as error:
-            raise Conflict(f"There is a session {session_id!r} already.", advice="Choose another id.") from error
         except OSError as error:
+            self.tree.remove_directory(aside)
+            if isinstance(error, FileExistsError):
+                raise Conflict(f"There is a session {session_id!r} already.", advice="Choose another id.") from error
             raise StorageFailed(f"Could not make session {session_id!r}: {error}.") from error
 
     def session(self, session_id: str) -> Session:

@@ -42,13 +42,16 @@ class Scope:
     def read(self, file: str) -> bytes:
         """The bytes of a file of this scope; none where it does not exist. Takes no lock."""
         with self.answering(f"read {file}"), self.tree.holding():
-            with suppress(OSError):
-                # On a disk that is full or read-only they stay undone; what they will do is read all the same.
-                journal.recover(self, wait=False)
+            self.finish_transactions()
             content = journal.read(self, file)
             if not content:
                 self.require()
             return content
+
+    def finish_transactions(self) -> None:
+        """Those that were cut off; on a disk that is full or read-only they stay undone, and are read all the same."""
+        with suppress(OSError):
+            journal.recover(self, wait=False)
 
     @contextmanager
     def locked(self, files: Iterable[str], doing: str) -> Iterator[dict[str, Lock]]:

@@ -247,10 +247,10 @@ class Session(RecordFiles):
 
     def artifact(self, artifact_id: str) -> Record:
         file = artifact_file(check_file_id("artifact", artifact_id))
-        with self.scope.answering(f"reading {file}"):
-            if not self.scope.tree.exists(self.scope.path(file)):
-                raise MemoryNotFound(f"There is no artifact {artifact_id!r} in {self.id}.", session_id=self.id)
-        fields, text = parse_artifact(self.scope.read(file))
+        content = self.scope.read(file)
+        if not content:
+            raise MemoryNotFound(f"There is no artifact {artifact_id!r} in {self.id}.", session_id=self.id)
+        fields, text = parse_artifact(content)
         return Record(artifact_id, "artifact", self.id, {**fields, "id": artifact_id, "content": text}, text)
 
     def artifacts(self) -> list[str]:
@@ -258,6 +258,7 @@ class Session(RecordFiles):
 
     def _names(self, directory: str, suffix: str) -> list[str]:
         with self.scope.answering(f"listing {directory}"):
+            self.scope.finish_transactions()
             names = self.scope.tree.sizes(self.scope.path(directory))
         return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix))
 

@@ -10,10 +10,9 @@ from typing import Any
 
 from .errors import SMPError
 from .index import Index, UnusableIndex
-from .indexing import outdated
 from .layout import MARKER, QUARANTINE
 from .locks import holder
-from .memory import Memory
+from .place import Place
 from .timestamps import now, parse_time
 
 LEAD_SCOPE, LEAD = "+daemon", "lead"  # the lock of whoever leads a root; no session can have this name
@@ -44,7 +43,7 @@ class Status:
     said: dict[str, Any] = field(default_factory=dict)  # what the daemon itself wrote: pid, version, times, jobs
 
 
-def read_status(memory: Memory, *, deep: bool = False, at: datetime | None = None) -> Status:
+def read_status(memory: Place, *, deep: bool = False, at: datetime | None = None) -> Status:
     """Never says ok unless the lock is held, the heartbeat is fresh, and the daemon itself has no complaint."""
     root = RootStatus(str(memory.root))
     if not memory.root.is_dir():
@@ -55,7 +54,7 @@ def read_status(memory: Memory, *, deep: bool = False, at: datetime | None = Non
         return Status(UNKNOWN, [f"The state of {memory.root} cannot be read: {error}"], root)
 
 
-def _judge(memory: Memory, root: RootStatus, *, deep: bool, at: datetime) -> Status:
+def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Status:
     if not memory.tree.exists(MARKER):
         return Status(UNKNOWN, [f"{memory.root} has no {MARKER}: it is not mounted, or was never made by smp init."], root)
     said = _said(memory)
@@ -77,7 +76,7 @@ def _judge(memory: Memory, root: RootStatus, *, deep: bool, at: datetime) -> Sta
     return Status(DEGRADED if problems else OK, problems, root, said)
 
 
-def _said(memory: Memory) -> dict[str, Any]:
+def _said(memory: Place) -> dict[str, Any]:
     try:
         said = json.loads(memory.tree.read(STATUS_FILE))
     except (FileNotFoundError, ValueError):
@@ -85,7 +84,7 @@ def _said(memory: Memory) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _look_at_index(memory: Memory, root: RootStatus, problems: list[str], *, deep: bool) -> None:
+def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep: bool) -> None:
     path = memory.root / INDEX_FILE
     if not path.exists():
         problems.append("There is no index yet.")
@@ -103,6 +102,8 @@ def _look_at_index(memory: Memory, root: RootStatus, problems: list[str], *, dee
         if bad:
             problems.append(f"{bad} files hold something that cannot be read; smp check names it.")
         if deep:
+            from .indexing import outdated
+
             root.unindexed_files = sum(1 for _ in outdated(memory, index))
             if root.unindexed_files:
                 problems.append(f"{root.unindexed_files} files on disk differ from the index.")
@@ -110,7 +111,7 @@ def _look_at_index(memory: Memory, root: RootStatus, problems: list[str], *, dee
         index.close()
 
 
-def _count_quarantined(memory: Memory) -> int:
+def _count_quarantined(memory: Place) -> int:
     return sum(
         name.endswith(".bytes") for scope in memory.tree.list(QUARANTINE) for name in memory.tree.list(f"{QUARANTINE}/{scope}")
     )

@@ -5,8 +5,7 @@ Whoever locks a file does this for that file anyway; this is for the files that 
 
 from __future__ import annotations
 
-import os
-import shutil
+import stat
 import time
 from dataclasses import dataclass
 
@@ -63,16 +62,14 @@ def _fold_retired(scope: Scope) -> list[Tidied]:
 
 def _remove_abandoned(memory: Memory) -> list[Tidied]:
     done: list[Tidied] = []
-    with memory.tree.directory(TEMPORARY) as directory:
-        for name in memory.tree.list(TEMPORARY):
-            if time.time() - memory.tree.stat(f"{TEMPORARY}/{name}").st_mtime > ABANDONED_S:
-                _remove(name, directory)
-                done.append(Tidied("", f"removed the abandoned temporary {name}"))
+    for name in memory.tree.list(TEMPORARY):
+        path = f"{TEMPORARY}/{name}"
+        try:
+            status = memory.tree.stat(path)
+        except FileNotFoundError:
+            # Its owner is done with it.
+            continue
+        if time.time() - status.st_mtime > ABANDONED_S:
+            (memory.tree.remove_directory if stat.S_ISDIR(status.st_mode) else memory.tree.unlink)(path)
+            done.append(Tidied("", f"removed the abandoned temporary {name}"))
     return done
-
-
-def _remove(name: str, directory: int) -> None:
-    try:
-        os.unlink(name, dir_fd=directory)
-    except (IsADirectoryError, PermissionError):
-        shutil.rmtree(name, dir_fd=directory)

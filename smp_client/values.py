@@ -69,8 +69,9 @@ class Events:
         # begins, so only the closing bracket of a flow collection counts as content of its own.
         ends = [self._key.end_mark.index + 1] if self._key else [0]
         for event in (self._scalar, self._closing):
-            if event is not None and (has_width(event) or self._text[event.end_mark.index - 1 : event.end_mark.index] in ("-", ":")):
-                ends.append(event.end_mark.index)
+            if event is not None:
+                end = event.end_mark.index
+                ends += [end] if has_width(event) or self._text[end - 1 : end] in ("-", ":") else []
         return max(ends)
 
     @property

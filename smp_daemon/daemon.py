@@ -71,6 +71,7 @@ def run(memories: Sequence[Memory], log: Log, settings: Configuration, reload: C
             if why := root.lead():
                 log.logger.warning("index replaced", component="daemon", root=str(root.path), reason=why)
             worker.add(root)
+        worker.remember(load_successes(worker.roots[0].memory))
         thread = threading.Thread(target=worker.run, name="worker")
         thread.start()
         open_parts.callback(_stop_worker, worker, thread, log.logger)
@@ -94,6 +95,7 @@ def _lead(
             if signals.reload:
                 signals.reload = False
                 schedule = _reload(worker, schedule, log, reload)
+            schedule.follow(now())
             worker.next_runs = schedule.next_runs()
             if worker.is_proved(time.monotonic()):
                 notify.feed_watchdog()
@@ -105,7 +107,7 @@ def _lead(
 
 
 def _say_ready(worker: Worker, schedule: Schedule, log: FilteringBoundLogger) -> None:
-    for name in schedule.start(load_successes(worker.roots[0].memory), now()):
+    for name in schedule.start(worker.successes(), now()):
         log.info("catching up", component="schedule", job=name)
     for root in worker.roots:
         log.info("ready", component="daemon", root=str(root.path), pid=os.getpid(), watching=root.watcher.mode,
@@ -125,7 +127,7 @@ def _reload(worker: Worker, schedule: Schedule, log: Log, reload: Callable[[], C
         worker.change(_timing(settings), lambda: _debounce(settings))
         schedule.stop()
         schedule = _scheduled(settings, worker)
-        schedule.start({}, now())
+        schedule.start(worker.successes(), now())
         log.logger.info("configuration reloaded", component="config")
     notify.ready("settings read again")
     return schedule

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from contextlib import ExitStack
 from pathlib import Path
 
-from smp_client import AlreadyLed, LockTimeout, Memory
+from smp_client import AlreadyLed, LockTimeout, Memory, SMPError
 from smp_client.index import Index
 from smp_client.indexing import directory_of
 from smp_client.layout import MARKER
@@ -31,6 +31,8 @@ class Root:
         self.problems: dict[str, str] = {}  # by what they are about, so that each is said once and can go again
         self.lag_ms: float | None = None
         self.was_there = True  # when the worker last looked
+        self.rest_until = 0.0  # after a failure: so that trying again is not all that is done
+        self.unanswered: set[str] = set()  # cookies of those who wait for what could not be taken in yet
         self.known_vanished: set[str] = set()
         self.watcher = Watcher(memory.root, lambda notice: report(self, notice), polling_s)
         self._held = ExitStack()
@@ -51,7 +53,8 @@ class Root:
 
     def due_in(self, current: float) -> float | None:
         with self._debounce_lock:
-            return self._debounce.due_in(current)
+            due_s = self._debounce.due_in(current)
+        return None if due_s is None else max(due_s, self.rest_until - current)
 
     def take_waiting(self) -> list[Hashable]:
         with self._debounce_lock:
@@ -104,7 +107,7 @@ class Root:
         try:
             status = os.stat(self.path)
             there = (status.st_dev, status.st_ino) == self._identity and self.memory.tree.exists(MARKER)
-        except OSError:
+        except (OSError, SMPError):
             there = False
         if there:
             self.problems.pop("root", None)
@@ -122,6 +125,8 @@ class Root:
                 f"{len(gone)} of {len(known)} sessions have disappeared at once; the index keeps them."
                 " If that is right, run smp reindex; if not, bring the directories back."
             )
+            return set()
+        if gone and not self.is_there():
             return set()
         self.believe_all()
         return gone

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from .root import Root
 from .schedule import save_successes
 
 LOOK_AROUND_S = 1.0
+REST_S = 1.0  # between a failure and trying again
 QUEUE_ROUND = 1000  # after so many, the worker looks after itself before it goes on
 
 
@@ -75,7 +76,16 @@ class Worker:
         """Before the worker's thread begins."""
         self.roots.append(root)
 
+    def remember(self, successes: Mapping[str, str | None]) -> None:
+        """What an earlier daemon did; before the worker's thread begins, which writes all of it down again."""
+        for name, when in successes.items():
+            if name in self.jobs:
+                self.jobs[name].last_success = when
+
     # What other threads may call.
+
+    def successes(self) -> dict[str, str | None]:
+        return {name: job.last_success for name, job in self.jobs.items()}
 
     def is_proved(self, current: float) -> bool:
         """Whether every root has lately shown that what happens on its disk reaches the worker."""
@@ -125,15 +135,23 @@ class Worker:
 
     def _work(self) -> None:
         while not self._stop.is_set():
-            self._handle_queue(self._pause())
-            current = time.monotonic()
-            for root in self.roots:
-                if root.due_in(current) == 0 and root.is_there():
-                    self._take_in(root, root.take_waiting())
-            self._write_derived(current)
-            self._look_after_self(current)
+            try:
+                self._do_what_is_due()
+            except (OSError, SMPError, sqlite3.Error) as error:
+                # A disk that fails for a moment must not end the daemon; one that fails for good silences its heartbeat.
+                self._log.error("work failed", component="worker", error=str(error), exc_info=True)
+                self._stop.wait(REST_S)
         for root in self.roots:
             self._heartbeat(root)
+
+    def _do_what_is_due(self) -> None:
+        self._handle_queue(self._pause())
+        current = time.monotonic()
+        for root in self.roots:
+            if root.due_in(current) == 0 and root.is_there():
+                self._take_in(root, root.take_waiting())
+        self._write_derived(current)
+        self._look_after_self(current)
 
     def _pause(self) -> float:
         current = time.monotonic()
@@ -169,6 +187,7 @@ class Worker:
 
     def _answer(self, root: Root, name: str) -> None:
         """A cookie came through the watcher: all that was written before it is taken in before it is removed."""
+        done = True
         sent = self._canaries.pop(name, None)
         if sent is not None:
             root.lag_ms = round(1000 * (time.monotonic() - sent[1]), 1)
@@ -176,28 +195,43 @@ class Worker:
             self._proved_at[str(root.path)] = time.monotonic()
         elif name.startswith("reindex-"):
             root.believe_all()
-            self._run_job("rebuild", [root])
-        elif root.is_there():
-            self._take_in(root, root.take_waiting())
-        root.memory.tree.unlink(f"{COOKIES}/{name}")
+            done = self._run_job("rebuild", [root])
+        else:
+            done = root.is_there() and self._take_in(root, root.take_waiting())
+        if done:
+            root.memory.tree.unlink(f"{COOKIES}/{name}")
+        elif root.memory.tree.exists(f"{COOKIES}/{name}"):
+            root.unanswered.add(name)
+            root.rest_until = time.monotonic() + REST_S
+            root.note(EVERYTHING)
 
-    def _take_in(self, root: Root, paths: list[Any]) -> None:
+    def _take_in(self, root: Root, paths: list[Any]) -> bool:
+        """Gives back whether all of it is in the index now; where not, it is tried again."""
         started = time.perf_counter()
         try:
             everything = EVERYTHING in paths
             if everything:
                 taken = indexer.scan(root.memory, root.index, self._keep_going)
             else:
-                taken = indexer.take_in(root.memory, root.index, [str(path) for path in paths])
+                taken = indexer.take_in(root.memory, root.index, [str(path) for path in paths], self._keep_going)
             self._after(root, taken, started, "scanned" if everything else "indexed")
         except sqlite3.DatabaseError as error:
             self._index_failed(root, error)
         except (OSError, SMPError) as error:
-            root.problems["indexing"] = f"Indexing failed and is tried again: {error}"
-            self._log.error("indexing failed", component="indexer", root=str(root.path), error=str(error))
-            root.note(EVERYTHING)
+            self._indexing_failed(root, error)
         else:
             root.problems.pop("indexing", None)
+            root.problems.pop("index", None)
+            while root.unanswered:
+                self._queue.put(("cookie", root, root.unanswered.pop()))
+            return True
+        root.rest_until = time.monotonic() + REST_S
+        root.note(EVERYTHING)
+        return False
+
+    def _indexing_failed(self, root: Root, error: Exception) -> None:
+        root.problems["indexing"] = f"Indexing failed and is tried again: {error}"
+        self._log.error("indexing failed", component="indexer", root=str(root.path), error=str(error))
 
     def _keep_going(self) -> None:
         if self._stop.is_set():
@@ -210,7 +244,6 @@ class Worker:
             root.problems["indexing"] = f"The index cannot be written: {error}"
         else:
             root.replace_index(str(error))
-        root.note(EVERYTHING)
 
     def _after(self, root: Root, taken: indexer.Taken, started: float, event: str) -> None:
         for scope in taken.inboxes:
@@ -230,6 +263,7 @@ class Worker:
         self._waiting_inboxes.discard((str(root.path), scope))
         started = time.perf_counter()
         for drop in inbox.take_in(root.memory.session(scope)):
+            self._keep_going()
             if drop.outcome == "waiting":
                 self._waiting_inboxes.add((str(root.path), scope))
                 continue
@@ -262,6 +296,8 @@ class Worker:
                 indexer.take_in(root.memory, root.index, [f"active/{scope}/metadata.yaml"])
         except (OSError, SMPError, sqlite3.Error) as error:
             self._log.warning("derived files not written", component="indexer", session_id=scope, error=str(error))
+            if root.memory.tree.exists(f"active/{scope}"):
+                self._dirty[str(root.path), scope] = time.monotonic() + max(REST_S, self._timing.derived_idle_s)
             return
         # A large session is written less often, so that writing it never takes more than a twentieth of the time.
         self._written[str(root.path), scope] = time.monotonic() + 20 * (time.perf_counter() - started)
@@ -304,7 +340,7 @@ class Worker:
             root.problems.pop("watcher", None)
         for path, scope in list(self._waiting_inboxes):
             if path == str(root.path) and root.memory.tree.exists(f"active/{scope}"):
-                self._take_in_drops(root, scope)
+                root.note(f"active/{scope}/inbox")
 
     def _send_canary(self, root: Root, current: float) -> None:
         if not root.is_there():
@@ -343,8 +379,10 @@ class Worker:
 
     # Jobs.
 
-    def _run_job(self, name: str, roots: Sequence[Root]) -> None:
+    def _run_job(self, name: str, roots: Sequence[Root]) -> bool:
+        """Gives back whether it was done for all of these roots."""
         job = self.jobs[name]
+        all_done = True
         for root in roots:
             started = time.perf_counter()
             try:
@@ -353,6 +391,11 @@ class Worker:
                 job.last_error = str(error)
                 self._log.error(f"{name} failed", component="job", root=str(root.path), error=job.last_error,
                                 duration_ms=_ms_since(started))  # fmt: skip
+                all_done = False
+                continue
+            if "skipped" in job.did:
+                self._log.warning(f"{name} skipped", component="job", root=str(root.path), reason=job.did["skipped"])
+                all_done = False
                 continue
             job.duration_ms = _ms_since(started)
             job.last_error = None
@@ -360,12 +403,13 @@ class Worker:
             say = self._log.debug if name == "tidy" and not any(job.did.values()) else self._log.info
             say(name, component="job", root=str(root.path), duration_ms=job.duration_ms, **job.did)
             self._save_successes(root)
+        return all_done
 
     def _save_successes(self, root: Root) -> None:
         if not root.is_there():
             return
         try:
-            save_successes(root.memory, {name: job.last_success for name, job in self.jobs.items()})
+            save_successes(root.memory, self.successes())
         except OSError as error:
             self._log.error("the time of a job was not kept", component="job", root=str(root.path), error=str(error))
 
@@ -373,7 +417,11 @@ class Worker:
         if not root.is_there():
             return {"skipped": root.problems["root"]}
         before = root.index.generation
-        self._take_in(root, [EVERYTHING])
+        if not self._take_in(root, [EVERYTHING]):
+            return {"skipped": "indexing failed and is tried again"}
+        if not before:
+            # A scan into an empty index is a rebuild: the next is due when its time comes, and not at once.
+            self.jobs["rebuild"].last_success = render_time(now())
         return {"changed": root.index.generation != before}
 
     def _rebuild_job(self, root: Root) -> dict[str, Any]:

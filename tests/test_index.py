@@ -9,17 +9,18 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from smp_client import Memory, Session, SMPError
+from smp_client import Memory, Session, SMPError, indexing
 from smp_client.index import APPLICATION_ID, Index, UnusableIndex
 from smp_client.indexing import files_of, is_indexed, outdated, rebuild, refresh, scopes
 
@@ -136,8 +137,37 @@ def test_a_touched_file_is_read_and_not_parsed(memory: Memory, session: Session,
     assert list(outdated(memory, index)) == []
 
 
-def test_an_edit_of_the_same_size_within_one_tick_of_the_clock_is_seen(memory: Memory, session: Session, index: Index) -> None:
-    """A file that is read in the tick it was written in may be written again in it. Without waiting for the tick this fails."""
+def test_a_file_is_read_after_the_tick_it_was_written_in(tmp_path: Path) -> None:
+    """Only then does another change give it another time (on Linux before 6.13; since then the kernel sees to it)."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    with path.open("rb") as file:
+        status = indexing._settled(file.fileno())
+    assert time.time_ns() - status.st_ctime_ns > indexing._TICK_NS
+
+
+def test_an_edit_before_them_moves_the_spans_that_follow(memory: Memory, session: Session, index: Index) -> None:
+    """Memories that stay as they are, but elsewhere in the file, are found where they are. Unmoved spans fail here."""
+    for number in range(3):
+        session.record_decision(f"D{number}", made_by="a")
+    refresh_all(memory, index)
+    session.update("DEC-001", note="longer than before")
+    refresh_all(memory, index)
+    assert index.contents() == rebuilt(memory)
+
+
+def test_a_file_that_grew_and_changed_is_read_as_a_whole(memory: Memory, session: Session, index: Index) -> None:
+    """A larger file is not an appended one: if what was known of it differs, all of it is read. Unchecked, the old text stays."""
+    session.record_decision("before", made_by="a")
+    refresh_all(memory, index)
+    path = memory.root / "active/s1/decisions.yaml"
+    path.write_bytes(path.read_bytes().replace(b"before", b"after!") + RECORD % 1)
+    refresh_all(memory, index)
+    assert index.contents() == rebuilt(memory)
+
+
+def test_an_edit_of_the_same_size_is_seen(memory: Memory, session: Session, index: Index) -> None:
+    """However soon it follows the one before."""
     path = memory.root / "active/s1/findings.yaml"
     path.write_bytes(b"version: 1\nfindings:\n  - id: A\n    finding: x00\n")
     with path.open("r+b", buffering=0) as file:
@@ -328,8 +358,7 @@ def test_a_broken_mapping_keeps_what_is_known(memory: Memory, session: Session, 
 class Histories(RuleBasedStateMachine):
     """Writers, editors and the filesystem take turns; after each refresh the index is what a rebuild gives.
 
-    Seen to fail: with the known part of a grown file not compared, with a forgotten file's memories left, with an append taken for
-    one whatever stands between, and with spans not moved by an edit before them.
+    Seen to fail with a forgotten file's memories left behind, and with spans not moved by an edit before them.
     """
 
     def __init__(self) -> None:
@@ -368,7 +397,7 @@ class Histories(RuleBasedStateMachine):
 
     # The library.
 
-    @precondition(lambda self: len(list(self.active.iterdir())) < 3)
+    @precondition(lambda self: len(self.memory.sessions()) < 4)
     @rule()
     def new_session(self) -> None:
         self.memory.create_session(id=f"s{self.next()}", topic="auth")
@@ -433,7 +462,7 @@ class Histories(RuleBasedStateMachine):
             else:
                 path.write_bytes(content)
 
-    @rule(choice=st.integers(0, 99), share=st.floats(0, 1))
+    @rule(choice=st.integers(0, 99), share=st.floats(0.5, 1))
     def truncate(self, choice: int, share: float) -> None:
         if path := self.file(choice):
             os.truncate(path, int(path.stat().st_size * share))
@@ -444,12 +473,14 @@ class Histories(RuleBasedStateMachine):
         if path := self.file(choice, names):
             path.unlink()
 
+    @precondition(lambda self: len(self.memory.sessions()) > 2)
     @rule(choice=st.integers(0, 99))
     def delete_session(self, choice: int) -> None:
         if session := self.pick(choice):
             shutil.rmtree(self.active / session.id)
             self.unreadable = {path: how for path, how in self.unreadable.items() if session.id not in path.parts}
 
+    @precondition(lambda self: len(self.memory.sessions()) > 2)
     @rule(choice=st.integers(0, 99), away=st.booleans())
     def move_session(self, choice: int, away: bool) -> None:
         session = self.pick(choice)
@@ -512,9 +543,11 @@ def ignoring_refusals() -> Iterator[None]:
         return
 
 
+# Without shrinking: a failure is read as it is, because making it smaller takes minutes.
 Histories.TestCase.settings = settings(
-    max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+    max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)  # fmt: skip
 TestHistories = Histories.TestCase
 
 

@@ -40,7 +40,7 @@ def shown(values: list[dict[str, Value]]) -> list[bytes]:
 def test_any_record_comes_back_the_same(fields: dict[str, Value], decay: Value, indent: int) -> None:
     """parse(render_record) is the identity, at any indentation, with its span from the first byte to the last.
 
-    Shown to fail: see test_values for the escapes; with INDENT in the place of `indent`, a list without indentation was bad.
+    Shown to fail: with INDENT in the place of `indent` before the dash, all but one indentation were bad.
     """
     value = record(1, fields, decay)
     head = document.render_head("decisions")
@@ -128,8 +128,8 @@ TestRewriting.settings = settings(max_examples=40, stateful_step_count=12, deadl
 class InASession(RuleBasedStateMachine):
     """A session on disk under the library's writes and a person's edits between them, against plain lists.
 
-    Shown to fail: with `_examine` trusting the note whenever the file has grown, a field added by hand to the last record was lost;
-    with ids counted from the records alone, one was used twice behind the removal by hand of the last.
+    Shown to fail: with ids counted from the file alone and not from the note, one was given twice behind the removal by hand of
+    the last record.
     """
 
     given_ids = Bundle("given_ids")

@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-from smp_client import Memory
-
 # What `smp status` exits with, by health; usage errors are "cannot tell", so that a typing error is never an outage.
 EXIT_BY_HEALTH = {"ok": 0, "degraded": 1, "down": 2, "unknown": 3}
 
@@ -38,9 +36,10 @@ class _UsageIsUnknown(click.Command):
 @json_option
 def status(root: str | None, deep: bool, as_json: bool) -> None:
     """Whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (cannot tell)."""
+    from smp_client.place import Place
     from smp_client.status import read_status
 
-    found = read_status(Memory(root), deep=deep)
+    found = read_status(Place(root), deep=deep)
     said = {key: found.said.get(key) for key in ("pid", "version", "started_at", "heartbeat_at", "watching")}
     if as_json:
         click.echo(json.dumps({"health": found.health, "problems": found.problems, **said, "roots": [asdict(found.root)],
@@ -84,6 +83,7 @@ def reindex(root: str | None, timeout_s: float, as_json: bool) -> None:
 
 
 def _bring_up_to_date(root: str | None, request: Any, timeout_s: float, as_json: bool) -> None:
+    from smp_client import Memory
     from smp_client.sync import bring_up_to_date
 
     done_by = bring_up_to_date(Memory(root), request, timeout_s)
@@ -96,6 +96,7 @@ def _bring_up_to_date(root: str | None, request: Any, timeout_s: float, as_json:
 @json_option
 def check(root: str | None, as_json: bool) -> None:
     """Read every file and say what is wrong with it; exits 1 where something is."""
+    from smp_client import Memory
     from smp_client.check import check as check_all
 
     complaints = check_all(Memory(root))
@@ -114,6 +115,8 @@ def check(root: str | None, as_json: bool) -> None:
 @json_option
 def init(root: str | None, as_json: bool) -> None:
     """Make a sessions tree; does no harm where there is one."""
+    from smp_client import Memory
+
     memory = Memory(root)
     memory.create()
     click.echo(json.dumps({"root": str(memory.root)}) if as_json else f"{memory.root} is ready")

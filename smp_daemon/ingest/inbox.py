@@ -5,6 +5,7 @@ Adding the record and removing the drop are one transaction, so a crash neither 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +28,10 @@ class Drop:
     reason: str = ""
 
 
-def take_in(session: Session) -> list[Drop]:
-    """Every drop of a session that is complete; one that somebody still writes, or that does not fit, waits."""
+def take_in(session: Session) -> Iterator[Drop]:
+    """Takes the drops of a session that are complete, one by one; one that somebody still writes, or that does not fit, waits."""
     names = [name for name in session.scope.tree.list(session.scope.path(INBOX)) if _is_drop(name)]
-    return [_take(session, name) for name in names]
+    return (_take(session, name) for name in names)
 
 
 def _is_drop(name: str) -> bool:

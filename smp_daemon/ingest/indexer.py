@@ -26,15 +26,16 @@ class Taken:
     vanished: set[str] = field(default_factory=set)  # sessions that are in the index and not on disk
 
 
-def take_in(memory: Memory, index: Index, paths: Iterable[str]) -> Taken:
-    """What stands at these paths now, relative to the root; a path of a directory means all below it."""
+def take_in(memory: Memory, index: Index, paths: Iterable[str], keep_going: Callable[[], None] = lambda: None) -> Taken:
+    """What stands at these paths now, relative to the root; a path of a directory means all below it. `keep_going` raises to
+    stop it."""
     taken = Taken()
     present = set(scopes(memory))
     files: dict[tuple[str, str], None] = {}
     for path in paths:
         for item in _meant(memory, index, path, present, taken):
             files[item] = None
-    _refresh(memory, index, list(files), taken)
+    _refresh(memory, index, list(files), taken, keep_going)
     return taken
 
 
@@ -47,8 +48,7 @@ def scan(memory: Memory, index: Index, keep_going: Callable[[], None]) -> Taken:
     taken.inboxes = present - {GLOBAL}
     changed = [item for item in outdated(memory, index) if item[0] not in taken.vanished]
     for start in range(0, len(changed), BATCH_FILES):
-        keep_going()
-        _refresh(memory, index, changed[start : start + BATCH_FILES], taken)
+        _refresh(memory, index, changed[start : start + BATCH_FILES], taken, keep_going)
     return taken
 
 
@@ -80,11 +80,14 @@ def _meant(memory: Memory, index: Index, path: str, present: set[str], taken: Ta
     return []
 
 
-def _refresh(memory: Memory, index: Index, files: list[tuple[str, str]], taken: Taken) -> None:
+def _refresh(
+    memory: Memory, index: Index, files: list[tuple[str, str]], taken: Taken, keep_going: Callable[[], None]
+) -> None:  # fmt: skip
     if not files:
         return
     with index.batch():
         for scope, file in files:
+            keep_going()
             before = index.connection.total_changes
             done = refresh(memory, index, scope, file)
             taken.files += 1

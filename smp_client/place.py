@@ -1,0 +1,16 @@
+"""Where a memory is: its root, and the files below it. All that looking after one needs, and cheap to import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .files import Tree
+from .layout import find_root
+
+
+class Place:
+    """With no root given, the nearest one (see `find_root`). Making it touches no file."""
+
+    def __init__(self, root: str | Path | None = None) -> None:
+        self.root = Path(root).expanduser().absolute() if root is not None else find_root()
+        self.tree = Tree(self.root)

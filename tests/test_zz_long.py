@@ -1,0 +1,711 @@
+"""The index: whatever happened to the files, taking in what changed gives what a rebuild from nothing gives."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from smp_client import Memory, Session, SMPError, indexing
+from smp_client.index import APPLICATION_ID, Index, UnusableIndex
+from smp_client.indexing import files_of, is_indexed, outdated, rebuild, refresh, scopes
+
+RECORD = b'  - id: HAND-%d\n    timestamp: "2026-01-11T16:30:00+02:00"\n    finding: typed\n    tags: [x, y.z]\n'
+TURN = b"## Turn %d - 2026-01-11 14:30:00\n**Speaker:** me\n**Memory-Refs:** [DEC-001]\n\ntyped %d\n\n---\n\n"
+Contents = dict[str, list[tuple[Any, ...]]]
+
+
+def refresh_all(memory: Memory, index: Index) -> int:
+    """Takes in what changed; gives back how many bytes were parsed for it."""
+    with index.batch():
+        return sum(refresh(memory, index, scope, file).parsed_bytes for scope, file in list(outdated(memory, index)))
+
+
+def rebuilt(memory: Memory) -> Contents:
+    with closing(Index.in_memory().connection) as connection:
+        index = Index(connection)
+        rebuild(memory, index)
+        return index.contents()
+
+
+def without(contents: Contents, files: set[tuple[str, str]]) -> Contents:
+    """All but what comes from these files."""
+    kept = {name: [row for row in rows if row[:2] not in files] for name, rows in contents.items()}
+    kept["sessions"] = [row for row in contents["sessions"] if (row[0], "metadata.yaml") not in files]
+    return kept
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    found = Index.in_memory()
+    yield found
+    found.close()
+
+
+def write_some(session: Session) -> None:
+    session.record_decision("Use OAuth", made_by="architect", tags=["security"], turn_ref=1)
+    session.record_finding("No MFA", discovered_by="veritas", severity="critical", tags=["mfa"])
+    session.record_preference("MFA for admins", topic="mfa")
+    session.record_learning("Users like it explicit", learned_by="veritas")
+    session.relate("DEC-001", "FIND-001", "resolves")
+    session.add_turn("user", "Let's go.", memory_refs=["DEC-001"])
+    session.save_agent_state("veritas", {"focus": "authentication"})
+    session.save_artifact("report-1", "# Report")
+
+
+# One step at a time.
+
+
+def test_every_kind_of_memory_is_in_the_index(memory: Memory, session: Session, index: Index) -> None:
+    """Each record, turn, state and artifact is one row with its text, its actor, its tags, and what it refers to."""
+    write_some(session)
+    memory.everywhere.record_pattern("Ask for MFA early", learned_by="veritas")
+    rebuild(memory, index)
+    rows = index.connection.execute("SELECT scope, id, type, actor, text, tags FROM memories ORDER BY scope, id").fetchall()
+    assert rows == [
+        ("global", "PAT-001", "pattern", "veritas", "Ask for MFA early", ""),
+        ("s1", "DEC-001", "decision", "architect", "Use OAuth", "security"),
+        ("s1", "FIND-001", "finding", "veritas", "No MFA", "mfa"),
+        ("s1", "LEARN-001", "learning", "veritas", "Users like it explicit", ""),
+        ("s1", "PREF-001", "preference", "", "MFA for admins", ""),
+        ("s1", "REL-001", "relationship", "", "resolves", ""),
+        ("s1", "report-1", "artifact", "", "# Report", ""),
+        ("s1", "turn-1", "conversation_turn", "user", "Let's go.", ""),
+        ("s1", "veritas", "agent_state", "veritas", rows[8][4], ""),
+    ]
+    assert "authentication" in rows[8][4]
+    refs = set(index.connection.execute("SELECT id, target, relation FROM refs JOIN memories ON key = memory"))
+    assert refs == {("DEC-001", "turn-1", "turn_ref"), ("REL-001", "DEC-001", "source"), ("REL-001", "FIND-001", "target"),
+                    ("turn-1", "DEC-001", "memory_refs")}  # fmt: skip
+    found = index.connection.execute("SELECT id FROM words JOIN memories ON key = words.rowid WHERE words MATCH 'mfa' ORDER BY id")
+    assert [row[0] for row in found] == ["FIND-001", "PAT-001", "PREF-001"]
+
+
+def test_a_span_is_the_bytes_of_the_record(memory: Memory, session: Session, index: Index) -> None:
+    """Start and end of a row cut exactly the record out of its file."""
+    for number in range(3):
+        session.record_decision(f"D{number} … ü", made_by="a")
+    rebuild(memory, index)
+    content = (memory.root / "active/s1/decisions.yaml").read_bytes()
+    for text, start, end in index.connection.execute("SELECT text, start, end FROM memories WHERE type = 'decision'"):
+        assert text.encode() in content[start:end]
+        assert content[start:end].count(b"- id:") == 1
+        assert content[start:end].endswith(b"\n")
+
+
+@pytest.mark.parametrize("kind", ["finding", "turn"])
+def test_an_append_parses_only_what_was_appended(memory: Memory, session: Session, index: Index, kind: str) -> None:
+    """However large the file: the bytes parsed are the bytes added. Without the check of the known part this reads everything."""
+    write: Callable[[str], object] = {
+        "finding": lambda text: session.record_finding(text, discovered_by="a"),
+        "turn": lambda text: session.add_turn("a", text),
+    }[kind]
+    path = memory.root / "active/s1" / {"finding": "findings.yaml", "turn": "conversation.md"}[kind]
+    for number in range(20):
+        write(f"number {number}")
+    refresh_all(memory, index)
+    size = path.stat().st_size
+    write("one more")
+    write("and another")
+    assert refresh_all(memory, index) == path.stat().st_size - size > 0
+    assert refresh_all(memory, index) == 0
+    assert index.contents() == rebuilt(memory)
+
+
+def test_a_touched_file_is_read_and_not_parsed(memory: Memory, session: Session, index: Index) -> None:
+    """New times with the old content are noted, and cost no parsing."""
+    write_some(session)
+    refresh_all(memory, index)
+    for path in (memory.root / "active/s1").rglob("*.*"):
+        os.utime(path, ns=(1, 1))
+    assert len(list(outdated(memory, index))) > 5
+    assert refresh_all(memory, index) == 0
+    assert list(outdated(memory, index)) == []
+
+
+def test_a_file_is_read_after_the_tick_it_was_written_in(tmp_path: Path) -> None:
+    """Only then does another change give it another time (on Linux before 6.13; since then the kernel sees to it)."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    with path.open("rb") as file:
+        status = indexing._settled(file.fileno())
+    assert time.time_ns() - status.st_ctime_ns > indexing._TICK_NS
+
+
+def test_an_edit_before_them_moves_the_spans_that_follow(memory: Memory, session: Session, index: Index) -> None:
+    """Memories that stay as they are, but elsewhere in the file, are found where they are. Unmoved spans fail here."""
+    for number in range(3):
+        session.record_decision(f"D{number}", made_by="a")
+    refresh_all(memory, index)
+    session.update("DEC-001", note="longer than before")
+    refresh_all(memory, index)
+    assert index.contents() == rebuilt(memory)
+
+
+def test_a_file_that_grew_and_changed_is_read_as_a_whole(memory: Memory, session: Session, index: Index) -> None:
+    """A larger file is not an appended one: if what was known of it differs, all of it is read. Unchecked, the old text stays."""
+    session.record_decision("before", made_by="a")
+    refresh_all(memory, index)
+    path = memory.root / "active/s1/decisions.yaml"
+    path.write_bytes(path.read_bytes().replace(b"before", b"after!") + RECORD % 1)
+    refresh_all(memory, index)
+    assert index.contents() == rebuilt(memory)
+
+
+def test_an_edit_of_the_same_size_is_seen(memory: Memory, session: Session, index: Index) -> None:
+    """However soon it follows the one before."""
+    path = memory.root / "active/s1/findings.yaml"
+    path.write_bytes(b"version: 1\nfindings:\n  - id: A\n    finding: x00\n")
+    with path.open("r+b", buffering=0) as file:
+        for number in range(50):
+            os.pwrite(file.fileno(), b"%02d" % number, path.stat().st_size - 3)
+            refresh(memory, index, "s1", "findings.yaml")
+            assert index.connection.execute("SELECT text FROM memories").fetchall() == [(f"x{number:02d}",)]
+
+
+@pytest.mark.parametrize(
+    ("before", "added"),
+    [
+        (b"version: 1\nfindings:\n  - id: A\n    finding: |\n      text\n", b"      # still the text\n"),
+        (b"version: 1\nfindings:\n  - id: A\n    finding: |+\n      text\n", b"\n\n  - id: B\n"),
+        (b"version: 1\nfindings:\n  - id: A\n", b"    finding: late\n"),
+        (b"version: 1\nfindings:\n  - id: A\n", b"other: key\n"),
+        (b"version: 1\nfindings:\n", b"    - id: A\n"),
+        (b"version: 1\nfindings:\n", b"- id: A\n"),
+        (b"- id: A\n", b"- id: B\n"),
+        (b"findings: []\n", b"version: 1\n"),
+        (b"version: 1\nfindings:\n  - id: A\n", b"  - id: B # smp\n    finding: torn\n"),
+        (b"version: 1\nfindings:\n  - id: A", b"BC\n  - id: D\n"),
+        (b"version: 1\nfindings:\n  - id: A\n", b"  - id: 'B\n  - id: C' # smp\n"),
+        (b"version: 1\nfindings:\n  - id: A\n", b"...\n"),
+    ],
+)
+def test_not_all_growth_is_by_records(memory: Memory, session: Session, index: Index, before: bytes, added: bytes) -> None:
+    """Bytes behind a list can belong to its last record, or end it: what looks like growth is then read as a whole."""
+    path = memory.root / "active/s1/findings.yaml"
+    path.write_bytes(before)
+    refresh_all(memory, index)
+    path.write_bytes(before + added)
+    refresh_all(memory, index)
+    assert index.contents() == rebuilt(memory)
+
+
+def test_an_open_turn_that_grows_is_read_again(memory: Memory, session: Session, index: Index) -> None:
+    """A turn that a person left open goes on with the next line; taking that for nothing new was a bug."""
+    path = memory.root / "active/s1/conversation.md"
+    with path.open("ab") as file:
+        file.write(b"## Turn 1 - 2026-01-11 14:30:00\n**Speaker:** me\n\nfirst\n\n")
+    refresh_all(memory, index)
+    with path.open("ab") as file:
+        file.write(b"second\n\n")
+    refresh_all(memory, index)
+    assert index.connection.execute("SELECT text FROM memories").fetchall() == [("first\n\nsecond",)]
+
+
+def test_the_order_of_keys_is_part_of_a_memory(memory: Memory, session: Session, index: Index) -> None:
+    """Keys that change places are indexed in their new order, as a rebuild would: a hash of sorted keys hid that."""
+    path = memory.root / "active/s1/findings.yaml"
+    for keys in (b"finding: x\n    severity: low\n", b"severity: low\n    finding: x\n"):
+        path.write_bytes(b"version: 1\nfindings:\n  - id: A\n    " + keys)
+        refresh_all(memory, index)
+        assert index.contents() == rebuilt(memory)
+
+
+def test_half_a_character_does_not_stop_the_index(memory: Memory, session: Session, index: Index) -> None:
+    """JSON in a turn can hold a lone surrogate, which SQLite refuses: it is replaced, and the rest of the turn is there."""
+    path = memory.root / "active/s1/conversation.md"
+    with path.open("ab") as file:
+        file.write(b'## Turn 1 - 2026-01-11 14:30:00\n**Speaker:** "a\\ud800b"\n**Fields:** {"x": "\\udfff"}\n\nsaid\n\n---\n\n')
+    refresh_all(memory, index)
+    assert index.connection.execute("SELECT actor, text FROM memories").fetchall() == [("a?b", "said")]
+
+
+def test_times_are_compared_as_times(memory: Memory, session: Session, index: Index) -> None:
+    """Zones and fractions of a second sort right by `at`; as texts they do not."""
+    stamps = ["2026-01-11T14:30:05Z", "2026-01-11T14:30:05.500Z", "2026-01-11T16:30:05.250+02:00", "2026-01-11T14:30:06Z", "soon"]
+    records = "".join(f"  - id: '{stamp}'\n    timestamp: '{stamp}'\n" for stamp in stamps)
+    (memory.root / "active/s1/findings.yaml").write_text(f"version: 1\nfindings:\n{records}")
+    refresh_all(memory, index)
+    rows = index.connection.execute("SELECT id, timestamp FROM memories WHERE at IS NOT NULL ORDER BY at").fetchall()
+    assert [row[0] for row in rows] == [stamps[0], stamps[2], stamps[1], stamps[3]]
+    assert rows[1][1] == "2026-01-11T14:30:05.250Z"
+    assert index.connection.execute("SELECT id, timestamp FROM memories WHERE at IS NULL").fetchall() == [("soon", None)]
+
+
+def test_what_is_indexed_depends_on_where_it_is(memory: Memory, session: Session, index: Index) -> None:
+    """A record file of `global/` is none of a session, and the other way round."""
+    session.record_decision("D", made_by="a")
+    memory.everywhere.record_pattern("P")
+    shutil.copy(memory.root / "active/s1/decisions.yaml", memory.root / "global/decisions.yaml")
+    shutil.copy(memory.root / "global/learned-patterns.yaml", memory.root / "active/s1/learned-patterns.yaml")
+    assert "decisions.yaml" not in files_of(memory, "global")
+    assert "learned-patterns.yaml" not in files_of(memory, "s1")
+    assert is_indexed("decisions.yaml")
+    assert not is_indexed("notes.yaml")
+    refresh(memory, index, "global", "decisions.yaml")
+    assert index.files() == {}
+
+
+# Unreadable is not gone.
+
+
+def break_file(path: Path, how: str) -> None:
+    """Makes a file unreadable even for root, in one of the ways that are not its deletion."""
+    if how == "session is a link":
+        path.parent.rename(path.parent.with_name("elsewhere+"))
+        path.parent.symlink_to("elsewhere+")
+        return
+    if how == "hard link":
+        os.link(path, path.with_name("other"))
+        return
+    path.rename(path.with_name("aside"))
+    if how == "directory":
+        path.mkdir()
+    elif how == "link":
+        path.symlink_to("aside")
+    elif how == "newer":
+        path.write_bytes(b"version: 99\nfindings: []\n")
+    elif how == "fifo":
+        os.mkfifo(path)
+
+
+def mend_file(path: Path, how: str) -> None:
+    if how == "session is a link":
+        path.parent.unlink()
+        path.parent.with_name("elsewhere+").rename(path.parent)
+    elif how == "hard link":
+        path.with_name("other").unlink()
+    else:
+        path.rmdir() if how == "directory" else path.unlink()
+        path.with_name("aside").rename(path)
+
+
+@pytest.mark.parametrize("how", ["directory", "link", "hard link", "newer", "fifo", "session is a link"])
+def test_an_unreadable_file_is_not_a_deleted_file(memory: Memory, session: Session, index: Index, how: str) -> None:
+    """What is known of it stays, with the problem noted; mended, it is as if nothing had been; deleted, it goes."""
+    session.record_finding("No MFA", discovered_by="veritas")
+    refresh_all(memory, index)
+    before = index.contents()
+    path = memory.root / "active/s1/findings.yaml"
+    break_file(path, how)
+    refresh_all(memory, index)
+    broken = index.contents()
+    assert broken["memories"] == before["memories"]
+    assert index.files()["s1", "findings.yaml"].problem
+    generation = index.generation
+    refresh_all(memory, index)
+    assert index.generation == generation, "a problem that stays is noted once"
+    mend_file(path, how)
+    refresh_all(memory, index)
+    assert index.contents() == before == rebuilt(memory)
+    path.unlink()
+    refresh_all(memory, index)
+    assert index.contents()["memories"] == []
+
+
+def test_a_read_that_failed_is_tried_again(
+    memory: Memory, session: Session, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an I/O error nothing about the file changes; if its state were noted as usual, nobody would ever look again."""
+    session.record_finding("No MFA", discovered_by="veritas")
+    with monkeypatch.context() as patch:
+        def fail(*_: object) -> bytes:
+            raise OSError(5, "Input/output error")
+
+        patch.setattr("smp_client.indexing.read_from", fail)
+        refresh_all(memory, index)
+    assert index.contents()["memories"] == []
+    refresh_all(memory, index)
+    assert index.contents() == rebuilt(memory)
+    assert list(outdated(memory, index)) == []
+
+
+@pytest.mark.parametrize("file", ["metadata.yaml", "agent-states/veritas.yaml"])
+def test_a_broken_mapping_keeps_what_is_known(memory: Memory, session: Session, index: Index, file: str) -> None:
+    """Half-written YAML in a file of one mapping does not take the session or the state out of the index."""
+    write_some(session)
+    refresh_all(memory, index)
+    before = index.contents()
+    path = memory.root / "active/s1" / file
+    good = path.read_bytes()
+    path.write_bytes(b"version: 1\nsession: {")
+    refresh_all(memory, index)
+    assert index.contents()["memories"] == before["memories"]
+    assert index.contents()["sessions"] == before["sessions"]
+    assert [key for key, state in index.files().items() if state.problem] == [("s1", file)]
+    path.write_bytes(good)
+    refresh_all(memory, index)
+    assert index.contents() == before
+
+
+# Any history.
+
+
+class Histories(RuleBasedStateMachine):
+    """Writers, editors and the filesystem take turns; after each refresh the index is what a rebuild gives.
+
+    Seen to fail with a forgotten file's memories left behind, and with spans not moved by an edit before them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.top = Path(tempfile.mkdtemp(prefix="smp-index-"))
+        self.memory = Memory(self.top / "sessions", fsync="batch")
+        self.memory.create()
+        self.index = Index.open(self.top / "index.db")
+        self.number = 0
+        self.steps = 0
+        self.unreadable: dict[Path, str] = {}
+        for _ in range(2):
+            self.new_session()
+        write_some(self.memory.sessions()[0])
+
+    def teardown(self) -> None:
+        self.index.close()
+        shutil.rmtree(self.top)
+
+    def next(self) -> int:
+        self.number += 1
+        return self.number
+
+    @property
+    def active(self) -> Path:
+        return self.memory.root / "active"
+
+    def pick(self, choice: int) -> Session | None:
+        sessions = self.memory.sessions()
+        return sessions[choice % len(sessions)] if sessions else None
+
+    def file(self, choice: int, names: tuple[str, ...] = ("decisions.yaml", "findings.yaml", "conversation.md")) -> Path | None:
+        session = self.pick(choice)
+        path = self.active / session.id / names[choice % len(names)] if session else None
+        return path if path and path.is_file() and not path.is_symlink() else None
+
+    # The library.
+
+    @precondition(lambda self: len(self.memory.sessions()) < 4)
+    @rule()
+    def new_session(self) -> None:
+        self.memory.create_session(id=f"s{self.next()}", topic="auth")
+
+    @rule(choice=st.integers(0, 99), kind=st.sampled_from(["decision", "finding", "turn", "learning", "preference", "pattern"]))
+    def record(self, choice: int, kind: str) -> None:
+        session, text = self.pick(choice), f"text {self.next()} ü"
+        if session is None:
+            return
+        with ignoring_refusals():
+            if kind == "decision":
+                session.record_decision(text, made_by="architect", tags=["a", "a.b"])
+            elif kind == "finding":
+                session.record_finding(text, discovered_by="veritas", tags=["b"], memory_refs=["DEC-001"])
+            elif kind == "turn":
+                session.add_turn("user", text + "\n---\n## Turn 1", memory_refs=["DEC-001"])
+            elif kind == "learning":
+                session.record_learning(text, learned_by="veritas")
+            elif kind == "preference":
+                session.record_preference(text, topic="x")
+            else:
+                self.memory.everywhere.record_pattern(text)
+
+    @rule(choice=st.integers(0, 99), memory_id=st.sampled_from(["DEC-001", "FIND-001", "turn-1", "DEC-002"]), pin=st.booleans())
+    def change(self, choice: int, memory_id: str, pin: bool) -> None:
+        if session := self.pick(choice):
+            with ignoring_refusals():
+                session.pin(memory_id) if pin else session.update(memory_id, note=f"note {self.next()}")
+
+    @rule(choice=st.integers(0, 99))
+    def save_files(self, choice: int) -> None:
+        if session := self.pick(choice):
+            with ignoring_refusals():
+                session.save_agent_state("veritas", {"focus": f"f{self.next()}"})
+                session.save_artifact("report", f"# {self.next()}", tags=["r"])
+                session.update_metadata(context={"phase": f"p{self.number}"})
+
+    @rule(choice=st.integers(0, 99))
+    def commit(self, choice: int) -> None:
+        if session := self.pick(choice):
+            with ignoring_refusals(), session.transaction() as tx:
+                made = tx.record_decision(f"d{self.next()}", made_by="a")
+                tx.add_turn("a", "decided", memory_refs=[made.id])
+
+    # Hands.
+
+    @rule(choice=st.integers(0, 99), what=st.sampled_from([
+        RECORD, TURN, b"# a comment\n", b"\n", b"  - broken: [\n", b"    more: text\n", b"  - id: CUT", b"text goes on\n\n"]))
+    def append_by_hand(self, choice: int, what: bytes) -> None:
+        if path := self.file(choice):
+            with path.open("ab") as file:
+                file.write(what.replace(b"%d", b"%d" % self.next()))
+
+    @rule(choice=st.integers(0, 99), old=st.sampled_from([b"text", b"veritas", b"a", b"\n", b"- id", b"version: 1", b"Turn"]),
+          new=st.sampled_from([b"", b"TEXT", b"\r\n", b"longer than it was", b": ["]), rename=st.booleans())  # fmt: skip
+    def edit(self, choice: int, old: bytes, new: bytes, rename: bool) -> None:
+        if path := self.file(choice):
+            content = path.read_bytes().replace(old, new, 1 + choice % 3)
+            if rename:
+                path.with_name("edited~").write_bytes(content)
+                path.with_name("edited~").rename(path)
+            else:
+                path.write_bytes(content)
+
+    @rule(choice=st.integers(0, 99), share=st.floats(0.5, 1))
+    def truncate(self, choice: int, share: float) -> None:
+        if path := self.file(choice):
+            os.truncate(path, int(path.stat().st_size * share))
+
+    @rule(choice=st.integers(0, 99))
+    def delete_file(self, choice: int) -> None:
+        names = ("decisions.yaml", "metadata.yaml", "agent-states/veritas.yaml", "artifacts/report.md", "conversation.md")
+        if path := self.file(choice, names):
+            path.unlink()
+
+    @precondition(lambda self: len(self.memory.sessions()) > 2)
+    @rule(choice=st.integers(0, 99))
+    def delete_session(self, choice: int) -> None:
+        if session := self.pick(choice):
+            shutil.rmtree(self.active / session.id)
+            self.unreadable = {path: how for path, how in self.unreadable.items() if session.id not in path.parts}
+
+    @precondition(lambda self: len(self.memory.sessions()) > 2)
+    @rule(choice=st.integers(0, 99), away=st.booleans())
+    def move_session(self, choice: int, away: bool) -> None:
+        session = self.pick(choice)
+        if session and not any(session.id in path.parts for path in self.unreadable):
+            place = self.top / f"gone{self.next()}" if away else self.active / f"moved{self.next()}"
+            (self.active / session.id).rename(place)
+
+    @precondition(lambda self: not self.unreadable)
+    @rule(choice=st.integers(0, 99), how=st.sampled_from(["directory", "link"]))
+    def make_unreadable(self, choice: int, how: str) -> None:
+        """With the index up to date, so that what must stay of the file is known."""
+        if path := self.file(choice):
+            self.refresh()
+            break_file(path, how)
+            self.unreadable[path] = how
+
+    @precondition(lambda self: self.unreadable)
+    @rule()
+    def make_readable(self) -> None:
+        while self.unreadable:
+            mend_file(*self.unreadable.popitem())
+
+    # The index.
+
+    @invariant()
+    def is_true_after_a_refresh(self) -> None:
+        """After two steps of three, so that several changes meet as well."""
+        self.steps += 1
+        if self.steps % 3:
+            self.refresh()
+
+    def refresh(self) -> None:
+        before = self.index.contents()["memories"]
+        refresh_all(self.memory, self.index)
+        contents, fresh = self.index.contents(), rebuilt(self.memory)
+        broken = {key for key, state in self.index.files().items() if state.problem}
+        assert without(contents, broken) == without(fresh, broken)
+        kept = [row for row in before if row[:2] in broken]
+        assert [row for row in contents["memories"] if row[:2] in broken] == kept
+        assert refresh_all(self.memory, self.index) == 0
+
+    @rule()
+    def reopen(self) -> None:
+        self.index.close()
+        self.index = Index.open(self.top / "index.db")
+
+    @rule()
+    def rebuild(self) -> None:
+        if not self.unreadable:
+            rebuild(self.memory, self.index)
+            assert self.index.contents() == rebuilt(self.memory)
+
+
+@contextmanager
+def ignoring_refusals() -> Iterator[None]:
+    """The library may refuse to write into a file that was broken by hand; the index must not care."""
+    try:
+        yield
+    except SMPError:
+        return
+
+
+# Without shrinking: a failure is read as it is, because making it smaller takes minutes.
+Histories.TestCase.settings = settings(
+    max_examples=250, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)  # fmt: skip
+TestHistories = Histories.TestCase
+
+
+# A file that cannot be used.
+
+
+def spoiled(path: Path, how: str, seed: int) -> None:
+    content = path.read_bytes()
+    if how == "truncated":
+        path.write_bytes(content[: seed % len(content)])
+    elif how == "random":
+        path.write_bytes(bytes((seed * byte * 31 + byte) % 256 for byte in range(1, 5000)))
+    elif how == "text":
+        path.write_bytes(b"version: 1\n")
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "zeros":
+        path.write_bytes(bytes(len(content)))
+    elif how == "link":
+        path.rename(path.with_name("elsewhere"))
+        path.symlink_to("elsewhere")
+    else:
+        statement = {"foreign": "PRAGMA application_id = 7", "older": "PRAGMA user_version = 0", "gutted": "DROP TABLE tags"}[how]
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(statement)
+
+
+@pytest.mark.parametrize("how", ["random", "text", "empty", "zeros", "foreign", "older", "gutted", "link"])
+def test_an_unusable_index_is_replaced(memory: Memory, session: Session, tmp_path: Path, how: str) -> None:
+    """Whatever stands in the place of the index, a new one is made, and a rebuild gives all of it."""
+    check_replaced(memory, session, tmp_path / "index.db", how, 1)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6))
+def test_a_truncated_index_is_replaced(memory: Memory, tmp_path: Path, seed: int) -> None:
+    """Wherever it was cut off."""
+    session = memory.sessions()[0] if memory.sessions() else memory.create_session(id="s1")
+    check_replaced(memory, session, tmp_path / "index.db", "truncated", seed)
+
+
+def check_replaced(memory: Memory, session: Session, path: Path, how: str, seed: int) -> None:
+    write_some(session)
+    with closing(Index.open(path).connection) as connection:
+        rebuild(memory, Index(connection))
+    spoiled(path, how, seed)
+    was_empty = not path.stat().st_size
+    index, reason = Index.open_or_replace(path)
+    with closing(index.connection):
+        assert (reason is None) == was_empty
+        assert not path.is_symlink()
+        assert index.generation == 0
+        assert refresh_all(memory, index) > 0
+        assert index.contents() == rebuilt(memory)
+
+
+def test_an_index_in_use_is_not_replaced(memory: Memory, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that somebody holds is no damage: taking it for one would throw a good index away."""
+    path = tmp_path / "index.db"
+    Index.open(path).close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.executescript("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; UPDATE meta SET value = 5;")
+        honest = sqlite3.connect
+        monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: honest(*args, **{**options, "timeout": 0.01}))
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            Index.open_or_replace(path)
+        other.execute("COMMIT")
+    with closing(Index.open(path).connection) as connection:
+        assert Index(connection).generation == 5
+
+
+def test_reading_creates_and_changes_nothing(memory: Memory, session: Session, tmp_path: Path) -> None:
+    """A reader of an index that is not there makes none, and one of an index that is cannot write to it."""
+    path = tmp_path / "index.db"
+    with pytest.raises(UnusableIndex):
+        Index.open_to_read(path)
+    assert not path.exists()
+    Index.open(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with closing(Index.open_to_read(path).connection) as connection, pytest.raises(sqlite3.OperationalError, match="readonly"):
+        connection.execute("DELETE FROM files")
+    assert APPLICATION_ID.to_bytes(4) == b"SMP1"
+
+
+def test_a_batch_that_fails_leaves_nothing(memory: Memory, session: Session, index: Index) -> None:
+    """After an exception the index is what it was, its generation too; and a batch that changes nothing is none."""
+    refresh_all(memory, index)
+    before, generation = index.contents(), index.generation
+    session.record_decision("D", made_by="a")
+    with pytest.raises(ZeroDivisionError), index.batch():
+        refresh(memory, index, "s1", "decisions.yaml")
+        raise ZeroDivisionError
+    assert (index.contents(), index.generation) == (before, generation)
+    with index.batch():
+        pass
+    assert index.generation == generation
+    refresh_all(memory, index)
+    assert index.generation == generation + 1
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from smp_client import Memory
+from smp_client.index import Index
+from smp_client.indexing import outdated, refresh
+memory, index = Memory(sys.argv[1]), Index.open(Path(sys.argv[2]))
+with index.batch():
+    for number, (scope, file) in enumerate(list(outdated(memory, index))):
+        if number == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        refresh(memory, index, scope, file)
+    if int(sys.argv[3]) < 0:
+        index.connection.execute("COMMIT")
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("after", [1, 3, -1])
+def test_a_killed_batch_leaves_the_generation_before_it(memory: Memory, session: Session, tmp_path: Path, after: int) -> None:
+    """kill -9 within a batch: the next to open finds the last commit, and takes in the rest. With a commit after each file, the
+    kill after the third file leaves more, and this fails; the last case shows that it can tell (it commits first)."""
+    path = tmp_path / "index.db"
+    with closing(Index.open(path).connection) as connection:
+        refresh_all(memory, Index(connection))
+        before, generation = Index(connection).contents(), Index(connection).generation
+    write_some(session)
+    arguments = [sys.executable, "-c", KILLED, str(memory.root), str(path), str(after)]
+    done = subprocess.run(arguments, check=False, cwd=Path(__file__).parent.parent)
+    assert done.returncode == -signal.SIGKILL
+    index, reason = Index.open_or_replace(path)
+    with closing(index.connection):
+        assert reason is None
+        assert (index.contents() == before) == (after > 0)
+        assert index.generation == generation
+        refresh_all(memory, index)
+        assert index.contents() == rebuilt(memory)
+
+
+# The tree while it changes.
+
+
+def test_what_disappears_between_listing_and_looking_is_gone(
+    memory: Memory, session: Session, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scan of a tree in which a session is deleted meanwhile ends well, without the session."""
+    session.record_decision("D", made_by="a")
+    refresh_all(memory, index)
+    listed = scopes(memory)
+    shutil.rmtree(memory.root / "active/s1")
+    monkeypatch.setattr("smp_client.indexing.scopes", lambda _: listed)
+    monkeypatch.setattr("smp_client.indexing.files_of", lambda _, scope: ["decisions.yaml"] if scope == "s1" else [])
+    assert ("s1", "decisions.yaml") in list(outdated(memory, index))
+    refresh_all(memory, index)
+    assert index.contents()["memories"] == index.contents()["sessions"] == []
+
+
+def test_a_root_that_is_not_there_has_nothing_to_index(tmp_path: Path, index: Index) -> None:
+    memory = Memory(tmp_path / "nowhere")
+    assert scopes(memory) == ["global"]
+    assert list(outdated(memory, index)) == []
