@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .errors import SMPError
-from .index import Index, UnusableIndex
+from .errors import NewerFormat, SMPError
+from .index import FileState, Index, UnusableIndex
 from .indexing import describe, directory_of, files_of, is_unchanged, scopes
 from .layout import GLOBAL, QUARANTINE
 from .memory import Memory
@@ -25,7 +26,8 @@ class Complaint:
 
 
 def check(memory: Memory) -> list[Complaint]:
-    """Reads every file; changes nothing."""
+    """Reads every file; changes nothing. Raises where there is no memory at all."""
+    memory.require()
     return [*_unreadable(memory), *_silently_changed(memory), *_quarantined(memory)]
 
 
@@ -34,46 +36,68 @@ def _unreadable(memory: Memory) -> Iterator[Complaint]:
         files = memory.everywhere if scope == GLOBAL else memory.session(scope)
         try:
             for problem in files.problems():
-                yield Complaint(scope, problem.file, problem.line, problem.problem, "Mend these lines by hand.")
-        except (SMPError, OSError) as error:
-            yield Complaint(scope, "", None, str(error), "Look at this file by hand.")
-        yield from _unreadable_mappings(memory, scope)
+                yield Complaint(scope, problem.file, problem.line, problem.problem, "Mend it by hand.")
+        except NewerFormat:
+            # Named below, with its file.
+            continue
+        finally:
+            yield from _unreadable_files(memory, scope)
 
 
-def _unreadable_mappings(memory: Memory, scope: str) -> Iterator[Complaint]:
+def _unreadable_files(memory: Memory, scope: str) -> Iterator[Complaint]:
     for file in files_of(memory, scope):
         try:
-            describe(scope, file, memory.tree.read(f"{directory_of(scope)}/{file}"))
+            counted = Counter(memory_id for memory_id, _ in _described(memory, scope, file))
         except (SMPError, OSError) as error:
-            yield Complaint(scope, file, None, str(error), "Look at this file by hand.")
+            yield Complaint(scope, file, None, _without_advice(error), "Mend it by hand.")
+            continue
+        for memory_id, times in counted.items():
+            if times > 1:
+                yield Complaint(scope, file, None, f"{times} records have the id {memory_id}", "Give all but one another id.")
 
 
 def _silently_changed(memory: Memory) -> Iterator[Complaint]:
     """Content that differs although nobody has written the file since it was indexed: a disk that forgets."""
+    path = memory.root / INDEX_FILE
+    if not path.exists():
+        return
     try:
-        index = Index.open_to_read(memory.root / INDEX_FILE)
+        index = Index.open_to_read(path)
     except UnusableIndex as error:
         yield Complaint("", INDEX_FILE, None, f"the index cannot be used: {error}", "Run smp reindex.")
         return
     try:
         for (scope, file), state in index.files().items():
-            path = f"{directory_of(scope)}/{file}"
-            if not memory.tree.exists(path) or not is_unchanged(state, memory.tree.stat(path)):
-                continue
-            known = index.hashes(scope, file)
-            for memory_id, digest in describe(scope, file, memory.tree.read(path)):
-                if known.get(memory_id, digest) != digest:
-                    yield Complaint(scope, file, None, f"{memory_id} has changed although the file was not written",
-                                    "Compare it with a backup; the disk may be failing.")  # fmt: skip
-    except SMPError as error:
-        yield Complaint("", "", None, str(error), "Look at this file by hand.")
+            yield from _changed_since(memory, index, scope, file, state)
     finally:
         index.close()
+
+
+def _changed_since(memory: Memory, index: Index, scope: str, file: str, state: FileState) -> Iterator[Complaint]:
+    path = f"{directory_of(scope)}/{file}"
+    try:
+        if not is_unchanged(state, memory.tree.stat(path)):
+            return
+        found = set(_described(memory, scope, file))
+    except (SMPError, OSError):
+        # That it cannot be read is said already.
+        return
+    for memory_id, _ in sorted(index.hashes(scope, file) - found):
+        yield Complaint(scope, file, None, f"{memory_id} has changed although the file was not written",
+                        "Compare it with a backup; the disk may be failing.")  # fmt: skip
+
+
+def _described(memory: Memory, scope: str, file: str) -> list[tuple[str, str]]:
+    return describe(scope, file, memory.tree.read(f"{directory_of(scope)}/{file}"))
 
 
 def _quarantined(memory: Memory) -> Iterator[Complaint]:
     for scope in memory.tree.list(QUARANTINE):
         for name in memory.tree.list(f"{QUARANTINE}/{scope}"):
             if name.endswith(".bytes"):
-                yield Complaint(scope, f"{QUARANTINE}/{scope}/{name}", None, "bytes that were set aside",
+                yield Complaint("", f"{QUARANTINE}/{scope}/{name}", None, "bytes that were set aside",
                                 "Read the note beside it, take out what you need, and remove both.")  # fmt: skip
+
+
+def _without_advice(error: Exception) -> str:
+    return str(error).removesuffix(getattr(error, "advice", "")).rstrip(" .")

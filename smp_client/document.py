@@ -49,6 +49,11 @@ class Located:
     value: dict[str, Value]
 
 
+    @property
+    def has_id(self) -> bool:
+        return isinstance(self.value.get("id"), str)
+
+
 @dataclass(frozen=True, slots=True)
 class Bad:
     """Bytes in the list that are no record, and why; `line` counts from 1."""
@@ -263,7 +268,7 @@ def _last_id(found: RecordList, content: bytes, key: str, highest: int) -> tuple
         # Give it the head that every file of ours has.
         head = render_head(key, {"last_id": highest})
         return at, at, head.removesuffix(b"\n") + b" " if found.flow else head
-    begins = rb"[{,]\s*" if found.root == "flow" else rb"(?:^|\r) {%d}" % found.head_column
+    begins = rb"[{,]\s*" if found.root == "flow" else rb"(?:^(?:\xef\xbb\xbf)*|\r) {%d}" % found.head_column
     known = re.compile(begins + rb"([\"']?)last_id\1[ \t]*:[ \t]*([^\s,}#]*)", re.MULTILINE)
     match = known.search(content, 0, at) or (known.search(content, found.insert_at) if "last_id" in found.head else None)
     if match:
@@ -325,19 +330,32 @@ def _dashes(indent: int) -> re.Pattern[bytes]:
 
 def _chunk_at(content: bytes, start: int, indent: int) -> Located | Bad:
     following = _dashes(indent).search(content, start + indent + 1)
-    return _read_chunk(content, start, following.start() if following else len(content), indent, 1)[0]
+    # Where something follows the record that is none, only reading the whole file tells what it is: the last item is bad then.
+    return _read_chunk(content, start, following.start() if following else len(content), indent, 1)[-1]
 
 
 def _read_chunk(content: bytes, start: int, end: int, indent: int, line: int) -> list[Located | Bad]:
-    """The record between two dashes; where something foreign stands behind a record of ours, both."""
+    """The record between two dashes; where something foreign stands behind it, both."""
     item = _read_record(content, start, end, line)
-    if isinstance(item, Bad) and is_marked(content, start):
-        last_line = re.compile(rb"^ {%d}decay: [^\n]*\n" % (indent + 2), re.MULTILINE).search(content, start, end)
-        record = _read_record(content, start, last_line.end(), line) if last_line else None
-        if isinstance(record, Located):
-            behind = line + content.count(b"\n", start, record.end)
-            return [record, Bad(record.end, end, behind, "this is not part of a record")]
+    if isinstance(item, Bad):
+        for border in _borders(content, start, end, indent):
+            record = _read_record(content, start, border, line)
+            if isinstance(record, Located):
+                behind = line + content.count(b"\n", start, border)
+                return [record, Bad(border, end, behind, "this is not part of a record")]
     return [item]
+
+
+def _borders(content: bytes, start: int, end: int, indent: int) -> Iterator[int]:
+    """Where a record may end although no other begins: behind the last line of one of ours, before a line that is not indented."""
+    if is_marked(content, start):
+        last_line = re.compile(rb"^ {%d}decay: [^\n]*\n" % (indent + 2), re.MULTILINE).search(content, start, end)
+        if last_line:
+            yield last_line.end()
+    foreign = re.compile(rb"^ {0,%d}[^\s#]" % indent, re.MULTILINE).search(content, content.find(b"\n", start, end) + 1, end)
+    # What goes on behind the foreign line as deep as a record's fields may be the rest of this one: then it is not whole.
+    if foreign and not re.compile(rb"^ {%d}" % (indent + 2), re.MULTILINE).search(content, foreign.start(), end):
+        yield foreign.start()
 
 
 def _read_record(content: bytes, start: int, end: int, line: int) -> Located | Bad:

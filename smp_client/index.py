@@ -168,9 +168,9 @@ class Index:
         )  # fmt: skip
         return {(row[0], row[1]): FileState(*row[2:]) for row in rows}
 
-    def hashes(self, scope: str, file: str) -> dict[str, str]:
-        """The hash of each memory of a file, by id."""
-        return dict(self.connection.execute("SELECT id, hash FROM memories WHERE scope = ? AND file = ?", (scope, file)).fetchall())
+    def hashes(self, scope: str, file: str) -> set[tuple[str, str]]:
+        """Id and hash of each memory of a file."""
+        return set(self.connection.execute("SELECT id, hash FROM memories WHERE scope = ? AND file = ?", (scope, file)).fetchall())
 
     def note_file(self, scope: str, file: str, state: FileState) -> None:
         self.connection.execute(

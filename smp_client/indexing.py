@@ -151,8 +151,9 @@ def _take_in_records(
     found = form.parse(content)
     added, removed = index.replace(scope, kind.file, _entries(kind, found))
     # A list that is not at the end of its file, or holds what cannot be read, is parsed whole the next time as well.
-    plain = form.opening(found, content) == b"" and not found.bad
-    index.note_file(scope, kind.file, _state(status, content, found.indent if plain else -1, len(found.bad)))
+    bad = len(found.bad) + sum(not record.has_id for record in found.records)
+    plain = form.opening(found, content) == b"" and not bad
+    index.note_file(scope, kind.file, _state(status, content, found.indent if plain else -1, bad))
     return Refreshed(added, removed, len(content))
 
 
@@ -166,12 +167,13 @@ def _parse_grown(kind: Kind, content: bytes, known: FileState | None) -> RecordL
     found = form.parse_tail(content, known.size, known.indent)
     # Anything but a record right behind the last one, be it a blank line, may belong to the last one.
     follows = bool(found.records) and found.records[0].start == known.size
-    return found if follows and not found.bad and form.opening(found, content) == b"" else None
+    whole = not found.bad and all(record.has_id for record in found.records) and form.opening(found, content) == b""
+    return found if follows and whole else None
 
 
 def _entries(kind: Kind, found: RecordList) -> Iterator[Entry]:
     for record in found.records:
-        if isinstance(record.value.get("id"), str):
+        if record.has_id:
             yield _entry(kind, record)
 
 

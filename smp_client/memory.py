@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .errors import Conflict, Invalid, SessionNotFound, StorageFailed
+from .errors import Conflict, Invalid, StorageFailed
 from .formats import format_of
 from .layout import (
     ACTIVE,
@@ -93,8 +93,7 @@ class Memory(Place):
 
     def session(self, session_id: str) -> Session:
         directory = f"{ACTIVE}/{check_session_id(session_id)}"
-        if not self.root.is_dir():
-            raise SessionNotFound(f"There is no memory at {self.root}.", advice="Make it with memory.create() or name another.")
+        self.require()
         scope = Scope(self.tree, session_id, directory, self.options)
         scope.require()
         return Session(scope)

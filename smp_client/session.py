@@ -71,7 +71,7 @@ class RecordFiles(Writing):
         """All memories of one type that can be read, in the order of the file."""
         kind = self._kind_named(type)
         found = format_of(kind).parse(self.scope.read(kind.file))
-        return [as_record(kind, self.scope.name, record.value) for record in found.records if "id" in record.value]
+        return [as_record(kind, self.scope.name, record.value) for record in found.records if record.has_id]
 
     def problems(self) -> list[Problem]:
         """What stands in the record files and cannot be read."""
@@ -81,8 +81,8 @@ class RecordFiles(Writing):
             found = format_of(kind).parse(content)
             problems += [Problem(kind.file, bad.line, bad.problem) for bad in found.bad]
             problems += [
-                Problem(kind.file, content.count(b"\n", 0, record.start) + 1, "the record has no id")
-                for record in found.records if "id" not in record.value
+                Problem(kind.file, content.count(b"\n", 0, record.start) + 1, "the record has no id, or one that is no text")
+                for record in found.records if not record.has_id
             ]  # fmt: skip
         return problems
 

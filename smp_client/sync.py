@@ -23,6 +23,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 
 def bring_up_to_date(memory: Memory, request: Request = "sync", timeout_s: float = 30.0) -> str:
     """Returns when all that is on disk now is in the index; gives back who did it: `daemon` or `here`."""
+    memory.require()
     memory.create()
     deadline = time.monotonic() + timeout_s
     while True:

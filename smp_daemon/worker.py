@@ -280,11 +280,13 @@ class Worker:
         self._dirty.setdefault(key, max(time.monotonic(), self._written.get(key, 0.0) + interval))
 
     def _write_derived(self, current: float) -> None:
-        for (path, scope), due in sorted(self._dirty.items()):
+        """Those of one session, the one that has waited longest: what is to be indexed comes between it and the next."""
+        for (path, scope), due in sorted(self._dirty.items(), key=lambda item: item[1]):
             root = next(root for root in self.roots if str(root.path) == path)
             if due <= current and root.is_there():
                 del self._dirty[path, scope]
                 self._write_derived_of(root, scope)
+                return
 
     def _write_derived_of(self, root: Root, scope: str) -> None:
         started = time.perf_counter()

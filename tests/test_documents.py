@@ -47,6 +47,21 @@ def test_the_code_of_the_readme_prints_what_the_readme_says(
     }
 
 
+def test_the_readme_names_every_command() -> None:
+    """Each command of `smp`, those of a group included, has its row in the table, and no other has one."""
+    import click
+
+    from smp_daemon.cli import COMMANDS, smp
+
+    context = click.Context(smp)
+    real = set()
+    for name in COMMANDS:
+        command = smp.get_command(context, name)
+        assert command is not None
+        real |= {f"{name} {inner}" for inner in command.commands} if isinstance(command, click.Group) else {name}
+    assert set(re.findall(r"^\| `smp ([a-z ]+?)(?: \[FILE\])?` \|", README, re.MULTILINE)) == real
+
+
 def test_ci_runs_the_test_command_of_the_readme() -> None:
     """`.ci/run` takes the command out of the README, so there must be exactly one."""
     assert len(re.findall(r"^python3 -m venv .*pytest$", README, re.MULTILINE)) == 1
