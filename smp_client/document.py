@@ -48,7 +48,6 @@ class Located:
     end: int
     value: dict[str, Value]
 
-
     @property
     def has_id(self) -> bool:
         return isinstance(self.value.get("id"), str)

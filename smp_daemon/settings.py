@@ -51,7 +51,7 @@ class WatchSettings:
         50, Whole(1, 10_000, "milliseconds"), "How long a file must have been quiet before it is read."
     )  # fmt: skip
     longest_wait_ms: int = _setting(
-        60, Whole(1, 60_000, "milliseconds"), "When a file is read although it never is quiet."
+        500, Whole(1, 60_000, "milliseconds"), "When a file is read although it never is quiet."
     )  # fmt: skip
     polling_s: float = _setting(
         2.0, Number(0.1, 3600, "seconds"), "How often the tree is looked through where the system cannot watch it."

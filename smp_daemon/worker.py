@@ -15,6 +15,7 @@ from typing import Any
 
 from smp_client import SMPError, __version__
 from smp_client.indexing import outdated, rebuild
+from smp_client.layout import GLOBAL
 from smp_client.status import COOKIES, STATUS_FILE
 from smp_client.tidy import tidy
 from smp_client.timestamps import now, render_time
@@ -256,8 +257,16 @@ class Worker:
                            removed=taken.removed, parsed_bytes=taken.parsed_bytes, sessions=sorted(taken.scopes)[:20],
                            forgotten=sorted(vanished)[:20],
                            generation=root.index.generation, duration_ms=_ms_since(started))  # fmt: skip
-        for scope in taken.scopes - {"global"}:
-            self._make_dirty(root, scope)
+        for scope in taken.scopes:
+            self._say_unreadable(root, scope)
+            if scope != GLOBAL:
+                self._make_dirty(root, scope)
+
+    def _say_unreadable(self, root: Root, scope: str) -> None:
+        for (_, file), state in root.index.files(scope).items():
+            if state.bad or state.problem:
+                self._log.warning("unreadable", component="indexer", root=str(root.path), session_id=scope, file=file,
+                                  records=state.bad, problem=state.problem, advice="smp check names the lines")  # fmt: skip
 
     def _take_in_drops(self, root: Root, scope: str) -> None:
         self._waiting_inboxes.discard((str(root.path), scope))
@@ -268,8 +277,8 @@ class Worker:
                 self._waiting_inboxes.add((str(root.path), scope))
                 continue
             say = self._log.info if drop.outcome == "taken" else self._log.warning
-            say(f"drop {drop.outcome}", component="inbox", session_id=scope, drop=drop.name, memory_id=drop.memory_id,
-                reason=drop.reason, duration_ms=_ms_since(started))  # fmt: skip
+            say(f"drop {drop.outcome}", component="inbox", root=str(root.path), session_id=scope, drop=drop.name,
+                memory_id=drop.memory_id, reason=drop.reason, duration_ms=_ms_since(started))  # fmt: skip
 
     # Derived files in the sessions.
 

@@ -60,7 +60,8 @@ def _print_status(found: Any, said: dict[str, Any]) -> None:
     if said["pid"] and found.health in ("ok", "degraded"):
         click.echo(f"  daemon: pid {said['pid']}, version {said['version']}, since {said['started_at']}, by {said['watching']}")
     for name, job in sorted(found.said.get("jobs", {}).items()):
-        click.echo(f"  {name}: last {job['last_success'] or 'never'}, next {job['next_run'] or 'when needed'}"
+        next_run = "" if found.health == "down" else f", next {job['next_run'] or 'when needed'}"
+        click.echo(f"  {name}: last {job['last_success'] or 'never'}{next_run}"
                    + (f", failed: {job['last_error']}" if job["last_error"] else ""))  # fmt: skip
 
 

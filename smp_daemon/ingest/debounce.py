@@ -18,14 +18,17 @@ EVERYTHING = Everything.EVERYTHING
 
 
 class Debounce:
-    """A batch is due when nothing was added for `quiet_s`, at the latest `longest_wait_s` after its first item."""
+    """A batch is due when one of its items has been quiet for `quiet_s`, at the latest `longest_wait_s` after its first item.
+
+    So nobody who writes now and then waits for others that never stop; those come along.
+    """
 
     def __init__(self, quiet_s: float, longest_wait_s: float, cap: int = CAP) -> None:
         self._quiet_s = quiet_s
         self._longest_wait_s = longest_wait_s
         self._cap = cap
-        self._items: dict[Hashable, None] = {}
-        self._first = self._last = 0.0
+        self._items: dict[Hashable, float] = {}  # to when it was last added
+        self._first = 0.0
 
     def __len__(self) -> int:
         return len(self._items)
@@ -34,18 +37,17 @@ class Debounce:
         """More distinct items than the cap, or EVERYTHING itself, make the whole batch EVERYTHING."""
         if not self._items:
             self._first = now
-        self._last = now
         if EVERYTHING in self._items:
-            return
-        self._items[item] = None
+            item = EVERYTHING
+        self._items[item] = now
         if item is EVERYTHING or len(self._items) > self._cap:
-            self._items = {EVERYTHING: None}
+            self._items = {EVERYTHING: now}
 
     def due_in(self, now: float) -> float | None:
         """Seconds until the batch is due, 0 where it is; None where there is none."""
         if not self._items:
             return None
-        return max(0.0, min(self._last + self._quiet_s, self._first + self._longest_wait_s) - now)
+        return max(0.0, min(min(self._items.values()) + self._quiet_s, self._first + self._longest_wait_s) - now)
 
     def take(self, now: float) -> list[Hashable]:
         """The batch in the order in which its items were first seen, if it is due."""

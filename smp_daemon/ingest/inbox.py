@@ -11,7 +11,7 @@ from typing import Any
 
 from smp_client import Invalid, QuotaExceeded, Session, SMPError, UnsafePath
 from smp_client.files import is_left_alone, read_from
-from smp_client.records import SESSION_KINDS, TURN, Kind
+from smp_client.records import FINDING, RELATIONSHIP, SESSION_KINDS, TURN, Kind
 from smp_client.values import BadYaml, Value, decode, load
 
 INBOX, REJECTED = "inbox", "inbox/rejected"
@@ -42,7 +42,7 @@ def _take(session: Session, name: str) -> Drop:
     path = session.scope.path(f"{INBOX}/{name}")
     try:
         if not name.endswith((".yaml", ".yml", ".md")):
-            raise Invalid([f"{name!r} must end with .yaml or .md"])
+            raise Invalid([f"{name!r} must be a file that ends with .yaml, .yml or .md"])
         with session.scope.tree.opened(path) as descriptor:
             if not is_left_alone(descriptor):
                 return Drop(name, "waiting", reason="somebody is still writing it")
@@ -84,6 +84,10 @@ def _kind_and_fields(given: dict[str, Value]) -> tuple[Kind, dict[str, Any]]:
         fields[kind.text] = fields.pop("text")
     if "id" in fields:
         fields["dropped_id"] = fields.pop("id")
+    if kind is FINDING:
+        fields.setdefault("resolution", {"status": "open"})
+    if kind not in (TURN, RELATIONSHIP):
+        fields.setdefault("tags", [])
     return kind, fields
 
 

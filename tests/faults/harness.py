@@ -21,9 +21,11 @@ import pytest
 
 from smp_client import Memory, Session, SMPError
 
+# Debian keeps it where only root looks.
+MKFS = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
 needs_mounts = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or os.geteuid() != 0 or shutil.which("mkfs.ext4") is None,
+    not sys.platform.startswith("linux") or os.geteuid() != 0 or MKFS is None,
     reason="needs Linux, root and mkfs.ext4, to mount filesystems of its own",
 )
 

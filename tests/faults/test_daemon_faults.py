@@ -65,7 +65,7 @@ def add_sessions(memory: Memory, count: int, each: int = 3) -> None:
 # Killed while it indexes.
 
 QUIET = {"heartbeat": {"every_s": 60}, "canary": {"every_s": 3600}, "log": {"level": "debug"}}
-DROP = "type: finding\nfinding: dropped\ndiscovered_by: somebody\n"
+DROP = "type: finding\nfinding: dropped\ndiscovered_by: somebody\nseverity: low\n"
 
 
 def changed_tree(directory: Path) -> Path:
@@ -159,7 +159,7 @@ def test_killed_at_some_system_calls_of_a_batch(tmp_path: Path) -> None:
     that a rebuild gives, takes the drop in once, and no byte that is not derived differs. The slow test takes every call."""
     base = changed_tree(tmp_path)
     calls = all_calls(base, tmp_path)
-    some = random.Random(3).sample(calls, 6)
+    some = random.Random(3).sample(calls, 5)
     assert list(kill_at(some, base, tmp_path)) == []
 
 
@@ -313,16 +313,17 @@ def test_without_watches_it_polls_and_says_so(tmp_path: Path) -> None:
         daemon.kill()
 
 
-def test_a_burst_of_20_000_files(tmp_path: Path) -> None:
-    """Far more than the debounce holds: all are in the index when `smp sync` returns, and it equals a rebuild."""
+@pytest.mark.parametrize("files", [6_000, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_a_burst_of_files(tmp_path: Path, files: int) -> None:
+    """More than the debounce holds: all are in the index when `smp sync` returns, and it equals a rebuild."""
     memory = Memory(tmp_path / "root")
     add_sessions(memory, 20, each=1)
     with running(memory.root, log=tmp_path / "log"):
-        for number in range(20_000):
+        for number in range(files):
             path = memory.root / f"active/s{number % 20}/artifacts/a{number}.md"
             path.write_text(f"---\nid: a{number}\n---\nBurst {number}\n")
-        assert smp("sync", "--root", memory.root, "--timeout", 60).returncode == 0
-        assert sum(row[3] == "artifact" for row in index_contents(memory.root)["memories"]) == 20_000
+        assert smp("sync", "--root", memory.root, "--timeout", 120).returncode == 0
+        assert sum(row[3] == "artifact" for row in index_contents(memory.root)["memories"]) == files
         wait_until_true(memory.root)
 
 
@@ -338,12 +339,12 @@ def used(daemon: Daemon) -> dict[str, int]:
 
 
 def write_many(memory: Memory, start: int, count: int) -> None:
-    """Files that come, are replaced and go, each under one of 4,000 names."""
+    """Files that come, are replaced and go, each under one of 400 names."""
     for number in range(start, start + count):
         folder = memory.root / f"active/s{number % 4}/agent-states"
         temporary = folder / f".tmp{number % 50}"
-        temporary.write_text(f"agent_state:\n  agent_id: a{number % 1000}\n  working_on: number {number}\n")
-        temporary.rename(folder / f"a{number % 1000}.yaml")
+        temporary.write_text(f"agent_state:\n  agent_id: a{number % 100}\n  working_on: number {number}\n")
+        temporary.rename(folder / f"a{number % 100}.yaml")
 
 
 def stays_flat(memory: Memory, directory: Path, writes: int) -> None:
@@ -397,11 +398,11 @@ def test_sigterm_at_many_moments_of_a_large_scan(memory: Memory, tmp_path: Path)
     daemon.wait_ready()
     whole_s = time.monotonic() - began
     assert daemon.stop() == 0
-    for part in range(6):
+    for part in range(4):
         (memory.root / INDEX_FILE).unlink()
         daemon = Daemon([memory.root], tmp_path / "log")
         wait_until(lambda now=daemon: has_begun(now, memory.root), "it has begun")
-        due = time.monotonic() + whole_s * part / 5
+        due = time.monotonic() + whole_s * part / 3
         wait_until(lambda at=due: time.monotonic() >= at, "the moment has come")
         told = time.monotonic()
         assert daemon.stop() == 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import PROGRAMS, mounted, needs_mounts
+from harness import MKFS, PROGRAMS, mounted, needs_mounts
 from programs import COMMENT, SESSION, build, open_memory
 
 from smp_client import Memory, MemoryNotFound, Session, SessionNotFound
@@ -42,7 +42,7 @@ def _disk_image(directory: Path) -> Path:
     image = directory / "image"
     image.touch()
     os.truncate(image, 64 * 1024 * 1024)
-    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
+    subprocess.run([str(MKFS), "-q", "-F", str(image)], check=True)
     return image
 
 
