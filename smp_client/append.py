@@ -71,7 +71,7 @@ def settle(scope: Scope, kind: Kind, held: Lock) -> Tail:
     """The tail of the file, after setting aside a record that a crash cut off; makes the file where there is none."""
     path = scope.path(kind.file)
     form = format_of(kind)
-    note = held.note
+    note = held.note = _sound(held.note)
     try:
         status = scope.tree.stat(path)
     except FileNotFoundError:
@@ -96,7 +96,7 @@ def settle(scope: Scope, kind: Kind, held: Lock) -> Tail:
 def add(scope: Scope, file: str, held: Lock, tail: Tail, content: bytes, quota: Quota) -> None:
     """Writes behind the tail, within the quota, and notes the new tail; leaves everything as it was where it fails."""
     path = scope.path(file)
-    with scope.tree.opened(path, os.O_WRONLY | os.O_APPEND) as descriptor:
+    with scope.tree.opened(path, os.O_RDWR | os.O_APPEND) as descriptor:
         try:
             if (limit := quota()) is None:
                 write_all(descriptor, content)
@@ -140,6 +140,16 @@ def note_tail(held: Lock, tail: Tail, added: bytes, status: os.stat_result) -> N
         held.note = _note(tail)
 
 
+def _sound(note: dict[str, Any]) -> dict[str, Any]:
+    """The note without what cannot be true: a lock file may hold anything."""
+    last = note.get("last")
+    kept: dict[str, Any] = {"last": last if isinstance(last, int) and last >= 0 else 0}
+    known = {name: note.get(name) for name in ("size", "checksum", "indent")}
+    if all(isinstance(value, int) for value in known.values()):
+        kept |= known | ({"file": note["file"]} if "file" in note else {})
+    return kept
+
+
 def _note(tail: Tail) -> dict[str, Any]:
     return {"size": tail.size, "checksum": tail.checksum, "indent": tail.indent, "last": tail.last}
 
@@ -171,7 +181,7 @@ def _cut(scope: Scope, file: str, content: bytes, at: int) -> None:
 
 
 def _undo(descriptor: int, size: int, content: bytes) -> None:
-    """Takes back what was written of `content`, unless somebody has written behind it since."""
-    written = os.fstat(descriptor).st_size - size
-    if 0 < written <= len(content):
+    """Takes back what was written of `content`, unless somebody else has written there as well."""
+    written = read_from(descriptor, size)
+    if written and content.startswith(written):
         os.ftruncate(descriptor, size)

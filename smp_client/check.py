@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from .errors import NewerFormat, SMPError
 from .index import FileState, Index, UnusableIndex
-from .indexing import describe, directory_of, files_of, is_unchanged, scopes
-from .layout import GLOBAL, QUARANTINE
+from .indexing import describe, directory_of, files_of, is_unchanged, scopes, unnameable
+from .layout import GLOBAL
 from .memory import Memory
+from .quarantine import quarantined
 from .status import INDEX_FILE
 
 
@@ -45,6 +46,9 @@ def _unreadable(memory: Memory) -> Iterator[Complaint]:
 
 
 def _unreadable_files(memory: Memory, scope: str) -> Iterator[Complaint]:
+    for file in unnameable(memory, scope):
+        yield Complaint(scope, file.encode("utf-8", "backslashreplace").decode(), None, "no memory can have this name",
+                        "Rename it: letters, digits, '_' and '-'.")  # fmt: skip
     for file in files_of(memory, scope):
         try:
             counted = Counter(memory_id for memory_id, _ in _described(memory, scope, file))
@@ -92,11 +96,9 @@ def _described(memory: Memory, scope: str, file: str) -> list[tuple[str, str]]:
 
 
 def _quarantined(memory: Memory) -> Iterator[Complaint]:
-    for scope in memory.tree.list(QUARANTINE):
-        for name in memory.tree.list(f"{QUARANTINE}/{scope}"):
-            if name.endswith(".bytes"):
-                yield Complaint("", f"{QUARANTINE}/{scope}/{name}", None, "bytes that were set aside",
-                                "Read the note beside it, take out what you need, and remove both.")  # fmt: skip
+    for name in quarantined(memory):
+        yield Complaint("", name, None, "bytes that were set aside",
+                        "Read the note beside it, take out what you need, and remove both.")  # fmt: skip
 
 
 def _without_advice(error: Exception) -> str:

@@ -50,7 +50,7 @@ class Located:
 
     @property
     def has_id(self) -> bool:
-        return isinstance(self.value.get("id"), str)
+        return bool(self.value.get("id")) and isinstance(self.value["id"], str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,11 +378,11 @@ def _read_record(content: bytes, start: int, end: int, line: int) -> Located | B
 
 
 def _cut_off(content: bytes, start: int, end: int, value: Mapping[str, Value]) -> bool:
-    """Whether this is a record of ours at the end of the file whose writer died."""
-    if content[end:].strip():
-        return False
+    """Whether this is a record of ours whose writer died, also where somebody has appended behind it since."""
     if is_marked(content, start):
         return not isinstance(value.get("decay"), dict)
+    if content[end:].strip():
+        return False
     # Cut within its first line it has no mark yet: all that is left of it is the id.
     return not content.endswith(b"\n") and value.keys() <= {"id"}
 
@@ -517,8 +517,8 @@ def _numbers(found: RecordList, content: bytes, prefix: str) -> Iterator[int]:
         yield last
     for record in found.records:
         memory_id = record.value.get("id")
-        if isinstance(memory_id, str) and (match := re.fullmatch(rf"{prefix}-(\d{{1,15}})", memory_id)):
+        if isinstance(memory_id, str) and (match := re.fullmatch(rf"{prefix}-(\d{{1,18}})", memory_id)):
             yield int(match[1])
     for bad in found.bad:
-        for match_bytes in re.finditer(rb"id[\"']?: *[\"']?%s-(\d{1,15})\b" % prefix.encode(), content[bad.start : bad.end]):
+        for match_bytes in re.finditer(rb"id[\"']?: *[\"']?%s-(\d{1,18})\b" % prefix.encode(), content[bad.start : bad.end]):
             yield int(match_bytes[1])

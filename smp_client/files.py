@@ -188,6 +188,18 @@ class Tree:
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
                 os.rename(from_name, to_name, src_dir_fd=from_fd, dst_dir_fd=to_fd)
 
+    def rename_beside(self, source: str, target: str) -> str:
+        """Under the name, or, where that is taken, under one like it; gives back which."""
+        stem, dot, ending = target.rpartition(".")
+        names = [target, *(f"{stem}-{number}{dot}{ending}" for number in range(2, 1000))]
+        for name in names:
+            try:
+                self.rename_new(source, name)
+            except FileExistsError:
+                continue
+            return name
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+
     def exchange(self, one: str, other: str) -> None:
         """Swaps two names in one step, so that no moment is without either file."""
         with self.parent(one) as (one_fd, one_name), self.parent(other) as (other_fd, other_name):

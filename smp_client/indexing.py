@@ -18,7 +18,7 @@ from .errors import CorruptionDetected, Invalid, NewerFormat, UnsafePath
 from .files import read_from
 from .formats import format_of
 from .index import Entry, FileState, Index
-from .layout import ACTIVE, GLOBAL, check_session_id
+from .layout import ACTIVE, GLOBAL, check_session_id, is_file_id
 from .mapping import load_mapping
 from .place import Place
 from .records import GLOBAL_KINDS, SESSION_KINDS, TURN, Kind
@@ -58,6 +58,19 @@ def files_of(memory: Place, scope: str) -> list[str]:
     for folder in (_STATES, _ARTIFACTS) if scope != GLOBAL else ():
         names += [name for file in _list(memory, f"{top}/{folder}") if _is_of(scope, name := f"{folder}/{file}")]
     return names
+
+
+def unnameable(memory: Place, scope: str) -> list[str]:
+    """Files where states and artifacts are, with names that none of these can have: they are left out."""
+    if scope == GLOBAL:
+        return []
+    top = directory_of(scope)
+    return [
+        f"{folder}/{file}"
+        for folder, ending in ((_STATES, ".yaml"), (_ARTIFACTS, ".md"))
+        for file in _list(memory, f"{top}/{folder}")
+        if file.endswith(ending) and not is_file_id(file.removesuffix(ending))
+    ]  # fmt: skip
 
 
 def directory_of(scope: str) -> str:
@@ -316,7 +329,8 @@ def _is_of(scope: str, file: str) -> bool:
     folder, _, name = file.rpartition("/")
     if not folder:
         return file in _kinds(scope) or (file == METADATA and scope != GLOBAL)
-    return scope != GLOBAL and (folder, os.path.splitext(name)[1]) in ((_STATES, ".yaml"), (_ARTIFACTS, ".md"))
+    stem, ending = os.path.splitext(name)
+    return scope != GLOBAL and (folder, ending) in ((_STATES, ".yaml"), (_ARTIFACTS, ".md")) and is_file_id(stem)
 
 
 def _is_session(memory: Place, name: str) -> bool:

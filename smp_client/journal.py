@@ -13,11 +13,12 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .errors import CorruptionDetected, LockTimeout
+from .errors import LockTimeout
 from .files import read_from, sync, write_all
 from .formats import format_of, insert_missing
-from .layout import JOURNAL
+from .layout import JOURNAL, TEMPORARY
 from .locks import NO_PATIENCE, lock_all
+from .quarantine import set_aside
 from .records import kind_of_file
 from .rewrite import rewrite
 
@@ -96,7 +97,11 @@ def load(scope: Scope, name: str) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     if str(zlib.crc32(content)).encode() != checksum:
-        raise CorruptionDetected(f"The journal entry {name} is damaged.", session_id=scope.name)
+        # An entry appears whole or not at all, so the disk has changed it: nobody can tell any more what it was to do.
+        why = "a recorded transaction that the disk has damaged"
+        set_aside(scope.tree, scope.name, "journal", 0, content + b"\n" + checksum, why, scope.options.clock())
+        scope.tree.unlink(name)
+        return []
     steps: list[dict[str, Any]] = json.loads(content)["steps"]
     return steps
 
@@ -150,10 +155,22 @@ def _missing(behind: bytes, whole: bytes, content: bytes) -> tuple[int, bytes]:
     return len(behind), content if behind.endswith(b"\n") else b"\n" + content
 
 
-def _remove_drop(scope: Scope, path: str, inode: int) -> None:
-    """Another file that came under the same name meanwhile is another drop."""
-    if scope.tree.exists(path) and scope.tree.stat(path).st_ino == inode:
-        scope.tree.unlink(path)
+def _remove_drop(scope: Scope, path: str, read: list[int]) -> None:
+    """Takes it out of the inbox first: a file that came under the same name meanwhile is another drop, and goes back."""
+    aside = f"{TEMPORARY}/{uuid.uuid4().hex}"
+    if not scope.tree.exists(path) or _version(scope, path) != read:
+        return
+    scope.tree.make_directory(TEMPORARY)
+    scope.tree.rename(path, aside)
+    if _version(scope, aside) == read:
+        scope.tree.unlink(aside)
+    else:
+        scope.tree.rename_beside(aside, path)
+
+
+def _version(scope: Scope, path: str) -> list[int]:
+    status = scope.tree.stat(path)
+    return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 def pending(scope: Scope) -> list[str]:

@@ -46,6 +46,10 @@ def check_session_id(session_id: str) -> str:
     return session_id
 
 
+def is_file_id(name: str) -> bool:
+    return _FILE_ID.fullmatch(name) is not None
+
+
 def check_file_id(what: str, name: str) -> str:
     if not isinstance(name, str) or not _FILE_ID.fullmatch(name):
         raise Invalid([f"{what} {name!r} must be 1 to 64 letters, digits, '_' or '-', beginning with a letter or digit"])

@@ -10,14 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .errors import Conflict, Invalid, StorageFailed
+from .errors import Conflict, Invalid, SessionNotFound, StorageFailed
 from .formats import format_of
 from .layout import (
     ACTIVE,
     ARCHIVED,
     DELETED,
     GLOBAL,
+    JOURNAL,
     MARKER,
+    QUARANTINE,
+    RETIRED,
     SESSION_DIRECTORIES,
     TEMPORARY,
     TOP_DIRECTORIES,
@@ -83,6 +86,7 @@ class Memory(Place):
             for name, content in files.items():
                 self.tree.write_new(f"{aside}/{name}", content)
             self.tree.sync_parent(f"{aside}/{METADATA}")
+            self._set_aside_leftovers(session_id)
             self.tree.rename_new(aside, f"{ACTIVE}/{session_id}")
             self.tree.sync_parent(f"{ACTIVE}/{session_id}")
         except OSError as error:
@@ -90,6 +94,16 @@ class Memory(Place):
             if isinstance(error, FileExistsError):
                 raise Conflict(f"There is a session {session_id!r} already.", advice="Choose another id.") from error
             raise StorageFailed(f"Could not make session {session_id!r}: {error}.") from error
+
+    def _set_aside_leftovers(self, session_id: str) -> None:
+        """What a removed session of the same id never finished is not for the new one."""
+        if self.tree.exists(f"{ACTIVE}/{session_id}"):
+            return
+        for directory in (JOURNAL, RETIRED):
+            for name in self.tree.list(directory):
+                if name.startswith(f"{session_id}+"):
+                    self.tree.make_directory(f"{QUARANTINE}/{session_id}")
+                    self.tree.rename(f"{directory}/{name}", f"{QUARANTINE}/{session_id}/{name}.bytes")
 
     def session(self, session_id: str) -> Session:
         directory = f"{ACTIVE}/{check_session_id(session_id)}"
@@ -102,7 +116,11 @@ class Memory(Place):
         """The sessions in `active/`, by id; only those in the given state where one is given."""
         if not self.root.is_dir():
             return []
-        found = [self.session(name) for name in self.tree.list(ACTIVE) if self._is_session(name)]
+        found: list[Session] = []
+        for name in self.tree.list(ACTIVE):
+            with suppress(FileNotFoundError, SessionNotFound):  # it went while we looked
+                if self._is_session(name):
+                    found.append(self.session(name))
         return found if state is None else [session for session in found if session.state == state]
 
     def _is_session(self, name: str) -> bool:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import stat
 import uuid
+from collections.abc import Iterator
 from datetime import datetime
 
 from .files import Tree
 from .layout import QUARANTINE
+from .place import Place
 from .timestamps import render_time
 from .values import Value, render_entries
+
+
+def quarantined(memory: Place) -> Iterator[str]:
+    """The names of all that was set aside, below the root."""
+    for scope in memory.tree.list(QUARANTINE):
+        if stat.S_ISDIR(memory.tree.stat(f"{QUARANTINE}/{scope}").st_mode):
+            for name in memory.tree.list(f"{QUARANTINE}/{scope}"):
+                if name.endswith(".bytes"):
+                    yield f"{QUARANTINE}/{scope}/{name}"
 
 
 def set_aside(tree: Tree, scope: str, file: str, offset: int, content: bytes, why: str, at: datetime) -> str:

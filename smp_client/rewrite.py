@@ -44,13 +44,31 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
             append_extra(scope, path, came[len(before) :])
             break
         # Somebody edited the file: work the change out again on top of the edit, and exchange that for our first try.
-        again = transform(came)
+        try:
+            again = transform(came)
+        except BaseException:
+            # It cannot be done on top of the edit (the record is gone, say): the edit goes back into its place.
+            _put_back(scope, file, slot, after)
+            raise
         if again == after:
             set_aside(scope.tree, scope.name, file, 0, came, "an edit that a replacement crossed", scope.options.clock())
         before, after = after, again
     for slot, came in slots.items():
         _retire(scope, file, slot, came)
     return after
+
+
+def _put_back(scope: Scope, file: str, slot: str, ours: bytes) -> None:
+    path = scope.path(file)
+    scope.tree.exchange(slot, path)
+    scope.tree.sync_parent(path)
+    came = scope.tree.read(slot)
+    if came.startswith(ours):
+        append_extra(scope, path, came[len(ours) :])
+        scope.tree.unlink(slot)
+    else:
+        set_aside(scope.tree, scope.name, file, 0, came, "an edit that crossed a change that failed", scope.options.clock())
+        scope.tree.unlink(slot)
 
 
 def append_extra(scope: Scope, path: str, extra: bytes) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 from .errors import SMPError
 from .index import Index, UnusableIndex
-from .layout import MARKER, QUARANTINE
+from .layout import MARKER
 from .locks import holder
 from .place import Place
+from .quarantine import quarantined
 from .timestamps import now, parse_time
 
 LEAD_SCOPE, LEAD = "+daemon", "lead"  # the lock of whoever leads a root; no session can have this name
@@ -68,6 +69,8 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     silent_s = _seconds_since(said.get("heartbeat_at"), at)
     if silent_s is None:
         problems.append("The daemon is starting and has not given a sign yet.")
+    elif silent_s < -SILENT_AFTER_S:
+        problems.append("The daemon's last sign is from the future: one of the clocks was wrong.")
     elif silent_s > SILENT_AFTER_S:
         problems.append(f"The daemon ({leader}) has given no sign for {silent_s:.0f} s.")
     problems += [str(problem) for problem in said.get("problems", [])]
@@ -81,7 +84,19 @@ def _said(memory: Place) -> dict[str, Any]:
         said = json.loads(memory.tree.read(STATUS_FILE))
     except (FileNotFoundError, ValueError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return _sound(said) if isinstance(said, dict) else {}
+
+
+def _sound(said: dict[str, Any]) -> dict[str, Any]:
+    """Without what has another form than a daemon gives it: anybody can write a file."""
+    problems, jobs = said.get("problems"), said.get("jobs")
+    fields = ("last_success", "next_run", "last_error", "duration_ms", "did")
+    listed = jobs.items() if isinstance(jobs, dict) else ()
+    return {
+        **said,
+        "problems": problems if isinstance(problems, list) else [],
+        "jobs": {name: {field: job.get(field) for field in fields} for name, job in listed if isinstance(job, dict)},
+    }
 
 
 def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep: bool) -> None:
@@ -112,9 +127,7 @@ def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep
 
 
 def _count_quarantined(memory: Place) -> int:
-    return sum(
-        name.endswith(".bytes") for scope in memory.tree.list(QUARANTINE) for name in memory.tree.list(f"{QUARANTINE}/{scope}")
-    )
+    return sum(1 for _ in quarantined(memory))
 
 
 def _seconds_since(stamp: Any, at: datetime) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -72,11 +73,10 @@ class Transaction(Writing):
     def modifications(self) -> list[Modification]:
         return list(self._modifications)
 
-    def remove_drop(self, file: str) -> None:
-        """The file in the inbox that this transaction takes in goes with it."""
+    def remove_drop(self, file: str, read: os.stat_result) -> None:
+        """The file in the inbox that this transaction takes in goes with it, if it is still the one that was read."""
         self._require_active()
-        inode = self._scope.tree.stat(self._scope.path(file)).st_ino
-        self._drops.append({"file": file, "remove": inode})
+        self._drops.append({"file": file, "remove": [read.st_ino, read.st_size, read.st_mtime_ns]})
         self._modifications.append(Modification("remove", file, ""))
 
     def rollback(self) -> None:

@@ -13,12 +13,15 @@ from smp_client import AlreadyLed, LockTimeout, Memory, SMPError
 from smp_client.index import Index
 from smp_client.indexing import directory_of
 from smp_client.layout import MARKER
-from smp_client.locks import NO_PATIENCE, lock
+from smp_client.locks import Patience, lock
 from smp_client.status import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
 
 from .ingest.debounce import Debounce
 from .ingest.notices import Notice
 from .ingest.watcher import Watcher
+
+# Whoever asks who leads (`smp status`) takes the lock for an instant.
+LEAD_PATIENCE = Patience(timeout_s=0.5, attempts=1)
 
 
 class Root:
@@ -77,19 +80,43 @@ class Root:
     def lead(self) -> str | None:
         """Takes the lead, for as long as this process lives. Gives back why the index begins empty, where it does."""
         self.memory.create()
-        try:
-            self._held.enter_context(lock(self.memory.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, "leading"))
-        except LockTimeout as error:
-            who = str(error).removesuffix(error.advice).strip()
-            raise AlreadyLed(f"{self.path} is looked after already: {who}") from error
+        self._take_lead()
         self.memory.tree.make_directory(COOKIES)
         status = os.stat(self.path)
         self._identity = (status.st_dev, status.st_ino)
         for name in self.memory.tree.list(COOKIES):
             self.memory.tree.unlink(f"{COOKIES}/{name}")
-        self.index, replaced = Index.open_or_replace(self.path / INDEX_FILE)
+        replaced = self._open_index()
         self._held.callback(lambda: self.index.close())
         return replaced
+
+    def _take_lead(self) -> None:
+        try:
+            self._lead = self._held.enter_context(lock(self.memory.tree, LEAD_SCOPE, LEAD, LEAD_PATIENCE, "leading"))
+        except LockTimeout as error:
+            who = str(error).removesuffix(error.advice).strip()
+            raise AlreadyLed(f"{self.path} is looked after already: {who}") from error
+
+    def keep_lead(self) -> None:
+        """Takes the lead anew where somebody has removed the lock's file; raises AlreadyLed where another was faster."""
+        if not os.fstat(self._lead.descriptor).st_nlink:
+            self._take_lead()
+
+    def _open_index(self) -> str | None:
+        self.index, replaced = Index.open_or_replace(self.path / INDEX_FILE)
+        self._index_inode = os.stat(self.path / INDEX_FILE).st_ino
+        return replaced
+
+    def index_is_gone(self) -> bool:
+        """Whether somebody has removed or replaced the file: what is written to the old one, nobody reads."""
+        try:
+            return os.stat(self.path / INDEX_FILE).st_ino != self._index_inode
+        except FileNotFoundError:
+            return True
+
+    def reopen_index(self) -> None:
+        self.index.close()
+        self._open_index()
 
     def close(self) -> None:
         self.watcher.stop()
@@ -100,7 +127,7 @@ class Root:
         self.index.close()
         self.problems["index"] = f"The index was damaged ({reason}) and is being rebuilt."
         (self.path / INDEX_FILE).write_bytes(b"")
-        self.index, _ = Index.open_or_replace(self.path / INDEX_FILE)
+        self._open_index()
 
     def is_there(self) -> bool:
         """Whether the tree is the one that was led at the start, and not an empty mount point or somebody else's disk."""

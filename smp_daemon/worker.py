@@ -29,6 +29,8 @@ from .root import Root
 from .schedule import save_successes
 
 LOOK_AROUND_S = 1.0
+DROPS_ROUND = 25  # after so many drops of a session the others get their turn
+LONGEST_INBOX_PAUSE_S = 60.0
 REST_S = 1.0  # between a failure and trying again
 QUEUE_ROUND = 1000  # after so many, the worker looks after itself before it goes on
 
@@ -67,7 +69,8 @@ class Worker:
         self._dirty: dict[tuple[str, str], float] = {}  # (root, session) to when its derived files are due
         self._written: dict[tuple[str, str], float] = {}
         self._canaries: dict[str, tuple[Root, float]] = {}
-        self._waiting_inboxes: set[tuple[str, str]] = set()
+        self._waiting_inboxes: dict[tuple[str, str], tuple[float, float]] = {}  # to when they are tried again, after which pause
+        self._inbox_turn = True
         self._started_at = render_time(now())
         self._due = {"heartbeat": 0.0, "canary": 0.0, "tidy": 0.0, "look": 0.0}
         self.jobs: dict[str, Job] = {"scan": Job(self._scan_job), "rebuild": Job(self._rebuild_job), "tidy": Job(self._tidy_job)}
@@ -269,16 +272,38 @@ class Worker:
                                   records=state.bad, problem=state.problem, advice="smp check names the lines")  # fmt: skip
 
     def _take_in_drops(self, root: Root, scope: str) -> None:
-        self._waiting_inboxes.discard((str(root.path), scope))
+        """Some of the drops of a session; the rest, and those that have to wait, come again."""
+        session = root.memory.session(scope)
+        names = inbox.waiting(session)
+        held_up: list[inbox.Drop] = []
         started = time.perf_counter()
-        for drop in inbox.take_in(root.memory.session(scope)):
+        # From the back every other time, so that drops that wait do not keep those behind them from being tried.
+        for drop in inbox.take_in(session, names[:DROPS_ROUND] if self._inbox_turn else names[-DROPS_ROUND:]):
             self._keep_going()
             if drop.outcome == "waiting":
-                self._waiting_inboxes.add((str(root.path), scope))
+                held_up.append(drop)
                 continue
             say = self._log.info if drop.outcome == "taken" else self._log.warning
             say(f"drop {drop.outcome}", component="inbox", root=str(root.path), session_id=scope, drop=drop.name,
                 memory_id=drop.memory_id, reason=drop.reason, duration_ms=_ms_since(started))  # fmt: skip
+        self._inbox_turn = not self._inbox_turn
+        self._note_inbox(root, scope, held_up, more=len(names) > DROPS_ROUND)
+
+    def _note_inbox(self, root: Root, scope: str, held_up: list[inbox.Drop], *, more: bool) -> None:
+        key = (str(root.path), scope)
+        about = f"inbox of {scope}"
+        if held_up and not any("still writing" in drop.reason for drop in held_up):
+            root.problems[about] = f"Drops wait in the inbox of {scope}: {held_up[0].reason}"
+        else:
+            root.problems.pop(about, None)
+        if held_up:
+            _, pause_s = self._waiting_inboxes.get(key, (0.0, LOOK_AROUND_S / 2))
+            pause_s = min(2 * pause_s, LONGEST_INBOX_PAUSE_S)
+            self._waiting_inboxes[key] = (time.monotonic() + pause_s, pause_s)
+        else:
+            self._waiting_inboxes.pop(key, None)
+        if more and len(held_up) < DROPS_ROUND:
+            root.note(f"active/{scope}/inbox")
 
     # Derived files in the sessions.
 
@@ -349,9 +374,19 @@ class Worker:
             break
         else:
             root.problems.pop("watcher", None)
-        for path, scope in list(self._waiting_inboxes):
-            if path == str(root.path) and root.memory.tree.exists(f"active/{scope}"):
+        for (path, scope), (due, _) in list(self._waiting_inboxes.items()):
+            if path != str(root.path) or due > current:
+                continue
+            if root.memory.tree.exists(f"active/{scope}"):
                 root.note(f"active/{scope}/inbox")
+            else:
+                del self._waiting_inboxes[path, scope]
+                root.problems.pop(f"inbox of {scope}", None)
+        if root.index_is_gone():
+            self._log.warning("index is gone", component="indexer", root=str(root.path))
+            root.reopen_index()
+            root.note(EVERYTHING)
+        root.keep_lead()
 
     def _send_canary(self, root: Root, current: float) -> None:
         if not root.is_there():

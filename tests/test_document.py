@@ -330,7 +330,7 @@ def data(session: Session) -> list[dict[str, Any]]:
 def test_every_style_is_read(style: str) -> None:
     """The two records are found, in the order of the file, and nothing is taken for bad.
 
-    Shown to fail: the list without indentation and a key behind it once lost its first dash.
+    Shown to fail: with the first dash looked for one byte too late, a list in an indented head was bad.
     """
     found = parse(CONTENTS[style], "decisions")
     assert [record.value for record in found.records] == expected(style)

@@ -351,7 +351,7 @@ def test_an_edit_written_into_the_old_file_is_kept_aside(
 def test_an_editor_caught_between_truncating_and_writing_loses_nothing(
     session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Truncated at the moment of the exchange, written afterwards: what was there stays, and the edit is in quarantine."""
+    """Truncated at the moment of the exchange, written afterwards: the caller is told, and the editor's file stays in its place."""
     session.record_finding("pinned", discovered_by="a")
     edited = findings_file(memory).read_bytes().replace(b"pinned", b"edited by hand")
     descriptor = os.open(findings_file(memory), os.O_WRONLY)
@@ -361,8 +361,8 @@ def test_an_editor_caught_between_truncating_and_writing_loses_nothing(
     os.write(descriptor, edited)
     os.close(descriptor)
     session.record_finding("last", discovered_by="a")
-    assert texts(session) == ["pinned", "last"]
-    assert quarantined(memory) == edited
+    assert texts(session) == ["edited by hand", "last"]
+    assert retired(memory) == []
 
 
 def test_an_edit_that_removes_the_record_we_change_is_not_undone_silently(

@@ -70,10 +70,10 @@ def main() -> None:
         except Exception as error:
             from smp_client import SMPError
 
-            if not isinstance(error, SMPError):
+            if not isinstance(error, (SMPError, OSError)):
                 raise
             click.echo(f"smp: {error}", err=True)
-            sys.exit(EXIT_BY_CODE.get(error.code, EXIT_ERROR))
+            sys.exit(EXIT_BY_CODE.get(getattr(error, "code", ""), EXIT_ERROR))
 
 
 def _fill_standard_streams(streams: ExitStack) -> None:

@@ -5,13 +5,16 @@ Adding the record and removing the drop are one transaction, so a crash neither 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from smp_client import Invalid, QuotaExceeded, Session, SMPError, UnsafePath
 from smp_client.files import is_left_alone, read_from
+from smp_client.locks import Patience
 from smp_client.records import FINDING, RELATIONSHIP, SESSION_KINDS, TURN, Kind
+from smp_client.scope import Scope
 from smp_client.values import BadYaml, Value, decode, load
 
 INBOX, REJECTED = "inbox", "inbox/rejected"
@@ -28,10 +31,21 @@ class Drop:
     reason: str = ""
 
 
-def take_in(session: Session) -> Iterator[Drop]:
-    """Takes the drops of a session that are complete, one by one; one that somebody still writes, or that does not fit, waits."""
-    names = [name for name in session.scope.tree.list(session.scope.path(INBOX)) if _is_drop(name)]
-    return (_take(session, name) for name in names)
+def waiting(session: Session) -> list[str]:
+    """The names of the drops that are there."""
+    try:
+        return [name for name in session.scope.tree.list(session.scope.path(INBOX)) if _is_drop(name)]
+    except UnsafePath:
+        # Something else stands where the inbox should be; nothing can be dropped into that.
+        return []
+
+
+def take_in(session: Session, names: Iterable[str]) -> Iterator[Drop]:
+    """Takes the drops that are complete, one by one; one that somebody still writes, or that does not fit, waits."""
+    # One session whose files are locked must not keep the others waiting: the drop is tried again later.
+    hasty = replace(session.scope.options, patience=Patience(timeout_s=0.1, attempts=1))
+    impatient = Session(Scope(session.scope.tree, session.id, session.scope.directory, hasty))
+    return (_take(impatient, name) for name in names)
 
 
 def _is_drop(name: str) -> bool:
@@ -46,16 +60,19 @@ def _take(session: Session, name: str) -> Drop:
         with session.scope.tree.opened(path) as descriptor:
             if not is_left_alone(descriptor):
                 return Drop(name, "waiting", reason="somebody is still writing it")
+            status = os.fstat(descriptor)
             content = read_from(descriptor, 0)
         kind, fields = _parse(name, content)
-        return Drop(name, "taken", _record(session, name, kind, fields))
+        return Drop(name, "taken", _record(session, name, status, kind, fields))
     except FileNotFoundError:
         return Drop(name, "waiting", reason="it is gone")
     except QuotaExceeded as error:
         return Drop(name, "waiting", reason=str(error))
     except (Invalid, BadYaml, UnsafePath) as error:
-        _reject(session, name, str(error))
-        return Drop(name, "rejected", reason=str(error))
+        return _rejected(session, name, str(error))
+    except (OSError, SMPError) as error:
+        # Somebody holds the lock, the disk is full, a file of the session is of a newer format: it may go later.
+        return Drop(name, "waiting", reason=str(error))
 
 
 def _parse(name: str, content: bytes) -> tuple[Kind, dict[str, Any]]:
@@ -101,24 +118,32 @@ def _front_matter(text: str) -> tuple[str, str]:
     return head, body.strip("\n")
 
 
-def _record(session: Session, name: str, kind: Kind, fields: dict[str, Any]) -> str:
+def _record(session: Session, name: str, read: os.stat_result, kind: Kind, fields: dict[str, Any]) -> str:
     timestamp = fields.pop("timestamp", None)
+    # Before a number is given, because one that does not fit is tried again and again.
+    session.scope.usage.require(session.id, read.st_size, session.quota_bytes())
     with session.transaction() as tx:
         record = tx.record(kind, fields, timestamp)
-        tx.remove_drop(f"{INBOX}/{name}")
+        tx.remove_drop(f"{INBOX}/{name}", read)
     return record.id
+
+
+def _rejected(session: Session, name: str, why: str) -> Drop:
+    try:
+        _reject(session, name, why)
+    except (OSError, SMPError) as error:
+        return Drop(name, "waiting", reason=f"{why} It cannot be put aside: {error}")
+    return Drop(name, "rejected", reason=why)
 
 
 def _reject(session: Session, name: str, why: str) -> None:
     """Moves the drop aside, with a note beside it on what is wrong and how to mend it."""
     tree = session.scope.tree
     tree.make_directory(session.scope.path(REJECTED))
-    target = session.scope.path(f"{REJECTED}/{name}")
+    target = tree.rename_beside(session.scope.path(f"{INBOX}/{name}"), session.scope.path(f"{REJECTED}/{name}"))
     note = f"# {name} was not taken in\n\n{why}\n\nMend it and move it back into `inbox/`, or remove both files.\n"
-    tree.rename(session.scope.path(f"{INBOX}/{name}"), target)
     try:
-        tree.unlink(f"{target}.why.md")
-        tree.create(f"{target}.why.md", note.encode())
+        tree.create(f"{target}.why.md", note.encode("utf-8", "replace"))
     except (OSError, SMPError):
         # The drop itself is safe; the log has the reason as well.
         return

@@ -156,7 +156,9 @@ def all_calls(base: Path, directory: Path) -> list[Call]:
 @needs_strace
 def test_killed_at_some_system_calls_of_a_batch(tmp_path: Path) -> None:
     """Killed before one of its changing system calls, from the start to the last derived file: the next daemon makes the index
-    that a rebuild gives, takes the drop in once, and no byte that is not derived differs. The slow test takes every call."""
+    that a rebuild gives, takes the drop in once, and no byte that is not derived differs. The slow test takes every call.
+
+    Five calls are few: a variant whose batches were no transactions passed here. Only the slow test can be expected to find it."""
     base = changed_tree(tmp_path)
     calls = all_calls(base, tmp_path)
     some = random.Random(3).sample(calls, 5)
@@ -193,7 +195,8 @@ def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
     not claim success, and nothing is cut off; it does not try again more than about once a second. With space again all is well
     without anybody's help.
 
-    Before, `smp sync` said that it was done, and the index was tried again some fifteen times in a second."""
+    Not run against a broken variant yet. By reading: `smp sync` used to be answered after a failure, and nothing paused before
+    the next attempt."""
     with mounted("tmpfs", tmp_path / "disk", "tmpfs", "size=6m") as disk:
         memory = Memory(disk / "root")
         add_sessions(memory, 3)
@@ -267,14 +270,14 @@ def test_a_root_that_is_unmounted(tmp_path: Path, how: str) -> None:
                 smp("sync", "--root", root)
                 wait_until(lambda: status(root)["health"] == "ok", "it is well")
                 memories = index_contents(root)["memories"]
-                away = ["umount", "-l", root] if how == "unmounted" else ["mount", "-t", "tmpfs", "tmpfs", root]
+                away = ["umount", "-l", str(root)] if how == "unmounted" else ["mount", "-t", "tmpfs", "tmpfs", str(root)]
                 subprocess.run(away, check=True)
                 wait_until(lambda: daemon.said("root is missing"), "it has noticed")
                 Memory(kept).session("s0").record_finding("while away", discovered_by="v")
                 assert smp("status", "--root", root).returncode == 3
                 assert index_contents(kept)["memories"] == memories
                 assert list(root.iterdir()) == []
-                back = ["mount", "--bind", kept, root] if how == "unmounted" else ["umount", root]
+                back = ["mount", "--bind", str(kept), str(root)] if how == "unmounted" else ["umount", str(root)]
                 subprocess.run(back, check=True)
                 wait_until(lambda: daemon.said("root is back"), "it has noticed")
                 wait_until(lambda: status(root)["health"] == "ok", "it is well again")
@@ -367,15 +370,12 @@ def stays_flat(memory: Memory, directory: Path, writes: int) -> None:
         assert daemon.stop() == 0
 
 
-def test_100_000_writes_leave_it_as_small_as_it_was(memory: Memory, tmp_path: Path) -> None:
-    """Memory, descriptors and threads after the warm-up stay within a fixed bound, and the index is right in the end."""
-    stays_flat(memory, tmp_path, 100_000)
+@pytest.mark.parametrize("writes", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_many_writes_leave_it_as_small_as_it_was(memory: Memory, tmp_path: Path, writes: int) -> None:
+    """Memory, descriptors and threads after the warm-up stay within a fixed bound, and the index is right in the end.
 
-
-@pytest.mark.slow
-def test_a_million_writes_leave_it_as_small_as_it_was(memory: Memory, tmp_path: Path) -> None:
-    """The same bound for ten times as many."""
-    stays_flat(memory, tmp_path, 1_000_000)
+    A variant that kept each batch's paths and opened a descriptor for it failed: 84 descriptors and 48 MB became 452 and 108 MB."""
+    stays_flat(memory, tmp_path, writes)
 
 
 # Told to stop.
