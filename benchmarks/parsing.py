@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from smp_client.document import RecordList, parse, parse_tail, render_record
+from smp_client.document import RecordList, parse, parse_tail
+from smp_client.editing import render_record
 from smp_client.markdown import parse as parse_conversation
 from smp_client.records import DECISION, TURN
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Protocol
 
-from . import document, markdown
+from . import document, editing, markdown
 from .document import Bad, Located, RecordList
 from .errors import NewerFormat
 from .layout import FORMAT_VERSION
@@ -47,13 +47,13 @@ class YamlList:
         return document.numbered(found, content, self._kind.prefix)
 
     def render(self, value: Mapping[str, Value], indent: int) -> bytes:
-        return document.render_record(value, indent)
+        return editing.render_record(value, indent)
 
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
-        return document.opening(found, content, self._kind.key)
+        return editing.opening(found, content, self._kind.key)
 
     def insert(self, content: bytes, value: Mapping[str, Value]) -> bytes:
-        return document.insert(self.parse(content), content, self._kind.key, value)
+        return editing.insert(self.parse(content), content, self._kind.key, value)
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
         """Where a record that was never finished begins, if the file ends with one."""
@@ -67,10 +67,10 @@ class YamlList:
         return document.is_marked(content, start)
 
     def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
-        return document.rewrite(content, self._kind.key, changes, highest)
+        return editing.rewrite(content, self._kind.key, changes, highest)
 
     def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes:
-        return document.render_head(self._kind.key)
+        return editing.render_head(self._kind.key)
 
 
 class Conversation:

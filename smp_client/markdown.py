@@ -19,7 +19,7 @@ from .values import BadYaml, Value, decode, load, render_flow
 MARK = b"<!-- smp -->\n"
 
 _OPENING = MARK + b"## Turn "
-_HEADING = re.compile(rb"^(?:\xef\xbb\xbf)?(?:<!-- smp -->\r?\n)?## Turn (\d{1,18})\b[^\n]*(?:\n|\Z)", re.MULTILINE)
+_HEADING = re.compile(rb"^(?:\xef\xbb\xbf)?(?:<!-- smp -->\r?\n)?## Turn (\d{1,15})\b[^\n]*(?:\n|\Z)", re.MULTILINE)
 _STAMP = re.compile(r"## Turn \d+\s*-\s*(.+?)\s*$")
 _CLOSING = re.compile(rb"^---[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 _FIELD = re.compile(r"\*\*([^*:]{1,64}):\*\*[ \t]*(.*)")
@@ -59,7 +59,7 @@ def parse(content: bytes) -> RecordList:
     found = parse_tail(content, 0)
     first = min((item.start for item in found.items()), default=len(content))
     for name, value in _FIELD.findall(content[:first].decode("utf-8", "replace")):
-        if name in ("Format-Version", "Last-Turn") and re.fullmatch(r"[0-9]{1,18}", value.strip()):
+        if name in ("Format-Version", "Last-Turn") and re.fullmatch(r"[0-9]{1,15}", value.strip()):
             found.head["version" if name == "Format-Version" else "last_id"] = int(value)
     return found
 

@@ -248,7 +248,7 @@ class Session(RecordFiles):
     def artifact(self, artifact_id: str) -> Record:
         file = artifact_file(check_file_id("artifact", artifact_id))
         content = self.scope.read(file)
-        if not content:
+        if not content and not self.scope.tree.exists(self.scope.path(file)):
             raise MemoryNotFound(f"There is no artifact {artifact_id!r} in {self.id}.", session_id=self.id)
         fields, text = parse_artifact(content)
         return Record(artifact_id, "artifact", self.id, {**fields, "id": artifact_id, "content": text}, text)

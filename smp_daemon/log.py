@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from datetime import UTC, datetime
 
 import structlog
@@ -104,3 +105,8 @@ def _pretty(*, colors: bool) -> Processor:
 
 
 __all__ = ["FilteringBoundLogger", "Log", "start"]
+
+
+def ms_since(started: float) -> float:
+    """How long it took, as lines say it; `started` is of `time.perf_counter`."""
+    return round(1000 * (time.perf_counter() - started), 1)

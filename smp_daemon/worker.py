@@ -19,18 +19,17 @@ from smp_client.layout import GLOBAL
 from smp_client.status import COOKIES, STATUS_FILE
 from smp_client.tidy import tidy
 from smp_client.timestamps import now, render_time
-from smp_client.yaml_indexes import write as write_yaml_indexes
 
-from .ingest import inbox, indexer, metadata
+from .derived import Derived
+from .drops import Drops
+from .ingest import indexer
 from .ingest.debounce import EVERYTHING, Debounce
 from .ingest.notices import Changed, Cookie, Lost, Notice
-from .log import FilteringBoundLogger
+from .log import FilteringBoundLogger, ms_since
 from .root import Root
 from .schedule import save_successes
 
 LOOK_AROUND_S = 1.0
-DROPS_ROUND = 25  # after so many drops of a session the others get their turn
-LONGEST_INBOX_PAUSE_S = 60.0
 REST_S = 1.0  # between a failure and trying again
 QUEUE_ROUND = 1000  # after so many, the worker looks after itself before it goes on
 
@@ -66,11 +65,9 @@ class Worker:
         self._log = log
         self._queue: queue.SimpleQueue[tuple[str, Root | None, Any]] = queue.SimpleQueue()
         self._stop = threading.Event()
-        self._dirty: dict[tuple[str, str], float] = {}  # (root, session) to when its derived files are due
-        self._written: dict[tuple[str, str], float] = {}
+        self._derived = Derived(timing.derived_active_s, timing.derived_idle_s, log)
+        self._drops = Drops(log, self._keep_going)
         self._canaries: dict[str, tuple[Root, float]] = {}
-        self._waiting_inboxes: dict[tuple[str, str], tuple[float, float]] = {}  # to when they are tried again, after which pause
-        self._inbox_turn = True
         self._started_at = render_time(now())
         self._due = {"heartbeat": 0.0, "canary": 0.0, "tidy": 0.0, "look": 0.0}
         self.jobs: dict[str, Job] = {"scan": Job(self._scan_job), "rebuild": Job(self._rebuild_job), "tidy": Job(self._tidy_job)}
@@ -154,12 +151,12 @@ class Worker:
         for root in self.roots:
             if root.due_in(current) == 0 and root.is_there():
                 self._take_in(root, root.take_waiting())
-        self._write_derived(current)
+        self._derived.write(self.roots, current)
         self._look_after_self(current)
 
     def _pause(self) -> float:
         current = time.monotonic()
-        waits = [due - current for due in self._due.values()] + [due - current for due in self._dirty.values()]
+        waits = [due - current for due in self._due.values()] + [due - current for due in self._derived.due_times()]
         waits += [wait for root in self.roots if (wait := root.due_in(current)) is not None]
         # What is due for a root that is missing stays due: it must not keep the worker spinning.
         return max(0.0 if all(root.was_there for root in self.roots) else 0.2, min(waits))
@@ -186,6 +183,7 @@ class Worker:
 
     def _change(self, timing: Timing, debounce: Callable[[], Debounce]) -> None:
         self._timing = timing
+        self._derived.active_s, self._derived.idle_s = timing.derived_active_s, timing.derived_idle_s
         for root in self.roots:
             root.change_debounce(debounce())
 
@@ -251,7 +249,7 @@ class Worker:
 
     def _after(self, root: Root, taken: indexer.Taken, started: float, event: str) -> None:
         for scope in taken.inboxes:
-            self._take_in_drops(root, scope)
+            self._drops.take_in(root, scope)
         vanished = root.believe_vanished(taken.vanished)
         if vanished:
             indexer.forget(root.index, vanished)
@@ -259,87 +257,17 @@ class Worker:
             self._log.info(event, component="indexer", root=str(root.path), files=taken.files, added=taken.added,
                            removed=taken.removed, parsed_bytes=taken.parsed_bytes, sessions=sorted(taken.scopes)[:20],
                            forgotten=sorted(vanished)[:20],
-                           generation=root.index.generation, duration_ms=_ms_since(started))  # fmt: skip
+                           generation=root.index.generation, duration_ms=ms_since(started))  # fmt: skip
         for scope in taken.scopes:
             self._say_unreadable(root, scope)
             if scope != GLOBAL:
-                self._make_dirty(root, scope)
+                self._derived.note(root, scope)
 
     def _say_unreadable(self, root: Root, scope: str) -> None:
         for (_, file), state in root.index.files(scope).items():
             if state.bad or state.problem:
                 self._log.warning("unreadable", component="indexer", root=str(root.path), session_id=scope, file=file,
                                   records=state.bad, problem=state.problem, advice="smp check names the lines")  # fmt: skip
-
-    def _take_in_drops(self, root: Root, scope: str) -> None:
-        """Some of the drops of a session; the rest, and those that have to wait, come again."""
-        session = root.memory.session(scope)
-        names = inbox.waiting(session)
-        held_up: list[inbox.Drop] = []
-        started = time.perf_counter()
-        # From the back every other time, so that drops that wait do not keep those behind them from being tried.
-        for drop in inbox.take_in(session, names[:DROPS_ROUND] if self._inbox_turn else names[-DROPS_ROUND:]):
-            self._keep_going()
-            if drop.outcome == "waiting":
-                held_up.append(drop)
-                continue
-            say = self._log.info if drop.outcome == "taken" else self._log.warning
-            say(f"drop {drop.outcome}", component="inbox", root=str(root.path), session_id=scope, drop=drop.name,
-                memory_id=drop.memory_id, reason=drop.reason, duration_ms=_ms_since(started))  # fmt: skip
-        self._inbox_turn = not self._inbox_turn
-        self._note_inbox(root, scope, held_up, more=len(names) > DROPS_ROUND)
-
-    def _note_inbox(self, root: Root, scope: str, held_up: list[inbox.Drop], *, more: bool) -> None:
-        key = (str(root.path), scope)
-        about = f"inbox of {scope}"
-        if held_up and not any("still writing" in drop.reason for drop in held_up):
-            root.problems[about] = f"Drops wait in the inbox of {scope}: {held_up[0].reason}"
-        else:
-            root.problems.pop(about, None)
-        if held_up:
-            _, pause_s = self._waiting_inboxes.get(key, (0.0, LOOK_AROUND_S / 2))
-            pause_s = min(2 * pause_s, LONGEST_INBOX_PAUSE_S)
-            self._waiting_inboxes[key] = (time.monotonic() + pause_s, pause_s)
-        else:
-            self._waiting_inboxes.pop(key, None)
-        if more and len(held_up) < DROPS_ROUND:
-            root.note(f"active/{scope}/inbox")
-
-    # Derived files in the sessions.
-
-    def _make_dirty(self, root: Root, scope: str) -> None:
-        key = (str(root.path), scope)
-        row = root.index.connection.execute("SELECT status FROM sessions WHERE scope = ?", (scope,)).fetchone()
-        interval = self._timing.derived_active_s if row is None or row[0] == "active" else self._timing.derived_idle_s
-        self._dirty.setdefault(key, max(time.monotonic(), self._written.get(key, 0.0) + interval))
-
-    def _write_derived(self, current: float) -> None:
-        """Those of one session, the one that has waited longest: what is to be indexed comes between it and the next."""
-        for (path, scope), due in sorted(self._dirty.items(), key=lambda item: item[1]):
-            root = next(root for root in self.roots if str(root.path) == path)
-            if due <= current and root.is_there():
-                del self._dirty[path, scope]
-                self._write_derived_of(root, scope)
-                return
-
-    def _write_derived_of(self, root: Root, scope: str) -> None:
-        started = time.perf_counter()
-        try:
-            session = root.memory.session(scope)
-            written = write_yaml_indexes(root.memory, root.index, scope)
-            if metadata.bring_up_to_date(session, root.index):
-                written.append("metadata.yaml")
-                indexer.take_in(root.memory, root.index, [f"active/{scope}/metadata.yaml"])
-        except (OSError, SMPError, sqlite3.Error) as error:
-            self._log.warning("derived files not written", component="indexer", session_id=scope, error=str(error))
-            if root.memory.tree.exists(f"active/{scope}"):
-                self._dirty[str(root.path), scope] = time.monotonic() + max(REST_S, self._timing.derived_idle_s)
-            return
-        # A large session is written less often, so that writing it never takes more than a twentieth of the time.
-        self._written[str(root.path), scope] = time.monotonic() + 20 * (time.perf_counter() - started)
-        if written:
-            self._log.debug("derived files written", component="indexer", session_id=scope, files=written,
-                            duration_ms=_ms_since(started))  # fmt: skip
 
     # Looking after itself.
 
@@ -374,14 +302,7 @@ class Worker:
             break
         else:
             root.problems.pop("watcher", None)
-        for (path, scope), (due, _) in list(self._waiting_inboxes.items()):
-            if path != str(root.path) or due > current:
-                continue
-            if root.memory.tree.exists(f"active/{scope}"):
-                root.note(f"active/{scope}/inbox")
-            else:
-                del self._waiting_inboxes[path, scope]
-                root.problems.pop(f"inbox of {scope}", None)
+        self._drops.ask_again(root, current)
         if root.index_is_gone():
             self._log.warning("index is gone", component="indexer", root=str(root.path))
             root.reopen_index()
@@ -436,14 +357,14 @@ class Worker:
             except (OSError, SMPError, sqlite3.Error) as error:
                 job.last_error = str(error)
                 self._log.error(f"{name} failed", component="job", root=str(root.path), error=job.last_error,
-                                duration_ms=_ms_since(started))  # fmt: skip
+                                duration_ms=ms_since(started))  # fmt: skip
                 all_done = False
                 continue
             if "skipped" in job.did:
                 self._log.warning(f"{name} skipped", component="job", root=str(root.path), reason=job.did["skipped"])
                 all_done = False
                 continue
-            job.duration_ms = _ms_since(started)
+            job.duration_ms = ms_since(started)
             job.last_error = None
             job.last_success = render_time(now())
             say = self._log.debug if name == "tidy" and not any(job.did.values()) else self._log.info
@@ -487,7 +408,3 @@ class Worker:
 
 class _Stopping(Exception):
     """Told to stop in the middle of something that can be begun again."""
-
-
-def _ms_since(started: float) -> float:
-    return round(1000 * (time.perf_counter() - started), 1)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_values import HOSTILE
 
-from smp_client import Session, document
+from smp_client import Session, document, editing
 from smp_client.document import Located, parse
 from smp_client.values import Value, canonical, load
 
@@ -415,7 +415,7 @@ def test_a_removal_takes_out_the_record_and_notes_the_number(style: str, removed
     JSON file got a second head in front.
     """
     before = CONTENTS[style]
-    after = document.rewrite(before, "decisions", dict.fromkeys(removed), 2)
+    after = editing.rewrite(before, "decisions", dict.fromkeys(removed), 2)
     found = parse(after, "decisions")
     assert [record.value for record in found.records] == [record for record in expected(style) if record["id"] not in removed]
     assert found.bad == []
@@ -428,9 +428,9 @@ def test_a_removal_takes_out_the_record_and_notes_the_number(style: str, removed
         for comment in comments(before[span.start : span.end]):
             kept.remove(comment)
     assert comments(after) == kept
-    twice = document.rewrite(after, "decisions", {}, 2)
+    twice = editing.rewrite(after, "decisions", {}, 2)
     assert twice == after
-    once_more = document.insert(found, after, "decisions", {"id": "DEC-003", "decay": {}})
+    once_more = editing.insert(found, after, "decisions", {"id": "DEC-003", "decay": {}})
     assert [record.value["id"] for record in parse(once_more, "decisions").records][-1] == "DEC-003"
 
 
@@ -441,7 +441,7 @@ def test_a_removal_writes_the_number_over_the_old_one() -> None:
         b'{"last_id": 7, "decisions": [{"id": "DEC-001"}]}', b"{decisions: [{id: DEC-001}], last_id: 7}",
         b"'last_id': seven # x\ndecisions:\n- id: DEC-001\n",
     ):  # fmt: skip
-        after = document.rewrite(content, "decisions", {"DEC-001": None}, 9)
+        after = editing.rewrite(content, "decisions", {"DEC-001": None}, 9)
         assert parse(after, "decisions").head["last_id"] == 9, after
         assert after.count(b"last_id") == 1
         assert parse(after, "decisions").bad == []
@@ -709,7 +709,7 @@ def test_an_insert_into_any_file_adds_one_record_and_hides_none(content: bytes) 
     """All that was read before is read after, the new record is there, and every byte of the file still is, in its order."""
     found = parse(content, "decisions")
     new: dict[str, Value] = {"id": "NEW-1", "text": "it's: 1", "decay": {"n": 1}}
-    after = document.insert(found, content, "decisions", new)
+    after = editing.insert(found, content, "decisions", new)
     again = parse(after, "decisions")
     values = [canonical(record.value) for record in again.records]
     assert values.count(canonical(new)) == 1
@@ -730,7 +730,7 @@ def test_a_rewrite_of_any_file_changes_one_record_and_no_other(content: bytes, m
     if meant is None:
         return
     new: dict[str, Value] = {"id": memory_id, "text": "new\ntext", "decay": {"n": 1}}
-    after = document.rewrite(content, "decisions", {memory_id: None if remove else new}, 7)
+    after = editing.rewrite(content, "decisions", {memory_id: None if remove else new}, 7)
     others = [canonical(record.value) for record in found.records if record is not meant]
     again = [canonical(record.value) for record in parse(after, "decisions").records]
     assert [value for value in again if value != canonical(new)] == others

@@ -17,7 +17,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from test_document import CONTENTS, expected
 from test_values import keys, mappings, nested, texts, without_nan
 
-from smp_client import Memory, Record, Session, document, markdown
+from smp_client import Memory, Record, Session, editing, markdown
 from smp_client.document import parse, parse_tail
 from smp_client.formats import YamlList
 from smp_client.records import DECISION
@@ -43,8 +43,8 @@ def test_any_record_comes_back_the_same(fields: dict[str, Value], decay: Value, 
     Shown to fail: with INDENT in the place of `indent` before the dash, all but one indentation were bad.
     """
     value = record(1, fields, decay)
-    head = document.render_head("decisions")
-    content = head + document.render_record(value, indent)
+    head = editing.render_head("decisions")
+    content = head + editing.render_record(value, indent)
     found = parse(content, "decisions")
     assert shown([item.value for item in found.records]) == shown([value])
     assert (found.records[0].start, found.records[0].end) == (len(head), len(content))
@@ -56,7 +56,7 @@ def test_any_record_comes_back_the_same(fields: dict[str, Value], decay: Value, 
 def test_pyyaml_reads_the_same_record(fields: Any, decay: Value) -> None:
     """yaml.safe_load gives the same texts, numbers and words."""
     value = record(1, fields, decay)
-    content = document.render_head("decisions") + document.render_record(value)
+    content = editing.render_head("decisions") + editing.render_record(value)
     assert shown(yaml.safe_load(content)["decisions"]) == shown([value])
 
 
@@ -81,9 +81,9 @@ class Rewriting(RuleBasedStateMachine):
         self.highest = number
         value = record(number, fields, decay)
         before = self.content
-        self.content = document.insert(found, before, "decisions", value)
+        self.content = editing.insert(found, before, "decisions", value)
         self.model[str(value["id"])] = value
-        if document.opening(found, before, "decisions") is not None:
+        if editing.opening(found, before, "decisions") is not None:
             tail = parse_tail(self.content, len(before) + (not before.endswith(b"\n")), found.indent)
             assert shown([item.value for item in tail.records]) == shown([value])
 
@@ -92,14 +92,14 @@ class Rewriting(RuleBasedStateMachine):
         if self.model:
             chosen = data.draw(st.lists(st.sampled_from(sorted(self.model)), min_size=1, max_size=count, unique=True))
             changes = {memory_id: {"id": memory_id, **fields, "decay": decay} for memory_id in chosen}
-            self.content = document.rewrite(self.content, "decisions", changes)
+            self.content = editing.rewrite(self.content, "decisions", changes)
             self.model.update(changes)
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         if self.model:
             chosen = data.draw(st.lists(st.sampled_from(sorted(self.model)), min_size=1, max_size=3, unique=True))
-            self.content = document.rewrite(self.content, "decisions", dict.fromkeys(chosen), self.highest)
+            self.content = editing.rewrite(self.content, "decisions", dict.fromkeys(chosen), self.highest)
             for memory_id in chosen:
                 del self.model[memory_id]
 
@@ -319,7 +319,7 @@ def test_a_cut_in_a_file_in_another_style_is_seen_as_well() -> None:
     """What counts is the mark, not how the file is written around it."""
     form = YamlList(DECISION)
     head = b"# mine\nversion: 1\n'decisions':\n- {id: DEC-001, decision: x}\n"
-    new = document.render_record({"id": "DEC-002", "decision": "a\nb", "decay": {"n": 1}}, 0)
+    new = editing.render_record({"id": "DEC-002", "decision": "a\nb", "decay": {"n": 1}}, 0)
     for cut in range(1, len(new) - 1):
         content = head + new[:cut]
         found = form.parse(content)

@@ -26,9 +26,10 @@ class Drop:
     """What became of one file in an inbox."""
 
     name: str
-    outcome: str  # taken, rejected, waiting
+    outcome: str  # taken, rejected, waiting, gone
     memory_id: str = ""
     reason: str = ""
+    is_being_written: bool = False  # what waits for no other reason is no problem
 
 
 def waiting(session: Session) -> list[str]:
@@ -59,13 +60,13 @@ def _take(session: Session, name: str) -> Drop:
             raise Invalid([f"{name!r} must be a file that ends with .yaml, .yml or .md"])
         with session.scope.tree.opened(path) as descriptor:
             if not is_left_alone(descriptor):
-                return Drop(name, "waiting", reason="somebody is still writing it")
+                return Drop(name, "waiting", reason="somebody is still writing it", is_being_written=True)
             status = os.fstat(descriptor)
             content = read_from(descriptor, 0)
         kind, fields = _parse(name, content)
         return Drop(name, "taken", _record(session, name, status, kind, fields))
     except FileNotFoundError:
-        return Drop(name, "waiting", reason="it is gone")
+        return Drop(name, "gone")
     except QuotaExceeded as error:
         return Drop(name, "waiting", reason=str(error))
     except (Invalid, BadYaml, UnsafePath) as error:

@@ -239,7 +239,7 @@ def test_a_full_disk_under_the_log(tmp_path: Path) -> None:
         try:
             wait_until(lambda: (disk / "smp.log").exists() and "ready" in (disk / "smp.log").read_text(), "it is ready")
             with filled(disk):
-                for number in range(5):
+                for number in range(20):
                     memory.session("s0").record_finding(f"unsaid {number}", discovered_by="v")
                     assert smp("sync", "--root", memory.root).returncode == 0
                 wait_until_true(memory.root)

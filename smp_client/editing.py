@@ -1,0 +1,121 @@
+"""Changing a record file: one more record, some replaced or removed. Every byte that does not have to change is copied."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from .document import INDENT, MARK, ONLY_COMMENTS, Located, RecordList, locate, parse
+from .values import Value, render_entries, render_flow
+
+_COMMA = re.compile(rb"\s*(?:#[^\n]*\n\s*)*(?=,)")
+
+
+def render_record(value: Mapping[str, Value], indent: int = INDENT) -> bytes:
+    """The record as an item of a block list: `id` first and marked, `decay` last and on one line."""
+    body = {name: item for name, item in value.items() if name not in ("id", "decay")}
+    lines = render_entries({"id": value["id"]}, indent + 2) + render_entries(body, indent + 2)
+    lines[0] = f"{' ' * indent}- {lines[0].lstrip()}"
+    if "decay" in value:
+        lines[0] += f" {MARK}"
+        lines.append(f"{' ' * (indent + 2)}decay: {render_flow(value['decay'])}")
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def opening(found: RecordList, content: bytes, key: str) -> bytes | None:
+    """What must stand between the end of the file and a record that is appended; None where one cannot just be appended."""
+    if found.flow or found.null or not ONLY_COMMENTS.fullmatch(content, found.insert_at):
+        return None
+    fresh_line = b"" if not content or content.endswith(b"\n") else b"\n"
+    heading = b"" if found.listed else f"{key}:\n".encode() if found.head else render_head(key)
+    return fresh_line + heading
+
+
+def insert(found: RecordList, content: bytes, key: str, value: Mapping[str, Value]) -> bytes:
+    """The file with one more record at the end of its list, whatever its style."""
+    before = opening(found, content, key)
+    if before is not None:
+        return content + before + render_record(value, found.indent)
+    if found.null:
+        start, end = found.null
+        emptied = content[:start] + (b"[]" if found.flow else b"") + content[end:]
+        return insert(parse(emptied, key), emptied, key, value)
+    at = found.insert_at
+    if found.flow:
+        last = max((item.end for item in found.items()), default=None)
+        new = (b"" if last is None or _comma(content, last) else b", ") + render_flow(dict(value)).encode()
+    else:
+        new = (b"" if content[at - 1 : at] == b"\n" else b"\n") + render_record(value, found.indent)
+    return content[:at] + new + content[at:]
+
+
+def render_head(key: str, head: Mapping[str, Value] | None = None) -> bytes:
+    """The beginning of a record file, up to where its first record goes."""
+    lines = render_entries({"version": 1, **(head or {})}, 0)
+    return "".join(line + "\n" for line in [*lines, f"{key}:"]).encode()
+
+
+def rewrite(content: bytes, key: str, changes: Mapping[str, Mapping[str, Value] | None], highest: int = 0) -> bytes:
+    """The file with some records replaced, or removed (None); every other byte is copied.
+
+    `highest` is the highest number ever given here; a removal writes it into the head, so that it is never given again.
+    """
+    found = locate(content, key, changes)
+    # Of a hand-made double only the last is meant, the one that `find` gives.
+    meant = {memory_id: record for record in found.records if isinstance(memory_id := record.value.get("id"), str)}
+    wanted = [(meant[memory_id], change) for memory_id, change in changes.items() if memory_id in meant]
+    removed = [record for record, change in wanted if change is None]
+    splices = [(record.start, record.end, _render_change(found, change)) for record, change in wanted]
+    if found.flow:
+        splices += [(comma, comma + 1, b"") for comma in _commas_to_drop(found, content, removed)]
+    if removed:
+        splices.append(_last_id(found, content, key, highest))
+    return _splice(content, splices)
+
+
+def _splice(content: bytes, splices: list[tuple[int, int, bytes]]) -> bytes:
+    pieces: list[bytes] = []
+    position = 0
+    for start, end, new in sorted(splices):
+        pieces += [content[position:start], new]
+        position = end
+    return b"".join([*pieces, content[position:]])
+
+
+def _render_change(found: RecordList, value: Mapping[str, Value] | None) -> bytes:
+    if value is None:
+        return b""
+    return render_flow(dict(value)).encode() if found.flow else render_record(value, found.indent)
+
+
+def _commas_to_drop(found: RecordList, content: bytes, removed: list[Located]) -> list[int]:
+    """The comma behind each removed item of a flow list; where the last has none, the one behind the last that stays."""
+    commas = [comma for item in removed if (comma := _comma(content, item.end))]
+    last = max(found.items(), key=lambda item: item.start, default=None)
+    if last in removed and not _comma(content, last.end):
+        kept = max((item.end for item in found.items() if item not in removed), default=None)
+        commas += [comma] if kept is not None and (comma := _comma(content, kept)) else []
+    return commas
+
+
+def _comma(content: bytes, offset: int) -> int | None:
+    """Where the comma behind an item of a flow list is."""
+    match = _COMMA.match(content, offset)
+    return match.end() if match else None
+
+
+def _last_id(found: RecordList, content: bytes, key: str, highest: int) -> tuple[int, int, bytes]:
+    """Writes the highest number into the head, in the style of the head."""
+    at, number = found.head_at, b"%d" % highest
+    if found.root == "bare":
+        # Give it the head that every file of ours has.
+        head = render_head(key, {"last_id": highest})
+        return at, at, head.removesuffix(b"\n") + b" " if found.flow else head
+    begins = rb"[{,]\s*" if found.root == "flow" else rb"(?:^(?:\xef\xbb\xbf)*|\r) {%d}" % found.head_column
+    known = re.compile(begins + rb"([\"']?)last_id\1[ \t]*:[ \t]*([^\s,}#]*)", re.MULTILINE)
+    match = known.search(content, 0, at) or (known.search(content, found.insert_at) if "last_id" in found.head else None)
+    if match:
+        return match.start(2), match.end(2), number
+    if found.root == "flow":
+        return at, at, b'"last_id": ' + number + b", "
+    return at, at, b"last_id: " + number + b"\n" + b" " * found.head_column

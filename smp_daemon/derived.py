@@ -1,0 +1,63 @@
+"""The files that the daemon writes into the sessions: the YAML indexes and the metadata, when they are due and not more often."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+
+from smp_client import SMPError
+from smp_client.yaml_indexes import write as write_yaml_indexes
+
+from .ingest import indexer, metadata
+from .log import FilteringBoundLogger, ms_since
+from .root import Root
+
+REST_S = 1.0  # after a failure, at the least
+
+
+class Derived:
+    def __init__(self, active_s: float, idle_s: float, log: FilteringBoundLogger) -> None:
+        self.active_s = active_s  # between two writes of an active session, at the least
+        self.idle_s = idle_s  # and of any other
+        self._log = log
+        self._due: dict[tuple[str, str], float] = {}  # by root and session
+        self._written: dict[tuple[str, str], float] = {}
+
+    def note(self, root: Root, scope: str) -> None:
+        """Something in the session has changed."""
+        key = (str(root.path), scope)
+        row = root.index.connection.execute("SELECT status FROM sessions WHERE scope = ?", (scope,)).fetchone()
+        interval = self.active_s if row is None or row[0] == "active" else self.idle_s
+        self._due.setdefault(key, max(time.monotonic(), self._written.get(key, 0.0) + interval))
+
+    def due_times(self) -> list[float]:
+        return list(self._due.values())
+
+    def write(self, roots: Sequence[Root], current: float) -> None:
+        """Those of one session, the one that has waited longest: what is to be indexed comes between it and the next."""
+        for (path, scope), due in sorted(self._due.items(), key=lambda item: item[1]):
+            root = next(root for root in roots if str(root.path) == path)
+            if due <= current and root.is_there():
+                del self._due[path, scope]
+                self._write(root, scope)
+                return
+
+    def _write(self, root: Root, scope: str) -> None:
+        started = time.perf_counter()
+        try:
+            session = root.memory.session(scope)
+            written = write_yaml_indexes(root.memory, root.index, scope)
+            if metadata.bring_up_to_date(session, root.index):
+                written.append("metadata.yaml")
+                indexer.take_in(root.memory, root.index, [f"active/{scope}/metadata.yaml"])
+        except (OSError, SMPError, sqlite3.Error) as error:
+            self._log.warning("derived files not written", component="indexer", session_id=scope, error=str(error))
+            if root.memory.tree.exists(f"active/{scope}"):
+                self._due[str(root.path), scope] = time.monotonic() + max(REST_S, self.idle_s)
+            return
+        # A large session is written less often, so that writing it never takes more than a twentieth of the time.
+        self._written[str(root.path), scope] = time.monotonic() + 20 * (time.perf_counter() - started)
+        if written:
+            self._log.debug("derived files written", component="indexer", session_id=scope, files=written,
+                            duration_ms=ms_since(started))  # fmt: skip

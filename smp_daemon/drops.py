@@ -1,0 +1,69 @@
+"""The turns of the inboxes: a few drops at a time, and later again those that have to wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from .ingest import inbox
+from .log import FilteringBoundLogger, ms_since
+from .root import Root
+
+ROUND = 25  # after so many drops of a session the others get their turn
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+
+
+class Drops:
+    """`keep_going` raises where the daemon has been told to stop."""
+
+    def __init__(self, log: FilteringBoundLogger, keep_going: Callable[[], None]) -> None:
+        self._log = log
+        self._keep_going = keep_going
+        self._waiting: dict[tuple[str, str], tuple[float, float]] = {}  # to when they are tried again, and after which pause
+        self._from_the_front = True
+
+    def take_in(self, root: Root, scope: str) -> None:
+        """Some of the drops of a session; the rest, and those that have to wait, come again."""
+        session = root.memory.session(scope)
+        names = inbox.waiting(session)
+        # From the back every other time, so that drops that wait do not keep those behind them from being tried.
+        self._from_the_front = not self._from_the_front
+        held_up: list[inbox.Drop] = []
+        started = time.perf_counter()
+        for drop in inbox.take_in(session, names[:ROUND] if self._from_the_front else names[-ROUND:]):
+            self._keep_going()
+            if drop.outcome == "waiting":
+                held_up.append(drop)
+                continue
+            if drop.outcome == "gone":
+                continue
+            say = self._log.info if drop.outcome == "taken" else self._log.warning
+            say(f"drop {drop.outcome}", component="inbox", root=str(root.path), session_id=scope, drop=drop.name,
+                memory_id=drop.memory_id, reason=drop.reason, duration_ms=ms_since(started))  # fmt: skip
+        self._note(root, scope, held_up)
+        if len(names) > ROUND and len(held_up) < ROUND:
+            root.note(f"active/{scope}/inbox")
+
+    def _note(self, root: Root, scope: str, held_up: list[inbox.Drop]) -> None:
+        key, about = (str(root.path), scope), f"inbox of {scope}"
+        stuck = [drop for drop in held_up if not drop.is_being_written]
+        if stuck:
+            root.problems[about] = f"Drops wait in the inbox of {scope}: {stuck[0].reason}"
+        else:
+            root.problems.pop(about, None)
+        if not held_up:
+            self._waiting.pop(key, None)
+            return
+        pause_s = min(2 * self._waiting[key][1], LONGEST_PAUSE_S) if key in self._waiting and stuck else FIRST_PAUSE_S
+        self._waiting[key] = (time.monotonic() + pause_s, pause_s)
+
+    def ask_again(self, root: Root, current: float) -> None:
+        """Notes the inboxes of a root whose drops have waited long enough."""
+        for (path, scope), (due, _) in list(self._waiting.items()):
+            if path != str(root.path) or due > current:
+                continue
+            if root.memory.tree.exists(f"active/{scope}"):
+                root.note(f"active/{scope}/inbox")
+            else:
+                del self._waiting[path, scope]
+                root.problems.pop(f"inbox of {scope}", None)
