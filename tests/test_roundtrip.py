@@ -17,7 +17,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from test_document import CONTENTS, expected
 from test_values import keys, mappings, nested, texts, without_nan
 
-from smp_client import Memory, Record, Session, editing, markdown
+from smp_client import Memory, Record, Session, document, editing, markdown
 from smp_client.document import parse, parse_tail
 from smp_client.formats import YamlList
 from smp_client.records import DECISION
