@@ -96,6 +96,24 @@ def test_the_yaml_indexes_and_the_metadata_follow(memory: Memory, tmp_path: Path
         wait_until_true(memory.root)
 
 
+def test_a_session_dropped_whole_gets_what_it_lacks(memory: Memory, tmp_path: Path) -> None:
+    """A directory with nothing but decisions is indexed, gets metadata that begin with its first memory, and YAML indexes."""
+    memory.create()
+    with running(memory.root, log=tmp_path / "log"):
+        aside = tmp_path / "dropped"
+        aside.mkdir()
+        (aside / "decisions.yaml").write_text(
+            "decisions:\n- {id: DEC-001, timestamp: 2026-01-11T14:40:00Z, made_by: architect, decision: Use OAuth, tags: [auth]}\n"
+        )
+        aside.rename(memory.root / "active/dropped")
+        metadata = memory.root / "active/dropped/metadata.yaml"
+        wait_until(lambda: metadata.exists() and "architect" in metadata.read_text(), "it has metadata")
+        found = memory.session("dropped").metadata()
+        assert found["created_at"] == found["last_accessed"] == "2026-01-11T14:40:00Z"
+        wait_until((memory.root / "active/dropped/indexes/topics.yaml").exists, "it has indexes")
+        wait_until_true(memory.root)
+
+
 def test_drops_are_taken_in_once_also_across_a_kill(memory: Memory, tmp_path: Path) -> None:
     """100 drops, the daemon killed again and again: each becomes one record. Without the transaction, a kill between
     recording and removing made doubles."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from smp_client import Session
 from smp_client.index import Index
 from smp_client.records import TURN
+from smp_client.session_files import METADATA, new_metadata
+from smp_client.timestamps import parse_time
 
 _PARTICIPANTS = """
 SELECT actor, SUM(type = ?), MAX(timestamp) FROM memories WHERE scope = ? AND actor <> '' AND timestamp IS NOT NULL
@@ -16,6 +19,8 @@ GROUP BY actor ORDER BY MIN(timestamp), actor
 
 def bring_up_to_date(session: Session, index: Index) -> bool:
     """Writes what has changed, and only then; gives back whether it did."""
+    if not session.scope.tree.exists(session.scope.path(METADATA)):
+        _make(session, index)
     metadata = session.metadata()
     if not metadata:
         return False
@@ -35,6 +40,17 @@ def bring_up_to_date(session: Session, index: Index) -> bool:
     if changes:
         session.update_metadata(**changes)
     return bool(changes)
+
+
+def _make(session: Session, index: Index) -> None:
+    """For a directory that was dropped in without: it began with the first of its memories."""
+    first = index.connection.execute("SELECT MIN(timestamp) FROM memories WHERE scope = ?", (session.id,)).fetchone()[0]
+    created = parse_time(first) if first else session.scope.options.clock()
+    content = new_metadata(
+        session.id, created, user=None, agents=[], quota_bytes=session.quota_bytes(), context={"tags": []}
+    )  # fmt: skip
+    with suppress(FileExistsError):
+        session.scope.tree.create(session.scope.path(METADATA), content)
 
 
 def _agents(session_id: str, index: Index, people: set[str], known: Any) -> tuple[list[dict[str, Any]], str]:
