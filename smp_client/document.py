@@ -352,10 +352,12 @@ def _read_list(content: bytes, events: Events, opening: Event, at: Callable[[int
                 raise BadYaml("a record must begin on a line of its own", line_of(event))
             start = dash.start()
             end = _line_end(content, end)
-        if isinstance(value, dict):
-            item = Located(start, end, value)
-        else:
+        if not isinstance(value, dict):
             item = Bad(start, end, line_of(event) + 1, "a record must be a mapping")
+        elif not found.flow and "decay" not in value and is_marked(content, start):
+            item = Bad(start, end, line_of(event) + 1, CUT_OFF)
+        else:
+            item = Located(start, end, value)
         found.take(item)
         position = end
     found.insert_at = at(events.closing_index) if found.flow else position
