@@ -156,7 +156,7 @@ def all_calls(base: Path, directory: Path) -> list[Call]:
 @needs_strace
 def test_killed_at_some_system_calls_of_a_batch(tmp_path: Path) -> None:
     """Killed before one of its changing system calls, from the start to the last derived file: the next daemon makes the index
-    that a rebuild gives, takes the drop in once, and no byte that is not derived differs. The slow test takes every call.
+    that a rebuild gives, takes the drop in once, and no byte that is not derived differs. The slow test takes most.
 
     Five calls are few: a variant whose batches were no transactions passed here. Only the slow test can be expected to find it."""
     base = changed_tree(tmp_path)
@@ -167,10 +167,12 @@ def test_killed_at_some_system_calls_of_a_batch(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_strace
-def test_killed_at_every_system_call_of_a_batch(tmp_path: Path) -> None:
-    """As above, at every one of them."""
+def test_killed_at_most_kinds_of_system_calls_of_a_batch(tmp_path: Path) -> None:
+    """As above, at every rename, removal, fsync and the like, and at every eighth of the three calls that come by the hundred."""
     base = changed_tree(tmp_path)
-    assert list(kill_at(all_calls(base, tmp_path), base, tmp_path)) == []
+    frequent = {"pwrite64", "mkdirat", "write"}
+    calls = [(name, number) for name, number in all_calls(base, tmp_path) if name not in frequent or number % 8 == 0]
+    assert list(kill_at(calls, base, tmp_path)) == []
 
 
 # Without space.
