@@ -7,6 +7,7 @@ and timestamps stay what they look like.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -23,6 +24,7 @@ Event: TypeAlias = Any
 DEPTH_CAP = 64
 KEY_CAP_CHARACTERS = 128
 _FLOW_WIDTH = 100
+_WORD_CHARACTERS = 32
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -280,6 +282,17 @@ def _render_scalar(value: Value) -> str:
 
 
 def _render_text(text: str) -> str:
+    return _render_word(text) if len(text) <= _WORD_CHARACTERS else _quote(text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _render_word(text: str) -> str:
+    """Keys, names and tags, which come again and again."""
+    return _quote(text)
+
+
+def _quote(text: str) -> str:
+    """As it is where any reader takes that for the same text, else in quotes."""
     if _PLAIN.fullmatch(text) and text.lower() not in _NOT_PLAIN:
         return text
     return '"' + _ESCAPED.sub(_escape, text) + '"'
