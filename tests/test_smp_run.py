@@ -227,8 +227,8 @@ def test_several_roots_in_one_daemon(tmp_path: Path) -> None:
 
 
 def test_of_many_daemons_exactly_one_leads(memory: Memory, tmp_path: Path) -> None:
-    """20 started at once: one is ready, all others say who leads and exit with 4; when it dies another can."""
-    daemons = [Daemon([memory.root], tmp_path / f"log{number}") for number in range(20)]
+    """50 started at once: one is ready, all others say who leads and exit with 4; when it dies another can."""
+    daemons = [Daemon([memory.root], tmp_path / f"log{number}") for number in range(50)]
     try:
         wait_until(lambda: sum(daemon.process.poll() is None for daemon in daemons) == 1, "all but one have given up")
         (leader,) = [daemon for daemon in daemons if daemon.process.poll() is None]

@@ -1,0 +1,86 @@
+"""Any history of writes, edits, moves, deletions, kills and restarts ends with an index that equals a rebuild."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from daemons import Daemon, smp, wait_until_true
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from smp_client import Memory
+
+STEPS = ("record", "update", "turn", "state", "hand", "replace", "break", "rename", "remove", "drop", "kill", "sync")
+
+
+class History:
+    """One root and its daemon; four sessions that stay, and one that comes and goes."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.memory = Memory(directory / "sessions")
+        for number in range(4):
+            self.memory.create_session(id=f"s{number}").record_decision("first", made_by="a", tags=["x"])
+        self.renamed = 0
+        self.start()
+
+    def start(self) -> None:
+        self.daemon = Daemon([self.memory.root], self.directory / "log")
+
+    def step(self, name: str, number: int) -> None:
+        session = self.memory.session(f"s{number % 4}")
+        folder = self.memory.root / f"active/s{number % 4}"
+        decisions = folder / "decisions.yaml"
+        if name == "record":
+            session.record_decision(f"number {number}", made_by="a", tags=["y"])
+        elif name == "update":
+            session.update("DEC-001", confidence="high", n=number)
+        elif name == "turn":
+            session.add_turn("user", f"turn {number}")
+        elif name == "state":
+            session.save_agent_state("veritas", {"n": number})
+        elif name == "hand":
+            with decisions.open("a") as file:
+                file.write(f"  - {{id: HAND-{number}, decision: by hand}}\n")
+        elif name == "replace":
+            (folder / ".new").write_bytes(decisions.read_bytes() + b"# a comment\n")
+            (folder / ".new").rename(decisions)
+        elif name == "break":
+            with decisions.open("a") as file:
+                file.write(f"  - {{id: BAD-{number}, decision: [}}\n")
+        elif name == "drop":
+            (folder / f"inbox/{number}.yaml").write_text("type: learning\nlearning: dropped\nlearned_by: a\n")
+        else:
+            self.change_sessions_or_daemon(name)
+
+    def change_sessions_or_daemon(self, name: str) -> None:
+        guest = self.memory.root / "active/guest"
+        if name == "rename":
+            self.renamed += 1
+            if guest.exists():
+                guest.rename(self.memory.root / f"active/guest{self.renamed}")
+            self.memory.create_session(id="guest").record_finding("guest", discovered_by="a")
+        elif name == "remove" and guest.exists():
+            self.renamed += 1
+            guest.rename(self.directory / f"gone{self.renamed}")
+        elif name == "kill":
+            self.daemon.kill()
+            self.start()
+        elif name == "sync":
+            assert smp("sync", "--root", self.memory.root).returncode == 0
+            wait_until_true(self.memory.root)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 99)), min_size=5, max_size=25))
+def test_after_any_history_the_index_equals_a_rebuild(steps: list[tuple[str, int]]) -> None:
+    """The daemon is killed at any moment, and started again, while the tree changes in every way."""
+    with tempfile.TemporaryDirectory() as directory:
+        history = History(Path(directory))
+        try:
+            for name, number in steps:
+                history.step(name, number)
+            history.change_sessions_or_daemon("sync")
+        finally:
+            history.daemon.kill()
