@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from smp_client import SMPError, __version__
+from smp_client import AlreadyLed, SMPError, __version__
 from smp_client.indexing import outdated, rebuild
 from smp_client.layout import GLOBAL
 from smp_client.status import COOKIES, STATUS_FILE
@@ -138,6 +138,9 @@ class Worker:
         while not self._stop.is_set():
             try:
                 self._do_what_is_due()
+            except AlreadyLed:
+                # Somebody removed the lock's file and another daemon has taken the lead: two are one too many.
+                raise
             except (OSError, SMPError, sqlite3.Error) as error:
                 # A disk that fails for a moment must not end the daemon; one that fails for good silences its heartbeat.
                 self._log.error("work failed", component="worker", error=str(error), exc_info=True)
@@ -294,6 +297,7 @@ class Worker:
             if was_there:
                 self._log.error("root is missing", component="daemon", root=str(root.path), problem=root.problems["root"])
             return
+        root.keep_lead()
         if not was_there:
             self._log.info("root is back", component="daemon", root=str(root.path))
             root.note(EVERYTHING)
@@ -307,7 +311,6 @@ class Worker:
             self._log.warning("index is gone", component="indexer", root=str(root.path))
             root.reopen_index()
             root.note(EVERYTHING)
-        root.keep_lead()
 
     def _send_canary(self, root: Root, current: float) -> None:
         if not root.is_there():
