@@ -65,10 +65,9 @@ def _put_back(scope: Scope, file: str, slot: str, ours: bytes) -> None:
     came = scope.tree.read(slot)
     if came.startswith(ours):
         append_extra(scope, path, came[len(ours) :])
-        scope.tree.unlink(slot)
     else:
         set_aside(scope.tree, scope.name, file, 0, came, "an edit that crossed a change that failed", scope.options.clock())
-        scope.tree.unlink(slot)
+    _retire(scope, file, slot, came)
 
 
 def append_extra(scope: Scope, path: str, extra: bytes) -> None:
