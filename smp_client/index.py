@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .files import FILE_MODE
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
-SCHEMA_VERSION = 2  # another version is not migrated but rebuilt
+SCHEMA_VERSION = 3  # another version is not migrated but rebuilt
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -25,22 +27,43 @@ CREATE TABLE files (
 ) WITHOUT ROWID;
 CREATE TABLE memories (
     key INTEGER PRIMARY KEY, scope TEXT, file TEXT, id TEXT, type TEXT, start INTEGER, end INTEGER, hash TEXT,
-    timestamp TEXT, at INTEGER, actor TEXT, text TEXT, tags TEXT, data TEXT
+    timestamp TEXT, at INTEGER, actor TEXT, text TEXT, more TEXT, tags TEXT, data TEXT,
+    standing TEXT, base REAL, accessed INTEGER, accesses INTEGER, importance REAL
 );
 CREATE INDEX memories_by_id ON memories (scope, id);
-CREATE INDEX memories_by_file ON memories (scope, file);
+CREATE INDEX memories_by_file ON memories (scope, file, start);
 CREATE INDEX memories_by_time ON memories (scope, at);
 CREATE INDEX memories_by_type ON memories (scope, type);
 CREATE INDEX memories_by_actor ON memories (scope, actor);
 CREATE TABLE tags (scope TEXT, tag TEXT, memory INTEGER, PRIMARY KEY (scope, tag, memory)) WITHOUT ROWID;
 CREATE INDEX tags_by_memory ON tags (memory);
+CREATE TABLE topics (scope TEXT, topic TEXT, memory INTEGER, PRIMARY KEY (scope, topic, memory)) WITHOUT ROWID;
+CREATE INDEX topics_by_memory ON topics (memory);
 CREATE TABLE refs (memory INTEGER, scope TEXT, target TEXT, relation TEXT, PRIMARY KEY (memory, target, relation)) WITHOUT ROWID;
 CREATE INDEX refs_by_target ON refs (scope, target);
 CREATE TABLE sessions (scope TEXT PRIMARY KEY, status TEXT, metadata TEXT) WITHOUT ROWID;
-CREATE VIRTUAL TABLE words USING fts5 (text, actor, tags, content='memories', content_rowid='key', tokenize='porter unicode61');
+CREATE VIEW worded AS SELECT key, text, more, actor, tags, CASE file WHEN 'conversation.md' THEN
+    (SELECT IFNULL(GROUP_CONCAT(said, ' '), '') FROM (
+        SELECT SUBSTR(n.text, 1, 1000) AS said FROM memories n
+        WHERE n.scope = m.scope AND n.file = m.file AND n.start < m.start ORDER BY n.start DESC LIMIT 2))
+    || ' ' || (SELECT IFNULL(GROUP_CONCAT(said, ' '), '') FROM (
+        SELECT SUBSTR(n.text, 1, 1000) AS said FROM memories n
+        WHERE n.scope = m.scope AND n.file = m.file AND n.start > m.start ORDER BY n.start LIMIT 2))
+    ELSE '' END AS around FROM memories m;
+CREATE VIRTUAL TABLE words USING fts5 (text, more, actor, tags, around, content='worded', content_rowid='key',
+    tokenize='porter unicode61');
+CREATE VIRTUAL TABLE terms USING fts5vocab (words, row);
 """
+_NEIGHBOURS = 2  # turns on each side whose text `worded` gives a turn as `around`
+_SPOKEN = "conversation.md"
+_WORDS = "text, more, actor, tags, around"
 _TABLES = set(re.findall(r"CREATE (?:VIRTUAL )?TABLE (\w+)", _SCHEMA))
-_MEMORY_COLUMNS = "scope, file, id, type, start, end, hash, timestamp, at, actor, text, tags, data"
+_MEMORY_COLUMNS = (
+    "scope, file, id, type, start, end, hash, timestamp, at, actor, text, more, tags, data,"
+    " standing, base, accessed, accesses, importance"
+)
+_BUSY_MS = 10_000
+_DURABILITY = "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
 # What a lock, a full disk or a missing right says is said of the machine, not of the file: no reason to throw it away.
 _NOT_THE_FILE = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM,
@@ -66,6 +89,16 @@ class FileState:
     problem: str | None = None  # why the file itself could not be read; what was known of it then stays
 
 
+class Weight(NamedTuple):
+    """What the priority and the rank of a memory depend on, see decay.py and ranking.py."""
+
+    standing: str
+    base: float | None  # where its priority begins; None for what its standing says
+    accessed: int | None  # in microseconds, as `at`
+    accesses: int
+    importance: float
+
+
 @dataclass(frozen=True)
 class Entry:
     """A memory as the index keeps it."""
@@ -79,9 +112,12 @@ class Entry:
     at: int | None  # the same in microseconds since 1970: what sorts and compares, which the text does not within a second
     actor: str
     text: str
+    more: str  # its other texts
     tags: tuple[str, ...]
+    topics: tuple[str, ...]  # that it has beside its tags
     refs: tuple[tuple[str, str], ...]  # (target, relation)
     data: str
+    weight: Weight
 
 
 class Index:
@@ -124,14 +160,64 @@ class Index:
             raise UnusableIndex(str(error)) from error
 
     @classmethod
+    def open_to_ask(cls, path: Path) -> Index:
+        """For questions, by whoever does not lead: able to write where that is allowed, see `undone`."""
+        if path.is_symlink():
+            raise UnusableIndex("a link, which may lead out of the tree")
+        if not os.access(path, os.W_OK):
+            return cls.open_to_read(path)
+
+        def prepare(connection: sqlite3.Connection) -> None:
+            _check_version(connection)
+            connection.executescript(f"{_DURABILITY} PRAGMA cache_spill = OFF;")
+
+        try:
+            return cls(_prepared(_connect(f"{path.as_uri()}?mode=rw"), prepare))
+        except sqlite3.OperationalError as error:
+            raise UnusableIndex(str(error)) from error
+
+    @classmethod
     def in_memory(cls) -> Index:
         connection = _connect(":memory:")
         _set_up(connection)
         _create(connection)
         return cls(connection)
 
+    def copied(self) -> Index:
+        """The same in memory, for oneself."""
+        connection = _connect(":memory:")
+        self.connection.backup(connection)
+        return Index(connection)
+
     def close(self) -> None:
         self.connection.close()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Everything that is asked inside is of one moment."""
+        self.connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._roll_back()
+
+    @contextmanager
+    def undone(self, patience_ms: int) -> Iterator[None]:
+        """Changes inside are seen inside only, and never committed. Raises OperationalError where it is locked for longer."""
+        self.connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            finally:
+                self._roll_back()
+        finally:
+            self.connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+
+    def _roll_back(self) -> None:
+        # After a failure, such as a full disk, SQLite may have done so already.
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
 
     @property
     def generation(self) -> int:
@@ -149,9 +235,7 @@ class Index:
                 self.connection.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
             self.connection.execute("COMMIT")
         except BaseException:
-            # On a full disk SQLite may have rolled back already.
-            if self.connection.in_transaction:
-                self.connection.execute("ROLLBACK")
+            self._roll_back()
             raise
 
     def file_state(self, scope: str, file: str) -> FileState | None:
@@ -160,6 +244,11 @@ class Index:
             (scope, file),
         ).fetchone()
         return FileState(*row) if row else None
+
+    def has_problem(self, scope: str, file: str) -> bool:
+        """Whether the file could not be read when it was last looked at."""
+        state = self.file_state(scope, file)
+        return state is not None and state.problem is not None
 
     def files(self, scope: str | None = None) -> dict[tuple[str, str], FileState]:
         rows = self.connection.execute(
@@ -171,6 +260,11 @@ class Index:
     def hashes(self, scope: str, file: str) -> set[tuple[str, str]]:
         """Id and hash of each memory of a file."""
         return set(self.connection.execute("SELECT id, hash FROM memories WHERE scope = ? AND file = ?", (scope, file)).fetchall())
+
+    def has_any(self, scope: str, file: str, ids: Iterable[str]) -> bool:
+        """Whether the file has a memory with one of these ids already."""
+        asked = "SELECT 1 FROM memories WHERE scope = ? AND id = ? AND file = ?"
+        return any(self.connection.execute(asked, (scope, memory_id, file)).fetchone() for memory_id in ids)
 
     def note_file(self, scope: str, file: str, state: FileState) -> None:
         self.connection.execute(
@@ -185,48 +279,77 @@ class Index:
 
     def replace(self, scope: str, file: str, entries: Iterable[Entry]) -> tuple[int, int]:
         """Makes the memories of a file these; touches only those that differ. Gives back how many came and went."""
+        known = self.connection.execute(
+            "SELECT key, id, hash, start, end FROM memories WHERE scope = ? AND file = ? ORDER BY start", (scope, file)
+        ).fetchall()
         old: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
-        for key, memory_id, digest, start, end in self.connection.execute(
-            "SELECT key, id, hash, start, end FROM memories WHERE scope = ? AND file = ? ORDER BY start DESC", (scope, file)
-        ):
+        for key, memory_id, digest, start, end in reversed(known):
             old.setdefault((memory_id, digest), []).append((key, start, end))
         new: list[Entry] = []
+        moved: list[tuple[int, int, int]] = []
+        after: list[int | None] = []  # the keys in their new order, with None for each new one
         for entry in entries:
             same = old.get((entry.id, entry.hash))
             if not same:
                 new.append(entry)
+                after.append(None)
                 continue
             key, start, end = same.pop()
+            after.append(key)
             if (start, end) != (entry.start, entry.end):
-                self.connection.execute("UPDATE memories SET start = ?, end = ? WHERE key = ?", (entry.start, entry.end, key))
+                moved.append((entry.start, entry.end, key))
         gone = [key for same in old.values() for key, _, _ in same]
-        for key in gone:
-            self._remove(key)
-        self.add(scope, file, new)
+        touched = _with_other_neighbours([row[0] for row in known], after) if file == _SPOKEN else set()
+        self._forget_words([*gone, *touched])
+        self.connection.executemany("UPDATE memories SET start = ?, end = ? WHERE key = ?", moved)
+        for table, column in (("tags", "memory"), ("topics", "memory"), ("refs", "memory"), ("memories", "key")):
+            self.connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", ((key,) for key in gone))
+        self._insert(scope, file, new)
+        self._take_words(touched)
         return len(new), len(gone)
 
     def add(self, scope: str, file: str, entries: Iterable[Entry]) -> None:
+        """Further memories behind those that the file has."""
+        touched: list[int] = []
+        if file == _SPOKEN:
+            last = "SELECT key FROM memories WHERE scope = ? AND file = ? ORDER BY start DESC LIMIT ?"
+            touched = [key for (key,) in self.connection.execute(last, (scope, file, _NEIGHBOURS))]
+        self._forget_words(touched)
+        self._insert(scope, file, entries)
+        self._take_words(touched)
+
+    def _insert(self, scope: str, file: str, entries: Iterable[Entry]) -> None:
         new = list(enumerate(entries, self.connection.execute("SELECT COALESCE(MAX(key), 0) + 1 FROM memories").fetchone()[0]))
         if not new:
             return
         self.connection.executemany(
-            f"INSERT INTO memories (key, {_MEMORY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+            f"INSERT INTO memories (key, {_MEMORY_COLUMNS}) VALUES (?, ?{', ?' * _MEMORY_COLUMNS.count(',')})",
             ((key, scope, file, entry.id, entry.type, entry.start, entry.end, entry.hash, entry.timestamp, entry.at, entry.actor,
-              entry.text, " ".join(entry.tags), entry.data) for key, entry in new),
+              entry.text, entry.more, " ".join(entry.tags), entry.data, *entry.weight) for key, entry in new),
         )  # fmt: skip
-        self.connection.execute(
-            "INSERT INTO words (rowid, text, actor, tags) SELECT key, text, actor, tags FROM memories WHERE key >= ?", (new[0][0],)
-        )
-        tags = ((scope, tag, key) for key, entry in new for tag in entry.tags)
-        self.connection.executemany("INSERT OR IGNORE INTO tags VALUES (?, ?, ?)", tags)
+        self._take_words(range(new[0][0], new[-1][0] + 1))
+        # In lower case, so that one look finds a name however it is written.
+        for table, names in (
+            ("tags", ((key, tag) for key, entry in new for tag in entry.tags)),
+            ("topics", ((key, topic) for key, entry in new for topic in entry.topics)),
+        ):
+            rows = ((scope, name.lower(), key) for key, name in names)
+            self.connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?)", rows)
         refs = ((key, scope, *ref) for key, entry in new for ref in entry.refs)
         self.connection.executemany("INSERT OR IGNORE INTO refs VALUES (?, ?, ?, ?)", refs)
 
-    def _remove(self, key: int) -> None:
-        row = self.connection.execute("SELECT text, actor, tags FROM memories WHERE key = ?", (key,)).fetchone()
-        self.connection.execute("INSERT INTO words (words, rowid, text, actor, tags) VALUES ('delete', ?, ?, ?, ?)", (key, *row))
-        for table, column in (("tags", "memory"), ("refs", "memory"), ("memories", "key")):
-            self.connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (key,))  # noqa: S608 - both are from the line above
+    def _take_words(self, keys: Iterable[int]) -> None:
+        self.connection.executemany(
+            f"INSERT INTO words (rowid, {_WORDS}) SELECT key, {_WORDS} FROM worded WHERE key = ?",
+            ((key,) for key in keys),
+        )
+
+    def _forget_words(self, keys: Iterable[int]) -> None:
+        """Before anything about these memories or their neighbours changes: FTS5 has to be told what it once took in."""
+        self.connection.executemany(
+            f"INSERT INTO words (words, rowid, {_WORDS}) SELECT 'delete', key, {_WORDS} FROM worded WHERE key = ?",
+            ((key,) for key in keys),
+        )
 
     def note_session(self, scope: str, status: str, metadata: dict[str, Any]) -> None:
         text = json.dumps(metadata, ensure_ascii=False, sort_keys=True)
@@ -242,15 +365,17 @@ class Index:
     def clear(self) -> None:
         """Forgets everything but its generation."""
         self.connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
-        for table in _TABLES - {"meta", "words"}:
-            self.connection.execute(f"DELETE FROM {table}")  # noqa: S608 - a name of the schema
+        for table in _TABLES - {"meta", "words", "terms"}:
+            self.connection.execute(f"DELETE FROM {table}")
 
     def contents(self) -> dict[str, list[tuple[Any, ...]]]:
         """Everything that was derived, in an order and without the keys that depend on history: equal after equal files."""
         queries = {
             "files": "SELECT scope, file, size, checksum, bad, problem FROM files ORDER BY 1, 2",
-            "memories": f"SELECT {_MEMORY_COLUMNS} FROM memories ORDER BY scope, file, start",  # noqa: S608
+            "memories": f"SELECT {_MEMORY_COLUMNS} FROM memories ORDER BY scope, file, start",
             "tags": "SELECT m.scope, m.file, m.start, t.tag FROM tags t JOIN memories m ON m.key = t.memory ORDER BY 1, 2, 3, 4",
+            "topics": "SELECT m.scope, m.file, m.start, t.topic FROM topics t JOIN memories m ON m.key = t.memory"
+                      " ORDER BY 1, 2, 3, 4",
             "refs": "SELECT m.scope, m.file, m.start, r.target, r.relation FROM refs r JOIN memories m ON m.key = r.memory"
                     " ORDER BY 1, 2, 3, 4, 5",
             "sessions": "SELECT scope, status, metadata FROM sessions ORDER BY scope",
@@ -261,8 +386,26 @@ class Index:
         return found
 
 
+def _with_other_neighbours(before: list[int], after: list[int | None]) -> set[int]:
+    """Those that stay, and have other turns around them than before."""
+    was = {key: _neighbours(before, place) for place, key in enumerate(before)}
+    return {key for place, key in enumerate(after) if key is not None and was[key] != _neighbours(after, place)}
+
+
+def _neighbours(keys: Sequence[int | None], place: int) -> tuple[Sequence[int | None], Sequence[int | None]]:
+    return keys[max(place - _NEIGHBOURS, 0) : place], keys[place + 1 : place + 1 + _NEIGHBOURS]
+
+
 def _connect(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(path, uri=path.startswith("file:"), isolation_level=None, timeout=10.0, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, uri=path.startswith("file:"), isolation_level=None, timeout=_BUSY_MS / 1000, check_same_thread=False
+    )  # fmt: skip
+    try:
+        connection.execute("SELECT EXP(0)")
+    except sqlite3.OperationalError:
+        # Some SQLites are built without their mathematics.
+        connection.create_function("EXP", 1, math.exp, deterministic=True)
+    return connection
 
 
 def _prepared(connection: sqlite3.Connection, prepare: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
@@ -271,20 +414,26 @@ def _prepared(connection: sqlite3.Connection, prepare: Callable[[sqlite3.Connect
         prepare(connection)
     except BaseException as error:
         connection.close()
-        if isinstance(error, sqlite3.DatabaseError) and error.sqlite_errorcode & 0xFF not in _NOT_THE_FILE:
+        if isinstance(error, sqlite3.DatabaseError) and is_fault_of_file(error):
             raise UnusableIndex(str(error)) from error
         raise
     return connection
 
 
+def is_fault_of_file(error: sqlite3.DatabaseError) -> bool:
+    """Whether the file itself is at fault, and has to be replaced."""
+    # What our own code is wrong about, such as the number of parameters, has no code.
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_BUSY) & 0xFF not in _NOT_THE_FILE
+
+
 def _set_up(connection: sqlite3.Connection) -> None:
     # Derived data: a commit lost to a power failure is found again by the next scan, so no fsync for each.
-    connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;")
+    connection.executescript(f"PRAGMA journal_mode = WAL; {_DURABILITY}")
 
 
 def _create(connection: sqlite3.Connection) -> None:
     connection.executescript(
-        f"BEGIN IMMEDIATE; {_SCHEMA} INSERT INTO meta VALUES ('generation', 0);"  # noqa: S608 - constants of this module
+        f"BEGIN IMMEDIATE; {_SCHEMA} INSERT INTO meta VALUES ('generation', 0);"
         f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     )
 

@@ -8,20 +8,22 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from .decay import standing
 from .document import Located, RecordList
 from .errors import CorruptionDetected, Invalid, NewerFormat, UnsafePath
 from .files import read_from
 from .formats import format_of
-from .index import Entry, FileState, Index
+from .index import Entry, FileState, Index, Weight
 from .layout import ACTIVE, GLOBAL, check_session_id, is_file_id
 from .mapping import load_mapping
 from .place import Place
-from .records import GLOBAL_KINDS, SESSION_KINDS, TURN, Kind
+from .ranking import importance
+from .records import GLOBAL_KINDS, PREFERENCE, SESSION_KINDS, TURN, Kind
 from .session_files import METADATA, parse_artifact
 from .timestamps import parse_time, render_time
 from .values import Value
@@ -31,6 +33,10 @@ _GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
 _STATES, _ARTIFACTS = "agent-states", "artifacts"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+# Their values are no words that anybody would look for.
+_NO_WORDS = frozenset(
+    ("id", "timestamp", "updated_at", "turn", "type", "decay", "tags", "pinned", "speaker", "memory_refs", "references")
+)
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 # The clock that stamps files ticks only so often: two changes within a tick have the same time.
 _TICK_NS = int(1e9 * time.clock_getres(time.CLOCK_REALTIME_COARSE)) if hasattr(time, "CLOCK_REALTIME_COARSE") else 10_000_000
@@ -92,8 +98,41 @@ def outdated(memory: Place, index: Index) -> Iterator[tuple[str, str]]:
     yield from known
 
 
-def refresh(memory: Place, index: Index, scope: str, file: str) -> Refreshed:
-    """Makes the index true for one file, as it is now. A file that cannot be read keeps what is known of it."""
+def files_that_differ(memory: Place, index: Index, wanted: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Like `outdated`, for these scopes only."""
+    known = index.files() if len(wanted) > 1 else index.files(wanted[0]) if wanted else {}
+    root = os.fspath(memory.root)
+    for scope in wanted:
+        directory = directory_of(scope)
+        for file in files_of(memory, scope):
+            state = known.pop((scope, file), None)
+            try:
+                # A link on the way is no danger here: what it leads to has another inode, and is then opened with care.
+                if state is None or not is_unchanged(state, os.lstat(f"{root}/{directory}/{file}")):
+                    yield scope, file
+            except OSError:
+                yield scope, file
+    yield from (item for item in known if item[0] in wanted)
+
+
+def cover(index: Index, scope: str, file: str, content: bytes) -> None:
+    """Makes an index that only this process sees true for a file that is about to have this content."""
+    if not _is_of(scope, file):
+        return
+    if not content:
+        _forget(index, scope, file)
+        return
+    nowhere = os.stat_result([0] * 10)
+    known = index.file_state(scope, file)
+    try:
+        _take_in(index, scope, file, content, known, nowhere)
+    except (NewerFormat, CorruptionDetected) as error:
+        _note_problem(index, scope, file, known, None, str(error))
+
+
+def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool = True) -> Refreshed:
+    """Makes the index true for one file, as it is now. A file that cannot be read keeps what is known of it. Without settling, an
+    index that is kept could miss the next change: only for one that is not."""
     if not _is_of(scope, file):
         return Refreshed()
     path = f"{directory_of(scope)}/{file}"
@@ -102,7 +141,7 @@ def refresh(memory: Place, index: Index, scope: str, file: str) -> Refreshed:
         with memory.tree.opened(path) as descriptor:
             if known is not None and is_unchanged(known, os.fstat(descriptor)):
                 return Refreshed()
-            status = _settled(descriptor)
+            status = _settled(descriptor) if settle else os.fstat(descriptor)
             content = read_from(descriptor, 0)
     except FileNotFoundError:
         return _forget(index, scope, file)
@@ -155,8 +194,8 @@ def _take_in_records(
     index: Index, scope: str, kind: Kind, content: bytes, known: FileState | None, status: os.stat_result
 ) -> Refreshed:
     tail = _parse_grown(kind, content, known)
-    if tail is not None and known is not None:
-        entries = list(_entries(kind, tail))
+    entries = _entries(kind, tail) if tail else []
+    if tail is not None and known is not None and not index.has_any(scope, kind.file, [entry.id for entry in entries]):
         index.add(scope, kind.file, entries)
         index.note_file(scope, kind.file, _state(status, content, known.indent, 0))
         return Refreshed(len(entries), 0, len(content) - known.size)
@@ -184,18 +223,20 @@ def _parse_grown(kind: Kind, content: bytes, known: FileState | None) -> RecordL
     return found if follows and whole else None
 
 
-def _entries(kind: Kind, found: RecordList) -> Iterator[Entry]:
-    for record in found.records:
-        if record.has_id:
-            yield _entry(kind, record)
+def _entries(kind: Kind, found: RecordList) -> list[Entry]:
+    """Of an id that stands there twice, the last is meant."""
+    latest = {str(record.value["id"]): record for record in found.records if record.has_id}
+    return [_entry(kind, record) for record in sorted(latest.values(), key=lambda record: record.start)]
 
 
 def _entry(kind: Kind, record: Located) -> Entry:
     value, data, digest = _stored(record.value)
     actor = str(value.get(kind.actor) or value.get("created_by") or "")
+    more = " ".join(text for name, item in value.items() if name not in _NO_WORDS and name != kind.text for text in _texts(item))
     return Entry(
         str(value["id"]), kind.name, record.start, record.end, digest, *_time(value.get("timestamp")),
-        actor, str(value.get(kind.text, "")), _tags(value), tuple(_refs(kind, value)), data,
+        actor, str(value.get(kind.text, "")), more, _tags(value), _topics(kind, value),
+        tuple(_refs(kind, value)), data, _weight(kind.name, value),
     )  # fmt: skip
 
 
@@ -212,7 +253,21 @@ def _single(file: str, content: bytes) -> Entry:
         kind, stamp, actor = "artifact", value.get("timestamp"), str(value.get("created_by") or "")
     value, data, _ = _stored({**value, "id": memory_id})
     digest = hashlib.sha256(content).hexdigest()[:32]
-    return Entry(memory_id, kind, 0, len(content), digest, *_time(stamp), actor, text, _tags(value), (), data)
+    return Entry(memory_id, kind, 0, len(content), digest, *_time(stamp), actor, text, "", _tags(value), (), (), data,
+                 _weight(kind, value))  # fmt: skip
+
+
+def _weight(kind: str, value: Mapping[str, Value]) -> Weight:
+    decay = value.get("decay")
+    known = decay if isinstance(decay, dict) else {}
+    base, accesses = known.get("base_priority"), known.get("access_count")
+    return Weight(
+        standing(kind, value),
+        float(base) if isinstance(base, (int, float)) and 0 <= base <= 1 else None,
+        _time(known.get("last_accessed"))[1],
+        accesses if isinstance(accesses, int) and 0 <= accesses < 1 << 31 else 0,
+        importance(kind, value),
+    )
 
 
 def _stored(value: Mapping[str, Value]) -> tuple[Mapping[str, Value], str, str]:
@@ -239,6 +294,15 @@ def _time(stamp: Value) -> tuple[str | None, int | None]:
 def _tags(value: Mapping[str, Value]) -> tuple[str, ...]:
     tags = value.get("tags")
     return tuple(dict.fromkeys(str(tag) for tag in tags)) if isinstance(tags, list) else ()
+
+
+def _topics(kind: Kind, value: Mapping[str, Value]) -> tuple[str, ...]:
+    """What a preference is about, which it says in fields of its own."""
+    if kind.name != PREFERENCE.name:
+        return ()
+    applies_to = value.get("applies_to")
+    domains = applies_to.get("domains") if isinstance(applies_to, dict) else None
+    return tuple(str(item) for item in [value.get("topic"), *(domains if isinstance(domains, list) else ())] if item)
 
 
 def _refs(kind: Kind, value: Mapping[str, Value]) -> Iterator[tuple[str, str]]:

@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .asking import Asking
 from .errors import Conflict, Invalid, SessionNotFound, StorageFailed
 from .formats import format_of
 from .layout import (
@@ -36,15 +37,39 @@ from .session_files import METADATA, new_metadata
 from .values import Value
 from .writing import Time
 
+if TYPE_CHECKING:
+    from .access import Readings
+    from .asker import Asker
+    from .fresh import Fresh
+
 _PROFILE = "user-profile.yaml"
 
 
-class Memory(Place):
-    """The memory under one root; with no root given, the nearest one (see `find_root`). Making it touches no file."""
+class Memory(Place, Asking):
+    """The memory under one root; with no root given, the nearest one (see `find_root`). Making it touches no file.
+
+    A question to it is one to all its sessions and to what holds everywhere.
+    """
 
     def __init__(self, root: str | Path | None = None, **options: Any) -> None:
         super().__init__(root)
         self.options = Options(**options)
+        self._answering: tuple[Fresh, Readings] | None = None
+
+    def _asker(self) -> Asker:
+        self.require()
+        return self._asker_of([GLOBAL, *(session.id for session in self.sessions())])
+
+    def _asker_of(self, scopes: Sequence[str]) -> Asker:
+        from .access import Readings
+        from .asker import Asker
+        from .fresh import Fresh
+
+        self._answering = self._answering or (Fresh(self, self._scope), Readings())
+        return Asker(*self._answering, scopes, self._scope, self.options)
+
+    def _scope(self, name: str) -> Scope:
+        return Scope(self.tree, name, GLOBAL if name == GLOBAL else f"{ACTIVE}/{check_session_id(name)}", self.options)
 
     def create(self) -> None:
         """Makes the tree where there is none; does no harm where there is one."""
@@ -106,11 +131,11 @@ class Memory(Place):
                     self.tree.rename(f"{directory}/{name}", f"{QUARANTINE}/{session_id}/{name}.bytes")
 
     def session(self, session_id: str) -> Session:
-        directory = f"{ACTIVE}/{check_session_id(session_id)}"
+        check_session_id(session_id)
         self.require()
-        scope = Scope(self.tree, session_id, directory, self.options)
+        scope = self._scope(session_id)
         scope.require()
-        return Session(scope)
+        return Session(scope, self._asker_of)
 
     def sessions(self, state: str | None = None) -> list[Session]:
         """The sessions in `active/`, by id; only those in the given state where one is given."""
@@ -133,7 +158,7 @@ class Memory(Place):
     @property
     def everywhere(self) -> GlobalMemory:
         """What holds across sessions: preferences, patterns, the user's profile."""
-        return GlobalMemory(Scope(self.tree, GLOBAL, GLOBAL, self.options), self)
+        return GlobalMemory(self._scope(GLOBAL), self)
 
 
 def _check_new_session(session_id: str, user: str | None, agents: Sequence[str], quota_bytes: int) -> None:
@@ -160,8 +185,12 @@ class GlobalMemory(RecordFiles):
     kinds = GLOBAL_KINDS
 
     def __init__(self, scope: Scope, memory: Memory) -> None:
-        super().__init__(scope)
+        super().__init__(scope, memory._asker_of)
         self._memory = memory
+
+    def _asker(self) -> Asker:
+        self._memory.create()
+        return super()._asker()
 
     def record_preference(
         self, preference: str, *, topic: str | None = None, confidence: str = "inferred", tags: Sequence[str] = (),

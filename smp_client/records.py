@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -64,13 +64,17 @@ _CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Record:
-    """A memory as it stands on disk. `data` holds every field; the rest are shortcuts into it."""
+    """A memory as it stands on disk. `data` holds every field; the rest are shortcuts into it, or what an answer says."""
 
     id: str
     type: str
     session: str
     data: dict[str, Any]
     text: str
+    score: float | None = field(default=None, compare=False)  # how well it answers, from 0 to 1
+    explanation: dict[str, float] | None = field(default=None, compare=False)  # what the score is made of, where that was asked for
+    path: tuple[str, ...] = field(default=(), compare=False)  # how it is related to what was asked about
+    priority_now: float | None = field(default=None, compare=False)
 
     @property
     def timestamp(self) -> datetime | None:
@@ -87,7 +91,9 @@ class Record:
 
     @property
     def priority(self) -> float:
-        """The decay priority as it was last written."""
+        """The decay priority: as of now in the answer to a question, else as it was last written."""
+        if self.priority_now is not None:
+            return self.priority_now
         decay = self.data.get("decay")
         value = decay.get("priority") if isinstance(decay, dict) else None
         return float(value) if isinstance(value, (int, float)) else 1.0
@@ -162,9 +168,9 @@ def check(kind: Kind, body: Mapping[str, Value], problems: list[str]) -> None:
         value = body.get(name)
         if not isinstance(value, str) or not value.strip():
             problems.append(f"{name!r} of a {kind.name} must be a text that is not empty")
-    for (name, field), choices in _CHOICES.items():
-        if name == kind.name and body.get(field) is not None and body[field] not in choices:
-            problems.append(f"{field!r} must be one of {', '.join(choices)}, not {_shown(body[field])}")
+    for (name, part), choices in _CHOICES.items():
+        if name == kind.name and body.get(part) is not None and body[part] not in choices:
+            problems.append(f"{part!r} must be one of {', '.join(choices)}, not {_shown(body[part])}")
     check_tags(body.get("tags"), problems)
     size = sum(len(text.encode("utf-8", "surrogatepass")) for text in _texts(dict(body)))
     if size > CONTENT_CAP_BYTES:

@@ -9,10 +9,12 @@ from datetime import datetime
 from typing import Literal
 
 from . import journal, rewrite
+from .decay import Policy
 from .errors import SessionNotFound, StorageFailed
 from .files import Tree
 from .locks import Lock, Patience, lock_all
 from .quota import DEFAULT_QUOTA_BYTES, Usage
+from .ranking import Weights
 from .timestamps import now
 
 Fsync = Literal["every_write", "batch"]
@@ -26,6 +28,9 @@ class Options:
     fsync: Fsync = "every_write"
     patience: Patience = field(default_factory=Patience)
     clock: Callable[[], datetime] = now
+    policy: Policy = field(default_factory=Policy)  # how memories decay
+    weights: Weights = field(default_factory=Weights)  # what stands first in an answer
+    count_access: bool = True  # whether being read makes a memory matter more
 
 
 class Scope:

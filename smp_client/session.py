@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .append import append, note_rewritten, settle, with_id
+from .asking import Asking
 from .document import INDENT
 from .errors import CorruptionDetected, Invalid, MemoryNotFound, UnsafePath
 from .files import READ_CAP_BYTES, sync
@@ -39,6 +40,11 @@ from .transaction import Transaction
 from .values import Value
 from .writing import Time, Writing
 
+if TYPE_CHECKING:
+    from .asker import Asker
+    from .engine import View
+    from .query import Answer, Wanted
+
 _TURN_PIECE_BYTES = 64 * 1024
 
 
@@ -51,21 +57,36 @@ class Problem:
     problem: str
 
 
-class RecordFiles(Writing):
+class RecordFiles(Writing, Asking):
     """The record files of one scope: adding, changing, finding. A session and `global/` are both one."""
 
     kinds: tuple[Kind, ...] = ()
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, asker: Callable[[Sequence[str]], Asker]) -> None:
         self.scope = scope
+        self._make_asker = asker
+
+    def _asker(self) -> Asker:
+        self.scope.require()
+        return self._make_asker([self.scope.name])
 
     def quota_bytes(self) -> int | None:
         """How large the scope may become; None for no limit."""
         return None
 
-    def get(self, memory_id: str) -> Record:
-        """One memory, straight from its file."""
-        return self._find(check_memory_id(memory_id))
+    def get(self, memory_id: str, *, count_access: bool = True) -> Record:
+        """One memory; raises MemoryNotFound where there is none of this id."""
+        from .engine import of_id
+        from .query import Answer as Found
+
+        kind = kind_of(check_memory_id(memory_id), self.kinds)
+
+        def question(view: View, _: Wanted) -> Answer:
+            # What the index knows of a file that cannot be read now is old; the file itself says what is wrong.
+            return Found() if kind and view.index.has_problem(self.scope.name, kind.file) else of_id(view, memory_id)
+
+        found = self._asker().answer(question, {"count_access": count_access}, [kind.file] if kind else None)
+        return found[0] if found else self._find(memory_id)
 
     def records(self, type: str) -> list[Record]:
         """All memories of one type that can be read, in the order of the file."""
@@ -166,8 +187,8 @@ class RecordFiles(Writing):
 class Session(RecordFiles):
     kinds = SESSION_KINDS
 
-    def __init__(self, scope: Scope) -> None:
-        super().__init__(scope)
+    def __init__(self, scope: Scope, asker: Callable[[Sequence[str]], Asker]) -> None:
+        super().__init__(scope, asker)
         self._quota_known: tuple[tuple[int, int, int], int] | None = None
 
     def __repr__(self) -> str:
@@ -176,6 +197,11 @@ class Session(RecordFiles):
     @property
     def id(self) -> str:
         return self.scope.name
+
+    def with_options(self, **options: Any) -> Session:
+        """The same session, with some of its options changed."""
+        scope = self.scope
+        return Session(Scope(scope.tree, self.id, scope.directory, replace(scope.options, **options)), self._make_asker)
 
     @property
     def state(self) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os.path
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from smp_client.decay import Rule
 from smp_client.values import Value
 
 from .cron import check_cron
@@ -125,6 +127,27 @@ class ListOf:
         if not isinstance(value, list) or not self.least <= len(value) <= self.most:
             raise ValueError
         return tuple(self.kind.accept(item) for item in value)
+
+
+@dataclass(frozen=True)
+class DecayRule:
+    says: str = (
+        "four values: the priority it begins with, the rate per day or a half-life such as 168h, what each reading adds,"
+        " and the least priority"
+    )
+
+    def accept(self, value: Value) -> Rule:
+        share, rate = Number(0, 1), Number(0, 100)
+        if not isinstance(value, list) or len(value) != 4:
+            raise ValueError
+        base, speed, boost, floor = value
+        rule = Rule(share.accept(base), 0.0, share.accept(boost), share.accept(floor))
+        if isinstance(speed, str):
+            hours = re.fullmatch(r"(\d{1,7}(?:\.\d+)?) ?h", speed)
+            if hours is None or not float(hours[1]):
+                raise ValueError(f"{speed!r} is no half-life")
+            return rule.with_half_life(float(hours[1]))
+        return replace(rule, rate=rate.accept(speed))
 
 
 def _of(unit: str) -> str:

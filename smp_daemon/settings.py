@@ -12,20 +12,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from smp_client import Options, Patience
+from smp_client.decay import PINNED, Policy, Rule
 from smp_client.quota import DEFAULT_QUOTA_BYTES
+from smp_client.ranking import Weights
 from smp_client.scope import Fsync
 from smp_client.values import Value
 
-from .kinds import Cron, Kind, ListOf, Number, OneOf, OrNone, Place, Whole
+from .kinds import Cron, DecayRule, Kind, ListOf, Number, OneOf, OrNone, Place, Whole
 
 T = TypeVar("T")
 
 _CLIENT = Options()
+_POLICY, _WEIGHTS = Policy(), Weights()
 _MIB = 1024 * 1024
 
 
 def _setting(default: T, kind: Kind, says: str) -> T:
-    """Only a description of a field: what ruff says of calls as defaults (RUF009) does not concern it."""
+    """Only a description of a field."""
     return field(default=default, metadata={"kind": kind, "says": says})
 
 
@@ -114,12 +117,65 @@ class LogSettings:
         "auto", OneOf(("auto", "json", "pretty")),
         "One JSON object in each line, or lines for people; auto is pretty on a terminal and JSON elsewhere.",
     )  # fmt: skip
-    file: Path | None = _setting(None, OrNone(Place(), "stderr"), "Where the log goes.")  # noqa: RUF009
+    file: Path | None = _setting(None, OrNone(Place(), "stderr"), "Where the log goes.")
     max_bytes: int = _setting(
         10 * _MIB, Whole(4096, 1024 * _MIB, "bytes"),
         "How large the log file may grow; then it becomes file.1, what was file.1 becomes file.2, and so on.",
     )  # fmt: skip
     keep: int = _setting(5, Whole(1, 1000), "How many such older log files are kept.")
+
+
+def _rule(name: str, says: str) -> Rule:
+    return _setting(_POLICY.rules[name], DecayRule(), says)
+
+
+@dataclass(frozen=True)
+class DecaySettings:
+    """How memories lose priority, by what they are."""
+
+    conversation_turn: Rule = _rule("conversation_turn", "What was said.")
+    decision: Rule = _rule("decision", "Decisions.")
+    decision_unresolved: Rule = _rule("decision.unresolved", "Decisions that say that they are still open.")
+    decision_high_impact: Rule = _rule("decision.high_impact", "Decisions of high impact.")
+    finding: Rule = _rule("finding", "Findings.")
+    finding_critical: Rule = _rule("finding.critical", "Critical findings, while they are open.")
+    finding_resolved: Rule = _rule("finding.resolved", "Findings that are resolved.")
+    preference: Rule = _rule("preference", "Preferences of uncertain confidence.")
+    preference_explicit: Rule = _rule("preference.explicit", "Preferences that somebody has stated.")
+    preference_inferred: Rule = _rule("preference.inferred", "Preferences that were inferred.")
+    agent_state: Rule = _rule("agent_state", "The working memory of agents.")
+    learning: Rule = _rule("learning", "What agents have learned in a session.")
+    pattern: Rule = _rule("pattern", "What agents have learned across sessions.")
+    artifact: Rule = _rule("artifact", "What agents have made.")
+    relationship: Rule = _rule("relationship", "Relationships between memories.")
+    age_rate: float = _setting(_POLICY.age_rate, Number(0, 100), "The rate per day since a memory was made, read or not.")
+    boost_cap: float = _setting(_POLICY.boost_cap, Number(0, 1), "How much all readings together may add.")
+    decayed_below: float = _setting(
+        _POLICY.decayed_below, Number(0, 1), "What has less priority than this counts as decayed."
+    )  # fmt: skip
+
+    @property
+    def policy(self) -> Policy:
+        rules = {name: getattr(self, name.replace(".", "_")) for name in _POLICY.rules if name != PINNED}
+        pinned = {PINNED: _POLICY.rules[PINNED]}
+        return Policy({**rules, **pinned}, self.age_rate, self.boost_cap, self.decayed_below)
+
+
+@dataclass(frozen=True)
+class RankingSettings:
+    """What stands first in an answer."""
+
+    text: float = _setting(_WEIGHTS.text, Number(0, 1), "The weight of how well the text matches.")
+    time: float = _setting(_WEIGHTS.time, Number(0, 1), "The weight of the priority, which decays with time.")
+    importance: float = _setting(_WEIGHTS.importance, Number(0, 1), "The weight of kind, severity, impact and approval.")
+    access: float = _setting(_WEIGHTS.access, Number(0, 1), "The weight of having been read recently.")
+    influence: float = _setting(
+        _WEIGHTS.influence, Number(0, 1), "How much all but the text may change the order where a text is asked for."
+    )  # fmt: skip
+
+    @property
+    def weights(self) -> Weights:
+        return Weights(self.text, self.time, self.importance, self.access, self.influence)
 
 
 @dataclass(frozen=True)
@@ -132,7 +188,7 @@ class Configuration:
     quota_bytes: int = _setting(
         DEFAULT_QUOTA_BYTES, Whole(64 * 1024, 256 * _MIB, "bytes"), "How much a new session may hold."
     )  # fmt: skip
-    fsync: Fsync = _setting(  # noqa: RUF009
+    fsync: Fsync = _setting(
         _CLIENT.fsync, OneOf(("every_write", "batch")),
         "When the daemon's own writes are forced to the disk: each at once, or single ones with the next transaction.",
     )  # fmt: skip
@@ -144,6 +200,8 @@ class Configuration:
     heartbeat: HeartbeatSettings = HeartbeatSettings()
     canary: CanarySettings = CanarySettings()
     tidy: TidySettings = TidySettings()
+    decay: DecaySettings = DecaySettings()
+    ranking: RankingSettings = RankingSettings()
     log: LogSettings = LogSettings()
 
     @property
@@ -167,7 +225,7 @@ class Setting:
 
 def _described(owner: Any, section: str = "") -> Iterator[Setting]:
     for item in fields(owner):
-        if is_dataclass(item.default):
+        if not item.metadata:  # a section
             yield from _described(item.default, f"{item.name}.")
         else:
             yield Setting(f"{section}{item.name}", item.default, item.metadata["kind"], item.metadata["says"])
@@ -198,4 +256,6 @@ def plain(value: Any) -> Value:
     """The value of a setting as a file holds it."""
     if isinstance(value, tuple):
         return [plain(item) for item in value]
+    if isinstance(value, Rule):
+        return [value.base, value.rate, value.boost, value.floor]
     return str(value) if isinstance(value, Path) else value

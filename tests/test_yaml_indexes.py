@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smp_client import Memory, Session, SessionNotFound
-from smp_client.index import Entry, Index
+from smp_client.index import Entry, Index, Weight
 from smp_client.indexing import rebuild
 from smp_client.yaml_indexes import AGENTS, TIMELINE, TOPICS, render, write
 
@@ -226,7 +226,7 @@ def test_the_order_of_writing_does_not_matter(memory: Memory, documented: Sessio
         for key, file, *fields, data in rows:
             tags = tuple(json.loads(data).get("tags", ()))
             own = tuple((target, relation) for memory_key, target, relation in refs if memory_key == key)
-            other.add("s1", file, [Entry(*fields, tags, own, data)])
+            other.add("s1", file, [Entry(*fields, "", tags, (), own, data, Weight("decision", None, None, 0, 1.0))])
         assert render(other, "s1") == expected
         other.close()
 
@@ -289,15 +289,15 @@ TYPES = {"turn": ("conversation_turn", "conversation.md"), "artifact": ("artifac
 
 def put(index: Index, number: int, made: dict[str, Any]) -> None:
     """Into the index, in the form that indexing gives it."""
-    from smp_client.indexing import _refs, _stored, _tags, _time
+    from smp_client.indexing import _refs, _stored, _tags, _time, _weight
     from smp_client.records import DECISION
 
     kind, file = TYPES.get(made["kind"], (made["kind"], f"{made['kind']}s.yaml"))
     memory_id = f"turn-{number % 7}" if made["kind"] == "turn" else f"{made['kind']}-{made['id']}"
     fields = {"id": memory_id, "tags": made["tags"], "memory_refs": made["refs"], "topic": made["actor"], "severity": made["text"]}
     value, data, digest = _stored({**fields, "source": made["text"], "target": "x"})
-    entry = Entry(memory_id, kind, number, number + 1, digest, *_time(made["time"]), made["actor"], made["text"], _tags(value),
-                  tuple(_refs(DECISION, value)), data)  # fmt: skip
+    entry = Entry(memory_id, kind, number, number + 1, digest, *_time(made["time"]), made["actor"], made["text"], "", _tags(value),
+                  (), tuple(_refs(DECISION, value)), data, _weight(kind, value))  # fmt: skip
     index.add("s", file, [entry])
 
 

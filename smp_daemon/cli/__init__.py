@@ -20,12 +20,15 @@ EXIT_BY_CODE = {"MEM_E015": 4, "MEM_E016": 5}
 
 # The module of each command, in which it has its own name, and what it is for.
 COMMANDS = {
+    "add": ("write", "Write a memory into SESSION and print its id."),
     "check": ("health", "Read every file and say what is wrong with it."),
     "config": ("config", "Show, check and explain the settings."),
     "init": ("health", "Make a sessions tree."),
+    "new": ("write", "Make a session and print its id."),
     "reindex": ("health", "Build the index anew from the files."),
     "run": ("run", "Look after sessions trees until stopped."),
     "service": ("service", "Have systemd or launchd run the daemon."),
+    "sessions": ("sessions", "List the sessions, the one that changed last first."),
     "status": ("health", "Whether the daemon is well."),
     "sync": ("health", "Wait until all that is on disk now is in the index."),
 }

@@ -9,11 +9,10 @@ from typing import Any
 
 import click
 
+from .arguments import json_option, root_option
+
 # What `smp status` exits with, by health; usage errors are "cannot tell", so that a typing error is never an outage.
 EXIT_BY_HEALTH = {"ok": 0, "degraded": 1, "down": 2, "unknown": 3}
-
-root_option = click.option("--root", help="The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class _CannotTell(click.UsageError):

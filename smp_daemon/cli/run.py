@@ -32,7 +32,8 @@ def run(named: Sequence[str], config: str | None) -> None:
 
     settings = load(config)
     memories = [
-        Memory(root, quota_bytes=settings.quota_bytes, fsync=settings.fsync, patience=settings.patience)
+        Memory(root, quota_bytes=settings.quota_bytes, fsync=settings.fsync, patience=settings.patience,
+               policy=settings.decay.policy, weights=settings.ranking.weights)
         for root in roots_of(named, settings)
     ]
     log = start(settings.log)

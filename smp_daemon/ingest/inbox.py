@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from smp_client import Invalid, QuotaExceeded, Session, SMPError, UnsafePath
 from smp_client.files import is_left_alone, read_from
 from smp_client.locks import Patience
 from smp_client.records import FINDING, RELATIONSHIP, SESSION_KINDS, TURN, Kind
-from smp_client.scope import Scope
 from smp_client.values import BadYaml, Value, decode, load
 
 INBOX, REJECTED = "inbox", "inbox/rejected"
@@ -44,8 +43,7 @@ def waiting(session: Session) -> list[str]:
 def take_in(session: Session, names: Iterable[str]) -> Iterator[Drop]:
     """Takes the drops that are complete, one by one; one that somebody still writes, or that does not fit, waits."""
     # One session whose files are locked must not keep the others waiting: the drop is tried again later.
-    hasty = replace(session.scope.options, patience=Patience(timeout_s=0.1, attempts=1))
-    impatient = Session(Scope(session.scope.tree, session.id, session.scope.directory, hasty))
+    impatient = session.with_options(patience=Patience(timeout_s=0.1, attempts=1))
     return (_take(impatient, name) for name in names)
 
 

@@ -1,0 +1,110 @@
+"""Reading counts: what was read is noted in `access.log`, and the decay job folds it into the records.
+
+One line for each reading, a time and the ids, each with `*n` where it stands for n readings:
+
+    2026-01-11T14:30:00Z DEC-001 FIND-002*3
+
+A reading must cost next to nothing, so a line is appended without a lock and without waiting for the disk. The log may be removed
+at any time: what is lost then is only that something was read. It is folded into one line for each memory when it has grown large.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from types import MappingProxyType
+from typing import NamedTuple
+
+from .errors import LockTimeout, SMPError
+from .files import read_from, write_all
+from .locks import NO_PATIENCE, brief_lock
+from .scope import Scope
+from .timestamps import parse_time, render_time
+
+ACCESS_LOG = "access.log"
+_FOLD_BYTES = 256 * 1024
+_READ_CAP_BYTES = 4 * _FOLD_BYTES
+_ITEM = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,63})(?:\*([1-9]\d{0,8}))?")
+
+
+class Access(NamedTuple):
+    times: int
+    last: datetime
+
+
+def note(scope: Scope, ids: Iterable[str], at: datetime) -> None:
+    """Notes that these were read. Where it cannot be noted (a read-only disk, say), they were read all the same."""
+    line = " ".join([render_time(at), *ids]).encode() + b"\n"
+    with suppress(OSError, SMPError), scope.tree.holding():
+        try:
+            descriptor = scope.tree.open(scope.path(ACCESS_LOG), os.O_WRONLY | os.O_APPEND)
+        except FileNotFoundError:
+            descriptor = scope.tree.open(scope.path(ACCESS_LOG), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            write_all(descriptor, line)
+            is_large = os.fstat(descriptor).st_size > _FOLD_BYTES
+        finally:
+            os.close(descriptor)
+        if is_large:
+            _fold(scope)
+
+
+class Readings:
+    """What the logs of some scopes say; only what was appended since it was last asked is read."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, int, dict[str, Access]]] = {}  # by scope: inode, how much was read, what it says
+        self._lock = threading.Lock()
+
+    def of(self, scope: Scope) -> dict[str, Access]:
+        """How often, and when last, each memory was read since the log was begun."""
+        try:
+            with self._lock, scope.tree.opened(scope.path(ACCESS_LOG)) as descriptor:
+                status = os.fstat(descriptor)
+                inode, done, said = self._known.get(scope.name, (0, 0, {}))
+                if inode != status.st_ino or done > status.st_size:
+                    done, said = max(0, status.st_size - _READ_CAP_BYTES), {}
+                if done < status.st_size:
+                    whole = read_from(descriptor, done)
+                    # Half a line is still being written.
+                    whole = whole[: whole.rfind(b"\n") + 1]
+                    said = parse(whole, said)
+                    self._known[scope.name] = (status.st_ino, done + len(whole), said)
+                return said
+        except (OSError, SMPError):
+            return {}
+
+
+def parse(content: bytes, known: Mapping[str, Access] = MappingProxyType({})) -> dict[str, Access]:
+    """With what is known already. A line that makes no sense, such as one that a crash has cut off, is left out."""
+    found = dict(known)
+    stamps: dict[str, datetime] = {}
+    for line in content.decode("utf-8", "replace").splitlines():
+        stamp, *items = line.split(" ")
+        try:
+            at = stamps.get(stamp) or stamps.setdefault(stamp, parse_time(stamp))
+        except (ValueError, OverflowError):
+            continue
+        for item in items:
+            if part := _ITEM.fullmatch(item):
+                before, last = found.get(part[1], (0, at))
+                found[part[1]] = Access(before + int(part[2] or 1), max(last, at))
+    return found
+
+
+def render(accesses: dict[str, Access]) -> bytes:
+    return b"".join(f"{render_time(access.last)} {name}*{access.times}\n".encode() for name, access in accesses.items())
+
+
+def _fold(scope: Scope) -> None:
+    """Makes the log small again. A line that another process appends in this very moment may be lost, which costs one count."""
+    with suppress(LockTimeout), brief_lock(scope.tree, scope.name, ACCESS_LOG, NO_PATIENCE):
+        folded = render(Readings().of(scope))
+        if len(folded) < _FOLD_BYTES:
+            scope.tree.replace_derived(scope.path(ACCESS_LOG), folded)
+        else:
+            scope.tree.unlink(scope.path(ACCESS_LOG))

@@ -1,0 +1,63 @@
+"""Who answers the questions about some sessions of a root: makes the index true, asks it, and notes what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from . import access
+from .engine import View
+from .fresh import Fresh, Source
+from .query import Answer, QueryOptions, Wanted, wanted
+from .scope import Options, Scope
+
+if TYPE_CHECKING:
+    from .index import Index
+
+T = TypeVar("T")
+
+
+class Asker:
+    def __init__(
+        self, fresh: Fresh, readings: access.Readings, scopes: Sequence[str], scope: Callable[[str], Scope], options: Options
+    ) -> None:
+        self._fresh = fresh
+        self._readings = readings
+        self._scopes = tuple(scopes)
+        self._scope = scope
+        self._options = options
+
+    def answer(
+        self, question: Callable[[View, Wanted], Answer], options: QueryOptions, files: Sequence[str] | None = None
+    ) -> Answer:
+        now = self._options.clock()
+        want = wanted(now, self._options.policy, **options)
+        found, source = self._ask(lambda view: question(view, want), now, files)
+        found.source = source
+        if want.count_access and self._options.count_access:
+            self._note(found, now)
+        return found
+
+    def ask(self, question: Callable[[View], T]) -> T:
+        """A question whose answer is no list of memories, and counts as no access."""
+        return self._ask(question, self._options.clock(), None)[0]
+
+    def _ask(self, question: Callable[[View], T], now: datetime, files: Sequence[str] | None) -> tuple[T, Source]:
+        noted = {
+            (scope, memory_id): found
+            for scope in self._scopes
+            for memory_id, found in self._readings.of(self._scope(scope)).items()
+        }
+
+        def asked(index: Index) -> T:
+            return question(View(index, self._scopes, now, self._options.policy, self._options.weights, noted))
+
+        return self._fresh.ask(self._scopes, asked, files)
+
+    def _note(self, found: Answer, now: datetime) -> None:
+        by_session: dict[str, list[str]] = {}
+        for record in found:
+            by_session.setdefault(record.session, []).append(record.id)
+        for session, ids in by_session.items():
+            access.note(self._scope(session), ids, now)

@@ -1,0 +1,340 @@
+"""One engine for every question: which memories answer it, in which order, each with its priority as of now and its score.
+
+A question first finds the keys of the memories that answer it, in their order, and then reads just those. What a memory's priority
+and rank depend on stands in columns, so that neither needs the record itself; the formulas are those of decay.py and ranking.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from .access import Access
+from .decay import Policy
+from .index import Index
+from .query import NEWEST, Answer, Wanted, microseconds
+from .ranking import ACCESS_RATE, Weights
+from .records import TURN, Record
+from .spec import Aggregation, Specification, Sql, has_field, understand, unknown_field
+from .text import match_expression, words
+
+_DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
+_CANDIDATES = 200  # of the best by text alone, among which priority and importance may still change the order
+_LIKENESS_WORDS = 24
+_TERM_CAP = 64
+_READ_AT_ONCE = 500
+_WORD = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True)
+class View:
+    """What a question is asked of: an index, some of its scopes, and what holds now."""
+
+    index: Index
+    scopes: tuple[str, ...]
+    now: datetime
+    policy: Policy
+    weights: Weights
+    accesses: Mapping[tuple[str, str], Access] = field(default_factory=dict)  # not yet in the records
+
+    @property
+    def now_us(self) -> int:
+        return microseconds(self.now)
+
+
+class Ranked(NamedTuple):
+    """A memory that answers, before it is read."""
+
+    key: int
+    priority: float
+    score: float | None = None
+    explanation: dict[str, float] | None = None
+
+
+def find(view: View, want: Wanted, text: str = "") -> Answer:
+    """The memories that are wanted; those that match the text, where it has words."""
+    asked = match_expression(text, lambda pattern: _terms(view.index, pattern))
+    if asked.exclude:
+        want = want.also(Sql("m.key NOT IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.exclude,)))
+    return read(view, _matching(view, want, asked.match) if asked.match else _listing(view, want))
+
+
+def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
+    """Memories whose text is like this one. Of a memory: all but itself, and measured by how like itself it is."""
+    telling = _telling(words(text))
+    if not telling:
+        return Answer()
+    match = "{text more tags} : (" + " OR ".join(f'"{word}"' for word in telling) + ")"
+    if itself is None:
+        return read(view, _matching(view, want, match))
+    own = Sql("m.scope = ? AND m.id = ?", (itself.session, itself.id))
+    best = max((row[1] for row in _candidates(view, Wanted((own,)), match, 1)), default=None)
+    return read(view, _matching(view, want.also(Sql(f"NOT ({own.text})", own.parameters)), match, best))
+
+
+def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
+    """What a query specification asks for: filters, sort, aggregations."""
+    said = understand(specification, "m.priority")
+    _require_fields(view, said)
+    inner, inside = where(view, want)
+    source, columns = _source(view)
+    table = f"(SELECT m.*, {columns.priority} AS priority {source} WHERE {inner}) m"
+    conditions = " AND ".join(f"({condition.text})" for condition in said.conditions) or "1"
+    given = [*inside, *(value for condition in said.conditions for value in condition.parameters)]
+    order = ", ".join([*(term.text for term in said.order), NEWEST])
+    ordering = [value for term in said.order for value in term.parameters]
+    limit = want.limit if said.limit is None else said.limit
+    rows = view.index.connection.execute(
+        f"SELECT m.key, m.priority FROM {table} WHERE {conditions} ORDER BY {order} LIMIT ? OFFSET ?",
+        [*given, *ordering, -1 if limit is None else limit, said.offset],
+    )
+    answer = read(view, [Ranked(*row) for row in rows])
+    for aggregation in said.aggregations:
+        statement = aggregation.statement(Sql(conditions, tuple(given[len(inside) :])), Sql(table, tuple(inside)))
+        answer.aggregations[aggregation.name] = _figures(view.index, aggregation, statement)
+    return answer
+
+
+def by_topic(view: View, want: Wanted, topic: str) -> Answer:
+    """What is about the topic or one below it. Turns also where they say it, or refer to what is about it."""
+    about = Sql.joined(" UNION ALL ", [_named(view, "tags", "tag", [topic]), _named(view, "topics", "topic", [topic])])
+    scopes = _scopes(view, "r.scope")
+    referring = (
+        f"SELECT r.memory FROM refs r WHERE {scopes.text} AND r.relation = 'memory_refs'"
+        f" AND r.target IN (SELECT b.id FROM memories b WHERE b.key IN ({about.text}) AND b.scope = r.scope)"
+    )
+    condition = f"m.key IN ({about.text} UNION ALL {referring})"
+    given = (*about.parameters, *scopes.parameters, *about.parameters)
+    said = " ".join(_WORD.findall(topic))
+    if said:
+        condition += f" OR (m.type = '{TURN.name}' AND m.key IN (SELECT rowid FROM words WHERE words MATCH ?))"
+        given = (*given, f'{{text}} : "{said}"')
+    return read(view, _listing(view, want.also(Sql(condition, given))))
+
+
+def of_id(view: View, memory_id: str) -> Answer:
+    """The memories of this id, one of each session that has one; a record before a file of the same name."""
+    found = read(view, _listing(view, Wanted((Sql("m.id = ?", (memory_id,)),))))
+    first: dict[str, Record] = {}
+    for record in found:
+        if record.session not in first or first[record.session].type in ("agent_state", "artifact"):
+            first[record.session] = record
+    return Answer(list(first.values()))
+
+
+def of_ids(view: View, want: Wanted, scope: str, ids: Sequence[str]) -> Answer:
+    """Those of these ids that are wanted, in no order."""
+    named = Sql("m.scope = ? AND m.id IN (SELECT value FROM json_each(?))", (scope, json.dumps(list(ids))))
+    return read(view, _listing(view, replace(want, limit=None, offset=0, order=None).also(named)))
+
+
+def read(view: View, found: Sequence[Ranked]) -> Answer:
+    """The records themselves."""
+    rows: dict[int, tuple[Any, ...]] = {}
+    for start in range(0, len(found), _READ_AT_ONCE):
+        keys = [item.key for item in found[start : start + _READ_AT_ONCE]]
+        asked = f"SELECT key, id, type, scope, data, text FROM memories WHERE key IN ({', '.join('?' * len(keys))})"
+        rows |= {row[0]: row[1:] for row in view.index.connection.execute(asked, keys)}
+    answer = Answer()
+    for key, priority, score, explanation in found:
+        memory_id, kind, scope, data, text = rows[key]
+        answer.append(Record(memory_id, kind, scope, json.loads(data), text, score=score, explanation=explanation,
+                             priority_now=round(priority, 4)))  # fmt: skip
+    return answer
+
+
+# Finding and ordering.
+
+
+def _listing(view: View, want: Wanted) -> list[Ranked]:
+    """Without a text."""
+    condition, given = where(view, want)
+    source, columns = _source(view)
+    weights = view.weights
+    whole = weights.time + weights.importance + weights.access or 1.0
+    score = (
+        f"({weights.time} * {columns.priority} + {weights.importance} * m.importance + {weights.access} * {columns.recency})"
+        f" / {whole} * {columns.state}"
+    )
+    shown = f"{columns.recency}, {columns.state}, m.importance" if want.explain else "NULL, NULL, NULL"
+    least = ""
+    for expression, value in ((columns.priority, want.min_priority), (score, want.min_relevance)):
+        if value is not None:
+            least += f" AND {expression} >= {float(value)}"
+    order = want.order or f"score DESC, {NEWEST}"
+    rows = view.index.connection.execute(
+        f"SELECT m.key, {columns.priority} AS priority, {score} AS score, {shown}"
+        f" {source} WHERE {condition}{least} ORDER BY {order} LIMIT ? OFFSET ?",
+        [*given, -1 if want.limit is None else want.limit, want.offset],
+    )
+    return [
+        Ranked(key, priority, round(score, 4),
+                _explained(score, None, priority, importance, recency, state) if want.explain else None)
+        for key, priority, score, recency, state, importance in rows
+    ]  # fmt: skip
+
+
+def _matching(view: View, want: Wanted, match: str, best: float | None = None) -> list[Ranked]:
+    """With a text, which leads. `best` is what a perfect match would come to, where that is known."""
+    enough = None if want.limit is None or want.order else max(_CANDIDATES, 5 * (want.offset + want.limit))
+    found = _candidates(view, want, match, enough)
+    best = best or max((row[1] for row in found), default=1.0)
+    weights = view.weights
+    ranked: list[Ranked] = []
+    for key, strength, priority, importance, recency, state in found:
+        text = min(strength / best, 1.0) if best > 0 else 1.0
+        rest = weights.text + weights.time * priority + weights.importance * importance + weights.access * recency
+        score = text * (1 - weights.influence + weights.influence * rest) * state
+        explanation = _explained(score, text, priority, importance, recency, state) if want.explain else None
+        if want.min_relevance is None or score >= want.min_relevance:
+            ranked.append(Ranked(key, priority, round(score, 4), explanation))
+    if not want.order:
+        # Stable: of equal scores, those that the candidates have first.
+        ranked.sort(key=lambda item: -(item.score or 0))
+    return ranked[want.offset : None if want.limit is None else want.offset + want.limit]
+
+
+def _candidates(view: View, want: Wanted, match: str, count: int | None) -> list[tuple[Any, ...]]:
+    condition, given = where(view, want)
+    source, columns = _source(view)
+    strength = f"-bm25(words, {', '.join(map(str, view.weights.columns))})"
+    least = f" AND {columns.priority} >= {float(want.min_priority)}" if want.min_priority is not None else ""
+    # CROSS JOIN keeps the words first: only so can their rank be asked for.
+    source = source.replace("FROM memories m", "FROM words CROSS JOIN memories m ON m.key = words.rowid", 1)
+    return view.index.connection.execute(
+        f"SELECT m.key, {strength} AS strength, {columns.priority} AS priority, m.importance, {columns.recency}, {columns.state}"
+        f" {source} WHERE words MATCH ? AND {condition}{least} ORDER BY {want.order or f'strength DESC, {NEWEST}'} LIMIT ?",
+        [match, *given, -1 if count is None else count],
+    ).fetchall()
+
+
+def _explained(
+    score: float, text: float | None, priority: float, importance: float, recency: float, state: float
+) -> dict[str, float]:
+    parts = {"score": score, "text": text, "time": priority, "importance": importance, "access": recency, "session": state}
+    return {name: round(value, 4) for name, value in parts.items() if value is not None}
+
+
+def _terms(index: Index, pattern: str) -> list[str]:
+    """The indexed words of a pattern with stars, the most frequent first."""
+    found = index.connection.execute("SELECT term FROM terms WHERE term GLOB ? ORDER BY cnt DESC LIMIT ?", (pattern, _TERM_CAP))
+    return [term for (term,) in found]
+
+
+def _telling(candidates: Sequence[str]) -> list[str]:
+    """The rarer words of a text, which say what it is about."""
+    if len(candidates) <= _LIKENESS_WORDS:
+        return list(candidates)
+    # Longer words are rarer, and asking for how often each occurs would cost more than it brings.
+    return sorted(candidates, key=len, reverse=True)[:_LIKENESS_WORDS]
+
+
+def _require_fields(view: View, said: Specification) -> None:
+    """Raises InvalidQuery for a field that no memory here has."""
+    condition, given = where(view, Wanted())
+    for name in said.unproven_fields:
+        has = has_field(name)
+        asked = f"SELECT 1 FROM memories m WHERE {condition} AND {has.text} LIMIT 1"
+        if view.index.connection.execute(asked, [*given, *has.parameters]).fetchone() is None:
+            names = f"SELECT DISTINCT f.key FROM memories m, json_each(m.data) f WHERE {condition} LIMIT 200"
+            raise unknown_field(name, sorted(str(row[0]) for row in view.index.connection.execute(names, given)))
+
+
+def _figures(index: Index, aggregation: Aggregation, statement: Sql) -> Any:
+    rows = index.connection.execute(statement.text, statement.parameters).fetchall()
+    if aggregation.by is None:
+        return rows[0][1]
+    return dict(rows)
+
+
+# What the SQL is made of.
+
+
+class _Columns(NamedTuple):
+    priority: str
+    recency: str
+    state: str
+
+
+def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
+    conditions = [_scopes(view, "m.scope"), *want.conditions]
+    for some in want.tags:
+        named = _named(view, "tags", "tag", some)
+        conditions.append(Sql(f"m.key IN ({named.text})", named.parameters))
+    if want.without_tags:
+        named = _named(view, "tags", "tag", want.without_tags)
+        conditions.append(Sql(f"m.key NOT IN ({named.text})", named.parameters))
+    whole = Sql.joined(" AND ", [Sql(f"({condition.text})", condition.parameters) for condition in conditions])
+    return whole.text, list(whole.parameters)
+
+
+def _scopes(view: View, column: str) -> Sql:
+    if len(view.scopes) == 1:
+        return Sql(f"{column} = ?", view.scopes)
+    return Sql(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(view.scopes),))
+
+
+def _named(view: View, table: str, column: str, names: Sequence[str]) -> Sql:
+    """The memories that have one of these tags or topics, or one below it: `security` means `security.authentication` too."""
+    scopes = _scopes(view, "t.scope")
+    select = f"SELECT t.memory FROM {table} t WHERE {scopes.text} AND t.{column}"
+    each = [
+        part
+        for name in (name.lower() for name in names)
+        for part in (Sql(f"{select} = ?", (*scopes.parameters, name)),
+                     # What follows the dot in the order of characters is the slash.
+                     Sql(f"{select} >= ? AND t.{column} < ?", (*scopes.parameters, f"{name}.", f"{name}/")))
+    ]  # fmt: skip
+    return Sql.joined(" UNION ALL ", each) if each else Sql("SELECT NULL WHERE 0")
+
+
+def _source(view: View) -> tuple[str, _Columns]:
+    """FROM … JOIN …, and the expressions over it. Numbers, and names that SMP has checked, stand in the text itself."""
+    own = _overrides(view)
+    rules = ", ".join(
+        f"('{scope}', '{name}', {rule.base}, {rule.rate if policy.enabled else 0.0}, {rule.boost}, {rule.floor},"
+        f" {policy.age_rate if policy.enabled else 0.0}, {policy.boost_cap})"
+        for scope, policy in [("", view.policy), *own.items()] for name, rule in policy.rules.items()
+    )  # fmt: skip
+    scope = f"CASE WHEN m.scope IN ({', '.join(map(_quoted, own))}) THEN m.scope ELSE '' END" if own else "''"
+    source = (
+        "FROM memories m JOIN (SELECT column1 AS scope, column2 AS standing, column3 AS base, column4 AS rate, column5 AS boost,"
+        f" column6 AS floor, column7 AS age_rate, column8 AS boost_cap FROM (VALUES {rules})) r"
+        f" ON r.standing = m.standing AND r.scope = {scope}"
+    )
+    now = view.now_us
+    last, times = f"COALESCE(m.accessed, m.at, {now})", "m.accesses"
+    if view.accesses:
+        noted = ", ".join(f"({_quoted(scope)}, {_quoted(name)}, {one.times}, {microseconds(one.last)})"
+                          for (scope, name), one in view.accesses.items())  # fmt: skip
+        source += (
+            " LEFT JOIN (SELECT column1 AS scope, column2 AS id, column3 AS times, column4 AS last"
+            f" FROM (VALUES {noted})) a ON a.scope = m.scope AND a.id = m.id"
+        )
+        last, times = f"MAX({last}, COALESCE(a.last, 0))", "(m.accesses + COALESCE(a.times, 0))"
+    state = "1.0"
+    if len(view.scopes) > 1:
+        source += " LEFT JOIN sessions s ON s.scope = m.scope"
+        cases = " ".join(f"WHEN {_quoted(name)} THEN {float(factor)}" for name, factor in view.weights.states.items())
+        state = f"CASE s.status {cases} ELSE 1.0 END" if cases else state
+    idle, age = f"MAX(0, {now} - {last})", f"MAX(0, {now} - COALESCE(m.at, {now}))"
+    priority = (
+        f"MAX(r.floor, MIN(1.0, MAX(0.0, COALESCE(m.base, r.base) * EXP(-(r.rate * {idle} + r.age_rate * {age}) / {float(_DAY_US)})"
+        f" + MIN(r.boost_cap, {times} * r.boost))))"
+    )
+    return source, _Columns(priority, f"EXP(-{ACCESS_RATE} * {idle} / {float(_HOUR_US)})", state)
+
+
+def _overrides(view: View) -> dict[str, Policy]:
+    """The sessions that have a policy of their own."""
+    condition, given = where(view, Wanted())
+    asked = f"SELECT scope, metadata FROM sessions m WHERE {condition} AND metadata LIKE '%decay_config%'"
+    return {scope: view.policy.for_session(json.loads(metadata)) for scope, metadata in view.index.connection.execute(asked, given)}
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,45 @@
+"""What stands first in an answer: text, priority, importance and recent use, each between 0 and 1, weighted and added up.
+
+Where a text was asked for, the text leads: the other three only say which of two memories that match about equally well is first. A
+forgotten memory that answers the question stands before a fresh one that shares a word with it.
+
+    score = text · (1 - influence + influence · (w.text + w.time · priority + w.importance · importance + w.access · recency))
+
+Without a text the score is the weighted mean of the other three. `text` is the match relative to the best one. Of a session that is
+on its way out everything counts less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_IMPORTANCE = {
+    "decision": 1.0, "finding": 0.8, "preference": 0.7, "learning": 0.7, "pattern": 0.7, "summary": 0.7, "artifact": 0.6,
+    "conversation_turn": 0.5, "agent_state": 0.4, "relationship": 0.3,
+}  # fmt: skip
+_SEVERE, _APPROVED = 1.3, 1.2
+ACCESS_RATE = 0.05  # per hour: how fast having been read is forgotten
+
+
+@dataclass(frozen=True)
+class Weights:
+    text: float = 0.4
+    time: float = 0.3
+    importance: float = 0.2
+    access: float = 0.1
+    influence: float = 0.5  # of all but the text, where a text is asked for
+    # Of the columns of `words`: the text of a memory, its other texts, who said it, its tags, what was said around it.
+    columns: tuple[float, ...] = (1.0, 0.6, 1.0, 1.0, 0.3)
+    states: Mapping[str, float] = field(default_factory=lambda: {"idle": 0.95, "decaying": 0.6, "archived": 0.4})
+
+
+def importance(type: str, data: Mapping[str, Any]) -> float:
+    """By kind, severity, impact and approval."""
+    score = _IMPORTANCE.get(type, 0.5)
+    if data.get("severity") == "critical" or "high" in (data.get("implementation_impact"), data.get("impact")):
+        score *= _SEVERE
+    if data.get("approved_by") or data.get("agreed_by"):
+        score *= _APPROVED
+    return min(score, 1.0)

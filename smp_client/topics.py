@@ -1,0 +1,348 @@
+"""What sessions are about, as data: their topics, what happened when, and who did it.
+
+A pure function of the SQLite index: the same memories give the same, whenever and in whatever order they came.
+
+**Topics** are the tags of the memories and of the session, the session's `primary_topic`, and a preference's `topic` and
+`applies_to.domains`. A memory is about its own topics; a turn also about those of the memories it refers to, and about every
+topic whose words stand one after the other in its text (`mfa_requirements` in "the MFA requirements"). What is about
+`security.authentication` is about `security`. The session itself is about its primary topic and its tags, from its beginning.
+
+**Mentions** of a topic are the memories, and perhaps the session, that are about it. Its **weight** is their share of all
+memories, the session counted as one, rounded to two digits.
+
+**Subtopics** of a topic are those one level below it by name, and those without a dot in their name that mostly occur together
+with it: more than half of their mentions are mentions of this topic too, this topic has more mentions, and no other such topic
+has fewer. So a topic is below the nearest wider one only. The session, and what is about more than 16 topics, is a list of topics
+and does not bring them together.
+
+**Several scopes** can be asked about as one. What a memory is about is still a matter of its own session: a word that is a topic
+in one session is not said of the turns of another, so that the mentions of a topic are the sum of those in each. Since `DEC-001` is
+in many sessions, lists of ids then say `session/DEC-001`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .index import Index
+from .records import GLOBAL_KINDS, PREFERENCE, SESSION_KINDS, TURN
+from .timestamps import parse_time, render_time
+from .values import KEY_CAP_CHARACTERS
+
+Scopes = str | Sequence[str]  # one by its name, or a list of them
+
+TOPICS_PER_AGENT = 20
+TURNS = "turns"
+_LIST_OF_TOPICS = 16  # what is about more topics than this says nothing about any two of them
+_WORD = re.compile(r"[^\W_]+")
+_decode = json.JSONDecoder().decode
+
+_SESSION = "session"
+_TYPES = dict.fromkeys((_SESSION, *(kind.name for kind in (*SESSION_KINDS, *GLOBAL_KINDS)), "agent_state", "artifact"))
+_RANK = {name: rank for rank, name in enumerate(_TYPES)}  # in this order, of one time
+_TELLING = {"finding": ("severity",), "preference": (), "relationship": ("source", "relationship", "target")}
+_PLURAL = {
+    "decision": "decisions", "finding": "findings", "preference": "preferences", "learning": "learnings", "pattern": "patterns",
+    "relationship": "relationships", "artifact": "artifacts", "agent_state": "agent_states", TURN.name: TURNS,
+}  # fmt: skip
+_ALWAYS_LISTED = frozenset(("decisions", "findings", "preferences", TURNS))
+_MEMORIES = "SELECT key, id, type, timestamp, at, actor, text, tags <> '', data FROM memories WHERE scope = ? ORDER BY file, start"
+_TURN_REFS = """
+SELECT memory, target FROM refs JOIN memories ON key = memory
+WHERE memories.scope = ? AND type = ? AND relation = 'memory_refs' ORDER BY memory, target
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic, how much there is about it, and what that is."""
+
+    name: str
+    weight: float
+    mentions: int
+    first_mentioned: str | None  # None where nothing about it has a time
+    last_mentioned: str | None
+    related: dict[str, list[str]]  # ids by the plural of their kind, in order; decisions, findings, preferences and turns always
+    subtopics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A memory that has a time."""
+
+    timestamp: str
+    at: int  # the same in microseconds since 1970
+    type: str
+    session: str
+    ref: str  # its id
+    actor: str  # who said or made it; empty where nobody is named
+    text: str
+    topics: tuple[str, ...]
+    further: dict[str, str]  # the severity of a finding; source, relationship and target of a relationship
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSummary:
+    """Somebody who spoke or made a memory."""
+
+    name: str
+    message_count: int
+    first_active: str | None  # None where nothing from them has a time
+    last_active: str | None
+    memories: dict[str, list[str]]  # ids by the plural of their kind, in order, without the turns
+    topics: tuple[str, ...]  # the most frequent first, 20 at most
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All of it, of one reading."""
+
+    topics: list[Topic]
+    timeline: list[Event]
+    agents: list[AgentSummary]
+    last_updated: str | None  # the time of the newest memory; of the newest session where there is none
+
+
+@dataclass(slots=True)
+class _Item:
+    """A memory, or the session itself, and what it is about."""
+
+    session: str
+    name: str  # its id, as lists of ids give it
+    id: str
+    type: str
+    timestamp: str | None
+    at: int | None
+    actor: str = ""
+    text: str = ""
+    topics: tuple[str, ...] = ()
+    further: dict[str, str] = field(default_factory=dict)
+
+
+def topics_of(index: Index, scopes: Scopes) -> list[Topic]:
+    """The most mentioned first."""
+    return _topics(_read(index, scopes))
+
+
+def timeline_of(index: Index, scopes: Scopes, since_us: int | None = None, until_us: int | None = None) -> list[Event]:
+    """The events of this time, both ends included, in order."""
+    return _timeline(_read(index, scopes), since_us, until_us)
+
+
+def agents_of(index: Index, scopes: Scopes) -> list[AgentSummary]:
+    """Everybody who spoke or made something, those with the most memories first."""
+    return _agents(_read(index, scopes))
+
+
+def overview_of(index: Index, scopes: Scopes) -> Overview:
+    items = _read(index, scopes)
+    updated = _span([item for item in items if item.type != _SESSION])[1] or _span(items)[1]
+    return Overview(_topics(items), _timeline(items), _agents(items), updated)
+
+
+# What there is, and what it is about.
+
+
+def _read(index: Index, scopes: Scopes) -> list[_Item]:
+    """The sessions and their memories, in the order of their times, those without one at the end."""
+    if isinstance(scopes, str):
+        return sorted(_items(index, scopes, ""), key=_order)
+    return sorted((item for scope in dict.fromkeys(scopes) for item in _items(index, scope, f"{scope}/")), key=_order)
+
+
+def _items(index: Index, scope: str, prefix: str) -> list[_Item]:
+    session, memories = _session(index, scope), _memories(index, scope, prefix)
+    everything = [session, *memories] if session else memories
+    _add_said(memories, {topic for item in everything for topic in item.topics})
+    return everything
+
+
+def _session(index: Index, scope: str) -> _Item | None:
+    row = index.connection.execute("SELECT metadata FROM sessions WHERE scope = ?", (scope,)).fetchone()
+    if row is None:
+        return None
+    metadata = _decode(row[0])
+    context = metadata.get("context")
+    topics = _names(context.get("primary_topic"), context.get("tags")) if isinstance(context, dict) else ()
+    return _Item(scope, "", "", _SESSION, *_time(metadata.get("created_at")), topics=topics)
+
+
+def _memories(index: Index, scope: str, prefix: str) -> list[_Item]:
+    """The memories of the scope, with the topics of their own and those of what they refer to."""
+    by_key: dict[int, _Item] = {}
+    latest: dict[tuple[str, str], int] = {}
+    for key, memory_id, type_, timestamp, at, actor, text, has_tags, data in index.connection.execute(_MEMORIES, (scope,)):
+        item = by_key[key] = _Item(scope, prefix + memory_id, memory_id, type_, timestamp, at, actor, text)
+        latest[type_, memory_id] = key  # of a hand-made double only the last is meant
+        if has_tags or type_ in _TELLING:
+            _describe(item, _decode(data))
+    own = {item.id: item.topics for item in by_key.values()}
+    for key, target in index.connection.execute(_TURN_REFS, (scope, TURN.name)):
+        by_key[key].topics += own.get(target, ())
+    return [by_key[key] for key in latest.values()]
+
+
+def _describe(item: _Item, data: Mapping[str, Any]) -> None:
+    item.topics = _names(data.get("tags"))
+    if item.type == PREFERENCE.name:
+        applies_to = data.get("applies_to")
+        item.topics += _names(data.get("topic"), applies_to.get("domains") if isinstance(applies_to, dict) else None)
+    if telling := _TELLING.get(item.type):
+        item.further = {name: value for name in telling if isinstance(value := data.get(name), str)}
+
+
+def _names(*given: Any) -> tuple[str, ...]:
+    """Texts, and lists of texts, that can be the name of a topic."""
+    texts = [text for one in given for text in (one if isinstance(one, list) else (one,)) if text is not None]
+    return tuple([name for text in texts if _is_name(name := str(text))])
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_name(text: str) -> bool:
+    return len(text) <= KEY_CAP_CHARACTERS and _WORD.search(text) is not None
+
+
+def _time(stamp: Any) -> tuple[str | None, int | None]:
+    try:
+        time = parse_time(str(stamp))
+    except (ValueError, OverflowError):
+        return None, None
+    return render_time(time), int(time.timestamp() * 1_000_000)
+
+
+def _order(item: _Item) -> tuple[Any, ...]:
+    # By its length first, so that DEC-1000 is behind DEC-999.
+    return item.at is None, item.at or 0, _RANK[item.type], len(item.id), item.id, item.session
+
+
+def _add_said(items: Iterable[_Item], topics: Iterable[str]) -> None:
+    """Gives every turn the topics that are said in its text, and makes the topics of each item distinct."""
+    phrases: dict[tuple[str, ...], list[str]] = {}
+    for topic in sorted(topics):
+        phrases.setdefault(tuple(_WORD.findall(topic.lower())), []).append(topic)
+    lengths: dict[str, set[int]] = {}
+    for phrase in phrases:
+        lengths.setdefault(phrase[0], set()).add(len(phrase))
+    for item in items:
+        said = sorted(_said(_WORD.findall(item.text.lower()), phrases, lengths)) if item.type == TURN.name else ()
+        item.topics = tuple(dict.fromkeys((*item.topics, *said)))
+
+
+def _said(words: list[str], phrases: Mapping[tuple[str, ...], list[str]], lengths: Mapping[str, set[int]]) -> set[str]:
+    said: set[str] = set()
+    for position in [position for position, word in enumerate(words) if word in lengths]:
+        for length in lengths[words[position]]:
+            said.update(phrases.get(tuple(words[position : position + length]), ()))
+    return said
+
+
+def _span(items: Sequence[_Item]) -> tuple[str | None, str | None]:
+    """The first and the last time of what is in order."""
+    first = items[0].timestamp if items else None
+    return first, next((item.timestamp for item in reversed(items) if item.timestamp is not None), None)
+
+
+def _by_kind(items: Iterable[_Item]) -> dict[str, list[str]]:
+    """How the memories are called, by the plural of their kind."""
+    found: dict[str, list[str]] = {type_: [] for type_ in _RANK}
+    for item in items:
+        found[item.type].append(item.name)
+    return {plural: found[type_] for type_, plural in _PLURAL.items() if found[type_] or plural in _ALWAYS_LISTED}
+
+
+# Topics.
+
+
+def _topics(items: list[_Item]) -> list[Topic]:
+    about: dict[str, list[_Item]] = {}
+    together: Counter[tuple[str, ...]] = Counter()
+    for item in items:
+        names = _with_wider(item.topics)
+        if item.type != _SESSION:
+            together[names] += 1
+        for name in names:
+            about.setdefault(name, []).append(item)
+    mentions = {name: len(about[name]) for name in sorted(about, key=lambda name: (-len(about[name]), name))}
+    subtopics: dict[str, list[str]] = {name: [] for name in mentions}
+    wider = _wider(mentions, together)
+    for name in mentions:
+        if name in wider:
+            subtopics[wider[name]].append(name)
+    return [
+        Topic(name, round(count / len(items), 2), count, *_span(about[name]), _by_kind(about[name]), tuple(subtopics[name]))
+        for name, count in mentions.items()
+    ]
+
+
+@functools.lru_cache(maxsize=4096)
+def _with_wider(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The topics and those that they are below by name, sorted, each once."""
+    return tuple(sorted({*names, *(wider for name in names if "." in name for wider in _above(name))}))
+
+
+@functools.lru_cache(maxsize=4096)
+def _above(name: str) -> tuple[str, ...]:
+    """The topics that this one is below by its name, the nearest first."""
+    above = []
+    while "." in name:
+        name = name.rpartition(".")[0]
+        if not name.endswith(".") and _WORD.search(name):
+            above.append(name)
+    return tuple(above)
+
+
+def _wider(mentions: Mapping[str, int], together: Mapping[tuple[str, ...], int]) -> dict[str, str]:
+    """The topic that each is a subtopic of, for those that are one."""
+    both: Counter[tuple[str, str]] = Counter()
+    for names, times in together.items():
+        if len(names) <= _LIST_OF_TOPICS:
+            for pair in _narrow_and_wide(mentions, names):
+                both[pair] += times
+    nearest = {name: above[0] for name in mentions if (above := _above(name))}
+    mostly = [(mentions[wide], wide, narrow) for (narrow, wide), times in both.items() if 2 * times > mentions[narrow]]
+    for _, wide, narrow in sorted(mostly):
+        nearest.setdefault(narrow, wide)
+    return nearest
+
+
+def _narrow_and_wide(mentions: Mapping[str, int], names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for narrow in names:
+        if "." not in narrow:
+            yield from ((narrow, wide) for wide in names if mentions[wide] > mentions[narrow])
+
+
+# Events.
+
+
+def _timeline(items: Iterable[_Item], since_us: int | None = None, until_us: int | None = None) -> list[Event]:
+    return [
+        Event(item.timestamp, item.at, item.type, item.session, item.id, item.actor, item.text, item.topics, item.further)
+        for item in items
+        if item.at is not None and item.timestamp is not None and item.type != _SESSION
+        and (since_us is None or item.at >= since_us) and (until_us is None or item.at <= until_us)
+    ]  # fmt: skip
+
+
+# Agents.
+
+
+def _agents(items: Iterable[_Item]) -> list[AgentSummary]:
+    by_agent: dict[str, list[_Item]] = {}
+    for item in items:
+        if item.actor and len(item.actor) <= KEY_CAP_CHARACTERS:
+            by_agent.setdefault(item.actor, []).append(item)
+    return [_agent(name, by_agent[name]) for name in sorted(by_agent, key=lambda name: (-len(by_agent[name]), name))]
+
+
+def _agent(name: str, items: list[_Item]) -> AgentSummary:
+    topics = Counter(topic for item in items for topic in item.topics)
+    most = tuple(sorted(topics, key=lambda topic: (-topics[topic], topic))[:TOPICS_PER_AGENT])
+    memories = {plural: ids for plural, ids in _by_kind(items).items() if ids}
+    turns = memories.pop(TURNS, [])
+    return AgentSummary(name, len(turns), *_span(items), memories, most)

@@ -1,0 +1,136 @@
+"""What several commands are given: a tree, a session, a memory; how people may name them, and what the shell completes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from smp_client import Memory, Session
+
+LATEST = "latest"
+_COMPLETIONS_CAP = 200
+
+root_option = click.option("--root", help="The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def session_argument(*, or_global: bool = False, required: bool = True) -> Callable[[Any], Any]:
+    """SESSION: an id, its beginning, or `latest`; for `find_session`. `or_global` also offers `global` to the shell."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        return complete_session(ctx, param, incomplete) + _beginning(incomplete, ["global"] if or_global else [])
+
+    return click.argument("session", metavar="SESSION", required=required, shell_complete=complete)
+
+
+def find_session(memory: Memory, name: str) -> Session:
+    """The session with this id, or the only one whose id begins so; `latest` is the active one that changed last."""
+    from smp_client import Invalid, SessionNotFound
+
+    with suppress(SessionNotFound, Invalid):
+        return memory.session(name)
+    memory.require()
+    if name == LATEST:
+        active = [session for session in memory.sessions() if _is_active(session)]
+        if not active:
+            raise SessionNotFound(f"No session under {memory.root} is active.", advice="Make one with smp new.")
+        return max(active, key=last_activity)
+    if elsewhere := _where_else(memory, name):
+        # A script that still has the id of a session that was put away must not write into one whose id begins like it.
+        raise SessionNotFound(f"Session {name!r} is in {elsewhere}/.", advice="Bring it back, or name another one.")
+    candidates = [session for session in memory.sessions() if name and session.id.startswith(name)]
+    if len(candidates) > 1:
+        named = ", ".join(session.id for session in candidates[:5]) + (", …" if len(candidates) > 5 else "")
+        raise SessionNotFound(f"{len(candidates)} sessions begin with {name!r}: {named}.", advice="Give more of the id.")
+    if not candidates:
+        raise SessionNotFound(f"There is no session {name!r} under {memory.root}.", advice="List them with smp sessions.")
+    return candidates[0]
+
+
+def last_activity(session: Session) -> datetime:
+    """When something was last written into it; what the daemon keeps of it in `metadata.yaml` and `indexes/` does not count."""
+    from smp_client import SMPError
+
+    newest = 0
+    for name in (*(kind.file for kind in session.kinds), "agent-states", "artifacts"):
+        with suppress(OSError, SMPError):
+            newest = max(newest, session.scope.tree.stat(session.scope.path(name)).st_mtime_ns)
+    return datetime.fromtimestamp(newest // 1000 / 1e6, UTC)
+
+
+def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The ids of the sessions; none where anything goes wrong, because an error would be printed into what is being typed."""
+    with suppress(Exception):
+        return _beginning(incomplete, [*(session.id for session in _memory(ctx).sessions()), LATEST])
+    return []
+
+
+def complete_memory_id(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The ids of the memories that the index knows of, of the session that was given already, else of all."""
+    with suppress(Exception):
+        return _known_ids(_memory(ctx), ctx.params.get("session"), incomplete)
+    return []
+
+
+def _known_ids(memory: Memory, session: str | None, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    from smp_client import Invalid
+    from smp_client.index import Index
+    from smp_client.records import check_memory_id
+    from smp_client.status import INDEX_FILE
+
+    scope = session if session in (None, "global") else find_session(memory, session).id
+    with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
+        rows = index.connection.execute(
+            "SELECT id, MAX(text) FROM memories WHERE (?1 IS NULL OR scope = ?1) AND substr(id, 1, ?2) = ?3"
+            " GROUP BY id ORDER BY id LIMIT ?4",
+            (scope, len(incomplete), incomplete, _COMPLETIONS_CAP),
+        ).fetchall()  # fmt: skip
+    items: list[CompletionItem] = []
+    for memory_id, text in rows:
+        # An id from elsewhere may hold anything, also what the shell would run.
+        with suppress(Invalid):
+            items.append(CompletionItem(check_memory_id(memory_id), help=_help(text)))
+    return items
+
+
+def _help(text: str) -> str:
+    from .output import cut, one_line
+
+    return cut(one_line(text[:200]), 60)
+
+
+def _memory(ctx: click.Context) -> Memory:
+    from smp_client import Memory
+
+    return Memory(ctx.params.get("root"))
+
+
+def _is_active(session: Session) -> bool:
+    from smp_client import SMPError
+
+    try:
+        return session.state == "active"
+    except SMPError:
+        return False
+
+
+def _where_else(memory: Memory, name: str) -> str | None:
+    from smp_client.layout import ARCHIVED, DELETED
+
+    for place in (ARCHIVED, DELETED):
+        if any(entry.partition(".")[0] == name for entry in memory.tree.list(place)):
+            return place
+    return None
+
+
+def _beginning(incomplete: str, names: list[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,129 @@
+"""`smp sessions`: which there are, how they stand and how full they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .arguments import json_option, last_activity, root_option
+
+if TYPE_CHECKING:
+    from smp_client import Memory, Session
+
+_COLOURS = {"active": "green", "unreadable": "red"}
+_CROWDED_PCT = 80
+
+
+@click.command()
+@click.option("--state", help="Only those in this state: active, idle, unreadable.")
+@root_option
+@json_option
+def sessions(state: str | None, root: str | None, as_json: bool) -> None:
+    """List the sessions, the one that changed last first."""
+    from smp_client import Memory
+
+    from .output import print_json
+
+    memory = Memory(root)
+    memory.require()
+    found = _described(memory)
+    found = [session for session in found if state is None or session["state"] == state]
+    if as_json:
+        print_json(found)
+    elif not found:
+        click.echo(f"No sessions are {state}." if state else "There are no sessions; smp new makes one.", err=True)
+    else:
+        _print(found)
+
+
+def _print(found: list[dict[str, Any]]) -> None:
+    from .output import Column, print_table, short_size, short_time
+
+    columns = [
+        Column("ID"), Column("STATE", style=lambda state: {"fg": _COLOURS.get(state, "yellow")}), Column("CREATED"),
+        Column("LAST ACTIVITY"), Column("SIZE", right=True), Column("FULL", right=True, style=_crowded),
+        Column("MEMORIES", right=True), Column("PROJECT", gives_way=True), Column("TOPIC", gives_way=True),
+    ]  # fmt: skip
+    rows = [
+        (each["id"], each["state"], short_time(each["created_at"]), short_time(each["last_activity"]),
+         None if each["total_bytes"] is None else short_size(each["total_bytes"]),
+         None if each["utilization_pct"] is None else f"{each['utilization_pct']}%",
+         each["memories"], each["project"], each["topic"])
+        for each in found
+    ]  # fmt: skip
+    print_table(columns, rows)
+
+
+def _crowded(share: str) -> dict[str, Any]:
+    return {"fg": "red"} if share != "-" and float(share.rstrip("%")) >= _CROWDED_PCT else {}
+
+
+def _described(memory: Memory) -> list[dict[str, Any]]:
+    from smp_client import SessionNotFound
+
+    counts = _counts(memory)
+    found: list[dict[str, Any]] = []
+    for session in memory.sessions():
+        try:
+            found.append({**_describe(session), "memories": counts.get(session.id, 0) if counts is not None else None})
+        except SessionNotFound:  # it went while we looked
+            continue
+    return sorted(found, key=lambda each: str(each["last_activity"]), reverse=True)
+
+
+def _describe(session: Session) -> dict[str, Any]:
+    from smp_client import SessionNotFound, SMPError
+    from smp_client.timestamps import render_time
+
+    try:
+        metadata: dict[str, Any] | None = dict(session.metadata())
+    except SessionNotFound:
+        raise
+    except SMPError:
+        metadata = None
+    size = _size(session)
+    known = metadata or {}
+    context = known.get("context")
+    about = context if isinstance(context, dict) else {}
+    return {
+        "id": session.id,
+        "state": "unreadable" if metadata is None else str(known.get("status", "active")),
+        "created_at": _text(known.get("created_at")),
+        "last_activity": render_time(last_activity(session)),
+        **size,
+        "project": _text(about.get("project_name")),
+        "topic": _text(about.get("primary_topic")),
+    }
+
+
+def _size(session: Session) -> dict[str, Any]:
+    """Nothing where what says how large it may be is of a later version."""
+    from smp_client import SMPError
+
+    try:
+        size = session.size()
+    except SMPError:
+        return dict.fromkeys(("total_bytes", "quota_bytes", "utilization_pct"))
+    return {"total_bytes": size.total_bytes, "quota_bytes": size.quota_bytes, "utilization_pct": size.utilization_pct}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _counts(memory: Memory) -> dict[str, int] | None:
+    """How many memories of each session the index knows of; None where there is no index that can be asked."""
+    import sqlite3
+    from contextlib import closing
+
+    from smp_client.index import Index, UnusableIndex
+    from smp_client.status import INDEX_FILE
+
+    if not memory.tree.exists(INDEX_FILE):
+        return None
+    try:
+        with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
+            return dict(index.connection.execute("SELECT scope, COUNT(*) FROM memories GROUP BY scope").fetchall())
+    except (UnusableIndex, sqlite3.Error):
+        return None

@@ -1,0 +1,159 @@
+"""Writing from a shell: `smp new` and `smp add`."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from .arguments import find_session, json_option, root_option, session_argument
+
+if TYPE_CHECKING:
+    from smp_client import GlobalMemory, Memory, Session
+
+    from .given import New
+
+KINDS = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern", "state", "artifact")
+# The words that stand before the text, by kind; a relationship has no other text.
+_BEFORE_THE_TEXT = {"relationship": ("SOURCE", "TARGET", "RELATION"), "state": ("AGENT",), "artifact": ("NAME",)}
+
+
+@click.command()
+@click.option("--user", help="Whose session it is.")
+@click.option("--project", help="What is worked on.")
+@click.option("--phase", help="How far that is.")
+@click.option("--topic", help="What it is mainly about.")
+@click.option("--tag", "tags", multiple=True, help="Repeat it for several.")
+@click.option("--agent", "agents", multiple=True, help="An agent that takes part; repeat it for several.")
+@click.option("--id", "session_id", help="Else one is made from the day and a random number.")
+@click.option("--quota-bytes", type=int, help="How large it may become; else as configured.")
+@root_option
+@json_option
+def new(session_id: str | None, quota_bytes: int | None, root: str | None, as_json: bool, **about: Any) -> None:
+    """Make a session and print its id: S=$(smp new)."""
+    from smp_client import Memory
+
+    from .output import print_json, say
+
+    if quota_bytes is None:
+        from ..config import load
+
+        quota_bytes = load(None).quota_bytes
+    memory = Memory(root)
+    session = memory.create_session(id=session_id, quota_bytes=quota_bytes, **about)
+    if as_json:
+        print_json({"id": session.id, "root": str(memory.root), "quota_bytes": session.quota_bytes()})
+    else:
+        say(session.id)
+
+
+@click.command(epilog="""\b
+smp add latest decision "Use OAuth 2.0" --by architect --tag security
+smp add latest relationship DEC-001 FIND-001 resolves
+smp add latest artifact report-1 --file report.md
+smp add global pattern "Reviews find more before noon" --by veritas
+smp add latest --yaml --file records.yaml""")
+@session_argument(or_global=True)
+@click.argument("kind", required=False, type=click.Choice(KINDS), metavar="KIND")
+@click.argument("words", nargs=-1, metavar="[TEXT]")
+@click.option("--file", type=click.File("rb"), help="Where the text is; - for stdin, which is also read where no text is given.")
+@click.option("--yaml", "is_yaml", is_flag=True, help="Read one record or a list of them, all or nothing; each may say its type.")
+@click.option("--by", metavar="WHO", help="Who said, decided, found or learned it; of a turn, the user unless said otherwise.")
+@click.option("--tag", "tags", multiple=True, help="Repeat it for several.")
+@click.option("--timestamp", help="When, as 2026-01-11T14:30:00Z; else now.")
+@click.option("--severity", help="Of a finding: critical, important, high, medium, minor, low or info.")
+@click.option("--confidence", help="Of a decision high, medium, low or uncertain; of a preference explicit, inferred or uncertain.")
+@click.option("--topic", help="What it is about.")
+@click.option("--rationale", help="Why.")
+@click.option("--ref", "refs", multiple=True, metavar="ID", help="A memory that it refers to; repeat it for several.")
+@click.option("--turn", type=int, metavar="N", help="The turn that it comes from.")
+@click.option("--field", "fields", multiple=True, metavar="NAME=VALUE",
+              help="Any further field: impact=high, line_numbers=[1,2], location.section=3; repeat it for several.")  # fmt: skip
+@click.option("--pin", is_flag=True, help="Never let it decay.")
+@root_option
+@json_option
+def add(
+    session: str, kind: str | None, words: tuple[str, ...], file: IO[bytes] | None, is_yaml: bool,
+    fields: tuple[str, ...], root: str | None, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Write a memory into SESSION and print its id.
+
+    KIND is turn, decision, finding, preference, learning, relationship (then SOURCE TARGET RELATION), state (then the AGENT and
+    its state in YAML) or artifact (then its NAME and Markdown). A preference or a pattern can go into the session "global".
+    """
+    from smp_client import Memory
+
+    from .given import Shared, from_words, from_yaml, parse_fields, write
+    from .output import print_json, record_json, say
+
+    before = () if is_yaml else _words_before(kind, words)
+    memory = Memory(root)
+    target = _target(memory, session)
+    shared = Shared(**options, further=parse_fields(fields))
+    is_global = session == "global"
+    text = _text(kind, words[len(before) :], file, is_yaml=is_yaml, needs_none=kind == "state" and bool(fields))
+    news: list[New]
+    if is_yaml:
+        news = from_yaml(kind, text or "", shared, is_global=is_global)
+    else:
+        news = [from_words(str(kind), before, text, shared, is_global=is_global)]
+    if is_global:
+        memory.create()
+    records = write(target, news)
+    if as_json:
+        found = [record_json(record) for record in records]
+        print_json(found if is_yaml else found[0])
+    else:
+        say("\n".join(record.id for record in records))
+
+
+def _words_before(kind: str | None, words: tuple[str, ...]) -> tuple[str, ...]:
+    if kind is None:
+        raise click.UsageError(f"Say the kind behind the session: {', '.join(KINDS)}; or give --yaml.")
+    expected = _BEFORE_THE_TEXT.get(kind, ())
+    if len(words) < len(expected):
+        raise click.UsageError(f"Behind {kind!r} there must be {' '.join(expected)}.")
+    return words[: len(expected)]
+
+
+def _target(memory: Memory, session: str) -> Session | GlobalMemory:
+    return memory.everywhere if session == "global" else find_session(memory, session)
+
+
+def _text(kind: str | None, words: tuple[str, ...], file: IO[bytes] | None, *, is_yaml: bool, needs_none: bool) -> str | None:
+    """What is to be written: the one word, the file, or what comes through stdin; exactly one of them."""
+    if len(words) + (file is not None) > (0 if kind == "relationship" and not is_yaml else 1):
+        raise click.UsageError("There is more than one text: put it in quotes, and give it either here or with --file.")
+    if kind == "relationship" and not is_yaml:
+        return None
+    if words and words != ("-",):
+        return words[0]
+    if needs_none and not words and file is None:
+        return None
+    text = _read(file or _stdin(is_asked_for=bool(words)))
+    if kind == "artifact" and not is_yaml:
+        return text
+    if not text.strip():
+        raise click.UsageError("There is no text: give it behind the kind, with --file, or through stdin.")
+    return text if is_yaml else text.removesuffix("\n").removesuffix("\r")
+
+
+def _stdin(*, is_asked_for: bool) -> IO[bytes]:
+    if sys.stdin is None or (sys.stdin.isatty() and not is_asked_for):
+        raise click.UsageError("There is no text: give it behind the kind, with --file, or through stdin.")
+    return sys.stdin.buffer
+
+
+def _read(stream: IO[bytes]) -> str:
+    from smp_client import Invalid
+    from smp_client.files import READ_CAP_BYTES
+    from smp_client.values import BadYaml, decode
+
+    content = stream.read(READ_CAP_BYTES + 1)
+    if len(content) > READ_CAP_BYTES:
+        raise Invalid([f"the text is longer than {READ_CAP_BYTES:,} bytes"])
+    try:
+        return decode(content)
+    except BadYaml as error:
+        raise Invalid([f"the text is {error.problem}"]) from error
