@@ -8,7 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .agent import AgentMemory
+    from .context import context_for
     from .errors import (
+        AccessDenied,
         AlreadyLed,
         CompactionFailed,
         Conflict,
@@ -29,13 +32,18 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from .locks import Patience
     from .memory import GlobalMemory, Memory
+    from .party import Party
     from .quota import Size
     from .records import Record
+    from .requirements import WorkflowMemory, require
     from .scope import Options
     from .session import Problem, Session
+    from .small import SessionMemory
     from .transaction import Modification, Transaction
 
 __all__ = [
+    "AccessDenied",
+    "AgentMemory",
     "AlreadyLed",
     "CompactionFailed",
     "Conflict",
@@ -50,12 +58,14 @@ __all__ = [
     "NewerFormat",
     "NotInTime",
     "Options",
+    "Party",
     "Patience",
     "Problem",
     "QuotaExceeded",
     "Record",
     "SMPError",
     "Session",
+    "SessionMemory",
     "SessionNotFound",
     "Size",
     "StorageFailed",
@@ -63,21 +73,30 @@ __all__ = [
     "TransactionEnded",
     "TransactionPending",
     "UnsafePath",
+    "WorkflowMemory",
+    "context_for",
+    "require",
 ]
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AgentMemory": "agent",
     "GlobalMemory": "memory",
     "Memory": "memory",
     "Modification": "transaction",
     "Options": "scope",
+    "Party": "party",
     "Patience": "locks",
     "Problem": "session",
     "Record": "records",
     "Session": "session",
+    "SessionMemory": "small",
     "Size": "quota",
     "Transaction": "transaction",
+    "WorkflowMemory": "requirements",
+    "context_for": "context",
+    "require": "requirements",
 }
 
 

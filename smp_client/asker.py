@@ -11,6 +11,7 @@ from .engine import View
 from .fresh import Fresh, Source
 from .query import Answer, QueryOptions, Wanted, wanted
 from .scope import Options, Scope
+from .session_files import METADATA
 
 if TYPE_CHECKING:
     from .index import Index
@@ -33,6 +34,8 @@ class Asker:
     ) -> Answer:
         now = self._options.clock()
         want = wanted(now, self._options.policy, **options)
+        if files is not None:
+            files = [*files, METADATA]  # which may say how the session decays
         found, source = self._ask(lambda view: question(view, want), now, files)
         found.source = source
         if want.count_access and self._options.count_access:

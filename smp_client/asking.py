@@ -109,7 +109,7 @@ class Asking(ABC):
         """What it is about, the most mentioned first."""
         from .topics import topics_of
 
-        return self._asker().ask(lambda view: topics_of(view.index, view.scopes))
+        return self._asker().ask(lambda view: topics_of(view.index, view.together))
 
     def timeline(self, since: When | None = None, until: When | None = None) -> list[Event]:
         """What happened, in order."""
@@ -124,7 +124,7 @@ class Asking(ABC):
                 raise InvalidQuery(f"{error}.") from error
 
         def question(view: View) -> list[Event]:
-            return timeline_of(view.index, view.scopes, at(since, view.now, end=False), at(until, view.now, end=True))
+            return timeline_of(view.index, view.together, at(since, view.now, end=False), at(until, view.now, end=True))
 
         return self._asker().ask(question)
 

@@ -10,20 +10,22 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from .access import Access
 from .decay import Policy
 from .index import Index
-from .query import NEWEST, Answer, Wanted, microseconds
+from .matching import Matching
+from .query import EPOCH, NEWEST, Answer, Wanted, microseconds, sayable
 from .ranking import ACCESS_RATE, Weights
 from .records import TURN, Record
-from .spec import Aggregation, Specification, Sql, has_field, understand, unknown_field
+from .spec import Aggregation, Specification, has_field, understand, unknown_field
+from .sql import Sql
 from .text import match_expression, words
 
 _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
-_CANDIDATES = 200  # of the best by text alone, among which priority and importance may still change the order
+_CANDIDATES = 300  # of the best by text alone, among which priority and importance may still change the order
 _LIKENESS_WORDS = 24
 _TERM_CAP = 64
 _READ_AT_ONCE = 500
@@ -40,6 +42,11 @@ class View:
     policy: Policy
     weights: Weights
     accesses: Mapping[tuple[str, str], Access] = field(default_factory=dict)  # not yet in the records
+
+    @property
+    def together(self) -> str | tuple[str, ...]:
+        """As topics.py takes them: one session by its name, whose memories then need no name of a session before theirs."""
+        return self.scopes[0] if len(self.scopes) == 1 else self.scopes
 
     @property
     def now_us(self) -> int:
@@ -60,20 +67,20 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     asked = match_expression(text, lambda pattern: _terms(view.index, pattern))
     if asked.exclude:
         want = want.also(Sql("m.key NOT IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.exclude,)))
-    return read(view, _matching(view, want, asked.match) if asked.match else _listing(view, want))
+    if not asked.match:
+        return read(view, _listing(view, want))
+    if not asked.is_plain:
+        want = want.also(Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.match,)))
+    return read(view, _matching(view, want, Matching(view, asked.concepts, text)))
 
 
 def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
-    """Memories whose text is like this one. Of a memory: all but itself, and measured by how like itself it is."""
-    telling = _telling(words(text))
-    if not telling:
-        return Answer()
-    match = "{text more tags} : (" + " OR ".join(f'"{word}"' for word in telling) + ")"
-    if itself is None:
-        return read(view, _matching(view, want, match))
-    own = Sql("m.scope = ? AND m.id = ?", (itself.session, itself.id))
-    best = max((row[1] for row in _candidates(view, Wanted((own,)), match, 1)), default=None)
-    return read(view, _matching(view, want.also(Sql(f"NOT ({own.text})", own.parameters)), match, best))
+    """Memories whose text is like this one; of a memory, all but itself."""
+    telling = [(word, f'"{word}"') for word in _telling(words(text))]
+    if itself is not None:
+        want = want.also(Sql("NOT (m.scope = ? AND m.id = ?)", (itself.session, itself.id)))
+    matching = Matching(view, telling)
+    return read(view, _matching(view, want, matching, matching.perfect))
 
 
 def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
@@ -101,7 +108,8 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
 
 def by_topic(view: View, want: Wanted, topic: str) -> Answer:
     """What is about the topic or one below it. Turns also where they say it, or refer to what is about it."""
-    about = Sql.joined(" UNION ALL ", [_named(view, "tags", "tag", [topic]), _named(view, "topics", "topic", [topic])])
+    name = [sayable(topic)]
+    about = Sql.joined(" UNION ALL ", [_named(view, "tags", "tag", name), _named(view, "topics", "topic", name)])
     scopes = _scopes(view, "r.scope")
     referring = (
         f"SELECT r.memory FROM refs r WHERE {scopes.text} AND r.relation = 'memory_refs'"
@@ -118,7 +126,7 @@ def by_topic(view: View, want: Wanted, topic: str) -> Answer:
 
 def of_id(view: View, memory_id: str) -> Answer:
     """The memories of this id, one of each session that has one; a record before a file of the same name."""
-    found = read(view, _listing(view, Wanted((Sql("m.id = ?", (memory_id,)),))))
+    found = read(view, _listing(view, Wanted((Sql("m.id = ?", (sayable(memory_id),)),))))
     first: dict[str, Record] = {}
     for record in found:
         if record.session not in first or first[record.session].type in ("agent_state", "artifact"):
@@ -178,37 +186,42 @@ def _listing(view: View, want: Wanted) -> list[Ranked]:
     ]  # fmt: skip
 
 
-def _matching(view: View, want: Wanted, match: str, best: float | None = None) -> list[Ranked]:
-    """With a text, which leads. `best` is what a perfect match would come to, where that is known."""
-    enough = None if want.limit is None or want.order else max(_CANDIDATES, 5 * (want.offset + want.limit))
-    found = _candidates(view, want, match, enough)
-    best = best or max((row[1] for row in found), default=1.0)
+def _matching(view: View, want: Wanted, matching: Matching, best: float | None = None) -> list[Ranked]:
+    """With a text, which leads. `best` is what a perfect match would come to, where the best that was found is not meant."""
+    found = _candidates(view, want, matching)
+    strengths = matching.strengths([row[:7] for row in found])
+    best = best or max(strengths.values(), default=0.0) or 1.0
     weights = view.weights
     ranked: list[Ranked] = []
-    for key, strength, priority, importance, recency, state in found:
-        text = min(strength / best, 1.0) if best > 0 else 1.0
+    for key, *_, priority, importance, recency, state in found:
+        text = min(strengths[key] / best, 1.0)
         rest = weights.text + weights.time * priority + weights.importance * importance + weights.access * recency
         score = text * (1 - weights.influence + weights.influence * rest) * state
         explanation = _explained(score, text, priority, importance, recency, state) if want.explain else None
         if want.min_relevance is None or score >= want.min_relevance:
             ranked.append(Ranked(key, priority, round(score, 4), explanation))
     if not want.order:
-        # Stable: of equal scores, those that the candidates have first.
+        # Stable: of equal scores, the newest first, as they were read.
         ranked.sort(key=lambda item: -(item.score or 0))
     return ranked[want.offset : None if want.limit is None else want.offset + want.limit]
 
 
-def _candidates(view: View, want: Wanted, match: str, count: int | None) -> list[tuple[Any, ...]]:
+def _candidates(view: View, want: Wanted, matching: Matching) -> list[tuple[Any, ...]]:
+    """Those that may be among the first; all that hold a word, where the order is another or all are wanted."""
     condition, given = where(view, want)
     source, columns = _source(view)
-    strength = f"-bm25(words, {', '.join(map(str, view.weights.columns))})"
-    least = f" AND {columns.priority} >= {float(want.min_priority)}" if want.min_priority is not None else ""
-    # CROSS JOIN keeps the words first: only so can their rank be asked for.
-    source = source.replace("FROM memories m", "FROM words CROSS JOIN memories m ON m.key = words.rowid", 1)
+    if want.min_priority is not None:
+        condition += f" AND {columns.priority} >= {float(want.min_priority)}"
+    allowed = None
+    if want.conditions or want.tags or want.without_tags or want.min_priority is not None:
+        allowed = view.index.connection.execute(f"SELECT m.key, m.scope, m.place {source} WHERE {condition}", given).fetchall()
+    count = None if want.limit is None or want.order else max(_CANDIDATES, 5 * (want.offset + want.limit))
+    keys = matching.best(count, allowed)
     return view.index.connection.execute(
-        f"SELECT m.key, {strength} AS strength, {columns.priority} AS priority, m.importance, {columns.recency}, {columns.state}"
-        f" {source} WHERE words MATCH ? AND {condition}{least} ORDER BY {want.order or f'strength DESC, {NEWEST}'} LIMIT ?",
-        [match, *given, -1 if count is None else count],
+        f"SELECT m.key, m.scope, m.place, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
+        f" {columns.recency}, {columns.state} {source} WHERE m.key IN (SELECT value FROM json_each(?))"
+        f" ORDER BY {want.order or NEWEST}",
+        [json.dumps(keys)],
     ).fetchall()
 
 
@@ -246,6 +259,8 @@ def _require_fields(view: View, said: Specification) -> None:
 
 def _figures(index: Index, aggregation: Aggregation, statement: Sql) -> Any:
     rows = index.connection.execute(statement.text, statement.parameters).fetchall()
+    if aggregation.is_time:
+        rows = [(group, value if value is None else EPOCH + timedelta(microseconds=value)) for group, value in rows]
     if aggregation.by is None:
         return rows[0][1]
     return dict(rows)

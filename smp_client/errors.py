@@ -16,7 +16,8 @@
     ├── TransactionPending  MEM_E013  recorded, but not yet in the files
     ├── TransactionEnded    MEM_E014  a transaction used after its commit or rollback
     ├── AlreadyLed          MEM_E015  another daemon looks after this root
-    └── NotInTime           MEM_E017  the daemon did not answer in the time it was given
+    ├── NotInTime           MEM_E017  the daemon did not answer in the time it was given
+    └── AccessDenied        MEM_E019  an agent may not read or write this
 
 `code` never changes once published; `recoverable` says whether trying again can help without a person; `advice` is one
 sentence on what to do next, and ends the message.
@@ -138,3 +139,8 @@ class NotInTime(SMPError):
     code = "MEM_E017"
     recoverable = True
     advice = "Ask smp status what it is doing, or give it more time."
+
+
+class AccessDenied(SMPError):
+    code = "MEM_E019"
+    advice = "Do without it, or add it to the memory_requirements of the workflow."

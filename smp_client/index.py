@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +29,11 @@ CREATE TABLE files (
 CREATE TABLE memories (
     key INTEGER PRIMARY KEY, scope TEXT, file TEXT, id TEXT, type TEXT, start INTEGER, end INTEGER, hash TEXT,
     timestamp TEXT, at INTEGER, actor TEXT, text TEXT, more TEXT, tags TEXT, data TEXT,
-    standing TEXT, base REAL, accessed INTEGER, accesses INTEGER, importance REAL
+    standing TEXT, base REAL, accessed INTEGER, accesses INTEGER, importance REAL, place INTEGER, owner TEXT
 );
 CREATE INDEX memories_by_id ON memories (scope, id);
 CREATE INDEX memories_by_file ON memories (scope, file, start);
+CREATE INDEX memories_by_place ON memories (scope, place) WHERE place IS NOT NULL;
 CREATE INDEX memories_by_time ON memories (scope, at);
 CREATE INDEX memories_by_type ON memories (scope, type);
 CREATE INDEX memories_by_actor ON memories (scope, actor);
@@ -42,25 +44,15 @@ CREATE INDEX topics_by_memory ON topics (memory);
 CREATE TABLE refs (memory INTEGER, scope TEXT, target TEXT, relation TEXT, PRIMARY KEY (memory, target, relation)) WITHOUT ROWID;
 CREATE INDEX refs_by_target ON refs (scope, target);
 CREATE TABLE sessions (scope TEXT PRIMARY KEY, status TEXT, metadata TEXT) WITHOUT ROWID;
-CREATE VIEW worded AS SELECT key, text, more, actor, tags, CASE file WHEN 'conversation.md' THEN
-    (SELECT IFNULL(GROUP_CONCAT(said, ' '), '') FROM (
-        SELECT SUBSTR(n.text, 1, 1000) AS said FROM memories n
-        WHERE n.scope = m.scope AND n.file = m.file AND n.start < m.start ORDER BY n.start DESC LIMIT 2))
-    || ' ' || (SELECT IFNULL(GROUP_CONCAT(said, ' '), '') FROM (
-        SELECT SUBSTR(n.text, 1, 1000) AS said FROM memories n
-        WHERE n.scope = m.scope AND n.file = m.file AND n.start > m.start ORDER BY n.start LIMIT 2))
-    ELSE '' END AS around FROM memories m;
-CREATE VIRTUAL TABLE words USING fts5 (text, more, actor, tags, around, content='worded', content_rowid='key',
+CREATE VIRTUAL TABLE words USING fts5 (text, more, actor, tags, owner, content='memories', content_rowid='key',
     tokenize='porter unicode61');
 CREATE VIRTUAL TABLE terms USING fts5vocab (words, row);
 """
-_NEIGHBOURS = 2  # turns on each side whose text `worded` gives a turn as `around`
-_SPOKEN = "conversation.md"
-_WORDS = "text, more, actor, tags, around"
+_WORDS = "text, more, actor, tags, owner"
 _TABLES = set(re.findall(r"CREATE (?:VIRTUAL )?TABLE (\w+)", _SCHEMA))
 _MEMORY_COLUMNS = (
     "scope, file, id, type, start, end, hash, timestamp, at, actor, text, more, tags, data,"
-    " standing, base, accessed, accesses, importance"
+    " standing, base, accessed, accesses, importance, place, owner"
 )
 _BUSY_MS = 10_000
 _DURABILITY = "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
@@ -97,6 +89,7 @@ class Weight(NamedTuple):
     accessed: int | None  # in microseconds, as `at`
     accesses: int
     importance: float
+    place: int | None  # of a turn in its conversation
 
 
 @dataclass(frozen=True)
@@ -287,47 +280,34 @@ class Index:
             old.setdefault((memory_id, digest), []).append((key, start, end))
         new: list[Entry] = []
         moved: list[tuple[int, int, int]] = []
-        after: list[int | None] = []  # the keys in their new order, with None for each new one
         for entry in entries:
             same = old.get((entry.id, entry.hash))
             if not same:
                 new.append(entry)
-                after.append(None)
                 continue
             key, start, end = same.pop()
-            after.append(key)
             if (start, end) != (entry.start, entry.end):
                 moved.append((entry.start, entry.end, key))
         gone = [key for same in old.values() for key, _, _ in same]
-        touched = _with_other_neighbours([row[0] for row in known], after) if file == _SPOKEN else set()
-        self._forget_words([*gone, *touched])
+        self._forget_words(gone)
         self.connection.executemany("UPDATE memories SET start = ?, end = ? WHERE key = ?", moved)
         for table, column in (("tags", "memory"), ("topics", "memory"), ("refs", "memory"), ("memories", "key")):
             self.connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", ((key,) for key in gone))
-        self._insert(scope, file, new)
-        self._take_words(touched)
+        self.add(scope, file, new)
         return len(new), len(gone)
 
     def add(self, scope: str, file: str, entries: Iterable[Entry]) -> None:
-        """Further memories behind those that the file has."""
-        touched: list[int] = []
-        if file == _SPOKEN:
-            last = "SELECT key FROM memories WHERE scope = ? AND file = ? ORDER BY start DESC LIMIT ?"
-            touched = [key for (key,) in self.connection.execute(last, (scope, file, _NEIGHBOURS))]
-        self._forget_words(touched)
-        self._insert(scope, file, entries)
-        self._take_words(touched)
-
-    def _insert(self, scope: str, file: str, entries: Iterable[Entry]) -> None:
         new = list(enumerate(entries, self.connection.execute("SELECT COALESCE(MAX(key), 0) + 1 FROM memories").fetchone()[0]))
         if not new:
             return
         self.connection.executemany(
             f"INSERT INTO memories (key, {_MEMORY_COLUMNS}) VALUES (?, ?{', ?' * _MEMORY_COLUMNS.count(',')})",
             ((key, scope, file, entry.id, entry.type, entry.start, entry.end, entry.hash, entry.timestamp, entry.at, entry.actor,
-              entry.text, entry.more, " ".join(entry.tags), entry.data, *entry.weight) for key, entry in new),
+              entry.text, entry.more, " ".join(entry.tags), entry.data, *entry.weight, owner_word(scope)) for key, entry in new),
         )  # fmt: skip
-        self._take_words(range(new[0][0], new[-1][0] + 1))
+        self.connection.execute(
+            f"INSERT INTO words (rowid, {_WORDS}) SELECT key, {_WORDS} FROM memories WHERE key >= ?", (new[0][0],)
+        )
         # In lower case, so that one look finds a name however it is written.
         for table, names in (
             ("tags", ((key, tag) for key, entry in new for tag in entry.tags)),
@@ -338,16 +318,10 @@ class Index:
         refs = ((key, scope, *ref) for key, entry in new for ref in entry.refs)
         self.connection.executemany("INSERT OR IGNORE INTO refs VALUES (?, ?, ?, ?)", refs)
 
-    def _take_words(self, keys: Iterable[int]) -> None:
-        self.connection.executemany(
-            f"INSERT INTO words (rowid, {_WORDS}) SELECT key, {_WORDS} FROM worded WHERE key = ?",
-            ((key,) for key in keys),
-        )
-
     def _forget_words(self, keys: Iterable[int]) -> None:
-        """Before anything about these memories or their neighbours changes: FTS5 has to be told what it once took in."""
+        """FTS5 has to be told what it once took in."""
         self.connection.executemany(
-            f"INSERT INTO words (words, rowid, {_WORDS}) SELECT 'delete', key, {_WORDS} FROM worded WHERE key = ?",
+            f"INSERT INTO words (words, rowid, {_WORDS}) SELECT 'delete', key, {_WORDS} FROM memories WHERE key = ?",
             ((key,) for key in keys),
         )
 
@@ -386,14 +360,9 @@ class Index:
         return found
 
 
-def _with_other_neighbours(before: list[int], after: list[int | None]) -> set[int]:
-    """Those that stay, and have other turns around them than before."""
-    was = {key: _neighbours(before, place) for place, key in enumerate(before)}
-    return {key for place, key in enumerate(after) if key is not None and was[key] != _neighbours(after, place)}
-
-
-def _neighbours(keys: Sequence[int | None], place: int) -> tuple[Sequence[int | None], Sequence[int | None]]:
-    return keys[max(place - _NEIGHBOURS, 0) : place], keys[place + 1 : place + 1 + _NEIGHBOURS]
+def owner_word(scope: str) -> str:
+    """One word for a scope, by which the words of its memories are told from those of others."""
+    return "o" + hashlib.blake2b(scope.encode(), digest_size=8).hexdigest()
 
 
 def _connect(path: str) -> sqlite3.Connection:

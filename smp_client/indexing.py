@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import stat
 import time
@@ -37,7 +38,9 @@ _MICROSECOND = timedelta(microseconds=1)
 _NO_WORDS = frozenset(
     ("id", "timestamp", "updated_at", "turn", "type", "decay", "tags", "pinned", "speaker", "memory_refs", "references")
 )
-_encode = json.JSONEncoder(ensure_ascii=False).encode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_INFINITE = "\x00infinite"  # no text of a record can hold this
+_INFINITE_JSON = json.dumps(_INFINITE)[1:]
 # The clock that stamps files ticks only so often: two changes within a tick have the same time.
 _TICK_NS = int(1e9 * time.clock_getres(time.CLOCK_REALTIME_COARSE)) if hasattr(time, "CLOCK_REALTIME_COARSE") else 10_000_000
 _TICKS_WAITED = 5
@@ -267,12 +270,17 @@ def _weight(kind: str, value: Mapping[str, Value]) -> Weight:
         _time(known.get("last_accessed"))[1],
         accesses if isinstance(accesses, int) and 0 <= accesses < 1 << 31 else 0,
         importance(kind, value),
+        turn if kind == TURN.name and isinstance(turn := value.get("turn"), int) and abs(turn) < 1 << 31 else None,
     )
 
 
 def _stored(value: Mapping[str, Value]) -> tuple[Mapping[str, Value], str, str]:
     """The fields, the same as JSON, and the hash of that."""
-    data = _encode(value)
+    try:
+        data = _encode(value)
+    except ValueError:
+        # SQLite reads no JSON with Infinity or NaN in it. A number too large for a float is read as infinite by everybody.
+        data = _encode(_finite(dict(value))).replace(f'"{_INFINITE_JSON}', "1e999").replace(f'"-{_INFINITE_JSON}', "-1e999")
     try:
         encoded = data.encode()
     except UnicodeEncodeError:
@@ -281,6 +289,15 @@ def _stored(value: Mapping[str, Value]) -> tuple[Mapping[str, Value], str, str]:
         data = encoded.decode()
         value = json.loads(data)
     return value, data, hashlib.sha256(encoded).hexdigest()[:32]
+
+
+def _finite(value: Value) -> Value:
+    """With texts for what is infinite, and nothing for what is no number."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else _INFINITE if value > 0 else f"-{_INFINITE}"
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
 
 
 def _time(stamp: Value) -> tuple[str | None, int | None]:

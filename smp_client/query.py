@@ -11,12 +11,12 @@ from .decay import Policy
 from .errors import InvalidQuery
 from .fresh import Source
 from .records import GLOBAL_KINDS, SESSION_KINDS, TURN, Record
-from .spec import Sql
+from .sql import Sql
 from .when import When, moment
 
 TYPES = tuple(dict.fromkeys([kind.name for kind in (*SESSION_KINDS, *GLOBAL_KINDS)] + ["agent_state", "artifact"]))
 _TYPE_NAMES = {"turn": TURN.name, "conversation": TURN.name, "turns": TURN.name} | {f"{name}s": name for name in TYPES}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 NEWEST = "m.at DESC, m.scope, m.file, m.start DESC"
 # By the names that the documents and people use.
@@ -136,7 +136,7 @@ def type_named(name: Any, problems: list[str]) -> str:
 
 
 def microseconds(time: datetime) -> int:
-    return (time - _EPOCH) // _MICROSECOND
+    return (time - EPOCH) // _MICROSECOND
 
 
 def one_of(expression: str, values: Sequence[Any]) -> Sql:
@@ -144,7 +144,12 @@ def one_of(expression: str, values: Sequence[Any]) -> Sql:
 
 
 def listed(values: Iterable[str] | str) -> list[str]:
-    return [values] if isinstance(values, str) else [str(value) for value in values]
+    return [sayable(str(value)) for value in ([values] if isinstance(values, str) else values)]
+
+
+def sayable(text: str) -> str:
+    """Half a surrogate pair is no character: nothing is called that, and SQLite does not take it."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _is_share(value: Any) -> bool:

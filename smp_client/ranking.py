@@ -30,8 +30,6 @@ class Weights:
     importance: float = 0.2
     access: float = 0.1
     influence: float = 0.5  # of all but the text, where a text is asked for
-    # Of the columns of `words`: the text of a memory, its other texts, who said it, its tags, what was said around it.
-    columns: tuple[float, ...] = (1.0, 0.6, 1.0, 1.0, 0.3)
     states: Mapping[str, float] = field(default_factory=lambda: {"idle": 0.95, "decaying": 0.6, "archived": 0.4})
 
 

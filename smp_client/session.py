@@ -41,8 +41,10 @@ from .values import Value
 from .writing import Time, Writing
 
 if TYPE_CHECKING:
+    from .agent import AgentMemory
     from .asker import Asker
     from .engine import View
+    from .party import Party
     from .query import Answer, Wanted
 
 _TURN_PIECE_BYTES = 64 * 1024
@@ -287,6 +289,24 @@ class Session(RecordFiles):
             self.scope.finish_transactions()
             names = self.scope.tree.sizes(self.scope.path(directory))
         return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix))
+
+    def agent(self, name: str) -> AgentMemory:
+        """The session as an agent sees it: what bears on its work, what it records, its own state."""
+        from .agent import AgentMemory
+
+        return AgentMemory(self, name)
+
+    def party(self) -> Party:
+        """Begins party mode, in which agents share what they find and decide, and keep their states to themselves."""
+        from .party import Party
+
+        return Party(self)
+
+    def context(self, topic: str | None = None, max_tokens: int | None = None, task: str | None = None) -> str:
+        """What matters here, as Markdown for a prompt, in at most so many tokens of four characters each."""
+        from .context import context_for
+
+        return context_for(self, topic=topic, max_tokens=max_tokens, task=task)
 
     def size(self) -> Size:
         """How full the session is, of what, and how long it will last at its present growth."""

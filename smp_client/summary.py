@@ -36,7 +36,7 @@ def summarise(view: View) -> Summary:
     findings = [record for record in _of_type(view, "finding") if not is_resolved(record.data)]
     return Summary(
         view.scopes, dict(ask(types, given).fetchall()), first and first[0], last and last[0],
-        dict(ask(actors, given).fetchall()), topics_of(view.index, view.scopes)[:_TOPICS],
+        dict(ask(actors, given).fetchall()), topics_of(view.index, view.together)[:_TOPICS],
         _of_type(view, "decision")[:_MEMORIES], findings[:_MEMORIES], _of_type(view, "preference")[:_MEMORIES],
     )  # fmt: skip
 

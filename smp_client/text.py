@@ -73,10 +73,12 @@ _REWRITTEN = re.compile(r"(?:y|ing|ed)s?$")
 
 @dataclass(frozen=True)
 class Asked:
-    """A question as FTS5 takes it. At most one of the two is set, since whatever else is excluded stands in `match` itself."""
+    """A question as FTS5 takes it. At most one of the first two is set: what else is excluded stands in `match` itself."""
 
     match: str | None = None  # None: nothing to look for, so all there is,
     exclude: str | None = None  # but for what matches this
+    concepts: tuple[tuple[str, str], ...] = ()  # each word or phrase that is looked for, and how to find it alone
+    is_plain: bool = False  # nothing but words, none of which must be there
 
 
 def _no_terms(_pattern: str) -> Sequence[str]:
@@ -94,13 +96,18 @@ def match_expression(text: str, expand: Callable[[str], Sequence[str]] = _no_ter
     if sum(piece.is_mark for piece in pieces) > MARK_CAP:
         pieces = [_Piece(word) for word in re.split(r'[\s"()*]+', text)]
     kept = _longest(piece.text for piece in pieces if not piece.is_mark)
+    parser = _Parser(pieces, kept, expand)
     try:
-        found = _Parser(pieces, kept, expand).parse()
+        found = parser.parse()
     except _Malformed:
-        found = _Parser([piece for piece in pieces if piece.kind in ("word", "phrase")], kept, expand).parse()
+        parser = _Parser([piece for piece in pieces if piece.kind in ("word", "phrase")], kept, expand)
+        found = parser.parse()
     if found is None:
         return Asked()
-    return Asked(exclude=found.match) if found.is_rest else Asked(match=found.match)
+    if found.is_rest:
+        return Asked(exclude=found.match)
+    concepts = parser.concepts or parser.stop_words
+    return Asked(found.match, None, tuple(concepts.items()), not any(piece.is_mark for piece in pieces))
 
 
 def words(text: str) -> list[str]:
@@ -265,6 +272,8 @@ class _Parser:
         self._expand = expand
         self._position = 0
         self._depth = 0
+        self.concepts: dict[str, str] = {}  # what may be found, by its word
+        self.stop_words: dict[str, str] = {}
 
     def parse(self) -> _Found | None:
         if not self._pieces:
@@ -314,7 +323,10 @@ class _Parser:
             piece = self._take()
         if piece.kind in ("operator", "close"):
             raise _Malformed
+        known = dict(self.concepts)
         item = self._group(piece) if piece.kind == "open" else self._operand(piece)
+        if is_inverted or piece.mark == "-":
+            self.concepts = known
         if is_inverted:
             run.add(item.found(), "-")
         else:
@@ -338,18 +350,25 @@ class _Parser:
     def _operand(self, piece: _Piece) -> _Run:
         run = _Run()
         if piece.kind == "phrase":
-            run.add(_strings([_row(piece.text)]), piece.mark or "+")
+            self._add(run, _row(piece.text), _strings([_row(piece.text)]), piece.mark or "+")
         elif "*" in piece.text:
-            run.add(_all_parts(_pattern(part, self._expand) for part in _PATTERN_PART.findall(piece.text)), piece.mark)
+            parts = _all_parts(_pattern(part, self._expand) for part in _PATTERN_PART.findall(piece.text))
+            self._add(run, piece.text, parts, piece.mark)
         elif piece.mark:
-            run.add(_strings([_row(_core(piece.text))]), piece.mark)
+            self._add(run, _row(_core(piece.text)), _strings([_row(_core(piece.text))]), piece.mark)
         else:
             for form in _forms(piece.text):
                 if _is_stop(form):
                     run.stop.append(_Found(_quoted(form)))
+                    self.stop_words[form.lower()] = _quoted(form)
                 elif form.lower() in self._kept:
-                    run.add(_strings([form]), "")
+                    self._add(run, form, _strings([form]), "")
         return run
+
+    def _add(self, run: _Run, word: str, found: _Found | None, mark: str) -> None:
+        run.add(found, mark)
+        if found is not None:
+            self.concepts[word.lower()] = found.match
 
 
 def _found(either: list[list[_Run]]) -> _Found | None:

@@ -153,7 +153,8 @@ def _read(index: Index, scopes: Scopes) -> list[_Item]:
     """The sessions and their memories, in the order of their times, those without one at the end."""
     if isinstance(scopes, str):
         return sorted(_items(index, scopes, ""), key=_order)
-    return sorted((item for scope in dict.fromkeys(scopes) for item in _items(index, scope, f"{scope}/")), key=_order)
+    # Scope by scope in the order of their names, which then decides between equal ids of one time.
+    return sorted((item for scope in sorted(set(scopes)) for item in _items(index, scope, f"{scope}/")), key=_order)
 
 
 def _items(index: Index, scope: str, prefix: str) -> list[_Item]:
@@ -218,7 +219,7 @@ def _time(stamp: Any) -> tuple[str | None, int | None]:
 
 def _order(item: _Item) -> tuple[Any, ...]:
     # By its length first, so that DEC-1000 is behind DEC-999.
-    return item.at is None, item.at or 0, _RANK[item.type], len(item.id), item.id, item.session
+    return item.at is None, item.at or 0, _RANK[item.type], len(item.id), item.id
 
 
 def _add_said(items: Iterable[_Item], topics: Iterable[str]) -> None:

@@ -34,16 +34,13 @@ def moment(value: When, now: datetime, *, end: bool = False) -> datetime:
     if (said := _RELATIVE.fullmatch(text)) and (unit := _UNITS.get(_SHORT.get(said[2], said[2]))) and (said[1] or " " in text):
         return now - int(said[1] or 1) * unit
     try:
-        return parse_time(value)
+        # First, because a date is also read as a time, its first moment.
+        return _day(date.fromisoformat(text), end=end)
+    except ValueError:
+        pass
+    try:
+        return parse_time(value.strip())
     except (ValueError, OverflowError):
-        pass
-    try:
-        return _day(date.fromisoformat(value.strip()), end=end)
-    except ValueError:
-        pass
-    try:
-        return datetime.fromisoformat(value.strip()).replace(tzinfo=UTC)
-    except ValueError:
         raise ValueError(f"{value!r} is not {EXAMPLES}") from None
 
 

@@ -6,6 +6,7 @@ What topics.py says of the session, and nothing else: the same memories give the
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from .errors import UnsafePath
@@ -96,6 +97,10 @@ def _refs(plural: str, ids: list[str], shown: _Rendered) -> str:
     return f"{plural}: {_listed(listed, 8)}"
 
 
+def _names(topics: Iterable[str], indent: int, shown: _Rendered) -> str:
+    return _listed([shown[name] for name in topics], indent)
+
+
 def _time(timestamp: str | None, shown: _Rendered) -> str:
     return "null" if timestamp is None else shown[timestamp]
 
@@ -108,19 +113,22 @@ def _topic_lines(topic: Topic, shown: _Rendered) -> Iterator[str]:
     yield f"  last_mentioned: {_time(topic.last_mentioned, shown)}"
     yield "  related_memories:"
     yield from (f"    {_refs(plural, ids, shown)}" for plural, ids in topic.related.items())
-    yield f"  subtopics: {_listed([shown[name] for name in topic.subtopics], 6)}"
+    yield f"  subtopics: {_names(topic.subtopics, 6, shown)}"
 
 
 def _timeline(timeline: list[Event], shown: _Rendered) -> list[str]:
-    buckets: dict[str, list[str]] = {}
+    hours: defaultdict[str, list[str]] = defaultdict(list)
     for event in timeline:
-        buckets.setdefault(f"{event.timestamp[:13]}:00", []).append(shown[event.ref])
-    hours = [f'"{hour}":\n      event_count: {len(refs)}\n      event_refs: {_listed(refs, 6)}' for hour, refs in buckets.items()]
-    events = ["  events:", *(_event(event, shown) for event in timeline)] if timeline else ["  events: []"]
-    return [*events, *_mapping("buckets", hours, 2)]
+        hours[event.timestamp[:13]].append(shown[event.ref])
+    buckets = [
+        f'"{hour}:00":\n      event_count: {len(refs)}\n      event_refs: {_listed(refs, 6)}' for hour, refs in hours.items()
+    ]
+    topics = {names: _names(names, 8, shown) for names in {event.topics for event in timeline}}  # many are about the same
+    events = ["  events:", *(_event(event, topics[event.topics], shown) for event in timeline)] if timeline else ["  events: []"]
+    return [*events, *_mapping("buckets", buckets, 2)]
 
 
-def _event(event: Event, shown: _Rendered) -> str:
+def _event(event: Event, topics: str, shown: _Rendered) -> str:
     # One text and no list of lines: there is one event for each memory.
     if event.type == TURN.name:
         more = f"\n      participants: [{shown[event.actor] if event.actor else ''}]"
@@ -130,7 +138,7 @@ def _event(event: Event, shown: _Rendered) -> str:
         more += f"\n      {name}: {shown[value]}"
     return (
         f"    - timestamp: {shown[event.timestamp]}\n      type: {event.type}\n      ref: {shown[event.ref]}{more}\n"
-        f"      topics: {_listed([shown[topic] for topic in event.topics], 8)}"
+        f"      topics: {topics}"
     )
 
 
@@ -140,4 +148,4 @@ def _agent_lines(agent: AgentSummary, shown: _Rendered) -> Iterator[str]:
     yield f"  first_active: {_time(agent.first_active, shown)}"
     yield f"  last_active: {_time(agent.last_active, shown)}"
     yield from _mapping("memories", [_refs(plural, ids, shown) for plural, ids in agent.memories.items()], 2)
-    yield f"  topics: {_listed([shown[topic] for topic in agent.topics], 6)}"
+    yield f"  topics: {_names(agent.topics, 6, shown)}"

@@ -32,17 +32,17 @@ def build(root: Path) -> None:
     """What the index knows where it is behind."""
     memory = opened(root)
     s1 = memory.create_session(id="s1", user="user", project="Shop", topic="authentication", tags=["oauth"])
-    s1.add_turn("user", "Let us review the authentication requirements.", timestamp=ago(20))
+    s1.add_turn("user", "Let us review the authentication requirements.", timestamp=ago(40))
     s1.add_turn("architect", "OAuth tokens should expire within the hour.", timestamp=ago(19))
     s1.add_turn("veritas", "As was agreed before, see the note.", memory_refs=["DEC-001"], timestamp=ago(18))
     s1.add_turn("user", "Lunch is at noon.", timestamp=ago(17))
     s1.record_decision("Use OAuth 2.0 with signed tokens", made_by="architect", rationale="Every library supports it.", turn_ref=2,
                        confidence="high", tags=["security.authentication"], timestamp=ago(19))  # fmt: skip
-    s1.record_decision("Encrypt the database at rest", made_by="architect", confidence="medium", tags=["Security.Storage", "database"],
-                       timestamp=ago(16))  # fmt: skip
-    s1.record_finding("Administrators have no second factor", discovered_by="veritas", severity="critical", tags=["mfa", "security"],
-                      timestamp=ago(15))  # fmt: skip
-    s1.record_finding("The orders report is slow", discovered_by="profiler", severity="low", tags=["performance"], timestamp=ago(14))
+    s1.record_decision("Encrypt the database at rest", made_by="architect", confidence="medium",
+                       tags=["Security.Storage", "database"], timestamp=ago(16))  # fmt: skip
+    s1.record_finding("Administrators have no second factor", discovered_by="veritas", severity="critical",
+                      tags=["mfa", "security"], timestamp=ago(15))  # fmt: skip
+    s1.record_finding("The orders report is slow", discovered_by="profiler", tags=["performance"], timestamp=ago(14))
     s1.record_finding("The ledger rounds twice", discovered_by="profiler", tags=["billing"], timestamp=ago(200))
     s1.record_preference("Second factor for administrators", topic="mfa_requirements", confidence="explicit", created_by="user",
                          applies_to={"domains": ["compliance"]}, timestamp=ago(12))  # fmt: skip
@@ -70,7 +70,7 @@ def change(root: Path) -> None:
         file.write('  - {id: FIND-050, finding: "Tokens are logged in clear text", discovered_by: auditor, severity: critical,\n'
                    '     timestamp: "2026-01-30T12:00:00Z", tags: [security.logging], references: [DEC-003]}\n')  # fmt: skip
     edit(folder / "findings.yaml", lambda text: re.sub(r"  - id: FIND-002.*?(?=  - )", "", text, flags=re.DOTALL))
-    edit(folder / "decisions.yaml", lambda text: text.replace("Encrypt the database", "Encrypt the archive").replace("- database", "- archive"))
+    edit(folder / "decisions.yaml", lambda text: text.replace("database", "archive"))
     (folder / "artifacts/report-1.md").unlink()
     s1.save_artifact("report-2", "# Report\n\nKeys were rotated on time.\n", created_by="auditor", tags=["security.keys"])
     s1.save_agent_state("veritas", {"current_context": {"focus_area": "certificates"}})
@@ -197,7 +197,7 @@ QUESTIONS: dict[str, Callable[[Memory], Any]] = {
     "global": lambda m: m.everywhere.search(limit=None),
     "specification": lambda m: m.query({"filters": [{"field": "decay.priority", "operator": "greaterThan", "value": 0.5}]}),
 }
-TEXTS = ("tokens", "invoices", "second factor", "encrypted archive", "key*", '"signed tokens"', "report -slow", "certificates", "database")
+TEXTS = ("tokens", "invoices", "second factor", "encrypted archive", "key*", '"signed tokens"', "report -slow", "database")
 
 
 def shown(found: Any) -> list[Any]:
@@ -254,7 +254,7 @@ def test_a_topic_is_everything_below_it_however_it_is_written(s1: Session) -> No
     assert set(ids(s1.by_topic("security"))) == {"DEC-001", "DEC-002", "DEC-003", "FIND-001", "FIND-050", "report-2", "turn-3"}
     assert set(ids(s1.by_topic("SECURITY.storage"))) == {"DEC-002"}
     assert ids(s1.by_topic("performance")) == ids(s1.by_topic("database")) == ids(s1.by_topic("secur")) == []
-    assert ids(s1.by_topic("archive")) == ["DEC-002", "turn-5"]
+    assert set(ids(s1.by_topic("archive"))) == {"DEC-002", "turn-5"}
 
 
 def test_a_turn_is_about_what_it_says_and_refers_to(s1: Session) -> None:
@@ -284,7 +284,7 @@ def test_what_an_agent_or_a_person_has_contributed(s1: Session) -> None:
 
 def test_a_time_includes_both_its_ends_and_runs_forward(s1: Session) -> None:
     assert ids(s1.by_time(ago(17), ago(15))) == ["turn-4", "DEC-002", "FIND-001"]
-    assert ids(s1.by_time(end=ago(19))) == ["FIND-003", "turn-1", "DEC-001", "turn-2"]
+    assert ids(s1.by_time(end=ago(19))) == ["FIND-003", "turn-1", "turn-2", "DEC-001"]
     assert ids(s1.by_time("2026-01-28T12:00:00Z", "2026-01-30")) == ["turn-5", "DEC-003", "REL-002", "FIND-050"]
     assert ids(s1.by_time(date(2026, 1, 30), date(2026, 1, 30))) == ["FIND-050"]
     assert ids(s1.by_time("yesterday", "yesterday")) == ["FIND-050"]
@@ -304,3 +304,336 @@ def test_a_type_has_the_names_that_people_use(s1: Session) -> None:
     assert sorted(ids(s1.by_type("findings"))) == expected["finding"]
     with pytest.raises(InvalidQuery, match="type 'thought' must be one of"):
         s1.by_type("thought")
+
+
+# Search.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # Turns also by what is said around them.
+        ("signed tokens", {"DEC-001", "DEC-003", "FIND-050", "turn-2", "turn-1", "turn-3", "turn-4"}),
+        ("encryption", {"DEC-002", "turn-5", "turn-3", "turn-4"}),  # stemmed
+        ("administrator", {"FIND-001", "PREF-001"}),
+        ('"second factor"', {"FIND-001", "PREF-001"}),
+        ('"factor second"', set()),
+        ("encr*", {"DEC-002", "turn-5", "turn-3", "turn-4"}),
+        ("*crypt*", {"DEC-002", "turn-5", "turn-3", "turn-4"}),
+        ("rotat* AND quarter", {"DEC-003"}),
+        ("(ledger OR vendor) AND NOT rounds", {"LEARN-001"}),
+        ("+factor +no", {"FIND-001"}),
+        ("+factor -no", {"PREF-001"}),
+        ("ledger -ledger", set()),
+        ("database", set()),  # edited away
+        ("slow", set()),  # removed by hand
+        ("passwords", set()),  # of the state before
+        ("certificates", {"veritas"}),
+        ("nothing yet", set()),  # of the artifact that was removed
+        ("library supports", {"DEC-001"}),  # in another field
+        ("auditor", {"FIND-050", "report-2"}),  # who
+        ("mfa", {"FIND-001", "PREF-001"}),  # a tag; a topic
+        ("ORDERS", set()),
+        ("Rounds TWICE", {"FIND-003"}),
+    ],
+)  # fmt: skip
+def test_a_search_finds_what_was_written_and_nothing_that_is_gone(s1: Session, text: str, expected: set[str]) -> None:
+    found = ids(s1.search(text))
+    assert set(found) == expected
+    assert len(found) == len(expected)
+
+
+def test_the_exact_answer_stands_first(s1: Session) -> None:
+    for text, first in (("signed tokens", "DEC-001"), ("rotate signing keys", "DEC-003"), ("ledger rounds twice", "FIND-003"),
+                        ("tokens logged in clear text", "FIND-050"), ("lunch at noon", "turn-4")):  # fmt: skip
+        found = s1.search(text)
+        assert found[0].id == first, text
+        assert all(0 <= record.score <= 1 for record in found)
+        assert [record.score for record in found] == sorted((record.score for record in found), reverse=True)
+
+
+def test_tags_any_all_and_none(s1: Session) -> None:
+    assert set(ids(s1.search(tags=["mfa", "security.keys"]))) == {"FIND-001", "DEC-003", "report-2"}
+    assert set(ids(s1.search(tags=["mfa", "security"], all_tags=True))) == {"FIND-001"}
+    assert set(ids(s1.search(tags="security", without_tags=["security.keys", "MFA"]))) == {"DEC-001", "DEC-002", "FIND-050"}
+    assert set(ids(s1.search(tags={"include": ["security"], "exclude": ["security"]}))) == set()
+    assert set(ids(s1.search(tags={"exclude": ["security"]}, types=["finding", "decision"]))) == {"FIND-003"}
+    assert set(ids(s1.search("tokens", tags=["security.logging"]))) == {"FIND-050"}
+
+
+def test_filters_narrow_a_search_together(s1: Session) -> None:
+    assert ids(s1.search("tokens", types=["decision"])) == ["DEC-001"]
+    assert ids(s1.search("tokens", agents=["auditor", "nobody"])) == ["FIND-050"]
+    assert set(ids(s1.search(confidence=["high", "explicit"]))) == {"DEC-001", "PREF-001"}
+    assert set(ids(s1.search(confidence="low"))) == {"DEC-003"}
+    assert set(ids(s1.search("tokens", since="last 2 days"))) == {"FIND-050"}
+    assert set(ids(s1.search("tokens", until="18 days ago"))) == {"DEC-001", "turn-1", "turn-2", "turn-3"}
+    assert set(ids(s1.search(types="decision", min_importance=1.0))) == {"DEC-001", "DEC-002", "DEC-003"}
+    assert ids(s1.search(types=[])) == ids(s1.search(agents=[])) == []
+
+
+def test_what_has_decayed_can_be_left_out(s1: Session) -> None:
+    """FIND-003 is 200 days old and at its least priority, 0.3; turn-1 of 40 days ago, at 0.1, is below what counts as decayed."""
+    assert (s1.get("FIND-003").priority, s1.get("turn-1").priority) == (0.3, 0.1)
+    assert set(ids(s1.search(limit=None))) - set(ids(s1.search(include_decayed=False, limit=None))) == {"turn-1"}
+    assert set(ids(s1.by_topic("authentication", include_decayed=False))) == set()
+    assert "FIND-003" not in ids(s1.search(min_priority=0.31, limit=None))
+    assert "FIND-003" not in ids(s1.search("ledger", min_priority=0.31))
+    kept = s1.search(min_priority=0.8, limit=None)
+    assert {"FIND-001", "FIND-050", "DEC-003", "REL-001"} <= set(ids(kept))
+    assert all(record.priority >= 0.8 for record in kept)
+    assert ids(s1.by_type("finding", min_priority=0.85)) == ["FIND-050"]
+
+
+def test_a_least_relevance_leaves_out_the_rest(s1: Session) -> None:
+    everything = s1.search("signed tokens")
+    some = s1.search("signed tokens", min_relevance=0.5)
+    assert ids(some) == [record.id for record in everything if record.score >= 0.5]
+    assert "DEC-001" in ids(some)
+    listed = s1.search(limit=None)
+    assert ids(s1.search(min_relevance=0.7, limit=None)) == [record.id for record in listed if record.score >= 0.7]
+
+
+def test_the_orders(s1: Session) -> None:
+    found = {sort: s1.search(sort=sort, limit=None) for sort in ("relevance", "priority", "importance", "newest", "oldest")}
+    assert len({tuple(sorted(ids(answer))) for answer in found.values()}) == 1
+    timed = [record.timestamp for record in found["oldest"] if record.timestamp]
+    assert timed == sorted(timed)
+    newest = [record.timestamp for record in found["newest"] if record.timestamp]
+    assert newest == sorted(newest, reverse=True)
+    priorities = [record.priority for record in found["priority"]]
+    assert priorities == sorted(priorities, reverse=True)
+    assert {record.type for record in found["importance"][:5]} == {"decision", "finding"}
+    assert ids(s1.search("tokens", sort="newest"))[0] == "FIND-050"
+    assert ids(s1.search("tokens", sort="oldest"))[0] == "turn-1"
+
+
+@pytest.mark.parametrize("text", ["", "tokens keys archive factor"])
+@pytest.mark.parametrize("sort", ["relevance", "newest", "oldest", "priority", "importance"])
+def test_pages_cover_everything_once(s1: Session, text: str, sort: str) -> None:
+    whole = ids(s1.search(text, sort=sort, limit=None))
+    assert len(whole) == len(set(whole)) > 8
+    for size in (1, 3, 50):
+        pages = [ids(s1.search(text, sort=sort, limit=size, offset=start)) for start in range(0, len(whole) + size, size)]
+        assert [memory_id for page in pages for memory_id in page] == whole
+    assert s1.search(text, limit=0) == s1.search(text, offset=1000) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"types": ["thought"]}, {"since": "soon"}, {"until": 7}, {"min_priority": 2}, {"min_relevance": "x"}, {"min_importance": -1},
+     {"sort": "beauty"}, {"limit": -1}, {"offset": 1.5}, {"limit": True}, {"tags": {"any": ["x"]}}, {"since": "999999 years ago"}],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(s1: Session, options: dict[str, Any]) -> None:
+    for question in (lambda: s1.search("x", **options), lambda: s1.by_agent("x", **options), lambda: s1.similar("x", **options),
+                     lambda: s1.related("DEC-001", **options)):  # fmt: skip
+        with pytest.raises(InvalidQuery):
+            question()
+
+
+# Likeness and connections.
+
+
+def test_similar_memories(s1: Session) -> None:
+    """To a memory: all but itself, the likest first. To a text, the same as for a memory with that text."""
+    found = s1.similar("PREF-001")
+    assert found[0].id == "FIND-001"
+    assert "PREF-001" not in ids(found)
+    assert set(ids(s1.similar("PREF-001", types=["finding"]))) == {"FIND-001"}
+    assert set(ids(s1.similar("Second factor for administrators"))[:2]) == {"PREF-001", "FIND-001"}
+    assert ids(s1.similar("the of and")) == ids(s1.similar("")) == ids(s1.similar("zyx")) == []
+    assert "FIND-002" not in ids(s1.similar("The orders report is slow"))
+
+
+def test_related_memories_one_step_away(s1: Session) -> None:
+    """By a relationship, a reference, the turn it came from, a turn that refers to it, and a shared tag; both ways."""
+    found = {record.id: record.path for record in s1.related("DEC-001")}
+    assert found == {
+        "FIND-001": ("DEC-001 resolves FIND-001",), "DEC-003": ("DEC-003 follows DEC-001",),
+        "turn-2": ("DEC-001 comes from turn-2",), "turn-3": ("turn-3 refers to DEC-001",),
+    }  # fmt: skip
+    assert {record.id: record.path for record in s1.related("LEARN-001")} == {"FIND-001": ("LEARN-001 refers to FIND-001",)}
+    back = {record.id: record.path for record in s1.related("FIND-001")}
+    assert back == {"DEC-001": ("DEC-001 resolves FIND-001",), "LEARN-001": ("LEARN-001 refers to FIND-001",)}
+    shared = {record.id: record.path for record in s1.related("report-2")}
+    assert shared == {"DEC-003": ("report-2 shares security.keys with DEC-003",)}
+    assert s1.related("turn-4") == []
+
+
+def test_related_memories_further_away_and_in_circles(s1: Session) -> None:
+    """Nearest first, each once, with the whole way there; FIND-050 → DEC-003 → DEC-001 → FIND-001 → LEARN-001."""
+    s1.relate("LEARN-001", "FIND-050", "explains", timestamp=ago(1))  # closes the circle
+    try:
+        steps = {depth: set(ids(s1.related("FIND-050", depth=depth))) for depth in (1, 2, 3, 10)}
+        assert steps[1] == {"DEC-003", "LEARN-001"}
+        assert steps[2] == steps[1] | {"DEC-001", "FIND-001", "report-2"}
+        assert steps[3] == steps[10] == steps[2] | {"turn-2", "turn-3"}
+        found = s1.related("FIND-050", depth=10)
+        assert len(ids(found)) == len(set(ids(found)))
+        assert [len(record.path) for record in found] == sorted(len(record.path) for record in found)
+        paths = {record.id: record.path for record in found}
+        assert paths["turn-3"] == ("FIND-050 refers to DEC-003", "DEC-003 follows DEC-001", "turn-3 refers to DEC-001")
+        assert set(ids(s1.related("FIND-050", depth=10, types=["turn"]))) == {"turn-2", "turn-3"}
+        assert ids(s1.related("FIND-050", depth=10, limit=2, offset=1)) == ids(found)[1:3]
+    finally:
+        file = Path(s1.scope.tree.root, s1.scope.path("relationships.yaml"))
+        edit(file, lambda text: text[: text.rindex("  - id: REL-")])
+
+
+def test_related_refuses_what_is_not_there(s1: Session, everything: Memory) -> None:
+    for missing in ("FIND-002", "DEC-999"):
+        with pytest.raises(MemoryNotFound):
+            s1.related(missing)
+    for depth in (0, 11, "2", True):
+        with pytest.raises(InvalidQuery):
+            s1.related("DEC-001", depth=depth)  # type: ignore[arg-type]
+    with pytest.raises(InvalidQuery, match="several sessions"):
+        everything.related("DEC-001")
+
+
+# Specifications.
+
+
+def asked(field: str, operator: str, value: Any) -> dict[str, Any]:
+    return {"field": field, "operator": operator, "value": value}
+
+
+def test_a_specification_of_the_document(s1: Session) -> None:
+    """000 §4.2.1 and §7.3 as they stand there."""
+    about = {"filters": [asked("type", "equals", "decision"), asked("tags", "contains", "security")],
+             "sort": [{"field": "decay.priority", "direction": "desc"}, {"field": "timestamp", "direction": "desc"}]}  # fmt: skip
+    assert ids(s1.query(about)) == ["DEC-003", "DEC-002", "DEC-001"]
+    decayed = {"filters": [asked("decay.priority", "lessThan", 0.31)], "sort": [{"field": "decay.priority", "direction": "asc"}]}
+    assert ids(s1.query(decayed)) == ["turn-1", "FIND-003"]
+
+
+def test_what_specifications_can_say(s1: Session) -> None:
+    def found(*filters: dict[str, Any], **more: Any) -> list[str]:
+        return ids(s1.query({"filters": list(filters), "sort": [{"field": "id", "direction": "asc"}], **more}))
+
+    assert found(asked("severity", "equals", "critical")) == ["FIND-001", "FIND-050"]
+    assert found(asked("severity", "in", ["medium", "low"])) == ["FIND-003"]
+    assert found(asked("resolution.status", "equals", "resolved")) == ["FIND-003"]
+    assert found(asked("type", "equals", "finding"), asked("severity", "not", "critical")) == ["FIND-003"]
+    assert found(asked("text", "contains", "ARCHIVE")) == ["DEC-002", "turn-5"]
+    assert found(asked("timestamp", "between", ["2026-01-28", "2026-01-30"])) == ["DEC-003", "FIND-050", "REL-002", "turn-5"]
+    assert found(asked("confidence", "exists", True)) == ["DEC-001", "DEC-002", "DEC-003", "PREF-001"]
+    assert found(asked("agent", "equals", "architect"), limit=2, offset=1) == ["DEC-002", "DEC-003"]
+    assert found(asked("rationale", "prefix", "every")) == ["DEC-001"]
+    assert found(asked("severity", "equals", "low")) == []
+
+
+def test_aggregations_count_what_matches_on_all_pages(s1: Session) -> None:
+    answer = s1.query({
+        "filters": [asked("type", "in", ["decision", "finding"])], "limit": 1,
+        "aggregations": [{"function": "count"}, {"function": "count", "by": "type"},
+                         {"function": "max", "field": "timestamp", "by": "type"}],
+    })  # fmt: skip
+    assert len(answer) == 1
+    assert answer.aggregations["count"] == 6
+    assert answer.aggregations["count_by_type"] == {"decision": 3, "finding": 3}
+    assert answer.aggregations["max_timestamp_by_type"] == {"decision": ago(2), "finding": ago(1)}
+    none = s1.query({"filters": [asked("id", "equals", "x")], "aggregations": [{"function": "max", "field": "timestamp"}]})
+    assert none.aggregations == {"max_timestamp": None}
+
+
+def test_a_specification_can_ask_for_what_is_connected(s1: Session) -> None:
+    answer = s1.query({"filters": [asked("id", "equals", "DEC-001")], "include_related": True})
+    assert ids(answer) == ["DEC-001"]
+    assert set(ids(answer.related)) == {"FIND-001", "DEC-003", "turn-2", "turn-3"}
+    assert s1.query({"filters": [asked("id", "equals", "DEC-001")]}).related == []
+
+
+@pytest.mark.parametrize(
+    "specification",
+    [{"filters": [asked("severty", "equals", "x")]}, {"filters": [asked("type", "resembles", "x")]}, {"filters": "type = 1"},
+     {"sort": [{"field": "id", "direction": "up"}]}, {"limit": -1}, {"filter": []}, {"aggregations": [{"function": "median"}]}, []],
+)  # fmt: skip
+def test_a_specification_that_makes_no_sense_is_refused(s1: Session, specification: Any) -> None:
+    with pytest.raises(InvalidQuery):
+        s1.query(specification)
+
+
+# The whole.
+
+
+def test_turns(s1: Session) -> None:
+    assert ids(s1.turns()) == [f"turn-{number}" for number in range(1, 6)]
+    assert ids(s1.turns(last=2)) == ["turn-4", "turn-5"]
+
+
+@pytest.mark.xfail(reason="asking.py gives topics_of a list of one session, so that ids are called s1/DEC-001")
+def test_topics(s1: Session) -> None:
+    topics = {topic.name: topic for topic in s1.topics()}
+    assert set(topics["security"].related["decisions"]) == {"DEC-001", "DEC-003"}  # DEC-002 is about Security
+    assert set(topics["security"].related["findings"]) == {"FIND-001", "FIND-050"}
+    assert topics["archive"].related["turns"] == ["turn-5"]
+    assert not {"performance", "database"} & topics.keys()
+    assert s1.topics()[0].name == "security"
+
+
+def test_timeline(s1: Session) -> None:
+    refs = [event.ref for event in s1.timeline()]
+    assert refs[0] == "FIND-003"
+    assert "FIND-002" not in refs
+    assert [event.ref for event in s1.timeline(ago(17), ago(15))] == ["turn-4", "DEC-002", "FIND-001"]
+    assert [event.ref for event in s1.timeline("yesterday", "yesterday")] == ["FIND-050"]
+    with pytest.raises(InvalidQuery):
+        s1.timeline("soon")
+
+
+def test_summary(s1: Session) -> None:
+    summary = s1.summary()
+    assert summary.sessions == ("s1",)
+    assert summary.memories == {
+        "conversation_turn": 5, "decision": 3, "finding": 3, "relationship": 2, "agent_state": 1, "artifact": 1, "learning": 1,
+        "preference": 1,
+    }  # fmt: skip
+    assert set(ids(summary.decisions)) == {"DEC-001", "DEC-002", "DEC-003"}
+    assert set(ids(summary.open_findings)) == {"FIND-001", "FIND-050"}
+    assert ids(summary.preferences) == ["PREF-001"]
+    assert summary.participants["architect"] == 5
+    assert summary.first_activity == "2025-07-15T12:00:00Z"
+
+
+# Across sessions.
+
+
+def test_a_question_to_the_memory_is_one_to_all_sessions_and_to_what_holds_everywhere(everything: Memory) -> None:
+    assert sorted(places(everything.search("invoices"))) == [
+        ("global", "GPREF-001"), ("global", "PAT-001"), ("new", "DEC-001"), ("old", "DEC-001"), ("s2", "DEC-001"),
+    ]  # fmt: skip
+    assert set(places(everything.by_topic("billing"))) == {
+        ("s2", "DEC-001"), ("old", "DEC-001"), ("global", "PAT-001"), ("global", "GPREF-001"), ("s1", "FIND-003"),
+    }  # fmt: skip
+    assert places(everything.by_agent("clerk")) == [("new", "DEC-001")]
+    assert places(everything.by_agent("nobody")) == []
+    assert places(everything.by_time("yesterday", "yesterday", types=["preference"])) == [("global", "GPREF-001")]
+    assert places(everything.by_type("pattern")) == [("global", "PAT-001")]
+    assert ("s2", "DEC-001") in places(everything.query({"filters": [asked("tags", "contains", "billing")]}))
+    assert {session for session, _ in places(everything.similar("Keep invoices for ten years"))} >= {"s2", "old"}
+
+
+def test_a_session_on_its_way_out_ranks_lower(everything: Memory) -> None:
+    """`old` and `s2` hold the same decision of the same moment; of all others too, only the state of the session differs."""
+    found = places(everything.search("keep invoices for ten years"))
+    assert found.index(("s2", "DEC-001")) < found.index(("old", "DEC-001"))
+    listed = places(everything.search(types=["decision"], limit=None))
+    assert listed.index(("s2", "DEC-001")) < listed.index(("old", "DEC-001"))
+    assert everything.session("old").search("invoices")[0].score > 0
+
+
+def test_pages_across_sessions_cover_everything_once(everything: Memory) -> None:
+    whole = places(everything.search(limit=None))
+    assert len(whole) == len(set(whole))
+    pages = [places(everything.search(limit=4, offset=start)) for start in range(0, len(whole) + 4, 4)]
+    assert [place for page in pages for place in page] == whole
+
+
+def test_the_whole_across_sessions(everything: Memory) -> None:
+    assert set(everything.summary().sessions) == {"global", "s1", "s2", "old", "new"}
+    assert everything.summary().memories["decision"] == 6
+    topics = {topic.name: topic for topic in everything.topics()}
+    assert set(topics["billing"].related["decisions"]) == {"s2/DEC-001", "old/DEC-001"}
+    assert {event.session for event in everything.timeline("last 10 days")} == {"global", "s1", "s2", "old", "new"}
+    assert everything.everywhere.summary().memories == {"pattern": 1, "preference": 1}

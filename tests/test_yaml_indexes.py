@@ -226,7 +226,7 @@ def test_the_order_of_writing_does_not_matter(memory: Memory, documented: Sessio
         for key, file, *fields, data in rows:
             tags = tuple(json.loads(data).get("tags", ()))
             own = tuple((target, relation) for memory_key, target, relation in refs if memory_key == key)
-            other.add("s1", file, [Entry(*fields, "", tags, (), own, data, Weight("decision", None, None, 0, 1.0))])
+            other.add("s1", file, [Entry(*fields, "", tags, (), own, data, Weight("decision", None, None, 0, 1.0, None))])
         assert render(other, "s1") == expected
         other.close()
 

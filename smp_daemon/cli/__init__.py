@@ -23,14 +23,19 @@ COMMANDS = {
     "add": ("write", "Write a memory into SESSION and print its id."),
     "check": ("health", "Read every file and say what is wrong with it."),
     "config": ("config", "Show, check and explain the settings."),
+    "context": ("read", "What an agent that goes on with SESSION should know, as Markdown."),
     "init": ("health", "Make a sessions tree."),
     "new": ("write", "Make a session and print its id."),
     "reindex": ("health", "Build the index anew from the files."),
     "run": ("run", "Look after sessions trees until stopped."),
+    "search": ("read", "Find the memories that match a text best."),
     "service": ("service", "Have systemd or launchd run the daemon."),
     "sessions": ("sessions", "List the sessions, the one that changed last first."),
+    "show": ("show", "Show a session in short, or one memory whole."),
     "status": ("health", "Whether the daemon is well."),
     "sync": ("health", "Wait until all that is on disk now is in the index."),
+    "timeline": ("read", "What happened in SESSION, or everywhere, in order."),
+    "topics": ("read", "What SESSION, or everything, is about."),
 }
 
 

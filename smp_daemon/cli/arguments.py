@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from smp_client import Memory, Session
+    from smp_client import GlobalMemory, Memory, Session
 
 LATEST = "latest"
 _COMPLETIONS_CAP = 200
@@ -27,7 +27,21 @@ def session_argument(*, or_global: bool = False, required: bool = True) -> Calla
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         return complete_session(ctx, param, incomplete) + _beginning(incomplete, ["global"] if or_global else [])
 
-    return click.argument("session", metavar="SESSION", required=required, shell_complete=complete)
+    return click.argument("session", metavar="SESSION" if required else "[SESSION]", required=required, shell_complete=complete)
+
+
+def open_memory(root: str | None) -> Memory:
+    """The memory that a command reads from; every command gets it here, so that what is configured holds for all of them."""
+    from smp_client import Memory
+
+    memory = Memory(root)
+    memory.require()
+    return memory
+
+
+def find_scope(memory: Memory, name: str) -> GlobalMemory | Session:
+    """What holds everywhere (`global`), or a session; see `find_session`."""
+    return memory.everywhere if name == "global" else find_session(memory, name)
 
 
 def find_session(memory: Memory, name: str) -> Session:

@@ -16,7 +16,7 @@ from . import EXIT_BY_CODE
 _json = click.option("--json", "as_json", is_flag=True, help="Say it in JSON.")
 
 
-@click.group(epilog="\b\nThe settings:\n" + "\n".join(f"  {key:<24}{setting.says}" for key, setting in SETTINGS.items()))
+@click.group(epilog="\b\nThe settings:\n" + "\n".join(f"  {key:<28}{setting.says}" for key, setting in SETTINGS.items()))
 def config() -> None:
     """Show, check and explain the settings."""
 

@@ -1,0 +1,136 @@
+"""The small interface of one class and four methods, for programs that want no more, with the field names of the JSONL layout.
+
+    conversation  role, content                decision    decision, by, rationale
+    finding       issue, severity, status      preference  key, value
+
+The names of our own fields work as well, and any further field is kept. A memory is given back in the same form:
+`{"id", "type", "ts", "data", "priority", "access"}`, with `data` under both names where they differ.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from .engine import View, find
+from .errors import Conflict, Invalid, SessionNotFound
+from .memory import Memory
+from .query import Answer, Wanted, one_of
+from .records import DECISION, FINDING, PREFERENCE, TURN, Kind, Record
+from .session import Session
+
+KINDS = {"conversation": TURN, "decision": DECISION, "finding": FINDING, "preference": PREFERENCE}
+_NAMES = {kind.name: name for name, kind in KINDS.items()}
+# Small name, our name.
+_FIELDS: dict[str, dict[str, str]] = {
+    "conversation": {"role": "speaker", "content": "content"},
+    "decision": {"decision": "decision", "by": "made_by"},
+    "finding": {"issue": "finding", "by": "discovered_by"},
+    "preference": {"key": "topic", "value": "preference", "by": "created_by"},
+}
+# What the small layout does not ask for and ours does. Somebody who sets a key to a value has said so explicitly.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "conversation": {"type": "message"},
+    "decision": {"made_by": "unknown"},
+    "finding": {"discovered_by": "unknown", "severity": "medium"},
+    "preference": {"confidence": "explicit"},
+}
+_DELETED = "deleted through SessionMemory"
+
+
+class SessionMemory:
+    """The memory of one session; makes the session, and the tree, where there is none."""
+
+    def __init__(self, session_id: str, root: str | Path | None = None, **options: Any) -> None:
+        self.session_id = session_id
+        self.session = _opened(Memory(root, **options), session_id)
+
+    def add(self, type: str, data: Mapping[str, Any]) -> str:
+        """Adds a memory and gives back its id."""
+        kind = _kind(type)
+        if not isinstance(data, Mapping):
+            raise Invalid([f"the data of a {type} must be a mapping, not a {data.__class__.__name__}"])
+        fields = dict(data)
+        timestamp = fields.pop("timestamp", None) or fields.pop("ts", None)
+        return self.session.record(kind, _ours(type, fields), timestamp).id
+
+    def query(self, type: str | None = None, topic: str | None = None, min_priority: float = 0) -> list[dict[str, Any]]:
+        """The memories of a type that mention a topic anywhere and matter at least so much, the most important first."""
+        kinds = [kind.name for kind in KINDS.values()] if type is None else [_kind(type).name]
+        said = "" if topic is None else topic.lower()
+
+        def question(view: View, want: Wanted) -> Answer:
+            found = find(view, want.also(one_of("m.type", kinds)))
+            return Answer([record for record in found if said in _everything(record)])
+
+        asked = self.session._asker().answer(question, {"sort": "priority", "min_priority": min_priority})
+        return [_small(record) for record in asked]
+
+    def get_context(self, limit: int = 20) -> list[dict[str, Any]]:
+        """The memories that matter most now, at most so many, oldest first, as a prompt would tell them."""
+        found = self.session.search(types=list(KINDS), sort="priority", limit=limit)
+        return [_small(record) for record in sorted(found, key=_time)]
+
+    def delete(self, memory_id: str, reason: str = _DELETED) -> None:
+        """Takes a memory out; it can be restored as long as `session.delete` says."""
+        self.session.delete(id=memory_id, reason=reason)
+
+
+def _opened(memory: Memory, session_id: str) -> Session:
+    try:
+        return memory.session(session_id)
+    except SessionNotFound:
+        try:
+            return memory.create_session(id=session_id)
+        except Conflict:
+            # Somebody else made it just now; or it was archived or deleted, and then this says so.
+            if memory.tree.exists(f"active/{session_id}"):
+                return memory.session(session_id)
+            raise
+
+
+def _kind(type: str) -> Kind:
+    if type not in KINDS:
+        raise Invalid([f"type {type!r} must be one of {', '.join(KINDS)}"])
+    return KINDS[type]
+
+
+def _ours(type: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields under our names."""
+    fields = dict(data)
+    for small, ours in _FIELDS[type].items():
+        if small in fields and small != ours:
+            fields.setdefault(ours, fields.pop(small))
+    if type == "finding":
+        status = fields.pop("status", "open")
+        fields.setdefault("resolution", {"status": status})
+    if type == "preference" and (value := fields.get("preference")) is not None and not isinstance(value, str):
+        # A preference is said in words; what it was set to is kept beside.
+        fields |= {"preference": json.dumps(value, ensure_ascii=False, default=str), "value": value}
+    return {**_DEFAULTS[type], **fields}
+
+
+def _small(record: Record) -> dict[str, Any]:
+    """The memory as the small layout has it."""
+    name = _NAMES[record.type]
+    data = {key: value for key, value in record.data.items() if key not in ("id", "timestamp", "decay")}
+    data |= {small: data[ours] for small, ours in _FIELDS[name].items() if ours in data and small not in data}
+    if name == "finding" and isinstance(resolution := data.get("resolution"), dict):
+        data["status"] = resolution.get("status")
+    decay = record.data.get("decay")
+    return {
+        "id": record.id, "type": name, "ts": record.data.get("timestamp"), "data": data, "priority": record.priority,
+        "access": decay.get("access_count", 0) if isinstance(decay, dict) else 0,
+    }  # fmt: skip
+
+
+def _everything(record: Record) -> str:
+    """All that it holds, as one text to look in."""
+    return str(_small(record)["data"]).lower()
+
+
+def _time(record: Record) -> datetime:
+    return record.timestamp or datetime.max.replace(tzinfo=UTC)

@@ -1,0 +1,280 @@
+"""Asking from a shell: `smp search`, `smp topics`, `smp timeline` and `smp context`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .arguments import complete_session, find_scope, find_session, json_option, open_memory, root_option, session_argument
+
+if TYPE_CHECKING:
+    from smp_client import Record
+    from smp_client.asking import Asking
+    from smp_client.topics import Event
+
+SORTS = ("relevance", "priority", "importance", "newest", "oldest")
+_TYPES = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern", "state", "artifact")
+# What of an explanation is shown, by the title of its column.
+_EXPLAINED = {"MATCH": "text", "PRIORITY": "time", "IMPORTANCE": "importance", "USE": "access", "STATE": "session"}
+_FAR_INSIDE = 40  # characters: a match behind these would often be cut off on a terminal
+_BEFORE_A_MATCH = 12
+_ID_COLUMNS = 20  # of a timeline, at most: an id from elsewhere can be longer
+_SHARE = click.FloatRange(0, 1)
+_WHEN = 'an ISO time, a date, or words: "last 7 days", yesterday'
+
+since_option = click.option("--since", metavar="WHEN", help=f"Only from then on; {_WHEN}.")
+until_option = click.option("--until", metavar="WHEN", help="Only until then, included.")
+types_option = click.option(
+    "--type", "types", multiple=True, metavar="TYPE", help=f"Only of this kind: {', '.join(_TYPES)}; repeat it for several.",
+    shell_complete=lambda _ctx, _param, incomplete: [name for name in _TYPES if name.startswith(incomplete)],
+)  # fmt: skip
+
+
+class _Question(click.Command):
+    """A command whose words may begin with a dash, and that says how."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name.startswith("--"):
+                raise
+            sentence = f"No such option: {error.option_name}. Words that begin with a dash go behind --: smp search oauth -- -jwt"
+            raise click.UsageError(sentence, ctx) from error
+
+
+@click.command(cls=_Question, epilog="""\b
+smp search oauth tokens --type decision --since "last 7 days"
+smp search '"exact phrase" +required' -- -excluded
+smp search --session latest --min-priority 0.5 --sort newest""")
+@click.argument("words", nargs=-1, metavar="[TEXT]...")
+@click.option("--session", metavar="SESSION", shell_complete=complete_session, help="Only this one, or global; else all.")
+@types_option
+@click.option("--tag", "tags", multiple=True, help="Only with this tag or one below it; repeat it for any of several.")
+@click.option("--all-tags", is_flag=True, help="Of several tags all, not any.")
+@click.option("--without-tag", "without_tags", multiple=True, metavar="TAG", help="Only without it; repeat it for several.")
+@click.option("--agent", "agents", multiple=True, help="Only from this agent or person; repeat it for several.")
+@since_option
+@until_option
+@click.option("--min-priority", type=_SHARE, metavar="0..1", help="Only what matters at least so much now.")
+@click.option("--only-alive", is_flag=True, help="Only what has not decayed.")
+@click.option("--confidence", multiple=True, help="Only of this confidence; repeat it for several.")
+@click.option("--min-relevance", type=_SHARE, metavar="0..1", help="Only with at least this score.")
+@click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", default=20, show_default=True, help="So many at most.")
+@click.option("--offset", type=click.IntRange(min=0), metavar="N", default=0, help="Leave out so many of the first.")
+@click.option("--explain", is_flag=True, help="Say what each score is made of.")
+@click.option("--no-count", is_flag=True, help="Do not count it as reading, which makes memories matter more.")
+@root_option
+@json_option
+def search(
+    words: tuple[str, ...], session: str | None, only_alive: bool, explain: bool, no_count: bool, root: str | None, as_json: bool,
+    **filters: Any,
+) -> None:  # fmt: skip
+    """Find the memories that match a text best.
+
+    Without a text, those that matter most now. Any of the words may match; "a phrase" and +word must, -word (behind --) must
+    not, auth* is the beginning of a word, and AND, OR, NOT and ( ) work too.
+    """
+    from .output import print_json
+
+    text = " ".join(words)
+    asked = _asked(root, session)
+    given = {name: value for name, value in filters.items() if value is not None and value != ()}
+    if filters["types"]:
+        given["types"] = _type_names(filters["types"])
+    found = asked.search(text, include_decayed=not only_alive, explain=explain, count_access=not no_count, **given)
+    if as_json:
+        print_json([_result_json(record) for record in found])
+    elif found:
+        _print_results(found, text, names_session=session is None, explain=explain)
+    else:
+        click.echo("No memory matches.", err=True)
+
+
+def _asked(root: str | None, session: str | None) -> Asking:
+    """All sessions together with what holds everywhere, or one of them."""
+    memory = open_memory(root)
+    return memory if session is None else find_scope(memory, session)
+
+
+def _result_json(record: Record) -> dict[str, Any]:
+    from .output import record_json
+
+    whole = {**record_json(record), "score": record.score, "explanation": record.explanation}
+    names = ("id", "session", "type", "timestamp", "score", "priority", "text", "tags")
+    return {name: whole[name] for name in (*names, *(["explanation"] if record.explanation is not None else []))}
+
+
+def _print_results(found: Sequence[Record], question: str, *, names_session: bool, explain: bool) -> None:
+    from .output import Column, on_terminal, print_table, short_time
+
+    terminal = on_terminal()
+    titles = [Column("SCORE", right=True), Column("ID", style=lambda _: {"fg": "cyan"}), Column("TYPE"), Column("WHEN")]
+    if names_session:
+        titles.insert(2, Column("SESSION", gives_way=True))
+    titles += [Column(title, right=True) for title in _EXPLAINED] if explain else []
+    rows: list[list[object]] = []
+    for record in found:
+        when = short_time(record.timestamp)
+        text = said(record.type, record.text, record.data)
+        row: list[object] = [_figure(record.score), record.id, short_type(record.type), when[:10] if terminal else when]
+        if names_session:
+            row.insert(2, record.session)
+        row += [_figure((record.explanation or {}).get(name)) for name in _EXPLAINED.values()] if explain else []
+        rows.append([*row, _around_a_match(text, question) if terminal else text])
+    print_table([*titles, Column("TEXT", gives_way=True)], rows)
+
+
+def _figure(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2f}"
+
+
+def _around_a_match(text: str, question: str) -> str:
+    """Of a text that matches far inside, the part that does."""
+    from smp_client.text import words
+
+    # Words are stemmed, so that the end of one need not be in the text.
+    beginnings = [re.escape(word[: max(4, len(word) - 3)]) for word in words(question)]
+    match = re.search(rf"\b(?:{'|'.join(beginnings)})", text, re.IGNORECASE) if beginnings else None
+    if match is None or match.start() <= _FAR_INSIDE:
+        return text
+    before = text[match.start() - _BEFORE_A_MATCH : match.start()]
+    return "…" + before[before.find(" ") + 1 :] + text[match.start() :]
+
+
+def said(type: str, text: str, fields: Mapping[str, Any]) -> str:
+    """What a memory says; the text of a relationship is only its name."""
+    if type != "relationship":
+        return text
+    return " ".join(str(fields.get(name) or "?") for name in ("source", "relationship", "target"))
+
+
+def short_type(type: str) -> str:
+    return {"conversation_turn": "turn", "agent_state": "state"}.get(type, type)
+
+
+def _type_names(types: Sequence[str]) -> list[str]:
+    """As the library has them: `smp add` has a shorter name for the state of an agent."""
+    return ["agent_state" if name == "state" else name for name in types]
+
+
+@click.command()
+@session_argument(or_global=True, required=False)
+@root_option
+@json_option
+def topics(session: str | None, root: str | None, as_json: bool) -> None:
+    """What SESSION, or everything, is about. The most mentioned comes first."""
+    from .output import Column, print_json, print_table, short_time
+
+    found = _asked(root, session).topics()
+    if as_json:
+        print_json([asdict(topic) for topic in found])
+    elif not found:
+        click.echo("There are no topics: no memory has a tag.", err=True)
+    else:
+        columns = [Column("TOPIC", gives_way=True, style=lambda _: {"fg": "cyan"}), Column("MENTIONS", right=True),
+                   Column("WEIGHT", right=True), Column("FIRST"), Column("LAST"), Column("SUBTOPICS", gives_way=True)]  # fmt: skip
+        print_table(columns, [
+            (topic.name, topic.mentions, f"{topic.weight:.2f}", short_time(topic.first_mentioned), short_time(topic.last_mentioned),
+             ", ".join(topic.subtopics))
+            for topic in found
+        ])  # fmt: skip
+
+
+@click.command()
+@session_argument(or_global=True, required=False)
+@since_option
+@until_option
+@types_option
+@root_option
+@json_option
+def timeline(
+    session: str | None, since: str | None, until: str | None, types: tuple[str, ...], root: str | None, as_json: bool
+) -> None:
+    """What happened in SESSION, or everywhere, in order. Times are in UTC."""
+    from smp_client import InvalidQuery
+    from smp_client.query import type_named
+
+    from .output import on_terminal, print_json
+
+    problems: list[str] = []
+    wanted = [type_named(name, problems) for name in _type_names(types)]
+    if problems:
+        raise InvalidQuery("; ".join(problems) + ".")
+    found = [event for event in _asked(root, session).timeline(since, until) if not wanted or event.type in wanted]
+    if as_json:
+        print_json([_event_json(event) for event in found])
+    elif not found:
+        click.echo("Nothing happened then." if since or until or types else "Nothing has happened yet.", err=True)
+    elif on_terminal():
+        _print_hours(found, names_session=session is None)
+    else:
+        _print_events(found, names_session=session is None)
+
+
+def _event_json(event: Event) -> dict[str, Any]:
+    return {
+        "id": event.ref, "session": event.session, "type": event.type, "timestamp": event.timestamp, "actor": event.actor or None,
+        "text": event.text, "topics": event.topics, **event.further,
+    }  # fmt: skip
+
+
+def _print_events(found: Sequence[Event], *, names_session: bool) -> None:
+    from .output import Column, print_table, short_time
+
+    columns = [Column("WHEN"), *([Column("SESSION")] if names_session else []), Column("ID"), Column("TYPE"), Column("WHO"),
+               Column("TEXT")]  # fmt: skip
+    print_table(columns, [
+        (short_time(event.timestamp), *([event.session] if names_session else []), event.ref, short_type(event.type), event.actor,
+         said(event.type, event.text, event.further))
+        for event in found
+    ])  # fmt: skip
+
+
+def _print_hours(found: Sequence[Event], *, names_session: bool) -> None:
+    """A heading for each hour in which something happened, and of each session in it."""
+    import shutil
+
+    from .output import cut, one_line, say, short_time, styled
+
+    columns = shutil.get_terminal_size().columns
+    ids = min(max(len(event.ref) for event in found), _ID_COLUMNS)
+    lines: list[str] = []
+    above = ""
+    for event in found:
+        day, _, clock = short_time(event.timestamp).partition(" ")
+        heading = f"{day} {clock[:2]}:00" + (f"  {event.session}" if names_session else "")
+        if heading != above:
+            lines += [*([""] if above else []), styled(cut(one_line(heading), columns), bold=True)]
+            above = heading
+        # What comes first is all that can be told from a text that goes on for a megabyte.
+        text = one_line(said(event.type, event.text, event.further)[: 8 * columns])
+        who = f"{one_line(event.actor)}: " if event.actor else ""
+        rest = f"{one_line(event.ref):<{ids}}  {short_type(event.type):<12}  {who}{text}"
+        lines.append(styled(f"  {clock}", dim=True) + "  " + cut(rest, max(columns - 9, 1)))
+    say("\n".join(lines))
+
+
+@click.command()
+@session_argument()
+@click.option("--agent", metavar="AGENT", help="For this agent: with its own state, findings and decisions.")
+@click.option("--topic", help="What is about this first.")
+@click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="No longer than about so many tokens.")
+@root_option
+@json_option
+def context(session: str, agent: str | None, topic: str | None, max_tokens: int | None, root: str | None, as_json: bool) -> None:
+    """What an agent that goes on with SESSION should know, as Markdown. It is meant for its prompt."""
+    from .output import harmless, print_json, say
+
+    found = find_session(open_memory(root), session)
+    asked = found.agent(agent) if agent is not None else found
+    text = asked.context(topic=topic, max_tokens=max_tokens)
+    if as_json:
+        print_json({"session": found.id, "agent": agent, "topic": topic, "max_tokens": max_tokens, "context": text})
+    else:
+        say(harmless(text.removesuffix("\n")))

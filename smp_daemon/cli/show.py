@@ -1,0 +1,315 @@
+"""`smp show`: a session in short, or one memory with all that it holds, where it stands and what it is related to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .arguments import LATEST, complete_memory_id, complete_session, find_scope, find_session, json_option, open_memory, root_option
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from smp_client import GlobalMemory, Memory, Record, Session
+    from smp_client.asking import Asking
+    from smp_client.quota import Size
+    from smp_client.summary import Summary
+
+_GLOBAL = "global"
+_SUGGESTIONS = 3
+_RELATED = 20
+_LABEL_COLUMNS = 14
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    sessions = [*complete_session(ctx, param, incomplete), *([_GLOBAL] if _GLOBAL.startswith(incomplete) else [])]
+    if sessions:
+        return sessions
+    found: list[CompletionItem] = complete_memory_id(ctx, param, incomplete)
+    return found
+
+
+@click.command(epilog="""\b
+smp show latest
+smp show latest DEC-001
+smp show report-1 --raw""")
+@click.argument("session", metavar="SESSION", shell_complete=_complete)
+@click.argument("memory_id", metavar="[ID]", required=False, shell_complete=complete_memory_id)
+@click.option("--raw", is_flag=True, help="Of a memory, the bytes that it stands in.")
+@click.option("--no-count", is_flag=True, help="Do not count it as reading, which makes a memory matter more.")
+@root_option
+@json_option
+def show(session: str, memory_id: str | None, raw: bool, no_count: bool, root: str | None, as_json: bool) -> None:
+    """Show a session in short, or one memory whole.
+
+    The ID alone will do where only one session has it. What holds everywhere is in the session "global".
+    """
+    if raw and as_json:
+        raise click.UsageError("Give either --raw or --json.")
+    memory = open_memory(root)
+    target, wanted = _meant(memory, session) if memory_id is None else (find_scope(memory, session), memory_id)
+    if wanted is None:
+        if raw:
+            raise click.UsageError("--raw is about one memory: give its ID behind the session.")
+        _show_scope(target, as_json=as_json)
+        return
+    record = _get(target, wanted, count_access=not no_count)
+    place = _place(target, record)
+    if raw:
+        _print_raw(place)
+    elif as_json:
+        _print_record_json(target, record, place)
+    else:
+        _print_record(target, record, place)
+
+
+# What is meant.
+
+
+def _meant(memory: Memory, name: str) -> tuple[Session | GlobalMemory, str | None]:
+    """A session by its whole id, then a memory, then a session by the beginning of its id: the longer name is the likelier one."""
+    from smp_client import Invalid, InvalidQuery, SessionNotFound
+
+    if name in (_GLOBAL, LATEST):
+        return find_scope(memory, name), None
+    with suppress(SessionNotFound, Invalid):
+        return memory.session(name), None
+    asked = {"filters": [{"field": "id", "operator": "equals", "value": name}]}
+    holders = sorted({record.session for record in memory.query(asked, count_access=False)})
+    if len(holders) > 1:
+        named = ", ".join(holders[:5]) + (", …" if len(holders) > 5 else "")
+        problem = f"{len(holders)} sessions have a memory {name!r}: {named}."
+        raise InvalidQuery(problem, advice="Give one of them before the id.")
+    if holders:
+        return find_scope(memory, holders[0]), name
+    try:
+        return find_session(memory, name), None
+    except SessionNotFound as error:
+        raise SessionNotFound(str(error), advice=_did_you_mean(memory, name, "There is no memory of this name either.")) from error
+
+
+def _get(target: Session | GlobalMemory, memory_id: str, *, count_access: bool) -> Record:
+    from smp_client import Invalid, MemoryNotFound
+
+    try:
+        return target.get(memory_id, count_access=count_access)
+    except (MemoryNotFound, Invalid) as error:
+        where = target.scope.name
+        advice = _did_you_mean(target, memory_id, f"See what there is with smp search --session {where}.")
+        raise MemoryNotFound(f"There is no memory {memory_id!r} in {where}.", advice=advice, session_id=where) from error
+
+
+def _did_you_mean(asked: Asking, memory_id: str, otherwise: str) -> str:
+    import difflib
+
+    from smp_client import Invalid
+    from smp_client.records import check_memory_id
+
+    counted = asked.query({"aggregations": [{"function": "count", "by": "id"}], "limit": 0}, count_access=False)
+    names: dict[str, str] = {}
+    for name in counted.aggregations["count_by_id"]:
+        # An id that somebody wrote by hand may hold what would drive the terminal, and could not be asked for.
+        with suppress(Invalid):
+            names[name.lower()] = check_memory_id(name)
+    close = [names[name] for name in difflib.get_close_matches(memory_id.lower(), names, _SUGGESTIONS)]
+    return f"Did you mean {' or '.join(close)}?" if close else otherwise
+
+
+# One memory.
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The bytes that a memory stands in, and where they are; lines count from 1."""
+
+    path: str
+    content: bytes
+    first_line: int
+
+    @property
+    def last_line(self) -> int:
+        return self.first_line + self.content.rstrip().count(b"\n")
+
+
+def _place(target: Session | GlobalMemory, record: Record) -> _Place:
+    """Found in the file itself: the index may be of another moment, or not there at all."""
+    from smp_client import MemoryNotFound
+    from smp_client.formats import format_of
+    from smp_client.session_files import artifact_file, state_file
+
+    scope = target.scope
+    whole = {"artifact": artifact_file, "agent_state": state_file}.get(record.type)
+    kind = next((kind for kind in target.kinds if kind.name == record.type), None)
+    file = whole(record.id) if whole else kind.file if kind else ""
+    content = scope.read(file)
+    path = str(scope.tree.root / scope.path(file))
+    if kind is None:
+        return _Place(path, content, 1)
+    located = format_of(kind).find(content, record.id)
+    if located is None:
+        raise MemoryNotFound(f"{record.id!r} went while it was being read.", session_id=scope.name)
+    return _Place(path, content[located.start : located.end], content.count(b"\n", 0, located.start) + 1)
+
+
+def _print_raw(place: _Place) -> None:
+    """Exactly, for a program; on a terminal without what would drive it."""
+    from .output import harmless, on_terminal, say
+
+    if on_terminal():
+        say(harmless(place.content.decode("utf-8", "backslashreplace").removesuffix("\n")))
+    else:
+        click.echo(place.content, nl=False)
+
+
+def _related(target: Session | GlobalMemory, record: Record) -> Sequence[Record]:
+    from smp_client import MemoryNotFound
+
+    try:
+        return target.related(record.id, count_access=False, limit=_RELATED)
+    except MemoryNotFound:  # of a file that the index could not read
+        return ()
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    """All of it: the text of an artifact is no field of its own."""
+    return {**record.data, "content": record.text} if record.type == "artifact" else record.data
+
+
+def _stored_priority(record: Record) -> float | None:
+    decay = record.data.get("decay")
+    value = decay.get("priority") if isinstance(decay, dict) else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _print_record_json(target: Session | GlobalMemory, record: Record, place: _Place) -> None:
+    from .output import print_json, record_json
+
+    related = [{"id": other.id, "type": other.type, "text": other.text, "path": other.path} for other in _related(target, record)]
+    print_json({
+        **record_json(record), "data": _fields(record), "stored_priority": _stored_priority(record), "file": place.path,
+        "lines": [place.first_line, place.last_line], "related": related,
+    })  # fmt: skip
+
+
+def _print_record(target: Session | GlobalMemory, record: Record, place: _Place) -> None:
+    from smp_client.values import render_entries
+
+    from .output import harmless, one_line, say, styled
+    from .read import said, short_type
+
+    stored = _stored_priority(record)
+    priority = f"{record.priority:.2f} now" + ("" if stored is None else f", {stored:.2f} as last written")
+    lines = f"line {place.first_line}" if place.first_line == place.last_line else f"lines {place.first_line} to {place.last_line}"
+    say(f"{styled(one_line(record.id), fg='cyan', bold=True)}  {short_type(record.type)} in {record.session}")
+    _print_pairs({"priority": priority + (", pinned" if record.pinned else ""), "where": f"{place.path}, {lines}"})
+    for number, other in enumerate(_related(target, record)):
+        _print_pairs({"" if number else "related": f"{other.path[-1]}: {said(other.type, other.text, other.data)}"}, cuts=True)
+    say("\n" + harmless("\n".join(render_entries(_fields(record), 0))))
+
+
+# A session.
+
+
+def _show_scope(target: Session | GlobalMemory, *, as_json: bool) -> None:
+    from .output import print_json, record_json
+
+    about = _about(target)
+    summary = target.summary()
+    if not as_json:
+        _print_scope(about, summary)
+        return
+    size: Size | None = about["size"]
+    print_json({
+        **about, "size": asdict(size) if size else None, "memories": summary.memories, "participants": summary.participants,
+        "first_activity": summary.first_activity, "last_activity": summary.last_activity,
+        "topics": [asdict(topic) for topic in summary.topics],
+        "decisions": [*map(record_json, summary.decisions)], "open_findings": [*map(record_json, summary.open_findings)],
+        "preferences": [*map(record_json, summary.preferences)],
+    })  # fmt: skip
+
+
+def _about(target: Session | GlobalMemory) -> dict[str, Any]:
+    """What there is to say but for its memories; what cannot be read is None, with the reason as `problem`."""
+    from smp_client import Session, SessionNotFound, SMPError
+
+    about: dict[str, Any] = dict.fromkeys(("id", "state", "metadata", "profile", "size", "problem"))
+    about["id"] = target.scope.name
+    try:
+        if isinstance(target, Session):
+            about["state"] = "unreadable"
+            about |= {"metadata": target.metadata(), "size": target.size()}
+            about["state"] = target.state
+        else:
+            about["profile"] = target.profile()
+    except SessionNotFound:
+        raise
+    except SMPError as error:
+        about["problem"] = str(error)
+    return about
+
+
+def _print_scope(about: dict[str, Any], summary: Summary) -> None:
+    from smp_client.values import render_entries
+
+    from .output import harmless, say, short_size, short_time, styled
+    from .read import short_type
+
+    metadata: dict[str, Any] = about["metadata"] or {}
+    size: Size | None = about["size"]
+    colour = {"active": "green", "unreadable": "red"}.get(about["state"], "yellow")
+    say(styled(about["id"], fg="cyan", bold=True) + (f"  {styled(about['state'], fg=colour)}" if about["state"] else ""))
+    context, people = (part if isinstance(part := metadata.get(name), dict) else {} for name in ("context", "participants"))
+    tags = context.get("tags")
+    _print_pairs({
+        "problem": about["problem"],
+        "project": ", ".join(str(context[name]) for name in ("project_name", "project_phase") if context.get(name)),
+        "topic": context.get("primary_topic"),
+        "tags": ", ".join(map(str, tags)) if isinstance(tags, list) else tags,
+        "user": people.get("user_id"),
+        "created": short_time(metadata.get("created_at")),
+        "active": summary.first_activity and f"{short_time(summary.first_activity)} to {short_time(summary.last_activity)}",
+        "size": size and f"{short_size(size.total_bytes)} of {short_size(size.quota_bytes)}, {size.utilization_pct}% full",
+        "memories": _counted({short_type(name): count for name, count in summary.memories.items()}) or "none",
+        "participants": _counted(summary.participants),
+        "topics": _counted({topic.name: topic.mentions for topic in summary.topics}),
+    })  # fmt: skip
+    _print_memories("DECISIONS", summary.decisions)
+    _print_memories("OPEN FINDINGS", summary.open_findings)
+    _print_memories("PREFERENCES", summary.preferences)
+    if about["profile"]:
+        say("\n" + styled("PROFILE", bold=True) + "\n" + harmless("\n".join(render_entries(about["profile"], 0))))
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def _print_memories(title: str, found: Sequence[Record]) -> None:
+    from .output import Column, print_table, say
+
+    if not found:
+        return
+    say("")
+    columns = [Column(title, style=lambda _: {"fg": "cyan"}), Column("PRIORITY", right=True), Column("TEXT", gives_way=True)]
+    severities = [f"{severity}: " if isinstance(severity := record.data.get("severity"), str) else "" for record in found]
+    print_table(columns, [
+        (record.id, f"{record.priority:.2f}", severity + record.text) for record, severity in zip(found, severities, strict=True)
+    ])  # fmt: skip
+
+
+def _print_pairs(pairs: dict[str, object], *, cuts: bool = False) -> None:
+    """Names and what there is to say; nothing of those of which there is nothing."""
+    import shutil
+
+    from .output import cut, on_terminal, one_line, say, styled
+
+    for name, value in pairs.items():
+        text = one_line(str(value)) if value else ""
+        if cuts and on_terminal():
+            text = cut(text, max(shutil.get_terminal_size().columns - _LABEL_COLUMNS, 1))
+        if text:
+            say(styled(f"{name:<{_LABEL_COLUMNS}}", dim=True) + text)

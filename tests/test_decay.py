@@ -1,0 +1,279 @@
+"""How much a memory still matters: values worked out by hand, every special rule, and the same number in every answer."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from smp_client import Memory
+from smp_client.decay import Policy, Rule, standing
+from smp_client.engine import View, _listing
+from smp_client.index import Index
+from smp_client.indexing import rebuild
+from smp_client.query import Wanted
+from smp_client.ranking import Weights
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+DAY = 86_400.0
+
+
+def priority(
+    rule: str, age: float, idle: float | None = None, accesses: int = 0, base: float | None = None, **policy: Any
+) -> float:  # fmt: skip
+    idle = age if idle is None else idle
+    return Policy(**policy).priority(rule, base=base, age_days=age, idle_days=idle, accesses=accesses)
+
+
+@pytest.mark.parametrize(
+    ("rule", "age", "idle", "accesses", "expected"),
+    [
+        # base · e^(-rate·idle - 0.01·age) + min(0.2, accesses·boost), with the figures of 000 §7.2.
+        ("conversation_turn", 0, 0, 0, 1.0),
+        ("conversation_turn", 10, 10, 0, 0.5488116361),  # e^-0.6
+        ("conversation_turn", 20, 5, 3, 0.6676281516),  # e^-0.45 + 0.03
+        ("decision", 0, 0, 0, 0.95),
+        ("decision", 10, 10, 0, 0.6368040437),  # 0.95·e^-0.4
+        ("decision", 15, 5, 4, 0.7837773097),  # 0.95·e^-0.3 + 0.08
+        ("finding", 0, 0, 0, 0.90),
+        ("finding", 10, 10, 0, 0.5458775937),  # 0.9·e^-0.5
+        ("finding", 10, 0, 2, 0.8443536762),  # 0.9·e^-0.1 + 0.03
+        ("preference", 0, 0, 0, 0.85),
+        ("preference", 20, 20, 0, 0.4664898907),  # 0.85·e^-0.6
+        ("preference", 20, 20, 3, 0.5564898907),  # … + 0.09
+        ("agent_state", 0, 0, 0, 0.80),
+        ("agent_state", 10, 10, 0, 0.3972682430),  # 0.8·e^-0.7
+        ("learning", 10, 10, 0, 0.5926545765),  # 0.8·e^-0.3: learnings persist longer
+        ("artifact", 10, 10, 0, 0.5362560368),  # 0.8·e^-0.4
+        ("pattern", 10, 10, 0, 0.5926545765),
+    ],
+)  # fmt: skip
+def test_the_formula(rule: str, age: float, idle: float, accesses: int, expected: float) -> None:
+    assert priority(rule, age, idle, accesses) == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_formula_of_the_document_is_that_of_a_turn() -> None:
+    """000 §7.1 spells it out with 0.05, 0.01 and 0.01, which are the figures of a turn, and without a least priority."""
+    for age, idle, accesses in ((0, 0, 0), (3, 1, 2), (20, 20, 7), (30, 0.5, 19), (12, 12, 100)):
+        spelled = math.exp(-0.05 * idle) * math.exp(-0.01 * age) + min(0.2, accesses * 0.01)
+        assert priority("conversation_turn", age, idle, accesses) == pytest.approx(max(0.1, min(1, spelled)), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rule", "least"),
+    [
+        ("conversation_turn", 0.1), ("decision", 0.4), ("finding", 0.3),  # 002 §4.2
+        ("decision.high_impact", 0.9), ("decision.unresolved", 0.7), ("finding.critical", 0.8), ("finding.resolved", 0.3),
+        ("preference.explicit", 0.6), ("preference.inferred", 0.3), ("preference", 0.1), ("agent_state", 0.1), ("pattern", 0.3),
+        ("pinned", 1.0), ("relationship", 1.0),
+    ],
+)  # fmt: skip
+def test_nothing_matters_less_than_its_least(rule: str, least: float) -> None:
+    for days in (1_000, 1_000_000):
+        assert priority(rule, days) == least
+    assert priority(rule, 0) >= least
+
+
+def test_a_resolved_finding_decays_half_as_fast_again() -> None:
+    assert priority("finding.resolved", 10) == pytest.approx(0.4469267734, abs=1e-9)  # 0.9·e^-(0.06·10 + 0.01·10)
+    assert priority("finding.resolved", 10) < priority("finding", 10)
+
+
+def test_reading_counts_up_to_a_fifth() -> None:
+    """The boost of each kind is its own, the most it can come to is 0.2, and the whole is never above 1."""
+    far = 1_000.0
+    for rule, boost, times in (("conversation_turn", 0.01, 20), ("preference", 0.03, 7), ("agent_state", 0.01, 20)):
+        assert priority(rule, far, accesses=1) == pytest.approx(max(0.1, boost), abs=1e-9)
+        assert priority(rule, far, accesses=times) == priority(rule, far, accesses=10**9) == pytest.approx(0.2, abs=1e-9)
+    assert priority("decision", 0, accesses=2) == pytest.approx(0.99)
+    assert priority("decision", 0, accesses=3) == priority("decision", 0, accesses=1_000) == 1.0
+
+
+def test_a_base_of_its_own() -> None:
+    assert priority("decision", 10, base=0.5) == pytest.approx(0.4, abs=1e-9)  # 0.335 lies below the least
+    assert priority("conversation_turn", 10, base=0.5) == pytest.approx(0.2744058180, abs=1e-9)
+    assert priority("conversation_turn", 0, base=0.0) == 0.1
+
+
+def test_a_clock_that_went_back_makes_nothing_younger_than_new() -> None:
+    for rule in Policy().rules:
+        assert priority(rule, -100, -3) == priority(rule, 0, 0)
+    assert priority("conversation_turn", 10, -5) == pytest.approx(math.exp(-0.1), abs=1e-12)
+
+
+def test_it_only_ever_falls_while_nobody_reads_and_only_ever_rises_with_reading() -> None:
+    for rule in Policy().rules:
+        over_time = [priority(rule, day / 2) for day in range(400)]
+        assert over_time == sorted(over_time, reverse=True)
+        with_reading = [priority(rule, 50, 10, times) for times in range(40)]
+        assert with_reading == sorted(with_reading)
+
+
+def test_a_rate_can_be_given_as_a_half_life() -> None:
+    rule = Rule(1.0, 0.05, 0.0).with_half_life(48)
+    assert rule.rate == pytest.approx(0.34657359, abs=1e-8)  # ln 2 in two days
+    policy = Policy(rules={"x": rule}, age_rate=0.0)
+    after = [policy.priority("x", base=None, age_days=days, idle_days=days, accesses=0) for days in (0, 2, 4)]
+    assert after == pytest.approx([1, 0.5, 0.25])
+
+
+def test_decay_can_be_off() -> None:
+    assert priority("conversation_turn", 500, enabled=False) == 1.0
+    assert priority("finding", 500, enabled=False) == 0.9
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "expected"),
+    [
+        ("decision", {}, "decision"),
+        ("decision", {"implementation_impact": "high"}, "decision.high_impact"),
+        ("decision", {"impact": "high"}, "decision.high_impact"),
+        ("decision", {"impact": "low"}, "decision"),
+        ("decision", {"status": "proposed"}, "decision.unresolved"),
+        ("decision", {"status": "Pending"}, "decision.unresolved"),
+        ("decision", {"status": "implemented"}, "decision"),
+        ("decision", {"status": "open", "impact": "high"}, "decision.high_impact"),
+        ("decision", {"status": "open", "pinned": True}, "pinned"),
+        ("decision", {"pinned": "yes"}, "decision"),
+        ("finding", {"severity": "critical"}, "finding.critical"),
+        ("finding", {"severity": "low"}, "finding"),
+        ("finding", {"severity": "critical", "resolution": {"status": "open"}}, "finding.critical"),
+        ("finding", {"severity": "critical", "resolution": {"status": "resolved"}}, "finding.resolved"),
+        ("finding", {"status": "closed"}, "finding.resolved"),
+        ("finding", {"resolution": "resolved"}, "finding"),
+        ("finding", {"resolution": {"status": 5}, "severity": ["critical"]}, "finding"),
+        ("finding", {"pinned": True, "resolution": {"status": "resolved"}}, "pinned"),
+        ("preference", {"confidence": "explicit"}, "preference.explicit"),
+        ("preference", {"confidence": "inferred"}, "preference.inferred"),
+        ("preference", {"confidence": "uncertain"}, "preference"),
+        ("preference", {"confidence": ["explicit"]}, "preference"),
+        ("conversation_turn", {"pinned": True}, "pinned"),
+        ("conversation_turn", {"confidence": "explicit"}, "conversation_turn"),
+        ("learning", {}, "learning"),
+        ("relationship", {}, "relationship"),
+    ],
+)  # fmt: skip
+def test_which_rule_holds(kind: str, data: dict[str, Any], expected: str) -> None:
+    assert standing(kind, data) == expected
+
+
+# What one session says of its own.
+
+
+def test_a_session_can_have_a_half_life_and_a_least_of_its_own() -> None:
+    policy = Policy().for_session({"decay_config": {"half_life_hours": 24, "min_decay_factor": 0.2}})
+    assert policy.priority("conversation_turn", base=None, age_days=0, idle_days=1, accesses=0) == pytest.approx(0.5)
+    assert policy.priority("conversation_turn", base=None, age_days=900, idle_days=900, accesses=0) == 0.2
+    assert policy.priority("decision", base=None, age_days=900, idle_days=900, accesses=0) == 0.4  # its own least is higher
+    assert policy.priority("pinned", base=None, age_days=900, idle_days=900, accesses=0) == 1.0
+    off = Policy().for_session({"decay_config": {"enabled": False}})
+    assert off.priority("finding", base=None, age_days=900, idle_days=900, accesses=0) == 0.9
+    assert Policy(enabled=False).for_session({"decay_config": {"enabled": True}}).enabled is False
+
+
+@pytest.mark.parametrize(
+    "config",
+    [None, [], {"half_life_hours": 0}, {"half_life_hours": -5}, {"half_life_hours": "soon", "min_decay_factor": 7},
+     {"half_life_hours": True}, {"half_life_hours": float("nan"), "min_decay_factor": float("inf")}, {"enabled": "no"}],
+)  # fmt: skip
+def test_what_makes_no_sense_there_is_left_out(config: Any) -> None:
+    policy = Policy().for_session({"decay_config": config})
+    assert (policy.rules, policy.enabled) == (Policy().rules, True)
+
+
+def test_the_answers_go_by_what_each_session_says(tmp_path: Path) -> None:
+    """Of the same decision in four sessions: as usual, with a half-life of a day, with a least of 0.9, and without decay."""
+    memory = Memory(tmp_path / "sessions", clock=lambda: NOW, count_access=False)
+    configs = {"plain": None, "quick": {"half_life_hours": 24}, "kept": {"min_decay_factor": 0.9}, "still": {"enabled": False}}
+    for name, config in configs.items():
+        session = memory.create_session(id=name)
+        session.record_preference("the same", confidence="uncertain", timestamp=NOW - timedelta(days=2))
+        if config is not None:
+            session.update_metadata(decay_config=config)
+    expected = {
+        "plain": 0.85 * math.exp(-0.06), "quick": 0.85 * 0.25 * math.exp(-0.02), "kept": 0.9, "still": 0.85,
+    }  # fmt: skip
+    for found in (memory.by_type("preference"), memory.search("same")):
+        assert {record.session: record.priority for record in found} == pytest.approx(expected, abs=1e-4)
+    for name, value in expected.items():
+        assert memory.session(name).get("PREF-001").priority == pytest.approx(value, abs=1e-4)
+    assert {record.session for record in memory.by_type("preference", min_priority=0.82)} == {"kept", "still"}
+    memory.session("quick").update_metadata(decay_config={"half_life_hours": 1_000_000})
+    assert memory.session("quick").get("PREF-001").priority == pytest.approx(0.85 * math.exp(-0.02), abs=1e-4)
+
+
+# The same formula in SQL.
+
+TIMES = st.one_of(st.none(), st.floats(-400, 20))  # days from now; a clock that went back has some in the future
+RECORDS = st.lists(
+    st.fixed_dictionaries({
+        "type": st.sampled_from(["decision", "finding", "preference", "learning"]),
+        "made": TIMES, "read": TIMES, "times": st.integers(0, 40), "base": st.one_of(st.none(), st.floats(0, 1)),
+        "more": st.sampled_from([{}, {"impact": "high"}, {"status": "open"}, {"severity": "critical"}, {"status": "resolved"},
+                                 {"confidence": "explicit"}, {"confidence": "inferred"}, {"pinned": True}]),
+    }), min_size=1, max_size=8,
+)  # fmt: skip
+CONFIGS = st.sampled_from([None, {"half_life_hours": 30}, {"min_decay_factor": 0.45}, {"enabled": False}])
+
+
+def moment(days: float | None) -> datetime | None:
+    return None if days is None else (NOW + timedelta(days=days)).replace(microsecond=0)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(RECORDS, CONFIGS)
+def test_an_answer_has_the_priority_of_the_formula(
+    tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], config: dict[str, Any] | None
+) -> None:
+    """To nine digits, whatever a record says of when it was made, when and how often it was read, and where it begins."""
+    memory = Memory(tmp_path_factory.mktemp("random") / "sessions", clock=lambda: NOW, count_access=False)
+    session = memory.create_session(id="s")
+    policy = Policy()
+    if config:
+        session.update_metadata(decay_config=config)
+        policy = policy.for_session({"decay_config": config})
+    expected: dict[str, float] = {}
+    for number, record in enumerate(records):
+        file, key = f"{record['type']}s.yaml", f"{record['type']}s"
+        made, read = moment(record["made"]), moment(record["read"])
+        decay = {"access_count": record["times"], "base_priority": record["base"], "last_accessed": read and read.isoformat()}
+        fields = {"timestamp": made and made.isoformat(), **record["more"], "decay": decay}
+        append_by_hand(memory.root / "active/s" / file, key, f"ID-{number}", fields)
+        age = (NOW - made).total_seconds() / DAY if made else 0.0
+        idle = (NOW - (read or made or NOW)).total_seconds() / DAY
+        expected[f"ID-{number}"] = policy.priority(
+            standing(record["type"], record["more"]), base=record["base"], age_days=age, idle_days=idle, accesses=record["times"]
+        )
+    index = Index.in_memory()
+    rebuild(memory, index)
+    view = View(index, ("s",), NOW, Policy(), Weights())
+    names = dict(index.connection.execute("SELECT key, id FROM memories"))
+    assert {names[ranked.key]: ranked.priority for ranked in _listing(view, Wanted())} == pytest.approx(expected, abs=1e-9)
+    index.close()
+    answered = {record.id: record.priority for record in session.search(limit=None)}
+    assert answered == pytest.approx(expected, abs=0.5001e-4)
+
+
+def append_by_hand(file: Path, key: str, name: str, fields: dict[str, Any]) -> None:
+    with file.open("a") as output:
+        output.write(f"  - {json.dumps({'id': name, **fields})}\n")
+    assert key in file.read_text()
+
+
+def test_what_was_read_since_counts_in_the_answers(tmp_path: Path) -> None:
+    """What stands in access.log counts as it will once it is folded into the records: the later time, and the sum of the times."""
+    memory = Memory(tmp_path / "sessions", clock=lambda: NOW, count_access=False)
+    session = memory.create_session(id="s")
+    session.record_finding("x", discovered_by="a", timestamp=NOW - timedelta(days=30), decay={"access_count": 1})
+    log = tmp_path / "sessions/active/s/access.log"
+    assert session.get("FIND-001").priority == 0.3  # 0.9·e^-1.5 + 0.015
+    log.write_text("2026-01-29T12:00:00Z FIND-001*2\n2026-01-01T12:00:00Z FIND-001\n")
+    assert session.get("FIND-001").priority == pytest.approx(0.9 * math.exp(-0.04 * 2 - 0.01 * 30) + 4 * 0.015, abs=1e-4)
+    log.write_text("2024-01-01T12:00:00Z FIND-001\n")
+    assert session.get("FIND-001").priority == 0.3

@@ -1,0 +1,148 @@
+"""The small interface: four methods, with the field names of the JSONL layout."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smp_client import Conflict, Invalid, InvalidQuery, Memory, MemoryNotFound, SessionMemory
+
+NOW = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> SessionMemory:
+    return SessionMemory("s1", tmp_path / "sessions")
+
+
+def test_the_session_is_made_where_there_is_none(tmp_path: Path) -> None:
+    """With the whole tree; and opened where there is one."""
+    one = SessionMemory("s1", tmp_path / "sessions")
+    one.add("conversation", {"role": "user", "content": "Hello"})
+    again = SessionMemory("s1", tmp_path / "sessions")
+    assert again.session_id == "s1"
+    assert [memory["data"]["content"] for memory in again.query()] == ["Hello"]
+    assert [session.id for session in Memory(tmp_path / "sessions").sessions()] == ["s1"]
+
+
+def test_the_root_is_found_as_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMP_ROOT", str(tmp_path / "named"))
+    SessionMemory("s1")
+    assert (tmp_path / "named/active/s1/metadata.yaml").is_file()
+
+
+def test_a_session_that_was_archived_is_not_made_anew(tmp_path: Path) -> None:
+    Memory(tmp_path / "sessions").create()
+    (tmp_path / "sessions/archived/s1").mkdir()
+    with pytest.raises(Conflict, match="archived"):
+        SessionMemory("s1", tmp_path / "sessions")
+
+
+def test_many_may_make_the_session_at_once(tmp_path: Path) -> None:
+    """All of them have the same one."""
+    together = threading.Barrier(8)
+    ids: list[str] = []
+
+    def add(number: int) -> None:
+        together.wait()
+        ids.append(SessionMemory("s1", tmp_path / "sessions").add("decision", {"decision": f"Decision {number}"}))
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ids) == [f"DEC-{number:03d}" for number in range(1, 9)]
+
+
+CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
+    ("conversation", {"role": "user", "content": "Hello"}, "turn-1", {"speaker": "user", "content": "Hello", "type": "message"}),
+    ("conversation", {"speaker": "user", "content": "Hello"}, "turn-1", {"speaker": "user"}),
+    ("decision", {"decision": "Use OAuth", "by": "architect", "rationale": "Usual"}, "DEC-001",
+     {"decision": "Use OAuth", "made_by": "architect", "rationale": "Usual"}),
+    ("decision", {"decision": "Use OAuth"}, "DEC-001", {"made_by": "unknown"}),
+    ("finding", {"issue": "Missing MFA", "severity": "critical"}, "FIND-001",
+     {"finding": "Missing MFA", "severity": "critical", "resolution": {"status": "open"}, "discovered_by": "unknown"}),
+    ("finding", {"issue": "Missing MFA", "status": "resolved", "by": "veritas"}, "FIND-001",
+     {"severity": "medium", "resolution": {"status": "resolved"}, "discovered_by": "veritas"}),
+    ("preference", {"key": "verification_depth", "value": "thorough"}, "PREF-001",
+     {"topic": "verification_depth", "preference": "thorough", "confidence": "explicit"}),
+    ("preference", {"key": "depth", "value": 3}, "PREF-001", {"preference": "3", "value": 3}),
+    ("preference", {"key": "deep", "value": False, "mood": "calm"}, "PREF-001", {"preference": "false", "value": False}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("type", "data", "memory_id", "stored"), CASES)
+def test_the_small_names_are_understood(
+    small: SessionMemory, type: str, data: dict[str, Any], memory_id: str, stored: dict[str, Any]
+) -> None:
+    """The memory stands in the files under our names, and comes back under both."""
+    assert small.add(type, data) == memory_id
+    record = small.session.get(memory_id)
+    assert record.data | stored == record.data
+    (given,) = small.query(type)
+    assert set(given) == {"id", "type", "ts", "data", "priority", "access"}
+    assert (given["id"], given["type"], given["ts"]) == (memory_id, type, record.data["timestamp"])
+    assert given["data"] | data == given["data"]
+
+
+def test_a_time_may_be_given(small: SessionMemory) -> None:
+    small.add("decision", {"decision": "Use OAuth", "ts": "2026-01-11T14:30:00Z"})
+    assert small.query()[0]["ts"] == "2026-01-11T14:30:00Z"
+
+
+@pytest.mark.parametrize(
+    ("type", "data"),
+    [("turns", {}), ("conversation", {"content": "Hello"}), ("decision", {}), ("preference", {"key": "x"}),
+     ("decision", "Use OAuth"), ("finding", {"issue": "x", "severity": "grave"})],
+)  # fmt: skip
+def test_what_cannot_be_stored_is_refused(small: SessionMemory, type: str, data: Any) -> None:
+    with pytest.raises(Invalid):
+        small.add(type, data)
+    assert small.query() == []
+
+
+def test_a_query_filters_and_sorts_by_priority(tmp_path: Path) -> None:
+    """By type, by a topic that stands anywhere in the data, in any case, and by what still matters."""
+    small = SessionMemory("s1", tmp_path / "sessions", clock=lambda: NOW)
+    old = NOW - timedelta(days=60)
+    small.add("conversation", {"role": "user", "content": "About OAuth", "timestamp": old})
+    small.add("decision", {"decision": "Use OAuth2"})
+    small.add("finding", {"issue": "Missing MFA", "severity": "critical", "tags": ["oauth"]})
+    small.add("preference", {"key": "depth", "value": "thorough"})
+    assert [memory["id"] for memory in small.query()] == ["DEC-001", "FIND-001", "PREF-001", "turn-1"]
+    assert [memory["id"] for memory in small.query(topic="oauth")] == ["DEC-001", "FIND-001", "turn-1"]
+    assert [memory["id"] for memory in small.query(type="finding")] == ["FIND-001"]
+    assert [memory["id"] for memory in small.query(min_priority=0.9)] == ["DEC-001", "FIND-001"]
+    priorities = [memory["priority"] for memory in small.query()]
+    assert priorities == sorted(priorities, reverse=True)
+    with pytest.raises(Invalid):
+        small.query(type="nonsense")
+    with pytest.raises(InvalidQuery):
+        small.query(min_priority=2)
+
+
+def test_the_context_is_what_matters_most_in_order(tmp_path: Path) -> None:
+    """At most `limit`, chosen by priority and told from the oldest."""
+    small = SessionMemory("s1", tmp_path / "sessions", clock=lambda: NOW)
+    small.add("conversation", {"role": "user", "content": "Long ago", "timestamp": NOW - timedelta(days=90)})
+    for number in range(25):
+        small.add("conversation", {"role": "user", "content": f"Turn {number}", "timestamp": NOW - timedelta(minutes=30 - number)})
+    context = small.get_context()
+    assert [memory["data"]["content"] for memory in context] == [f"Turn {number}" for number in range(5, 25)]
+    assert len(small.get_context(limit=3)) == 3
+    assert small.get_context(limit=0) == []
+
+
+def test_a_memory_can_be_deleted(small: SessionMemory) -> None:
+    """It is not found any more, and the others are; what is not there cannot be deleted."""
+    for text in ("One", "Two"):
+        small.add("decision", {"decision": text})
+    small.delete("DEC-001")
+    assert [memory["id"] for memory in small.query()] == ["DEC-002"]
+    with pytest.raises(MemoryNotFound):
+        small.delete("DEC-999")
