@@ -17,7 +17,7 @@ from .access import Access
 from .decay import Policy
 from .index import Index
 from .matching import Matching
-from .query import EPOCH, NEWEST, Answer, Wanted, microseconds, sayable
+from .query import EPOCH, NEWEST, Answer, Wanted, microseconds, one_of, sayable
 from .ranking import ACCESS_RATE, Weights
 from .records import TURN, Record
 from .spec import Aggregation, Specification, has_field, understand, unknown_field
@@ -71,7 +71,10 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
         return read(view, _listing(view, want))
     if not asked.is_plain:
         want = want.also(Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.match,)))
-    return read(view, _matching(view, want, Matching(view, asked.concepts, text)))
+    found = _called(view, want, text.strip())
+    known = {item.key for item in found}
+    found += [item for item in _matching(view, want, Matching(view, asked.concepts, text)) if item.key not in known]
+    return read(view, found[: want.limit])
 
 
 def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
@@ -149,8 +152,11 @@ def read(view: View, found: Sequence[Ranked]) -> Answer:
         rows |= {row[0]: row[1:] for row in view.index.connection.execute(asked, keys)}
     answer = Answer()
     for key, priority, score, explanation in found:
-        memory_id, kind, scope, data, text = rows[key]
-        answer.append(Record(memory_id, kind, scope, json.loads(data), text, score=score, explanation=explanation,
+        memory_id, kind, scope, stored, text = rows[key]
+        data = json.loads(stored)
+        if kind == "artifact":
+            data["content"] = text
+        answer.append(Record(memory_id, kind, scope, data, text, score=score, explanation=explanation,
                              priority_now=round(priority, 4)))  # fmt: skip
     return answer
 
@@ -184,6 +190,14 @@ def _listing(view: View, want: Wanted) -> list[Ranked]:
                 _explained(score, None, priority, importance, recency, state) if want.explain else None)
         for key, priority, score, recency, state, importance in rows
     ]  # fmt: skip
+
+
+def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
+    """The memories whose id the text is."""
+    if want.offset or " " in text:
+        return []
+    named = want.also(one_of("m.id", [sayable(form) for form in dict.fromkeys((text, text.upper(), text.lower()))]))
+    return [item._replace(score=1.0) for item in _listing(view, named)]
 
 
 def _matching(view: View, want: Wanted, matching: Matching, best: float | None = None) -> list[Ranked]:

@@ -36,8 +36,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 # Their values are no words that anybody would look for.
 _NO_WORDS = frozenset(
-    ("id", "timestamp", "updated_at", "turn", "type", "decay", "tags", "pinned", "speaker", "memory_refs", "references")
-)
+    ("id", "timestamp", "updated_at", "turn", "type", "decay", "tags", "pinned", "speaker", "memory_refs", "references",
+     "agent_id", "session_id", "last_updated")
+)  # fmt: skip
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _INFINITE = "\x00infinite"  # no text of a record can hold this
 _INFINITE_JSON = json.dumps(_INFINITE)[1:]
@@ -250,7 +251,8 @@ def _single(file: str, content: bytes) -> Entry:
     value: Mapping[str, Value]
     if folder == _STATES:
         value = load_mapping(content, "agent_state", file)
-        text, kind, stamp, actor = " ".join(_texts(dict(value))), "agent_state", value.get("last_updated"), memory_id
+        said = (text for name, item in value.items() if name not in _NO_WORDS for text in _texts(item))
+        text, kind, stamp, actor = " ".join(said), "agent_state", value.get("last_updated"), memory_id
     else:
         value, text = parse_artifact(content)
         kind, stamp, actor = "artifact", value.get("timestamp"), str(value.get("created_by") or "")

@@ -189,8 +189,8 @@ class GlobalMemory(RecordFiles):
         self._memory = memory
 
     def _asker(self) -> Asker:
-        self._memory.create()
-        return super()._asker()
+        self._memory.require()
+        return self._memory._asker_of([GLOBAL])
 
     def record_preference(
         self, preference: str, *, topic: str | None = None, confidence: str = "inferred", tags: Sequence[str] = (),

@@ -15,7 +15,9 @@ from .sql import Sql
 from .when import When, moment
 
 TYPES = tuple(dict.fromkeys([kind.name for kind in (*SESSION_KINDS, *GLOBAL_KINDS)] + ["agent_state", "artifact"]))
-_TYPE_NAMES = {"turn": TURN.name, "conversation": TURN.name, "turns": TURN.name} | {f"{name}s": name for name in TYPES}
+_TYPE_NAMES = {f"{name}s": name for name in TYPES} | {
+    "turn": TURN.name, "turns": TURN.name, "conversation": TURN.name, "state": "agent_state",
+}  # fmt: skip
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 NEWEST = "m.at DESC, m.scope, m.file, m.start DESC"

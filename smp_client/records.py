@@ -80,8 +80,8 @@ class Record:
     def timestamp(self) -> datetime | None:
         """None where a hand-written record has none, or none that can be read."""
         try:
-            return parse_time(str(self.data["timestamp"]))
-        except (KeyError, ValueError, OverflowError):
+            return parse_time(str(self.data.get("timestamp") or self.data.get("last_updated")))
+        except (ValueError, OverflowError):
             return None
 
     @property

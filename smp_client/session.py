@@ -87,8 +87,11 @@ class RecordFiles(Writing, Asking):
             # What the index knows of a file that cannot be read now is old; the file itself says what is wrong.
             return Found() if kind and view.index.has_problem(self.scope.name, kind.file) else of_id(view, memory_id)
 
-        found = self._asker().answer(question, {"count_access": count_access}, [kind.file] if kind else None)
-        return found[0] if found else self._find(memory_id)
+        # An id can stand in another file than its form says, so only where it is not in that one are all looked at.
+        for files in ([kind.file], None) if kind else (None,):
+            if found := self._asker().answer(question, {"count_access": count_access}, files):
+                return found[0]
+        return self._find(memory_id)
 
     def records(self, type: str) -> list[Record]:
         """All memories of one type that can be read, in the order of the file."""

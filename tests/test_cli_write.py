@@ -344,7 +344,7 @@ def test_a_closed_pipe_ends_it_quietly(session: Session) -> None:
 def test_the_shell_completes_commands_kinds_and_sessions(memory: Memory, tmp_path: Path) -> None:
     for name in ("session-a", "session-b", "other"):
         memory.create_session(id=name)
-    assert completed("smp se", memory.root) == ["service", "sessions"]
+    assert completed("smp ses", memory.root) == ["sessions"]
     assert completed("smp add session-", memory.root) == ["session-a", "session-b"]
     assert completed("smp add g", memory.root) == ["global"]
     assert completed("smp add session-a de", memory.root) == ["decision"]

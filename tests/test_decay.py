@@ -1,9 +1,10 @@
-"""How much a memory still matters: values worked out by hand, every special rule, and the same number in every answer."""
+"""How much a memory still matters: values worked out by hand, every special rule, the same number in every answer, and reading."""
 
 from __future__ import annotations
 
 import json
 import math
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from smp_client import Memory
+from smp_client import Memory, Session, access
 from smp_client.decay import Policy, Rule, standing
 from smp_client.engine import View, _listing
 from smp_client.index import Index
@@ -277,3 +278,161 @@ def test_what_was_read_since_counts_in_the_answers(tmp_path: Path) -> None:
     assert session.get("FIND-001").priority == pytest.approx(0.9 * math.exp(-0.04 * 2 - 0.01 * 30) + 4 * 0.015, abs=1e-4)
     log.write_text("2024-01-01T12:00:00Z FIND-001\n")
     assert session.get("FIND-001").priority == 0.3
+
+
+# Reading counts.
+
+
+def lines(session: Session) -> list[list[str]]:
+    """What each reading noted, without its time."""
+    log = log_of(session)
+    return [line.split(" ")[1:] for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def log_of(session: Session) -> Path:
+    return Path(session.scope.tree.root, session.scope.path("access.log"))
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> Session:
+    session = Memory(tmp_path / "sessions", clock=lambda: NOW).create_session(id="s1")
+    for number in range(3):
+        session.record_decision(f"number {number}", made_by="a", tags=["x"], timestamp=NOW - timedelta(days=20))
+    session.add_turn("user", "hello", timestamp=NOW - timedelta(days=20))
+    return session
+
+
+def test_every_question_notes_what_it_gave(counted: Session) -> None:
+    """The memories of the answer, each once; a question without an answer, or one about the whole, notes nothing."""
+    counted.get("DEC-002")
+    counted.search("hello")
+    counted.by_topic("x", limit=1)
+    assert [len(line) for line in lines(counted)] == [1, 1, 1]
+    assert lines(counted)[:2] == [["DEC-002"], ["turn-1"]]
+    counted.by_type("decision")
+    assert sorted(lines(counted)[3]) == ["DEC-001", "DEC-002", "DEC-003"]
+    for question in (counted.by_agent, counted.similar, lambda name: counted.related("turn-1")):
+        question("nobody")
+    for whole in (counted.summary, counted.topics, counted.timeline):
+        whole()
+    assert len(lines(counted)) == 4
+    Memory(counted.scope.tree.root, clock=lambda: NOW).search("number")
+    assert sorted(lines(counted)[4]) == ["DEC-001", "DEC-002", "DEC-003"]
+
+
+def test_a_reading_need_not_count(counted: Session) -> None:
+    counted.get("DEC-001", count_access=False)
+    counted.search("number", count_access=False)
+    counted.by_topic("x", count_access=False)
+    quiet = Memory(counted.scope.tree.root, count_access=False)
+    quiet.session("s1").get("DEC-001")
+    quiet.search("number")
+    quiet.session("s1").search("number", count_access=True)  # the client as a whole does not count
+    assert lines(counted) == []
+
+
+def test_reading_makes_a_memory_matter_more(counted: Session) -> None:
+    """It is as fresh as when it was last read, and gains a little with each reading; the record file stays as it is."""
+    file = log_of(counted).with_name("decisions.yaml")
+    before = file.read_bytes()
+    seen = [counted.get("DEC-001").priority for _ in range(12)]
+    assert seen[:3] == pytest.approx([0.95 * math.exp(-0.8), 0.95 * math.exp(-0.2) + 0.02, 0.95 * math.exp(-0.2) + 0.04], abs=1e-4)
+    assert seen == sorted(seen)
+    assert seen[-1] == pytest.approx(0.95 * math.exp(-0.2) + 0.2, abs=1e-4)
+    assert counted.get("DEC-002", count_access=False).priority == seen[0]
+    assert counted.search("number")[0].id == "DEC-001"
+    assert Memory(counted.scope.tree.root, clock=lambda: NOW).session("s1").get("DEC-001").priority == seen[-1]
+    assert file.read_bytes() == before
+
+
+def test_two_memories_of_one_root_count_together(counted: Session) -> None:
+    other = Memory(counted.scope.tree.root, clock=lambda: NOW).session("s1")
+    for _ in range(3):
+        counted.get("DEC-001")
+        other.get("DEC-001")
+    assert counted.get("DEC-001").priority == pytest.approx(0.95 * math.exp(-0.2) + 6 * 0.02, abs=1e-4)
+
+
+def test_what_cannot_be_noted_was_read_all_the_same(counted: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk, and with something else in the place of the log."""
+
+    def full(descriptor: int, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(access, "write_all", full)
+        assert counted.get("DEC-001").text == "number 0"
+        assert len(counted.search("number")) == 3
+    log_of(counted).unlink(missing_ok=True)
+    log_of(counted).mkdir()
+    assert counted.get("DEC-001").text == "number 0"
+    log_of(counted).rmdir()
+    log_of(counted).symlink_to("/dev/null")
+    assert counted.get("DEC-001").text == "number 0"
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [b"\xff\xfe\0\0", b"2026-01-31T12:00:00Z\n\n \n", b"yesterday DEC-001\n", b"2026-01-31T12:00:00Z DEC-001*0 DEC-001*x ../x *3 'x'\n",
+     b"9999-99-99T00:00:00Z DEC-001\n", b"0001-01-01T00:00:00+09:00 DEC-001\n", b"2026-01-31T12:00:00Z DEC-001"],
+)  # fmt: skip
+def test_rubbish_in_the_log_is_left_out(counted: Session, rubbish: bytes) -> None:
+    """What stands before and behind it counts, but for half a line at its end, which somebody may still be writing."""
+    good = b"2026-01-31T12:00:00Z DEC-001*2\n"
+    log_of(counted).write_bytes(good + rubbish)
+    assert counted.get("DEC-001", count_access=False).priority == pytest.approx(0.95 * math.exp(-0.2) + 0.04, abs=1e-4)
+    log_of(counted).write_bytes(good + rubbish + b"\n" + good)
+    extra = 1 if rubbish.endswith(b" DEC-001") and rubbish.startswith(b"2026") else 0
+    expected = 0.95 * math.exp(-0.2) + (4 + extra) * 0.02
+    assert counted.get("DEC-001", count_access=False).priority == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_log_that_was_removed_or_begun_again_is_read_again(counted: Session) -> None:
+    counted.get("DEC-001")
+    log_of(counted).unlink()
+    assert counted.get("DEC-001").priority == pytest.approx(0.95 * math.exp(-0.8), abs=1e-4)
+    assert counted.get("DEC-001").priority == pytest.approx(0.95 * math.exp(-0.2) + 0.02, abs=1e-4)
+    log_of(counted).write_text("")
+    assert counted.get("DEC-001").priority == pytest.approx(0.95 * math.exp(-0.8), abs=1e-4)
+
+
+def test_a_large_log_is_folded_and_says_the_same(counted: Session) -> None:
+    """One line is left of each memory, with its last time and how often it was read."""
+    log = log_of(counted)
+    log.write_text("2026-01-30T12:00:00Z DEC-001 DEC-002\n" * 8_000)
+    counted.get("DEC-003")
+    assert log.stat().st_size < 1_000
+    assert access.parse(log.read_bytes()) == {
+        "DEC-001": (8_000, NOW - timedelta(days=1)), "DEC-002": (8_000, NOW - timedelta(days=1)), "DEC-003": (1, NOW),
+    }  # fmt: skip
+    assert counted.get("DEC-001").priority == pytest.approx(0.95 * math.exp(-0.23) + 0.2, abs=1e-4)
+
+
+def test_a_log_of_many_memories_that_cannot_be_folded_small_is_begun_again(counted: Session) -> None:
+    log_of(counted).write_text("".join(f"2026-01-30T12:00:00Z DEC-{number}\n" for number in range(12_000)))
+    counted.get("DEC-001")
+    assert not log_of(counted).exists()
+    assert counted.get("DEC-001").text == "number 0"
+
+
+def test_readings_by_many_at_once_are_all_noted(counted: Session) -> None:
+    """Each is one append, so that none is torn by another."""
+    readers = [threading.Thread(target=lambda: [counted.get("DEC-001") for _ in range(25)]) for _ in range(6)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert access.parse(log_of(counted).read_bytes())["DEC-001"].times == 150
+
+
+def test_a_thousand_readings_of_everything_do_not_make_questions_fail(tmp_path: Path) -> None:
+    """All memories of a large session have been read: what the log says of each is part of every question."""
+    memory = Memory(tmp_path / "sessions", clock=lambda: NOW)
+    session = memory.create_session(id="s1", quota_bytes=10**9)
+    text = "".join(f'  - {{id: DEC-{number}, decision: "number {number}", made_by: a}}\n' for number in range(6_000))
+    with log_of(session).with_name("decisions.yaml").open("a") as file:
+        file.write(text)
+    assert len(session.by_type("decision")) == 6_000
+    assert len(session.by_type("decision")) == 6_000
+    assert session.search('"number 17"')[0].id == "DEC-17"
+    assert session.query({"filters": []}, limit=1)[0].priority == pytest.approx(0.99, abs=0.01)

@@ -6,6 +6,7 @@ import functools
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -541,3 +542,37 @@ def test_any_comparison_is_as_in_python(index: Index, field: str, operator: str,
     except InvalidQuery:
         return
     check(index, field, operator, value)
+
+
+names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=".\0"), min_size=1, max_size=6) | st.sampled_from(
+    ["key", "Key", "y" * 300, "*", "[a]", "?", '"', "\\", "\n", "ü", "\u2028"]
+)
+leaves = st.booleans() | st.integers(-2, 2) | st.just(2.5) | names
+things = st.recursive(leaves | st.none(), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3))
+
+
+def paths(value: Any, way: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every place in a record, with each value that stands there."""
+    for item in value if isinstance(value, list) and way else [value]:
+        if way:
+            yield ".".join(way), item
+        for name, inner in item.items() if isinstance(item, dict) else ():
+            yield from paths(inner, (*way, name))
+
+
+@settings(max_examples=300, deadline=None)
+@given(record=st.dictionaries(names, things, max_size=3), other=leaves)
+def test_any_record_is_found_by_what_is_in_it(record: dict[str, Any], other: Any) -> None:
+    """Whatever its names and texts are, in lists and below them."""
+    with closing(Index.in_memory()) as empty:
+        empty.connection.execute(
+            "INSERT INTO memories (key, id, data) VALUES (1, 'X', ?)", (json.dumps(record, ensure_ascii=False),)
+        )
+        row = {"id": "X", "fields": record}
+        for field, value in [*paths(record)][:10]:
+            if field.count(".") < 16 and field not in (*TEXT_FIELDS, "tags", "timestamp", "priority", "decay.priority"):
+                asked = [("exists", True), ("equals", other), ("not", other)]
+                if isinstance(value, (bool, int, float, str)):
+                    asked += [("equals", value), ("not", value), ("contains", value)]
+                for operator, one in asked:
+                    assert (ids(empty, (field, operator, one)) == ["X"]) == holds(row, field, operator, one), (field, operator, one)
