@@ -1,5 +1,5 @@
 """The themes, in the order in which they are run. A new one is a module with `@benchmark` functions and a name here."""
 
-from . import daemon, parsing, reading, starting, writing
+from . import asking, daemon, parsing, reading, starting, writing
 
-THEMES = (writing, reading, parsing, starting, daemon)
+THEMES = (writing, reading, asking, parsing, starting, daemon)

@@ -16,7 +16,7 @@ from .errors import AccessDenied, CorruptionDetected
 from .layout import GLOBAL, check_file_id
 from .query import Answer, QueryOptions, Wanted
 from .records import Record
-from .spec import Sql
+from .sql import Sql
 from .values import Value
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ can be read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ _LATEST_TURNS = 4
 _MEMORIES = 50  # of each kind, also without a budget
 _SHARES = 4
 _HEADER_SHARES = 8  # it says less than what follows it
+_MATCHES = 0.3  # from this score on a memory matches the task: less may be a chance word
 _LEAST_SAID = 12  # characters of an item: less would only be its id
 _STATE_ITSELF = ("agent_id", "session_id", "last_updated", "decay")
 _HINTS, _PREFERENCES, _FINDINGS, _DECISIONS = "Hints of the workflow", "Preferences", "Open findings", "Decisions"
@@ -214,31 +215,45 @@ class _Memories:
     task: str | None
 
     def decisions(self) -> list[Record]:
-        return self._first("decisions", relevant.about(self.view, self.want, ["decision"], self.topic))
+        return self._first("decisions", lambda want: relevant.about(self.view, want, ["decision"], self.topic))
 
     def findings(self) -> list[Record]:
         """All that are open: one that is about something else may still stop the work. Those about the topic come first."""
-        own = set() if self.topic is None else {record.id for record in relevant.findings(self.view, self.want, self.topic)}
-        found = self._first("findings", relevant.findings(self.view, self.want), cap=None)
-        return sorted(found, key=lambda record: (relevant.severity(record), record.id not in own))[:_MEMORIES]
+        found = self._first("findings", lambda want: relevant.findings(self.view, want))
+        own: list[Record] = []
+        if self.topic is not None:
+            own = self._first("findings", lambda want: relevant.findings(self.view, want, self.topic))
+        return sorted(_distinct([*own, *found]), key=relevant.severity)[:_MEMORIES]
 
     def preferences(self) -> list[Record]:
-        found = relevant.preferences(self.view, self.want, self.topic, self.reader.project())
-        return list(found[:_MEMORIES]) if self.reader.may_read("preferences") else []
+        if not self.reader.may_read("preferences"):
+            return []
+        return list(relevant.preferences(self.view, replace(self.want, limit=_MEMORIES), self.topic, self.reader.project()))
 
     def learnings(self) -> list[Record]:
-        return self._first("learnings", relevant.about(self.view, self.want, ["learning", "pattern"], self.topic))
+        return self._first("learnings", lambda want: relevant.about(self.view, want, ["learning", "pattern"], self.topic))
 
-    def _first(self, kind: str, found: Sequence[Record], cap: int | None = _MEMORIES) -> list[Record]:
-        """The first of them; with a task, by their score and by how well they match it, both counting the same."""
+    def _first(self, kind: str, question: Callable[[Wanted], Answer]) -> list[Record]:
+        """The first of what answers; with a task, what matches that comes before the rest."""
         if not self.reader.may_read(kind):
             return []
+        found = question(replace(self.want, limit=_MEMORIES))
         if self.task is None or not found:
-            return list(found[:cap])
-        types = sorted({record.type for record in found})
-        matching = similar(self.view, replace(self.want, limit=None).also(one_of("m.type", types)), self.task)
-        scores = {(record.session, record.id): record.score or 0.0 for record in matching}
-        return sorted(found, key=lambda record: -(record.score or 0.0) - scores.get((record.session, record.id), 0.0))[:cap]
+            return list(found)
+        keys = [(record.session, record.id) for record in self._matching({record.type for record in found})]
+        matching = {key: place for place, key in enumerate(keys)}
+        named = relevant.named([f"{session}/{memory_id}" for session, memory_id in keys])
+        # The question is asked again for these alone, since they may be behind its first ones.
+        asked = question(self.want.also(named))
+        return _distinct([*sorted(asked, key=lambda record: matching[record.session, record.id]), *found])[:_MEMORIES]
+
+    def _matching(self, types: Iterable[str]) -> Answer:
+        want = replace(self.want, limit=_MEMORIES, min_relevance=_MATCHES).also(one_of("m.type", sorted(types)))
+        return similar(self.view, want, self.task or "")
+
+
+def _distinct(records: Iterable[Record]) -> list[Record]:
+    return list({(record.session, record.type, record.id): record for record in records}.values())
 
 
 def _groups(reader: Reader, memories: _Memories, turns: Sequence[Record]) -> list[Group]:

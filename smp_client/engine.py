@@ -340,9 +340,11 @@ def _source(view: View) -> tuple[str, _Columns]:
     if view.accesses:
         noted = ", ".join(f"({_quoted(scope)}, {_quoted(name)}, {one.times}, {microseconds(one.last)})"
                           for (scope, name), one in view.accesses.items())  # fmt: skip
+        # As texts, and with a limit that is none: only so does SQLite make an index of them, without which each memory is compared
+        # with each.
         source += (
-            " LEFT JOIN (SELECT column1 AS scope, column2 AS id, column3 AS times, column4 AS last"
-            f" FROM (VALUES {noted})) a ON a.scope = m.scope AND a.id = m.id"
+            " LEFT JOIN (SELECT CAST(column1 AS TEXT) AS scope, CAST(column2 AS TEXT) AS id, column3 AS times, column4 AS last"
+            f" FROM (VALUES {noted}) LIMIT -1) a ON a.scope = m.scope AND a.id = m.id"
         )
         last, times = f"MAX({last}, COALESCE(a.last, 0))", "(m.accesses + COALESCE(a.times, 0))"
     state = "1.0"

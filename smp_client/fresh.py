@@ -47,11 +47,13 @@ class Fresh:
         self._in_memory: Index | None = None  # where there is no other
         self._lock = threading.Lock()  # of what is above
         self._pid = os.getpid()
+        self._inherited: object = None
 
     def ask(self, scopes: Sequence[str], question: Callable[[Index], T], files: Sequence[str] | None = None) -> tuple[T, Source]:
         """The answer of an index that is true for these scopes, or for these files of them, and what it was made true from."""
         if self._pid != os.getpid():
             # SQLite's connections must not be used, not even closed, by the child of the process that opened them.
+            self._inherited = (self._idle, self._in_memory)  # which keeps them from being closed
             self._pid, self._idle, self._in_memory, self._lock = os.getpid(), [], None, threading.Lock()
         try:
             with self._opened() as index:

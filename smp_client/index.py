@@ -162,7 +162,8 @@ class Index:
 
         def prepare(connection: sqlite3.Connection) -> None:
             _check_version(connection)
-            connection.executescript(f"{_DURABILITY} PRAGMA cache_spill = OFF;")
+            # A copy in memory of the pages that questions need again and again; what is never committed must not get into the file.
+            connection.executescript(f"{_DURABILITY} PRAGMA cache_spill = OFF; PRAGMA cache_size = -32000;")
 
         try:
             return cls(_prepared(_connect(f"{path.as_uri()}?mode=rw"), prepare))

@@ -24,7 +24,7 @@ from .layout import ACTIVE, GLOBAL, check_session_id, is_file_id
 from .mapping import load_mapping
 from .place import Place
 from .ranking import importance
-from .records import GLOBAL_KINDS, PREFERENCE, SESSION_KINDS, TURN, Kind
+from .records import GLOBAL_KINDS, PREFERENCE, SESSION_KINDS, TURN, Kind, is_deleted
 from .session_files import METADATA, parse_artifact
 from .timestamps import parse_time, render_time
 from .values import Value
@@ -230,7 +230,8 @@ def _parse_grown(kind: Kind, content: bytes, known: FileState | None) -> RecordL
 def _entries(kind: Kind, found: RecordList) -> list[Entry]:
     """Of an id that stands there twice, the last is meant."""
     latest = {str(record.value["id"]): record for record in found.records if record.has_id}
-    return [_entry(kind, record) for record in sorted(latest.values(), key=lambda record: record.start)]
+    kept = [record for record in latest.values() if not is_deleted(kind, record.value)]
+    return [_entry(kind, record) for record in sorted(kept, key=lambda record: record.start)]
 
 
 def _entry(kind: Kind, record: Located) -> Entry:

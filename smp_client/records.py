@@ -52,6 +52,7 @@ PATTERN = Kind("pattern", "learned-patterns.yaml", "patterns", "PAT", "pattern",
 SESSION_KINDS = (TURN, DECISION, FINDING, PREFERENCE, LEARNING, RELATIONSHIP)
 GLOBAL_KINDS = (GLOBAL_PREFERENCE, PATTERN)
 
+DELETED_TURN = "deleted"
 STATE_HISTORY = "agent-states/history"
 
 SEVERITIES = ("critical", "important", "high", "medium", "minor", "low", "info")
@@ -105,6 +106,11 @@ class Record:
 
 def as_record(kind: Kind, session: str, value: Mapping[str, Value]) -> Record:
     return Record(str(value["id"]), kind.name, session, dict(value), str(value.get(kind.text, "")))
+
+
+def is_deleted(kind: Kind, value: Mapping[str, Value]) -> bool:
+    """Whether it is only the place of a turn that was deleted."""
+    return kind is TURN and value.get("type") == DELETED_TURN and not value.get("content")
 
 
 def kind_of(memory_id: str, kinds: tuple[Kind, ...]) -> Kind | None:

@@ -6,39 +6,61 @@ wanted, in an order that the same memories always have.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from .decay import is_resolved
+from .decay import PINNED, is_resolved
 from .engine import View, by_topic, find
 from .layout import GLOBAL
-from .query import Answer, Wanted, one_of
+from .query import NEWEST, Answer, Wanted, one_of
 from .records import SEVERITIES, Record
+from .sql import Sql
 
 EVERY = "*"
+RESOLVED = "finding.resolved"  # the standing of one
+_RANKS = " ".join(f"WHEN '{name}' THEN {rank}" for rank, name in enumerate(SEVERITIES))
+_WORST = f"CASE json_extract(m.data, '$.severity') {_RANKS} ELSE {len(SEVERITIES)} END, score DESC, {NEWEST}"
 _WORD = re.compile(r"[^\W_]+")
 _CONFIDENCE = {"explicit": 0, "inferred": 1}  # whatever else it is, it comes last
 
 
 def about(view: View, want: Wanted, types: Sequence[str], topic: str | None = None) -> Answer:
     """The memories of these types, those that matter most first."""
-    everything = replace(want, limit=None, offset=0).also(one_of("m.type", types))
+    want = want.also(one_of("m.type", types))
     if topic is None:
-        return page(find(view, everything), want)
-    found = by_topic(view, everything, topic)
+        return find(view, want)
+    first = replace(want, limit=None if want.limit is None else want.offset + want.limit, offset=0)
+    found = by_topic(view, first, topic)
     known = {(record.session, record.type, record.id) for record in found}
     if said := " ".join(words_of(topic)):
-        found += [record for record in find(view, everything, f'"{said}"') if (record.session, record.type, record.id) not in known]
+        saying = Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (f'{{text more}} : "{said}"',))
+        found += [record for record in find(view, first.also(saying)) if (record.session, record.type, record.id) not in known]
     return page(found, want)
 
 
 def findings(view: View, want: Wanted, topic: str | None = None, *, unresolved_only: bool = True) -> Answer:
     """The most severe first."""
-    found = about(view, replace(want, limit=None, offset=0), ["finding"], topic)
-    kept = [record for record in found if not (unresolved_only and is_resolved(record.data))]
-    return page(sorted(kept, key=severity), want)
+    if unresolved_only:
+        want = want.also(unresolved(view))
+    if topic is None:
+        return about(view, replace(want, order=want.order or _WORST), ["finding"])
+    return page(sorted(about(view, replace(want, limit=None, offset=0), ["finding"], topic), key=severity), want)
+
+
+def unresolved(view: View) -> Sql:
+    """That a finding is open. Its standing says so, except of one that is pinned; of these there are few."""
+    pinned = find(view, Wanted((one_of("m.type", ["finding"]), one_of("m.standing", [PINNED]))))
+    closed = [f"{record.session}/{record.id}" for record in pinned if is_resolved(record.data)]
+    others = named(closed)
+    return Sql(f"m.standing <> ? AND NOT ({others.text})", (RESOLVED, *others.parameters))
+
+
+def named(names: Sequence[str]) -> Sql:
+    """That it is one of these, each given as `session/DEC-001`."""
+    return Sql("m.scope || '/' || m.id IN (SELECT value FROM json_each(?))", (json.dumps(names),))
 
 
 def preferences(view: View, want: Wanted, topic: str | None, project: str | None, *, general: bool = True) -> Answer:

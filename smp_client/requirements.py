@@ -14,7 +14,6 @@ is shown. It keeps honest agents to their task; it is no wall against a program 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from .errors import AccessDenied, InvalidQuery
 from .layout import check_file_id, is_file_id
 from .query import Answer, QueryOptions, Wanted, listed, one_of, type_named
 from .records import SEVERITIES, TURN, Record
-from .spec import Sql
+from .sql import Sql
 
 if TYPE_CHECKING:
     from .session import Session
@@ -64,33 +63,34 @@ class Item:
         topic = self.value if self.part == "topic" else None
         if self.kind == "preferences":
             return relevant.preferences(view, want, topic, project, general=False)
+        want = want.also(*self._conditions(view))
         if self.kind == "findings":
-            if self.part == "severity":
-                want = want.also(Sql("json_extract(m.data, '$.severity') = ?", (self.value,)))
-            return relevant.findings(view, want, topic, unresolved_only=self.part == "unresolved")
-        if self.part == "name":
-            want = want.also(Sql("m.id = ?", (self.value,)))
+            return relevant.findings(view, want, topic, unresolved_only=False)
         if self.kind == "conversation":
-            return find(view, replace(want, order="m.start").also(*self._condition(view)))
+            return find(view, replace(want, order="m.start"))
         return relevant.about(view, want, _TYPES[self.kind], topic)
 
     def visible(self, view: View, project: str | None) -> Sql:
         """The condition that its memories meet."""
-        types = one_of("m.type", _TYPES[self.kind])
-        if not self.part:
-            return types
-        if self.kind == "conversation":
-            return Sql.joined(" AND ", list(self._condition(view)))
-        names = [f"{record.session}/{record.id}" for record in self.resolve(view, Wanted(), project)]
-        those = Sql("m.scope || '/' || m.id IN (SELECT value FROM json_each(?))", (json.dumps(names),))
-        return Sql.joined(" AND ", [types, those])
+        conditions = self._conditions(view)
+        if self.part == "topic":
+            names = [f"{record.session}/{record.id}" for record in self.resolve(view, Wanted(), project)]
+            conditions.append(relevant.named(names))
+        return Sql.joined(" AND ", [Sql(f"({one.text})", one.parameters) for one in conditions])
 
-    def _condition(self, view: View) -> tuple[Sql, ...]:
-        turns = one_of("m.type", [TURN.name])
-        if self.part != "turns":
-            return (turns,)
-        last = "m.key IN (SELECT t.key FROM memories t WHERE t.scope = ? AND t.type = ? ORDER BY t.start DESC LIMIT ?)"
-        return turns, Sql(last, (view.scopes[0], TURN.name, int(self.value)))
+    def _conditions(self, view: View) -> list[Sql]:
+        """All but what it says of topics, which takes a question of its own."""
+        conditions = [one_of("m.type", _TYPES[self.kind])]
+        if self.part == "turns":
+            last = "m.key IN (SELECT t.key FROM memories t WHERE t.scope = ? AND t.type = ? ORDER BY t.start DESC LIMIT ?)"
+            conditions.append(Sql(last, (view.scopes[0], TURN.name, int(self.value))))
+        elif self.part == "severity":
+            conditions.append(Sql("json_extract(m.data, '$.severity') = ?", (self.value,)))
+        elif self.part == "unresolved":
+            conditions.append(relevant.unresolved(view))
+        elif self.part == "name":
+            conditions.append(Sql("m.id = ?", (self.value,)))
+        return conditions
 
 
 @dataclass(frozen=True)

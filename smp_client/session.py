@@ -27,6 +27,7 @@ from .records import (
     as_record,
     changed_fields,
     check_memory_id,
+    is_deleted,
     kind_of,
     new_fields,
     plain_fields,
@@ -43,6 +44,7 @@ from .writing import Time, Writing
 if TYPE_CHECKING:
     from .agent import AgentMemory
     from .asker import Asker
+    from .deletion import Deleted
     from .engine import View
     from .party import Party
     from .query import Answer, Wanted
@@ -97,7 +99,8 @@ class RecordFiles(Writing, Asking):
         """All memories of one type that can be read, in the order of the file."""
         kind = self._kind_named(type)
         found = format_of(kind).parse(self.scope.read(kind.file))
-        return [as_record(kind, self.scope.name, record.value) for record in found.records if record.has_id]
+        return [as_record(kind, self.scope.name, record.value) for record in found.records
+                if record.has_id and not is_deleted(kind, record.value)]  # fmt: skip
 
     def problems(self) -> list[Problem]:
         """What stands in the record files and cannot be read."""
@@ -150,7 +153,7 @@ class RecordFiles(Writing, Asking):
     def _find(self, memory_id: str) -> Record:
         kind = self.kind_of_record(memory_id)
         located = format_of(kind).find(self.scope.read(kind.file), memory_id)
-        if located is None:
+        if located is None or is_deleted(kind, located.value):
             raise self._missing(memory_id)
         return as_record(kind, self.scope.name, located.value)
 
@@ -162,7 +165,7 @@ class RecordFiles(Writing, Asking):
         def changed(content: bytes) -> bytes:
             nonlocal new
             located = form.find(content, memory_id)
-            if located is None:
+            if located is None or is_deleted(kind, located.value):
                 raise self._missing(memory_id)
             new = changed_fields(kind, located.value, changes, self._now())
             after = form.rewrite(content, {memory_id: new}, 0)
@@ -239,7 +242,14 @@ class Session(RecordFiles):
         if last is None:
             return self.records("turn")
         with self.scope.answering("reading the last turns"):
-            return [as_record(TURN, self.id, located.value) for located in self._last_turns(last)]
+            # Those that were deleted are not among them, so a few more may be needed.
+            wanted = last
+            while True:
+                found = self._last_turns(wanted)
+                turns = [located for located in found if not is_deleted(TURN, located.value)]
+                if len(turns) >= last or len(found) < wanted:
+                    return [as_record(TURN, self.id, located.value) for located in turns[-last:]] if last > 0 else []
+                wanted *= 2
 
     def _last_turns(self, count: int) -> list[Any]:
         content = b""
@@ -286,6 +296,24 @@ class Session(RecordFiles):
 
     def artifacts(self) -> list[str]:
         return self._names("artifacts", ".md")
+
+    def delete(self, id: str | Sequence[str], *, reason: str, deleted_by: str = "user") -> list[Deleted]:
+        """Takes memories out, all or none; for 30 days `restore` brings them back."""
+        from .deletion import delete
+
+        return delete(self, [id] if isinstance(id, str) else list(id), reason, deleted_by)
+
+    def deleted(self) -> list[Deleted]:
+        """What was deleted and can still be restored."""
+        from .deletion import deleted
+
+        return deleted(self)
+
+    def restore(self, memory_id: str) -> Record:
+        """Puts a deleted memory back where it was, with its old id."""
+        from .deletion import restore
+
+        return restore(self, check_memory_id(memory_id))
 
     def _names(self, directory: str, suffix: str) -> list[str]:
         with self.scope.answering(f"listing {directory}"):

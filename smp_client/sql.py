@@ -56,12 +56,13 @@ def is_within(expression: Sql, bounds: Sequence[tuple[str, Any]]) -> Sql:
 
 def is_like(expression: Sql, part: str, *, at_the_beginning: bool = False) -> Sql:
     """That a text has this part, in upper or lower case."""
+    # LIKE is fast, but knows upper and lower case only in ASCII; `_` is any character.
+    like = re.sub(r"[^\x00-\x7f]", "_", re.sub(r"[%_\\]", r"\\\g<0>", part)) + "%"
+    test = compose("{} LIKE {} ESCAPE '\\'", expression, bound(like if at_the_beginning else f"%{like}"))
     if part.isascii():
-        pattern = re.sub(r"[%_\\]", r"\\\g<0>", part) + "%"
-        return compose("{} LIKE {} ESCAPE '\\'", expression, bound(pattern if at_the_beginning else f"%{pattern}"))
-    # SQLite's LIKE knows upper and lower case only in ASCII.
-    pattern = "".join(map(_either_case, part)) + "*"
-    return compose("{} GLOB {}", expression, bound(pattern if at_the_beginning else f"*{pattern}"))
+        return test
+    exact = "".join(map(_either_case, part)) + "*"
+    return compose("({} AND {} GLOB {})", test, expression, bound(exact if at_the_beginning else f"*{exact}"))
 
 
 def glob(text: str) -> str:

@@ -15,7 +15,7 @@ from .append import Tail, note_rewritten, note_tail, reserve, settle, with_id
 from .errors import Conflict, StorageFailed, TransactionEnded, TransactionPending
 from .formats import format_of
 from .locks import Lock, brief_lock
-from .records import Kind, Record, as_record, changed_fields, kind_of_file, new_fields
+from .records import DELETED_TURN, TURN, Kind, Record, as_record, changed_fields, kind_of_file, new_fields
 from .session_files import artifact_file, render_artifact, state_after, state_file, state_history_entry
 from .values import Value, canonical
 from .writing import Time, Writing
@@ -25,7 +25,7 @@ from .writing import Time, Writing
 class Modification:
     """One thing that a transaction will do."""
 
-    action: str  # add, change, save
+    action: str  # add, change, save, remove
     file: str
     id: str
 
@@ -35,7 +35,7 @@ class _Pending:
     """What is to happen to one file."""
 
     added: list[dict[str, Value]] = field(default_factory=list)
-    changed: dict[str, dict[str, Value]] = field(default_factory=dict)
+    changed: dict[str, dict[str, Value] | None] = field(default_factory=dict)
     expected: dict[str, bytes] = field(default_factory=dict)  # the records as they were when they were changed
     content: bytes | None = None  # of a file that is replaced whole
     before: bytes = b""  # and what it was
@@ -78,6 +78,15 @@ class Transaction(Writing):
         self._require_active()
         self._drops.append({"file": file, "remove": [read.st_ino, read.st_size, read.st_mtime_ns]})
         self._modifications.append(Modification("remove", file, ""))
+
+    def remove(self, memory_id: str) -> None:
+        """Takes a memory out; of a turn its number and its time stay. Whoever calls this has made a copy: see deletion.py."""
+        old = self._session._find(memory_id)
+        kind = self._session.kind_of_record(memory_id)
+        pending = self._pending("remove", kind.file, memory_id)
+        pending.expected.setdefault(memory_id, canonical(old.data))
+        place = {"id": memory_id, "turn": old.data.get("turn"), "timestamp": old.data.get("timestamp")}
+        pending.changed[memory_id] = {**place, "type": DELETED_TURN, "content": ""} if kind is TURN else None
 
     def rollback(self) -> None:
         """Drops everything; nothing has been written yet."""
@@ -146,7 +155,7 @@ class Transaction(Writing):
         form = format_of(kind_of_file(file))
         content = self._scope.tree.read(self._scope.path(file))
         old = (form.find(content, memory_id) for memory_id in step["change"])
-        new = sum(len(form.render(value, 2)) for value in (*step["change"].values(), *step["insert"]))
+        new = sum(len(form.render(value, 2)) for value in (*step["change"].values(), *step["insert"]) if value)
         return new - sum(located.end - located.start for located in old if located)
 
     def _check_conflicts(self, file: str, pending: _Pending) -> None:
@@ -197,7 +206,7 @@ class Transaction(Writing):
     def _find(self, memory_id: str) -> Record:
         for pending in self._files.values():
             for value in (*pending.added, *pending.changed.values()):
-                if value["id"] == memory_id:
+                if value and value["id"] == memory_id:
                     kind = self._session.kind_of_record(memory_id)
                     return as_record(kind, self._scope.name, value)
         return self._session._find(memory_id)  # type: ignore[no-any-return]

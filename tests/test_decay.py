@@ -373,8 +373,8 @@ def test_what_cannot_be_noted_was_read_all_the_same(counted: Session, monkeypatc
 
 @pytest.mark.parametrize(
     "rubbish",
-    [b"\xff\xfe\0\0", b"2026-01-31T12:00:00Z\n\n \n", b"yesterday DEC-001\n", b"2026-01-31T12:00:00Z DEC-001*0 DEC-001*x ../x *3 'x'\n",
-     b"9999-99-99T00:00:00Z DEC-001\n", b"0001-01-01T00:00:00+09:00 DEC-001\n", b"2026-01-31T12:00:00Z DEC-001"],
+    [b"\xff\xfe\0\0", b"2026-01-31T12:00:00Z\n\n \n", b"yesterday DEC-001\n",
+     b"2026-01-31T12:00:00Z DEC-001*0 DEC-001*x ../x *3 'x'\n", b"9999-99-99T00:00:00Z DEC-001\n", b"0001-01-01T00:00:00+09:00 DEC-001\n", b"2026-01-31T12:00:00Z DEC-001"],
 )  # fmt: skip
 def test_rubbish_in_the_log_is_left_out(counted: Session, rubbish: bytes) -> None:
     """What stands before and behind it counts, but for half a line at its end, which somebody may still be writing."""
@@ -425,14 +425,14 @@ def test_readings_by_many_at_once_are_all_noted(counted: Session) -> None:
     assert access.parse(log_of(counted).read_bytes())["DEC-001"].times == 150
 
 
-def test_a_thousand_readings_of_everything_do_not_make_questions_fail(tmp_path: Path) -> None:
+def test_reading_everything_leaves_every_question_possible(tmp_path: Path) -> None:
     """All memories of a large session have been read: what the log says of each is part of every question."""
     memory = Memory(tmp_path / "sessions", clock=lambda: NOW)
     session = memory.create_session(id="s1", quota_bytes=10**9)
-    text = "".join(f'  - {{id: DEC-{number}, decision: "number {number}", made_by: a}}\n' for number in range(6_000))
+    text = "".join(f'  - {{id: DEC-{number}, decision: "number {number}", made_by: a}}\n' for number in range(1_500))
     with log_of(session).with_name("decisions.yaml").open("a") as file:
         file.write(text)
-    assert len(session.by_type("decision")) == 6_000
-    assert len(session.by_type("decision")) == 6_000
+    assert len(session.by_type("decision")) == 1_500
+    assert len(session.by_type("decision")) == 1_500
     assert session.search('"number 17"')[0].id == "DEC-17"
     assert session.query({"filters": []}, limit=1)[0].priority == pytest.approx(0.99, abs=0.01)

@@ -133,7 +133,8 @@ def _session_state(session: Session) -> dict[str, Any]:
     kinds = {kind.name: [record.data for record in session.records(kind.name)] for kind in session.kinds}
     agents = {agent: (session.agent_state(agent), session.agent_state_history(agent)) for agent in session.agent_states()}
     artifacts = {name: session.artifact(name).text for name in session.artifacts()}
-    return {"metadata": session.metadata(), **kinds, "agents": agents, "artifacts": artifacts}
+    deleted = [{"id": f"deleted {item.id}"} for item in session.deleted()]
+    return {"metadata": session.metadata(), **kinds, "agents": agents, "artifacts": artifacts, "deleted": deleted}
 
 
 class Aftermath:

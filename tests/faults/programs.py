@@ -20,6 +20,8 @@ from typing import Any
 import filelock  # noqa: F401  # the client imports it late; here that would only make every run longer
 
 import smp_client.append
+import smp_client.asker
+import smp_client.deletion
 import smp_client.journal
 import smp_client.locks
 import smp_client.memory
@@ -82,6 +84,11 @@ OPERATIONS: dict[str, tuple[Action, ...]] = {
         lambda memory: memory.session(SESSION).save_artifact("report", "# After\n"),
     ),
     "transaction": (commit,),
+    "delete": (
+        lambda memory: memory.session(SESSION).delete(["DEC-003", "turn-1"], reason="privacy"),
+        lambda memory: memory.session(SESSION).restore("turn-1"),
+        lambda memory: memory.session(SESSION).restore("DEC-003"),
+    ),
     "create_session": (lambda memory: memory.create_session(id="second", user="user-1"),),
 }  # fmt: skip
 
