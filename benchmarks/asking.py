@@ -15,9 +15,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -51,6 +51,11 @@ TOPICS = (
     "backup", "consent", "export", "search", "mobile", "tenant", "quota", "webhook", "audit", "rollout", "locale", "report",
     "upload",
 )  # fmt: skip
+COMMON = """
+    the of and to in a is that it was for on are as with be at by this had not but from have or an they which you were all her she
+    there would their we him been has when who will no more if out so up what its about than into them can only other some could
+    these may then do any my
+""".split()  # noqa: SIM905 - a text is easier to look through than 60 strings
 QUESTION = "What did the architect decide about the refresh of a password when the tenant has a webhook?"
 
 
@@ -64,9 +69,9 @@ class Question:
     options: Mapping[str, Any] = field(default_factory=dict)
     target_s: float | None = None
 
-    @property
-    def target(self) -> Target | None:
-        return Target(seconds=self.target_s) if self.target_s else None
+    def target(self, asked: Session | Memory) -> Target | None:
+        """The design holds us to a time for questions to one session, however many others there are."""
+        return Target(seconds=self.target_s) if self.target_s and isinstance(asked, Session) else None
 
     def of(self, asked: Session | Memory) -> Operation:
         return partial(getattr(asked, self.method), *self.given, **self.options)
@@ -82,9 +87,9 @@ WORD = Question("search, one word", "search", ("refresh",))
 ASKED = Question("search, a question", "search", (QUESTION,))
 GET = Question("get", "get", ("DEC-020",), target_s=0.001)
 TOPIC = Question("by_topic, all", "by_topic", ("upload",), target_s=0.002)
-FIRST_OF_TOPIC = Question("by_topic, limit=20", "by_topic", ("gateway",), {"limit": 20}, 0.002)
+FIRST_OF_TOPIC = Question("by_topic, limit=20", "by_topic", ("cache",), {"limit": 20}, 0.002)
 COMPLEX = Question(
-    "query: 4 filters, sort, related", "query",
+    "query, filters and related", "query",
     ({
         "filters": [
             {"field": "type", "operator": "in", "value": ["decision", "finding"]},
@@ -116,7 +121,7 @@ OF_ALL = (WORD, ASKED, FIRST_OF_TOPIC, COMPLEX)
 def warm(bench: Bench) -> Iterator[Row]:
     for size, asked, questions in _asked(bench):
         for question in questions:
-            yield _warm(bench, question.name, size, question, asked)
+            yield _warm(bench, size, question, asked)
 
 
 @benchmark("much was read before")
@@ -124,20 +129,29 @@ def much_read(bench: Bench) -> Iterator[Row]:
     """Every memory, since readings were last folded into the records."""
     for memories in _sizes(bench):
         session = _one(bench, memories)
+        everything = [record.id for record in session.by_time(count_access=False)]
         for question in (GET, TOPIC, FIRST_OF_TOPIC, ASKED, COMPLEX):
-            _forget_readings(session)
-            note(session.scope, [record.id for record in session.by_time(count_access=False)], END)
-            yield _warm(bench, question.name, f"{memories:,}, all were read", question, session)
+            yield _warm(bench, f"{memories:,}, all were read", question, session, everything)
         _forget_readings(session)
 
 
-def _warm(bench: Bench, name: str, size: str, question: Question, asked: Session | Memory) -> Row:
+def _warm(bench: Bench, size: str, question: Question, asked: Session | Memory, read_before: Sequence[str] = ()) -> Row:
     ours = question.of(asked)
     rows = _keys(asked, ours())
+    if read_before:
+        note(asked.scope, read_before, END)
     with _reader(asked) as reader:
         bare = partial(_fetch, reader, _statement(rows), rows)
         times = bench.compare(ours, bare, rounds=_rounds(ours))
-    return Row(name, size, "its rows by key", *times, question.target, note=f"{len(rows)} rows")
+    return Row(question.name, size, "its rows by key", *times, question.target(asked), note=_count(question, asked, rows))
+
+
+def _count(question: Question, asked: Session | Memory, rows: list[int]) -> str:
+    """How many rows an answer is made of, and how many it was chosen from."""
+    if "limit" not in question.options:
+        return f"{len(rows)} rows"
+    unlimited = replace(question, options={**question.options, "limit": None, "count_access": False})
+    return f"{len(rows)} rows of {len(_keys(asked, unlimited.of(asked)())):,}"
 
 
 @benchmark("cold")
@@ -147,7 +161,7 @@ def cold(bench: Bench) -> Iterator[Row]:
         for question in questions:
             rows = _keys(asked, question.of(asked)())
             ours, bare = _program(bench, question.program(asked)), _program(bench, _fetching(asked, rows), json.dumps(rows))
-            yield Row(f"new process: {question.name}", size, "the same with sqlite3", *bench.compare(ours, bare, rounds=10),
+            yield Row(f"cold: {question.name}", size, "the same with sqlite3", *bench.compare(ours, bare, rounds=6),
                       note=f"{len(rows)} rows")  # fmt: skip
 
 
@@ -162,7 +176,7 @@ def behind(bench: Bench) -> Iterator[Row]:
             with _reader(session) as reader:
                 bare = partial(_fetch, reader, _statement(rows), rows)
                 times = _compare_after(bench, partial(session.add_turn, "user", QUESTION), ours, bare, rounds=20)
-            yield Row(f"after a turn: {question.name}", f"{memories:,}", "its rows by key", *times, question.target)
+            yield Row(f"behind: {question.name}", f"{memories:,}", "its rows by key", *times, question.target(session))
 
 
 @benchmark("no index")
@@ -289,12 +303,14 @@ def _fields(kind: Kind, draw: random.Random, counts: dict[Kind, int], say: Calla
 
 @cache
 def _vocabulary() -> tuple[list[str], list[float]]:
-    """3,000 words, and how often they and all before them are said: the n-th a n-th part as often as the first."""
+    """3,000 words, and how often they and all before them are said: the n-th a n-th part as often as the first, and the first are
+    those that say nothing."""
     syllables = ["".join(pair) for pair in itertools.product("bdfgklmnprst", "aeiou")]
     made = ["".join(parts) for parts in itertools.product(syllables, syllables)][:3_000]
     random.Random(0).shuffle(made)
+    made[: len(COMMON)] = COMMON
     for rank, topic in enumerate(TOPICS):
-        made[20 + 30 * rank] = topic
+        made[len(COMMON) + 15 * rank] = topic
     return made, list(itertools.accumulate(1 / rank for rank in range(1, len(made) + 1)))
 
 
@@ -371,7 +387,7 @@ def _rounds(operation: Operation) -> int:
     """As many as take about two seconds."""
     started = time.perf_counter()
     operation()
-    return max(20, min(int(2 / (time.perf_counter() - started)), 500))
+    return max(5, min(int(2 / (time.perf_counter() - started)), 500))
 
 
 def _root(asked: Session | Memory) -> Path:

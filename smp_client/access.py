@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 from .errors import LockTimeout, SMPError
 from .files import read_from, write_all
+from .layout import ACCESS_LOG
 from .locks import NO_PATIENCE, brief_lock
 from .scope import Scope
 from .timestamps import parse_time, render_time
 
-ACCESS_LOG = "access.log"
 _FOLD_BYTES = 256 * 1024
 _READ_CAP_BYTES = 4 * _FOLD_BYTES
 _ITEM = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,63})(?:\*([1-9]\d{0,8}))?")

@@ -7,9 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from . import access
-from .engine import View
+from .decay import Policy
+from .engine import View, note_accesses
 from .fresh import Fresh, Source
+from .published import Published
 from .query import Answer, QueryOptions, Wanted, wanted
+from .ranking import Weights
 from .scope import Options, Scope
 from .session_files import METADATA
 
@@ -21,10 +24,12 @@ T = TypeVar("T")
 
 class Asker:
     def __init__(
-        self, fresh: Fresh, readings: access.Readings, scopes: Sequence[str], scope: Callable[[str], Scope], options: Options
-    ) -> None:
+        self, fresh: Fresh, readings: access.Readings, published: Published, scopes: Sequence[str], scope: Callable[[str], Scope],
+        options: Options,
+    ) -> None:  # fmt: skip
         self._fresh = fresh
         self._readings = readings
+        self._published = published
         self._scopes = tuple(scopes)
         self._scope = scope
         self._options = options
@@ -33,7 +38,7 @@ class Asker:
         self, question: Callable[[View, Wanted], Answer], options: QueryOptions, files: Sequence[str] | None = None
     ) -> Answer:
         now = self._options.clock()
-        want = wanted(now, self._options.policy, **options)
+        want = wanted(now, self._policy()[0], **options)
         if files is not None:
             files = [*files, METADATA]  # which may say how the session decays
         found, source = self._ask(lambda view: question(view, want), now, files)
@@ -52,11 +57,18 @@ class Asker:
             for scope in self._scopes
             for memory_id, found in self._readings.of(self._scope(scope)).items()
         }
+        policy, weights = self._policy()
 
         def asked(index: Index) -> T:
-            return question(View(index, self._scopes, now, self._options.policy, self._options.weights, noted))
+            return question(View(index, self._scopes, now, policy, weights, bool(noted)))
 
-        return self._fresh.ask(self._scopes, asked, files)
+        return self._fresh.ask(self._scopes, asked, files, lambda index: note_accesses(index, self._scopes, noted))
+
+    def _policy(self) -> tuple[Policy, Weights]:
+        if self._options.policy and self._options.weights:
+            return self._options.policy, self._options.weights
+        policy, weights = self._published.now()
+        return self._options.policy or policy, self._options.weights or weights
 
     def _note(self, found: Answer, now: datetime) -> None:
         by_session: dict[str, list[str]] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -29,6 +29,10 @@ _CANDIDATES = 300  # of the best by text alone, among which priority and importa
 _LIKENESS_WORDS = 24
 _TERM_CAP = 64
 _READ_AT_ONCE = 500
+_NOTED = (
+    "CREATE TEMP TABLE IF NOT EXISTS noted"
+    " (scope TEXT, id TEXT, times INTEGER, last INTEGER, PRIMARY KEY (scope, id)) WITHOUT ROWID"
+)
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -41,7 +45,7 @@ class View:
     now: datetime
     policy: Policy
     weights: Weights
-    accesses: Mapping[tuple[str, str], Access] = field(default_factory=dict)  # not yet in the records
+    has_accesses: bool = False  # that are not yet in the records: see `note_accesses`
 
     @property
     def together(self) -> str | tuple[str, ...]:
@@ -51,6 +55,18 @@ class View:
     @property
     def now_us(self) -> int:
         return microseconds(self.now)
+
+
+def note_accesses(index: Index, scopes: Sequence[str], accesses: Mapping[tuple[str, str], Access]) -> None:
+    """Puts what was read, and is not yet in the records, where questions find it; only what is new since the last time."""
+    new = [(*name, one.times, microseconds(one.last)) for name, one in accesses.items() if index.noted.get(name) != one]
+    gone = [name for name in index.noted if name not in accesses and name[0] in scopes]
+    if new or gone:
+        index.connection.execute(_NOTED)
+        index.connection.executemany("INSERT OR REPLACE INTO temp.noted VALUES (?, ?, ?, ?)", new)
+        index.connection.executemany("DELETE FROM temp.noted WHERE scope = ? AND id = ?", gone)
+        left_out = set(gone)
+        index.noted = {name: one for name, one in index.noted.items() if name not in left_out} | dict(accesses)
 
 
 class Ranked(NamedTuple):
@@ -71,10 +87,12 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
         return read(view, _listing(view, want))
     if not asked.is_plain:
         want = want.also(Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.match,)))
-    found = _called(view, want, text.strip())
+    # From the beginning, so that every page is one of the same whole.
+    whole = replace(want, offset=0, limit=None if want.limit is None else want.offset + want.limit)
+    found = _called(view, whole, text.strip())
     known = {item.key for item in found}
-    found += [item for item in _matching(view, want, Matching(view, asked.concepts, text)) if item.key not in known]
-    return read(view, found[: want.limit])
+    found += [item for item in _matching(view, whole, Matching(view, asked.concepts, text)) if item.key not in known]
+    return read(view, found[want.offset : whole.limit])
 
 
 def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
@@ -194,7 +212,7 @@ def _listing(view: View, want: Wanted) -> list[Ranked]:
 
 def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
     """The memories whose id the text is."""
-    if want.offset or " " in text:
+    if " " in text:
         return []
     named = want.also(one_of("m.id", [sayable(form) for form in dict.fromkeys((text, text.upper(), text.lower()))]))
     return [item._replace(score=1.0) for item in _listing(view, named)]
@@ -337,15 +355,8 @@ def _source(view: View) -> tuple[str, _Columns]:
     )
     now = view.now_us
     last, times = f"COALESCE(m.accessed, m.at, {now})", "m.accesses"
-    if view.accesses:
-        noted = ", ".join(f"({_quoted(scope)}, {_quoted(name)}, {one.times}, {microseconds(one.last)})"
-                          for (scope, name), one in view.accesses.items())  # fmt: skip
-        # As texts, and with a limit that is none: only so does SQLite make an index of them, without which each memory is compared
-        # with each.
-        source += (
-            " LEFT JOIN (SELECT CAST(column1 AS TEXT) AS scope, CAST(column2 AS TEXT) AS id, column3 AS times, column4 AS last"
-            f" FROM (VALUES {noted}) LIMIT -1) a ON a.scope = m.scope AND a.id = m.id"
-        )
+    if view.has_accesses:
+        source += " LEFT JOIN temp.noted a ON a.scope = m.scope AND a.id = m.id"
         last, times = f"MAX({last}, COALESCE(a.last, 0))", "(m.accesses + COALESCE(a.times, 0))"
     state = "1.0"
     if len(view.scopes) > 1:

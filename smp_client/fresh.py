@@ -49,8 +49,11 @@ class Fresh:
         self._pid = os.getpid()
         self._inherited: object = None
 
-    def ask(self, scopes: Sequence[str], question: Callable[[Index], T], files: Sequence[str] | None = None) -> tuple[T, Source]:
-        """The answer of an index that is true for these scopes, or for these files of them, and what it was made true from."""
+    def ask(
+        self, scopes: Sequence[str], question: Callable[[Index], T], files: Sequence[str] | None, prepare: Callable[[Index], None]
+    ) -> tuple[T, Source]:
+        """The answer of an index that is true for these scopes, or for these files of them, and what it was made true from. It is
+        prepared before it is asked: what is written into a temporary table then stays there."""
         if self._pid != os.getpid():
             # SQLite's connections must not be used, not even closed, by the child of the process that opened them.
             self._inherited = (self._idle, self._in_memory)  # which keeps them from being closed
@@ -58,11 +61,12 @@ class Fresh:
         try:
             with self._opened() as index:
                 if index is not None:
-                    return self._ask(index, scopes, question, files)
+                    prepare(index)
+                    return self._ask(index, scopes, question, files, prepare)
         except sqlite3.DatabaseError as error:
             if not is_fault_of_file(error):
                 raise
-        return self._ask_files(scopes, question, files), "files"
+        return self._ask_files(scopes, question, files, prepare), "files"
 
     def close(self) -> None:
         with self._lock:
@@ -74,8 +78,9 @@ class Fresh:
                 self._in_memory = None
 
     def _ask(
-        self, index: Index, scopes: Sequence[str], question: Callable[[Index], T], files: Sequence[str] | None
-    ) -> tuple[T, Source]:
+        self, index: Index, scopes: Sequence[str], question: Callable[[Index], T], files: Sequence[str] | None,
+        prepare: Callable[[Index], None],
+    ) -> tuple[T, Source]:  # fmt: skip
         unfinished = self._unfinished(scopes)
         with index.snapshot():
             if not self._missing(index, scopes, files) and not unfinished:
@@ -92,14 +97,18 @@ class Fresh:
             # Locked by a rebuild, or nothing may be written here.
             copy = index.copied()
         try:
+            prepare(copy)
             self._cover(copy, scopes, files, unfinished)
             return question(copy), "index and files"
         finally:
             copy.close()
 
-    def _ask_files(self, scopes: Sequence[str], question: Callable[[Index], T], files: Sequence[str] | None) -> T:
+    def _ask_files(
+        self, scopes: Sequence[str], question: Callable[[Index], T], files: Sequence[str] | None, prepare: Callable[[Index], None]
+    ) -> T:
         with self._lock:
             self._in_memory = self._in_memory or Index.in_memory()
+            prepare(self._in_memory)
             self._cover(self._in_memory, scopes, files, self._unfinished(scopes), settle=True)
             return question(self._in_memory)
 

@@ -116,6 +116,7 @@ class Entry:
 class Index:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        self.noted: dict[tuple[str, str], object] = {}  # accesses that this connection knows of
 
     @classmethod
     def open(cls, path: Path) -> Index:
@@ -355,10 +356,10 @@ class Index:
                     " ORDER BY 1, 2, 3, 4, 5",
             "sessions": "SELECT scope, status, metadata FROM sessions ORDER BY scope",
         }  # fmt: skip
-        found = {name: self.connection.execute(query).fetchall() for name, query in queries.items()}
-        # Raises where the words and the memories disagree.
-        self.connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
-        return found
+        with self.undone(_BUSY_MS):
+            # Raises where the words and the memories disagree. Only a writer may ask that.
+            self.connection.execute("INSERT INTO words (words, rank) VALUES ('integrity-check', 1)")
+            return {name: self.connection.execute(query).fetchall() for name, query in queries.items()}
 
 
 def owner_word(scope: str) -> str:

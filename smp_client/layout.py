@@ -12,6 +12,7 @@ FORMAT_VERSION = 1
 
 ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE = "active", "archived", "deleted", "global", "quarantine"
 LOCKS, JOURNAL, RETIRED, TEMPORARY = ".smp/locks", ".smp/journal", ".smp/retired", ".smp/tmp"
+ACCESS_LOG = "access.log"  # of a session: what was read, see access.py
 MARKER = ".smp/root.json"  # where this is missing, the disk is not the one that we know
 TOP_DIRECTORIES = (ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE, LOCKS, JOURNAL, RETIRED, TEMPORARY)
 SESSION_DIRECTORIES = ("agent-states", "artifacts", "inbox", "indexes")

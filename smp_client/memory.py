@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .access import Readings
     from .asker import Asker
     from .fresh import Fresh
+    from .published import Published
 
 _PROFILE = "user-profile.yaml"
 
@@ -54,7 +55,7 @@ class Memory(Place, Asking):
     def __init__(self, root: str | Path | None = None, **options: Any) -> None:
         super().__init__(root)
         self.options = Options(**options)
-        self._answering: tuple[Fresh, Readings] | None = None
+        self._answering: tuple[Fresh, Readings, Published] | None = None
 
     def _asker(self) -> Asker:
         self.require()
@@ -64,8 +65,9 @@ class Memory(Place, Asking):
         from .access import Readings
         from .asker import Asker
         from .fresh import Fresh
+        from .published import Published
 
-        self._answering = self._answering or (Fresh(self, self._scope), Readings())
+        self._answering = self._answering or (Fresh(self, self._scope), Readings(), Published(self.tree))
         return Asker(*self._answering, scopes, self._scope, self.options)
 
     def _scope(self, name: str) -> Scope:

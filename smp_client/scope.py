@@ -28,8 +28,8 @@ class Options:
     fsync: Fsync = "every_write"
     patience: Patience = field(default_factory=Patience)
     clock: Callable[[], datetime] = now
-    policy: Policy = field(default_factory=Policy)  # how memories decay
-    weights: Weights = field(default_factory=Weights)  # what stands first in an answer
+    policy: Policy | None = None  # how memories decay; None for what the daemon's configuration says, else the defaults
+    weights: Weights | None = None  # what stands first in an answer; the same
     count_access: bool = True  # whether being read makes a memory matter more
 
 

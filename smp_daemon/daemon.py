@@ -124,7 +124,7 @@ def _reload(worker: Worker, schedule: Schedule, log: Log, reload: Callable[[], C
         log.logger.error("configuration refused", component="config", error=str(error))
     else:
         log.change(settings.log)
-        worker.change(_timing(settings), lambda: _debounce(settings))
+        worker.change(_timing(settings), lambda: _debounce(settings), settings.decay.policy, settings.ranking.weights)
         schedule.stop()
         schedule = _scheduled(settings, worker)
         schedule.start(worker.successes(), now())

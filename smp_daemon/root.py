@@ -10,10 +10,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from smp_client import AlreadyLed, LockTimeout, Memory, SMPError
+from smp_client.decay import Policy
 from smp_client.index import Index
 from smp_client.indexing import directory_of
 from smp_client.layout import MARKER
 from smp_client.locks import Patience, lock
+from smp_client.published import publish
+from smp_client.ranking import Weights
 from smp_client.status import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
 
 from .ingest.debounce import Debounce
@@ -22,6 +25,9 @@ from .ingest.watcher import Watcher
 
 # Whoever asks who leads (`smp status`) takes the lock for an instant.
 LEAD_PATIENCE = Patience(timeout_s=0.5, attempts=1)
+# A client that brings the index up to date, because nobody leads, has it for as long as that takes.
+CLIENT_PATIENCE_S = 60.0
+LEADING = "leading"
 
 
 class Root:
@@ -81,6 +87,7 @@ class Root:
         """Takes the lead, for as long as this process lives. Gives back why the index begins empty, where it does."""
         self.memory.create()
         self._take_lead()
+        self.publish()
         self.memory.tree.make_directory(COOKIES)
         status = os.stat(self.path)
         self._identity = (status.st_dev, status.st_ino)
@@ -90,12 +97,21 @@ class Root:
         self._held.callback(lambda: self.index.close())
         return replaced
 
+    def publish(self) -> None:
+        """Says to every client how memories decay and what stands first, as the configuration has it."""
+        options = self.memory.options
+        publish(self.memory.tree, options.policy or Policy(), options.weights or Weights())
+
     def _take_lead(self) -> None:
-        try:
-            self._lead = self._held.enter_context(lock(self.memory.tree, LEAD_SCOPE, LEAD, LEAD_PATIENCE, "leading"))
-        except LockTimeout as error:
-            who = str(error).removesuffix(error.advice).strip()
-            raise AlreadyLed(f"{self.path} is looked after already: {who}") from error
+        deadline = time.monotonic() + CLIENT_PATIENCE_S
+        while True:
+            try:
+                self._lead = self._held.enter_context(lock(self.memory.tree, LEAD_SCOPE, LEAD, LEAD_PATIENCE, LEADING))
+                return
+            except LockTimeout as error:
+                if f", {LEADING} since" in str(error) or time.monotonic() > deadline:
+                    who = str(error).removesuffix(error.advice).strip()
+                    raise AlreadyLed(f"{self.path} is looked after already: {who}") from error
 
     def keep_lead(self) -> None:
         """Takes the lead anew where somebody has removed the lock's file; raises AlreadyLed where another was faster."""

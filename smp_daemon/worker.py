@@ -10,12 +10,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from smp_client import AlreadyLed, SMPError, __version__
+from smp_client.decay import Policy
 from smp_client.indexing import outdated, rebuild
 from smp_client.layout import GLOBAL
+from smp_client.ranking import Weights
 from smp_client.status import COOKIES, STATUS_FILE
 from smp_client.tidy import tidy
 from smp_client.timestamps import now, render_time
@@ -92,8 +94,8 @@ class Worker:
         """Whether every root has lately shown that what happens on its disk reaches the worker."""
         return all(current - self._proved_at.get(str(root.path), 0.0) < 3 * self._timing.canary_s + 1 for root in self.roots)
 
-    def change(self, timing: Timing, debounce: Callable[[], Debounce]) -> None:
-        self._queue.put(("change", None, (timing, debounce)))
+    def change(self, timing: Timing, debounce: Callable[[], Debounce], policy: Policy, weights: Weights) -> None:
+        self._queue.put(("change", None, (timing, debounce, policy, weights)))
 
     def notice(self, root: Root, notice: Notice) -> None:
         if isinstance(notice, Cookie):
@@ -184,11 +186,13 @@ class Worker:
             except queue.Empty:
                 return
 
-    def _change(self, timing: Timing, debounce: Callable[[], Debounce]) -> None:
+    def _change(self, timing: Timing, debounce: Callable[[], Debounce], policy: Policy, weights: Weights) -> None:
         self._timing = timing
         self._derived.active_s, self._derived.idle_s = timing.derived_active_s, timing.derived_idle_s
         for root in self.roots:
             root.change_debounce(debounce())
+            root.memory.options = replace(root.memory.options, policy=policy, weights=weights)
+            root.publish()
 
     def _answer(self, root: Root, name: str) -> None:
         """A cookie came through the watcher: all that was written before it is taken in before it is removed."""

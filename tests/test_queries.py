@@ -311,14 +311,13 @@ def test_a_type_has_the_names_that_people_use(s1: Session) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        # Turns also by what is said around them.
-        ("signed tokens", {"DEC-001", "DEC-003", "FIND-050", "turn-2", "turn-1", "turn-3", "turn-4"}),
-        ("encryption", {"DEC-002", "turn-5", "turn-3", "turn-4"}),  # stemmed
+        ("signed tokens", {"DEC-001", "DEC-003", "FIND-050", "turn-2"}),
+        ("encryption", {"DEC-002", "turn-5"}),  # stemmed
         ("administrator", {"FIND-001", "PREF-001"}),
         ('"second factor"', {"FIND-001", "PREF-001"}),
         ('"factor second"', set()),
-        ("encr*", {"DEC-002", "turn-5", "turn-3", "turn-4"}),
-        ("*crypt*", {"DEC-002", "turn-5", "turn-3", "turn-4"}),
+        ("encr*", {"DEC-002", "turn-5"}),
+        ("*crypt*", {"DEC-002", "turn-5"}),
         ("rotat* AND quarter", {"DEC-003"}),
         ("(ledger OR vendor) AND NOT rounds", {"LEARN-001"}),
         ("+factor +no", {"FIND-001"}),
@@ -351,6 +350,23 @@ def test_the_exact_answer_stands_first(s1: Session) -> None:
         assert [record.score for record in found] == sorted((record.score for record in found), reverse=True)
 
 
+def test_of_several_words_a_turn_is_found_by_what_is_said_around_it(s1: Session) -> None:
+    """Behind the turn that holds them; not where the words must be there."""
+    found = ids(s1.search("oauth tokens expire within the hour"))
+    assert found[0] == "turn-2"
+    assert {"turn-1", "turn-3"} <= set(found)
+    assert ids(s1.search('"tokens should expire"')) == ["turn-2"]
+    assert ids(s1.search("+expire oauth tokens hour")) == ["turn-2"]
+
+
+def test_what_is_called_by_its_id_stands_first_and_once(s1: Session) -> None:
+    """DEC-003 is also named by FIND-050 and a relationship."""
+    for text in ("DEC-003", "dec-003", " DEC-003 "):
+        assert ids(s1.search(text))[0] == "DEC-003"
+        pages = [ids(s1.search(text, limit=1, offset=start)) for start in range(10)]
+        assert [memory_id for page in pages for memory_id in page] == ids(s1.search(text))
+
+
 def test_tags_any_all_and_none(s1: Session) -> None:
     assert set(ids(s1.search(tags=["mfa", "security.keys"]))) == {"FIND-001", "DEC-003", "report-2"}
     assert set(ids(s1.search(tags=["mfa", "security"], all_tags=True))) == {"FIND-001"}
@@ -366,7 +382,7 @@ def test_filters_narrow_a_search_together(s1: Session) -> None:
     assert set(ids(s1.search(confidence=["high", "explicit"]))) == {"DEC-001", "PREF-001"}
     assert set(ids(s1.search(confidence="low"))) == {"DEC-003"}
     assert set(ids(s1.search("tokens", since="last 2 days"))) == {"FIND-050"}
-    assert set(ids(s1.search("tokens", until="18 days ago"))) == {"DEC-001", "turn-1", "turn-2", "turn-3"}
+    assert set(ids(s1.search("tokens", until="18 days ago"))) == {"DEC-001", "turn-2"}
     assert set(ids(s1.search(types="decision", min_importance=1.0))) == {"DEC-001", "DEC-002", "DEC-003"}
     assert ids(s1.search(types=[])) == ids(s1.search(agents=[])) == []
 
@@ -404,18 +420,38 @@ def test_the_orders(s1: Session) -> None:
     assert priorities == sorted(priorities, reverse=True)
     assert {record.type for record in found["importance"][:5]} == {"decision", "finding"}
     assert ids(s1.search("tokens", sort="newest"))[0] == "FIND-050"
-    assert ids(s1.search("tokens", sort="oldest"))[0] == "turn-1"
+    assert ids(s1.search("tokens", sort="oldest"))[0] == "turn-2"
 
 
 @pytest.mark.parametrize("text", ["", "tokens keys archive factor"])
 @pytest.mark.parametrize("sort", ["relevance", "newest", "oldest", "priority", "importance"])
 def test_pages_cover_everything_once(s1: Session, text: str, sort: str) -> None:
-    whole = ids(s1.search(text, sort=sort, limit=None))
+    whole = ids(s1.search(text, sort=sort, limit=1000))
     assert len(whole) == len(set(whole)) > 8
     for size in (1, 3, 50):
         pages = [ids(s1.search(text, sort=sort, limit=size, offset=start)) for start in range(0, len(whole) + size, size)]
         assert [memory_id for page in pages for memory_id in page] == whole
     assert s1.search(text, limit=0) == s1.search(text, offset=1000) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "tokens", "tokens keys archive ledger",
+     pytest.param("what about the tokens and the keys of the archive?", marks=pytest.mark.xfail(
+         reason="engine._candidates weighs more with care the further the page, so that two pages are of two different orders"))],
+)  # fmt: skip
+def test_pages_of_many_answers_cover_everything_once(session: Session, text: str) -> None:
+    """Also where there are more than can all be weighed with care for the first page; the order does not depend on the page."""
+    words = ("keys", "archive", "factor", "ledger")
+    with session.transaction() as tx:
+        for number in range(300):
+            said = f"tokens {' '.join(words[: number % 5])} {number}"
+            tx.add_turn("user", said + " more" * (number % 90), timestamp=ago(number / 10))
+            tx.record_finding(said, discovered_by="a", timestamp=ago(300 - number))
+    whole = ids(session.search(text, limit=1000, count_access=False))
+    assert len(whole) == len(set(whole)) == 600
+    pages = [ids(session.search(text, limit=25, offset=start, count_access=False)) for start in range(0, 625, 25)]
+    assert [memory_id for page in pages for memory_id in page] == whole, text
 
 
 @pytest.mark.parametrize(
@@ -561,7 +597,6 @@ def test_turns(s1: Session) -> None:
     assert ids(s1.turns(last=2)) == ["turn-4", "turn-5"]
 
 
-@pytest.mark.xfail(reason="asking.py gives topics_of a list of one session, so that ids are called s1/DEC-001")
 def test_topics(s1: Session) -> None:
     topics = {topic.name: topic for topic in s1.topics()}
     assert set(topics["security"].related["decisions"]) == {"DEC-001", "DEC-003"}  # DEC-002 is about Security

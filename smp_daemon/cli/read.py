@@ -168,7 +168,10 @@ def _type_names(types: Sequence[str]) -> list[str]:
 @root_option
 @json_option
 def topics(session: str | None, root: str | None, as_json: bool) -> None:
-    """What SESSION, or everything, is about. The most mentioned comes first."""
+    """What SESSION, or everything, is about.
+
+    The most mentioned comes first.
+    """
     from .output import Column, print_json, print_table, short_time
 
     found = _asked(root, session).topics()
@@ -196,7 +199,10 @@ def topics(session: str | None, root: str | None, as_json: bool) -> None:
 def timeline(
     session: str | None, since: str | None, until: str | None, types: tuple[str, ...], root: str | None, as_json: bool
 ) -> None:
-    """What happened in SESSION, or everywhere, in order. Times are in UTC."""
+    """What happened in SESSION, or everywhere, in order.
+
+    Times are in UTC.
+    """
     from smp_client import InvalidQuery
     from smp_client.query import type_named
 
@@ -268,7 +274,10 @@ def _print_hours(found: Sequence[Event], *, names_session: bool) -> None:
 @root_option
 @json_option
 def context(session: str, agent: str | None, topic: str | None, max_tokens: int | None, root: str | None, as_json: bool) -> None:
-    """What an agent that goes on with SESSION should know, as Markdown. It is meant for its prompt."""
+    """What an agent that goes on with SESSION should know, as Markdown.
+
+    It is meant for its prompt.
+    """
     from .output import harmless, print_json, say
 
     found = find_session(open_memory(root), session)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from smp_client import UnsafePath
 from smp_client.files import Tree
+from smp_client.layout import ACCESS_LOG
 from smp_client.status import COOKIES
 
 
@@ -49,6 +50,9 @@ class Outbox:
         self._told: set[str] = set()  # cookies that were reported and may still be there
 
     def send(self, notice: Changed | Cookie) -> None:
+        if isinstance(notice, Changed) and notice.path.endswith(f"/{ACCESS_LOG}"):
+            # Whoever reads a memory appends to it; nothing has to be done about that now.
+            return
         with self._lock:
             # Where even the Lost cannot be said, the notice is dropped: that Lost will stand for it.
             if not self._pay():

@@ -1,0 +1,65 @@
+"""What the daemon's configuration says of decay and ranking, where every client finds it: `.smp/policy.json`.
+
+So an answer is the same from the library and from the command. Without the file, or with one that makes no sense, the defaults
+hold; a client that is given a policy or weights of its own uses those.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from typing import Any
+
+from .decay import Policy, Rule
+from .errors import UnsafePath
+from .files import Tree
+from .ranking import Weights
+
+POLICY_FILE = ".smp/policy.json"
+_VERSION = 1
+
+
+def publish(tree: Tree, policy: Policy, weights: Weights) -> None:
+    rules = {name: asdict(rule) for name, rule in policy.rules.items()}
+    decay = {"rules": rules, "age_rate": policy.age_rate, "boost_cap": policy.boost_cap, "decayed_below": policy.decayed_below}
+    content = {"version": _VERSION, "decay": decay, "ranking": asdict(weights)}
+    tree.replace_derived(POLICY_FILE, json.dumps(content, indent=1).encode() + b"\n")
+
+
+class Published:
+    """What is published under a root; read again only when the file is another."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._known: tuple[tuple[int, int, int] | None, tuple[Policy, Weights]] = (None, (Policy(), Weights()))
+
+    def now(self) -> tuple[Policy, Weights]:
+        try:
+            status = self._tree.stat(POLICY_FILE)
+        except (OSError, UnsafePath):
+            return Policy(), Weights()
+        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if self._known[0] != identity:
+            self._known = (identity, self._read())
+        return self._known[1]
+
+    def _read(self) -> tuple[Policy, Weights]:
+        try:
+            said = json.loads(self._tree.read(POLICY_FILE))
+            decay, ranking = said["decay"], said["ranking"]
+            rules = dict(Policy().rules)
+            rules |= {name: Rule(**{part: _number(value) for part, value in rule.items()}) for name, rule in decay["rules"].items()}
+            age_rate, boost_cap, decayed_below = (_number(decay[name]) for name in ("age_rate", "boost_cap", "decayed_below"))
+            states = {str(name): _number(value) for name, value in ranking.pop("states").items()}
+            weights = replace(Weights(), states=states, **{name: _number(value) for name, value in ranking.items()})
+            return Policy(rules, age_rate, boost_cap, decayed_below), weights
+        except (OSError, UnsafePath, ValueError, KeyError, TypeError, AttributeError):
+            # Anybody can write a file; a wrong one must not keep anybody from asking.
+            return Policy(), Weights()
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no number")
+    return float(value)
