@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from . import relevant
 from .context import build
-from .engine import View, find, similar
+from .engine import find, similar
 from .errors import AccessDenied, CorruptionDetected
 from .layout import GLOBAL, check_file_id
+from .priorities import View
 from .query import Answer, QueryOptions, Wanted
 from .records import Record
 from .sql import Sql

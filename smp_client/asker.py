@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from . import access
 from .decay import Policy
-from .engine import View, note_accesses
 from .fresh import Fresh, Source
+from .priorities import View, prepare
 from .published import Published
 from .query import Answer, QueryOptions, Wanted, wanted
 from .ranking import Weights
@@ -60,9 +60,9 @@ class Asker:
         policy, weights = self._policy()
 
         def asked(index: Index) -> T:
-            return question(View(index, self._scopes, now, policy, weights, bool(noted)))
+            return question(View(index, self._scopes, now, policy, weights))
 
-        return self._fresh.ask(self._scopes, asked, files, lambda index: note_accesses(index, self._scopes, noted))
+        return self._fresh.ask(self._scopes, asked, files, lambda index: prepare(index, policy, self._scopes, noted))
 
     def _policy(self) -> tuple[Policy, Weights]:
         if self._options.policy and self._options.weights:

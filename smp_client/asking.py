@@ -15,7 +15,7 @@ from .records import Record, check_memory_id
 
 if TYPE_CHECKING:
     from .asker import Asker
-    from .engine import View
+    from .priorities import View
     from .query import Answer, QueryOptions, Wanted
     from .summary import Summary
     from .topics import Event, Topic

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from . import relevant
-from .engine import View, similar
+from .engine import similar
 from .errors import InvalidQuery
 from .layout import GLOBAL
+from .priorities import View
 from .query import Answer, Wanted, one_of
 from .records import SEVERITIES, TURN, Record
 

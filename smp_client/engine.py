@@ -9,64 +9,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, NamedTuple
 
-from .access import Access
-from .decay import Policy
 from .index import Index
-from .matching import Matching
-from .query import EPOCH, NEWEST, Answer, Wanted, microseconds, one_of, sayable
-from .ranking import ACCESS_RATE, Weights
+from .matching import Matching, owned
+from .priorities import View, source
+from .query import EPOCH, NEWEST, Answer, Wanted, one_of, sayable
 from .records import TURN, Record
 from .spec import Aggregation, Specification, has_field, understand, unknown_field
 from .sql import Sql
 from .text import match_expression, words
 
-_DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 _CANDIDATES = 300  # of the best by text alone, among which priority and importance may still change the order
 _LIKENESS_WORDS = 24
 _TERM_CAP = 64
 _READ_AT_ONCE = 500
-_NOTED = (
-    "CREATE TEMP TABLE IF NOT EXISTS noted"
-    " (scope TEXT, id TEXT, times INTEGER, last INTEGER, PRIMARY KEY (scope, id)) WITHOUT ROWID"
-)
+_DEPENDS = re.compile(r"\b(?:priority|score)\b")
 _WORD = re.compile(r"[^\W_]+")
-
-
-@dataclass(frozen=True)
-class View:
-    """What a question is asked of: an index, some of its scopes, and what holds now."""
-
-    index: Index
-    scopes: tuple[str, ...]
-    now: datetime
-    policy: Policy
-    weights: Weights
-    has_accesses: bool = False  # that are not yet in the records: see `note_accesses`
-
-    @property
-    def together(self) -> str | tuple[str, ...]:
-        """As topics.py takes them: one session by its name, whose memories then need no name of a session before theirs."""
-        return self.scopes[0] if len(self.scopes) == 1 else self.scopes
-
-    @property
-    def now_us(self) -> int:
-        return microseconds(self.now)
-
-
-def note_accesses(index: Index, scopes: Sequence[str], accesses: Mapping[tuple[str, str], Access]) -> None:
-    """Puts what was read, and is not yet in the records, where questions find it; only what is new since the last time."""
-    new = [(*name, one.times, microseconds(one.last)) for name, one in accesses.items() if index.noted.get(name) != one]
-    gone = [name for name in index.noted if name not in accesses and name[0] in scopes]
-    if new or gone:
-        index.connection.execute(_NOTED)
-        index.connection.executemany("INSERT OR REPLACE INTO temp.noted VALUES (?, ?, ?, ?)", new)
-        index.connection.executemany("DELETE FROM temp.noted WHERE scope = ? AND id = ?", gone)
-        left_out = set(gone)
-        index.noted = {name: one for name, one in index.noted.items() if name not in left_out} | dict(accesses)
 
 
 class Ranked(NamedTuple):
@@ -98,9 +59,7 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
 def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
     """Memories whose text is like this one; of a memory, all but itself."""
     telling = [(word, f'"{word}"') for word in _telling(words(text))]
-    if itself is not None:
-        want = want.also(Sql("NOT (m.scope = ? AND m.id = ?)", (itself.session, itself.id)))
-    matching = Matching(view, telling)
+    matching = Matching(view, telling, without=(itself.session, itself.id) if itself else None)
     return read(view, _matching(view, want, matching, matching.perfect))
 
 
@@ -109,8 +68,8 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
     said = understand(specification, "m.priority")
     _require_fields(view, said)
     inner, inside = where(view, want)
-    source, columns = _source(view)
-    table = f"(SELECT m.*, {columns.priority} AS priority {source} WHERE {inner}) m"
+    joined, columns = source(view)
+    table = f"(SELECT m.*, {columns.priority} AS priority {joined} WHERE {inner}) m"
     conditions = " AND ".join(f"({condition.text})" for condition in said.conditions) or "1"
     given = [*inside, *(value for condition in said.conditions for value in condition.parameters)]
     order = ", ".join([*(term.text for term in said.order), NEWEST])
@@ -131,18 +90,18 @@ def by_topic(view: View, want: Wanted, topic: str) -> Answer:
     """What is about the topic or one below it. Turns also where they say it, or refer to what is about it."""
     name = [sayable(topic)]
     about = Sql.joined(" UNION ALL ", [_named(view, "tags", "tag", name), _named(view, "topics", "topic", name)])
-    scopes = _scopes(view, "r.scope")
+    scopes = view.within("r.scope")
     referring = (
         f"SELECT r.memory FROM refs r WHERE {scopes.text} AND r.relation = 'memory_refs'"
         f" AND r.target IN (SELECT b.id FROM memories b WHERE b.key IN ({about.text}) AND b.scope = r.scope)"
     )
-    condition = f"m.key IN ({about.text} UNION ALL {referring})"
-    given = (*about.parameters, *scopes.parameters, *about.parameters)
-    said = " ".join(_WORD.findall(topic))
-    if said:
-        condition += f" OR (m.type = '{TURN.name}' AND m.key IN (SELECT rowid FROM words WHERE words MATCH ?))"
-        given = (*given, f'{{text}} : "{said}"')
-    return read(view, _listing(view, want.also(Sql(condition, given))))
+    about = Sql(f"{about.text} UNION ALL {referring}", (*about.parameters, *scopes.parameters, *about.parameters))
+    if said := " ".join(_WORD.findall(topic)):
+        turns = "SELECT w.key FROM words CROSS JOIN memories w ON w.key = words.rowid"
+        match = owned(view.scopes, f'{{text}} : "{said}"')
+        about = Sql(f"{about.text} UNION ALL {turns} WHERE words MATCH ? AND w.type = '{TURN.name}'", (*about.parameters, match))
+    keyed = replace(want, has_keys=True).also(Sql(f"m.key IN ({about.text})", about.parameters))
+    return read(view, _listing(view, keyed))
 
 
 def of_id(view: View, memory_id: str) -> Answer:
@@ -184,8 +143,10 @@ def read(view: View, found: Sequence[Ranked]) -> Answer:
 
 def _listing(view: View, want: Wanted) -> list[Ranked]:
     """Without a text."""
+    if want.order and not _DEPENDS.search(want.order) and want.min_priority is None and want.min_relevance is None:
+        want = _narrowed(view, want)
     condition, given = where(view, want)
-    source, columns = _source(view)
+    joined, columns = source(view)
     weights = view.weights
     whole = weights.time + weights.importance + weights.access or 1.0
     score = (
@@ -200,7 +161,7 @@ def _listing(view: View, want: Wanted) -> list[Ranked]:
     order = want.order or f"score DESC, {NEWEST}"
     rows = view.index.connection.execute(
         f"SELECT m.key, {columns.priority} AS priority, {score} AS score, {shown}"
-        f" {source} WHERE {condition}{least} ORDER BY {order} LIMIT ? OFFSET ?",
+        f" {joined} WHERE {condition}{least} ORDER BY {order} LIMIT ? OFFSET ?",
         [*given, -1 if want.limit is None else want.limit, want.offset],
     )
     return [
@@ -208,6 +169,15 @@ def _listing(view: View, want: Wanted) -> list[Ranked]:
                 _explained(score, None, priority, importance, recency, state) if want.explain else None)
         for key, priority, score, recency, state, importance in rows
     ]  # fmt: skip
+
+
+def _narrowed(view: View, want: Wanted) -> Wanted:
+    """The same for just those that will be in the answer, where which these are does not depend on their priority."""
+    condition, given = where(view, want)
+    asked = f"SELECT m.key FROM memories m WHERE {condition} ORDER BY {want.order} LIMIT ? OFFSET ?"
+    keys = view.index.connection.execute(asked, [*given, -1 if want.limit is None else want.limit, want.offset]).fetchall()
+    these = Sql("m.key IN (SELECT value FROM json_each(?))", (json.dumps([key for (key,) in keys]),))
+    return replace(want, conditions=(these,), tags=(), without_tags=(), limit=None, offset=0, has_keys=True)
 
 
 def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
@@ -241,17 +211,18 @@ def _matching(view: View, want: Wanted, matching: Matching, best: float | None =
 def _candidates(view: View, want: Wanted, matching: Matching) -> list[tuple[Any, ...]]:
     """Those that may be among the first; all that hold a word, where the order is another or all are wanted."""
     condition, given = where(view, want)
-    source, columns = _source(view)
+    joined, columns = source(view)
     if want.min_priority is not None:
         condition += f" AND {columns.priority} >= {float(want.min_priority)}"
     allowed = None
     if want.conditions or want.tags or want.without_tags or want.min_priority is not None:
-        allowed = view.index.connection.execute(f"SELECT m.key, m.scope, m.place {source} WHERE {condition}", given).fetchall()
+        needed = joined if want.min_priority is not None else "FROM memories m"
+        allowed = view.index.connection.execute(f"SELECT m.key, m.scope, m.place {needed} WHERE {condition}", given).fetchall()
     count = None if want.limit is None or want.order else max(_CANDIDATES, 5 * (want.offset + want.limit))
     keys = matching.best(count, allowed)
     return view.index.connection.execute(
         f"SELECT m.key, m.scope, m.place, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
-        f" {columns.recency}, {columns.state} {source} WHERE m.key IN (SELECT value FROM json_each(?))"
+        f" {columns.recency}, {columns.state} {joined} WHERE m.key IN (SELECT value FROM json_each(?))"
         f" ORDER BY {want.order or NEWEST}",
         [json.dumps(keys)],
     ).fetchall()
@@ -301,14 +272,9 @@ def _figures(index: Index, aggregation: Aggregation, statement: Sql) -> Any:
 # What the SQL is made of.
 
 
-class _Columns(NamedTuple):
-    priority: str
-    recency: str
-    state: str
-
-
 def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
-    conditions = [_scopes(view, "m.scope"), *want.conditions]
+    # With a plus SQLite goes by the keys, which are few, and not through all of a session.
+    conditions = [view.within("+m.scope" if want.tags or want.has_keys else "m.scope"), *want.conditions]
     for some in want.tags:
         named = _named(view, "tags", "tag", some)
         conditions.append(Sql(f"m.key IN ({named.text})", named.parameters))
@@ -319,15 +285,9 @@ def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
     return whole.text, list(whole.parameters)
 
 
-def _scopes(view: View, column: str) -> Sql:
-    if len(view.scopes) == 1:
-        return Sql(f"{column} = ?", view.scopes)
-    return Sql(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(view.scopes),))
-
-
 def _named(view: View, table: str, column: str, names: Sequence[str]) -> Sql:
     """The memories that have one of these tags or topics, or one below it: `security` means `security.authentication` too."""
-    scopes = _scopes(view, "t.scope")
+    scopes = view.within("t.scope")
     select = f"SELECT t.memory FROM {table} t WHERE {scopes.text} AND t.{column}"
     each = [
         part
@@ -337,46 +297,3 @@ def _named(view: View, table: str, column: str, names: Sequence[str]) -> Sql:
                      Sql(f"{select} >= ? AND t.{column} < ?", (*scopes.parameters, f"{name}.", f"{name}/")))
     ]  # fmt: skip
     return Sql.joined(" UNION ALL ", each) if each else Sql("SELECT NULL WHERE 0")
-
-
-def _source(view: View) -> tuple[str, _Columns]:
-    """FROM … JOIN …, and the expressions over it. Numbers, and names that SMP has checked, stand in the text itself."""
-    own = _overrides(view)
-    rules = ", ".join(
-        f"('{scope}', '{name}', {rule.base}, {rule.rate if policy.enabled else 0.0}, {rule.boost}, {rule.floor},"
-        f" {policy.age_rate if policy.enabled else 0.0}, {policy.boost_cap})"
-        for scope, policy in [("", view.policy), *own.items()] for name, rule in policy.rules.items()
-    )  # fmt: skip
-    scope = f"CASE WHEN m.scope IN ({', '.join(map(_quoted, own))}) THEN m.scope ELSE '' END" if own else "''"
-    source = (
-        "FROM memories m JOIN (SELECT column1 AS scope, column2 AS standing, column3 AS base, column4 AS rate, column5 AS boost,"
-        f" column6 AS floor, column7 AS age_rate, column8 AS boost_cap FROM (VALUES {rules})) r"
-        f" ON r.standing = m.standing AND r.scope = {scope}"
-    )
-    now = view.now_us
-    last, times = f"COALESCE(m.accessed, m.at, {now})", "m.accesses"
-    if view.has_accesses:
-        source += " LEFT JOIN temp.noted a ON a.scope = m.scope AND a.id = m.id"
-        last, times = f"MAX({last}, COALESCE(a.last, 0))", "(m.accesses + COALESCE(a.times, 0))"
-    state = "1.0"
-    if len(view.scopes) > 1:
-        source += " LEFT JOIN sessions s ON s.scope = m.scope"
-        cases = " ".join(f"WHEN {_quoted(name)} THEN {float(factor)}" for name, factor in view.weights.states.items())
-        state = f"CASE s.status {cases} ELSE 1.0 END" if cases else state
-    idle, age = f"MAX(0, {now} - {last})", f"MAX(0, {now} - COALESCE(m.at, {now}))"
-    priority = (
-        f"MAX(r.floor, MIN(1.0, MAX(0.0, COALESCE(m.base, r.base) * EXP(-(r.rate * {idle} + r.age_rate * {age}) / {float(_DAY_US)})"
-        f" + MIN(r.boost_cap, {times} * r.boost))))"
-    )
-    return source, _Columns(priority, f"EXP(-{ACCESS_RATE} * {idle} / {float(_HOUR_US)})", state)
-
-
-def _overrides(view: View) -> dict[str, Policy]:
-    """The sessions that have a policy of their own."""
-    condition, given = where(view, Wanted())
-    asked = f"SELECT scope, metadata FROM sessions m WHERE {condition} AND metadata LIKE '%decay_config%'"
-    return {scope: view.policy.for_session(json.loads(metadata)) for scope, metadata in view.index.connection.execute(asked, given)}
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

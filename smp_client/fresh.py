@@ -21,7 +21,7 @@ from typing import Literal, TypeVar
 
 from . import journal
 from .errors import LockTimeout, SMPError
-from .index import Index, UnusableIndex, is_fault_of_file
+from .index import Index, UnusableIndex
 from .indexing import cover, files_that_differ, refresh
 from .layout import JOURNAL
 from .locks import NO_PATIENCE, lock
@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 _BUSY_MS = 50  # how long the index may be locked by a writer before a copy is made
 _KEPT_OPEN = 8
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class Fresh:
@@ -64,7 +65,7 @@ class Fresh:
                     prepare(index)
                     return self._ask(index, scopes, question, files, prepare)
         except sqlite3.DatabaseError as error:
-            if not is_fault_of_file(error):
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGED:
                 raise
         return self._ask_files(scopes, question, files, prepare), "files"
 

@@ -116,7 +116,9 @@ class Entry:
 class Index:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        self.noted: dict[tuple[str, str], object] = {}  # accesses that this connection knows of
+        # What the temporary tables of this connection hold, see priorities.py.
+        self.rules: object = None
+        self.noted: dict[tuple[str, str], object] = {}
 
     @classmethod
     def open(cls, path: Path) -> Index:

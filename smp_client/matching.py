@@ -22,7 +22,7 @@ from .index import owner_word
 from .question import FORMS, Question
 
 if TYPE_CHECKING:
-    from .engine import View
+    from .priorities import View
 
 _FAR = 9
 # What a word is worth that is so many turns before, or behind: what was just said counts most.
@@ -35,6 +35,7 @@ _ANSWERS = 1.4  # the turn after a question, for the words of the question
 _FURTHER_TEXTS = 0.6  # a word that is not in the memory's text, but in another field
 _FREE_CHARACTERS, _LENGTH = 400, 0.25  # a longer text has any word more easily
 _CONCEPTS = 24
+_EVERYWHERE = 1500
 _STEM = 4  # so many letters of a word are in every form of it
 _APART = 1 << 33  # further than any two turns of one conversation
 
@@ -53,12 +54,21 @@ class _Concept:
         self.held = frozenset(self.positions)
 
 
+def owned(scopes: Sequence[str], match: str) -> str:
+    """The same of one session only, told by a word of its own, so that other sessions cost nothing."""
+    return f"owner : {owner_word(scopes[0])} AND ({match})" if len(scopes) == 1 else match
+
+
 class Matching:
     """A text asked of some sessions."""
 
-    def __init__(self, view: View, concepts: Sequence[tuple[str, str]], text: str = "") -> None:
-        """The words to look for, each with how FTS5 finds it, and the text that asks for them, if one does."""
+    def __init__(
+        self, view: View, concepts: Sequence[tuple[str, str]], text: str = "", without: tuple[str, str] | None = None
+    ) -> None:
+        """The words to look for, each with how FTS5 finds it, and the text that asks for them, if one does; without one memory, by
+        its session and id."""
         self._view = view
+        self._without = without
         self._offset = {scope: number * _APART for number, scope in enumerate(view.scopes)}
         self._keys: dict[int, int] = {}  # of the memories that hold a word, by position
         self._question = Question(text, self._is_actor)
@@ -76,6 +86,9 @@ class Matching:
         which are allowed, only of these."""
         rough = self._estimate() if count is not None and self._looks_around else self._held()
         known = self._keys if allowed is None else {self._position(*place): place[0] for place in allowed}
+        if self._without:
+            for (key,) in self._view.index.connection.execute("SELECT key FROM memories WHERE scope = ? AND id = ?", self._without):
+                rough.pop(next((position for position, one in self._keys.items() if one == key), 0), None)
         if allowed is not None:
             rough = {position: worth for position, worth in rough.items() if position in known}
         chosen = rough if count is None else nlargest(count, rough, rough.__getitem__)
@@ -92,7 +105,9 @@ class Matching:
     def _estimate(self) -> dict[int, float]:
         """With the turns around those that hold a word."""
         rough: dict[int, float] = {}
-        for concept in self._concepts:
+        # A word that is everywhere says little about where to look; it still counts where that is found.
+        fewest = min((len(concept.positions) for concept in self._concepts), default=0)
+        for concept in [concept for concept in self._concepts if len(concept.positions) <= max(_EVERYWHERE, fewest)]:
             worth = dict.fromkeys(concept.positions, 1.0)
             for position in concept.positions:
                 if position >= 0:
@@ -141,7 +156,9 @@ class Matching:
     def _find_concepts(self, concepts: Sequence[tuple[str, str]]) -> list[_Concept]:
         ((whole,),) = self._ask("SELECT COUNT(*) FROM memories m WHERE {scopes}")
         found: dict[tuple[int, ...], _Concept] = {}
-        for word, expression in concepts[:_CONCEPTS]:
+        # Somebody's name is for telling who says it, where anything else is asked about her.
+        telling = [concept for concept in concepts if not self._question.names(concept[0])] or concepts
+        for word, expression in telling[:_CONCEPTS]:
             match = " OR ".join([expression, *(f'"{form}"' for form in FORMS.get(word, ()))])
             positions: list[int] = []
             for key, scope, place in self._holding(match):
@@ -152,16 +169,11 @@ class Matching:
             if positions:
                 rarity = math.log(1 + (whole - len(positions) + 0.5) / (len(positions) + 0.5))
                 # Two words of one stem are one.
-                found.setdefault((len(positions), *positions[:8]), _Concept(word, rarity * self._question.weight(word), positions))
+                found.setdefault((len(positions), *positions[:8]), _Concept(word, rarity, positions))
         return list(found.values())
 
     def _holding(self, match: str) -> list[Place]:
-        columns = "{text more actor tags} : "
-        if len(self._view.scopes) == 1:
-            # Told by a word of its own, other sessions cost nothing.
-            match = f"owner : {owner_word(self._view.scopes[0])} AND ({columns}({match}))"
-        else:
-            match = f"{columns}({match})"
+        match = owned(self._view.scopes, f"{{text more actor tags}} : ({match})")
         select = "SELECT m.key, m.scope, m.place FROM words CROSS JOIN memories m ON m.key = words.rowid"
         return self._ask(f"{select} WHERE words MATCH ? AND {{scopes}}", match)
 
@@ -190,8 +202,5 @@ class Matching:
         return -key if place is None else self._offset[scope] + place
 
     def _ask(self, asked: str, *given: Any) -> list[Any]:
-        if len(self._view.scopes) == 1:
-            scopes, named = "m.scope = ?", self._view.scopes[0]
-        else:
-            scopes, named = "m.scope IN (SELECT value FROM json_each(?))", json.dumps(self._view.scopes)
-        return self._view.index.connection.execute(asked.replace("{scopes}", scopes), (*given, named)).fetchall()
+        within = self._view.within("m.scope")
+        return self._view.index.connection.execute(asked.replace("{scopes}", within.text), (*given, *within.parameters)).fetchall()

@@ -80,6 +80,7 @@ class Wanted:
     offset: int = 0
     explain: bool = False
     count_access: bool = True
+    has_keys: bool = False  # one of the conditions names the keys, and they are few
 
     def also(self, *conditions: Sql) -> Wanted:
         return replace(self, conditions=(*self.conditions, *conditions))

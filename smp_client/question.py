@@ -12,7 +12,6 @@ from contextlib import suppress
 from datetime import date
 
 _SPEAKER, _OF_HERSELF = 1.3, 1.125  # said by the one person who is named; and of her own
-_NAME = 0.25  # the name itself, which everybody else says too
 _GENERIC = frozenset(("user", "users", "assistant", "system", "agent", "agents", "human", "bot"))
 _ASKS = 0.85  # a question is seldom the answer to one
 _LIKE_AN_ANSWER = 1.4
@@ -73,9 +72,9 @@ class Question:
         )  # fmt: skip
         self._dates = _dates(lowered) if self.asks else []
 
-    def weight(self, word: str) -> float:
-        """How much a word of the question counts."""
-        return _NAME if word in self._names else 1.0
+    def names(self, word: str) -> bool:
+        """Whether the word is the name of somebody who is asked about."""
+        return word in self._names
 
     def suits(self, actor: str, text: str, day: str) -> float:
         """How much more likely a memory is the answer by who said it, how it reads, and when it was."""

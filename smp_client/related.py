@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .engine import View, of_ids
+from .engine import of_ids
+from .priorities import View
 from .query import Answer, Wanted
 from .records import Record
 

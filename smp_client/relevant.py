@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from .decay import PINNED, is_resolved
-from .engine import View, by_topic, find
+from .engine import by_topic, find
 from .layout import GLOBAL
+from .priorities import View
 from .query import NEWEST, Answer, Wanted, one_of
 from .records import SEVERITIES, Record
 from .sql import Sql

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import relevant
 from .agent import DEFAULT_TURNS, AgentMemory
-from .engine import View, find
+from .engine import find
 from .errors import AccessDenied, InvalidQuery
 from .layout import check_file_id, is_file_id
+from .priorities import View
 from .query import Answer, QueryOptions, Wanted, listed, one_of, type_named
 from .records import SEVERITIES, TURN, Record
 from .sql import Sql

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from .agent import AgentMemory
     from .asker import Asker
     from .deletion import Deleted
-    from .engine import View
     from .party import Party
+    from .priorities import View
     from .query import Answer, Wanted
 
 _TURN_PIECE_BYTES = 64 * 1024

@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .engine import View, find
+from .engine import find
 from .errors import Conflict, Invalid, SessionNotFound
 from .memory import Memory
+from .priorities import View
 from .query import Answer, Wanted, one_of
 from .records import DECISION, FINDING, PREFERENCE, TURN, Kind, Record
 from .session import Session

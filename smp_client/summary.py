@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .decay import is_resolved
-from .engine import View, find, where
+from .engine import find, where
+from .priorities import View
 from .query import Wanted, one_of
 from .records import Record
+from .sql import Sql
 from .topics import Topic, topics_of
 
 _TOPICS, _MEMORIES = 10, 10
@@ -33,13 +34,13 @@ def summarise(view: View) -> Summary:
     first, last = (ask(f"{times} {order} LIMIT 1", given).fetchone() for order in ("", "DESC"))
     types = f"SELECT m.type, COUNT(*) FROM memories m WHERE {condition} GROUP BY m.type ORDER BY 2 DESC, 1"
     actors = f"SELECT m.actor, COUNT(*) FROM memories m WHERE {condition} AND m.actor <> '' GROUP BY m.actor ORDER BY 2 DESC, 1"
-    findings = [record for record in _of_type(view, "finding") if not is_resolved(record.data)]
     return Summary(
         view.scopes, dict(ask(types, given).fetchall()), first and first[0], last and last[0],
         dict(ask(actors, given).fetchall()), topics_of(view.index, view.together)[:_TOPICS],
-        _of_type(view, "decision")[:_MEMORIES], findings[:_MEMORIES], _of_type(view, "preference")[:_MEMORIES],
+        _of_type(view, "decision"), _of_type(view, "finding", Sql("m.standing <> 'finding.resolved'")),
+        _of_type(view, "preference"),
     )  # fmt: skip
 
 
-def _of_type(view: View, type: str) -> list[Record]:
-    return list(find(view, Wanted((one_of("m.type", [type]),))))
+def _of_type(view: View, type: str, *conditions: Sql) -> list[Record]:
+    return list(find(view, Wanted((one_of("m.type", [type]), *conditions), limit=_MEMORIES)))

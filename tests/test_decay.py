@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from smp_client import Memory, Session, access
 from smp_client.decay import Policy, Rule, standing
-from smp_client.engine import View, _listing
+from smp_client.engine import _listing
 from smp_client.index import Index
 from smp_client.indexing import rebuild
+from smp_client.priorities import View, prepare
 from smp_client.query import Wanted
 from smp_client.ranking import Weights
 
@@ -253,6 +254,7 @@ def test_an_answer_has_the_priority_of_the_formula(
         )
     index = Index.in_memory()
     rebuild(memory, index)
+    prepare(index, Policy(), ("s",), {})
     view = View(index, ("s",), NOW, Policy(), Weights())
     names = dict(index.connection.execute("SELECT key, id FROM memories"))
     assert {names[ranked.key]: ranked.priority for ranked in _listing(view, Wanted())} == pytest.approx(expected, abs=1e-9)

@@ -495,7 +495,7 @@ def test_related_memories_one_step_away(s1: Session) -> None:
     assert s1.related("turn-4") == []
 
 
-def test_related_memories_further_away_and_in_circles(s1: Session) -> None:
+def test_related_memories_further_away_and_in_circles(tree: Tree, s1: Session) -> None:
     """Nearest first, each once, with the whole way there; FIND-050 → DEC-003 → DEC-001 → FIND-001 → LEARN-001."""
     s1.relate("LEARN-001", "FIND-050", "explains", timestamp=ago(1))  # closes the circle
     try:
@@ -513,6 +513,8 @@ def test_related_memories_further_away_and_in_circles(s1: Session) -> None:
     finally:
         file = Path(s1.scope.tree.root, s1.scope.path("relationships.yaml"))
         edit(file, lambda text: text[: text.rindex("  - id: REL-")])
+        if tree.way == "daemon":
+            tree.sync()
 
 
 def test_related_refuses_what_is_not_there(s1: Session, everything: Memory) -> None:
