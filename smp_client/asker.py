@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from . import access
 from .decay import Policy
+from .errors import InvalidQuery
 from .fresh import Fresh, Source
 from .priorities import View, prepare
 from .published import Published
@@ -37,6 +38,9 @@ class Asker:
     def answer(
         self, question: Callable[[View, Wanted], Answer], options: QueryOptions, files: Sequence[str] | None = None
     ) -> Answer:
+        if unknown := sorted(set(options) - QueryOptions.__annotations__.keys()):
+            known = ", ".join(QueryOptions.__annotations__)
+            raise InvalidQuery(f"There is no option {', '.join(unknown)}; a question takes {known}.")
         now = self._options.clock()
         want = wanted(now, self._policy()[0], **options)
         if files is not None:

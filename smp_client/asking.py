@@ -5,13 +5,14 @@ The engine and SQLite are imported when the first question comes: a program that
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from .errors import InvalidQuery, MemoryNotFound
-from .records import Record, check_memory_id
+from .records import GLOBAL_KINDS, SESSION_KINDS, Record, check_memory_id
 
 if TYPE_CHECKING:
     from .asker import Asker
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _DEFAULT_LIMIT = 20
+# What can only be meant as the id of a memory.
+_ID = re.compile("|".join(rf"{kind.prefix}-\d+" for kind in (*SESSION_KINDS, *GLOBAL_KINDS)))
 
 
 class Asking(ABC):
@@ -39,6 +42,8 @@ class Asking(ABC):
         """
         from .engine import find
 
+        if not isinstance(text, str):
+            raise InvalidQuery(f"What to search for must be a text, not {text!r}.")
         limited: QueryOptions = {"limit": _DEFAULT_LIMIT, **options}
         return self._asker().answer(lambda view, want: find(view, want, text), limited)
 
@@ -73,6 +78,8 @@ class Asking(ABC):
 
         def question(view: View, want: Wanted) -> Answer:
             itself = self._named(view, memory_or_text)
+            if itself is None and _ID.fullmatch(memory_or_text):
+                raise MemoryNotFound(f"There is no memory {memory_or_text!r} in {', '.join(view.scopes)}.")
             return similar(view, want, itself.text if itself else memory_or_text, itself)
 
         return self._asker().answer(question, limited)

@@ -120,7 +120,8 @@ def context_for(session: Session, *, topic: str | None = None, max_tokens: int |
 
 
 def build(reader: Reader, *, topic: str | None, max_tokens: int | None, task: str | None) -> str:
-    """What the reader may see, as text. What is shown of it counts as read, except turns; what did not fit does not."""
+    """What the reader may see, as text. It does not count as read: a context that is asked for before every answer would soon have
+    made everything in it matter equally."""
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 0):
         raise InvalidQuery(f"max_tokens must be a whole number from 0, not {max_tokens!r}.")
     budget = None if max_tokens is None else max_tokens * CHARACTERS_PER_TOKEN
@@ -133,7 +134,7 @@ def build(reader: Reader, *, topic: str | None, max_tokens: int | None, task: st
         text, shown = pack(header, _groups(reader, _Memories(reader, view, want, topic, task), turns), budget)
         return Answer(shown)
 
-    reader.ask(question, {}, everywhere=True)
+    reader.ask(question, {"count_access": False}, everywhere=True)
     return text
 
 

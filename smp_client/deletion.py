@@ -78,7 +78,7 @@ def restore(session: Session, memory_id: str) -> Record:
         item = next((item for item in items if item["id"] == memory_id), None)
         if item is None:
             raise MemoryNotFound(f"There is no deleted memory {memory_id!r} of {session.id}.", session_id=session.id,
-                                 advice="smp restore --list names those that can be restored.")  # fmt: skip
+                                 advice="session.deleted() lists those that can be restored.")  # fmt: skip
         raw = store.members().get(_member(item))
         if raw is None:
             raise CorruptionDetected(f"{store.path(BACKUP)} does not hold {memory_id} any more.", session_id=session.id)

@@ -190,7 +190,7 @@ def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
 
 def _matching(view: View, want: Wanted, matching: Matching, best: float | None = None) -> list[Ranked]:
     """With a text, which leads. `best` is what a perfect match would come to, where the best that was found is not meant."""
-    found = _candidates(view, want, matching)
+    keys, found = _candidates(view, want, matching)
     strengths = matching.strengths([row[:7] for row in found])
     best = best or max(strengths.values(), default=0.0) or 1.0
     weights = view.weights
@@ -203,13 +203,14 @@ def _matching(view: View, want: Wanted, matching: Matching, best: float | None =
         if want.min_relevance is None or score >= want.min_relevance:
             ranked.append(Ranked(key, priority, round(score, 4), explanation))
     if not want.order:
-        # Stable: of equal scores, the newest first, as they were read.
-        ranked.sort(key=lambda item: -(item.score or 0))
+        # Only so many are weighed with care, the same ones whichever page is asked for; the rest follows as it was estimated.
+        place = {key: number for number, key in enumerate(keys)}
+        ranked.sort(key=lambda item: (max(place[item.key] - _CANDIDATES + 1, 0), -(item.score or 0)))
     return ranked[want.offset : None if want.limit is None else want.offset + want.limit]
 
 
-def _candidates(view: View, want: Wanted, matching: Matching) -> list[tuple[Any, ...]]:
-    """Those that may be among the first; all that hold a word, where the order is another or all are wanted."""
+def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int], list[tuple[Any, ...]]]:
+    """Those that may be in the answer, by a rough estimate and then in their order."""
     condition, given = where(view, want)
     joined, columns = source(view)
     if want.min_priority is not None:
@@ -218,9 +219,9 @@ def _candidates(view: View, want: Wanted, matching: Matching) -> list[tuple[Any,
     if want.conditions or want.tags or want.without_tags or want.min_priority is not None:
         needed = joined if want.min_priority is not None else "FROM memories m"
         allowed = view.index.connection.execute(f"SELECT m.key, m.scope, m.place {needed} WHERE {condition}", given).fetchall()
-    count = None if want.limit is None or want.order else max(_CANDIDATES, 5 * (want.offset + want.limit))
+    count = None if want.limit is None or want.order else max(_CANDIDATES, want.offset + want.limit)
     keys = matching.best(count, allowed)
-    return view.index.connection.execute(
+    return keys, view.index.connection.execute(
         f"SELECT m.key, m.scope, m.place, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
         f" {columns.recency}, {columns.state} {joined} WHERE m.key IN (SELECT value FROM json_each(?))"
         f" ORDER BY {want.order or NEWEST}",

@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 _BUSY_MS = 50  # how long the index may be locked by a writer before a copy is made
 _KEPT_OPEN = 8
+_ATTEMPTS = 8
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -59,6 +60,24 @@ class Fresh:
             # SQLite's connections must not be used, not even closed, by the child of the process that opened them.
             self._inherited = (self._idle, self._in_memory)  # which keeps them from being closed
             self._pid, self._idle, self._in_memory, self._lock = os.getpid(), [], None, threading.Lock()
+        for attempt in range(_ATTEMPTS):
+            recorded = self._recorded()
+            answer = self._ask_once(scopes, question, files, prepare)
+            # A transaction that was recorded meanwhile may have been seen in part: its files are compared one after the other.
+            if self._recorded() == recorded or attempt == _ATTEMPTS - 1:
+                break
+        return answer
+
+    def _recorded(self) -> int:
+        """Another number for each transaction that is recorded or forgotten."""
+        try:
+            return os.stat(self._place.root / JOURNAL).st_mtime_ns
+        except OSError:
+            return 0
+
+    def _ask_once(
+        self, scopes: Sequence[str], question: Callable[[Index], T], files: Sequence[str] | None, prepare: Callable[[Index], None]
+    ) -> tuple[T, Source]:
         try:
             with self._opened() as index:
                 if index is not None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from .files import FILE_MODE
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
-SCHEMA_VERSION = 3  # another version is not migrated but rebuilt
+SCHEMA_VERSION = 4  # another version is not migrated but rebuilt
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -128,6 +128,8 @@ class Index:
         if not path.exists():
             path.touch(FILE_MODE)
         is_new = not path.stat().st_size
+        if is_new and path.with_name(f"{path.name}-wal").exists():
+            raise UnusableIndex("emptied while others have it open")
 
         def prepare(connection: sqlite3.Connection) -> None:
             _set_up(connection)

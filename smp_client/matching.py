@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,10 +33,14 @@ _ROUGHLY = ((-2, 0.4), (-1, 0.5), (1, 0.6), (2, 0.4))
 _BOTH_SIDES = 0.2  # of all that is near, beside the nearest
 _NEAR_CAP = 0.95  # the most that what is near can be worth
 _ANSWERS = 1.4  # the turn after a question, for the words of the question
+_OTHER_FORM = 0.95  # a word in another form
 _FURTHER_TEXTS = 0.6  # a word that is not in the memory's text, but in another field
 _FREE_CHARACTERS, _LENGTH = 400, 0.25  # a longer text has any word more easily
 _CONCEPTS = 24
+_NAME = 0.25  # of a word: the name of somebody who is asked about, which everybody else says too
 _EVERYWHERE = 1500
+# Scripts without blanks between words, of which the index has whole sentences as one.
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _STEM = 4  # so many letters of a word are in every form of it
 _APART = 1 << 33  # further than any two turns of one conversation
 
@@ -68,7 +73,9 @@ class Matching:
         """The words to look for, each with how FTS5 finds it, and the text that asks for them, if one does; without one memory, by
         its session and id."""
         self._view = view
-        self._without = without
+        asked = "SELECT key FROM memories WHERE scope = ? AND id = ?"
+        row = view.index.connection.execute(asked, without).fetchone() if without else None
+        self._without_key = row and row[0]
         self._offset = {scope: number * _APART for number, scope in enumerate(view.scopes)}
         self._keys: dict[int, int] = {}  # of the memories that hold a word, by position
         self._question = Question(text, self._is_actor)
@@ -82,18 +89,23 @@ class Matching:
         return sum(concept.rarity for concept in self._concepts) or 1.0
 
     def best(self, count: int | None, allowed: Sequence[Place] | None) -> list[int]:
-        """The keys of so many that match best, at a rough estimate; without a number, of all that hold a word. Where it is said
-        which are allowed, only of these."""
-        rough = self._estimate() if count is not None and self._looks_around else self._held()
-        known = self._keys if allowed is None else {self._position(*place): place[0] for place in allowed}
-        if self._without:
-            for (key,) in self._view.index.connection.execute("SELECT key FROM memories WHERE scope = ? AND id = ?", self._without):
-                rough.pop(next((position for position, one in self._keys.items() if one == key), 0), None)
+        """The keys of so many that match best at a rough estimate, the best first, or of all. Where it is said which are allowed,
+        only of these."""
+        rough = self._estimate() if self._looks_around else self._held()
+        keys = dict(self._keys) if allowed is None else {self._position(*place): place[0] for place in allowed}
         if allowed is not None:
-            rough = {position: worth for position, worth in rough.items() if position in known}
-        chosen = rough if count is None else nlargest(count, rough, rough.__getitem__)
-        return [*(known[position] for position in chosen if position in known),
-                *self._turns_at([position for position in chosen if position not in known])]  # fmt: skip
+            rough = {position: worth for position, worth in rough.items() if position in keys}
+        wanted = len(rough) if count is None else count + 1
+        while True:
+            # Of equal ones the later first: that is the same for every page of an answer.
+            order = nlargest(wanted, rough, key=lambda position: (rough[position], position))
+            if allowed is None:
+                keys |= self._turns_at([position for position in order if position not in keys])
+            found = [key for position in order if (key := keys.get(position)) and key != self._without_key]
+            if count is None or len(found) >= count or len(order) == len(rough):
+                return found[:count]
+            # Near the ends of a conversation there are positions without a turn.
+            wanted += count - len(found) + 1
 
     def _held(self) -> dict[int, float]:
         rough: dict[int, float] = {}
@@ -105,11 +117,11 @@ class Matching:
     def _estimate(self) -> dict[int, float]:
         """With the turns around those that hold a word."""
         rough: dict[int, float] = {}
-        # A word that is everywhere says little about where to look; it still counts where that is found.
+        # What a word that is everywhere is near to is everything.
         fewest = min((len(concept.positions) for concept in self._concepts), default=0)
-        for concept in [concept for concept in self._concepts if len(concept.positions) <= max(_EVERYWHERE, fewest)]:
+        for concept in self._concepts:
             worth = dict.fromkeys(concept.positions, 1.0)
-            for position in concept.positions:
+            for position in concept.positions if len(concept.positions) <= max(_EVERYWHERE, fewest) else ():
                 if position >= 0:
                     for distance, share in _ROUGHLY:
                         if worth.get(position + distance, 0.0) < share:
@@ -135,7 +147,7 @@ class Matching:
         for concept in self._concepts:
             near = self._near(concept, position, answers=answers) if self._looks_around else 0.0
             if position in concept.held:
-                share = whole if concept.word[:_STEM] in words else whole * _FURTHER_TEXTS
+                share = whole * (1.0 if concept.word in words else _OTHER_FORM if concept.word[:_STEM] in words else _FURTHER_TEXTS)
                 strength += concept.rarity * (share + _BOTH_SIDES * near)
             else:
                 strength += concept.rarity * min(near, _NEAR_CAP)
@@ -156,12 +168,16 @@ class Matching:
     def _find_concepts(self, concepts: Sequence[tuple[str, str]]) -> list[_Concept]:
         ((whole,),) = self._ask("SELECT COUNT(*) FROM memories m WHERE {scopes}")
         found: dict[tuple[int, ...], _Concept] = {}
-        # Somebody's name is for telling who says it, where anything else is asked about her.
-        telling = [concept for concept in concepts if not self._question.names(concept[0])] or concepts
-        for word, expression in telling[:_CONCEPTS]:
+        for word, expression in concepts[:_CONCEPTS]:
             match = " OR ".join([expression, *(f'"{form}"' for form in FORMS.get(word, ()))])
+            # Who says it is told otherwise.
+            is_name = self._question.names(word)
+            columns = "{text more tags}" if is_name else "{text more actor tags}"
             positions: list[int] = []
-            for key, scope, place in self._holding(match):
+            held = self._holding(f"{columns} : ({match})")
+            if _UNSPACED.search(word):
+                held += self._ask("SELECT m.key, m.scope, m.place FROM memories m WHERE INSTR(m.text, ?) AND {scopes}", word)
+            for key, scope, place in dict.fromkeys(held):
                 position = self._position(key, scope, place)
                 self._keys[position] = key
                 positions.append(position)
@@ -169,26 +185,27 @@ class Matching:
             if positions:
                 rarity = math.log(1 + (whole - len(positions) + 0.5) / (len(positions) + 0.5))
                 # Two words of one stem are one.
-                found.setdefault((len(positions), *positions[:8]), _Concept(word, rarity, positions))
+                known = (len(positions), *positions[:8])
+                found.setdefault(known, _Concept(word, rarity * (_NAME if is_name else 1.0), positions))
         return list(found.values())
 
     def _holding(self, match: str) -> list[Place]:
-        match = owned(self._view.scopes, f"{{text more actor tags}} : ({match})")
+        match = owned(self._view.scopes, match)
         select = "SELECT m.key, m.scope, m.place FROM words CROSS JOIN memories m ON m.key = words.rowid"
         return self._ask(f"{select} WHERE words MATCH ? AND {{scopes}}", match)
 
-    def _turns_at(self, positions: Sequence[int]) -> list[int]:
+    def _turns_at(self, positions: Sequence[int]) -> dict[int, int]:
         """The keys of the turns at these positions; there may be none at some."""
         scopes = self._view.scopes
-        wanted = json.dumps([[scopes[position // _APART], position % _APART] for position in positions if position >= 0])
-        return [key for (key,) in self._view.index.connection.execute(
-            "SELECT m.key FROM json_each(?) w CROSS JOIN memories m ON m.scope = json_extract(w.value, '$[0]')"
-            " AND m.place = json_extract(w.value, '$[1]')", (wanted,)
-        )]  # fmt: skip
+        wanted = json.dumps([[position, scopes[position // _APART], position % _APART] for position in positions if position >= 0])
+        return dict(self._view.index.connection.execute(
+            "SELECT json_extract(w.value, '$[0]'), m.key FROM json_each(?) w CROSS JOIN memories m"
+            " ON m.scope = json_extract(w.value, '$[1]') AND m.place = json_extract(w.value, '$[2]')", (wanted,)
+        ))  # fmt: skip
 
     def _asking(self, turns: Sequence[Place]) -> frozenset[int]:
         """The positions before these turns at which something is asked."""
-        before = self._turns_at([self._position(*place) - 1 for place in turns])
+        before = list(self._turns_at([self._position(*place) - 1 for place in turns]).values())
         asked = "SELECT key, scope, place FROM memories WHERE key IN (SELECT value FROM json_each(?)) AND INSTR(text, '?')"
         return frozenset(self._position(*row) for row in self._view.index.connection.execute(asked, (json.dumps(before),)))
 

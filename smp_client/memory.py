@@ -57,6 +57,11 @@ class Memory(Place, Asking):
         self.options = Options(**options)
         self._answering: tuple[Fresh, Readings, Published] | None = None
 
+    def close(self) -> None:
+        """Closes the index, which stays open between questions; the next question opens it again."""
+        if self._answering:
+            self._answering[0].close()
+
     def _asker(self) -> Asker:
         self.require()
         return self._asker_of([GLOBAL, *(session.id for session in self.sessions())])

@@ -15,11 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .decay import is_resolved
+
 _IMPORTANCE = {
-    "decision": 1.0, "finding": 0.8, "preference": 0.7, "learning": 0.7, "pattern": 0.7, "summary": 0.7, "artifact": 0.6,
+    "decision": 0.9, "finding": 0.8, "preference": 0.7, "learning": 0.7, "pattern": 0.7, "summary": 0.7, "artifact": 0.6,
     "conversation_turn": 0.5, "agent_state": 0.4, "relationship": 0.3,
 }  # fmt: skip
-_SEVERE, _APPROVED = 1.3, 1.2
+_SEVERITY = {"critical": 1.3, "important": 1.15, "high": 1.15, "medium": 1.0, "minor": 0.85, "low": 0.85, "info": 0.7}
+_HIGH_IMPACT, _APPROVED, _CLOSED = 1.3, 1.2, 0.6
 ACCESS_RATE = 0.05  # per hour: how fast having been read is forgotten
 
 
@@ -36,8 +39,12 @@ class Weights:
 def importance(type: str, data: Mapping[str, Any]) -> float:
     """By kind, severity, impact and approval."""
     score = _IMPORTANCE.get(type, 0.5)
-    if data.get("severity") == "critical" or "high" in (data.get("implementation_impact"), data.get("impact")):
-        score *= _SEVERE
+    if type == "finding":
+        severity = data.get("severity")
+        score *= _SEVERITY.get(severity, 1.0) if isinstance(severity, str) else 1.0
+        score *= _CLOSED if is_resolved(data) else 1.0
+    if "high" in (data.get("implementation_impact"), data.get("impact")):
+        score *= _HIGH_IMPACT
     if data.get("approved_by") or data.get("agreed_by"):
         score *= _APPROVED
     return min(score, 1.0)

@@ -91,7 +91,10 @@ class Writing(ABC):
         return self._change(check_memory_id(memory_id), changes)
 
     def resolve_finding(self, memory_id: str, *, resolved_by: str, action_taken: str, **further: Any) -> Record:
-        old = self._find(check_memory_id(memory_id)).data.get("resolution")
+        found = self._find(check_memory_id(memory_id))
+        if found.type != FINDING.name:
+            raise Invalid([f"{memory_id} is a {found.type}; only a finding can be resolved"])
+        old = found.data.get("resolution")
         kept = {key: value for key, value in old.items() if key != "next_steps"} if isinstance(old, dict) else {}
         done = {"status": "resolved", "resolved_at": self._now(), "resolved_by": resolved_by, "action_taken": action_taken}
         return self._change(memory_id, {"resolution": {**kept, **done, **further}})

@@ -14,7 +14,7 @@ from smp_client.decay import Policy
 from smp_client.index import Index
 from smp_client.indexing import directory_of
 from smp_client.layout import MARKER
-from smp_client.locks import Patience, lock
+from smp_client.locks import Patience, holder, lock
 from smp_client.published import publish
 from smp_client.ranking import Weights
 from smp_client.status import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
@@ -110,8 +110,8 @@ class Root:
                 return
             except LockTimeout as error:
                 if f", {LEADING} since" in str(error) or time.monotonic() > deadline:
-                    who = str(error).removesuffix(error.advice).strip()
-                    raise AlreadyLed(f"{self.path} is looked after already: {who}") from error
+                    who = holder(self.memory.tree, LEAD_SCOPE, LEAD) or "another process"
+                    raise AlreadyLed(f"{self.path} is looked after already, by {who}.") from error
 
     def keep_lead(self) -> None:
         """Takes the lead anew where somebody has removed the lock's file; raises AlreadyLed where another was faster."""

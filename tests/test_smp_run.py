@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import yaml
 from daemons import Daemon, index_contents, running, settings_file, smp, status, wait_until, wait_until_true
 
 from smp_client import Memory
+from smp_client.index import Index
 from smp_client.status import INDEX_FILE, STATUS_FILE
 
 
@@ -261,7 +263,8 @@ def test_restarts_under_load_miss_nothing(memory: Memory, tmp_path: Path) -> Non
             written = {line for said in tmp_path.glob("w?") for line in said.read_text().splitlines()}
             daemon = Daemon([memory.root], tmp_path / "log")
             daemon.wait_ready()
-            assert written <= {row[2] for row in index_contents(memory.root)["memories"]}
+            with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
+                assert written <= {row[0] for row in index.connection.execute("SELECT id FROM memories")}
             daemon.kill()
     finally:
         for writer in writers:

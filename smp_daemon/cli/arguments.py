@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from smp_client.layout import find_root
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -34,7 +37,16 @@ def open_memory(root: str | None) -> Memory:
     """The memory that a command reads from; every command gets it here, so that what is configured holds for all of them."""
     from smp_client import Memory
 
-    memory = Memory(root)
+    from ..config import read
+
+    loaded = read()
+    configured = loaded.configuration
+    place = Path(root) if root else find_root()
+    if not root and not place.is_dir() and len(configured.roots) == 1:
+        place = configured.roots[0]
+    # Without a file, what the daemon has published holds.
+    own: dict[str, Any] = {"policy": configured.decay.policy, "weights": configured.ranking.weights} if loaded.file else {}
+    memory = Memory(place, **own)
     memory.require()
     return memory
 

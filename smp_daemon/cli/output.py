@@ -148,6 +148,7 @@ class Column:
     title: str
     right: bool = False
     gives_way: bool = False
+    keeps: bool = False  # it is cut only where nothing else is left to cut
     style: Callable[[str], dict[str, Any]] | None = None
 
 
@@ -182,6 +183,7 @@ def _fit(natural: Sequence[int], columns: Sequence[Column], terminal: int) -> li
     widths = [min(each, room) for each in natural]
     while sum(widths) > room:
         giving = [place for place, column in enumerate(columns) if column.gives_way and widths[place] > _LEAST_COLUMNS]
-        widest = max(giving or range(len(columns)), key=lambda place: widths[place])
+        others = [place for place, column in enumerate(columns) if not column.keeps and widths[place] > 1]
+        widest = max(giving or others or range(len(columns)), key=lambda place: widths[place])
         widths[widest] -= 1
     return widths

@@ -269,7 +269,7 @@ def _print_hours(found: Sequence[Event], *, names_session: bool) -> None:
 @click.command()
 @session_argument()
 @click.option("--agent", metavar="AGENT", help="For this agent: with its own state, findings and decisions.")
-@click.option("--topic", help="What is about this first.")
+@click.option("--topic", help="Of decisions and preferences, only what is about this.")
 @click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="No longer than about so many tokens.")
 @root_option
 @json_option

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import json_option, last_activity, root_option
+from .arguments import json_option, last_activity, open_memory, root_option
 
 if TYPE_CHECKING:
     from smp_client import Memory, Session
@@ -21,12 +21,9 @@ _CROWDED_PCT = 80
 @json_option
 def sessions(state: str | None, root: str | None, as_json: bool) -> None:
     """List the sessions, the one that changed last first."""
-    from smp_client import Memory
-
     from .output import print_json
 
-    memory = Memory(root)
-    memory.require()
+    memory = open_memory(root)
     found = _described(memory)
     found = [session for session in found if state is None or session["state"] == state]
     if as_json:
@@ -41,9 +38,10 @@ def _print(found: list[dict[str, Any]]) -> None:
     from .output import Column, print_table, short_size, short_time
 
     columns = [
-        Column("ID"), Column("STATE", style=lambda state: {"fg": _COLOURS.get(state, "yellow")}), Column("CREATED"),
-        Column("LAST ACTIVITY"), Column("SIZE", right=True), Column("FULL", right=True, style=_crowded),
-        Column("MEMORIES", right=True), Column("PROJECT", gives_way=True), Column("TOPIC", gives_way=True),
+        Column("ID", keeps=True), Column("STATE", style=lambda state: {"fg": _COLOURS.get(state, "yellow")}),
+        Column("CREATED", gives_way=True), Column("LAST ACTIVITY"), Column("SIZE", right=True),
+        Column("FULL", right=True, style=_crowded), Column("MEMORIES", right=True), Column("PROJECT", gives_way=True),
+        Column("TOPIC", gives_way=True),
     ]  # fmt: skip
     rows = [
         (each["id"], each["state"], short_time(each["created_at"]), short_time(each["last_activity"]),
@@ -66,7 +64,7 @@ def _described(memory: Memory) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for session in memory.sessions():
         try:
-            found.append({**_describe(session), "memories": counts.get(session.id, 0) if counts is not None else None})
+            found.append({**_describe(session), "memories": counts.get(session.id, 0)})
         except SessionNotFound:  # it went while we looked
             continue
     return sorted(found, key=lambda each: str(each["last_activity"]), reverse=True)
@@ -112,18 +110,8 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _counts(memory: Memory) -> dict[str, int] | None:
-    """How many memories of each session the index knows of; None where there is no index that can be asked."""
-    import sqlite3
-    from contextlib import closing
-
-    from smp_client.index import Index, UnusableIndex
-    from smp_client.status import INDEX_FILE
-
-    if not memory.tree.exists(INDEX_FILE):
-        return None
-    try:
-        with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
-            return dict(index.connection.execute("SELECT scope, COUNT(*) FROM memories GROUP BY scope").fetchall())
-    except (UnusableIndex, sqlite3.Error):
-        return None
+def _counts(memory: Memory) -> dict[str, int]:
+    """How many memories each session has now."""
+    answer = memory.query({"aggregations": [{"function": "count", "by": "session", "name": "memories"}], "limit": 0})
+    counts: dict[str, int] = answer.aggregations["memories"]
+    return counts

@@ -277,11 +277,15 @@ def _print_scope(about: dict[str, Any], summary: Summary) -> None:
         "participants": _counted(summary.participants),
         "topics": _counted({topic.name: topic.mentions for topic in summary.topics}),
     })  # fmt: skip
-    _print_memories("DECISIONS", summary.decisions)
+    _print_memories(_shown("DECISIONS", summary.decisions, summary.memories.get("decision", 0)), summary.decisions)
     _print_memories("OPEN FINDINGS", summary.open_findings)
-    _print_memories("PREFERENCES", summary.preferences)
+    _print_memories(_shown("PREFERENCES", summary.preferences, summary.memories.get("preference", 0)), summary.preferences)
     if about["profile"]:
         say("\n" + styled("PROFILE", bold=True) + "\n" + harmless("\n".join(render_entries(about["profile"], 0))))
+
+
+def _shown(title: str, found: Sequence[Record], total: int) -> str:
+    return f"{title} ({len(found)} of {total})" if found and len(found) < total else title
 
 
 def _counted(counts: dict[str, int]) -> str:
