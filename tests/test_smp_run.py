@@ -262,10 +262,12 @@ def test_restarts_under_load_miss_nothing(memory: Memory, tmp_path: Path) -> Non
         for _ in range(10):
             written = {line for said in tmp_path.glob("w?") for line in said.read_text().splitlines()}
             daemon = Daemon([memory.root], tmp_path / "log")
-            daemon.wait_ready()
-            with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
-                assert written <= {row[0] for row in index.connection.execute("SELECT id FROM memories")}
-            daemon.kill()
+            try:
+                daemon.wait_ready()
+                with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
+                    assert written <= {row[0] for row in index.connection.execute("SELECT id FROM memories")}
+            finally:
+                daemon.kill()
     finally:
         for writer in writers:
             writer.kill()
