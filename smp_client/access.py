@@ -28,7 +28,8 @@ from .timestamps import parse_time, render_time
 
 _FOLD_BYTES = 256 * 1024
 _READ_CAP_BYTES = 4 * _FOLD_BYTES
-_ITEM = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,63})(?:\*([1-9]\d{0,8}))?")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_ITEM = re.compile(rf"({_ID.pattern})(?:\*([1-9]\d{{0,8}}))?")
 
 
 class Access(NamedTuple):
@@ -37,8 +38,14 @@ class Access(NamedTuple):
 
 
 def note(scope: Scope, ids: Iterable[str], at: datetime) -> None:
-    """Notes that these were read. Where it cannot be noted (a read-only disk, say), they were read all the same."""
-    line = " ".join([render_time(at), *ids]).encode() + b"\n"
+    """Notes that these were read. Where it cannot be noted (a read-only disk, say), they were read all the same.
+
+    An id that a person wrote may hold anything, also the end of the line and another line: only those of our form are noted.
+    """
+    noted = [memory_id for memory_id in ids if _ID.fullmatch(memory_id)]
+    if not noted:
+        return
+    line = " ".join([render_time(at), *noted]).encode() + b"\n"
     with suppress(OSError, SMPError), scope.tree.holding():
         try:
             descriptor = scope.tree.open(scope.path(ACCESS_LOG), os.O_WRONLY | os.O_APPEND)
@@ -54,14 +61,18 @@ def note(scope: Scope, ids: Iterable[str], at: datetime) -> None:
 
 
 class Readings:
-    """What the logs of some scopes say; only what was appended since it was last asked is read."""
+    """What the logs of some scopes say; only what was appended since it was last asked is read. Safe in threads, and after a fork."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, int, dict[str, Access]]] = {}  # by scope: inode, how much was read, what it says
         self._lock = threading.Lock()
+        self._pid = os.getpid()
 
     def of(self, scope: Scope) -> dict[str, Access]:
         """How often, and when last, each memory was read since the log was begun."""
+        if self._pid != os.getpid():
+            # A thread of the process that this one was forked from may have held it, and is not here to let go of it.
+            self._lock, self._pid = threading.Lock(), os.getpid()
         try:
             with self._lock, scope.tree.opened(scope.path(ACCESS_LOG)) as descriptor:
                 status = os.fstat(descriptor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from . import access
@@ -41,7 +41,7 @@ class Asker:
         if unknown := sorted(set(options) - QueryOptions.__annotations__.keys()):
             known = ", ".join(QueryOptions.__annotations__)
             raise InvalidQuery(f"There is no option {', '.join(unknown)}; a question takes {known}.")
-        now = self._options.clock()
+        now = self._now()
         want = wanted(now, self._policy()[0], **options)
         if files is not None:
             files = [*files, METADATA]  # which may say how the session decays
@@ -53,7 +53,7 @@ class Asker:
 
     def ask(self, question: Callable[[View], T]) -> T:
         """A question whose answer is no list of memories, and counts as no access."""
-        return self._ask(question, self._options.clock(), None)[0]
+        return self._ask(question, self._now(), None)[0]
 
     def _ask(self, question: Callable[[View], T], now: datetime, files: Sequence[str] | None) -> tuple[T, Source]:
         noted = {
@@ -66,7 +66,11 @@ class Asker:
         def asked(index: Index) -> T:
             return question(View(index, self._scopes, now, policy, weights))
 
-        return self._fresh.ask(self._scopes, asked, files, lambda index: prepare(index, policy, self._scopes, noted))
+        return self._fresh.ask(self._scopes, asked, files, lambda index: prepare(index, now, policy, self._scopes, noted))
+
+    def _now(self) -> datetime:
+        now = self._options.clock()
+        return now if now.tzinfo else now.replace(tzinfo=UTC)
 
     def _policy(self) -> tuple[Policy, Weights]:
         if self._options.policy and self._options.weights:

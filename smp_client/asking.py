@@ -41,9 +41,9 @@ class Asking(ABC):
         Words are optional and stemmed; "a phrase" and +word are required, -word is excluded, and AND, OR, NOT, ( ) and * work too.
         """
         from .engine import find
+        from .query import require_text
 
-        if not isinstance(text, str):
-            raise InvalidQuery(f"What to search for must be a text, not {text!r}.")
+        require_text("What to search for", text)
         limited: QueryOptions = {"limit": _DEFAULT_LIMIT, **options}
         return self._asker().answer(lambda view, want: find(view, want, text), limited)
 
@@ -51,7 +51,9 @@ class Asking(ABC):
         """What is about a topic or one below it: by its tags, by a preference's topic and domains; turns also by what they say, or
         refer to."""
         from .engine import by_topic
+        from .query import require_text
 
+        require_text("A topic", topic)
         return self._asker().answer(lambda view, want: by_topic(view, want, topic), options)
 
     def by_agent(self, agent: str, **options: Unpack[QueryOptions]) -> Answer:
@@ -73,7 +75,9 @@ class Asking(ABC):
     def similar(self, memory_or_text: str, **options: Unpack[QueryOptions]) -> Answer:
         """Memories whose text is like that of a memory, named by its id, or like a text."""
         from .engine import similar
+        from .query import require_text
 
+        require_text("What others are to be like", memory_or_text)
         limited: QueryOptions = {"limit": _DEFAULT_LIMIT, **options}
 
         def question(view: View, want: Wanted) -> Answer:
@@ -100,12 +104,17 @@ class Asking(ABC):
         return self._asker().answer(question, options)
 
     def query(self, specification: Mapping[str, Any], **options: Unpack[QueryOptions]) -> Answer:
-        """A query specification: `filters`, `sort`, `aggregations`, `limit`, `offset`, `include_related`."""
+        """A query specification: `filters`, `sort`, `aggregations`, `limit`, `offset`, `include_related`.
+
+        The options narrow it down further; `limit` and `offset` may stand in either, and what sorts or scores only in itself.
+        """
         from .engine import ask
         from .related import related_to_all
 
+        _refuse_options(specification, options)
+
         def question(view: View, want: Wanted) -> Answer:
-            answer = ask(view, specification, want)
+            answer = ask(view, _with_options(specification, want), want)
             if specification.get("include_related", specification.get("includeRelated")):
                 answer.related = related_to_all(view, answer)
             return answer
@@ -155,3 +164,30 @@ class Asking(ABC):
             sessions = ", ".join(record.session for record in found[:5])
             raise InvalidQuery(f"{memory_id!r} is in several sessions ({sessions}).", advice="Ask one of them.")
         return found[0] if found else None
+
+
+def _refuse_options(specification: Mapping[str, Any], options: QueryOptions) -> None:
+    """Raises InvalidQuery for what a specification says in its own words, or cannot say at all."""
+    problems = []
+    if "sort" in options:
+        problems.append('the order stands in the specification: {"sort": [{"field": "timestamp", "direction": "asc"}]}')
+    if options.get("min_relevance") or options.get("explain"):
+        problems.append("min_relevance and explain are for search and similar: what a specification finds has no score")
+    if isinstance(specification, Mapping):
+        both = [name for name in ("limit", "offset") if name in options and specification.get(name) is not None]
+        problems += [f"{name} is given twice, in the specification and beside it" for name in both]
+    if problems:
+        raise InvalidQuery(f"In query(), {'; '.join(problems)}.")
+
+
+def _with_options(specification: Mapping[str, Any], want: Wanted) -> Mapping[str, Any]:
+    """The specification with those options that are no conditions on what is stored. What is wrong with it stays for others to say."""
+    if not isinstance(specification, Mapping):
+        return specification
+    said = dict(specification)
+    if want.offset:
+        said["offset"] = want.offset
+    filters = said.get("filters") or []
+    if want.min_priority is not None and isinstance(filters, (list, tuple)):
+        said["filters"] = [*filters, {"field": "priority", "operator": "greaterOrEqual", "value": want.min_priority}]
+    return said

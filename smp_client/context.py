@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 from . import relevant
 from .engine import similar
 from .errors import InvalidQuery
+from .fields import shown
 from .layout import GLOBAL
 from .priorities import View
-from .query import Answer, Wanted, one_of
+from .query import Answer, Wanted, one_of, require_text
 from .records import SEVERITIES, TURN, Record
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _MEMORIES = 50  # of each kind, also without a budget
 _SHARES = 4
 _HEADER_SHARES = 8  # it says less than what follows it
 _MATCHES = 0.3  # from this score on a memory matches the task: less may be a chance word
+_NAME_CHARACTERS = 64
 _LEAST_SAID = 12  # characters of an item: less would only be its id
 _STATE_ITSELF = ("agent_id", "session_id", "last_updated", "decay")
 _HINTS, _PREFERENCES, _FINDINGS, _DECISIONS = "Hints of the workflow", "Preferences", "Open findings", "Decisions"
@@ -123,7 +125,10 @@ def build(reader: Reader, *, topic: str | None, max_tokens: int | None, task: st
     """What the reader may see, as text. It does not count as read: a context that is asked for before every answer would soon have
     made everything in it matter equally."""
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 0):
-        raise InvalidQuery(f"max_tokens must be a whole number from 0, not {max_tokens!r}.")
+        raise InvalidQuery(f"max_tokens must be a whole number from 0, not {shown(max_tokens)}.")
+    for name, text in (("The topic", topic), ("The task", task)):
+        if text is not None:
+            require_text(f"{name} of a context", text)
     budget = None if max_tokens is None else max_tokens * CHARACTERS_PER_TOKEN
     turns = reader.conversation(TURNS) if reader.may_read("conversation") else []
     header = _header(reader, topic, task)
@@ -280,7 +285,12 @@ def _groups(reader: Reader, memories: _Memories, turns: Sequence[Record]) -> lis
 
 
 def _items(records: Sequence[Record], say: Any, start: int = 0) -> list[Item]:
-    return [Item(place, f"[{record.id}]", say(record), record) for place, record in enumerate(records, start)]
+    return [Item(place, f"[{_name(record.id)}]", say(record), record) for place, record in enumerate(records, start)]
+
+
+def _name(memory_id: str) -> str:
+    """On one line, also where a person wrote an id that is none and could pass for a part of the text."""
+    return memory_id if memory_id.isprintable() and len(memory_id) <= _NAME_CHARACTERS else shown(memory_id)
 
 
 def _preference(record: Record) -> str:

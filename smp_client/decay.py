@@ -59,6 +59,9 @@ def _rules() -> dict[str, Rule]:
     }
 
 
+_DEFAULTS = _rules()
+
+
 @dataclass(frozen=True)
 class Policy:
     rules: Mapping[str, Rule] = field(default_factory=_rules)
@@ -68,7 +71,12 @@ class Policy:
     enabled: bool = True
 
     def rule(self, standing: str) -> Rule:
-        return self.rules.get(standing) or self.rules[standing.partition(".")[0]]
+        """Where there is none for the standing that for the kind, and where there is neither what holds by default."""
+        return self.rules.get(standing) or self.rules.get(standing.partition(".")[0]) or _DEFAULTS[standing]
+
+    def all_rules(self) -> dict[str, Rule]:
+        """What holds for each standing that a memory can have."""
+        return {name: self.rule(name) for name in {**_DEFAULTS, **self.rules}}
 
     def priority(self, standing: str, *, base: float | None, age_days: float, idle_days: float, accesses: int) -> float:
         """The formula. A clock that went back makes nothing younger than new."""
@@ -83,7 +91,7 @@ class Policy:
         config = metadata.get("decay_config")
         if not isinstance(config, dict):
             return self
-        rules = dict(self.rules)
+        rules = self.all_rules()
         hours, least = _number(config.get("half_life_hours")), _number(config.get("min_decay_factor"))
         if hours is not None and hours > 0:
             rules = {name: rule.with_half_life(hours) if rule.rate else rule for name, rule in rules.items()}

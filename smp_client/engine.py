@@ -90,12 +90,11 @@ def by_topic(view: View, want: Wanted, topic: str) -> Answer:
     """What is about the topic or one below it. Turns also where they say it, or refer to what is about it."""
     name = [sayable(topic)]
     about = Sql.joined(" UNION ALL ", [_named(view, "tags", "tag", name), _named(view, "topics", "topic", name)])
-    scopes = view.within("r.scope")
     referring = (
-        f"SELECT r.memory FROM refs r WHERE {scopes.text} AND r.relation = 'memory_refs'"
-        f" AND r.target IN (SELECT b.id FROM memories b WHERE b.key IN ({about.text}) AND b.scope = r.scope)"
+        f"SELECT r.memory FROM memories b CROSS JOIN refs r ON r.scope = b.scope AND r.target = b.id"
+        f" WHERE b.key IN ({about.text}) AND r.relation = 'memory_refs'"
     )
-    about = Sql(f"{about.text} UNION ALL {referring}", (*about.parameters, *scopes.parameters, *about.parameters))
+    about = Sql(f"{about.text} UNION ALL {referring}", about.parameters * 2)
     if said := " ".join(_WORD.findall(topic)):
         turns = "SELECT w.key FROM words CROSS JOIN memories w ON w.key = words.rowid"
         match = owned(view.scopes, f'{{text}} : "{said}"')

@@ -150,9 +150,8 @@ class _Tags(Field):
         return Sql("g.tag"), Sql("LEFT JOIN tags g ON g.memory = m.key")
 
     def _tagged(self, test: str, values: Sequence[str]) -> Sql:
-        # The scopes, because the table is ordered by them; CROSS, so that each value is looked up there.
-        scopes = "SELECT DISTINCT scope FROM memories"
-        tags = f"SELECT t.memory FROM json_each({{}}) v CROSS JOIN tags t WHERE t.scope IN ({scopes}) AND {test}"
+        # CROSS, so that each value is looked up in the table.
+        tags = f"SELECT t.memory FROM json_each({{}}) v CROSS JOIN tags t WHERE {test}"
         return compose(f"m.key IN ({tags})", bound(json.dumps([value.lower() for value in values])))
 
 

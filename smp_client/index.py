@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from .files import FILE_MODE
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
-SCHEMA_VERSION = 4  # another version is not migrated but rebuilt
+SCHEMA_VERSION = 5  # another version is not migrated but rebuilt
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -39,6 +39,7 @@ CREATE INDEX memories_by_type ON memories (scope, type);
 CREATE INDEX memories_by_actor ON memories (scope, actor);
 CREATE TABLE tags (scope TEXT, tag TEXT, memory INTEGER, PRIMARY KEY (scope, tag, memory)) WITHOUT ROWID;
 CREATE INDEX tags_by_memory ON tags (memory);
+CREATE INDEX tags_by_tag ON tags (tag, memory);
 CREATE TABLE topics (scope TEXT, topic TEXT, memory INTEGER, PRIMARY KEY (scope, topic, memory)) WITHOUT ROWID;
 CREATE INDEX topics_by_memory ON topics (memory);
 CREATE TABLE refs (memory INTEGER, scope TEXT, target TEXT, relation TEXT, PRIMARY KEY (memory, target, relation)) WITHOUT ROWID;
@@ -125,11 +126,12 @@ class Index:
         """Raises UnusableIndex where the file cannot be used as it is; `open_or_replace` deals with that."""
         if path.is_symlink():
             raise UnusableIndex("a link, which may lead out of the tree")
-        if not path.exists():
+        is_new = not path.exists()
+        if is_new:
             path.touch(FILE_MODE)
-        is_new = not path.stat().st_size
-        if is_new and path.with_name(f"{path.name}-wal").exists():
-            raise UnusableIndex("emptied while others have it open")
+        elif not path.stat().st_size:
+            # Whoever has it open still holds its locks; a new file is nobody's.
+            raise UnusableIndex("empty")
 
         def prepare(connection: sqlite3.Connection) -> None:
             _set_up(connection)
@@ -162,6 +164,8 @@ class Index:
         """For questions, by whoever does not lead: able to write where that is allowed, see `undone`."""
         if path.is_symlink():
             raise UnusableIndex("a link, which may lead out of the tree")
+        if not path.exists() or not path.stat().st_size:
+            raise UnusableIndex("missing or empty")
         if not os.access(path, os.W_OK):
             return cls.open_to_read(path)
 
@@ -262,7 +266,8 @@ class Index:
 
     def has_any(self, scope: str, file: str, ids: Iterable[str]) -> bool:
         """Whether the file has a memory with one of these ids already."""
-        asked = "SELECT 1 FROM memories WHERE scope = ? AND id = ? AND file = ?"
+        # With a plus SQLite looks for the id, of which there is hardly ever more than one, and not through the file.
+        asked = "SELECT 1 FROM memories WHERE scope = ? AND id = ? AND +file = ?"
         return any(self.connection.execute(asked, (scope, memory_id, file)).fetchone() for memory_id in ids)
 
     def note_file(self, scope: str, file: str, state: FileState) -> None:

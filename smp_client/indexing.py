@@ -160,12 +160,13 @@ def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool 
 
 
 def describe(scope: str, file: str, content: bytes) -> list[tuple[str, str]]:
-    """Id and hash of each memory in the content of a file, as the index would have them."""
+    """Id and hash of each memory in the content of a file, as the index would have them; ids that stand twice twice."""
     if file == METADATA:
         load_mapping(content, "session", METADATA)
         return []
     kind = _kinds(scope).get(file)
-    entries = _entries(kind, format_of(kind).parse(content)) if kind else [_single(file, content)]
+    found = format_of(kind).parse(content).records if kind else []
+    entries = [_entry(kind, record) for record in found if record.has_id] if kind else [_single(file, content)]
     return [(entry.id, entry.hash) for entry in entries]
 
 
@@ -198,8 +199,8 @@ def _take_in_records(
     index: Index, scope: str, kind: Kind, content: bytes, known: FileState | None, status: os.stat_result
 ) -> Refreshed:
     tail = _parse_grown(kind, content, known)
-    entries = _entries(kind, tail) if tail else []
-    if tail is not None and known is not None and not index.has_any(scope, kind.file, [entry.id for entry in entries]):
+    if tail is not None and known is not None and not index.has_any(scope, kind.file, _ids(tail)):
+        entries = _entries(kind, tail)
         index.add(scope, kind.file, entries)
         index.note_file(scope, kind.file, _state(status, content, known.indent, 0))
         return Refreshed(len(entries), 0, len(content) - known.size)
@@ -225,6 +226,10 @@ def _parse_grown(kind: Kind, content: bytes, known: FileState | None) -> RecordL
     follows = bool(found.records) and found.records[0].start == known.size
     whole = not found.bad and all(record.has_id for record in found.records) and form.opening(found, content) == b""
     return found if follows and whole else None
+
+
+def _ids(found: RecordList) -> list[str]:
+    return [str(record.value["id"]) for record in found.records if record.has_id]
 
 
 def _entries(kind: Kind, found: RecordList) -> list[Entry]:

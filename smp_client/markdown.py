@@ -13,7 +13,7 @@ from datetime import datetime
 
 from .document import CUT_OFF, Bad, Located, RecordList
 from .timestamps import parse_time, render_time
-from .values import BadYaml, Value, decode, load, render_flow
+from .values import DEPTH_CAP, BadYaml, Value, decode, load, render_flow
 
 # Stands before a turn that the library wrote: such a turn is closed by `---`, so one that is not is torn.
 MARK = b"<!-- smp -->\n"
@@ -214,6 +214,7 @@ def _read_field(name: str, value: str) -> dict[str, Value]:
     key = _KEYS.get(name)
     if name == "Fields":
         further = json.loads(value)
+        _refuse_depth(further)
         return further if isinstance(further, dict) else {"fields": further}
     if key in ("memory_refs", "tags"):
         listed = load(value)
@@ -222,6 +223,20 @@ def _read_field(name: str, value: str) -> dict[str, Value]:
         return {key: load(value)}
     text = json.loads(value) if value.startswith('"') else value
     return {key or name.lower().replace("-", "_").replace(" ", "_"): text}
+
+
+def _refuse_depth(value: Value) -> None:
+    """As deep as YAML may be, so that whoever walks through a record need not fear for the stack."""
+    level = [value]
+    for _ in range(DEPTH_CAP + 1):
+        level = [item for outer in level for item in _items(outer)]
+        if not level:
+            return
+    raise BadYaml(f"nested deeper than {DEPTH_CAP} levels")
+
+
+def _items(value: Value) -> Iterable[Value]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _render_field(value: Value) -> str:

@@ -216,7 +216,8 @@ class Matching:
         return bool(self._ask(asked, names))
 
     def _position(self, key: int, scope: str, place: int | None) -> int:
-        return -key if place is None else self._offset[scope] + place
+        # Further below 0 than anything that is near a turn.
+        return -key - _FAR if place is None else self._offset[scope] + place
 
     def _ask(self, asked: str, *given: Any) -> list[Any]:
         within = self._view.within("m.scope")

@@ -23,6 +23,7 @@ _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 _TABLES = """
 CREATE TEMP TABLE IF NOT EXISTS rules (scope TEXT, standing TEXT, base REAL, rate REAL, boost REAL, floor REAL, age_rate REAL,
     boost_cap REAL, PRIMARY KEY (scope, standing)) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS clock (now INTEGER);
 CREATE TEMP TABLE IF NOT EXISTS noted (scope TEXT, id TEXT, times INTEGER, last INTEGER, PRIMARY KEY (scope, id)) WITHOUT ROWID;
 """
 _ALL = ""  # the scope of the rules that hold where a session has none of its own
@@ -58,12 +59,17 @@ class Columns(NamedTuple):
     state: str
 
 
-def prepare(index: Index, policy: Policy, scopes: Sequence[str], accesses: Mapping[tuple[str, str], Access]) -> None:
+def prepare(
+    index: Index, now: datetime, policy: Policy, scopes: Sequence[str], accesses: Mapping[tuple[str, str], Access]
+) -> None:
     """Makes the temporary tables say what holds now."""
     if index.rules != policy:
-        index.connection.executescript(f"{_TABLES} DELETE FROM temp.rules;")
+        index.connection.executescript(f"{_TABLES} DELETE FROM temp.rules; DELETE FROM temp.clock;")
+        index.connection.execute("INSERT INTO temp.clock VALUES (0)")
         index.connection.executemany("INSERT INTO temp.rules VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _rules(_ALL, policy))
         index.rules = policy
+    # Not in the text of a question: a text that is the same again need not be understood again.
+    index.connection.execute("UPDATE temp.clock SET now = ?", (microseconds(now),))
     new = [(*name, one.times, microseconds(one.last)) for name, one in accesses.items() if index.noted.get(name) != one]
     gone = [name for name in index.noted if name not in accesses and name[0] in scopes]
     if new or gone:
@@ -77,9 +83,8 @@ def source(view: View) -> tuple[str, Columns]:
     """FROM … JOIN …, and the expressions over it. Numbers, and names that SMP has checked, stand in the text itself."""
     own = _own_rules(view)
     scope = f"CASE WHEN m.scope IN ({', '.join(map(_quoted, own))}) THEN m.scope ELSE '{_ALL}' END" if own else f"'{_ALL}'"
-    joined = f"FROM memories m CROSS JOIN temp.rules r ON r.scope = {scope} AND r.standing = m.standing"
-    now = microseconds(view.now)
-    last, times = f"COALESCE(m.accessed, m.at, {now})", "m.accesses"
+    joined = f"FROM memories m CROSS JOIN temp.rules r ON r.scope = {scope} AND r.standing = m.standing CROSS JOIN temp.clock"
+    last, times = "COALESCE(m.accessed, m.at, now)", "m.accesses"
     if view.index.noted:
         joined += " LEFT JOIN temp.noted a ON a.scope = m.scope AND a.id = m.id"
         last, times = f"MAX({last}, COALESCE(a.last, 0))", "(m.accesses + COALESCE(a.times, 0))"
@@ -88,7 +93,7 @@ def source(view: View) -> tuple[str, Columns]:
         joined += " LEFT JOIN sessions s ON s.scope = m.scope"
         cases = " ".join(f"WHEN {_quoted(name)} THEN {float(factor)}" for name, factor in view.weights.states.items())
         state = f"CASE s.status {cases} ELSE 1.0 END" if cases else state
-    idle, age = f"MAX(0, {now} - {last})", f"MAX(0, {now} - COALESCE(m.at, {now}))"
+    idle, age = f"MAX(0, now - {last})", "MAX(0, now - COALESCE(m.at, now))"
     priority = (
         f"MAX(r.floor, MIN(1.0, MAX(0.0, COALESCE(m.base, r.base) * EXP(-(r.rate * {idle} + r.age_rate * {age}) / {float(_DAY_US)})"
         f" + MIN(r.boost_cap, {times} * r.boost))))"
@@ -111,7 +116,7 @@ def _rules(scope: str, policy: Policy) -> list[tuple[str | float, ...]]:
     enabled = float(policy.enabled)
     return [
         (scope, name, rule.base, enabled * rule.rate, rule.boost, rule.floor, enabled * policy.age_rate, policy.boost_cap)
-        for name, rule in policy.rules.items()
+        for name, rule in policy.all_rules().items()
     ]
 
 

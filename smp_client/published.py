@@ -7,7 +7,8 @@ hold; a client that is given a policy or weights of its own uses those.
 from __future__ import annotations
 
 import json
-import math
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -18,6 +19,10 @@ from .ranking import Weights
 
 POLICY_FILE = ".smp/policy.json"
 _VERSION = 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}")
+_NAMES_CAP = 100
+_WEIGHT_CAP = 1000.0
+_RATE_CAP = 1_000_000.0  # per day: a half-life of less than a tenth of a second
 
 
 def publish(tree: Tree, policy: Policy, weights: Weights) -> None:
@@ -49,17 +54,30 @@ class Published:
             said = json.loads(self._tree.read(POLICY_FILE))
             decay, ranking = said["decay"], said["ranking"]
             rules = dict(Policy().rules)
-            rules |= {name: Rule(**{part: _number(value) for part, value in rule.items()}) for name, rule in decay["rules"].items()}
-            age_rate, boost_cap, decayed_below = (_number(decay[name]) for name in ("age_rate", "boost_cap", "decayed_below"))
-            states = {str(name): _number(value) for name, value in ranking.pop("states").items()}
-            weights = replace(Weights(), states=states, **{name: _number(value) for name, value in ranking.items()})
+            rules |= {name: _rule(rule) for name, rule in _named(decay["rules"])}
+            age_rate = _number(decay["age_rate"], _RATE_CAP)
+            boost_cap, decayed_below = (_number(decay[name], 1.0) for name in ("boost_cap", "decayed_below"))
+            states = {name: _number(value, _WEIGHT_CAP) for name, value in _named(ranking.pop("states"))}
+            weights = replace(Weights(), states=states, **{name: _number(value, _WEIGHT_CAP) for name, value in ranking.items()})
             return Policy(rules, age_rate, boost_cap, decayed_below), weights
-        except (OSError, UnsafePath, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, UnsafePath, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             # Anybody can write a file; a wrong one must not keep anybody from asking.
             return Policy(), Weights()
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is no number")
+def _named(entries: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    """What is said of each, by its name; a name becomes a part of every question, so it must be one."""
+    if len(entries) > _NAMES_CAP or not all(map(_NAME.fullmatch, entries)):
+        raise ValueError("not names")
+    return entries.items()
+
+
+def _rule(parts: Mapping[str, Any]) -> Rule:
+    return Rule(**{part: _number(value, _RATE_CAP if part == "rate" else 1.0) for part, value in parts.items()})
+
+
+def _number(value: Any, most: float) -> float:
+    # What is no number at all is neither above nor below another.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+        raise ValueError("not a number in its range")
     return float(value)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict
 
 from .decay import Policy
 from .errors import InvalidQuery
+from .fields import shown
 from .fresh import Source
 from .records import GLOBAL_KINDS, SESSION_KINDS, TURN, Record
 from .sql import Sql
@@ -20,6 +21,8 @@ _TYPE_NAMES = {f"{name}s": name for name in TYPES} | {
 }  # fmt: skip
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_NAMES_CAP = 100  # SQLite takes no expression deeper than 1,000 and no more than 500 SELECTs in one
+_COUNT_CAP = 2**62 - 1  # two of them added up are still a number that SQLite takes
 NEWEST = "m.at DESC, m.scope, m.file, m.start DESC"
 # By the names that the documents and people use.
 _SORTS = {
@@ -88,7 +91,7 @@ class Wanted:
 
 def wanted(
     now: datetime, policy: Policy, *, types: Sequence[str] | str | None = None, tags: Any = None, all_tags: bool = False,
-    without_tags: Sequence[str] | str = (), agents: Sequence[str] | str | None = None, since: When | None = None,
+    without_tags: Sequence[str] | str | None = None, agents: Sequence[str] | str | None = None, since: When | None = None,
     until: When | None = None, min_priority: float | None = None, include_decayed: bool = True,
     confidence: Sequence[str] | str | None = None, min_importance: float | None = None, min_relevance: float | None = None,
     sort: str = "relevance", limit: int | None = None, offset: int = 0, explain: bool = False, count_access: bool = True,
@@ -97,13 +100,15 @@ def wanted(
     problems: list[str] = []
     conditions: list[Sql] = []
     if isinstance(tags, Mapping):
-        problems += [f"tags may have 'include' and 'exclude', not {name!r}" for name in tags if name not in ("include", "exclude")]
-        tags, without_tags = tags.get("include", ()), tags.get("exclude", ())
+        unknown = [shown(name) for name in tags if name not in ("include", "exclude")]
+        problems += [f"tags may have 'include' and 'exclude', not {name}" for name in unknown]
+        tags, without_tags = tags.get("include"), tags.get("exclude")
     if types is not None:
-        conditions.append(one_of("m.type", [type_named(name, problems) for name in listed(types)]))
-    some = [[tag] for tag in listed(tags or ())] if all_tags else [listed(tags)] if tags else []
+        conditions.append(one_of("m.type", [type_named(name, problems) for name in listed("types", types, problems)]))
+    included, excluded = listed("tags", tags, problems), listed("without_tags", without_tags, problems)
+    some = [[tag] for tag in included] if all_tags else [included] if included else []
     if agents is not None:
-        conditions.append(one_of("m.actor", listed(agents)))
+        conditions.append(one_of("m.actor", listed("agents", agents, problems)))
     for value, sign in ((since, ">="), (until, "<=")):
         if value is not None:
             try:
@@ -111,30 +116,30 @@ def wanted(
             except (ValueError, OverflowError) as error:
                 problems.append(f"{'since' if sign == '>=' else 'until'}: {error}")
     if confidence is not None:
-        conditions.append(one_of("json_extract(m.data, '$.confidence')", listed(confidence)))
+        conditions.append(one_of("json_extract(m.data, '$.confidence')", listed("confidence", confidence, problems)))
     least = {"min_priority": min_priority, "min_relevance": min_relevance, "min_importance": min_importance}
-    problems += [f"{name} must be a number from 0 to 1, not {value!r}" for name, value in least.items() if not _is_share(value)]
+    problems += [f"{name} must be a number from 0 to 1, not {shown(value)}" for name, value in least.items() if not _is_share(value)]
     if min_importance is not None:
         conditions.append(Sql("m.importance >= ?", (min_importance,)))
-    if sort not in _SORTS:
-        problems.append(f"sort must be one of {', '.join(_SORTS)}, not {sort!r}")
-    for name, count in (("limit", limit), ("offset", offset)):
-        if count is not None and (type(count) is not int or count < 0):
-            problems.append(f"{name} must be a whole number from 0, not {count!r}")
+    if not isinstance(sort, str) or sort not in _SORTS:
+        problems.append(f"sort must be one of {', '.join(_SORTS)}, not {shown(sort)}")
+    for name, count in (("limit", 0 if limit is None else limit), ("offset", offset)):
+        if type(count) is not int or count < 0:
+            problems.append(f"{name} must be a whole number from 0, not {shown(count)}")
     if problems:
         raise InvalidQuery("; ".join(problems) + ".")
     floors = [value for value in (min_priority, None if include_decayed else policy.decayed_below) if value is not None]
     floor = max(floors, default=None)
     return Wanted(
-        tuple(conditions), tuple(map(tuple, some)), tuple(listed(without_tags)), floor, min_relevance, _SORTS[sort], limit, offset,
-        explain, count_access,
+        tuple(conditions), tuple(map(tuple, some)), tuple(excluded), floor, min_relevance, _SORTS[sort],
+        None if limit is None else min(limit, _COUNT_CAP), min(offset, _COUNT_CAP), explain, count_access,
     )  # fmt: skip
 
 
 def type_named(name: Any, problems: list[str]) -> str:
     found = _TYPE_NAMES.get(name, name) if isinstance(name, str) else name
     if found not in TYPES:
-        problems.append(f"type {name!r} must be one of {', '.join(TYPES)}")
+        problems.append(f"type {shown(name)} must be one of {', '.join(TYPES)}")
     return str(found)
 
 
@@ -146,8 +151,25 @@ def one_of(expression: str, values: Sequence[Any]) -> Sql:
     return Sql(f"{expression} IN ({', '.join('?' * len(values))})", tuple(values))
 
 
-def listed(values: Iterable[str] | str) -> list[str]:
-    return [sayable(str(value)) for value in ([values] if isinstance(values, str) else values)]
+def listed(name: str, values: Any, problems: list[str]) -> list[str]:
+    """The texts that an option gives, one or a list of them; none, and what is wrong, where they are something else."""
+    given = [] if values is None else [values] if isinstance(values, str) else values
+    if isinstance(given, (Mapping, bytes)) or not isinstance(given, Collection):
+        problems.append(f"{name} must be a text or a list of texts, not {shown(values)}")
+    elif len(given) > _NAMES_CAP:
+        problems.append(f"{name} may be {_NAMES_CAP} texts, not {len(given):,}")
+    elif wrong := [shown(value) for value in given if not isinstance(value, str)]:
+        problems.append(f"{name} must be texts, not {', '.join(wrong)}")
+    else:
+        return [sayable(value) for value in given]
+    return []
+
+
+def require_text(what: str, value: Any) -> str:
+    """What is asked with must be a text; raises InvalidQuery where it is not."""
+    if not isinstance(value, str):
+        raise InvalidQuery(f"{what} must be a text, not {shown(value)}.")
+    return value
 
 
 def sayable(text: str) -> str:

@@ -28,7 +28,7 @@ SELECT m.id, r.relation FROM refs r JOIN memories m ON m.key = r.memory
 WHERE r.scope = ? AND r.target = ? AND m.type <> 'relationship' ORDER BY m.id, r.relation
 """
 _STATED = """
-SELECT m.data FROM refs r JOIN memories m ON m.key = r.memory
+SELECT m.id, m.data FROM refs r JOIN memories m ON m.key = r.memory
 WHERE r.scope = ? AND r.target = ? AND m.type = 'relationship' ORDER BY m.start
 """
 _SHARED = """
@@ -80,10 +80,14 @@ def _walk(view: View, scope: str, start: str, depth: int) -> dict[str, tuple[str
 
 def _neighbours(view: View, scope: str, memory_id: str, *, topics: bool) -> Iterator[tuple[str, str]]:
     ask = view.index.connection.execute
-    for (data,) in ask(_STATED, (scope, memory_id)):
+    for relationship, data in ask(_STATED, (scope, memory_id)):
         stated: dict[str, Any] = json.loads(data)
-        source, target = str(stated["source"]), str(stated["target"])
-        yield (target if source == memory_id else source), f"{source} {stated.get('relationship', 'relates to')} {target}"
+        source, target = str(stated.get("source")), str(stated.get("target"))
+        if memory_id in (source, target):
+            yield (target if source == memory_id else source), f"{source} {stated.get('relationship', 'relates to')} {target}"
+        else:
+            # It only refers to the memory; one that a person wrote need not have two ends.
+            yield relationship, f"{relationship} refers to {memory_id}"
     for target, relation in ask(_OUTWARD, (scope, memory_id)):
         yield target, f"{memory_id} {_RELATION_NAMES.get(relation, relation)} {target}"
     for source, relation in ask(_INWARD, (scope, memory_id)):

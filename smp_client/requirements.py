@@ -176,7 +176,7 @@ class WorkflowMemory(AgentMemory):
     def _require_types(self, options: QueryOptions) -> None:
         if "types" in options:
             problems: list[str] = []
-            names = [type_named(name, problems) for name in listed(options["types"])]
+            names = [type_named(name, problems) for name in listed("types", options["types"], problems)]
             if problems:
                 raise InvalidQuery("; ".join(problems) + ".")
             granted = {type_ for item in self.requirements.reads for type_ in _TYPES[item.kind]}

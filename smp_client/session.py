@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .append import append, note_rewritten, settle, with_id
 from .asking import Asking
 from .document import INDENT
-from .errors import CorruptionDetected, Invalid, MemoryNotFound, UnsafePath
+from .errors import CorruptionDetected, Invalid, InvalidQuery, MemoryNotFound, UnsafePath
 from .files import READ_CAP_BYTES, sync
 from .formats import format_of
 from .layout import check_file_id
@@ -139,7 +139,7 @@ class RecordFiles(Writing, Asking):
 
     def _kind_named(self, name: str) -> Kind:
         names = {kind.name: kind for kind in self.kinds} | {kind.prefix.lower(): kind for kind in self.kinds}
-        if name not in names:
+        if not isinstance(name, str) or name not in names:
             raise Invalid([f"type {name!r} must be one of {', '.join(kind.name for kind in self.kinds)}"])
         return names[name]
 
@@ -241,6 +241,8 @@ class Session(RecordFiles):
         """The conversation, or its last turns; reads only as much of the file as holds them."""
         if last is None:
             return self.records("turn")
+        if not isinstance(last, int):
+            raise InvalidQuery(f"How many of the last turns must be a whole number, not {last!r}.")
         with self.scope.answering("reading the last turns"):
             # Those that were deleted are not among them, so a few more may be needed.
             wanted = last

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from .engine import find
 from .errors import Conflict, Invalid, SessionNotFound
+from .fields import shown
 from .memory import Memory
 from .priorities import View
-from .query import Answer, Wanted, one_of
-from .records import DECISION, FINDING, PREFERENCE, TURN, Kind, Record
+from .query import Answer, Wanted, one_of, require_text
+from .records import DECISION, FINDING, PREFERENCE, TURN, Kind, Record, check_memory_id
 from .session import Session
 
 KINDS = {"conversation": TURN, "decision": DECISION, "finding": FINDING, "preference": PREFERENCE}
@@ -61,7 +63,7 @@ class SessionMemory:
     def query(self, type: str | None = None, topic: str | None = None, min_priority: float = 0) -> list[dict[str, Any]]:
         """The memories of a type that mention a topic anywhere and matter at least so much, the most important first."""
         kinds = [kind.name for kind in KINDS.values()] if type is None else [_kind(type).name]
-        said = "" if topic is None else topic.lower()
+        said = "" if topic is None else require_text("A topic", topic).lower()
 
         def question(view: View, want: Wanted) -> Answer:
             found = find(view, want.also(one_of("m.type", kinds)))
@@ -77,7 +79,7 @@ class SessionMemory:
 
     def delete(self, memory_id: str, reason: str = _DELETED) -> None:
         """Takes a memory out; it can be restored as long as `session.delete` says."""
-        self.session.delete(id=memory_id, reason=reason)
+        self.session.delete(id=check_memory_id(memory_id), reason=reason)
 
 
 def _opened(memory: Memory, session_id: str) -> Session:
@@ -94,8 +96,8 @@ def _opened(memory: Memory, session_id: str) -> Session:
 
 
 def _kind(type: str) -> Kind:
-    if type not in KINDS:
-        raise Invalid([f"type {type!r} must be one of {', '.join(KINDS)}"])
+    if not isinstance(type, str) or type not in KINDS:
+        raise Invalid([f"type {shown(type)} must be one of {', '.join(KINDS)}"])
     return KINDS[type]
 
 
@@ -109,8 +111,9 @@ def _ours(type: str, data: Mapping[str, Any]) -> dict[str, Any]:
         status = fields.pop("status", "open")
         fields.setdefault("resolution", {"status": status})
     if type == "preference" and (value := fields.get("preference")) is not None and not isinstance(value, str):
-        # A preference is said in words; what it was set to is kept beside.
-        fields |= {"preference": json.dumps(value, ensure_ascii=False, default=str), "value": value}
+        # A preference is said in words; what it was set to is kept beside. What has no words is refused with the other problems.
+        with suppress(ValueError, TypeError, RecursionError):
+            fields |= {"preference": json.dumps(value, ensure_ascii=False, default=str), "value": value}
     return {**_DEFAULTS[type], **fields}
 
 

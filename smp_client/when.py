@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, time, timedelta
 
+from .fields import shown
 from .timestamps import parse_time
 
 When = datetime | date | str
@@ -25,7 +26,7 @@ def moment(value: When, now: datetime, *, end: bool = False) -> datetime:
     if isinstance(value, date):
         return _day(value, end=end)
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not {EXAMPLES}")
+        raise ValueError(f"{shown(value)} is not {EXAMPLES}")
     text = " ".join(value.lower().split())
     if text == "now":
         return now
@@ -41,7 +42,7 @@ def moment(value: When, now: datetime, *, end: bool = False) -> datetime:
     try:
         return parse_time(value.strip())
     except (ValueError, OverflowError):
-        raise ValueError(f"{value!r} is not {EXAMPLES}") from None
+        raise ValueError(f"{shown(value)} is not {EXAMPLES}") from None
 
 
 def _day(day: date, *, end: bool) -> datetime:

@@ -254,7 +254,7 @@ def test_an_answer_has_the_priority_of_the_formula(
         )
     index = Index.in_memory()
     rebuild(memory, index)
-    prepare(index, Policy(), ("s",), {})
+    prepare(index, NOW, Policy(), ("s",), {})
     view = View(index, ("s",), NOW, Policy(), Weights())
     names = dict(index.connection.execute("SELECT key, id FROM memories"))
     assert {names[ranked.key]: ranked.priority for ranked in _listing(view, Wanted())} == pytest.approx(expected, abs=1e-9)

@@ -104,12 +104,12 @@ def _halves(session: Session) -> list[str]:
 def _is_there(memory: Memory, session: Session, said: dict[str, Any]) -> bool:
     with suppress(MemoryNotFound, SessionNotFound):
         for memory_id in said.get("records", []):
-            session.get(memory_id)
+            session._find(memory_id)
         if "artifact" in said:
             session.artifact(said["artifact"])
         if "session" in said:
             memory.session(said["session"]).record_finding("goes on", discovered_by="veritas")
-        return bool(session.get("FIND-001").data.get("counted", 0) >= said.get("counted", 0))
+        return bool(session._find("FIND-001").data.get("counted", 0) >= said.get("counted", 0))
     return False
 
 
