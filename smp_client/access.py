@@ -61,7 +61,10 @@ def note(scope: Scope, ids: Iterable[str], at: datetime) -> None:
 
 
 class Readings:
-    """What the logs of some scopes say; only what was appended since it was last asked is read. Safe in threads, and after a fork."""
+    """What the logs of some scopes say; only what was appended since it was last asked is read.
+
+    Safe in threads, and after a fork.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, int, dict[str, Access]]] = {}  # by scope: inode, how much was read, what it says

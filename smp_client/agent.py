@@ -15,7 +15,7 @@ from .engine import find, similar
 from .errors import AccessDenied, CorruptionDetected
 from .layout import GLOBAL, check_file_id
 from .priorities import View
-from .query import Answer, QueryOptions, Wanted
+from .query import Answer, QueryOptions, Wanted, require_text, sayable
 from .records import Record
 from .sql import Sql
 from .values import Value
@@ -47,6 +47,7 @@ class Reader:
     def relevant_decisions(self, topic: str | None = None, **options: Unpack[QueryOptions]) -> Answer:
         """Those that matter most first; of a topic those that have it as a tag before those that only mention it."""
         self._require_read("decisions")
+        _check_topic(topic)
         return self.ask(lambda view, want: relevant.about(view, want, ["decision"], topic), options)
 
     def relevant_findings(
@@ -54,33 +55,38 @@ class Reader:
     ) -> Answer:
         """The most severe first."""
         self._require_read("findings")
+        _check_topic(topic)
         return self.ask(lambda view, want: relevant.findings(view, want, topic, unresolved_only=unresolved_only), options)
 
     def preferences(self, topic: str | None = None, **options: Unpack[QueryOptions]) -> Answer:
         """Those of this session and of every session that apply to its project, and to the topic where one is given."""
         self._require_read("preferences")
+        _check_topic(topic)
         return self.ask(lambda view, want: relevant.preferences(view, want, topic, self.project()), options, everywhere=True)
 
     def learnings(self, topic: str | None = None, **options: Unpack[QueryOptions]) -> Answer:
         """What was learned in this session, and the patterns that were learned in any."""
         self._require_read("learnings")
+        _check_topic(topic)
         return self.ask(lambda view, want: relevant.about(view, want, ["learning", "pattern"], topic), options, everywhere=True)
 
     def artifact(self, artifact_id: str) -> Record:
-        self._require_read(f"artifacts.{artifact_id}")
+        self._require_read(f"artifacts.{check_file_id('artifact', artifact_id)}")
         return self.session.artifact(artifact_id)
 
     def query(self, text: str = "", **options: Unpack[QueryOptions]) -> Answer:
         """As `session.search`, in what may be read."""
         self._require_types(options)
+        require_text("What to search for", text)
         return self.ask(lambda view, want: find(view, want, text), {"limit": _LIMIT, **options})
 
     def similar(self, memory_id_or_text: str, **options: Unpack[QueryOptions]) -> Answer:
         """As `session.similar`, in what may be read."""
         self._require_types(options)
+        require_text("What others are to be like", memory_id_or_text)
 
         def question(view: View, want: Wanted) -> Answer:
-            itself = self.session._named(view, memory_id_or_text)
+            itself = self._named(view, memory_id_or_text)
             return similar(view, want, itself.text if itself else memory_id_or_text, itself)
 
         return self.ask(question, {"limit": _LIMIT, **options})
@@ -104,6 +110,12 @@ class Reader:
         self.session.scope.require()
         asker = self.session._make_asker([self.session.id, *([GLOBAL] if everywhere else [])])
         return asker.answer(lambda view, want: question(view, want.also(*self._visible(view))), options)
+
+    def _named(self, view: View, memory_id: str) -> Record | None:
+        """The memory of this id, if it may be seen: one that may not is as one that is not there. A record before a file."""
+        called = Sql("m.id = ?", (sayable(memory_id),))
+        found = find(view, Wanted((called, *self._visible(view))))
+        return min(found, key=lambda record: record.type in ("agent_state", "artifact"), default=None)
 
     @property
     def name(self) -> str | None:
@@ -218,3 +230,8 @@ class AgentMemory(Reader):
 
     def _visible(self, view: View) -> tuple[Sql, ...]:
         return (Sql("m.type <> 'agent_state' OR m.id = ?", (self.name,)),) if self.in_party() else ()
+
+
+def _check_topic(topic: str | None) -> None:
+    if topic is not None:
+        require_text("A topic", topic)

@@ -90,10 +90,11 @@ class Asking(ABC):
 
     def related(self, memory_id: str, depth: int = 1, **options: Unpack[QueryOptions]) -> Answer:
         """What a memory is connected with, within so many steps, nearest first; `path` of each says how."""
+        from .fields import shown
         from .related import related
 
         if type(depth) is not int or not 1 <= depth <= 10:
-            raise InvalidQuery(f"depth must be a whole number from 1 to 10, not {depth!r}.")
+            raise InvalidQuery(f"depth must be a whole number from 1 to 10, not {shown(depth)}.")
 
         def question(view: View, want: Wanted) -> Answer:
             start = self._named(view, check_memory_id(memory_id))
@@ -181,13 +182,13 @@ def _refuse_options(specification: Mapping[str, Any], options: QueryOptions) -> 
 
 
 def _with_options(specification: Mapping[str, Any], want: Wanted) -> Mapping[str, Any]:
-    """The specification with those options that are no conditions on what is stored. What is wrong with it stays for others to say."""
+    """The specification with those options that are no conditions on what is stored; what is wrong with it is for others to say."""
     if not isinstance(specification, Mapping):
         return specification
     said = dict(specification)
     if want.offset:
         said["offset"] = want.offset
-    filters = said.get("filters") or []
+    filters = [] if said.get("filters") is None else said["filters"]
     if want.min_priority is not None and isinstance(filters, (list, tuple)):
-        said["filters"] = [*filters, {"field": "priority", "operator": "greaterOrEqual", "value": want.min_priority}]
+        said["filters"] = [*filters, {"field": "priority", "operator": "greaterOrEqual", "value": float(want.min_priority)}]
     return said

@@ -126,9 +126,9 @@ def build(reader: Reader, *, topic: str | None, max_tokens: int | None, task: st
     made everything in it matter equally."""
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 0):
         raise InvalidQuery(f"max_tokens must be a whole number from 0, not {shown(max_tokens)}.")
-    for name, text in (("The topic", topic), ("The task", task)):
-        if text is not None:
-            require_text(f"{name} of a context", text)
+    for name, said in (("The topic", topic), ("The task", task)):
+        if said is not None:
+            require_text(f"{name} of a context", said)
     budget = None if max_tokens is None else max_tokens * CHARACTERS_PER_TOKEN
     turns = reader.conversation(TURNS) if reader.may_read("conversation") else []
     header = _header(reader, topic, task)
@@ -136,8 +136,8 @@ def build(reader: Reader, *, topic: str | None, max_tokens: int | None, task: st
 
     def question(view: View, want: Wanted) -> Answer:
         nonlocal text
-        text, shown = pack(header, _groups(reader, _Memories(reader, view, want, topic, task), turns), budget)
-        return Answer(shown)
+        text, records = pack(header, _groups(reader, _Memories(reader, view, want, topic, task), turns), budget)
+        return Answer(records)
 
     reader.ask(question, {"count_access": False}, everywhere=True)
     return text

@@ -20,6 +20,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from .index import owner_word
+from .query import sayable
 from .question import FORMS, Question
 
 if TYPE_CHECKING:
@@ -221,4 +222,5 @@ class Matching:
 
     def _ask(self, asked: str, *given: Any) -> list[Any]:
         within = self._view.within("m.scope")
+        given = tuple(sayable(value) if isinstance(value, str) else value for value in given)
         return self._view.index.connection.execute(asked.replace("{scopes}", within.text), (*given, *within.parameters)).fetchall()

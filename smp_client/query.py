@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, TypedDict
 
 from .decay import Policy
@@ -118,7 +119,8 @@ def wanted(
     if confidence is not None:
         conditions.append(one_of("json_extract(m.data, '$.confidence')", listed("confidence", confidence, problems)))
     least = {"min_priority": min_priority, "min_relevance": min_relevance, "min_importance": min_importance}
-    problems += [f"{name} must be a number from 0 to 1, not {shown(value)}" for name, value in least.items() if not _is_share(value)]
+    wrong = {name: shown(value) for name, value in least.items() if not _is_share(value)}
+    problems += [f"{name} must be a number from 0 to 1, not {value}" for name, value in wrong.items()]
     if min_importance is not None:
         conditions.append(Sql("m.importance >= ?", (min_importance,)))
     if not isinstance(sort, str) or sort not in _SORTS:
@@ -153,11 +155,13 @@ def one_of(expression: str, values: Sequence[Any]) -> Sql:
 
 def listed(name: str, values: Any, problems: list[str]) -> list[str]:
     """The texts that an option gives, one or a list of them; none, and what is wrong, where they are something else."""
-    given = [] if values is None else [values] if isinstance(values, str) else values
-    if isinstance(given, (Mapping, bytes)) or not isinstance(given, Collection):
+    several = () if values is None else [values] if isinstance(values, str) else values
+    if isinstance(several, (Mapping, bytes)) or not isinstance(several, Iterable):
         problems.append(f"{name} must be a text or a list of texts, not {shown(values)}")
-    elif len(given) > _NAMES_CAP:
-        problems.append(f"{name} may be {_NAMES_CAP} texts, not {len(given):,}")
+        return []
+    given = list(islice(several, _NAMES_CAP + 1))
+    if len(given) > _NAMES_CAP:
+        problems.append(f"{name} may be at most {_NAMES_CAP} texts")
     elif wrong := [shown(value) for value in given if not isinstance(value, str)]:
         problems.append(f"{name} must be texts, not {', '.join(wrong)}")
     else:

@@ -185,6 +185,8 @@ def check(kind: Kind, body: Mapping[str, Value], problems: list[str]) -> None:
         problems.append("'speaker' must be one printable line of at most 128 characters")
     if kind is TURN and not isinstance(body.get("content"), str):
         problems.append("what was said must be a text")
+    if is_deleted(kind, body):
+        problems.append(f"a turn of type {DELETED_TURN!r} must say something: without a text it is what a deleted turn leaves")
     if kind is TURN and not isinstance(body.get("memory_refs", []), list):
         problems.append("'memory_refs' must be a list of ids")
 

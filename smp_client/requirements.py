@@ -23,10 +23,11 @@ from . import relevant
 from .agent import DEFAULT_TURNS, AgentMemory
 from .engine import find
 from .errors import AccessDenied, InvalidQuery
+from .fields import shown
 from .layout import check_file_id, is_file_id
 from .priorities import View
 from .query import Answer, QueryOptions, Wanted, listed, one_of, type_named
-from .records import SEVERITIES, TURN, Record
+from .records import SEVERITIES, TURN, Record, check_memory_id
 from .sql import Sql
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ class Requirements:
 def understand(requirements: Mapping[str, Any], agent: str) -> Requirements:
     """Raises InvalidQuery with everything that is wrong, and what would be right."""
     if not isinstance(requirements, Mapping):
-        raise InvalidQuery(f"memory_requirements must be a mapping with {', '.join(_PARTS)}, not {requirements!r}.")
-    problems = [f"{name!r} is not one of {', '.join(_PARTS)}" for name in requirements if name not in _PARTS]
+        raise InvalidQuery(f"memory_requirements must be a mapping with {', '.join(_PARTS)}, not {shown(requirements)}.")
+    problems = [f"{shown(name)} is not one of {', '.join(_PARTS)}" for name in requirements if name not in _PARTS]
     given = {name: _texts(name, requirements.get(name), problems) for name in _PARTS}
     reads = {text: _read_item(text, agent) for text in given["read_access"]}
     writes = {text: _write_item(text, agent) for text in given["write_access"]}
@@ -153,8 +154,36 @@ class WorkflowMemory(AgentMemory):
 
     def conversation(self, turns: int = DEFAULT_TURNS) -> list[Record]:
         """The last turns, as many of them as were granted."""
+        if not isinstance(turns, int):
+            raise InvalidQuery(f"How many of the last turns must be a whole number, not {shown(turns)}.")
         granted = [int(item.value) if item.part else turns for item in self.requirements.reads if item.kind == "conversation"]
         return super().conversation(min(turns, max(granted, default=0)))
+
+    def record_finding(self, finding: str, **fields: Any) -> Record:
+        """Of one that a party has had already and that may not be read, no more is given back than was said here."""
+        record = super().record_finding(finding, **fields)
+        if not self.in_party() or self._sees(record.id):
+            return record
+        return Record(record.id, record.type, record.session, {**fields, "id": record.id, "finding": finding}, finding)
+
+    def resolve_finding(self, memory_id: str, action_taken: str, **fields: Any) -> Record:
+        """Of a finding that may not be read, only its id and how it was resolved are given back."""
+        # Before it is resolved: afterwards it is not among the open ones any more.
+        seen = self.may_write("findings") and self._sees(memory_id)
+        record = super().resolve_finding(memory_id, action_taken, **fields)
+        if seen:
+            return record
+        said = ("status", "resolved_at", "resolved_by", "action_taken", *fields)
+        resolution = {name: value for name, value in record.data["resolution"].items() if name in said}
+        return Record(record.id, record.type, record.session, {"id": record.id, "resolution": resolution}, "")
+
+    def _sees(self, finding_id: str) -> bool:
+        """Whether a finding may be read."""
+        reads = [item for item in self.requirements.reads if item.kind == "findings"]
+        if not reads or any(not item.part for item in reads):
+            return bool(reads)
+        called = Sql("m.id = ? AND m.type = 'finding'", (check_memory_id(finding_id),))
+        return bool(self.ask(lambda view, want: find(view, want.also(called)), {"count_access": False}))
 
     def with_requirements(self, requirements: Mapping[str, Any]) -> WorkflowMemory:
         raise AccessDenied(f"{self.name} has its requirements already, and cannot give itself others.", session_id=self.session.id)
@@ -211,7 +240,7 @@ def _texts(name: str, value: Any, problems: list[str]) -> list[str]:
     if value is None:
         return []
     if not isinstance(value, (list, tuple)) or not all(isinstance(text, str) for text in value):
-        problems.append(f"{name} must be a list of texts, not {value!r}")
+        problems.append(f"{name} must be a list of texts, not {shown(value)}")
         return []
     return list(value)
 

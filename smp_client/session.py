@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from .append import append, note_rewritten, settle, with_id
 from .asking import Asking
 from .document import INDENT
 from .errors import CorruptionDetected, Invalid, InvalidQuery, MemoryNotFound, UnsafePath
+from .fields import shown
 from .files import READ_CAP_BYTES, sync
 from .formats import format_of
 from .layout import check_file_id
@@ -140,7 +141,7 @@ class RecordFiles(Writing, Asking):
     def _kind_named(self, name: str) -> Kind:
         names = {kind.name: kind for kind in self.kinds} | {kind.prefix.lower(): kind for kind in self.kinds}
         if not isinstance(name, str) or name not in names:
-            raise Invalid([f"type {name!r} must be one of {', '.join(kind.name for kind in self.kinds)}"])
+            raise Invalid([f"type {shown(name)} must be one of {', '.join(kind.name for kind in self.kinds)}"])
         return names[name]
 
     def _now(self) -> datetime:
@@ -242,7 +243,7 @@ class Session(RecordFiles):
         if last is None:
             return self.records("turn")
         if not isinstance(last, int):
-            raise InvalidQuery(f"How many of the last turns must be a whole number, not {last!r}.")
+            raise InvalidQuery(f"How many of the last turns must be a whole number, not {shown(last)}.")
         with self.scope.answering("reading the last turns"):
             # Those that were deleted are not among them, so a few more may be needed.
             wanted = last
@@ -303,7 +304,9 @@ class Session(RecordFiles):
         """Takes memories out, all or none; for 30 days `restore` brings them back."""
         from .deletion import delete
 
-        return delete(self, [id] if isinstance(id, str) else list(id), reason, deleted_by)
+        if not isinstance(id, Iterable):
+            raise Invalid([f"what to delete must be an id or a list of ids, not {shown(id)}"])
+        return delete(self, id, reason, deleted_by)
 
     def deleted(self) -> list[Deleted]:
         """What was deleted and can still be restored."""

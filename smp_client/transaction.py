@@ -79,13 +79,13 @@ class Transaction(Writing):
         self._drops.append({"file": file, "remove": [read.st_ino, read.st_size, read.st_mtime_ns]})
         self._modifications.append(Modification("remove", file, ""))
 
-    def remove(self, memory_id: str) -> None:
-        """Takes a memory out; of a turn its number and its time stay. Whoever calls this has made a copy: see deletion.py."""
-        old = self._session._find(memory_id)
-        kind = self._session.kind_of_record(memory_id)
+    def remove(self, kind: Kind, value: Mapping[str, Value]) -> None:
+        """Takes a memory out if it still is this one; of a turn its number and its time stay. Whoever calls this has made a copy of
+        it: see deletion.py."""
+        memory_id = str(value["id"])
         pending = self._pending("remove", kind.file, memory_id)
-        pending.expected.setdefault(memory_id, canonical(old.data))
-        place = {"id": memory_id, "turn": old.data.get("turn"), "timestamp": old.data.get("timestamp")}
+        pending.expected[memory_id] = canonical(dict(value))
+        place = {"id": memory_id, "turn": value.get("turn"), "timestamp": value.get("timestamp")}
         pending.changed[memory_id] = {**place, "type": DELETED_TURN, "content": ""} if kind is TURN else None
 
     def rollback(self) -> None:
