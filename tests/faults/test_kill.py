@@ -41,7 +41,10 @@ def kill_everywhere(
 
 
 @needs_strace
-@pytest.mark.parametrize("operation", OPERATIONS)
+# Deleting takes many more calls than the others.
+@pytest.mark.parametrize(
+    "operation", [pytest.param(name, marks=pytest.mark.slow) if name == "delete" else name for name in OPERATIONS]
+)
 def test_a_kill_leaves_the_old_state_or_the_new(runner: Programs, operation: str, tmp_path: Path) -> None:
     """Killed before any call that changes the disk, a write is there or not, never in part; what was acknowledged is there; the
     next write works, gives new ids, and tidies up. Both for a reader that comes next and for a writer that does."""
