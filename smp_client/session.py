@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -304,8 +304,6 @@ class Session(RecordFiles):
         """Takes memories out, all or none; for 30 days `restore` brings them back."""
         from .deletion import delete
 
-        if not isinstance(id, Iterable):
-            raise Invalid([f"what to delete must be an id or a list of ids, not {shown(id)}"])
         return delete(self, id, reason, deleted_by)
 
     def deleted(self) -> list[Deleted]:

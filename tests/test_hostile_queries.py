@@ -177,7 +177,7 @@ def test_what_is_read_by_a_number_a_type_or_an_id_is_checked(session: Session) -
             for requirements in (wrong, {"read_access": wrong or 5}, {"memory_hints": wrong or [5]}):
                 with pytest.raises(InvalidQuery, match="memory_requirements"):
                     session.agent("v").with_requirements(requirements)
-    with pytest.raises(Invalid, match="a list of ids"):
+    with pytest.raises(Invalid, match="memory id 5"):
         session.delete(5, reason="x")  # type: ignore[arg-type]
     with pytest.raises(InvalidQuery, match="from 1 to 10"):
         session.related("DEC-001", depth=OUT_OF_SIGHT)
