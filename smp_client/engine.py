@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from .errors import InvalidQuery
 from .index import Index
 from .matching import Matching, owned
 from .priorities import View, source
@@ -261,7 +263,11 @@ def _require_fields(view: View, said: Specification) -> None:
 
 
 def _figures(index: Index, aggregation: Aggregation, statement: Sql) -> Any:
-    rows = index.connection.execute(statement.text, statement.parameters).fetchall()
+    try:
+        rows = index.connection.execute(statement.text, statement.parameters).fetchall()
+    except sqlite3.OperationalError as error:
+        # SQLite reads an infinite number, and cannot write it.
+        raise InvalidQuery(f"{aggregation.name} cannot be worked out: {error}.") from error
     if aggregation.is_time:
         rows = [(group, value if value is None else EPOCH + timedelta(microseconds=value)) for group, value in rows]
     if aggregation.by is None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .decay import is_resolved
+from .errors import InvalidQuery
 
 _IMPORTANCE = {
     "decision": 0.9, "finding": 0.8, "preference": 0.7, "learning": 0.7, "pattern": 0.7, "summary": 0.7, "artifact": 0.6,
@@ -23,6 +24,7 @@ _IMPORTANCE = {
 }  # fmt: skip
 _SEVERITY = {"critical": 1.3, "important": 1.15, "high": 1.15, "medium": 1.0, "minor": 0.85, "low": 0.85, "info": 0.7}
 _HIGH_IMPACT, _APPROVED, _CLOSED = 1.3, 1.2, 0.6
+_WEIGHT_CAP = 1000
 ACCESS_RATE = 0.05  # per hour: how fast having been read is forgotten
 
 
@@ -34,6 +36,11 @@ class Weights:
     access: float = 0.1
     influence: float = 0.5  # of all but the text, where a text is asked for
     states: Mapping[str, float] = field(default_factory=lambda: {"idle": 0.95, "decaying": 0.6, "archived": 0.4})
+
+    def __post_init__(self) -> None:
+        numbers = (self.text, self.time, self.importance, self.access, self.influence, *self.states.values())
+        if not all(isinstance(number, (int, float)) and 0 <= number <= _WEIGHT_CAP for number in numbers):
+            raise InvalidQuery(f"Weights must be numbers from 0 to {_WEIGHT_CAP}.")
 
 
 def importance(type: str, data: Mapping[str, Any]) -> float:
