@@ -88,6 +88,11 @@ class Fresh:
                 raise
         return self._ask_files(scopes, question, files, prepare), "files"
 
+    def __del__(self) -> None:
+        # What the parent of this process has opened is not ours to close.
+        if self._pid == os.getpid():
+            self.close()
+
     def close(self) -> None:
         with self._lock:
             for _, index in self._idle:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import gc
 import json
 import os
 import random
@@ -724,6 +725,7 @@ def kill_reader(made: Watcher, root: Path) -> None:
 
 
 def descriptors() -> int:
+    gc.collect()  # what other tests have left open is not to go in between
     return len(os.listdir("/proc/self/fd"))
 
 
