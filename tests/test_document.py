@@ -731,8 +731,12 @@ def test_a_rewrite_of_any_file_changes_one_record_and_no_other(content: bytes, m
         return
     new: dict[str, Value] = {"id": memory_id, "text": "new\ntext", "decay": {"n": 1}}
     after = editing.rewrite(content, "decisions", {memory_id: None if remove else new}, 7)
-    others = [canonical(record.value) for record in found.records if record is not meant]
     again = [canonical(record.value) for record in parse(after, "decisions").records]
-    assert [value for value in again if value != canonical(new)] == others
+    others = [record for record in found.records if record is not meant]
+    if found.bad:
+        # What was taken for a record while the file could not be read as a whole may turn out to be in another list.
+        assert all(content[record.start : record.end] in after for record in others)
+        others = [record for record in others if canonical(record.value) in again]
+    assert [value for value in again if value != canonical(new)] == [canonical(record.value) for record in others]
     assert again.count(canonical(new)) == (0 if remove else 1)
     assert all(content[bad.start : bad.end] in after for bad in found.bad if bad.start > found.head_at)
