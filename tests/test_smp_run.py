@@ -228,9 +228,10 @@ def test_several_roots_in_one_daemon(tmp_path: Path) -> None:
             assert status(root)["health"] == "ok"
 
 
-def test_of_many_daemons_exactly_one_leads(memory: Memory, tmp_path: Path) -> None:
-    """50 started at once: one is ready, all others say who leads and exit with 4; when it dies another can."""
-    daemons = [Daemon([memory.root], tmp_path / f"log{number}") for number in range(50)]
+@pytest.mark.parametrize("count", [20, pytest.param(50, marks=pytest.mark.slow)])
+def test_of_many_daemons_exactly_one_leads(memory: Memory, tmp_path: Path, count: int) -> None:
+    """So many started at once: one is ready, all others say who leads and exit with 4; when it dies another can."""
+    daemons = [Daemon([memory.root], tmp_path / f"log{number}") for number in range(count)]
     try:
         wait_until(lambda: sum(daemon.process.poll() is None for daemon in daemons) == 1, "all but one have given up")
         (leader,) = [daemon for daemon in daemons if daemon.process.poll() is None]
@@ -246,8 +247,9 @@ def test_of_many_daemons_exactly_one_leads(memory: Memory, tmp_path: Path) -> No
             daemon.kill()
 
 
-def test_restarts_under_load_miss_nothing(memory: Memory, tmp_path: Path) -> None:
-    """10 times killed while two writers write; after each start, what was written before READY is indexed when READY comes."""
+@pytest.mark.parametrize("times", [4, pytest.param(10, marks=pytest.mark.slow)])
+def test_restarts_under_load_miss_nothing(memory: Memory, tmp_path: Path, times: int) -> None:
+    """So often killed while two writers write; after each start, what was written before READY is indexed when READY comes."""
     session = memory.create_session(id="s")
     code = (
         "import sys; from smp_client import Memory; s = Memory(sys.argv[1]).session('s')\n"
@@ -259,7 +261,7 @@ def test_restarts_under_load_miss_nothing(memory: Memory, tmp_path: Path) -> Non
         for number in range(2)
     ]  # fmt: skip
     try:
-        for _ in range(10):
+        for _ in range(times):
             written = {line for said in tmp_path.glob("w?") for line in said.read_text().splitlines()}
             daemon = Daemon([memory.root], tmp_path / "log")
             try:
