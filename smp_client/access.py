@@ -13,12 +13,14 @@ from __future__ import annotations
 import os
 import re
 import threading
+import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from . import journal
 from .errors import LockTimeout, SMPError
 from .files import read_from, write_all
 from .layout import ACCESS_LOG
@@ -27,7 +29,8 @@ from .scope import Scope
 from .timestamps import parse_time, render_time
 
 _FOLD_BYTES = 256 * 1024
-_READ_CAP_BYTES = 4 * _FOLD_BYTES
+READ_CAP_BYTES = 4 * _FOLD_BYTES
+_HEAD_BYTES = 80
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _ITEM = re.compile(rf"({_ID.pattern})(?:\*([1-9]\d{{0,8}}))?")
 
@@ -67,7 +70,8 @@ class Readings:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[int, int, dict[str, Access]]] = {}  # by scope: inode, how much was read, what it says
+        # By scope: its inode, what it begins with, how much was read, and what that says.
+        self._known: dict[str, tuple[int, bytes, int, dict[str, Access]]] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
@@ -79,15 +83,17 @@ class Readings:
         try:
             with self._lock, scope.tree.opened(scope.path(ACCESS_LOG)) as descriptor:
                 status = os.fstat(descriptor)
-                inode, done, said = self._known.get(scope.name, (0, 0, {}))
-                if inode != status.st_ino or done > status.st_size:
-                    done, said = max(0, status.st_size - _READ_CAP_BYTES), {}
+                inode, head, done, said = self._known.get(scope.name, (0, b"", 0, {}))
+                # The inode of a log that was replaced may be given to a later one, which then begins with another mark.
+                if inode != status.st_ino or done > status.st_size or os.pread(descriptor, len(head), 0) != head:
+                    head, done, said = b"", max(0, status.st_size - READ_CAP_BYTES), {}
                 if done < status.st_size:
                     whole = read_from(descriptor, done)
                     # Half a line is still being written.
                     whole = whole[: whole.rfind(b"\n") + 1]
                     said = parse(whole, said)
-                    self._known[scope.name] = (status.st_ino, done + len(whole), said)
+                    head = head or os.pread(descriptor, min(_HEAD_BYTES, done + len(whole)), 0)
+                    self._known[scope.name] = (status.st_ino, head, done + len(whole), said)
                 return said
         except (OSError, SMPError):
             return {}
@@ -110,13 +116,34 @@ def parse(content: bytes, known: Mapping[str, Access] = MappingProxyType({})) ->
     return found
 
 
-def render(accesses: dict[str, Access]) -> bytes:
+def render(accesses: Mapping[str, Access]) -> bytes:
     return b"".join(f"{render_time(access.last)} {name}*{access.times}\n".encode() for name, access in accesses.items())
+
+
+def cut(content: bytes, kept: Mapping[str, Access], at: datetime) -> dict[str, Any]:
+    """For the journal: takes these bytes, which the log begins with, out of it, and leaves what is kept of them.
+
+    A mark begins what is left, by which it is known that this was done, even where a later line is the same as one taken out.
+    """
+    size, checksum = len(content), zlib.crc32(content)
+    mark = f"# taken in {render_time(at)} {size} {checksum:08x}\n"
+    return {"file": ACCESS_LOG, "cut": [size, checksum], "keep": mark + render(kept).decode()}
+
+
+def after_cut(content: bytes, step: Mapping[str, Any]) -> bytes:
+    """The log after the step; the log itself where that has been done, or somebody has replaced it."""
+    size, checksum = step["cut"]
+    keep: bytes = step["keep"].encode()
+    if content.startswith(keep) or len(content) < size or zlib.crc32(content[:size]) != checksum:
+        return content
+    return keep + content[size:]
 
 
 def _fold(scope: Scope) -> None:
     """Makes the log small again. A line that another process appends in this very moment may be lost, which costs one count."""
     with suppress(LockTimeout), brief_lock(scope.tree, scope.name, ACCESS_LOG, NO_PATIENCE):
+        if journal.left_behind(scope, [ACCESS_LOG]):
+            return  # what is to be taken out of it must be found in it
         folded = render(Readings().of(scope))
         if len(folded) < _FOLD_BYTES:
             scope.tree.replace_derived(scope.path(ACCESS_LOG), folded)

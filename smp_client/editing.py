@@ -73,6 +73,18 @@ def rewrite(content: bytes, key: str, changes: Mapping[str, Mapping[str, Value] 
     return _splice(content, splices)
 
 
+_OUR_HEAD = re.compile(rb"version: \d+\n(?:last_id: (\d+)\n)?(?=[a-z_]+:\n)")
+
+
+def with_last_id(content: bytes, key: str, highest: int) -> bytes:
+    """The file with the highest number ever given here in its head."""
+    if ours := _OUR_HEAD.match(content):
+        # Every file that the library made begins so; it need not be read.
+        version = content[: content.index(b"\n") + 1]
+        return version + b"last_id: %d\n" % max(highest, int(ours[1] or 0)) + content[ours.end() :]
+    return _splice(content, [_last_id(parse(content, key), content, key, highest)])
+
+
 def _splice(content: bytes, splices: list[tuple[int, int, bytes]]) -> bytes:
     pieces: list[bytes] = []
     position = 0

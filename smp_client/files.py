@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import UnsafePath
@@ -28,6 +28,7 @@ FILE_MODE = 0o600
 TEMPORARY = ".smp/tmp"
 GRACE_S = 2.0  # how long a file must have been quiet where the kernel cannot tell whether somebody has it open
 READ_CAP_BYTES = 256 * 1024 * 1024
+_PIECE_BYTES = 64 * 1024
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a FIFO waits for its other end for ever.
@@ -102,6 +103,9 @@ class Tree:
             return False
         return True
 
+    def is_directory(self, name: str) -> bool:
+        return stat.S_ISDIR(self.stat(name).st_mode)
+
     def list(self, name: str) -> list[str]:
         """The names in a directory; none where it does not exist."""
         try:
@@ -160,6 +164,16 @@ class Tree:
                 self.unlink(name)
                 raise
 
+    def replace(self, name: str, content: bytes) -> None:
+        """Puts a durable file in the place of one that only SMP writes; see rewrite.py for those that others may edit."""
+        temporary = self.create_temporary(content)
+        try:
+            self.rename(temporary, name)
+        except BaseException:
+            self.unlink(temporary)
+            raise
+        self.sync_parent(name)
+
     def replace_derived(self, name: str, content: bytes) -> None:
         """Replaces a file that can be made again at any time: whole or not at all, but not worth waiting for the disk."""
         temporary = f"{TEMPORARY}/{uuid.uuid4().hex}"
@@ -213,8 +227,18 @@ class Tree:
         except FileNotFoundError:
             return
 
+    def remove_empty(self, name: str) -> None:
+        """A directory that nothing is in; any other stays."""
+        with suppress(FileNotFoundError):
+            try:
+                with self.parent(name) as (parent, last):
+                    os.rmdir(last, dir_fd=parent)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+
     def remove_directory(self, name: str) -> None:
-        """With all that is in it. Only for directories under `.smp/tmp/`, which nobody else uses."""
+        """With all that is in it. Only for directories under `.smp/`, which nobody else uses."""
         import shutil  # which loads every compression there is
 
         with self.parent(name) as (parent, last):
@@ -274,7 +298,8 @@ def read_from(descriptor: int, offset: int) -> bytes:
     if size - offset > READ_CAP_BYTES:
         raise UnsafePath(f"A file of {size:,} bytes is larger than anything SMP writes.")
     pieces = []
-    while piece := os.pread(descriptor, max(size - offset, 0) + 1, offset):
+    # In large pieces also behind its end: one who appends faster than we read must not keep us here.
+    while piece := os.pread(descriptor, max(size - offset + 1, _PIECE_BYTES), offset):
         pieces.append(piece)
         offset += len(piece)
     return b"".join(pieces)

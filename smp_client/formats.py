@@ -26,6 +26,7 @@ class Format(Protocol):
     def torn(self, found: RecordList, content: bytes) -> int | None: ...
     def is_ours(self, content: bytes, start: int) -> bool: ...
     def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes: ...
+    def with_last(self, content: bytes, highest: int) -> bytes: ...
     def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes: ...
 
 
@@ -69,6 +70,10 @@ class YamlList:
     def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
         return editing.rewrite(content, self._kind.key, changes, highest)
 
+    def with_last(self, content: bytes, highest: int) -> bytes:
+        """With the highest number ever given here in its head, so that it is not given again."""
+        return editing.with_last_id(content, self._kind.key, highest)
+
     def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes:
         return editing.render_head(self._kind.key)
 
@@ -105,6 +110,9 @@ class Conversation:
 
     def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
         return markdown.rewrite(content, changes, highest)
+
+    def with_last(self, content: bytes, highest: int) -> bytes:
+        return markdown.with_last_turn(content, highest)
 
     def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes:
         return markdown.render_header(scope, started, participants)

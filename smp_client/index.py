@@ -8,12 +8,12 @@ import math
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from .entries import Entry, FileState
 from .files import FILE_MODE
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
@@ -55,6 +55,7 @@ _MEMORY_COLUMNS = (
     "scope, file, id, type, start, end, hash, timestamp, at, actor, text, more, tags, data,"
     " standing, base, accessed, accesses, importance, place, owner"
 )
+_DECAY = re.compile(r'"decay": \{[^{}]*\}')  # in the data of a memory
 _BUSY_MS = 10_000
 _DURABILITY = "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
 # What a lock, a full disk or a missing right says is said of the machine, not of the file: no reason to throw it away.
@@ -66,52 +67,6 @@ _NOT_THE_FILE = {
 
 class UnusableIndex(Exception):
     """The file is damaged, of another version, or not an index at all."""
-
-
-@dataclass(frozen=True)
-class FileState:
-    """What the index has taken in of one file."""
-
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    checksum: int
-    indent: int
-    bad: int = 0  # records in it that could not be read
-    problem: str | None = None  # why the file itself could not be read; what was known of it then stays
-
-
-class Weight(NamedTuple):
-    """What the priority and the rank of a memory depend on, see decay.py and ranking.py."""
-
-    standing: str
-    base: float | None  # where its priority begins; None for what its standing says
-    accessed: int | None  # in microseconds, as `at`
-    accesses: int
-    importance: float
-    place: int | None  # of a turn in its conversation
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A memory as the index keeps it."""
-
-    id: str
-    type: str
-    start: int
-    end: int
-    hash: str
-    timestamp: str | None  # in UTC, as it is shown; None where there is none that can be read
-    at: int | None  # the same in microseconds since 1970: what sorts and compares, which the text does not within a second
-    actor: str
-    text: str
-    more: str  # its other texts
-    tags: tuple[str, ...]
-    topics: tuple[str, ...]  # that it has beside its tags
-    refs: tuple[tuple[str, str], ...]  # (target, relation)
-    data: str
-    weight: Weight
 
 
 class Index:
@@ -299,13 +254,35 @@ class Index:
             key, start, end = same.pop()
             if (start, end) != (entry.start, entry.end):
                 moved.append((entry.start, entry.end, key))
-        gone = [key for same in old.values() for key, _, _ in same]
-        self._forget_words(gone)
         self.connection.executemany("UPDATE memories SET start = ?, end = ? WHERE key = ?", moved)
+        left = {memory_id: same[-1][0] for (memory_id, _), same in old.items() if len(same) == 1}
+        aged = self._age(left, new)
+        added = [entry for entry in new if entry.id not in aged]
+        kept = set(aged.values())
+        gone = [key for same in old.values() for key, _, _ in same if key not in kept]
+        self._forget_words(gone)
         for table, column in (("tags", "memory"), ("topics", "memory"), ("refs", "memory"), ("memories", "key")):
             self.connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", ((key,) for key in gone))
-        self.add(scope, file, new)
-        return len(new), len(gone)
+        self.add(scope, file, added)
+        return len(added), len(gone)
+
+    def _age(self, left: Mapping[str, int], new: Sequence[Entry]) -> dict[str, int]:
+        """Those of which nothing but their decay has changed, as by a pass over a whole file: their words stay as they are."""
+        aged: dict[str, int] = {}
+        changes: list[tuple[Any, ...]] = []
+        for entry in new:
+            if (key := left.get(entry.id)) is None:
+                continue
+            (data,) = self.connection.execute("SELECT data FROM memories WHERE key = ?", (key,)).fetchone()
+            (before, times), (after, times_now) = _DECAY.subn("", data), _DECAY.subn("", entry.data)
+            # Twice, it is also the name of some other part.
+            if before == after and times <= 1 and times_now <= 1:
+                aged[entry.id] = key
+                weight = entry.weight
+                changes.append((entry.start, entry.end, entry.hash, entry.data, weight.base, weight.accessed, weight.accesses, key))
+        columns = "start = ?, end = ?, hash = ?, data = ?, base = ?, accessed = ?, accesses = ?"
+        self.connection.executemany(f"UPDATE memories SET {columns} WHERE key = ?", changes)
+        return aged
 
     def add(self, scope: str, file: str, entries: Iterable[Entry]) -> None:
         new = list(enumerate(entries, self.connection.execute("SELECT COALESCE(MAX(key), 0) + 1 FROM memories").fetchone()[0]))

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import stat
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,24 +13,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from . import archived
 from .decay import standing
 from .document import Located, RecordList
-from .errors import CorruptionDetected, Invalid, NewerFormat, UnsafePath
+from .entries import Entry, FileState, Weight
+from .errors import CorruptionDetected, NewerFormat, UnsafePath
 from .files import read_from
 from .formats import format_of
-from .index import Entry, FileState, Index, Weight
-from .layout import ACTIVE, GLOBAL, check_session_id, is_file_id
+from .index import Index
 from .mapping import load_mapping
 from .place import Place
 from .ranking import importance
-from .records import GLOBAL_KINDS, PREFERENCE, SESSION_KINDS, TURN, Kind, is_deleted
+from .records import PREFERENCE, TURN, Kind, is_deleted
+from .scopes import STATES, SUMMARY, directory_of, files_of, is_back, is_of, kinds_of, scopes
 from .session_files import METADATA, parse_artifact
 from .timestamps import parse_time, render_time
 from .values import Value
 
-_SESSION_KINDS = {kind.file: kind for kind in SESSION_KINDS}
-_GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
-_STATES, _ARTIFACTS = "agent-states", "artifacts"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 # Their values are no words that anybody would look for.
@@ -54,41 +52,6 @@ class Refreshed:
     added: int = 0
     removed: int = 0
     parsed_bytes: int = 0
-
-
-def scopes(memory: Place) -> list[str]:
-    """Every scope of the root that there is now: `global`, then the sessions."""
-    return [GLOBAL, *(name for name in memory.tree.list(ACTIVE) if _is_session(memory, name))]
-
-
-def files_of(memory: Place, scope: str) -> list[str]:
-    """The files of a scope that are indexed, whether they can be read or not."""
-    top = directory_of(scope)
-    names = [name for name in _list(memory, top) if _is_of(scope, name)]
-    for folder in (_STATES, _ARTIFACTS) if scope != GLOBAL else ():
-        names += [name for file in _list(memory, f"{top}/{folder}") if _is_of(scope, name := f"{folder}/{file}")]
-    return names
-
-
-def unnameable(memory: Place, scope: str) -> list[str]:
-    """Files where states and artifacts are, with names that none of these can have: they are left out."""
-    if scope == GLOBAL:
-        return []
-    top = directory_of(scope)
-    return [
-        f"{folder}/{file}"
-        for folder, ending in ((_STATES, ".yaml"), (_ARTIFACTS, ".md"))
-        for file in _list(memory, f"{top}/{folder}")
-        if file.endswith(ending) and not is_file_id(file.removesuffix(ending))
-    ]  # fmt: skip
-
-
-def directory_of(scope: str) -> str:
-    return GLOBAL if scope == GLOBAL else f"{ACTIVE}/{check_session_id(scope)}"
-
-
-def is_indexed(file: str) -> bool:
-    return _is_of("", file) or _is_of(GLOBAL, file)
 
 
 def outdated(memory: Place, index: Index) -> Iterator[tuple[str, str]]:
@@ -121,7 +84,7 @@ def files_that_differ(memory: Place, index: Index, wanted: Sequence[str]) -> Ite
 
 def cover(index: Index, scope: str, file: str, content: bytes) -> None:
     """Makes an index that only this process sees true for a file that is about to have this content."""
-    if not _is_of(scope, file):
+    if not is_of(scope, file):
         return
     if not content:
         _forget(index, scope, file)
@@ -137,10 +100,12 @@ def cover(index: Index, scope: str, file: str, content: bytes) -> None:
 def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool = True) -> Refreshed:
     """Makes the index true for one file, as it is now. A file that cannot be read keeps what is known of it. Without settling, an
     index that is kept could miss the next change: only for one that is not."""
-    if not _is_of(scope, file):
+    if not is_of(scope, file):
         return Refreshed()
     path = f"{directory_of(scope)}/{file}"
     known = index.file_state(scope, file)
+    if is_back(memory, scope):
+        return _forget(index, scope, file)
     try:
         with memory.tree.opened(path) as descriptor:
             if known is not None and is_unchanged(known, os.fstat(descriptor)):
@@ -164,7 +129,9 @@ def describe(scope: str, file: str, content: bytes) -> list[tuple[str, str]]:
     if file == METADATA:
         load_mapping(content, "session", METADATA)
         return []
-    kind = _kinds(scope).get(file)
+    if file == SUMMARY:
+        return [(entry.id, entry.hash) for entry in _summary(content)]
+    kind = kinds_of(scope).get(file)
     found = format_of(kind).parse(content).records if kind else []
     entries = [_entry(kind, record) for record in found if record.has_id] if kind else [_single(file, content)]
     return [(entry.id, entry.hash) for entry in entries]
@@ -183,12 +150,20 @@ def _take_in(index: Index, scope: str, file: str, content: bytes, known: FileSta
     if known is not None and not known.problem and (known.size, known.checksum) == (len(content), zlib.crc32(content)):
         index.note_file(scope, file, _state(status, content, known.indent, known.bad))
         return Refreshed()
-    if kind := _kinds(scope).get(file):
+    if kind := kinds_of(scope).get(file):
         return _take_in_records(index, scope, kind, content, known, status)
     added = removed = 0
     if file == METADATA:
         metadata = load_mapping(content, "session", METADATA)
         index.note_session(scope, str(metadata.get("status", "active")), metadata)
+    elif file == SUMMARY:
+        entries = _summary(content)
+        added, removed = index.replace(scope, file, entries)
+        if entries:
+            # What the session was is a part of what the summary says.
+            index.note_session(scope, archived.STATE, {})
+        else:
+            _forget_session(index, scope)
     else:
         added, removed = index.replace(scope, file, [_single(file, content)])
     index.note_file(scope, file, _state(status, content, 0, 0))
@@ -255,7 +230,7 @@ def _single(file: str, content: bytes) -> Entry:
     folder, _, name = file.rpartition("/")
     memory_id = os.path.splitext(name)[0]
     value: Mapping[str, Value]
-    if folder == _STATES:
+    if folder == STATES:
         value = load_mapping(content, "agent_state", file)
         said = (text for name, item in value.items() if name not in _NO_WORDS for text in _texts(item))
         text, kind, stamp, actor = " ".join(said), "agent_state", value.get("last_updated"), memory_id
@@ -266,6 +241,17 @@ def _single(file: str, content: bytes) -> Entry:
     digest = hashlib.sha256(content).hexdigest()[:32]
     return Entry(memory_id, kind, 0, len(content), digest, *_time(stamp), actor, text, "", _tags(value), (), (), data,
                  _weight(kind, value))  # fmt: skip
+
+
+def _summary(content: bytes) -> list[Entry]:
+    """An archived session: one memory. Its state does not matter: while the session is not in `active/`, its archive is whole."""
+    summary = archived.load(content)
+    if not summary:
+        return []
+    value, data, _ = _stored(archived.as_memory(summary))
+    digest = hashlib.sha256(content).hexdigest()[:32]
+    return [Entry(archived.ID, archived.TYPE, 0, len(content), digest, *_time(value["timestamp"]), "", archived.told(value), "",
+                  _tags(value), tuple(archived.topics_of(value)), (), data, _weight(archived.TYPE, value))]  # fmt: skip
 
 
 def _weight(kind: str, value: Mapping[str, Value]) -> Weight:
@@ -280,6 +266,11 @@ def _weight(kind: str, value: Mapping[str, Value]) -> Weight:
         importance(kind, value),
         turn if kind == TURN.name and isinstance(turn := value.get("turn"), int) and abs(turn) < 1 << 31 else None,
     )
+
+
+def hash_of(value: Mapping[str, Value]) -> str:
+    """By which the index knows whether a memory is still the same."""
+    return _stored(value)[2]
 
 
 def _stored(value: Mapping[str, Value]) -> tuple[Mapping[str, Value], str, str]:
@@ -352,9 +343,13 @@ def _texts(value: Value) -> list[str]:
 def _forget(index: Index, scope: str, file: str) -> Refreshed:
     _, removed = index.replace(scope, file, [])
     index.forget_file(scope, file)
-    if file == METADATA:
-        index.connection.execute("DELETE FROM sessions WHERE scope = ?", (scope,))
+    if file in (METADATA, SUMMARY):
+        _forget_session(index, scope)
     return Refreshed(removed=removed)
+
+
+def _forget_session(index: Index, scope: str) -> None:
+    index.connection.execute("DELETE FROM sessions WHERE scope = ?", (scope,))
 
 
 def _note_problem(
@@ -407,31 +402,3 @@ def _stands(memory: Place, path: str, state: FileState) -> bool:
         return is_unchanged(state, memory.tree.stat(path))
     except (OSError, UnsafePath):
         return False
-
-
-def _kinds(scope: str) -> dict[str, Kind]:
-    return _GLOBAL_KINDS if scope == GLOBAL else _SESSION_KINDS
-
-
-def _is_of(scope: str, file: str) -> bool:
-    """Whether a file of this name is indexed in this scope."""
-    folder, _, name = file.rpartition("/")
-    if not folder:
-        return file in _kinds(scope) or (file == METADATA and scope != GLOBAL)
-    stem, ending = os.path.splitext(name)
-    return scope != GLOBAL and (folder, ending) in ((_STATES, ".yaml"), (_ARTIFACTS, ".md")) and is_file_id(stem)
-
-
-def _is_session(memory: Place, name: str) -> bool:
-    try:
-        return stat.S_ISDIR(memory.tree.stat(f"{ACTIVE}/{check_session_id(name)}").st_mode)
-    except (Invalid, FileNotFoundError):
-        return False
-
-
-def _list(memory: Place, name: str) -> list[str]:
-    try:
-        return memory.tree.list(name)
-    except (OSError, UnsafePath):
-        # No right to it, or a link or a file in its place: what is known to be in it is asked for one by one, and cannot be read.
-        return []

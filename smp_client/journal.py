@@ -113,6 +113,8 @@ def carry_out(scope: Scope, step: Mapping[str, Any]) -> None:
         _append_once(scope, scope.path(file), step["append"].encode(), step["at"])
     elif "remove" in step:
         _remove_drop(scope, scope.path(file), step["remove"])
+    elif ("cut" in step or "decay" in step or "splice" in step) and not scope.tree.exists(scope.path(file)):
+        return  # there is nothing left to be changed
     else:
         if "/" in file:
             scope.tree.make_directory(scope.path(file).rpartition("/")[0])
@@ -125,7 +127,20 @@ def _after(scope: Scope, step: Mapping[str, Any], content: bytes) -> bytes:
         return bytes(step["content"].encode())
     if "remove" in step:
         return b""
-    form = format_of(kind_of_file(step["file"]))
+    if "decay" in step:
+        from . import decay_lines
+
+        return decay_lines.changed(step["file"], content, decay_lines.from_step(step))
+    if "cut" in step:
+        from .access import after_cut  # which needs us
+
+        return after_cut(content, step)
+    kind = kind_of_file(step["file"])
+    if "splice" in step:
+        from .splicing import from_step, splice  # which needs the index's idea of a record
+
+        return splice(kind, content, from_step(step))
+    form = format_of(kind)
     if "append" in step:
         # Somebody may have removed the file since.
         content = content or form.empty(scope.name, scope.options.clock(), [])

@@ -11,10 +11,10 @@ from .errors import Invalid
 FORMAT_VERSION = 1
 
 ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE = "active", "archived", "deleted", "global", "quarantine"
-LOCKS, JOURNAL, RETIRED, TEMPORARY = ".smp/locks", ".smp/journal", ".smp/retired", ".smp/tmp"
+LOCKS, JOURNAL, RETIRED, LEAVING, TEMPORARY = ".smp/locks", ".smp/journal", ".smp/retired", ".smp/leaving", ".smp/tmp"
 ACCESS_LOG = "access.log"  # of a session: what was read, see access.py
 MARKER = ".smp/root.json"  # where this is missing, the disk is not the one that we know
-TOP_DIRECTORIES = (ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE, LOCKS, JOURNAL, RETIRED, TEMPORARY)
+TOP_DIRECTORIES = (ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE, LOCKS, JOURNAL, RETIRED, LEAVING, TEMPORARY)
 SESSION_DIRECTORIES = ("agent-states", "artifacts", "inbox", "indexes")
 
 # The order in which locks are taken: whoever needs several takes them from left to right, so nobody waits in a circle.

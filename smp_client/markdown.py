@@ -137,10 +137,10 @@ def rewrite(content: bytes, changes: Mapping[str, Mapping[str, Value] | None], h
         pieces.append(b"" if change is None else render_turn(change).removesuffix(b"\n"))
         position = turn.end
     result = b"".join([*pieces, content[position:]])
-    return _with_last_turn(result, highest_ever) if any(change is None for change in changes.values()) else result
+    return with_last_turn(result, highest_ever) if any(change is None for change in changes.values()) else result
 
 
-def _with_last_turn(content: bytes, highest_ever: int) -> bytes:
+def with_last_turn(content: bytes, highest_ever: int) -> bytes:
     line = b"**Last-Turn:** %d\n" % highest_ever
     first = _HEADING.search(content)
     end = first.start() if first else len(content)

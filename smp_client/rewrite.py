@@ -1,24 +1,31 @@
 """Replacing a file that others may edit without a lock, and losing nothing of theirs.
 
 The new content is exchanged with the old in one step. What came out is compared with what had been read: bytes that somebody
-appended meanwhile are appended to the new file, and an edit makes the change be worked out again on top of it. A writer that
-still has the old file open keeps it alive in `.smp/retired/`, and what it adds is folded in by whoever locks the file next.
+appended meanwhile are appended to the new file, and an edit makes the change be worked out again on top of it. The old file
+stays in `.smp/retired/` while a writer has it open, and for a while in any case; what comes into it is folded in by whoever locks
+the file next.
 """
 
 from __future__ import annotations
 
 import os
+import time
 import uuid
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .files import is_quiet, nobody_writes, read_from, sync, write_all
+from .files import GRACE_S as QUIET_S
+from .files import nobody_writes, read_from, sync, write_all
 from .layout import RETIRED
 from .quarantine import set_aside
 
 if TYPE_CHECKING:
     from .scope import Scope
+
+# A writer that has found the old file by its name, and is held up before it has opened it, is not counted by the kernel yet.
+GRACE_S = 2.0
+_TRIES, _PAUSE_S = 50, 0.002  # how long somebody who is writing at this moment is waited for
 
 
 def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> bytes:
@@ -28,7 +35,7 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
     """
     path = scope.path(file)
     try:
-        before = scope.tree.read(path)
+        before = _read_whole(scope, path)
     except FileNotFoundError:
         after = transform(b"")
         scope.tree.create(path, after)
@@ -39,10 +46,13 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
         slot = _prepare(scope, file, before, after)
         scope.tree.exchange(slot, path)
         scope.tree.sync_parent(path)
-        came = slots[slot] = scope.tree.read(slot)
+        came, closed = _read(scope, slot)
         if came.startswith(before):
-            append_extra(scope, path, came[len(before) :])
+            # What somebody is still writing is taken in when it is whole.
+            came = before if closed is False else came
+            slots[_take_in(scope, file, slot, came[len(before) :])] = came
             break
+        slots[slot] = came
         # Somebody edited the file: work the change out again on top of the edit, and exchange that for our first try.
         try:
             again = transform(came)
@@ -58,13 +68,39 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
     return after
 
 
+def _read_whole(scope: Scope, path: str) -> bytes:
+    """The content at a moment when nobody is in the middle of a write; one that crosses a page comes in two parts.
+
+    A program that goes on and on writing, or has the file open and has not written for a while, is not waited for.
+    """
+    for _ in range(_TRIES):
+        content, closed = _read(scope, path)
+        quiet = time.time() - scope.tree.stat(path).st_mtime > _TRIES * _PAUSE_S
+        if closed or quiet or (closed is None and content.endswith(b"\n")):
+            break
+        time.sleep(_PAUSE_S)
+    return content
+
+
+def _read(scope: Scope, path: str) -> tuple[bytes, bool | None]:
+    """The content, and whether it is whole because nobody had the file open for writing; None where the kernel cannot tell."""
+    with scope.tree.opened(path) as descriptor:
+        content = read_from(descriptor, 0)
+        closed = nobody_writes(descriptor)
+        # Whoever was writing while we read, and is done since, has made it longer.
+        return content, closed and os.fstat(descriptor).st_size == len(content)
+
+
 def _put_back(scope: Scope, file: str, slot: str, ours: bytes) -> None:
     path = scope.path(file)
     scope.tree.exchange(slot, path)
     scope.tree.sync_parent(path)
-    came = scope.tree.read(slot)
+    # From here on it is our content that was replaced, by the edit.
+    slot = _renamed(scope, slot, _slot(scope, file, scope.tree.stat(path).st_ino, ours))
+    came, closed = _read(scope, slot)
     if came.startswith(ours):
-        append_extra(scope, path, came[len(ours) :])
+        came = ours if closed is False else came
+        slot = _take_in(scope, file, slot, came[len(ours) :])
     else:
         set_aside(scope.tree, scope.name, file, 0, came, "an edit that crossed a change that failed", scope.options.clock())
     _retire(scope, file, slot, came)
@@ -82,10 +118,10 @@ def append_extra(scope: Scope, path: str, extra: bytes) -> None:
 
 
 def fold_retired(scope: Scope, file: str) -> None:
-    """Takes in what came into old files of `file` after they were replaced, and removes those that nobody writes any more."""
+    """Takes in what came into old files of `file` after they were replaced, and removes those that nobody can write any more."""
     beginning = _slot_prefix(scope, file)
     for name in scope.tree.list(RETIRED):
-        if name.startswith(beginning):
+        if name.startswith(beginning) and not is_resting(name):
             slot = f"{RETIRED}/{name}"
             _fold(scope, file, _finish_exchange(scope, file, slot) if name.endswith(".old") else slot)
 
@@ -106,43 +142,86 @@ def file_of_slot(name: str) -> str:
 
 
 def _fold(scope: Scope, file: str, slot: str) -> None:
-    inode, size, checksum = (int(number) for number in slot.split("+")[-4:-1])
-    with scope.tree.opened(slot) as descriptor:
-        status = os.fstat(descriptor)
-        if status.st_ino == inode:
-            # The exchange never happened: this is the new content of a rewrite that was cut off.
-            scope.tree.unlink(slot)
-            return
-        closed = nobody_writes(descriptor)
-        content = read_from(descriptor, 0)
-        if not (closed or is_quiet(descriptor)):
-            return
+    inode, size, checksum = _said(slot)
+    status = scope.tree.stat(slot)
+    if status.st_ino == inode:
+        # The exchange never happened: this is the new content of a rewrite that was cut off.
+        scope.tree.unlink(slot)
+        return
+    is_recent = abs(time.time() - status.st_ctime) <= GRACE_S
+    if is_recent and status.st_size == size:
+        # It has to stay anyway, and is not worth reading yet.
+        return
+    content, closed = _read(scope, slot)
+    if not (closed or time.time() - scope.tree.stat(slot).st_mtime > QUIET_S):
+        return
     if zlib.crc32(content[:size]) == checksum:
-        extra = content[size:]
-        if extra.strip() and extra not in scope.tree.read(scope.path(file)):
-            append_extra(scope, scope.path(file), extra)
+        slot = _take_in(scope, file, slot, content[size:])
     else:
-        set_aside(scope.tree, scope.name, file, 0, content, "an edit that crossed an interrupted rewrite", scope.options.clock())
-    _finish(scope, file, slot, content, removable=bool(closed) or closed is None)
+        set_aside(scope.tree, scope.name, file, 0, content, "an edit that a replacement crossed", scope.options.clock())
+    if is_recent or closed is False:
+        _mark(scope, file, slot, content, rests=bool(closed))
+    else:
+        scope.tree.unlink(slot)
+
+
+def _take_in(scope: Scope, file: str, slot: str, extra: bytes) -> str:
+    """Appends what came into an old file to the new one, once: the name of the old one says first where, should a crash follow.
+
+    Gives back that name.
+    """
+    if not extra:
+        return slot
+    path = scope.path(file)
+    try:
+        begun_at = _begun_at(slot)
+        if begun_at is None or extra not in scope.tree.read(path)[begun_at:]:
+            slot = _renamed(scope, slot, f"{slot.rpartition('+')[0]}+{uuid.uuid4().hex[:8]}-{scope.tree.stat(path).st_size}")
+            scope.tree.sync_parent(slot)
+            append_extra(scope, path, extra)
+    except FileNotFoundError:
+        why = "written into an old version of a file that is gone"
+        set_aside(scope.tree, scope.name, file, 0, extra, why, scope.options.clock())
+    return slot
 
 
 def _retire(scope: Scope, file: str, slot: str, folded: bytes) -> None:
-    """Removes the old file if nobody can write to it any more; else keeps it, marked with what is folded in already."""
+    """Marks the old file with what is folded in already, and leaves it to whoever locks the file next."""
     with scope.tree.opened(slot) as descriptor:
-        closed = nobody_writes(descriptor)
-        content = read_from(descriptor, 0)
-    if closed and content.startswith(folded):
-        append_extra(scope, scope.path(file), content[len(folded) :])
-    elif closed:
-        set_aside(scope.tree, scope.name, file, 0, content, "an edit that a replacement crossed", scope.options.clock())
-    _finish(scope, file, slot, content if closed else folded, removable=bool(closed))
+        rests = bool(nobody_writes(descriptor)) and os.fstat(descriptor).st_size == len(folded)
+    slot = _mark(scope, file, slot, folded, rests=rests)
+    if not rests:
+        _fold(scope, file, slot)
 
 
-def _finish(scope: Scope, file: str, slot: str, folded: bytes, *, removable: bool) -> None:
-    if removable:
-        scope.tree.unlink(slot)
-    else:
-        scope.tree.rename(slot, _slot(scope, file, int(slot.split("+")[-4]), folded))
+def _mark(scope: Scope, file: str, slot: str, folded: bytes, *, rests: bool) -> str:
+    inode, *said = _said(slot)
+    if not rests and said == [len(folded), zlib.crc32(folded)] and _begun_at(slot) is None:
+        # Renamed, it would count as just retired.
+        return slot
+    return _renamed(scope, slot, _slot(scope, file, inode, folded) + (f"@{int(time.time())}" if rests else ""))
+
+
+def is_resting(name: str) -> bool:
+    """Whether nobody had it open, and it stays only for the while that it has to: nothing is to be done yet, not even a look."""
+    since = name.rpartition("@")[2]
+    return since.isdecimal() and abs(time.time() - int(since)) <= GRACE_S
+
+
+def _renamed(scope: Scope, slot: str, name: str) -> str:
+    scope.tree.rename(slot, name)
+    return name
+
+
+def _said(slot: str) -> list[int]:
+    """The inode of what replaced it, and size and checksum of what is folded in."""
+    return [int(number) for number in slot.split("+")[-4:-1]]
+
+
+def _begun_at(slot: str) -> int | None:
+    """Where in the new file somebody was about to append what is not folded in."""
+    at = slot.rpartition("+")[2].partition("-")[2]
+    return int(at) if at else None
 
 
 def _prepare(scope: Scope, file: str, before: bytes, after: bytes) -> str:

@@ -12,11 +12,14 @@ from . import journal, rewrite
 from .decay import Policy
 from .errors import SessionNotFound, StorageFailed
 from .files import Tree
-from .locks import Lock, Patience, lock_all
+from .layout import ACTIVE
+from .locks import Lock, Patience, lock, lock_all
+from .policies import CompactionPolicy, RetentionPolicy, Thresholds
 from .quota import DEFAULT_QUOTA_BYTES, Usage
 from .ranking import Weights
 from .timestamps import now
 
+UPKEEP = "upkeep"
 Fsync = Literal["every_write", "batch"]
 
 
@@ -31,6 +34,9 @@ class Options:
     policy: Policy | None = None  # how memories decay; None for what the daemon's configuration says, else the defaults
     weights: Weights | None = None  # what stands first in an answer; the same
     count_access: bool = True  # whether being read makes a memory matter more
+    thresholds: Thresholds = field(default_factory=Thresholds)  # when sessions age
+    compaction: CompactionPolicy = field(default_factory=CompactionPolicy)
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
 
 
 class Scope:
@@ -40,6 +46,7 @@ class Scope:
         self.directory = directory
         self.options = options
         self.usage = Usage(tree, directory)
+        self.in_upkeep = False  # whether it is a pass that writes here, and not somebody who uses the session
 
     def path(self, file: str) -> str:
         return f"{self.directory}/{file}"
@@ -73,13 +80,27 @@ class Scope:
                         return
                 journal.recover(self, wait=True)
 
+    @contextmanager
+    def undisturbed(self, doing: str) -> Iterator[None]:
+        """The lock that every pass over this session takes, before any other, so that no two of them interleave."""
+        with self.answering(doing), lock(self.tree, self.name, UPKEEP, self.options.patience, doing):
+            self.in_upkeep = True
+            try:
+                yield
+            finally:
+                self.in_upkeep = False
+
     def require(self) -> None:
         """Raises where the directory is not there (any more)."""
         try:
             with self.tree.holding() as held:
                 held.reach(self.directory)
         except FileNotFoundError as error:
-            raise SessionNotFound(f"There is no session {self.name!r} under {self.tree.root}.", session_id=self.name) from error
+            if self.directory == f"{ACTIVE}/{self.name}":
+                from .put_away import missing
+
+                raise missing(self.tree, self.name) from error
+            raise SessionNotFound(f"There is no {self.directory} under {self.tree.root}.", session_id=self.name) from error
 
     @contextmanager
     def answering(self, doing: str) -> Iterator[None]:

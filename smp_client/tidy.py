@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from . import journal, rewrite
 from .errors import LockTimeout, SMPError
-from .layout import ACTIVE, GLOBAL, RETIRED, TEMPORARY
+from .layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LEAVING, RETIRED, TEMPORARY
 from .locks import NO_PATIENCE, lock
 from .memory import Memory
 from .scope import Scope
@@ -37,7 +37,7 @@ def tidy(memory: Memory) -> list[Tidied]:
             done += _finish_transactions(scope) + _fold_retired(scope)
         except (SMPError, OSError) as error:
             done.append(Tidied(name, "left as it was", str(error)))
-    return done + _remove_abandoned(memory)
+    return done + _finish_put_away(memory) + _remove_abandoned(memory)
 
 
 def _finish_transactions(scope: Scope) -> list[Tidied]:
@@ -49,15 +49,36 @@ def _finish_transactions(scope: Scope) -> list[Tidied]:
 
 def _fold_retired(scope: Scope) -> list[Tidied]:
     done: list[Tidied] = []
-    for file in sorted({rewrite.file_of_slot(name) for name in scope.tree.list(RETIRED) if name.startswith(f"{scope.name}+")}):
+    for file in sorted({rewrite.file_of_slot(name) for name in _versions(scope) if not rewrite.is_resting(name)}):
         try:
             with lock(scope.tree, scope.name, file, NO_PATIENCE, "folding in late writes"):
+                before = _versions(scope)
                 rewrite.fold_retired(scope, file)
+            if _versions(scope) != before:
                 done.append(Tidied(scope.name, f"looked after old versions of {file}"))
         except LockTimeout:
             # Its holder folds them in.
             continue
     return done
+
+
+def _versions(scope: Scope) -> list[str]:
+    return [name for name in scope.tree.list(RETIRED) if name.startswith(f"{scope.name}+")]
+
+
+def _finish_put_away(memory: Memory) -> list[Tidied]:
+    """Sessions that were on their way into the archive or out of it, and what is left of those that are gone."""
+    if not any(memory.tree.list(directory) for directory in (LEAVING, ARCHIVED, DELETED)):
+        return []
+    from .maintain import archive, leaving, removal  # which load tar and gzip
+
+    try:
+        settled = [*archive.settle_all(memory), *removal.settle_all(memory)]
+        problems = leaving.finish_all(memory)
+    except (SMPError, OSError) as error:
+        return [Tidied("", "left as it was", str(error))]
+    done = [Tidied(session_id, "finished putting it away or bringing it back") for session_id in settled]
+    return done + [Tidied("", "left as it was", problem) for problem in problems]
 
 
 def _remove_abandoned(memory: Memory) -> list[Tidied]:

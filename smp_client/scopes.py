@@ -1,0 +1,152 @@
+"""The scopes of a root, and which files of each are indexed: `global`, the sessions, and what archived sessions leave in sight.
+
+A session is a scope by its id. One that was archived is the scope `archived/{id}`, with its summary as its one file, so that it is
+found while its memories are packed away. It is none as long as the session itself is still, or again, in `active/`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from .errors import Invalid, UnsafePath
+from .layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, check_session_id, is_file_id
+from .place import Place
+from .records import GLOBAL_KINDS, SESSION_KINDS, Kind
+from .session_files import METADATA
+
+SUMMARY = "summary.yaml"  # of an archived session
+STATES, ARTIFACTS = "agent-states", "artifacts"
+_SESSION_KINDS = {kind.file: kind for kind in SESSION_KINDS}
+_GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
+
+
+def scopes(memory: Place) -> list[str]:
+    """Every scope of the root that there is now: `global`, then the sessions, then those that are archived."""
+    return [GLOBAL, *(name for name in memory.tree.list(ACTIVE) if _is_session(memory, name)), *archived_scopes(memory)]
+
+
+def archived_scopes(memory: Place) -> list[str]:
+    """Of each session that is archived and not in `active/`: it goes from there only when its archive is whole."""
+    active = set(memory.tree.list(ACTIVE))
+    return [archived_scope(name) for name in _list(memory, ARCHIVED) if name not in active and _has_summary(memory, name)]
+
+
+def archived_scope(session_id: str) -> str:
+    return f"{ARCHIVED}/{session_id}"
+
+
+def is_archived(scope: str) -> bool:
+    return scope.startswith(f"{ARCHIVED}/")
+
+
+def session_of(scope: str) -> str:
+    """The session that the scope is, or was; `global` for what belongs to none."""
+    return scope.removeprefix(f"{ARCHIVED}/")
+
+
+def directory_of(scope: str) -> str:
+    if is_archived(scope):
+        return archived_scope(check_session_id(session_of(scope)))
+    return GLOBAL if scope == GLOBAL else f"{ACTIVE}/{check_session_id(scope)}"
+
+
+def is_there(memory: Place, scope: str) -> bool:
+    """Whether it is a scope now, for one that may be gone. What cannot be looked at is not gone."""
+    try:
+        if is_archived(scope):
+            return not is_back(memory, scope) and _has_summary(memory, session_of(scope))
+        return memory.tree.exists(directory_of(scope))
+    except (OSError, UnsafePath):
+        return True
+
+
+def is_back(memory: Place, scope: str) -> bool:
+    """Whether an archived session is in `active/`, so that its archive is no scope, whatever stands in it."""
+    return is_archived(scope) and memory.tree.exists(f"{ACTIVE}/{check_session_id(session_of(scope))}")
+
+
+def has_moved(memory: Place, scope: str) -> bool:
+    """Whether one that is gone was archived or deleted, or is active again: then nothing was lost."""
+    other = session_of(scope) if is_archived(scope) else archived_scope(scope)
+    return scope != GLOBAL and (is_there(memory, other) or _was_deleted(memory, session_of(scope)))
+
+
+def _was_deleted(memory: Place, session_id: str) -> bool:
+    """Whole, and not only memories of it."""
+    try:
+        return b"\n  deleted_session:" in memory.tree.read(f"{DELETED}/{session_id}/deletion-record.yaml")
+    except (OSError, UnsafePath):
+        return False
+
+
+def files_of(memory: Place, scope: str) -> list[str]:
+    """The files of a scope that are indexed, whether they can be read or not."""
+    if is_archived(scope):
+        return [SUMMARY]
+    top = directory_of(scope)
+    names = [name for name in _list(memory, top) if is_of(scope, name)]
+    for folder in (STATES, ARTIFACTS) if scope != GLOBAL else ():
+        names += [name for file in _list(memory, f"{top}/{folder}") if is_of(scope, name := f"{folder}/{file}")]
+    return names
+
+
+def unnameable(memory: Place, scope: str) -> list[str]:
+    """Files where states and artifacts are, with names that none of these can have: they are left out."""
+    if scope == GLOBAL or is_archived(scope):
+        return []
+    top = directory_of(scope)
+    return [
+        f"{folder}/{file}"
+        for folder, ending in ((STATES, ".yaml"), (ARTIFACTS, ".md"))
+        for file in _list(memory, f"{top}/{folder}")
+        if file.endswith(ending) and not is_file_id(file.removesuffix(ending))
+    ]  # fmt: skip
+
+
+def kinds_of(scope: str) -> dict[str, Kind]:
+    """The kinds of memory in the scope that have a file of records, by that file."""
+    return {} if is_archived(scope) else _GLOBAL_KINDS if scope == GLOBAL else _SESSION_KINDS
+
+
+def is_of(scope: str, file: str) -> bool:
+    """Whether a file of this name is indexed in this scope."""
+    if is_archived(scope):
+        return file == SUMMARY
+    folder, _, name = file.rpartition("/")
+    if not folder:
+        return file in kinds_of(scope) or (file == METADATA and scope != GLOBAL)
+    stem, ending = os.path.splitext(name)
+    return scope != GLOBAL and (folder, ending) in ((STATES, ".yaml"), (ARTIFACTS, ".md")) and is_file_id(stem)
+
+
+def is_indexed(file: str) -> bool:
+    """Whether a file of this name is indexed in a session, or in `global/`."""
+    return is_of("", file) or is_of(GLOBAL, file)
+
+
+def _is_session(memory: Place, name: str) -> bool:
+    try:
+        return stat.S_ISDIR(memory.tree.stat(f"{ACTIVE}/{check_session_id(name)}").st_mode)
+    except (Invalid, FileNotFoundError):
+        return False
+
+
+def _has_summary(memory: Place, name: str) -> bool:
+    try:
+        # Every question to all sessions asks this of each. Only names are looked at, and whoever reads opens them with care.
+        place = f"{os.fspath(memory.root)}/{ARCHIVED}/{check_session_id(name)}"
+        return stat.S_ISDIR(os.lstat(place).st_mode) and bool(os.lstat(f"{place}/{SUMMARY}"))
+    except (Invalid, FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        # No right to it: it is there, and that it cannot be read is said when somebody tries.
+        return True
+
+
+def _list(memory: Place, name: str) -> list[str]:
+    try:
+        return memory.tree.list(name)
+    except (OSError, UnsafePath):
+        # No right to it, or a link or a file in its place: what is known to be in it is asked for one by one, and cannot be read.
+        return []
