@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from . import access
+from .archived import TYPE as SUMMARY_TYPE
 from .decay import Policy
 from .errors import InvalidQuery
 from .fresh import Fresh, Source
@@ -15,12 +16,15 @@ from .published import Published
 from .query import Answer, QueryOptions, Wanted, wanted
 from .ranking import Weights
 from .scope import Options, Scope
-from .session_files import METADATA
+from .scopes import is_archived
+from .session_files import METADATA, RESTING
 
 if TYPE_CHECKING:
     from .index import Index
 
 T = TypeVar("T")
+
+_WOKEN_AT_ONCE = 8  # each costs a file that is made durable
 
 
 class Asker:
@@ -45,10 +49,19 @@ class Asker:
         want = wanted(now, self._policy()[0], **options)
         if files is not None:
             files = [*files, METADATA]  # which may say how the session decays
-        found, source = self._ask(lambda view: question(view, want), now, files)
+        counts = want.count_access and self._options.count_access
+        resting: list[str] = []
+
+        def asked(view: View) -> Answer:
+            found = question(view, want)
+            resting[:] = _resting(view, found) if counts and found else []
+            return found
+
+        found, source = self._ask(asked, now, files)
         found.source = source
-        if want.count_access and self._options.count_access:
+        if counts:
             self._note(found, now)
+            self._wake(resting)
         return found
 
     def ask(self, question: Callable[[View], T]) -> T:
@@ -59,6 +72,7 @@ class Asker:
         noted = {
             (scope, memory_id): found
             for scope in self._scopes
+            if not is_archived(scope)
             for memory_id, found in self._readings.of(self._scope(scope)).items()
         }
         policy, weights = self._policy()
@@ -81,6 +95,24 @@ class Asker:
     def _note(self, found: Answer, now: datetime) -> None:
         by_session: dict[str, list[str]] = {}
         for record in found:
-            by_session.setdefault(record.session, []).append(record.id)
+            # Of a session that is packed away, nothing changes by being read.
+            if record.type != SUMMARY_TYPE:
+                by_session.setdefault(record.session, []).append(record.id)
         for session, ids in by_session.items():
             access.note(self._scope(session), ids, now)
+
+    def _wake(self, resting: Sequence[str]) -> None:
+        """What is read is in use again. Of many at once only some: the others are in the access log, and the next pass sees it."""
+        if resting:
+            from .maintain.lifecycle import wake
+
+            for session in resting[:_WOKEN_AT_ONCE]:
+                wake(self._scope(session), "read")
+
+
+def _resting(view: View, found: Answer) -> list[str]:
+    """The sessions of these memories that are idle or decaying, by what the index says."""
+    ask = view.index.connection.execute
+    asked = "SELECT 1 FROM sessions WHERE scope = ? AND status IN (?, ?)"
+    sessions = sorted({record.session for record in found if record.type != SUMMARY_TYPE})
+    return [session for session in sessions if ask(asked, (session, *RESTING)).fetchone()]

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .errors import NewerFormat, SMPError
-from .index import FileState, Index, UnusableIndex
-from .indexing import describe, directory_of, files_of, is_unchanged, scopes, unnameable
-from .layout import GLOBAL
-from .memory import Memory
+from .entries import FileState
+from .errors import SessionNotFound, SMPError
+from .index import Index, UnusableIndex
+from .indexing import describe, is_unchanged
+from .layout import GLOBAL, QUARANTINE
+from .place import Place
 from .quarantine import quarantined
+from .scopes import directory_of, files_of, is_archived, scopes, unnameable
 from .status import INDEX_FILE
+
+if TYPE_CHECKING:
+    from .memory import Memory
+    from .session import RecordFiles, Session
 
 
 @dataclass(frozen=True)
@@ -27,25 +35,49 @@ class Complaint:
 
 
 def check(memory: Memory) -> list[Complaint]:
-    """Reads every file; changes nothing. Raises where there is no memory at all."""
+    """Reads every file, what was put away included; changes nothing. Raises where there is no memory at all."""
+    from .maintain.copies import check_copies, put_away
+
     memory.require()
-    return [*_unreadable(memory), *_silently_changed(memory), *_quarantined(memory)]
+    found = [*_unreadable(memory), *_silently_changed(memory), *_quarantined(memory)]
+    return found + [complaint for session_id in put_away(memory) for complaint in check_copies(memory, session_id)]
+
+
+def validate(session: Session) -> list[Complaint]:
+    """The same for one session and what was put away of it."""
+    from .maintain.copies import check_copies
+
+    session.scope.require()
+    place = Place(session.scope.tree.root)
+    return [
+        *_unreadable_in(place, session), *_silently_changed(place, session.id), *_quarantined(place, session.id),
+        *check_copies(place, session.id),
+    ]  # fmt: skip
 
 
 def _unreadable(memory: Memory) -> Iterator[Complaint]:
     for scope in scopes(memory):
-        files = memory.everywhere if scope == GLOBAL else memory.session(scope)
-        try:
-            for problem in files.problems():
-                yield Complaint(scope, problem.file, problem.line, problem.problem, "Mend it by hand.")
-        except NewerFormat:
-            # Named below, with its file.
-            continue
-        finally:
+        if is_archived(scope):
             yield from _unreadable_files(memory, scope)
+            continue
+        with suppress(SessionNotFound):  # it went while we looked
+            yield from _unreadable_in(memory, memory.everywhere if scope == GLOBAL else memory.session(scope))
 
 
-def _unreadable_files(memory: Memory, scope: str) -> Iterator[Complaint]:
+def _unreadable_in(memory: Place, files: RecordFiles) -> Iterator[Complaint]:
+    scope = files.scope.name
+    try:
+        for problem in files.problems():
+            yield Complaint(scope, problem.file, problem.line, problem.problem, "Mend it by hand.")
+    except SessionNotFound:
+        return
+    except SMPError:
+        # Named below, with its file.
+        pass
+    yield from _unreadable_files(memory, scope)
+
+
+def _unreadable_files(memory: Place, scope: str) -> Iterator[Complaint]:
     for file in unnameable(memory, scope):
         yield Complaint(scope, file.encode("utf-8", "backslashreplace").decode(), None, "no memory can have this name",
                         "Rename it: letters, digits, '_' and '-'.")  # fmt: skip
@@ -53,14 +85,14 @@ def _unreadable_files(memory: Memory, scope: str) -> Iterator[Complaint]:
         try:
             counted = Counter(memory_id for memory_id, _ in _described(memory, scope, file))
         except (SMPError, OSError) as error:
-            yield Complaint(scope, file, None, _without_advice(error), "Mend it by hand.")
+            yield Complaint(scope, file, None, without_advice(error), "Mend it by hand.")
             continue
         for memory_id, times in counted.items():
             if times > 1:
                 yield Complaint(scope, file, None, f"{times} records have the id {memory_id}", "Give all but one another id.")
 
 
-def _silently_changed(memory: Memory) -> Iterator[Complaint]:
+def _silently_changed(memory: Place, only: str | None = None) -> Iterator[Complaint]:
     """Content that differs although nobody has written the file since it was indexed: a disk that forgets."""
     path = memory.root / INDEX_FILE
     if not path.exists():
@@ -71,13 +103,13 @@ def _silently_changed(memory: Memory) -> Iterator[Complaint]:
         yield Complaint("", INDEX_FILE, None, f"the index cannot be used: {error}", "Run smp reindex.")
         return
     try:
-        for (scope, file), state in index.files().items():
+        for (scope, file), state in index.files(only).items():
             yield from _changed_since(memory, index, scope, file, state)
     finally:
         index.close()
 
 
-def _changed_since(memory: Memory, index: Index, scope: str, file: str, state: FileState) -> Iterator[Complaint]:
+def _changed_since(memory: Place, index: Index, scope: str, file: str, state: FileState) -> Iterator[Complaint]:
     path = f"{directory_of(scope)}/{file}"
     try:
         if not is_unchanged(state, memory.tree.stat(path)):
@@ -91,15 +123,17 @@ def _changed_since(memory: Memory, index: Index, scope: str, file: str, state: F
                         "Compare it with a backup; the disk may be failing.")  # fmt: skip
 
 
-def _described(memory: Memory, scope: str, file: str) -> list[tuple[str, str]]:
+def _described(memory: Place, scope: str, file: str) -> list[tuple[str, str]]:
     return describe(scope, file, memory.tree.read(f"{directory_of(scope)}/{file}"))
 
 
-def _quarantined(memory: Memory) -> Iterator[Complaint]:
+def _quarantined(memory: Place, only: str | None = None) -> Iterator[Complaint]:
     for name in quarantined(memory):
+        if only is not None and not name.startswith(f"{QUARANTINE}/{only}/"):
+            continue
         yield Complaint("", name, None, "bytes that were set aside",
                         "Read the note beside it, take out what you need, and remove both.")  # fmt: skip
 
 
-def _without_advice(error: Exception) -> str:
+def without_advice(error: Exception) -> str:
     return str(error).removesuffix(getattr(error, "advice", "")).rstrip(" .")

@@ -140,6 +140,7 @@ def build(reader: Reader, *, topic: str | None, max_tokens: int | None, task: st
         return Answer(records)
 
     reader.ask(question, {"count_access": False}, everywhere=True)
+    reader.session._looked_at()
     return text
 
 

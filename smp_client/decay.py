@@ -53,6 +53,8 @@ def _rules() -> dict[str, Rule]:
         "learning": learning,
         "pattern": replace(learning, floor=0.3),
         "artifact": replace(learning, rate=0.03),
+        # All that is in sight of a session that was archived.
+        "summary": Rule(0.80, 0.02, 0.01, 0.3),
         # It matters as much as what it relates, which has a priority of its own.
         "relationship": Rule(1.0, 0.0, 0.0, 1.0),
         PINNED: Rule(1.0, 0.0, 0.0, 1.0),

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from .session import Session
 
 RECORD, BACKUP = "deletion-record.yaml", "backup.tar.gz"
-RETENTION_DAYS = 30
 _TOP = "deletion"
 _VALUES = "values/"  # before the name of a copy: its value as JSON, for a file whose style has changed since
 _CAP_BYTES = 256 * 1024 * 1024
@@ -70,16 +69,19 @@ class _Found:
     line: int
 
 
-def delete(session: Session, ids: str | Iterable[str], reason: str, deleted_by: str) -> list[Deleted]:
+def delete(session: Session, ids: str | Iterable[str], reason: str, deleted_by: str, *, dry_run: bool = False) -> list[Deleted]:
     """Takes these memories out, all or none. One that changes between its copy and its removal stays, and raises Conflict."""
     wanted = _wanted(ids)
-    said = _said(reason, deleted_by)
+    said = check_said(reason, deleted_by)
     with _locked(session, "deleting"):
         store = _Store(session)
         items = store.items()
         taken = store.members().keys()
         new = {_free_name(found, taken): found for found in _find(session, wanted)}
-        added = [_item(session, found, name, said) for name, found in new.items()]
+        now = session.scope.options.clock()
+        added = [_item(session, found, name, said, now) for name, found in new.items()]
+        if dry_run:
+            return [_deleted(session, item) for item in added]
         store.save([*items, *added], {name: raw for copy, found in new.items() for name, raw in _copies(copy, found).items()})
         try:
             with session.transaction() as transaction:
@@ -139,7 +141,7 @@ def _wanted(ids: str | Iterable[str]) -> list[str]:
     return list(dict.fromkeys([check_memory_id(memory_id) for memory_id in ids]))
 
 
-def _said(reason: str, deleted_by: str) -> dict[str, Value]:
+def check_said(reason: str, deleted_by: str) -> dict[str, Value]:
     """What a person said of the deletion, as the record can hold it."""
     problems: list[str] = []
     said = plain_fields({"reason": reason, "deleted_by": deleted_by}, problems)
@@ -175,25 +177,24 @@ def _find(session: Session, wanted: list[str]) -> list[_Found]:
     return [every[0] for every in standing.values()]
 
 
-def _item(session: Session, found: _Found, name: str, said: dict[str, Value]) -> dict[str, Any]:
+def _item(session: Session, found: _Found, name: str, said: dict[str, Value], now: datetime) -> dict[str, Any]:
     """What the record says of a memory."""
-    now = session.scope.options.clock()
     return {
         "type": found.kind.name, "id": found.value["id"], "timestamp": found.value.get("timestamp"),
         "reason_specific": said["reason"], "deleted_at": render_time(now), "deleted_by": said["deleted_by"],
-        "recovery_deadline": render_time(_deadline(now)),
-        "file": found.kind.file, "behind": found.behind, "copy": name, "sha256": _fingerprint(found.value),
+        "recovery_deadline": render_time(_deadline(now, session.scope.options.retention.deleted_days)),
+        "file": found.kind.file, "behind": found.behind, "copy": name, "sha256": fingerprint(found.value),
     }  # fmt: skip
 
 
-def _deadline(now: datetime) -> datetime:
+def _deadline(now: datetime, days: float) -> datetime:
     try:
-        return now + timedelta(days=RETENTION_DAYS)
+        return now + timedelta(days=days)
     except OverflowError:
         return datetime.max.replace(tzinfo=UTC)
 
 
-def _fingerprint(value: dict[str, Value]) -> str:
+def fingerprint(value: dict[str, Value]) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
@@ -295,7 +296,9 @@ class _Store:
     def items(self) -> list[dict[str, Any]]:
         """What is deleted; what a crash has left where it was is not."""
         items = [item for item in self._listed() if self._is_known(item)]
-        return [item for item in items if not self._is_there(item)]
+        # Each file is read once, however many were deleted from it.
+        contents = {file: self._session.scope.read(file) for file in {item["file"] for item in items}}
+        return [item for item in items if not self._is_there(item, contents[item["file"]])]
 
     def copy(self, item: dict[str, Any]) -> tuple[bytes, dict[str, Value]]:
         """The bytes of a memory, and what they say."""
@@ -338,16 +341,16 @@ class _Store:
         if kept.keys() != members.keys():
             self._replace(BACKUP, _packed(kept))
 
-    def standing(self, item: dict[str, Any]) -> dict[str, Value] | None:
+    def standing(self, item: dict[str, Any], content: bytes | None = None) -> dict[str, Value] | None:
         """The record that the file holds under this id now."""
         kind = _kind_of(self._session, item)
-        found = format_of(kind).find(self._session.scope.read(kind.file), str(item["id"]))
+        found = format_of(kind).find(self._session.scope.read(kind.file) if content is None else content, str(item["id"]))
         return found.value if found and not is_deleted(kind, found.value) else None
 
-    def _is_there(self, item: dict[str, Any]) -> bool:
+    def _is_there(self, item: dict[str, Any], content: bytes) -> bool:
         """Whether it is the one that was copied: another one of the same id does not bring it back."""
-        value = self.standing(item)
-        return value is not None and _fingerprint(value) == item.get("sha256")
+        value = self.standing(item, content)
+        return value is not None and fingerprint(value) == item.get("sha256")
 
     def _is_known(self, item: Any) -> bool:
         try:

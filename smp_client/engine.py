@@ -14,12 +14,14 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from .archived import TYPE as SUMMARY_TYPE
 from .errors import InvalidQuery
 from .index import Index
 from .matching import Matching, owned
 from .priorities import View, source
 from .query import EPOCH, NEWEST, Answer, Wanted, one_of, sayable
 from .records import TURN, Record
+from .scopes import archived_scope, session_of
 from .spec import Aggregation, Specification, has_field, understand, unknown_field
 from .sql import Sql
 from .text import match_expression, words
@@ -61,8 +63,12 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
 def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
     """Memories whose text is like this one; of a memory, all but itself."""
     telling = [(word, f'"{word}"') for word in _telling(words(text))]
-    matching = Matching(view, telling, without=(itself.session, itself.id) if itself else None)
+    matching = Matching(view, telling, without=(_scope_of(itself), itself.id) if itself else None)
     return read(view, _matching(view, want, matching, matching.perfect))
+
+
+def _scope_of(record: Record) -> str:
+    return archived_scope(record.session) if record.type == SUMMARY_TYPE else record.session
 
 
 def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
@@ -134,7 +140,7 @@ def read(view: View, found: Sequence[Ranked]) -> Answer:
         data = json.loads(stored)
         if kind == "artifact":
             data["content"] = text
-        answer.append(Record(memory_id, kind, scope, data, text, score=score, explanation=explanation,
+        answer.append(Record(memory_id, kind, session_of(scope), data, text, score=score, explanation=explanation,
                              priority_now=round(priority, 4)))  # fmt: skip
     return answer
 

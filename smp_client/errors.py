@@ -6,6 +6,7 @@
     ├── CorruptionDetected  MEM_E003  bytes that cannot be read
     ├── InvalidQuery        MEM_E004  a question that makes no sense
     ├── SessionNotFound     MEM_E005  no such session
+    │   └── SessionPutAway  MEM_E020  archived or deleted; says how it comes back
     ├── CompactionFailed    MEM_E006  a session that could not be made smaller
     ├── MemoryNotFound      MEM_E007  no such memory in the session
     ├── Invalid             MEM_E008  a value that may not be stored; lists every problem
@@ -76,6 +77,11 @@ class InvalidQuery(SMPError):
 class SessionNotFound(SMPError):
     code = "MEM_E005"
     advice = "List the sessions with memory.sessions()."
+
+
+class SessionPutAway(SessionNotFound):
+    code = "MEM_E020"
+    advice = "Bring it back with smp unarchive or smp restore."
 
 
 class CompactionFailed(SMPError):

@@ -9,6 +9,8 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from .layout import ARCHIVED
+from .scopes import archived_scope
 from .sql import PATTERN_CAP_CHARACTERS, Sql, bound, compose, is_like, is_one_of, is_within, some
 from .timestamps import parse_time
 
@@ -79,6 +81,18 @@ class _Text(Field):
 
     def prefix(self, value: Any) -> Sql:
         return is_like(self._value, part_of(value), at_the_beginning=True)
+
+
+class _Session(_Text):
+    """By its id, whether it is archived or not."""
+
+    def __init__(self) -> None:
+        start = f"{ARCHIVED}/"
+        super().__init__("m.scope")
+        self._value = Sql(f"CASE WHEN m.scope LIKE '{start}%' THEN SUBSTR(m.scope, {len(start) + 1}) ELSE m.scope END")
+
+    def one_of(self, values: Sequence[Any]) -> Sql:
+        return super().one_of([name for value in values if value for name in (value, archived_scope(value))])
 
 
 class _Time(Field):
@@ -159,7 +173,7 @@ def columns(priority: str) -> dict[str, Field]:
     """The fields that are no part of the record itself, or are kept beside it; by name. `priority` is SQL over `m`."""
     number, actor = _Priority(f"({priority})"), _Text("m.actor")
     return {
-        "id": _Text("m.id"), "type": _Text("m.type", _TYPE_NAMES), "session": _Text("m.scope"), "timestamp": _Time("m.at"),
+        "id": _Text("m.id"), "type": _Text("m.type", _TYPE_NAMES), "session": _Session(), "timestamp": _Time("m.at"),
         "text": _Text("m.text"), "agent": actor, "actor": actor, "tags": _Tags(), "priority": number, "decay.priority": number,
     }  # fmt: skip
 

@@ -32,8 +32,10 @@ from .mapping import load_mapping, render_mapping, replace_parts
 from .place import Place
 from .records import GLOBAL_KINDS, GLOBAL_PREFERENCE, PATTERN, SESSION_KINDS, Record, plain_fields
 from .scope import Options, Scope
+from .scopes import archived_scopes, directory_of
 from .session import RecordFiles, Session
 from .session_files import METADATA, new_metadata
+from .upkeep import MemoryUpkeep
 from .values import Value
 from .writing import Time
 
@@ -46,10 +48,10 @@ if TYPE_CHECKING:
 _PROFILE = "user-profile.yaml"
 
 
-class Memory(Place, Asking):
+class Memory(Place, Asking, MemoryUpkeep):
     """The memory under one root; with no root given, the nearest one (see `find_root`). Making it touches no file.
 
-    A question to it is one to all its sessions and to what holds everywhere.
+    A question to it is one to all its sessions, to the summaries of those that are archived, and to what holds everywhere.
     """
 
     def __init__(self, root: str | Path | None = None, **options: Any) -> None:
@@ -64,7 +66,7 @@ class Memory(Place, Asking):
 
     def _asker(self) -> Asker:
         self.require()
-        return self._asker_of([GLOBAL, *(session.id for session in self.sessions())])
+        return self._asker_of([GLOBAL, *(session.id for session in self.sessions()), *archived_scopes(self)])
 
     def _asker_of(self, scopes: Sequence[str]) -> Asker:
         from .access import Readings
@@ -76,7 +78,7 @@ class Memory(Place, Asking):
         return Asker(*self._answering, scopes, self._scope, self.options)
 
     def _scope(self, name: str) -> Scope:
-        return Scope(self.tree, name, GLOBAL if name == GLOBAL else f"{ACTIVE}/{check_session_id(name)}", self.options)
+        return Scope(self.tree, name, directory_of(name), self.options)
 
     def create(self) -> None:
         """Makes the tree where there is none; does no harm where there is one."""

@@ -16,9 +16,9 @@ from .records import GLOBAL_KINDS, SESSION_KINDS, TURN, Record
 from .sql import Sql
 from .when import When, moment
 
-TYPES = tuple(dict.fromkeys([kind.name for kind in (*SESSION_KINDS, *GLOBAL_KINDS)] + ["agent_state", "artifact"]))
+TYPES = tuple(dict.fromkeys([kind.name for kind in (*SESSION_KINDS, *GLOBAL_KINDS)] + ["agent_state", "artifact", "summary"]))
 _TYPE_NAMES = {f"{name}s": name for name in TYPES} | {
-    "turn": TURN.name, "turns": TURN.name, "conversation": TURN.name, "state": "agent_state",
+    "turn": TURN.name, "turns": TURN.name, "conversation": TURN.name, "state": "agent_state", "summaries": "summary",
 }  # fmt: skip
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -36,9 +36,19 @@ from .records import (
 )  # fmt: skip
 from .rewrite import rewrite
 from .scope import Scope
-from .session_files import METADATA, artifact_file, parse_artifact, render_artifact, state_after, state_file, state_history_entry
-from .timestamps import parse_time
+from .session_files import (
+    METADATA,
+    RESTING,
+    artifact_file,
+    parse_artifact,
+    render_artifact,
+    state_after,
+    state_file,
+    state_history_entry,
+)  # fmt: skip
+from .timestamps import parse_time, render_time
 from .transaction import Transaction
+from .upkeep import SessionUpkeep
 from .values import Value
 from .writing import Time, Writing
 
@@ -149,7 +159,12 @@ class RecordFiles(Writing, Asking):
 
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
         body = new_fields(kind, fields, timestamp if timestamp is not None else self._now())
-        return as_record(kind, self.scope.name, append(self.scope, kind, body, self.quota_bytes))
+        value = append(self.scope, kind, body, self.quota_bytes)
+        self._written()
+        return as_record(kind, self.scope.name, value)
+
+    def _written(self) -> None:
+        """Somebody has written here, and has let go of the files' locks."""
 
     def _find(self, memory_id: str) -> Record:
         kind = self.kind_of_record(memory_id)
@@ -178,6 +193,7 @@ class RecordFiles(Writing, Asking):
             tail = settle(self.scope, kind, held[kind.file])
             with brief_lock(self.scope.tree, self.scope.name, "usage", self.scope.options.patience):
                 note_rewritten(held[kind.file], tail, rewrite(self.scope, kind.file, changed))
+        self._written()
         return as_record(kind, self.scope.name, new)
 
     def _replace(self, file: str, transform: Callable[[bytes], bytes], doing: str) -> None:
@@ -193,12 +209,12 @@ class RecordFiles(Writing, Asking):
                 rewrite(self.scope, file, transform)
 
 
-class Session(RecordFiles):
+class Session(RecordFiles, SessionUpkeep):
     kinds = SESSION_KINDS
 
     def __init__(self, scope: Scope, asker: Callable[[Sequence[str]], Asker]) -> None:
         super().__init__(scope, asker)
-        self._quota_known: tuple[tuple[int, int, int], int] | None = None
+        self._known: tuple[tuple[int, int, int], int, str] | None = None  # which metadata, and what they say of quota and status
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
@@ -230,6 +246,8 @@ class Session(RecordFiles):
         parts = plain_fields(changes, problems)
         if problems:
             raise Invalid(problems)
+        if "status" in parts:  # the reason of the one before does not hold for it
+            parts = {"status_since": render_time(self._now()), "status_reason": None, **parts}
 
         def changed(content: bytes) -> bytes:
             old = load_mapping(content, "session", METADATA)
@@ -300,11 +318,11 @@ class Session(RecordFiles):
     def artifacts(self) -> list[str]:
         return self._names("artifacts", ".md")
 
-    def delete(self, id: str | Sequence[str], *, reason: str, deleted_by: str = "user") -> list[Deleted]:
+    def delete(self, id: str | Sequence[str], *, reason: str, deleted_by: str = "user", dry_run: bool = False) -> list[Deleted]:
         """Takes memories out, all or none; for 30 days `restore` brings them back."""
         from .deletion import delete
 
-        return delete(self, id, reason, deleted_by)
+        return delete(self, id, reason, deleted_by, dry_run=dry_run)
 
     def deleted(self) -> list[Deleted]:
         """What was deleted and can still be restored."""
@@ -316,7 +334,9 @@ class Session(RecordFiles):
         """Puts a deleted memory back where it was, with its old id."""
         from .deletion import restore
 
-        return restore(self, check_memory_id(memory_id))
+        record = restore(self, check_memory_id(memory_id))
+        self._written()
+        return record
 
     def _names(self, directory: str, suffix: str) -> list[str]:
         with self.scope.answering(f"listing {directory}"):
@@ -367,15 +387,33 @@ class Session(RecordFiles):
         except FileNotFoundError:
             return self.scope.options.quota_bytes
         identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if self._quota_known is None or self._quota_known[0] != identity:
+        if self._known is None or self._known[0] != identity:
             try:
-                storage = self.metadata().get("storage")
+                metadata = self.metadata()
             except CorruptionDetected:
                 # A slip in the metadata must not stop the writes into the other files.
-                storage = None
+                metadata = {}
+            storage = metadata.get("storage")
             quota = storage.get("quota_bytes") if isinstance(storage, dict) else None
-            self._quota_known = (identity, quota if isinstance(quota, int) and quota > 0 else self.scope.options.quota_bytes)
-        return self._quota_known[1]
+            allowed = quota if isinstance(quota, int) and quota > 0 else self.scope.options.quota_bytes
+            self._known = (identity, allowed, str(metadata.get("status")))
+        return self._known[1]
+
+    def _written(self) -> None:
+        """A session that was resting is active again. What is known of it is from just now: every write asks for the quota."""
+        self._wake("written to")
+
+    def _looked_at(self) -> None:
+        """The same for one that somebody was told about, in a way that counts as a reading of no memory in it."""
+        if self.scope.options.count_access:
+            self.quota_bytes()  # looks at the metadata
+            self._wake("read")
+
+    def _wake(self, reason: str) -> None:
+        if self._known and self._known[2] in RESTING and not self.scope.in_upkeep:
+            from .maintain.lifecycle import wake
+
+            wake(self.scope, reason)
 
     def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
         at = self._now()
@@ -386,6 +424,7 @@ class Session(RecordFiles):
             # The old state is filed before it is replaced: a crash in between costs a double, not a state.
             append(self.scope, *entry, self.quota_bytes)
         self._replace(state_file(agent), lambda content: state_after(content, self.id, agent, state, at), f"saving {agent}'s state")
+        self._written()
 
     def _require_room(self, kind: Kind, fields: Mapping[str, Value], further_bytes: int) -> None:
         """Refuses a record, and what will be written after it, before either is there."""
@@ -397,6 +436,7 @@ class Session(RecordFiles):
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
         rendered = render_artifact(artifact_id, content, fields, self._now())
         self._replace(artifact_file(artifact_id), lambda _: rendered, f"saving {artifact_id}")
+        self._written()
 
 
 def _agent(agent: str) -> str:

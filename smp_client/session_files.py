@@ -13,12 +13,14 @@ from .timestamps import parse_time, render_time
 from .values import BadYaml, Value, decode, load, render_entries
 
 METADATA = "metadata.yaml"
+RESTING = ("idle", "decaying")  # what a session is that is not used, and ceases to be when it is
 STATE_BASE_PRIORITY = 0.80
 
 
 def new_metadata(
-    session_id: str, created: datetime, *, user: str | None, agents: list[str], quota_bytes: int, context: Mapping[str, Any]
-) -> bytes:
+    session_id: str, created: datetime, *, user: str | None, agents: list[str], quota_bytes: int, context: Mapping[str, Any],
+    last_accessed: datetime | None = None,
+) -> bytes:  # fmt: skip
     """Every field that `metadata.yaml` has, in the order a person would look for them."""
     problems: list[str] = []
     at = render_time(created)
@@ -26,7 +28,7 @@ def new_metadata(
     session = {
         "id": session_id,
         "created_at": at,
-        "last_accessed": at,
+        "last_accessed": render_time(last_accessed or created),
         "status": "active",
         "storage": {"total_bytes": 0, "quota_bytes": quota_bytes, "utilization_pct": 0.0, "last_compaction": None},
         "decay": {"base_priority": 1.0, "current_priority": 1.0, "decay_rate": 0.05, "last_decay_update": at},

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .engine import find
-from .errors import Conflict, Invalid, SessionNotFound
+from .errors import Conflict, Invalid, SessionNotFound, SessionPutAway
 from .fields import shown
 from .memory import Memory
 from .priorities import View
@@ -85,11 +85,13 @@ class SessionMemory:
 def _opened(memory: Memory, session_id: str) -> Session:
     try:
         return memory.session(session_id)
+    except SessionPutAway:
+        raise
     except SessionNotFound:
         try:
             return memory.create_session(id=session_id)
         except Conflict:
-            # Somebody else made it just now; or it was archived or deleted, and then this says so.
+            # Somebody else made it just now; or something of its name was put away, and then this says so.
             if memory.tree.exists(f"active/{session_id}"):
                 return memory.session(session_id)
             raise

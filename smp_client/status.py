@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from .errors import SMPError
 from .index import Index, UnusableIndex
-from .layout import MARKER
+from .layout import ACTIVE, ARCHIVED, DELETED, MARKER
 from .locks import holder
 from .place import Place
 from .quarantine import quarantined
@@ -19,6 +20,9 @@ from .timestamps import now, parse_time
 LEAD_SCOPE, LEAD = "+daemon", "lead"  # the lock of whoever leads a root; no session can have this name
 STATUS_FILE, INDEX_FILE, COOKIES = ".smp/status.json", ".smp/index.db", ".smp/cookies"
 SILENT_AFTER_S = 10.0  # a daemon that has not given a sign for so long is not well, whatever it said last
+
+# Of those in their place; the others are counted by what is left of them.
+_BY_STATE = "SELECT status, COUNT(*) FROM sessions WHERE scope NOT LIKE 'archived/%' GROUP BY status"
 
 OK, DEGRADED, DOWN, UNKNOWN = "ok", "degraded", "down", "unknown"
 
@@ -63,6 +67,7 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     leader = holder(memory.tree, LEAD_SCOPE, LEAD)
     _look_at_index(memory, root, problems, deep=deep or leader is None)
     root.quarantined = _count_quarantined(memory)
+    root.sessions |= _count_put_away(memory)
     if leader is None:
         return Status(DOWN, ["No daemon is running for this root.", *problems], root, said)
     root.lag_ms = said.get("lag_ms")
@@ -74,6 +79,7 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     elif silent_s > SILENT_AFTER_S:
         problems.append(f"The daemon ({leader}) has given no sign for {silent_s:.0f} s.")
     problems += [str(problem) for problem in said.get("problems", [])]
+    problems += [f"{name} failed: {job['last_error']}" for name, job in said.get("jobs", {}).items() if job["last_error"]]
     if root.unindexed_files is None:
         root.unindexed_files = said.get("unindexed_files")
     return Status(DEGRADED if problems else OK, problems, root, said)
@@ -112,7 +118,7 @@ def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep
     try:
         root.generation = index.generation
         root.memories = index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()[0]
-        root.sessions = dict(index.connection.execute("SELECT status, COUNT(*) FROM sessions GROUP BY status").fetchall())
+        root.sessions = dict(index.connection.execute(_BY_STATE).fetchall())
         bad = index.connection.execute("SELECT COUNT(*) FROM files WHERE bad > 0 OR problem IS NOT NULL").fetchone()[0]
         if bad:
             problems.append(f"{bad} files hold something that cannot be read; smp check names it.")
@@ -124,6 +130,19 @@ def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep
                 problems.append(f"{root.unindexed_files} files on disk differ from the index.")
     finally:
         index.close()
+
+
+def _count_put_away(memory: Place) -> dict[str, int]:
+    """How many sessions are archived, and deleted as a whole; each place also holds parts of sessions that are elsewhere."""
+    counts: dict[str, int] = {}
+    elsewhere = set(memory.tree.list(ACTIVE))
+    for place, file in ((ARCHIVED, "summary.yaml"), (DELETED, "backup.tar.gz")):
+        for name in set(memory.tree.list(place)) - elsewhere:
+            with suppress(OSError, SMPError):
+                if memory.tree.exists(f"{place}/{name}/{file}"):
+                    counts[place] = counts.get(place, 0) + 1
+                    elsewhere.add(name)
+    return counts
 
 
 def _count_quarantined(memory: Place) -> int:

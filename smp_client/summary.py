@@ -8,6 +8,7 @@ from .engine import find, where
 from .priorities import View
 from .query import Wanted, one_of
 from .records import Record
+from .scopes import session_of
 from .sql import Sql
 from .topics import Topic, topics_of
 
@@ -35,7 +36,7 @@ def summarise(view: View) -> Summary:
     types = f"SELECT m.type, COUNT(*) FROM memories m WHERE {condition} GROUP BY m.type ORDER BY 2 DESC, 1"
     actors = f"SELECT m.actor, COUNT(*) FROM memories m WHERE {condition} AND m.actor <> '' GROUP BY m.actor ORDER BY 2 DESC, 1"
     return Summary(
-        view.scopes, dict(ask(types, given).fetchall()), first and first[0], last and last[0],
+        tuple(map(session_of, view.scopes)), dict(ask(types, given).fetchall()), first and first[0], last and last[0],
         dict(ask(actors, given).fetchall()), topics_of(view.index, view.together)[:_TOPICS],
         _of_type(view, "decision"), _of_type(view, "finding", Sql("m.standing <> 'finding.resolved'")),
         _of_type(view, "preference"),

@@ -17,7 +17,7 @@ from .locks import NO_PATIENCE, holder, lock
 from .memory import Memory
 from .status import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
 
-Request = Literal["sync", "reindex"]
+Request = Literal["sync", "reindex", "scrub"]
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 
 
@@ -63,6 +63,11 @@ def _do_here(memory: Memory, request: Request) -> None:
     try:
         if request == "reindex":
             rebuild(memory, index)
+            return
+        if request == "scrub":
+            from .maintain.traces import scrub  # which needs this module
+
+            scrub(memory, index)
             return
         with index.batch():
             for scope, file in list(outdated(memory, index)):

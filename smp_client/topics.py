@@ -17,7 +17,8 @@ and does not bring them together.
 
 **Several scopes** can be asked about as one. What a memory is about is still a matter of its own session: a word that is a topic
 in one session is not said of the turns of another, so that the mentions of a topic are the sum of those in each. Since `DEC-001` is
-in many sessions, lists of ids then say `session/DEC-001`.
+in many sessions, lists of ids then say `session/DEC-001`. Of an archived session there is its summary, a memory that is about the
+topics of the session; that it was made is nothing that happened in the session, so no timeline has it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .archived import TYPE as SUMMARY
+from .archived import topics_of as topics_of_summary
 from .index import Index
 from .records import GLOBAL_KINDS, PREFERENCE, SESSION_KINDS, TURN
+from .scopes import session_of
 from .timestamps import parse_time, render_time
 from .values import KEY_CAP_CHARACTERS
 
@@ -44,12 +48,13 @@ _WORD = re.compile(r"[^\W_]+")
 _decode = json.JSONDecoder().decode
 
 _SESSION = "session"
-_TYPES = dict.fromkeys((_SESSION, *(kind.name for kind in (*SESSION_KINDS, *GLOBAL_KINDS)), "agent_state", "artifact"))
+_TYPES = dict.fromkeys((_SESSION, *(kind.name for kind in (*SESSION_KINDS, *GLOBAL_KINDS)), "agent_state", "artifact", SUMMARY))
 _RANK = {name: rank for rank, name in enumerate(_TYPES)}  # in this order, of one time
 _TELLING = {"finding": ("severity",), "preference": (), "relationship": ("source", "relationship", "target")}
 _PLURAL = {
     "decision": "decisions", "finding": "findings", "preference": "preferences", "learning": "learnings", "pattern": "patterns",
     "relationship": "relationships", "artifact": "artifacts", "agent_state": "agent_states", TURN.name: TURNS,
+    SUMMARY: "summaries",
 }  # fmt: skip
 _ALWAYS_LISTED = frozenset(("decisions", "findings", "preferences", TURNS))
 _MEMORIES = "SELECT key, id, type, timestamp, at, actor, text, tags <> '', data FROM memories WHERE scope = ? ORDER BY file, start"
@@ -154,7 +159,7 @@ def _read(index: Index, scopes: Scopes) -> list[_Item]:
     if isinstance(scopes, str):
         return sorted(_items(index, scopes, ""), key=_order)
     # Scope by scope in the order of their names, which then decides between equal ids of one time.
-    return sorted((item for scope in sorted(set(scopes)) for item in _items(index, scope, f"{scope}/")), key=_order)
+    return sorted((item for scope in sorted(set(scopes)) for item in _items(index, scope, f"{session_of(scope)}/")), key=_order)
 
 
 def _items(index: Index, scope: str, prefix: str) -> list[_Item]:
@@ -171,7 +176,7 @@ def _session(index: Index, scope: str) -> _Item | None:
     metadata = _decode(row[0])
     context = metadata.get("context")
     topics = _names(context.get("primary_topic"), context.get("tags")) if isinstance(context, dict) else ()
-    return _Item(scope, "", "", _SESSION, *_time(metadata.get("created_at")), topics=topics)
+    return _Item(session_of(scope), "", "", _SESSION, *_time(metadata.get("created_at")), topics=topics)
 
 
 def _memories(index: Index, scope: str, prefix: str) -> list[_Item]:
@@ -179,9 +184,9 @@ def _memories(index: Index, scope: str, prefix: str) -> list[_Item]:
     by_key: dict[int, _Item] = {}
     latest: dict[tuple[str, str], int] = {}
     for key, memory_id, type_, timestamp, at, actor, text, has_tags, data in index.connection.execute(_MEMORIES, (scope,)):
-        item = by_key[key] = _Item(scope, prefix + memory_id, memory_id, type_, timestamp, at, actor, text)
+        item = by_key[key] = _Item(session_of(scope), prefix + memory_id, memory_id, type_, timestamp, at, actor, text)
         latest[type_, memory_id] = key  # of a hand-made double only the last is meant
-        if has_tags or type_ in _TELLING:
+        if has_tags or type_ in _TELLING or type_ == SUMMARY:
             _describe(item, _decode(data))
     own = {item.id: item.topics for item in by_key.values()}
     for key, target in index.connection.execute(_TURN_REFS, (scope, TURN.name)):
@@ -194,6 +199,8 @@ def _describe(item: _Item, data: Mapping[str, Any]) -> None:
     if item.type == PREFERENCE.name:
         applies_to = data.get("applies_to")
         item.topics += _names(data.get("topic"), applies_to.get("domains") if isinstance(applies_to, dict) else None)
+    if item.type == SUMMARY:
+        item.topics += _names(topics_of_summary(data))
     if telling := _TELLING.get(item.type):
         item.further = {name: value for name in telling if isinstance(value := data.get(name), str)}
 
@@ -325,7 +332,7 @@ def _timeline(items: Iterable[_Item], since_us: int | None = None, until_us: int
     return [
         Event(item.timestamp, item.at, item.type, item.session, item.id, item.actor, item.text, item.topics, item.further)
         for item in items
-        if item.at is not None and item.timestamp is not None and item.type != _SESSION
+        if item.at is not None and item.timestamp is not None and item.type not in (_SESSION, SUMMARY)
         and (since_us is None or item.at >= since_us) and (until_us is None or item.at <= until_us)
     ]  # fmt: skip
 

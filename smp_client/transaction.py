@@ -111,6 +111,7 @@ class Transaction(Writing):
                 stack.enter_context(brief_lock(self._scope.tree, self._scope.name, "usage", self._scope.options.patience))
                 self._scope.usage.require(self._scope.name, sum(self._growth(step) for step in steps), quota)
             self._carry_out([*steps, *self._drops], held, tails)
+        self._session._written()
 
     def _carry_out(self, steps: list[dict[str, Any]], held: dict[str, Lock], tails: dict[str, Tail]) -> None:
         try:

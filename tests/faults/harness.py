@@ -20,6 +20,7 @@ import programs
 import pytest
 
 from smp_client import Memory, Session, SMPError
+from smp_client.tidy import tidy
 
 # Debian keeps it where only root looks.
 MKFS = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
@@ -199,6 +200,10 @@ class Aftermath:
         for action in programs.OPERATIONS["update"] + programs.OPERATIONS["save"]:
             action(programs.open_memory(root))
         session.add_turn("user", "afterwards")
+        with pytest.MonkeyPatch.context() as patch:
+            # As it is after the while that old versions have to stay.
+            patch.setattr("smp_client.rewrite.GRACE_S", -1.0)
+            tidy(programs.open_memory(root))
         for directory in ("journal", "retired"):
             if left := sorted(os.listdir(root / ".smp" / directory)):
                 yield f".smp/{directory} still holds {left}"

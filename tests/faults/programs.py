@@ -11,6 +11,7 @@ import os
 import resource
 import select
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -19,16 +20,26 @@ from typing import Any
 
 import filelock  # noqa: F401  # the client imports it late; here that would only make every run longer
 
+import smp_client.access
 import smp_client.append
 import smp_client.asker
 import smp_client.deletion
 import smp_client.journal
 import smp_client.locks
+import smp_client.maintain.compacting
+import smp_client.maintain.decay
+import smp_client.maintain.purge
+import smp_client.maintain.purged
+import smp_client.maintain.removal  # and all that it needs
 import smp_client.memory
+import smp_client.quarantine
 import smp_client.session
 import smp_client.transaction
-from smp_client import Memory, SMPError
+import smp_client.yaml_indexes
+from smp_client import Memory, SMPError, StorageFailed
 from smp_client.files import write_all
+from smp_client.maintain import erasure, evictions
+from smp_client.maintain.doomed import record_of
 
 SESSION = "first"
 COMMENT = b"# written by hand, and to be kept\n"
@@ -93,6 +104,91 @@ OPERATIONS: dict[str, tuple[Action, ...]] = {
 }  # fmt: skip
 
 
+def read(memory: Memory, *ids: str) -> None:
+    """Notes that these were read now."""
+    session = memory.session(SESSION)
+    smp_client.access.note(session.scope, ids, session._now())
+
+
+SECRET = b"xylophone-Quetzalcoatl"
+
+
+def delete_secret(root: Path, *, whole: bool) -> None:
+    """Deletes, at a time whose deadline is over by now, what then stands everywhere where SMP may have a copy."""
+    memory = open_memory(root)
+    session = memory.session(SESSION)
+    secret = session.record_finding(f"{SECRET.decode()} opens the vault", discovered_by="veritas", tags=["vault"])
+    memory.search("vault")
+    for said in (secret.text, f"once more: {secret.text}", "another matter"):
+        smp_client.quarantine.set_aside(memory.tree, SESSION, "findings.yaml", 0, said.encode(), "torn", session._now())
+    session.delete([secret.id, "DEC-001"], reason="privacy")
+    open_later(root).session(SESSION).delete("DEC-002", reason="can still be restored")
+    memory.search("vault")
+    if whole:
+        memory.delete_session(SESSION, reason="privacy")
+    memory.close()
+
+
+def purge(memory: Memory) -> None:
+    outcome = smp_client.maintain.purge.purge(memory, force=True)
+    memory.close()
+    if outcome.problems:
+        raise StorageFailed("; ".join(outcome.problems))  # what it says of itself when it could not do everything
+
+
+def grow(memory: Memory) -> None:
+    """What compaction can take out, in several files, said and found long ago; and indexes of it."""
+    long_ago = open_memory(memory.root).session(SESSION)
+    for number in range(8):
+        long_ago.add_turn("user", f"This was said as number {number}. " + "And so on. " * 60)
+    long_ago.pin("turn-5")
+    for finding in ("FIND-001", "FIND-003"):
+        long_ago.resolve_finding(finding, resolved_by="user", action_taken="none")
+    long_ago.save_agent_state("veritas", {"mood": "busy"})
+    memory.session(SESSION)._asker().ask(lambda view: smp_client.yaml_indexes.write(memory, view.index, SESSION))
+
+
+def compact(memory: Memory) -> None:
+    memory.session(SESSION).compact(reduction_pct=100)
+
+
+# What time does: each is prepared, killed somewhere, and done again by whoever comes next.
+PREPARATIONS: dict[str, tuple[Action, ...]] = {
+    "decay": (lambda memory: read(memory, "FIND-001", "DEC-002", "turn-1", "veritas"),),
+    "compact": (grow,),
+    "bring_back": (grow, compact),
+    "archive": (),
+    "unarchive": (lambda memory: memory.archive_session(SESSION),),
+    "delete_session": (),
+    "undelete_session": (lambda memory: memory.delete_session(SESSION, reason="privacy"),),
+    "delete_archived": (lambda memory: memory.archive_session(SESSION),),
+    "undelete_archived": (
+        lambda memory: memory.archive_session(SESSION),
+        lambda memory: memory.delete_session(SESSION, reason="privacy"),
+    ),
+    "purge_memories": (lambda memory: delete_secret(memory.root, whole=False),),
+    "purge_session": (lambda memory: delete_secret(memory.root, whole=True),),
+}  # fmt: skip
+PASSES: dict[str, Action] = {
+    "decay": lambda memory: smp_client.maintain.decay.decay(memory.session(SESSION)),
+    "compact": compact,
+    "bring_back": lambda memory: memory.session(SESSION).bring_back(),
+    "archive": lambda memory: memory.sessions() and memory.archive_session(SESSION, "nobody needs it now"),
+    "unarchive": lambda memory: memory.archived_sessions() and memory.restore_session(SESSION),
+    "delete_session": lambda memory: memory.sessions() and memory.delete_session(SESSION, reason="privacy"),
+    "undelete_session": lambda memory: memory.deleted_sessions() and memory.undelete_session(SESSION),
+    "delete_archived": lambda memory: memory.archived_sessions() and memory.delete_session(SESSION, reason="privacy"),
+    "undelete_archived": lambda memory: memory.deleted_sessions() and memory.undelete_session(SESSION),
+    "purge_memories": purge,
+    "purge_session": purge,
+}
+
+
+def open_later(root: Path) -> Memory:
+    """The same memory after a while, at a moment that stands still as well."""
+    return Memory(root, clock=lambda: datetime(2026, 3, 1, tzinfo=UTC))
+
+
 def _without_journal() -> None:
     """Transactions that write their files one by one with no intent."""
     smp_client.journal.record = lambda scope, steps: "none"  # type: ignore[assignment]
@@ -146,6 +242,39 @@ def _without_undo() -> None:
     smp_client.append._undo = lambda descriptor, size, content: None  # type: ignore[assignment]
 
 
+def _record_first() -> None:
+    """A purge that removes the record before what it names."""
+    leftovers = erasure._leftovers
+
+    def late(tree: Any, session_id: str, telling: Any) -> Any:
+        tree.unlink(record_of(session_id))
+        yield from leftovers(tree, session_id, telling)
+
+    erasure._leftovers = late
+
+
+def _without_key() -> None:
+    """A purge that notes what it does each time anew."""
+    smp_client.maintain.purged._key = lambda one: f"k{os.getpid()}"  # type: ignore[assignment]
+
+
+def _copies_last() -> None:
+    """A compaction that makes its copies when what they are of is gone."""
+    write, forget = evictions.write, smp_client.journal.forget
+    asked: list[Any] = []
+
+    def later(*one: Any) -> str:
+        asked.append(one)
+        return "none"
+
+    def then(scope: Any, name: str) -> None:
+        forget(scope, name)
+        while asked:
+            write(*asked.pop())
+
+    evictions.write, smp_client.journal.forget = later, then
+
+
 VARIANTS: dict[str, Callable[[], None]] = {
     "sound": lambda: None,
     "early acknowledgement": lambda: None,  # see perform
@@ -155,13 +284,16 @@ VARIANTS: dict[str, Callable[[], None]] = {
     "without fsync": _without_fsync,
     "deaf to fsync": _deaf_to_fsync,
     "without undo": _without_undo,
+    "record first": _record_first,
+    "copies last": _copies_last,
+    "without key": _without_key,
 }
 
 
 def perform(operation: str, root: Path, variant: str, say: Callable[[str], object]) -> None:
     VARIANTS[variant]()
-    memory = open_memory(root)
-    for action in OPERATIONS[operation]:
+    memory = open_memory(root) if operation in OPERATIONS else open_later(root)
+    for action in OPERATIONS.get(operation) or (PASSES[operation],):
         if variant == "early acknowledgement":
             say("done")
         try:
@@ -199,23 +331,24 @@ def _serve() -> None:
     while line := sys.stdin.readline():
         request = json.loads(line)
         go_out, go_in = os.pipe()
-        said_out, said_in = os.pipe()
+        # Not a pipe: what is said must get through where every write fails.
+        said_out, said_in = socket.socketpair()
         pid = os.fork()
         if pid == 0:
             _child(request, go_out, said_in)
         os.close(go_out)
-        os.close(said_in)
+        said_in.close()
         _answer({"pid": pid})
         sys.stdin.readline()
         os.write(go_in, b"!")
         os.close(go_in)
-        with os.fdopen(said_out) as heard:
+        with said_out, said_out.makefile() as heard:
             said = heard.read().splitlines()
         _, status = os.waitpid(pid, 0)
         _answer({"said": said, "status": os.waitstatus_to_exitcode(status)})
 
 
-def _child(request: dict[str, Any], go: int, said: int) -> None:
+def _child(request: dict[str, Any], go: int, said: socket.socket) -> None:
     status = 70
     try:
         # Not a read: strace cannot be sure to count a call that it comes upon, and reads are counted.
@@ -225,7 +358,7 @@ def _child(request: dict[str, Any], go: int, said: int) -> None:
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL if request["limit_kills"] else signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        perform(request["operation"], Path(request["root"]), request["variant"], lambda text: os.write(said, f"{text}\n".encode()))
+        perform(request["operation"], Path(request["root"]), request["variant"], lambda text: said.send(f"{text}\n".encode()))
         status = 0
     except BaseException as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")

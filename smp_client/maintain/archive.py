@@ -1,0 +1,310 @@
+"""A session that is put into the archive, and brought back: copy, read back, record, remove.
+
+`archived/{session}/archive.tar.gz` holds every file of the session, `summary.yaml` what a person would want to know of it, and the
+checksum of each file. Its `state` says after a crash what was going on: while it is `archiving` the session itself still counts,
+unless it is gone from its place; while it is `restoring` the archive does, unless the session is back in its place.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import Conflict, CorruptionDetected, LockTimeout, SessionNotFound
+from ..layout import ACTIVE, ARCHIVED, SESSION_DIRECTORIES, TEMPORARY, check_session_id
+from ..locks import NO_PATIENCE, lock
+from ..mapping import load_mapping, replace_parts
+from ..packing import Member, make_archive, member_of, read_members, walk
+from ..records import state_history
+from ..scope import UPKEEP, Scope
+from ..session_files import METADATA, artifact_file, state_file
+from ..timestamps import render_time
+from ..values import Value
+from . import leaving, summary_file
+from .actions import Action, Outcome
+
+if TYPE_CHECKING:
+    from ..files import Tree
+    from ..memory import Memory
+    from ..session import Session
+
+SUMMARY, ARCHIVE = "summary.yaml", "archive.tar.gz"
+TOP = "archive"
+ARCHIVING: Final = "archiving"
+IN_ARCHIVE: Final = "archived"
+RESTORING: Final = "restoring"
+
+
+@dataclass(frozen=True)
+class Archived:
+    """A session in the archive."""
+
+    session: str
+    archived_at: str
+    reason: str
+    total_bytes: int
+    archive_bytes: int
+
+
+def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = False) -> Outcome:
+    """Puts a session into the archive. What is written into it meanwhile is in the archive too, or refused."""
+    session = memory.session(session_id)
+    total = session.size().total_bytes
+    action = Action(session_id, "archive", (session_id,), reason, total)
+    if dry_run:
+        return Outcome([action], dry_run=True)
+    with session.scope.undisturbed("archiving"):
+        settle(memory, session_id)
+        session.scope.require()
+        said = summary_file.content(session)
+        with session.scope.locked(locked_files(session), "archiving"):
+            members = _copy(memory, session_id, session.scope.directory, said, reason)
+            leaving.leave(session.scope, "archived", members)
+        _note(memory.tree, session_id, IN_ARCHIVE, None)
+        packed = memory.tree.stat(_path(session_id, ARCHIVE)).st_size
+        leaving.finish(memory, session_id)
+    return Outcome([Action(session_id, "archive", (session_id,), reason, total - packed)])
+
+
+def unarchive(memory: Memory, session_id: str, *, dry_run: bool = False) -> Outcome:
+    """Brings a session back into its place, active again."""
+    scope = put_away_scope(memory, session_id)
+    tree = memory.tree
+    with scope.undisturbed("bringing back from the archive"):
+        settle(memory, session_id)
+        said = load_summary(tree, session_id)
+        if tree.exists(f"{ACTIVE}/{session_id}"):
+            raise Conflict(f"There is a session {session_id!r} in {ACTIVE}/ as well as in the archive.",
+                           advice="Move or rename the one that you do not want; nothing was changed.")  # fmt: skip
+        size = sum(member.size_bytes for member in members_of(said, _path(session_id, SUMMARY)))
+        action = Action(session_id, "unarchive", (session_id,), "brought back from the archive", -size)
+        if dry_run:
+            return Outcome([action], dry_run=True)
+        aside = _unpacked(memory, session_id, said)
+        try:
+            _note(tree, session_id, RESTORING, tree.stat(aside).st_ino)
+            put_in_place(memory, aside, session_id)
+        except BaseException:
+            tree.remove_directory(aside)
+            settle(memory, session_id)
+            raise
+        settle(memory, session_id)
+    return Outcome([action])
+
+
+def archived(memory: Memory) -> list[Archived]:
+    """The sessions in the archive; one whose summary cannot be read is named too."""
+    found: list[Archived] = []
+    for session_id in memory.tree.list(ARCHIVED):
+        if not is_archived(memory.tree, session_id):
+            continue
+        try:
+            said = load_summary(memory.tree, session_id)
+        except CorruptionDetected as error:
+            found.append(Archived(session_id, "", str(error), 0, 0))
+            continue
+        copy = said.get("archive")
+        packed = copy.get("bytes") if isinstance(copy, dict) else 0
+        numbers = [number if isinstance(number, int) else 0 for number in (said.get("total_bytes"), packed)]
+        found.append(Archived(session_id, str(said.get("archived_at")), str(said.get("reason")), *numbers))
+    return found
+
+
+def is_archived(tree: Tree, session_id: str) -> bool:
+    """Whether the session is in the archive and nowhere else."""
+    return tree.exists(_path(session_id, SUMMARY)) and not tree.exists(f"{ACTIVE}/{session_id}")
+
+
+def settle(memory: Memory, session_id: str) -> None:
+    """Finishes or undoes what a crash has cut off, under the lock of the session's passes."""
+    tree = memory.tree
+    leaving.finish(memory, session_id)
+    if not tree.exists(_path(session_id, SUMMARY)):
+        if tree.exists(_path(session_id, ARCHIVE)) and tree.exists(f"{ACTIVE}/{session_id}"):
+            tree.unlink(_path(session_id, ARCHIVE))
+            tree.remove_empty(f"{ARCHIVED}/{session_id}")
+        return
+    said = load_summary(tree, session_id)
+    if said.get("state") not in (ARCHIVING, RESTORING):
+        return
+    standing = inode_of(tree, f"{ACTIVE}/{session_id}")
+    if standing is not None and standing == said.get("directory"):
+        # The session that was to go is still there, or the one that was to come is there already: the copy is one too many.
+        drop_copy(tree, session_id)
+    else:
+        _note(tree, session_id, IN_ARCHIVE, None)
+
+
+def settle_all(memory: Memory) -> list[str]:
+    """The same for every session that may be in both places; gives back which. One that somebody is at work on is left to them."""
+    tree = memory.tree
+    summed_up = [name for name in tree.list(ARCHIVED) if tree.exists(_path(name, SUMMARY))]
+    unsettled = [name for name in summed_up if tree.exists(f"{ACTIVE}/{name}") or leaving.is_leaving(tree, name)]
+    return [name for name in unsettled if settle_alone(memory, name, settle)]
+
+
+def settle_alone(memory: Memory, session_id: str, finish: Callable[[Memory, str], None]) -> bool:
+    """Gives back whether it could be done now."""
+    try:
+        with lock(memory.tree, session_id, UPKEEP, NO_PATIENCE, "finishing what was cut off"):
+            finish(memory, session_id)
+    except LockTimeout:
+        return False
+    return True
+
+
+def repack(memory: Memory, session_id: str, directory: str) -> list[Member]:
+    """The archive anew from what is left of the session, into which somebody has still written."""
+    said = load_summary(memory.tree, session_id)
+    return _copy(memory, session_id, directory, said, str(said.get("reason")), state=IN_ARCHIVE)
+
+
+def drop_copy(tree: Tree, session_id: str) -> None:
+    """Removes the archive of a session that is in its place. What compaction has put beside it stays."""
+    tree.unlink(_path(session_id, ARCHIVE))
+    tree.unlink(_path(session_id, SUMMARY))
+    tree.remove_empty(f"{ARCHIVED}/{session_id}")
+
+
+def locked_files(session: Session) -> list[str]:
+    """Every file of a session that a writer locks before it writes."""
+    states, artifacts = session.agent_states(), session.artifacts()
+    return [
+        METADATA, *(kind.file for kind in session.kinds), *map(state_file, states),
+        *(state_history(agent).file for agent in states), *map(artifact_file, artifacts),
+    ]  # fmt: skip
+
+
+def put_away_scope(memory: Memory, session_id: str) -> Scope:
+    """For the locks of a session that is not in its place."""
+    return Scope(memory.tree, check_session_id(session_id), f"{ARCHIVED}/{session_id}", memory.options)
+
+
+def files_in(tree: Tree, directory: str, prefix: str = "") -> Iterator[tuple[str, bytes]]:
+    """Every file below a directory with its content, as an archive takes them."""
+    for file in walk(tree, directory):
+        yield f"{prefix}{file}", tree.read(f"{directory}/{file}")
+
+
+def unpack_aside(tree: Tree, members: Iterable[tuple[str, bytes]]) -> str:
+    """A directory of a session that nobody knows yet, durable."""
+    aside = f"{TEMPORARY}/{uuid.uuid4().hex}"
+    directories = {aside, *(f"{aside}/{name}" for name in SESSION_DIRECTORIES)}
+    try:
+        for directory in sorted(directories):
+            tree.make_directory(directory)
+        for path, content in members:
+            parent = f"{aside}/{path}".rpartition("/")[0]
+            if parent not in directories:
+                tree.make_directory(parent)
+                directories.add(parent)
+            tree.write_new(f"{aside}/{path}", content)
+        for directory in directories:
+            tree.sync_parent(f"{directory}/any")
+    except BaseException:
+        tree.remove_directory(aside)
+        raise
+    return aside
+
+
+def awakened(memory: Memory, members: Iterable[tuple[str, bytes]], reason: str) -> Iterator[tuple[str, bytes]]:
+    """With metadata that say that the session is in use again, so that it does not go back to where it came from the next night."""
+    now = render_time(memory.options.clock())
+    changes: dict[str, Value] = {"status": "active", "status_since": now, "status_reason": reason, "last_accessed": now}
+    for path, content in members:
+        yield path, replace_parts(content, "session", changes, METADATA) if path == METADATA and content else content
+
+
+def put_in_place(memory: Memory, aside: str, session_id: str) -> None:
+    memory.tree.make_directory(ACTIVE)
+    memory.tree.rename_new(aside, f"{ACTIVE}/{session_id}")
+    memory.tree.sync_parent(f"{ACTIVE}/{session_id}")
+
+
+def load_summary(tree: Tree, session_id: str) -> dict[str, Any]:
+    try:
+        content = tree.read(_path(session_id, SUMMARY))
+    except FileNotFoundError as error:
+        raise SessionNotFound(f"There is no session {session_id!r} in the archive.", session_id=session_id,
+                              advice="smp sessions --all lists those that there are.") from error  # fmt: skip
+    return load_mapping(content, TOP, _path(session_id, SUMMARY))
+
+
+def members_of(said: dict[str, Any], name: str) -> list[Member]:
+    """What a summary, or the record of a deletion, says that its archive holds."""
+    try:
+        return [Member(str(item["path"]), int(item["bytes"]), str(item["sha256"])) for item in said["members"]]
+    except (TypeError, KeyError, ValueError) as error:
+        raise CorruptionDetected(f"{name} does not say what its archive holds: {error!r}.",
+                                 advice="Unpack the archive by hand, and move both files away.") from error  # fmt: skip
+
+
+def listed(members: Iterable[Member]) -> list[dict[str, Value]]:
+    """The same for the file."""
+    return [{"path": member.path, "bytes": member.size_bytes, "sha256": member.sha256} for member in members]
+
+
+def checked(found: Iterable[tuple[str, bytes]], expected: Iterable[Member], name: str) -> Iterator[tuple[str, bytes]]:
+    """The members of an archive; raises CorruptionDetected at the first that is not the one that was put there, or is missing."""
+    advice = "Nothing was changed; bring it back from a copy of your own."
+    wanted = {member.path: member for member in expected}
+    for path, content in found:
+        if wanted.pop(path, None) != member_of(path, content):
+            raise CorruptionDetected(f"{path!r} in {name} is not what was put there.", advice=advice)
+        yield path, content
+    if wanted:
+        raise CorruptionDetected(f"{name} lacks {', '.join(sorted(wanted)[:5])}.", advice=advice)
+
+
+def _copy(
+    memory: Memory, session_id: str, directory: str, said: dict[str, Any], reason: str,
+    *, state: summary_file.ArchiveState = ARCHIVING,
+) -> list[Member]:
+    """The archive and its summary, each durable, and the archive read back."""
+    tree = memory.tree
+    temporary, members = make_archive(tree, files_in(tree, directory))
+    try:
+        packed = member_of(ARCHIVE, tree.read(temporary))
+        at = str(said.get("archived_at") or render_time(memory.options.clock()))
+        summary = summary_file.render(
+            said, state=state, reason=reason, archived_at=at, members=listed(members),
+            archive={"file": ARCHIVE, "bytes": packed.size_bytes, "sha256": packed.sha256},
+        )  # fmt: skip
+        if state == ARCHIVING:
+            summary = replace_parts(summary, TOP, {"directory": inode_of(tree, directory)}, SUMMARY)
+        tree.make_directory(f"{ARCHIVED}/{session_id}")
+        if state == ARCHIVING:
+            tree.replace(_path(session_id, SUMMARY), summary)
+        tree.rename(temporary, _path(session_id, ARCHIVE))
+    except BaseException:
+        tree.unlink(temporary)
+        raise
+    tree.sync_parent(_path(session_id, ARCHIVE))
+    if state != ARCHIVING:
+        tree.replace(_path(session_id, SUMMARY), summary)
+    return members
+
+
+def _unpacked(memory: Memory, session_id: str, said: dict[str, Any]) -> str:
+    """The session as it was, each file checked, its metadata saying that it is in use again."""
+    name = _path(session_id, ARCHIVE)
+    members = checked(read_members(memory.tree, name), members_of(said, _path(session_id, SUMMARY)), name)
+    return unpack_aside(memory.tree, awakened(memory, members, "brought back from the archive"))
+
+
+def _note(tree: Tree, session_id: str, state: str, inode: int | None) -> None:
+    name = _path(session_id, SUMMARY)
+    tree.replace(name, replace_parts(tree.read(name), TOP, {"state": state, "directory": inode}, name))
+
+
+def inode_of(tree: Tree, name: str) -> int | None:
+    try:
+        return tree.stat(name).st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _path(session_id: str, name: str) -> str:
+    return f"{ARCHIVED}/{session_id}/{name}"

@@ -1,0 +1,143 @@
+"""The directory of a session that is put away: moved aside in one step, and removed only when nobody can write into it any more.
+
+A program that has one of its files open goes on writing into it, wherever the directory is. So before it is removed it is compared
+with the copy that was made of it, and whatever came late is brought into the copy; or, where the session is back by then, into the
+session. Until that is done all of it stays under `.smp/leaving/`, beside a list of what the copy holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from .. import rewrite
+from ..errors import LockTimeout, SMPError
+from ..files import is_left_alone
+from ..layout import ACTIVE, LEAVING, RETIRED
+from ..locks import NO_PATIENCE, lock
+from ..packing import Member, member_of, walk
+from ..quarantine import set_aside
+from ..scope import UPKEEP, Scope
+
+if TYPE_CHECKING:
+    from ..files import Tree
+    from ..memory import Memory
+
+# Somebody may have found the name just before it changed, and not have opened the file yet, which the kernel does not count.
+GRACE_S = 2.0
+
+
+def leave(scope: Scope, copy: str, members: list[Member]) -> None:
+    """Moves the directory of a scope aside; `copy` says where its copy is: archived or deleted."""
+    tree = scope.tree
+    slot = f"{LEAVING}/{scope.name}+{uuid.uuid4().hex[:8]}"
+    tree.make_directory(LEAVING)
+    tree.create(f"{slot}.json", _manifest(scope.name, copy, members))
+    tree.rename_new(scope.directory, slot)
+    tree.sync_parent(scope.directory)
+    tree.sync_parent(slot)
+
+
+def is_leaving(tree: Tree, session_id: str) -> bool:
+    """Whether something is left of it, or it was about to go."""
+    return any(name.startswith(f"{session_id}+") for name in tree.list(LEAVING))
+
+
+def finish_all(memory: Memory) -> list[str]:
+    """Finishes what is left of sessions that were put away, and gives back what could not be. Waits for nobody."""
+    problems: list[str] = []
+    for session_id in sorted({name.partition("+")[0] for name in memory.tree.list(LEAVING)}):
+        try:
+            with lock(memory.tree, session_id, UPKEEP, NO_PATIENCE, "removing what was put away"):
+                finish(memory, session_id)
+        except LockTimeout:
+            # Whoever has it is at work there.
+            continue
+        except (SMPError, OSError) as error:
+            problems.append(f"{session_id}: what is left of it cannot be removed yet: {error}")
+    return problems
+
+
+def finish(memory: Memory, session_id: str) -> bool:
+    """The same for one session, under the lock of its passes. Gives back whether nothing is left."""
+    names = [name.removesuffix(".json") for name in memory.tree.list(LEAVING) if name.endswith(".json")]
+    done = [_finish(memory, f"{LEAVING}/{name}") for name in names if name.partition("+")[0] == session_id]
+    return all(done)
+
+
+def _finish(memory: Memory, slot: str) -> bool:
+    tree = memory.tree
+    if not tree.exists(slot):
+        # It was never moved, or is removed already.
+        tree.unlink(f"{slot}.json")
+        return True
+    manifest = json.loads(tree.read(f"{slot}.json"))
+    session_id = str(manifest["session"])
+    scope = Scope(tree, session_id, slot, memory.options)
+    is_back = tree.exists(f"{ACTIVE}/{session_id}")
+    if not is_back:
+        _fold_old_versions(scope)
+    is_closed = all(_is_closed(scope, file) for file in walk(tree, slot))
+    late = {file for file in walk(tree, slot) if member_of(file, tree.read(f"{slot}/{file}")) not in _members(manifest)}
+    if late and is_back:
+        _bring_into(memory, scope, manifest, late)
+    elif late:
+        manifest["members"] = [list(member) for member in _repack(memory, session_id, manifest["copy"], slot)]
+        tree.replace(f"{slot}.json", json.dumps(manifest).encode())
+    if not is_closed or time.time() - tree.stat(slot).st_ctime <= GRACE_S or (not is_back and _old_versions(scope)):
+        return False
+    tree.remove_directory(slot)
+    tree.unlink(f"{slot}.json")
+    return True
+
+
+def _manifest(session_id: str, copy: str, members: list[Member]) -> bytes:
+    said: dict[str, Any] = {"version": 1, "session": session_id, "copy": copy, "members": members}
+    return json.dumps(said).encode()
+
+
+def _members(manifest: dict[str, Any]) -> set[Member]:
+    return {Member(*member) for member in manifest["members"]}
+
+
+def _repack(memory: Memory, session_id: str, copy: str, slot: str) -> list[Member]:
+    from . import archive, removal
+
+    repack = archive.repack if copy == "archived" else removal.repack
+    return repack(memory, session_id, slot)
+
+
+def _is_closed(scope: Scope, file: str) -> bool:
+    with scope.tree.opened(scope.path(file), os.O_RDONLY) as descriptor:
+        return is_left_alone(descriptor)
+
+
+def _old_versions(scope: Scope) -> list[str]:
+    return [name for name in scope.tree.list(RETIRED) if name.startswith(f"{scope.name}+")]
+
+
+def _fold_old_versions(scope: Scope) -> None:
+    for file in sorted({rewrite.file_of_slot(name) for name in _old_versions(scope)}):
+        with lock(scope.tree, scope.name, file, NO_PATIENCE, "folding in late writes"):
+            rewrite.fold_retired(scope, file)
+
+
+def _bring_into(memory: Memory, scope: Scope, manifest: dict[str, Any], late: set[str]) -> None:
+    """What came late, after the session was brought back: behind what it has now, or, where it was more than that, set aside."""
+    known = {member.path: member for member in _members(manifest)}
+    for file in sorted(late):
+        content = scope.tree.read(scope.path(file))
+        before = known.get(file)
+        is_longer = before is not None and member_of(file, content[: before.size_bytes]) == before
+        session = memory.session(scope.name)
+        if is_longer and before is not None and scope.tree.exists(session.scope.path(file)):
+            with lock(scope.tree, scope.name, file, NO_PATIENCE, "bringing in late writes"):
+                rewrite.append_extra(session.scope, session.scope.path(file), content[before.size_bytes :])
+        else:
+            why = "written while the session was put away and brought back"
+            set_aside(scope.tree, scope.name, file, 0, content, why, memory.options.clock())
+        known[file] = member_of(file, content)
+        scope.tree.replace(f"{scope.directory}.json", _manifest(scope.name, manifest["copy"], list(known.values())))

@@ -1,0 +1,161 @@
+"""Records that were taken out of a file, back into it: pure, for many at once, with one reading before and one after.
+
+Each goes where its number says, with the bytes that it had. What comes out is read again and must hold exactly what stood there and
+what was put back; where the style of the file has changed since, the records are rendered anew instead.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from ..document import Located, RecordList
+from ..formats import Format, format_of
+from ..indexing import hash_of
+from ..records import TURN, Kind, is_deleted
+from ..values import BadYaml, Value, decode, load
+from .compaction import SUMMARIZES, SUMMARY
+
+_BLANK_LINE = (b"\n\n", b"\n\r\n")
+
+
+class Copy(NamedTuple):
+    """A record that was taken out."""
+
+    id: str
+    hash: str  # see indexing.hash_of
+    raw: bytes
+
+
+class PutBack(NamedTuple):
+    content: bytes
+    conflicts: dict[str, str]  # why each that could not be put back was not, by its id
+
+
+class _Edit(NamedTuple):
+    start: int
+    end: int
+    number: int
+    copy: Copy
+
+
+def put_back(kind: Kind, content: bytes, copies: Sequence[Copy]) -> PutBack:
+    """The file with these records in it; the file itself where they are there already."""
+    form = format_of(kind)
+    found = form.parse(content)
+    standing = by_id(found.records)
+    conflicts: dict[str, str] = {}
+    missing: list[Copy] = []
+    for copy in copies:
+        record = standing.get(copy.id)
+        if record is None or stands_in(kind, record.value):
+            missing.append(copy)
+        elif hash_of(record.value) != copy.hash:
+            conflicts[copy.id] = f"another {copy.id} stands in {kind.file} by now"
+    if not missing:
+        return PutBack(content, conflicts)
+    replaced = {copy.id: standing[copy.id] for copy in missing if copy.id in standing}
+    for after in _attempts(kind, form, content, found, replaced, missing):
+        if _is_whole(form, found, after, replaced, missing):
+            return PutBack(after, conflicts)
+    why = f"it cannot be put back into {kind.file} as that is now"
+    return PutBack(content, {**conflicts, **{copy.id: why for copy in missing}})
+
+
+def by_id(records: Iterable[Located]) -> dict[str, Located]:
+    """Of a hand-made double only the last is meant."""
+    return {str(record.value["id"]): record for record in records if record.has_id}
+
+
+def stands_in(kind: Kind, value: Mapping[str, Value]) -> bool:
+    """Whether it only stands in the place of a turn: as a summary, or as what a deleted one leaves."""
+    return is_deleted(kind, value) or (kind is TURN and value.get("type") == SUMMARY and isinstance(value.get(SUMMARIZES), dict))
+
+
+def _attempts(
+    kind: Kind, form: Format, content: bytes, found: RecordList, replaced: Mapping[str, Located], missing: Sequence[Copy]
+) -> Iterator[bytes]:
+    """The file with the records in it, the best way first."""
+    if found.listed and not found.flow and not found.null:
+        yield _with(kind, content, found, replaced, missing)
+    values = {copy.id: value for copy in missing if (value := _value(form, copy.raw))}
+    if len(values) < len(missing):
+        return
+    if found.listed and not found.flow and not found.null:
+        again = [copy._replace(raw=form.render(values[copy.id], found.indent)) for copy in missing]
+        yield _with(kind, content, found, replaced, again)
+    if not replaced:
+        for value in values.values():
+            content = form.insert(content, value)
+        yield content
+
+
+def _with(kind: Kind, content: bytes, found: RecordList, replaced: Mapping[str, Located], copies: Sequence[Copy]) -> bytes:
+    records = sorted((record for record in found.records if record.has_id), key=lambda record: record.start)
+    starts = [record.start for record in records]
+    highest = list(accumulate((number_of(kind, str(record.value["id"])) or 0 for record in records), max))
+    ends = {copy.id: _end(content, replaced[copy.id], starts, copy.raw) for copy in copies if copy.id in replaced}
+    edits: list[_Edit] = []
+    for copy in copies:
+        number = number_of(kind, copy.id)
+        if place := replaced.get(copy.id):
+            edits.append(_Edit(place.start, ends[copy.id], number or 0, copy))
+            continue
+        # Before the first record of a higher number; one whose id is of another form knows no place but the end.
+        behind = bisect_right(highest, number) if number is not None else len(records)
+        at = starts[behind] if behind < len(records) else found.insert_at
+        if behind and _stood_for(kind, records[behind - 1].value, number or 0):
+            # Right behind the first of the turns that it stood with, whatever a person has written behind them.
+            at = ends.get(str(records[behind - 1].value["id"]), at)
+        edits.append(_Edit(at, at, number or 0, copy))
+    pieces: list[bytes] = []
+    position = 0
+    for edit in sorted(edits, key=lambda edit: (edit.end, edit.number)):
+        pieces.append(content[position : max(edit.start, position)])
+        before = next((piece for piece in reversed(pieces) if piece), b"\n")
+        pieces += [b"" if before.endswith(b"\n") else b"\n", edit.copy.raw]
+        position = max(edit.end, position)
+    rest = content[position:]
+    return b"".join([*pieces, b"\n" if rest and not pieces[-1].endswith(b"\n") else b"", rest])
+
+
+def _stood_for(kind: Kind, value: Mapping[str, Value], number: int) -> bool:
+    """Whether it is a summary of this turn among others."""
+    said = value.get(SUMMARIZES)
+    last = number_of(kind, str(said.get("last"))) if isinstance(said, dict) and stands_in(kind, value) else None
+    return last is not None and number <= last
+
+
+def _end(content: bytes, place: Located, starts: Sequence[int], raw: bytes) -> int:
+    """Where the bytes end that a turn takes the place of: with the blank lines behind them if it brings its own."""
+    behind = bisect_right(starts, place.start)
+    following = starts[behind] if behind < len(starts) else len(content)
+    return following if raw.endswith(_BLANK_LINE) and content[place.end : following].isspace() else place.end
+
+
+def number_of(kind: Kind, memory_id: str) -> int | None:
+    prefix, _, number = memory_id.rpartition("-")
+    return int(number) if prefix == kind.prefix and number.isdecimal() and len(number) < 16 else None
+
+
+def _value(form: Format, raw: bytes) -> dict[str, Value] | None:
+    try:
+        if raw.startswith(b"{"):
+            value = load(decode(raw))
+            return value if isinstance(value, dict) else None
+    except BadYaml:
+        return None
+    records = form.parse_tail(raw, 0, len(raw) - len(raw.lstrip(b" "))).records
+    return records[0].value if len(records) == 1 else None
+
+
+def _is_whole(form: Format, found: RecordList, after: bytes, replaced: Mapping[str, Located], missing: Sequence[Copy]) -> bool:
+    """Whether it holds what stood there, but for what is replaced, and what is put back: each exactly once."""
+    now = form.parse(after)
+    gone = {record.start for record in replaced.values()}
+    stay = (hash_of(record.value) for record in found.records if record.start not in gone)
+    expected = Counter([*stay, *(copy.hash for copy in missing)])
+    return Counter(hash_of(record.value) for record in now.records) == expected and len(now.bad) <= len(found.bad)

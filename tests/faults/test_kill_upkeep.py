@@ -1,0 +1,156 @@
+"""`kill -9` of a pass at every rename and unlink: done again, it ends where it would have ended undisturbed."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+import tarfile
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import CHANGING, Programs, injection, needs_strace
+from programs import PASSES, PREPARATIONS, SECRET, SESSION, build, open_later, read
+
+from smp_client.access import Readings
+from smp_client.maintain import leaving
+from smp_client.maintain.traces import places_with
+from smp_client.tidy import tidy
+
+MOVING = ("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir")
+
+
+@pytest.fixture(autouse=True)
+def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes next may remove what nobody has open."""
+    monkeypatch.setattr(leaving, "GRACE_S", -1.0)
+    monkeypatch.setattr("smp_client.rewrite.GRACE_S", -1.0)
+    monkeypatch.setattr("smp_client.tidy.ABANDONED_S", -1.0)
+
+
+def prepared(operation: str, root: Path) -> None:
+    build(root)
+    memory = open_later(root)
+    for action in PREPARATIONS[operation]:
+        action(memory)
+    tidy(memory)
+
+
+def done_again(operation: str, root: Path) -> dict[str, Any]:
+    """What there is after whoever comes next has tidied up and done it again."""
+    memory = open_later(root)
+    tidy(memory)
+    PASSES[operation](memory)
+    tidy(open_later(root))
+    left = [path.name for name in ("journal", "leaving", "retired", "tmp") for path in (root / ".smp" / name).glob("*")]
+    secret = places_with(memory, [SECRET]) if operation.startswith("purge_") else []
+    return {"left": left, "secret": secret, **contents(root)}
+
+
+def contents(root: Path) -> dict[str, Any]:
+    """Every file that is not SMP's own; of an archive what it holds, since the time stands in no archive but in its name."""
+    found: dict[str, Any] = {}
+    for path in sorted(root.rglob("*")):
+        name = str(path.relative_to(root))
+        if path.is_file() and not name.startswith(".smp/"):
+            name = re.sub(r"evicted-[^/]*", "evicted", name)
+            name += "+" if name in found else ""  # what was taken out at once is in one file
+            found[name] = members(path) if name.endswith(".tar.gz") or name.endswith("evicted") else path.read_bytes()
+    return found
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with tarfile.open(fileobj=BytesIO(gzip.decompress(path.read_bytes()))) as archive:
+        return {member.name: opened.read() for member in archive if (opened := archive.extractfile(member))}
+
+
+def kill_everywhere(
+    runner: Programs, operation: str, directory: Path, calls_at: tuple[str, ...], variant: str = "sound"
+) -> Iterator[str]:
+    base = directory / "base"
+    prepared(operation, base)
+    undisturbed = directory / "undisturbed"
+    shutil.copytree(base, undisturbed)
+    calls = runner.calls(operation, undisturbed, directory / "calls", variant)
+    wanted = done_again(operation, undisturbed)
+    assert wanted["left"] == wanted["secret"] == []
+    for call in [call for call in calls if call[0] in calls_at]:
+        root = directory / "killed"
+        shutil.copytree(base, root)
+        outcome = runner.run(operation, root, variant=variant, strace=injection(call, "signal=KILL"))
+        assert outcome.killed, f"the run made no {call}"
+        found = done_again(operation, root)
+        if found != wanted:
+            names = [name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)]
+            yield f"killed before {call}, these differ: {names}"
+        shutil.rmtree(root)
+
+
+@needs_strace
+@pytest.mark.parametrize("operation", PASSES)
+def test_a_pass_that_is_killed_and_done_again_ends_where_it_would_have_ended(
+    runner: Programs, operation: str, tmp_path: Path
+) -> None:
+    """Nothing is lost, nothing is there twice, nothing is left behind, whichever rename or unlink it was killed at."""
+    assert list(kill_everywhere(runner, operation, tmp_path, MOVING)) == []
+
+
+@needs_strace
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", PASSES)
+def test_a_pass_that_is_killed_anywhere(runner: Programs, operation: str, tmp_path: Path) -> None:
+    """The same for every call that changes the disk."""
+    assert list(kill_everywhere(runner, operation, tmp_path, CHANGING)) == []
+
+
+@needs_strace
+def test_a_decay_pass_without_its_intent_would_be_noticed(runner: Programs, tmp_path: Path) -> None:
+    """With the records and the log written one after the other and nothing recorded before, readings are counted twice."""
+    found = list(kill_everywhere(runner, "decay", tmp_path, MOVING, "without journal"))
+    assert any("decisions.yaml" in problem or "findings.yaml" in problem for problem in found), found
+
+
+@needs_strace
+def test_a_reading_after_a_killed_decay_pass_is_one_more(runner: Programs, tmp_path: Path) -> None:
+    """The same line once more in the log, right behind the kill, is neither taken for one that was taken in nor lost. (It was, when
+    the log was known only by the bytes that it began with.)"""
+    base = tmp_path / "base"
+    prepared("decay", base)
+    shutil.copytree(base, tmp_path / "whole")
+    calls = [call for call in runner.calls("decay", tmp_path / "whole", tmp_path / "calls") if call[0] in MOVING]
+    for call in calls:
+        root = tmp_path / "killed"
+        shutil.copytree(base, root)
+        assert runner.run("decay", root, strace=injection(call, "signal=KILL")).killed
+        read(open_later(root), "FIND-001", "DEC-002", "turn-1", "veritas")
+        done_again("decay", root)
+        session = open_later(root).session(SESSION)
+        counts = [session._find(name).data["decay"]["access_count"] for name in ("FIND-001", "DEC-002", "turn-1")]
+        assert counts == [2, 2, 2], f"killed before {call}"
+        assert session.agent_state("veritas")["decay"]["access_count"] == 2  # type: ignore[call-overload,index]
+        assert {name: one.times for name, one in Readings().of(session.scope).items()} == {}
+        shutil.rmtree(root)
+
+
+@needs_strace
+@pytest.mark.parametrize(
+    ("variant", "operation", "noticed"),
+    [("record first", "purge_session", "secret"), ("without key", "purge_memories", "deleted/purged.yaml")],
+)
+def test_a_purge_in_the_wrong_order_would_be_noticed(
+    runner: Programs, tmp_path: Path, variant: str, operation: str, noticed: str
+) -> None:
+    """Where the record goes before what it names, nobody finds the rest; where a purge has no key, it is noted twice."""
+    assert any(noticed in problem for problem in kill_everywhere(runner, operation, tmp_path, MOVING, variant))
+
+
+@needs_strace
+@pytest.mark.parametrize(
+    ("variant", "noticed"), [("copies last", "archived/first/evicted"), ("without journal", "archived/first/evicted")]
+)
+def test_a_compaction_in_the_wrong_order_would_be_noticed(runner: Programs, tmp_path: Path, variant: str, noticed: str) -> None:
+    """Where the copies are made last, a kill loses what was taken out; without an intent, only a part of it is taken out."""
+    assert any(noticed in problem for problem in kill_everywhere(runner, "compact", tmp_path, MOVING, variant))

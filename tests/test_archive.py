@@ -1,0 +1,292 @@
+"""Sessions that are put into the archive, deleted whole, and brought back."""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+from io import BytesIO
+
+import pytest
+
+from smp_client import CorruptionDetected, Invalid, Memory, Session, SessionNotFound
+from smp_client.errors import Conflict
+from smp_client.layout import LEAVING
+from smp_client.maintain import archive, leaving, removal
+from smp_client.packing import MEMBERS_CAP, read_members, write_archive
+
+
+@pytest.fixture(autouse=True)
+def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was put away may be removed as soon as nobody has it open."""
+    monkeypatch.setattr(leaving, "GRACE_S", -1.0)
+    monkeypatch.setattr("smp_client.rewrite.GRACE_S", -1.0)
+
+
+def fill(session: Session) -> None:
+    session.add_turn("user", "Which tokens do we use?")
+    session.record_decision("Use OAuth 2.0 with JWT", made_by="architect", tags=["security"])
+    session.record_finding("No MFA requirement", discovered_by="veritas", severity="critical")
+    session.record_preference("MFA for admins", confidence="explicit")
+    session.save_agent_state("veritas", {"mood": "calm"})
+    session.save_agent_state("veritas", {"mood": "busy"})
+    session.save_artifact("report", "# Report\n")
+    (session.scope.tree.root / session.scope.directory / "inbox/note.yaml").write_text("type: decision\n")
+    (session.scope.tree.root / session.scope.directory / "a person's own.txt").write_bytes(b"\x00\xff kept")
+
+
+def files(memory: Memory, *below: str) -> dict[str, bytes]:
+    """Everything that is not SMP's own."""
+    found = {str(path.relative_to(memory.root)): path.read_bytes() for path in memory.root.rglob("*") if path.is_file()}
+    return {name: content for name, content in found.items() if not name.startswith(".smp/") and name.startswith(below or ("",))}
+
+
+def changed(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+def test_archived_and_back_a_session_is_what_it_was(memory: Memory, session: Session) -> None:
+    """Every file comes back byte for byte, also those that SMP knows nothing of; only the metadata say that it is in use again."""
+    fill(session)
+    before = files(memory)
+    outcome = memory.archive_session("s1", "done with it")
+    assert [(action.type, action.reason) for action in outcome.actions] == [("archive", "done with it")]
+    assert set(files(memory)) == {"archived/s1/summary.yaml", "archived/s1/archive.tar.gz"}
+    assert memory.sessions() == []
+    assert not list((memory.root / LEAVING).iterdir())
+    back = memory.restore_session("s1")
+    assert changed(before, files(memory)) == {"active/s1/metadata.yaml"}
+    assert back.metadata()["status_reason"] == "brought back from the archive"
+
+
+def test_the_summary_tells_a_person_what_it_was(memory: Memory, session: Session) -> None:
+    fill(session)
+    memory.archive_session("s1", "done with it")
+    said = archive.load_summary(memory.tree, "s1")
+    assert said["state"] == "archived"
+    assert [decision["text"] for decision in said["decisions"]] == ["Use OAuth 2.0 with JWT"]
+    assert [finding["id"] for finding in said["open_findings"]] == ["FIND-001"]
+    assert [preference["id"] for preference in said["preferences"]] == ["PREF-001"]
+    assert {"security", "oauth"} <= {topic["name"] for topic in said["topics"]}
+    assert said["first_activity"]
+    assert said["last_activity"]
+    members = {member["path"]: member for member in said["members"]}
+    for path, content in read_members(memory.tree, "archived/s1/archive.tar.gz"):
+        assert members[path]["bytes"] == len(content)
+    assert memory.search("oauth")[0].session == "s1"
+
+
+def test_a_session_that_is_put_away_says_how_to_bring_it_back(memory: Memory, session: Session) -> None:
+    memory.archive_session("s1")
+    for touch in (lambda: memory.session("s1"), lambda: session.add_turn("user", "still here?"), lambda: session.get("DEC-001")):
+        with pytest.raises(SessionNotFound, match="smp unarchive s1"):
+            touch()
+    with pytest.raises(Conflict, match="archived/"):
+        memory.create_session(id="s1")
+
+
+def test_an_archive_that_was_tampered_with_brings_nothing_back(memory: Memory, session: Session) -> None:
+    """A member that leads out of the tree, is a link, stands twice, or is not the one that was packed: refused before anything of
+    the archive is in its place, and the archive stays."""
+    fill(session)
+    memory.archive_session("s1")
+    packed = memory.root / "archived/s1/archive.tar.gz"
+    good = packed.read_bytes()
+    for evil in evil_archives():
+        packed.write_bytes(evil)
+        with pytest.raises(CorruptionDetected):
+            memory.restore_session("s1")
+        assert memory.sessions() == []
+        assert packed.read_bytes() == evil
+        assert not list((memory.root / ".smp/tmp").iterdir())
+    assert not (memory.root.parent / "out").exists()
+    packed.write_bytes(good)
+    assert memory.restore_session("s1").get("DEC-001").text == "Use OAuth 2.0 with JWT"
+
+
+def evil_archives() -> list[bytes]:
+    def packed(*members: tarfile.TarInfo) -> bytes:
+        target = BytesIO()
+        with tarfile.open(fileobj=target, mode="w:gz") as out:
+            for member in members:
+                out.addfile(member, BytesIO(b"x" * member.size))
+        return target.getvalue()
+
+    def plain(name: str, **facts: object) -> tarfile.TarInfo:
+        member = tarfile.TarInfo(name)
+        member.size = 1
+        for fact, value in facts.items():
+            setattr(member, fact, value)
+        return member
+
+    link = plain("metadata.yaml", type=tarfile.SYMTYPE, size=0, linkname="/etc/passwd")
+    hard = plain("metadata.yaml", type=tarfile.LNKTYPE, size=0, linkname="decisions.yaml")
+    fifo = plain("metadata.yaml", type=tarfile.FIFOTYPE, size=0)
+    names = ["../out", "/out", "a/../../out", "a//b", "metadata.yaml"]
+    return [*(packed(plain(name)) for name in names), packed(link), packed(hard), packed(fifo), b"no archive", b"",
+            packed(plain("metadata.yaml"), plain("metadata.yaml"))]  # fmt: skip
+
+
+def test_a_bomb_is_refused_before_it_goes_off(memory: Memory, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes that stand for more than any session holds are not unpacked."""
+    monkeypatch.setattr("smp_client.packing.TOTAL_CAP_BYTES", 1 << 20)
+    memory.tree.make_directory("archived/s2")
+    target = BytesIO()
+    with tarfile.open(fileobj=target, mode="w:gz") as out:
+        member = tarfile.TarInfo("zeros")
+        member.size = 8 << 20
+        out.addfile(member, BytesIO(bytes(8 << 20)))
+    (memory.root / "archived/s2/archive.tar.gz").write_bytes(target.getvalue())
+    with pytest.raises(CorruptionDetected, match="more than"):
+        list(read_members(memory.tree, "archived/s2/archive.tar.gz"))
+    assert MEMBERS_CAP < 1_000_000
+
+
+def test_the_same_files_give_the_same_archive(memory: Memory, session: Session) -> None:
+    for name in ("one", "two"):
+        write_archive(memory.tree, f"archived/{name}.tar.gz", [("a/b", b"1"), ("ä", b"2")])
+    assert (memory.root / "archived/one.tar.gz").read_bytes() == (memory.root / "archived/two.tar.gz").read_bytes()
+
+
+@pytest.mark.parametrize("put_away", ["archive", "delete"])
+def test_what_an_open_file_still_gets_is_kept(memory: Memory, session: Session, put_away: str) -> None:
+    """A program that has a file of the session open goes on writing into it after the session is put away: that is in the copy as
+    soon as it can be, and nothing is removed before the program is done. (Removing the directory at once loses the line.)"""
+    fill(session)
+    with (memory.root / "active/s1/conversation.md").open("ab", buffering=0) as late:
+        if put_away == "archive":
+            memory.archive_session("s1")
+        else:
+            memory.delete_session("s1", reason="no longer wanted")
+        late.write(b"\n## Turn 2\n**Speaker:** user\n\nOne more thing.\n")
+        assert leaving.finish_all(memory) == []
+        assert list((memory.root / LEAVING).iterdir())
+        late.write(b"And another.\n")
+    assert leaving.finish_all(memory) == []
+    assert not list((memory.root / LEAVING).iterdir())
+    if put_away == "archive":
+        memory.restore_session("s1")
+    else:
+        memory.undelete_session("s1")
+    assert memory.session("s1").get("turn-2").text == "One more thing.\nAnd another."
+
+
+def test_what_comes_late_after_the_session_is_back_goes_into_it(memory: Memory, session: Session) -> None:
+    fill(session)
+    with (memory.root / "active/s1/conversation.md").open("ab", buffering=0) as late:
+        memory.archive_session("s1")
+        memory.restore_session("s1")
+        late.write(b"\n## Turn 2\n**Speaker:** user\n\nOne more thing.\n")
+    assert leaving.finish_all(memory) == []
+    assert memory.session("s1").get("turn-2").text == "One more thing."
+    assert not list((memory.root / LEAVING).iterdir())
+
+
+def test_a_link_in_a_session_is_neither_followed_nor_lost(memory: Memory, session: Session) -> None:
+    """What cannot be copied keeps the session where it is, and the error names it."""
+    (memory.root / "active/s1/artifacts/link.md").symlink_to("/etc/hostname")
+    before = files(memory, "active/")
+    with pytest.raises(Exception, match=r"link\.md"):
+        memory.archive_session("s1")
+    assert files(memory, "active/") == before
+    assert not (memory.root / "archived/s1/archive.tar.gz").exists()
+    memory.session("s1").add_turn("user", "Still writable.")
+
+
+def test_deleted_and_back_a_session_is_what_it_was(memory: Memory, session: Session) -> None:
+    """With the memories that were deleted from it before, which can still be restored one by one."""
+    fill(session)
+    session.delete("FIND-001", reason="wrong")
+    before = files(memory)
+    memory.delete_session("s1", reason="privacy", deleted_by="user-123")
+    assert set(files(memory)) == {"deleted/s1/deletion-record.yaml", "deleted/s1/backup.tar.gz"}
+    (gone,) = memory.deleted_sessions()
+    assert (gone.session, gone.deleted_by, gone.reason) == ("s1", "user-123", "privacy")
+    assert memory.search("oauth") == []
+    with pytest.raises(SessionNotFound, match="smp restore s1"):
+        memory.session("s1")
+    memory.undelete_session("s1")
+    assert changed(before, files(memory)) == {"active/s1/metadata.yaml", "deleted/s1/backup.tar.gz"}
+    assert memory.deleted_sessions() == []
+    assert memory.session("s1").restore("FIND-001").text == "No MFA requirement"
+
+
+def test_an_archived_session_is_deleted_with_its_archive(memory: Memory, session: Session) -> None:
+    fill(session)
+    before = files(memory)
+    memory.archive_session("s1")
+    in_archive = files(memory)
+    memory.delete_session("s1", reason="privacy")
+    assert set(files(memory)) == {"deleted/s1/deletion-record.yaml", "deleted/s1/backup.tar.gz"}
+    memory.undelete_session("s1")
+    assert files(memory) == in_archive
+    memory.restore_session("s1")
+    assert changed(before, files(memory)) == {"active/s1/metadata.yaml"}
+
+
+def test_a_deletion_needs_a_reason_and_a_session(memory: Memory, session: Session) -> None:
+    with pytest.raises(Invalid, match="reason"):
+        memory.delete_session("s1", reason=" ")
+    with pytest.raises(SessionNotFound):
+        memory.delete_session("s2", reason="privacy")
+    with pytest.raises(SessionNotFound):
+        memory.undelete_session("s1")
+    with pytest.raises(SessionNotFound):
+        memory.restore_session("s1")
+    with pytest.raises(Invalid):
+        memory.delete_session("../s1", reason="privacy")
+
+
+def test_a_dry_run_changes_nothing(memory: Memory, session: Session) -> None:
+    fill(session)
+    before = files(memory)
+    assert memory.archive_session("s1", "why not", dry_run=True).actions[0].reason == "why not"
+    assert memory.delete_session("s1", reason="why not", dry_run=True).dry_run
+    assert files(memory) == before
+
+
+def test_a_session_of_the_same_name_is_never_replaced(memory: Memory, session: Session) -> None:
+    """A directory that somebody drops into the place of a session in the archive stays as it is, and so does the archive."""
+    fill(session)
+    memory.archive_session("s1")
+    (memory.root / "active/s1").mkdir()
+    (memory.root / "active/s1/conversation.md").write_text("## Turn 1\n**Speaker:** user\n\nA new beginning.\n")
+    before = files(memory)
+    with pytest.raises(Conflict):
+        memory.restore_session("s1")
+    assert files(memory) == before
+
+
+def test_a_shell_writes_on_while_sessions_go_and_come(memory: Memory, session: Session) -> None:
+    """A loop of unlocked appends against archiving and bringing back: each line that the shell could write is in the session at the
+    end; those that found no file were refused by the system, which the shell was told."""
+    target = memory.root / "active/s1/conversation.md"
+    loop = 'n=0; while [ $n -lt 400 ]; do if printf "line-%d.\\n" $n >> "$1"; then echo $n; fi 2>/dev/null; n=$((n+1)); done'
+    with subprocess.Popen(["bash", "-c", loop, "-", target], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as shell:
+        rounds = 0
+        while shell.poll() is None or rounds < 3:
+            memory.archive_session("s1")
+            memory.restore_session("s1")
+            rounds += 1
+        written = shell.stdout.read().split() if shell.stdout else []
+    while not all([not leaving.finish_all(memory), not list((memory.root / LEAVING).iterdir())]):
+        pass
+    memory.session("s1").add_turn("user", "The end.")
+    content = target.read_text() + "".join(path.read_text() for path in (memory.root / "quarantine").rglob("*.bytes"))
+    assert rounds >= 3
+    assert [number for number in written if f"line-{number}.\n" not in content] == []
+
+
+def test_a_half_made_copy_is_undone_or_finished(memory: Memory, session: Session) -> None:
+    """Whatever a crash has left: as long as the session is in its place it counts, else its copy does."""
+    fill(session)
+    memory.archive_session("s1")
+    archive._note(memory.tree, "s1", "restoring", 12345)
+    with session.scope.undisturbed("testing"):
+        archive.settle(memory, "s1")
+    assert archive.load_summary(memory.tree, "s1")["state"] == "archived"
+    memory.restore_session("s1")
+    memory.delete_session("s1", reason="privacy")
+    removal._note(memory, "s1", "restoring", 12345)
+    with session.scope.undisturbed("testing"):
+        removal.settle(memory, "s1")
+    assert [gone.session for gone in memory.deleted_sessions()] == ["s1"]

@@ -1,0 +1,300 @@
+"""Saying what is wrong with a session and with what was put away of it, and putting right what can be without guessing."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from smp_client import Memory, Session, journal
+from smp_client.check import check
+from smp_client.layout import SESSION_DIRECTORIES
+from smp_client.locks import Patience, lock
+from smp_client.maintain.repair import repair, validate
+from smp_client.packing import read_members, write_archive
+from smp_client.quarantine import quarantined
+from smp_client.records import SESSION_KINDS
+from smp_client.scope import UPKEEP
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Memory:
+    return Memory(tmp_path / "sessions", clock=lambda: NOW)
+
+
+@pytest.fixture
+def session(memory: Memory) -> Session:
+    session = memory.create_session(id="s1", user="user-123")
+    for number in range(5):
+        session.record_decision(f"Decision {number}", made_by="architect", timestamp=NOW - timedelta(days=9 - number))
+        session.add_turn("veritas", f"Turn {number}")
+    session.save_agent_state("veritas", {"task": "review"})
+    return session
+
+
+def directory(session: Session) -> Path:
+    return session.scope.tree.root / "active" / session.id
+
+
+def tear(session: Session) -> None:
+    with (directory(session) / "decisions.yaml").open("ab") as file:
+        file.write(b'  - id: DEC-006 # smp\n    timestamp: "2026-03-0')
+
+
+def cut_off_transaction(session: Session) -> None:
+    """As a crash leaves it: recorded, and nothing of it done."""
+    content = (directory(session) / "decisions.yaml").read_bytes()
+    added = '  - id: DEC-006\n    timestamp: "2026-03-01T12:00:00Z"\n    made_by: a\n    decision: Recorded\n'
+    journal.record(session.scope, [{"file": "decisions.yaml", "append": added, "at": len(content)}])
+
+
+def old_version(session: Session) -> None:
+    """As a crash leaves it: replaced, and the old version not yet looked at."""
+    from smp_client.rewrite import _prepare
+
+    path = directory(session) / "decisions.yaml"
+    content = path.read_bytes()
+    slot = _prepare(session.scope, "decisions.yaml", content, content)
+    session.scope.tree.exchange(slot, session.scope.path("decisions.yaml"))
+    with (session.scope.tree.root / slot).open("ab") as file:
+        file.write(b'  - {id: DEC-009, timestamp: "2026-03-01T12:00:00Z", made_by: a, decision: Late}\n')
+
+
+BROKEN: dict[str, tuple[Callable[[Session], object], list[tuple[str, str]]]] = {
+    "a torn record": (tear, [("set_aside", "decisions.yaml")]),
+    "a transaction that was cut off": (cut_off_transaction, [("finish_transaction", "")]),
+    "an old version": (old_version, [("fold_versions", "decisions.yaml")]),
+    "no metadata": (lambda s: (directory(s) / "metadata.yaml").unlink(), [("make_metadata", "metadata.yaml")]),
+    "empty metadata": (lambda s: (directory(s) / "metadata.yaml").write_bytes(b""), [("make_metadata", "metadata.yaml")]),
+    "no findings": (lambda s: (directory(s) / "findings.yaml").unlink(), [("make_file", "findings.yaml")]),
+    "no artifacts": (lambda s: (directory(s) / "artifacts").rmdir(), [("make_directory", "artifacts")]),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_can_be_put_right_is(session: Session, what: str) -> None:
+    """For show, the same is said and no file of the session differs; then it is done, and nothing is left to do or to say."""
+    breaks, expected = BROKEN[what]
+    decisions = {record.id for record in session.records("decision")}
+    breaks(session)
+    before = {path: path.read_bytes() for path in directory(session).rglob("*") if path.is_file()}
+    shown = repair(session, dry_run=True)
+    assert shown.dry_run
+    if expected[0][0] != "finish_transaction":  # whoever reads finishes it
+        assert {path: path.read_bytes() for path in directory(session).rglob("*") if path.is_file()} == before
+        done = repair(session)
+        assert done.actions == shown.actions
+    assert [action.type for action in shown.actions] == [type for type, _ in expected]
+    assert all(about in action.about[0] for action, (_, about) in zip(shown.actions, expected, strict=True))
+    assert all(action.reason for action in shown.actions)
+    assert shown.problems == []
+    again = repair(session)
+    assert (again.actions, again.problems) == ([], [])
+    assert decisions <= {record.id for record in session.records("decision")}
+    assert session.record_decision("Goes on", made_by="a").id in ("DEC-006", "DEC-007", "DEC-010")
+
+
+def test_a_transaction_is_finished_and_an_old_version_folded(session: Session) -> None:
+    cut_off_transaction(session)
+    assert [action.type for action in repair(session).actions] == ["finish_transaction"]
+    assert session.get("DEC-006").data["decision"] == "Recorded"
+    old_version(session)
+    assert [action.type for action in repair(session).actions] == ["fold_versions"]
+    assert session.get("DEC-009").data["decision"] == "Late"
+
+
+def test_what_is_set_aside_is_kept(memory: Memory, session: Session) -> None:
+    tear(session)
+    (action,) = repair(session).actions
+    assert action.reason.startswith("a record that was cut off while it was written, from line")
+    (name,) = quarantined(memory)
+    assert b"DEC-006" in (memory.root / name).read_bytes()
+    assert [complaint.problem for complaint in validate(session)] == ["bytes that were set aside"]
+    assert len(session.records("decision")) == 5
+
+
+def test_metadata_are_made_from_what_the_memories_tell(session: Session) -> None:
+    """It began with the first of them, and is in use from now on: else it would be archived for its age."""
+    (directory(session) / "metadata.yaml").unlink()
+    repair(session)
+    found = session.metadata()
+    assert (found["id"], found["status"]) == ("s1", "active")
+    assert (found["created_at"], found["last_accessed"]) == ("2026-02-20T12:00:00Z", "2026-03-01T12:00:00Z")
+
+
+LEFT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "metadata that are no YAML": (lambda d: (d / "metadata.yaml").write_text("session: ["), "s1/metadata.yaml: "),
+    "a later version": (lambda d: (d / "findings.yaml").write_text("version: 99\nfindings: []\n"), "findings.yaml"),
+    "a record in the middle": (
+        lambda d: (d / "decisions.yaml").write_text((d / "decisions.yaml").read_text().replace("id: DEC-003", "id: [", 1)),
+        "s1/decisions.yaml:",
+    ),
+    "an id twice": (
+        lambda d: (d / "decisions.yaml").write_text((d / "decisions.yaml").read_text().replace("DEC-003", "DEC-002")),
+        "s1/decisions.yaml: 2 records have the id DEC-002. Give all but one another id.",
+    ),
+    "a file for a directory": (
+        lambda d: ((d / "artifacts").rmdir(), (d / "artifacts").write_text("")),
+        "s1: artifacts is not a directory. Move it away, and repair again.",
+    ),
+    "a link": (
+        lambda d: ((d / "findings.yaml").unlink(), (d / "findings.yaml").symlink_to("/etc/hostname")), "findings.yaml",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_what_cannot_be_put_right_is_left_and_said(session: Session, what: str) -> None:
+    """With what a person must do; and it keeps nothing else from being put right."""
+    breaks, problem = LEFT[what]
+    breaks(directory(session))
+    before = {path: path.read_bytes() for path in directory(session).rglob("*") if path.is_file()}
+    (directory(session) / "learnings.yaml").unlink()
+    outcome = repair(session)
+    assert not outcome.success
+    assert any(problem in said for said in outcome.problems), outcome.problems
+    assert all(said.endswith(".") for said in outcome.problems)
+    assert [action.about for action in outcome.actions] == [("learnings.yaml",)]
+    assert all(path.read_bytes() == content for path, content in before.items() if path.name != "learnings.yaml")
+
+
+def test_a_session_as_it_is_made_needs_no_repair(memory: Memory) -> None:
+    session = memory.create_session(id="new")
+    assert (repair(session).actions, validate(session)) == ([], [])
+    assert {path.name for path in directory(session).iterdir()} == {
+        "metadata.yaml", *(kind.file for kind in SESSION_KINDS), *SESSION_DIRECTORIES,
+    }  # fmt: skip
+
+
+# What was put away.
+
+
+def archived(memory: Memory) -> Path:
+    memory.archive_session("s1")
+    return memory.root / "archived/s1/archive.tar.gz"
+
+
+def evicted(memory: Memory) -> Path:
+    raw = (memory.root / "active/s1/decisions.yaml").read_bytes()
+    item = {"id": "DEC-001", "type": "decision", "file": "decisions.yaml", "timestamp": None, "hash": "h", "operation": "remove",
+            "reason": "a test", "sha256": hashlib.sha256(raw).hexdigest(), "offset": 0, "length": len(raw)}  # fmt: skip
+    manifest = {"version": 1, "session": "s1", "evicted_at": "2026-03-01T12:00:00Z", "reason": "a test", "items": [item]}
+    name = "archived/s1/evicted-20260301T120000-0123abcd.tar.gz"
+    memory.tree.make_directory("archived/s1")
+    write_archive(memory.tree, name, [("manifest.json", json.dumps(manifest).encode()), ("decisions.yaml", raw)])
+    return memory.root / name
+
+
+def deleted(memory: Memory) -> Path:
+    memory.session("s1").delete(["DEC-001", "DEC-002", "turn-1"], reason="a test")
+    return memory.root / "deleted/s1/backup.tar.gz"
+
+
+def deleted_whole(memory: Memory) -> Path:
+    memory.session("s1").delete(["DEC-001"], reason="a test")
+    memory.delete_session("s1", reason="a test")
+    return memory.root / "deleted/s1/backup.tar.gz"
+
+
+PUT_AWAY = [archived, evicted, deleted, deleted_whole]
+
+
+@pytest.mark.parametrize("put_away", PUT_AWAY, ids=lambda put_away: put_away.__name__)
+def test_every_flipped_byte_that_changes_content_is_found(
+    memory: Memory, session: Session, put_away: Callable[[Memory], Path]
+) -> None:
+    """Bits all over the file, and its end cut off. Seen to fail where it was read no further than its last member."""
+    path = put_away(memory)
+    assert check(memory) == []
+    whole = path.read_bytes()
+    content = gzip.decompress(whole)
+    chance = random.Random(5)
+    for at in [*range(12), *(chance.randrange(len(whole)) for _ in range(60)), *range(len(whole) - 9, len(whole))]:
+        changed = bytearray(whole)
+        changed[at] ^= 1 << chance.randrange(8)
+        path.write_bytes(changed)
+        found = [complaint for complaint in check(memory) if complaint.file == path.name]
+        assert found or read(bytes(changed)) == content, f"byte {at} of {len(whole)}"
+        assert all(complaint.scope == f"{path.parent.parent.name}/s1" and complaint.advice for complaint in found)
+    for length in (0, 5, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        assert [complaint.file for complaint in check(memory)] == [path.name]
+    path.write_bytes(whole)
+    assert check(memory) == []
+
+
+def read(packed: bytes) -> bytes | None:
+    try:
+        return gzip.decompress(packed)
+    except Exception:
+        return None
+
+
+def test_an_eviction_must_hold_what_its_manifest_says(memory: Memory, session: Session) -> None:
+    """Each record of it, and the manifest itself."""
+    name = str(evicted(memory).relative_to(memory.root))
+    (_, manifest), (_, raw) = read_members(memory.tree, name)
+    write_archive(memory.tree, name, [("manifest.json", manifest), ("decisions.yaml", raw.replace(b"Decision 1", b"Decision 7"))])
+    assert ["does not hold DEC-001 any more" in complaint.problem for complaint in check(memory)] == [True]
+    for members in ([("decisions.yaml", raw)], [("manifest.json", b"{}")], []):
+        write_archive(memory.tree, name, members)
+        assert [complaint.file for complaint in check(memory)] == [name.rpartition("/")[2]]
+
+
+def test_what_its_list_does_not_say_is_found(memory: Memory, session: Session) -> None:
+    """An archive that is whole, and another one: of other files, or without one, or gone, or with a list that is damaged."""
+    path = archived(memory)
+    summary = memory.root / "archived/s1/summary.yaml"
+    said, whole = summary.read_text(), path.read_bytes()
+    memory.create_session(id="s2")
+    memory.archive_session("s2")
+    path.write_bytes((memory.root / "archived/s2/archive.tar.gz").read_bytes())
+    assert "is not what was put there" in check(memory)[0].problem
+    path.unlink()
+    assert [complaint.file for complaint in check(memory)] == ["archive.tar.gz"]
+    path.write_bytes(whole)
+    at = said.index("sha256: ") + len("sha256: ") + 5
+    summary.write_text(said[:at] + ("0" if said[at] != "0" else "1") + said[at + 1 :])
+    assert [complaint.scope for complaint in check(memory)] == ["archived/s1"]
+    summary.unlink()
+    assert "it has no summary.yaml" in check(memory)[0].problem
+
+
+def test_one_session_is_validated_alone(memory: Memory, session: Session) -> None:
+    """With its own copies, and without what is wrong elsewhere."""
+    path = deleted(memory)
+    memory.create_session(id="other")
+    (memory.root / "active/other/metadata.yaml").write_text("session: [")
+    assert validate(session) == []
+    path.write_bytes(path.read_bytes()[:-20])
+    (complaint,) = validate(session)
+    assert (complaint.scope, complaint.file) == ("deleted/s1", "backup.tar.gz")
+    assert not repair(session).success
+    tear(session)
+    assert {complaint.scope for complaint in validate(session)} == {"deleted/s1", "s1"}
+
+
+def test_what_somebody_is_at_work_on_is_no_complaint(memory: Memory, session: Session) -> None:
+    """While a session is put away, its archive and its summary do not fit for a moment."""
+    path = archived(memory)
+    path.write_bytes(path.read_bytes()[:-20])
+    with lock(memory.tree, "s1", UPKEEP, Patience(), "testing"):
+        assert check(memory) == []
+    assert len(check(memory)) == 1
+
+
+def test_what_people_keep_beside_is_left_alone(memory: Memory, session: Session) -> None:
+    archived(memory)
+    (memory.root / "archived/readme").write_text("Mine.")
+    (memory.root / "archived/not a session").mkdir()
+    (memory.root / "archived/s1/notes.txt").write_text("Mine.")
+    (memory.root / "deleted/link").symlink_to("/etc")
+    assert check(memory) == []

@@ -1,0 +1,322 @@
+"""A simulated year: sessions live, age, are archived, brought back, deleted and purged, and nothing is ever lost or gone too early."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from smp_client import Memory, QuotaExceeded, Record, Session
+from smp_client.formats import format_of
+from smp_client.maintain import deadlines, leaving
+from smp_client.maintain.compacting import compact, growth_bytes_per_day, policy_of, trigger
+from smp_client.maintain.decay import decay
+from smp_client.maintain.lifecycle import lifecycle
+from smp_client.maintain.purge import purge
+from smp_client.packing import read_members
+from smp_client.records import SESSION_KINDS, is_deleted
+from smp_client.tidy import tidy
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+QUOTA_BYTES = 32_000
+ARCHIVED_AFTER, RETAINED = timedelta(days=30), timedelta(days=30)
+
+
+@dataclass
+class Known:
+    """What the simulation knows of a session that it has made."""
+
+    name: str
+    ends: datetime  # when nobody uses it any more
+    texts: dict[str, str] = field(default_factory=dict)  # of every memory that was acknowledged and not purged, by id
+    kept: set[str] = field(default_factory=set)  # that may never be taken out
+    used: datetime = START
+    deleted: dict[str, datetime] = field(default_factory=dict)  # memories, and when
+    gone_at: datetime | None = None  # when it was deleted whole
+    is_purged: bool = False
+
+
+class Year:
+    def __init__(self, root: Path, sessions: int, seed: int) -> None:
+        self.now = START
+        self.memory = Memory(root, clock=lambda: self.now, quota_bytes=QUOTA_BYTES)
+        self.memory.create()
+        self.random = random.Random(seed)
+        self.wanted = sessions
+        self.known: dict[str, Known] = {}
+        self.counts: dict[str, int] = {}
+        self._signatures: dict[str, object] = {}
+
+    # What agents and people do.
+
+    def live(self, step: timedelta) -> None:
+        due = self.wanted * min((self.now - START) / timedelta(days=250), 1.0)
+        while len(self.known) < due:
+            self._create()
+        for one in self.known.values():
+            if self.now < one.ends and self._is_active(one) and self.random.random() < 0.05 * step / timedelta(hours=1):
+                self._write(one)
+        if self.known and self.random.random() < 0.02 * step / timedelta(hours=1):
+            with suppress(QuotaExceeded):
+                self._meddle(self.random.choice(list(self.known.values())))
+
+    def _create(self) -> None:
+        name = f"session-{len(self.known)}"
+        self.memory.create_session(id=name, user="user-1", topic=self.random.choice(["payments", "login", "search"]))
+        self.known[name] = Known(name, self.now + timedelta(days=self.random.uniform(1, 60)), used=self.now)
+        self._count("created")
+
+    def _write(self, one: Known) -> None:
+        session = self.memory.session(one.name)
+        one.used = self.now
+        try:
+            for _ in range(self.random.randrange(1, 6)):
+                self._note(one, session.add_turn(self.random.choice(["user", "architect"]), self._words("We decided it.")))
+            self._record(one, session, self.random.randrange(5))
+            session.save_agent_state("veritas", {"seen": len(one.texts)})
+        except QuotaExceeded:
+            self._count("refused")  # all that is there must stay
+        self._make_room(session)
+
+    def _record(self, one: Known, session: Session, kind: int) -> None:
+        if kind == 0:
+            self._note(one, session.record_decision(self._words("Use it"), made_by="architect"), kept=True)
+        elif kind == 1:
+            found = self._note(one, session.record_finding(self._words("It breaks"), discovered_by="veritas"), kept=True)
+            if self.random.random() < 0.5:
+                session.resolve_finding(found.id, resolved_by="architect", action_taken="mended")
+                one.kept.discard(found.id)
+        elif kind == 2:
+            self._note(one, session.record_preference(self._words("Rather so"), confidence="explicit"), kept=True)
+        elif kind == 3:
+            self._note(one, session.record_preference(self._words("Maybe so"), confidence="uncertain"))
+        else:
+            learned = self._note(one, session.record_learning(self._words("So it is"), learned_by="veritas"))
+            if self.random.random() < 0.3:
+                session.pin(learned.id)
+                one.kept.add(learned.id)
+
+    def _note(self, one: Known, record: Record, *, kept: bool = False) -> Record:
+        one.texts[record.id] = record.text
+        one.kept |= {record.id} if kept else set()
+        return record
+
+    def _make_room(self, session: Session) -> None:
+        """As the daemon does after every write."""
+        due = trigger(session.size(), growth_bytes_per_day(session), policy_of(session))
+        if due is not None:
+            result = compact(session, reduction_pct=due[0])
+            self._count("compacted", len(result.actions))
+
+    def _meddle(self, one: Known) -> None:
+        """Somebody reads, deletes, restores or brings back something."""
+        chance = self.random.random()
+        if self._is_active(one):
+            session = self.memory.session(one.name)
+            standing = [memory_id for memory_id in one.texts if memory_id not in one.deleted and self._stands(session, memory_id)]
+            if chance < 0.4 and standing:
+                session.get(self.random.choice(standing))
+                one.used = self.now
+            elif chance < 0.7 and standing:
+                memory_id = self.random.choice(standing)
+                session.delete(memory_id, reason="no longer wanted")
+                one.deleted[memory_id] = self.now
+                self._count("deleted")
+            elif chance < 0.8 and (restorable := [item.id for item in session.deleted()]):
+                memory_id = self.random.choice(restorable)
+                session.restore(memory_id)
+                del one.deleted[memory_id]
+                self._count("restored")
+            elif chance < 0.9 and session.evicted():
+                session.bring_back([session.evicted()[0].id])
+                self._count("brought back")
+            else:
+                self._delete(one)
+        elif one.gone_at is not None and not one.is_purged and chance < 0.5:
+            self.memory.undelete_session(one.name)
+            one.gone_at, one.used = None, self.now
+            self._count("undeleted")
+        elif one.gone_at is None and chance < 0.5:
+            self.memory.restore_session(one.name)
+            one.used = self.now
+            self._count("unarchived")
+        elif one.gone_at is None and chance < 0.6:
+            self._delete(one)
+
+    def _delete(self, one: Known) -> None:
+        self.memory.delete_session(one.name, reason="no longer wanted")
+        one.gone_at = self.now
+        self._count("sessions deleted")
+
+    # What the daemon does.
+
+    def keep_house(self, step: timedelta) -> None:
+        deadlines.observe(self.memory, self.now, (self.now - START).total_seconds())
+        before = {session.id for session in self.memory.sessions()}
+        outcome = lifecycle(self.memory, archive=self.now.hour < step / timedelta(hours=1) or step > timedelta(hours=12))
+        assert outcome.problems == []
+        for name in before - {session.id for session in self.memory.sessions()}:
+            assert self.now - self.known[name].used >= ARCHIVED_AFTER, f"{name} was archived too early"
+            self._count("archived")
+        if self.now.hour % 6 == 0:
+            for session in self.memory.sessions():
+                assert decay(session).problems == []
+        if self.now.weekday() == 6 and self.now.hour < step / timedelta(hours=1):
+            self._purge()
+        tidy(self.memory)
+
+    def _purge(self) -> None:
+        outcome = purge(self.memory)
+        assert outcome.problems == []
+        for action in outcome.actions:
+            one = self.known[action.session]
+            if action.type == "purge_session":
+                assert one.gone_at is not None
+                assert self.now - one.gone_at >= RETAINED, f"{one.name} was purged too early"
+                one.is_purged, one.texts = True, {}
+            for memory_id in action.about if action.type == "purge_memories" else ():
+                assert self.now - one.deleted.pop(memory_id) >= RETAINED, f"{memory_id} of {one.name} was purged too early"
+                del one.texts[memory_id]
+                one.kept.discard(memory_id)
+            self._count(action.type)
+
+    # What must be so, always.
+
+    def check(self, *, all_of_it: bool = False) -> None:
+        for one in self.known.values():
+            signature = [_signature(self.memory.root / place / one.name) for place in ("active", "archived", "deleted")]
+            if not all_of_it and self._signatures.get(one.name) == (signature, one.is_purged):
+                continue
+            self._signatures[one.name] = (signature, one.is_purged)
+            self._check(one)
+
+    def _check(self, one: Known) -> None:
+        root = self.memory.root
+        places = {
+            "active": (root / "active" / one.name).is_dir(),
+            "archived": (root / "archived" / one.name / "summary.yaml").is_file(),
+            "deleted": any(gone.session == one.name for gone in self.memory.deleted_sessions()),
+            "purged": one.is_purged,
+        }
+        assert sum(places.values()) == 1, f"{one.name} is in {places}"
+        if one.is_purged:
+            assert not list(root.glob(f"*/{one.name}"))
+            return
+        standing = dict(self._standing(one, places))
+        put_aside = set(self._put_aside(one, places))
+        assert not standing.keys() & put_aside, f"{one.name}: {standing.keys() & put_aside} are in two places"
+        summaries = {memory_id for memory_id, text in standing.items() if one.texts.get(memory_id) != text}
+        # A summary of turns has the id of the first of them, which is put aside.
+        assert standing.keys() | put_aside == set(one.texts), f"{one.name}: {set(one.texts) ^ (standing.keys() | put_aside)}"
+        assert summaries == set()
+        if places["active"]:
+            lost = {memory_id for memory_id in one.kept if memory_id not in one.deleted} - standing.keys()
+            assert lost == set(), f"{one.name}: {lost} may never be taken out"
+            size = self.memory.session(one.name).size()
+            assert size.total_bytes <= size.quota_bytes + 12_000  # the YAML indexes are written by whoever looks after it
+
+    def _standing(self, one: Known, places: dict[str, bool]) -> Iterator[tuple[str, str]]:
+        for kind in SESSION_KINDS:
+            for record in format_of(kind).parse(self._bytes(one, places, kind.file)).records:
+                value = record.value
+                if not is_deleted(kind, value) and value.get("type") != "summary":
+                    yield str(value["id"]), str(value.get(kind.text, ""))
+
+    def _bytes(self, one: Known, places: dict[str, bool], file: str) -> bytes:
+        root = self.memory.root
+        if places["active"]:
+            return (root / "active" / one.name / file).read_bytes()
+        name, prefix = ("archived", "") if places["archived"] else ("deleted", "session/")
+        archive = f"{name}/{one.name}/{'archive' if places['archived'] else 'backup'}.tar.gz"
+        found = dict(read_members(self.memory.tree, archive))
+        if not places["archived"] and f"{prefix}metadata.yaml" not in found:
+            inner = self.memory.root / ".smp/tmp/inner.tar.gz"
+            inner.write_bytes(found["archived/archive.tar.gz"])
+            found, prefix = dict(read_members(self.memory.tree, ".smp/tmp/inner.tar.gz")), ""
+            inner.unlink()
+        return found[f"{prefix}{file}"]
+
+    def _put_aside(self, one: Known, places: dict[str, bool]) -> Iterator[str]:
+        yield from one.deleted
+        for path in (self.memory.root / "archived" / one.name).glob("evicted-*"):
+            yield from _evicted(self.memory, f"archived/{one.name}/{path.name}")
+        if places["deleted"]:
+            for name, content in read_members(self.memory.tree, f"deleted/{one.name}/backup.tar.gz"):
+                if name.startswith("archived/evicted-"):
+                    inner = self.memory.root / ".smp/tmp/inner.tar.gz"
+                    inner.write_bytes(content)
+                    yield from _evicted(self.memory, ".smp/tmp/inner.tar.gz")
+                    inner.unlink()
+
+    def _is_active(self, one: Known) -> bool:
+        return (self.memory.root / "active" / one.name).is_dir()
+
+    def _stands(self, session: Session, memory_id: str) -> bool:
+        file = "conversation.md" if memory_id.startswith("turn-") else None
+        if file:
+            return any(turn.id == memory_id and turn.data.get("type") != "summary" for turn in session.turns())
+        return any(record.id == memory_id for kind in SESSION_KINDS[1:] for record in session.records(kind.name))
+
+    def _words(self, beginning: str) -> str:
+        return f"{beginning} {' '.join(self.random.choice(['alpha', 'beta', 'gamma', 'delta']) for _ in range(12))}"
+
+    def _count(self, what: str, times: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + times
+
+
+def _evicted(memory: Memory, name: str) -> Iterator[str]:
+    import json
+
+    manifest = json.loads(next(iter(read_members(memory.tree, name)))[1])
+    yield from (item["id"] for item in manifest["items"] if not item["file"].startswith("agent-states/"))
+
+
+def _signature(directory: Path) -> list[tuple[str, int, int, int]]:
+    found = []
+    for path, _, files in os.walk(directory):
+        for file in sorted(files):
+            status = os.stat(os.path.join(path, file))
+            found.append((file, status.st_ino, status.st_size, status.st_mtime_ns))
+    return found
+
+
+@pytest.fixture
+def quick_root(tmp_path: Path) -> Iterator[Path]:
+    """On a filesystem in memory where there is one: a year has more writes than a disk wants to wait for."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path / "sessions"
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        yield Path(directory) / "sessions"
+
+
+@pytest.mark.parametrize(
+    ("sessions", "step"),
+    [
+        pytest.param(8, timedelta(hours=12), id="eight sessions"),
+        pytest.param(50, timedelta(hours=1), id="fifty sessions, hour by hour", marks=pytest.mark.slow),
+    ],
+)
+def test_a_year(quick_root: Path, sessions: int, step: timedelta, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each memory is in exactly one place: in its session, deleted, taken out by compaction, in the archive, or purged. Nothing that
+    must stay is taken out, nothing is archived or purged early, and no session outgrows its quota. Checked after every step for
+    whatever has changed, and for everything at the end. (With compaction taking out pinned memories, or a purge that does not
+    wait, it fails within the first simulated weeks.)"""
+    monkeypatch.setattr(leaving, "GRACE_S", -1.0)
+    monkeypatch.setattr("smp_client.rewrite.GRACE_S", -1.0)
+    year = Year(quick_root, sessions, seed=1)
+    while year.now < START + timedelta(days=365):
+        year.live(step)
+        year.keep_house(step)
+        year.check()
+        year.now += step
+    year.check(all_of_it=True)
+    happened = {"created", "compacted", "archived", "unarchived", "deleted", "sessions deleted", "purge_session"}
+    assert happened <= year.counts.keys(), year.counts
