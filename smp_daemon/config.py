@@ -17,6 +17,7 @@ from smp_client.values import Value, render_flow
 
 from .marked import Entry, Problem, Section, parse
 from .settings import SECTIONS, SETTINGS, Configuration, Setting, assemble, plain, value_of
+from .settings_upkeep import conflicts
 
 SYSTEM_FILE = Path("/etc/smp/smp.yaml")
 READ_CAP_BYTES = 1024 * 1024
@@ -151,6 +152,7 @@ def _conflicts(configuration: Configuration) -> Iterator[tuple[tuple[str, ...], 
     for shorter, longer in _IN_ORDER:
         if value_of(configuration, shorter) > value_of(configuration, longer):
             yield (shorter, longer), f"{shorter} must not be longer than {longer}"
+    yield from conflicts(configuration.lifecycle, configuration.compaction)
     log = configuration.log
     real = [Path(os.path.realpath(root)) for root in configuration.roots]
     for number, root in enumerate(real):

@@ -16,6 +16,7 @@ from smp_client.timestamps import now
 
 from .ingest.debounce import Debounce
 from .log import FilteringBoundLogger, Log
+from .maintenance import ARCHIVE, DECAY, LIFECYCLE, PURGE
 from .root import Root
 from .schedule import Schedule, load_successes
 from .service import notify
@@ -70,8 +71,7 @@ def run(memories: Sequence[Memory], log: Log, settings: Configuration, reload: C
             open_parts.callback(root.close)
             if why := root.lead():
                 log.logger.warning("index replaced", component="daemon", root=str(root.path), reason=why)
-            worker.add(root)
-        worker.remember(load_successes(worker.roots[0].memory))
+            worker.add(root, load_successes(memory))
         thread = threading.Thread(target=worker.run, name="worker")
         thread.start()
         open_parts.callback(_stop_worker, worker, thread, log.logger)
@@ -109,6 +109,7 @@ def _lead(
 def _say_ready(worker: Worker, schedule: Schedule, log: FilteringBoundLogger) -> None:
     for name in schedule.start(worker.successes(), now()):
         log.info("catching up", component="schedule", job=name)
+    worker.next_runs = schedule.next_runs()
     for root in worker.roots:
         log.info("ready", component="daemon", root=str(root.path), pid=os.getpid(), watching=root.watcher.mode,
                  sessions=len(root.memory.sessions()), generation=root.generation)  # fmt: skip
@@ -124,7 +125,7 @@ def _reload(worker: Worker, schedule: Schedule, log: Log, reload: Callable[[], C
         log.logger.error("configuration refused", component="config", error=str(error))
     else:
         log.change(settings.log)
-        worker.change(_timing(settings), lambda: _debounce(settings), settings.decay.policy, settings.ranking.weights)
+        worker.change(_timing(settings), lambda: _debounce(settings), settings.upkeep)
         schedule.stop()
         schedule = _scheduled(settings, worker)
         schedule.start(worker.successes(), now())
@@ -145,7 +146,11 @@ def _stop_worker(worker: Worker, thread: threading.Thread, log: FilteringBoundLo
 
 
 def _scheduled(settings: Configuration, worker: Worker) -> Schedule:
-    return Schedule({"scan": settings.scan.every_s, "rebuild": settings.index.rebuild_cron}, worker.ask_for)
+    times: dict[str, str | float] = {
+        "scan": settings.scan.every_s, "rebuild": settings.index.rebuild_cron, DECAY: settings.decay.cron,
+        LIFECYCLE: settings.lifecycle.check_every_s, ARCHIVE: settings.archive.cron, PURGE: settings.purge.cron,
+    }  # fmt: skip
+    return Schedule(times, worker.ask_for)
 
 
 def _timing(settings: Configuration) -> Timing:

@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections.abc import Sequence
 
-from smp_client import SMPError
+from smp_client import SessionNotFound, SMPError
 from smp_client.yaml_indexes import write as write_yaml_indexes
 
 from .ingest import indexer, metadata
@@ -34,14 +34,16 @@ class Derived:
     def due_times(self) -> list[float]:
         return list(self._due.values())
 
-    def write(self, roots: Sequence[Root], current: float) -> None:
-        """Those of one session, the one that has waited longest: what is to be indexed comes between it and the next."""
+    def write(self, roots: Sequence[Root], current: float) -> tuple[Root, str] | None:
+        """Those of one session, the one that has waited longest: what is to be indexed comes between it and the next. Gives back
+        which."""
         for (path, scope), due in sorted(self._due.items(), key=lambda item: item[1]):
             root = next(root for root in roots if str(root.path) == path)
             if due <= current and root.is_there():
                 del self._due[path, scope]
                 self._write(root, scope)
-                return
+                return root, scope
+        return None
 
     def _write(self, root: Root, scope: str) -> None:
         started = time.perf_counter()
@@ -51,6 +53,8 @@ class Derived:
             if metadata.bring_up_to_date(session, root.index):
                 written.append("metadata.yaml")
                 indexer.take_in(root.memory, root.index, [f"active/{scope}/metadata.yaml"])
+        except SessionNotFound:  # it was archived or deleted
+            return
         except (OSError, SMPError, sqlite3.Error) as error:
             self._log.warning("derived files not written", component="indexer", session_id=scope, error=str(error))
             if root.memory.tree.exists(f"active/{scope}"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from smp_client import SessionNotFound
+
 from .ingest import inbox
 from .log import FilteringBoundLogger, ms_since
 from .root import Root
@@ -24,7 +26,10 @@ class Drops:
 
     def take_in(self, root: Root, scope: str) -> None:
         """Some of the drops of a session; the rest, and those that have to wait, come again."""
-        session = root.memory.session(scope)
+        try:
+            session = root.memory.session(scope)
+        except SessionNotFound:  # it was archived or deleted just now
+            return
         names = inbox.waiting(session)
         # From the back every other time, so that drops that wait do not keep those behind them from being tried.
         self._from_the_front = not self._from_the_front

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os.path
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from smp_client.decay import Rule
 from smp_client.values import Value
 
 from .cron import check_cron
+
+T = TypeVar("T")
 
 
 class Kind(Protocol):
@@ -23,6 +25,11 @@ class Kind(Protocol):
     def accept(self, value: Value) -> Any:
         """The value as the program uses it. ValueError where it does not fit, with the reason where `says` is not enough."""
         ...
+
+
+def setting(default: T, kind: Kind, says: str) -> T:
+    """Only a description of a field."""
+    return field(default=default, metadata={"kind": kind, "says": says})
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,27 @@ class Number:
         if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:
             raise ValueError
         return float(value)
+
+
+@dataclass(frozen=True)
+class TrueOrFalse:
+    says: str = "true or false"
+
+    def accept(self, value: Value) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class Text:
+    says: str = "a printable text"
+
+    def accept(self, value: Value) -> str:
+        # The system takes no command with a NUL in it.
+        if not isinstance(value, str) or not value.isprintable():
+            raise ValueError
+        return value
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,17 @@ from pathlib import Path
 from smp_client import AlreadyLed, LockTimeout, Memory, SMPError
 from smp_client.decay import Policy
 from smp_client.index import Index
-from smp_client.indexing import directory_of
 from smp_client.layout import MARKER
 from smp_client.locks import Patience, holder, lock
 from smp_client.published import publish
 from smp_client.ranking import Weights
+from smp_client.scopes import has_moved, is_there
 from smp_client.status import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
 
 from .ingest.debounce import Debounce
 from .ingest.notices import Notice
 from .ingest.watcher import Watcher
+from .jobs import Job
 
 # Whoever asks who leads (`smp status`) takes the lock for an instant.
 LEAD_PATIENCE = Patience(timeout_s=0.5, attempts=1)
@@ -38,6 +39,8 @@ class Root:
         self._debounce = debounce
         self._debounce_lock = threading.Lock()  # filled by the watcher's threads, emptied by the worker's
         self.problems: dict[str, str] = {}  # by what they are about, so that each is said once and can go again
+        self.jobs: dict[str, Job] = {}  # by name; filled by whoever runs them
+        self.known_since: str | None = None  # when a daemon first looked after it
         self.lag_ms: float | None = None
         self.was_there = True  # when the worker last looked
         self.rest_until = 0.0  # after a failure: so that trying again is not all that is done
@@ -159,25 +162,25 @@ class Root:
         return there
 
     def believe_vanished(self, vanished: set[str]) -> set[str]:
-        """Which of the sessions that are gone may be forgotten: none where most of them are gone at once."""
+        """Which of the sessions that are gone may be forgotten: none where most of them are gone at once. One that was
+        archived, brought back or deleted is only in another place."""
         known = {scope for (scope,) in self.index.connection.execute("SELECT DISTINCT scope FROM files")}
-        gone = {scope for scope in vanished | self.known_vanished if scope in known and not self._has(scope)}
+        gone = {scope for scope in vanished | self.known_vanished if scope in known and not is_there(self.memory, scope)}
+        moved = {scope for scope in gone if has_moved(self.memory, scope)}
+        gone -= moved
         if len(gone) >= 3 and 2 * len(gone) > len(known):
             self.known_vanished = gone
             self.problems["vanished"] = (
                 f"{len(gone)} of {len(known)} sessions have disappeared at once; the index keeps them."
                 " If that is right, run smp reindex; if not, bring the directories back."
             )
-            return set()
+            return moved
         if gone and not self.is_there():
             return set()
         self.believe_all()
-        return gone
+        return gone | moved
 
     def believe_all(self) -> None:
         """Somebody said that what is gone may be gone."""
         self.known_vanished = set()
         self.problems.pop("vanished", None)
-
-    def _has(self, scope: str) -> bool:
-        return self.memory.tree.exists(directory_of(scope))

@@ -19,6 +19,7 @@ from smp_client import Memory, SMPError
 from smp_client.timestamps import parse_time, render_time
 
 JOBS_FILE = ".smp/jobs.json"
+KNOWN_SINCE = "known_since"  # beside the jobs: when a daemon first looked after this root
 
 
 class Schedule:

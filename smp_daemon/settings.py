@@ -7,9 +7,9 @@ From this come the values that are passed down, checking, `config/smp.yaml` and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from smp_client import Options, Patience
 from smp_client.decay import PINNED, Policy, Rule
@@ -19,17 +19,12 @@ from smp_client.scope import Fsync
 from smp_client.values import Value
 
 from .kinds import Cron, DecayRule, Kind, ListOf, Number, OneOf, OrNone, Place, Whole
-
-T = TypeVar("T")
+from .kinds import setting as _setting
+from .settings_upkeep import ArchiveSettings, CompactionSettings, LifecycleSettings, PurgeSettings, RetentionSettings
 
 _CLIENT = Options()
 _POLICY, _WEIGHTS = Policy(), Weights()
 _MIB = 1024 * 1024
-
-
-def _setting(default: T, kind: Kind, says: str) -> T:
-    """Only a description of a field."""
-    return field(default=default, metadata={"kind": kind, "says": says})
 
 
 @dataclass(frozen=True)
@@ -131,8 +126,9 @@ def _rule(name: str, says: str) -> Rule:
 
 @dataclass(frozen=True)
 class DecaySettings:
-    """How memories lose priority, by what they are."""
+    """How memories lose priority, by what they are, and when that is written into the files."""
 
+    cron: str = _setting("0 */6 * * *", Cron(), "When the priorities in the files are brought up to date.")
     conversation_turn: Rule = _rule("conversation_turn", "What was said.")
     decision: Rule = _rule("decision", "Decisions.")
     decision_unresolved: Rule = _rule("decision.unresolved", "Decisions that say that they are still open.")
@@ -147,6 +143,7 @@ class DecaySettings:
     learning: Rule = _rule("learning", "What agents have learned in a session.")
     pattern: Rule = _rule("pattern", "What agents have learned across sessions.")
     artifact: Rule = _rule("artifact", "What agents have made.")
+    summary: Rule = _rule("summary", "Summaries of archived sessions.")
     relationship: Rule = _rule("relationship", "Relationships between memories.")
     age_rate: float = _setting(_POLICY.age_rate, Number(0, 100), "The rate per day since a memory was made, read or not.")
     boost_cap: float = _setting(_POLICY.boost_cap, Number(0, 1), "How much all readings together may add.")
@@ -201,12 +198,25 @@ class Configuration:
     canary: CanarySettings = CanarySettings()
     tidy: TidySettings = TidySettings()
     decay: DecaySettings = DecaySettings()
+    lifecycle: LifecycleSettings = LifecycleSettings()
+    compaction: CompactionSettings = CompactionSettings()
+    archive: ArchiveSettings = ArchiveSettings()
+    retention: RetentionSettings = RetentionSettings()
+    purge: PurgeSettings = PurgeSettings()
     ranking: RankingSettings = RankingSettings()
     log: LogSettings = LogSettings()
 
     @property
     def patience(self) -> Patience:
         return Patience(self.lock.timeout_s, self.lock.attempts, self.lock.pauses_s)
+
+    @property
+    def upkeep(self) -> dict[str, Any]:
+        """What a memory is given of what time does, as options."""
+        return {
+            "policy": self.decay.policy, "weights": self.ranking.weights, "thresholds": self.lifecycle.thresholds,
+            "compaction": self.compaction.policy, "retention": self.retention.policy,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)

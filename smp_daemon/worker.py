@@ -10,14 +10,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from smp_client import AlreadyLed, SMPError, __version__
-from smp_client.decay import Policy
 from smp_client.indexing import outdated, rebuild
 from smp_client.layout import GLOBAL
-from smp_client.ranking import Weights
+from smp_client.scopes import is_archived
 from smp_client.status import COOKIES, STATUS_FILE
 from smp_client.tidy import tidy
 from smp_client.timestamps import now, render_time
@@ -27,9 +26,11 @@ from .drops import Drops
 from .ingest import indexer
 from .ingest.debounce import EVERYTHING, Debounce
 from .ingest.notices import Changed, Cookie, Lost, Notice
+from .jobs import Job, Stopping
 from .log import FilteringBoundLogger, ms_since
+from .maintenance import Maintenance
 from .root import Root
-from .schedule import save_successes
+from .schedule import KNOWN_SINCE, save_successes
 
 LOOK_AROUND_S = 1.0
 REST_S = 1.0  # between a failure and trying again
@@ -47,17 +48,6 @@ class Timing:
     derived_idle_s: float = 60.0  # and for sessions that are not active
 
 
-@dataclass
-class Job:
-    """Something that runs by the clock: what it did last, and when it runs next."""
-
-    run: Callable[[Root], dict[str, Any]]
-    last_success: str | None = None
-    last_error: str | None = None
-    duration_ms: float | None = None
-    did: dict[str, Any] = field(default_factory=dict)
-
-
 class Worker:
     def __init__(self, timing: Timing, log: FilteringBoundLogger) -> None:
         self.roots: list[Root] = []
@@ -68,34 +58,39 @@ class Worker:
         self._queue: queue.SimpleQueue[tuple[str, Root | None, Any]] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._derived = Derived(timing.derived_active_s, timing.derived_idle_s, log)
-        self._drops = Drops(log, self._keep_going)
+        self._drops = Drops(log, self.keep_going)
         self._canaries: dict[str, tuple[Root, float]] = {}
         self._started_at = render_time(now())
         self._due = {"heartbeat": 0.0, "canary": 0.0, "tidy": 0.0, "look": 0.0}
-        self.jobs: dict[str, Job] = {"scan": Job(self._scan_job), "rebuild": Job(self._rebuild_job), "tidy": Job(self._tidy_job)}
+        self._maintenance = Maintenance(log, self)
+        self._at_once: dict[str, Callable[[Root], dict[str, Any]]] = {
+            "scan": self._scan_job, "rebuild": self._rebuild_job, "tidy": self._tidy_job,
+        }  # fmt: skip
         self._proved_at: dict[str, float] = {}  # when a canary last came through, by root
 
-    def add(self, root: Root) -> None:
-        """Before the worker's thread begins."""
+    def add(self, root: Root, successes: Mapping[str, str | None]) -> None:
+        """With what an earlier daemon did there; before the worker's thread begins, which writes all of it down again."""
+        root.jobs = {name: Job(successes.get(name)) for name in (*self._at_once, *self._maintenance.names)}
+        root.known_since = successes.get(KNOWN_SINCE) or self._started_at
         self.roots.append(root)
-
-    def remember(self, successes: Mapping[str, str | None]) -> None:
-        """What an earlier daemon did; before the worker's thread begins, which writes all of it down again."""
-        for name, when in successes.items():
-            if name in self.jobs:
-                self.jobs[name].last_success = when
 
     # What other threads may call.
 
     def successes(self) -> dict[str, str | None]:
-        return {name: job.last_success for name, job in self.jobs.items()}
+        """When each job was last done for all roots; None where it never was for one of them. What time does to sessions is not
+        done at once where a daemon comes upon them for the first time: it counts as done then, and has its own time."""
+        known = {name: [self._last_success(root, name) for root in self.roots] for name in self.roots[0].jobs}
+        return {name: min(filter(None, times)) if all(times) else None for name, times in known.items()}
+
+    def _last_success(self, root: Root, name: str) -> str | None:
+        return root.jobs[name].last_success or (root.known_since if name in self._maintenance.names else None)
 
     def is_proved(self, current: float) -> bool:
         """Whether every root has lately shown that what happens on its disk reaches the worker."""
         return all(current - self._proved_at.get(str(root.path), 0.0) < 3 * self._timing.canary_s + 1 for root in self.roots)
 
-    def change(self, timing: Timing, debounce: Callable[[], Debounce], policy: Policy, weights: Weights) -> None:
-        self._queue.put(("change", None, (timing, debounce, policy, weights)))
+    def change(self, timing: Timing, debounce: Callable[[], Debounce], upkeep: Mapping[str, Any]) -> None:
+        self._queue.put(("change", None, (timing, debounce, upkeep)))
 
     def notice(self, root: Root, notice: Notice) -> None:
         if isinstance(notice, Cookie):
@@ -130,7 +125,7 @@ class Worker:
             self.prepare()
             self.ready.set()
             self._work()
-        except _Stopping:
+        except Stopping:
             return
         except Exception:
             self._log.exception("the worker failed", component="worker", exc_info=True)
@@ -151,15 +146,24 @@ class Worker:
             self._heartbeat(root)
 
     def _do_what_is_due(self) -> None:
-        self._handle_queue(self._pause())
+        self.go_on(self._pause())
+        if self._maintenance.has_work():
+            self._maintenance.work()
+
+    def go_on(self, pause_s: float) -> None:
+        """Everything but the jobs in pieces, which call this where they take long."""
+        self._handle_queue(pause_s)
         current = time.monotonic()
         for root in self.roots:
             if root.due_in(current) == 0 and root.is_there():
-                self._take_in(root, root.take_waiting())
-        self._derived.write(self.roots, current)
+                self.take_in(root, root.take_waiting())
+        if written := self._derived.write(self.roots, current):
+            self._maintenance.note(*written)
         self._look_after_self(current)
 
     def _pause(self) -> float:
+        if self._maintenance.has_work():
+            return 0.0
         current = time.monotonic()
         waits = [due - current for due in self._due.values()] + [due - current for due in self._derived.due_times()]
         waits += [wait for root in self.roots if (wait := root.due_in(current)) is not None]
@@ -177,8 +181,10 @@ class Worker:
                 self._answer(root, what)
             elif kind == "lost" and root is not None:
                 self._log.warning("events lost", component="watcher", root=str(root.path), reason=what)
-            elif kind == "job":
+            elif kind == "job" and what in self._at_once:
                 self._run_job(what, self.roots)
+            elif kind == "job":
+                self._maintenance.ask_for(what, self.roots)
             elif kind == "change":
                 self._change(*what)
             try:
@@ -186,12 +192,12 @@ class Worker:
             except queue.Empty:
                 return
 
-    def _change(self, timing: Timing, debounce: Callable[[], Debounce], policy: Policy, weights: Weights) -> None:
+    def _change(self, timing: Timing, debounce: Callable[[], Debounce], upkeep: Mapping[str, Any]) -> None:
         self._timing = timing
         self._derived.active_s, self._derived.idle_s = timing.derived_active_s, timing.derived_idle_s
         for root in self.roots:
             root.change_debounce(debounce())
-            root.memory.options = replace(root.memory.options, policy=policy, weights=weights)
+            root.memory.options = replace(root.memory.options, **upkeep)
             root.publish()
 
     def _answer(self, root: Root, name: str) -> None:
@@ -205,8 +211,11 @@ class Worker:
         elif name.startswith("reindex-"):
             root.believe_all()
             done = self._run_job("rebuild", [root])
+        elif name.startswith("scrub-"):
+            done = root.is_there()
+            self._maintenance.scrub(root)
         else:
-            done = root.is_there() and self._take_in(root, root.take_waiting())
+            done = root.is_there() and self.take_in(root, root.take_waiting())
         if done:
             root.memory.tree.unlink(f"{COOKIES}/{name}")
         elif root.memory.tree.exists(f"{COOKIES}/{name}"):
@@ -214,15 +223,15 @@ class Worker:
             root.rest_until = time.monotonic() + REST_S
             root.note(EVERYTHING)
 
-    def _take_in(self, root: Root, paths: list[Any]) -> bool:
+    def take_in(self, root: Root, paths: list[Any]) -> bool:
         """Gives back whether all of it is in the index now; where not, it is tried again."""
         started = time.perf_counter()
         try:
             everything = EVERYTHING in paths
             if everything:
-                taken = indexer.scan(root.memory, root.index, self._keep_going)
+                taken = indexer.scan(root.memory, root.index, self.keep_going)
             else:
-                taken = indexer.take_in(root.memory, root.index, [str(path) for path in paths], self._keep_going)
+                taken = indexer.take_in(root.memory, root.index, [str(path) for path in paths], self.keep_going)
             self._after(root, taken, started, "scanned" if everything else "indexed")
         except sqlite3.DatabaseError as error:
             self._index_failed(root, error)
@@ -242,9 +251,9 @@ class Worker:
         root.problems["indexing"] = f"Indexing failed and is tried again: {error}"
         self._log.error("indexing failed", component="indexer", root=str(root.path), error=str(error))
 
-    def _keep_going(self) -> None:
+    def keep_going(self) -> None:
         if self._stop.is_set():
-            raise _Stopping
+            raise Stopping
 
     def _index_failed(self, root: Root, error: sqlite3.DatabaseError) -> None:
         """A full disk passes; a damaged file does not, and is replaced."""
@@ -267,8 +276,9 @@ class Worker:
                            generation=root.index.generation, duration_ms=ms_since(started))  # fmt: skip
         for scope in taken.scopes:
             self._say_unreadable(root, scope)
-            if scope != GLOBAL:
+            if scope != GLOBAL and not is_archived(scope):
                 self._derived.note(root, scope)
+                self._maintenance.note(root, scope)
 
     def _say_unreadable(self, root: Root, scope: str) -> None:
         for (_, file), state in root.index.files(scope).items():
@@ -344,7 +354,7 @@ class Worker:
             "watching": root.watcher.mode, "lag_ms": root.lag_ms, "problems": sorted(root.problems.values()),
             "unindexed_files": root.waiting(), "generation": root.index.generation,
             "jobs": {name: {"last_success": job.last_success, "next_run": self.next_runs.get(name), "last_error": job.last_error,
-                            "duration_ms": job.duration_ms, "did": job.did} for name, job in self.jobs.items()},
+                            "duration_ms": job.duration_ms, "did": job.did} for name, job in root.jobs.items()},
         }  # fmt: skip
         try:
             root.memory.tree.replace_derived(STATUS_FILE, json.dumps(status, indent=1).encode())
@@ -355,12 +365,12 @@ class Worker:
 
     def _run_job(self, name: str, roots: Sequence[Root]) -> bool:
         """Gives back whether it was done for all of these roots."""
-        job = self.jobs[name]
         all_done = True
         for root in roots:
+            job = root.jobs[name]
             started = time.perf_counter()
             try:
-                job.did = job.run(root)
+                job.did = self._at_once[name](root)
             except (OSError, SMPError, sqlite3.Error) as error:
                 job.last_error = str(error)
                 self._log.error(f"{name} failed", component="job", root=str(root.path), error=job.last_error,
@@ -376,14 +386,15 @@ class Worker:
             job.last_success = render_time(now())
             say = self._log.debug if name == "tidy" and not any(job.did.values()) else self._log.info
             say(name, component="job", root=str(root.path), duration_ms=job.duration_ms, **job.did)
-            self._save_successes(root)
+            self.save_successes(root)
         return all_done
 
-    def _save_successes(self, root: Root) -> None:
+    def save_successes(self, root: Root) -> None:
         if not root.is_there():
             return
         try:
-            save_successes(root.memory, self.successes())
+            successes = {name: job.last_success for name, job in root.jobs.items()}
+            save_successes(root.memory, {**successes, KNOWN_SINCE: root.known_since})
         except OSError as error:
             self._log.error("the time of a job was not kept", component="job", root=str(root.path), error=str(error))
 
@@ -391,17 +402,17 @@ class Worker:
         if not root.is_there():
             return {"skipped": root.problems["root"]}
         before = root.index.generation
-        if not self._take_in(root, [EVERYTHING]):
+        if not self.take_in(root, [EVERYTHING]):
             return {"skipped": "indexing failed and is tried again"}
         if not before:
             # A scan into an empty index is a rebuild: the next is due when its time comes, and not at once.
-            self.jobs["rebuild"].last_success = render_time(now())
+            root.jobs["rebuild"].last_success = render_time(now())
         return {"changed": root.index.generation != before}
 
     def _rebuild_job(self, root: Root) -> dict[str, Any]:
         if not root.is_there() or "vanished" in root.problems:
             return {"skipped": "the tree is not as it was"}
-        rebuild(root.memory, root.index, self._keep_going)
+        rebuild(root.memory, root.index, self.keep_going)
         return {"memories": root.index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()[0],
                 "outdated": sum(1 for _ in outdated(root.memory, root.index))}  # fmt: skip
 
@@ -411,7 +422,3 @@ class Worker:
         done = tidy(root.memory)
         failed = [item.problem for item in done if item.problem]
         return {"tidied": len(done) - len(failed), "failed": failed}
-
-
-class _Stopping(Exception):
-    """Told to stop in the middle of something that can be begun again."""

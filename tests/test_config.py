@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smp_client import Memory
+from smp_client.policies import CompactionPolicy, RetentionPolicy, Thresholds
 from smp_client.values import render_flow
 from smp_daemon import config
 from smp_daemon.cli import COMMANDS, smp
@@ -85,7 +86,7 @@ def test_a_setting_is_described_whole(key: str) -> None:
 
 
 def test_a_number_has_its_unit_in_its_name() -> None:
-    units = {"milliseconds": "_ms", "seconds": "_s", "bytes": "_bytes"}
+    units = {"milliseconds": "_ms", "seconds": "_s", "hours": "_hours", "days": "_days", "percent": "_pct", "bytes": "_bytes"}
     for key, setting in SETTINGS.items():
         unit = getattr(getattr(setting.kind, "kind", setting.kind), "unit", "")
         assert not unit or key.endswith(units[unit])
@@ -97,6 +98,8 @@ def test_the_defaults_of_the_client_are_the_defaults_here(tmp_path: Path) -> Non
     assert Configuration().patience == options.patience
     assert Configuration().quota_bytes == options.quota_bytes
     assert Configuration().fsync == options.fsync
+    ages = {name: getattr(options, name) for name in ("thresholds", "compaction", "retention")}
+    assert ages.items() <= Configuration().upkeep.items()
 
 
 # Checking
@@ -164,6 +167,11 @@ def test_an_unknown_key_is_answered_with_the_nearest(tmp_path: Path, key: str, m
     "log: {file: relative.log}", "log: {file: ''}", "log: {file: 5}", 'log: {file: "/a\\0b"}', "log: {file: ~no-such-user/x}",
     "log: {level: INFO}", "log: {keep: 0}", "roots: /a", "roots: [/a, /a]", "roots: [/a/b, /a]", "roots: [/a, /a/../a/c]",
     "roots: [/a]\nlog: {file: /a/smp.log}", "watch: {quiet_ms: 501}", "watch: {longest_wait_ms: 49}", "watch: []", "watch: 5",
+    "lifecycle: {idle_after_hours: 168}", "lifecycle: {decaying_after_days: 30}", "lifecycle: {archive_after_days: 0}",
+    "compaction: {gentle_at_pct: 95}", "compaction: {forced_at_pct: 80}", "compaction: {automatic: 1}",
+    "compaction: {summarizer_command: summarise}", "compaction: {summarizer_command: [5]}",
+    'compaction: {summarizer_command: ["a\\0"]}',
+    "decay: {cron: never}", "retention: {deleted_days: null}", "retention: {decisions_days: -1}",
 ])  # fmt: skip
 def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, text: str) -> None:
     assert len(problems(tmp_path / "smp.yaml", text)) == 1
@@ -202,6 +210,19 @@ def test_good_values_arrive_as_they_were_written(
     assert (found.watch.quiet_ms, found.lock.timeout_s, found.lock.pauses_s) == (watch, timeout, tuple(pauses))
     assert (found.log.keep, found.log.level, found.log.file) == (keep, level, Path(file) if file else None)
     assert found.scan == Configuration().scan
+
+
+def test_what_time_does_arrives_as_it_was_written(tmp_path: Path) -> None:
+    """Thresholds, compaction and retention become the options of a memory; a type without days is kept for ever."""
+    text = """\
+lifecycle: {idle_after_hours: 1, decaying_after_days: 2, archive_after_days: 3.5}
+compaction: {automatic: false, gentle_at_pct: 50, summarizer_command: [summarise, -n, "3"]}
+retention: {deleted_days: 7, conversation_days: 90, findings_days: 365}
+"""
+    options = Memory(tmp_path, **load(written(tmp_path / "smp.yaml", text)).upkeep).options
+    assert options.thresholds == Thresholds(1, 2, 3.5)
+    assert options.compaction == CompactionPolicy(gentle_at_pct=50, summarizer=("summarise", "-n", "3"), automatic=False)
+    assert options.retention == RetentionPolicy(7, {"conversation_turn": 90, "finding": 365})
 
 
 # Cron

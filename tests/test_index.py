@@ -22,7 +22,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from smp_client import Memory, Session, SMPError, indexing
 from smp_client.index import APPLICATION_ID, Index, UnusableIndex
-from smp_client.indexing import files_of, is_indexed, outdated, rebuild, refresh, scopes
+from smp_client.indexing import outdated, rebuild, refresh
+from smp_client.scopes import files_of, is_indexed, scopes
 
 RECORD = b'  - id: HAND-%d\n    timestamp: "2026-01-11T16:30:00+02:00"\n    finding: typed\n    tags: [x, y.z]\n'
 TURN = b"## Turn %d - 2026-01-11 14:30:00\n**Speaker:** me\n**Memory-Refs:** [DEC-001]\n\ntyped %d\n\n---\n\n"

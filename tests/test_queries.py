@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Daemon, smp
+from daemons import Daemon, settings_file, smp
 
 from smp_client import Invalid, InvalidQuery, Memory, MemoryNotFound, Session, SessionNotFound
 from smp_client.status import INDEX_FILE
@@ -97,7 +97,10 @@ class Tree:
         self.index = self.root / INDEX_FILE
         self.saved = directory / "index.db"
         opened(self.root).create()
-        self.daemon = Daemon([self.root], directory / "log") if way in ("daemon", "stopped", "unindexed") else None
+        # The daemon goes by the real clock, for which all of this is long ago.
+        never = {"idle_after_hours": 800000, "decaying_after_days": 36000, "archive_after_days": 36500}
+        ageless = settings_file(directory, lifecycle=never)
+        self.daemon = Daemon([self.root], directory / "log", ageless) if way in ("daemon", "stopped", "unindexed") else None
         if self.daemon:
             self.daemon.wait_ready()
         build(self.root)

@@ -205,8 +205,13 @@ def jobs(memory: Memory) -> dict[str, Any]:
     return found
 
 
+def caught_up(daemon: Daemon) -> list[str]:
+    """Which of the jobs of the index were; a first start catches up all that it knows nothing of."""
+    return [line["job"] for line in daemon.said("catching up") if line["job"] in TIMES]
+
+
 def test_a_daemon_keeps_the_successes_of_the_one_before(memory: Memory, tmp_path: Path) -> None:
-    """A rebuild is remembered over a kill and a restart, in which nothing is caught up.
+    """A rebuild is remembered over a kill and a restart, in which none is caught up.
 
     No broken variant was run. By reading: the scan at the start used to write the file anew with only its own success."""
     memory.create_session(id="s").record_decision("D", made_by="a")
@@ -216,7 +221,7 @@ def test_a_daemon_keeps_the_successes_of_the_one_before(memory: Memory, tmp_path
     with running(memory.root, log=tmp_path / "log") as daemon:
         assert jobs(memory)["rebuild"] == rebuilt
         assert wait_until(lambda: status(memory.root)["jobs"].get("rebuild"), "it says so")["last_success"] == rebuilt
-        assert not daemon.said("catching up")
+        assert not caught_up(daemon)
         assert jobs(memory)["scan"] > rebuilt
 
 
@@ -227,10 +232,10 @@ def test_a_daemon_that_was_off_at_night_rebuilds_at_the_start_once(memory: Memor
     save_successes(memory, {"rebuild": render_time(real_now() - 3 * DAY)})
     with running(memory.root, log=tmp_path / "first") as daemon:
         wait_until(lambda: daemon.said("rebuild"), "it is rebuilt")
-        assert [line["job"] for line in daemon.said("catching up")] == ["rebuild"]
+        assert caught_up(daemon) == ["rebuild"]
         wait_until(lambda: parse_time(jobs(memory)["rebuild"]) > real_now() - HOUR, "that is written down")
     with running(memory.root, log=tmp_path / "second") as daemon:
-        assert not daemon.said("catching up")
+        assert not caught_up(daemon)
 
 
 def test_a_daemon_whose_clock_was_ahead_starts_and_does_not_catch_up(memory: Memory, tmp_path: Path) -> None:
@@ -238,7 +243,8 @@ def test_a_daemon_whose_clock_was_ahead_starts_and_does_not_catch_up(memory: Mem
     memory.create_session(id="s")
     smp("sync", "--root", memory.root)
     ahead = render_time(real_now() + 2 * DAY)
-    save_successes(memory, {"scan": ahead, "rebuild": ahead, "tidy": ahead})
+    known = ("scan", "rebuild", "tidy", "decay", "lifecycle", "archive", "purge")
+    save_successes(memory, dict.fromkeys(known, ahead))
     with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, scan={"every_s": 3600})) as daemon:
         assert not daemon.said("catching up")
         assert status(memory.root)["health"] in ("ok", "degraded")
@@ -251,7 +257,7 @@ def test_the_first_start_does_not_index_everything_twice(memory: Memory, tmp_pat
     daemon = Daemon([memory.root], tmp_path / "log")
     try:
         daemon.wait_ready()
-        assert not daemon.said("catching up")
+        assert not caught_up(daemon)
         assert jobs(memory).keys() >= {"scan", "rebuild"}
     finally:
         daemon.kill()

@@ -284,13 +284,15 @@ def test_a_new_directory_is_watched_when_it_is_reported(
 
 
 def test_a_directory_that_left_is_watched_no_more(root: Path, receiver: Receiver, watching: Watcher, tmp_path: Path) -> None:
-    """What happens to a session after it was moved out or archived is not taken for a change of an active one."""
+    """What happens to a session after it was moved out is not taken for a change of an active one; an archive is watched."""
     (root / "active/s1").rename(tmp_path / "s1")
     assert changed(receiver.sync()) == {"active/s1"}
     (tmp_path / "s1/decisions.yaml").write_text("not ours")
     (root / "archived/s9").mkdir()
-    (root / "archived/s9/summary.yaml").write_text("not watched")
-    assert changed(receiver.sync()) == {"archived/s9"}
+    (root / "archived/s9/summary.yaml").write_text("archive: {}")
+    assert changed(receiver.sync()) >= {"archived/s9"}
+    (root / "archived/s9/summary.yaml").write_text("archive: {state: archived}")
+    assert changed(receiver.sync()) == {"archived/s9/summary.yaml"}
     assert kernel_watches(watching) == len(directories(root))
 
 
@@ -309,8 +311,8 @@ def test_a_deleted_session_and_one_made_again_in_its_place(root: Path, receiver:
 
 def directories(root: Path) -> list[str]:
     """Those that ought to be watched."""
-    below = [directory for place in ("active", "global") for directory, _, _ in os.walk(root / place)]
-    return [*below, "archived", "deleted", COOKIES]
+    below = [directory for place in ("active", "global", "archived") for directory, _, _ in os.walk(root / place)]
+    return [*below, "deleted", COOKIES]
 
 
 def kernel_watches(made: Watcher) -> int:

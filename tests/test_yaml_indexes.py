@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smp_client import Memory, Session, SessionNotFound
-from smp_client.index import Entry, Index, Weight
+from smp_client.entries import Entry, Weight
+from smp_client.index import Index
 from smp_client.indexing import rebuild
 from smp_client.yaml_indexes import AGENTS, TIMELINE, TOPICS, render, write
 

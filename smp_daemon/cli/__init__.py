@@ -20,13 +20,21 @@ EXIT_BY_CODE = {"MEM_E015": 4, "MEM_E016": 5}
 
 # The module of each command, in which it has its own name, and what it is for.
 COMMANDS = {
+    "activate": ("put_away", "Say that SESSION is in use."),
     "add": ("write", "Write a memory into SESSION and print its id."),
+    "archive": ("put_away", "Put SESSION into the archive."),
     "check": ("health", "Read every file and say what is wrong with it."),
+    "compact": ("upkeep", "Make SESSION smaller."),
     "config": ("config", "Show, check and explain the settings."),
     "context": ("read", "What an agent that goes on with SESSION should know, as Markdown."),
+    "deactivate": ("put_away", "Say that nobody uses SESSION for now."),
+    "decay": ("upkeep", "Write the priorities as of now into the files of SESSION, or everywhere."),
+    "delete": ("put_away", "Delete SESSION, or memories of it."),
     "init": ("health", "Make a sessions tree."),
     "new": ("write", "Make a session and print its id."),
+    "purge": ("upkeep", "Destroy what was deleted and is past its deadline."),
     "reindex": ("health", "Build the index anew from the files."),
+    "restore": ("put_away", "Bring back deleted sessions, or memories of a session."),
     "run": ("run", "Look after sessions trees until stopped."),
     "search": ("read", "Find the memories that match a text best."),
     "service": ("service", "Have systemd or launchd run the daemon."),
@@ -36,6 +44,7 @@ COMMANDS = {
     "sync": ("health", "Wait until all that is on disk now is in the index."),
     "timeline": ("read", "What happened in SESSION, or everywhere, in order."),
     "topics": ("read", "What SESSION, or everything, is about."),
+    "unarchive": ("put_away", "Bring SESSION back from the archive."),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 _COMPLETIONS_CAP = 200
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 root_option = click.option("--root", help="The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -45,8 +46,7 @@ def open_memory(root: str | None) -> Memory:
     if not root and not place.is_dir() and len(configured.roots) == 1:
         place = configured.roots[0]
     # Without a file, what the daemon has published holds.
-    own: dict[str, Any] = {"policy": configured.decay.policy, "weights": configured.ranking.weights} if loaded.file else {}
-    memory = Memory(place, **own)
+    memory = Memory(place, **(configured.upkeep if loaded.file else {}))
     memory.require()
     return memory
 
@@ -57,38 +57,49 @@ def find_scope(memory: Memory, name: str) -> GlobalMemory | Session:
 
 
 def find_session(memory: Memory, name: str) -> Session:
-    """The session with this id, or the only one whose id begins so; `latest` is the active one that changed last."""
-    from smp_client import Invalid, SessionNotFound
+    """The session with this id, or the only one whose id begins so; `latest` is the one that changed last, of the active ones where
+    there are any."""
+    from smp_client import Invalid, SessionNotFound, SessionPutAway
 
-    with suppress(SessionNotFound, Invalid):
+    try:
         return memory.session(name)
-    memory.require()
+    except SessionPutAway:
+        raise
+    except (SessionNotFound, Invalid):
+        memory.require()
     if name == LATEST:
-        active = [session for session in memory.sessions() if _is_active(session)]
-        if not active:
-            raise SessionNotFound(f"No session under {memory.root} is active.", advice="Make one with smp new.")
-        return max(active, key=last_activity)
+        return _latest(memory)
     if elsewhere := _where_else(memory, name):
         # A script that still has the id of a session that was put away must not write into one whose id begins like it.
         raise SessionNotFound(f"Session {name!r} is in {elsewhere}/.", advice="Bring it back, or name another one.")
-    candidates = [session for session in memory.sessions() if name and session.id.startswith(name)]
+    return memory.session(only_one(memory, name, [session.id for session in memory.sessions()]))
+
+
+def only_one(memory: Memory, name: str, ids: Iterable[str], what: str = "session", where: str = "smp sessions") -> str:
+    """The id that begins so; raises where none does, or more than one. `where` lists them."""
+    from smp_client import SessionNotFound
+
+    candidates = [session for session in ids if name and session.startswith(name)]
     if len(candidates) > 1:
-        named = ", ".join(session.id for session in candidates[:5]) + (", …" if len(candidates) > 5 else "")
-        raise SessionNotFound(f"{len(candidates)} sessions begin with {name!r}: {named}.", advice="Give more of the id.")
+        named = ", ".join(candidates[:5]) + (", …" if len(candidates) > 5 else "")
+        raise SessionNotFound(f"{len(candidates)} {what}s begin with {name!r}: {named}.", advice="Give more of the id.")
     if not candidates:
-        raise SessionNotFound(f"There is no session {name!r} under {memory.root}.", advice="List them with smp sessions.")
+        raise SessionNotFound(f"There is no {what} {name!r} under {memory.root}.", advice=f"List them with {where}.")
     return candidates[0]
 
 
-def last_activity(session: Session) -> datetime:
-    """When something was last written into it; what the daemon keeps of it in `metadata.yaml` and `indexes/` does not count."""
-    from smp_client import SMPError
+def _latest(memory: Memory) -> Session:
+    """Reading does not count here: a search over all sessions would make every one of them the latest."""
+    from smp_client import SessionNotFound
+    from smp_client.maintain.lifecycle import activities
+    from smp_client.session_files import RESTING
 
-    newest = 0
-    for name in (*(kind.file for kind in session.kinds), "agent-states", "artifacts"):
-        with suppress(OSError, SMPError):
-            newest = max(newest, session.scope.tree.stat(session.scope.path(name)).st_mtime_ns)
-    return datetime.fromtimestamp(newest // 1000 / 1e6, UTC)
+    states = {session: _state(session) for session in memory.sessions()}
+    for wanted in (("active",), RESTING):
+        if found := [session for session, state in states.items() if state in wanted]:
+            changed = activities(memory, [session.id for session in found], readings=False)
+            return max(found, key=lambda session: changed.get(session.id, _LONG_AGO))
+    raise SessionNotFound(f"No session under {memory.root} is active.", advice="Make one with smp new.")
 
 
 def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -140,13 +151,13 @@ def _memory(ctx: click.Context) -> Memory:
     return Memory(ctx.params.get("root"))
 
 
-def _is_active(session: Session) -> bool:
+def _state(session: Session) -> str:
     from smp_client import SMPError
 
     try:
-        return session.state == "active"
+        return session.state
     except SMPError:
-        return False
+        return "unreadable"
 
 
 def _where_else(memory: Memory, name: str) -> str | None:

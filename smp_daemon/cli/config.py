@@ -16,7 +16,10 @@ from . import EXIT_BY_CODE
 _json = click.option("--json", "as_json", is_flag=True, help="Say it in JSON.")
 
 
-@click.group(epilog="\b\nThe settings:\n" + "\n".join(f"  {key:<28}{setting.says}" for key, setting in SETTINGS.items()))
+_WIDTH = max(map(len, SETTINGS)) + 2
+
+
+@click.group(epilog="\b\nThe settings:\n" + "\n".join(f"  {key:<{_WIDTH}}{setting.says}" for key, setting in SETTINGS.items()))
 def config() -> None:
     """Show, check and explain the settings."""
 

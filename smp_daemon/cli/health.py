@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import json_option, root_option
+from .arguments import find_session, json_option, open_memory, root_option, session_argument
+from .outcome import dry_run_option, finish
+from .output import one_line, print_json, say
+from .progress import progress
+
+if TYPE_CHECKING:
+    from smp_client import Memory
+    from smp_client.check import Complaint
 
 # What `smp status` exits with, by health; usage errors are "cannot tell", so that a typing error is never an outage.
 EXIT_BY_HEALTH = {"ok": 0, "degraded": 1, "down": 2, "unknown": 3}
@@ -60,8 +67,18 @@ def _print_status(found: Any, said: dict[str, Any]) -> None:
         click.echo(f"  daemon: pid {said['pid']}, version {said['version']}, since {said['started_at']}, by {said['watching']}")
     for name, job in sorted(found.said.get("jobs", {}).items()):
         next_run = "" if found.health == "down" else f", next {job['next_run'] or 'when needed'}"
-        click.echo(f"  {name}: last {job['last_success'] or 'never'}{next_run}"
+        click.echo(f"  {name}: last {job['last_success'] or 'never'}{_took(job)}{next_run}"
                    + (f", failed: {job['last_error']}" if job["last_error"] else ""))  # fmt: skip
+
+
+def _took(job: dict[str, Any]) -> str:
+    """How long it took and what it did, in a few words; whatever else stands in the file, which anybody can write, is left out."""
+    did = job["did"] if isinstance(job["did"], dict) else {}
+    counts = [f"{value} {key.replace('_', ' ')}" for key, value in did.items() if type(value) is int and value]
+    took = f" in {job['duration_ms']} ms" if isinstance(job["duration_ms"], (int, float)) else ""
+    if "skipped" in did:
+        return f", skipped: {did['skipped']}"
+    return f" ({', '.join(counts) or 'nothing to do'}{took})" if took else ""
 
 
 @click.command()
@@ -92,22 +109,44 @@ def _bring_up_to_date(root: str | None, request: Any, timeout_s: float, as_json:
 
 
 @click.command()
+@session_argument(required=False)
+@click.option("--repair", is_flag=True, help="Put right what can be put right without guessing; what cannot be read is set aside.")
 @root_option
+@dry_run_option
 @json_option
-def check(root: str | None, as_json: bool) -> None:
-    """Read every file and say what is wrong with it; exits 1 where something is."""
-    from smp_client import Memory
-    from smp_client.check import check as check_all
+def check(session: str | None, repair: bool, root: str | None, dry_run: bool, as_json: bool) -> None:
+    """Read every file and say what is wrong with it; exits 1 where something is.
 
-    complaints = check_all(Memory(root))
+    With SESSION, only what belongs to that one. Without --repair nothing is changed.
+    """
+    memory = open_memory(root)
+    if repair:
+        from .repair import repaired
+
+        finish(repaired(memory, session, dry_run=dry_run), as_json=as_json)
+    with progress("reading everything" if session is None else f"reading {session}"):
+        complaints = _complaints(memory, session)
     if as_json:
-        click.echo(json.dumps([asdict(complaint) for complaint in complaints], indent=1))
+        print_json([asdict(complaint) for complaint in complaints])
     else:
         for item in complaints:
             place = "/".join(part for part in (item.scope, item.file) if part) + (f":{item.line}" if item.line else "")
-            click.echo(f"{place}: {item.problem}. {item.advice}")
-        click.echo(f"{len(complaints)} problems" if complaints else "everything can be read")
+            say(one_line(f"{place}: {item.problem}. {item.advice}"))
+        say(f"{len(complaints)} problems" if complaints else "everything can be read")
     sys.exit(1 if complaints else 0)
+
+
+def _complaints(memory: Memory, session: str | None) -> list[Complaint]:
+    from smp_client import SessionPutAway
+    from smp_client.check import check as check_all
+    from smp_client.maintain.copies import check_copies
+
+    if session is None:
+        return check_all(memory)
+    try:
+        return find_session(memory, session).validate()
+    except SessionPutAway as away:
+        return list(check_copies(memory, away.session_id or session))
 
 
 @click.command()

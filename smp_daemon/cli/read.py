@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from smp_client.topics import Event
 
 SORTS = ("relevance", "priority", "importance", "newest", "oldest")
-_TYPES = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern", "state", "artifact")
+_TYPES = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern", "state", "artifact",
+          "summary")  # fmt: skip
 # What of an explanation is shown, by the title of its column.
 _EXPLAINED = {"MATCH": "text", "PRIORITY": "time", "IMPORTANCE": "importance", "USE": "access", "STATE": "session"}
 _FAR_INSIDE = 40  # characters: a match behind these would often be cut off on a terminal

@@ -32,8 +32,7 @@ def run(named: Sequence[str], config: str | None) -> None:
 
     settings = load(config)
     memories = [
-        Memory(root, quota_bytes=settings.quota_bytes, fsync=settings.fsync, patience=settings.patience,
-               policy=settings.decay.policy, weights=settings.ranking.weights)
+        Memory(root, quota_bytes=settings.quota_bytes, fsync=settings.fsync, patience=settings.patience, **settings.upkeep)
         for root in roots_of(named, settings)
     ]
     log = start(settings.log)

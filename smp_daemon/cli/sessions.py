@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import json_option, last_activity, open_memory, root_option
+from .arguments import json_option, open_memory, root_option
+from .restorable import describe_deleted
+from .show_archived import describe_archived
 
 if TYPE_CHECKING:
     from smp_client import Memory, Session
 
 _COLOURS = {"active": "green", "unreadable": "red"}
 _CROWDED_PCT = 80
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @click.command()
-@click.option("--state", help="Only those in this state: active, idle, unreadable.")
+@click.option("--state", help="Only those in this state: active, idle, decaying, archived, deleted, unreadable.")
+@click.option("--all", "with_put_away", is_flag=True, help="Also those that are archived or deleted.")
 @root_option
 @json_option
-def sessions(state: str | None, root: str | None, as_json: bool) -> None:
+def sessions(state: str | None, with_put_away: bool, root: str | None, as_json: bool) -> None:
     """List the sessions, the one that changed last first."""
     from .output import print_json
 
     memory = open_memory(root)
     found = _described(memory)
+    if with_put_away or state == "archived":
+        found += describe_archived(memory)
+    if with_put_away or state == "deleted":
+        found += describe_deleted(memory)
     found = [session for session in found if state is None or session["state"] == state]
     if as_json:
         print_json(found)
@@ -44,7 +53,7 @@ def _print(found: list[dict[str, Any]]) -> None:
         Column("TOPIC", gives_way=True),
     ]  # fmt: skip
     rows = [
-        (each["id"], each["state"], short_time(each["created_at"]), short_time(each["last_activity"]),
+        (each["id"], each["state"], short_time(each["created_at"]), short_time(each["last_activity"]) or None,
          None if each["total_bytes"] is None else short_size(each["total_bytes"]),
          None if each["utilization_pct"] is None else f"{each['utilization_pct']}%",
          each["memories"], each["project"], each["topic"])
@@ -59,18 +68,21 @@ def _crowded(share: str) -> dict[str, Any]:
 
 def _described(memory: Memory) -> list[dict[str, Any]]:
     from smp_client import SessionNotFound
+    from smp_client.maintain.lifecycle import activities
 
     counts = _counts(memory)
+    sessions = memory.sessions()
+    used = activities(memory, [session.id for session in sessions])
     found: list[dict[str, Any]] = []
-    for session in memory.sessions():
+    for session in sessions:
         try:
-            found.append({**_describe(session), "memories": counts.get(session.id, 0)})
+            found.append({**_describe(session, used.get(session.id)), "memories": counts.get(session.id, 0)})
         except SessionNotFound:  # it went while we looked
             continue
-    return sorted(found, key=lambda each: str(each["last_activity"]), reverse=True)
+    return sorted(found, key=lambda each: used.get(each["id"], _LONG_AGO), reverse=True)
 
 
-def _describe(session: Session) -> dict[str, Any]:
+def _describe(session: Session, used: datetime | None) -> dict[str, Any]:
     from smp_client import SessionNotFound, SMPError
     from smp_client.timestamps import render_time
 
@@ -88,7 +100,7 @@ def _describe(session: Session) -> dict[str, Any]:
         "id": session.id,
         "state": "unreadable" if metadata is None else str(known.get("status", "active")),
         "created_at": _text(known.get("created_at")),
-        "last_activity": render_time(last_activity(session)),
+        "last_activity": render_time(used) if used else None,
         **size,
         "project": _text(about.get("project_name")),
         "topic": _text(about.get("primary_topic")),

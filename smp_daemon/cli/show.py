@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .arguments import LATEST, complete_memory_id, complete_session, find_scope, find_session, json_option, open_memory, root_option
+from .show_archived import SUMMARY_ID, find_summary, show_summary
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -46,11 +47,15 @@ smp show report-1 --raw""")
 def show(session: str, memory_id: str | None, raw: bool, no_count: bool, root: str | None, as_json: bool) -> None:
     """Show a session in short, or one memory whole.
 
-    The ID alone will do where only one session has it. What holds everywhere is in the session "global".
+    The ID alone will do where only one session has it. What holds everywhere is in the session "global". Of a session that is
+    archived, its summary is shown.
     """
     if raw and as_json:
         raise click.UsageError("Give either --raw or --json.")
     memory = open_memory(root)
+    if memory_id in (None, SUMMARY_ID) and (summary := find_summary(memory, session)):
+        show_summary(memory, summary, raw=raw, as_json=as_json)
+        return
     target, wanted = _meant(memory, session) if memory_id is None else (find_scope(memory, session), memory_id)
     if wanted is None:
         if raw:
@@ -78,7 +83,9 @@ def _meant(memory: Memory, name: str) -> tuple[Session | GlobalMemory, str | Non
         return find_scope(memory, name), None
     with suppress(SessionNotFound, Invalid):
         return memory.session(name), None
-    asked = {"filters": [{"field": "id", "operator": "equals", "value": name}]}
+    # Of those that are archived only the summary is known, by the name of its session.
+    called = {"field": "id", "operator": "equals", "value": name}
+    asked = {"filters": [called, {"field": "type", "operator": "not", "value": "summary"}]}
     holders = sorted({record.session for record in memory.query(asked, count_access=False)})
     if len(holders) > 1:
         named = ", ".join(holders[:5]) + (", …" if len(holders) > 5 else "")

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from smp_client import Memory
 from smp_client.index import Index
-from smp_client.indexing import files_of, is_indexed, outdated, refresh, scopes
-from smp_client.layout import ACTIVE, GLOBAL
+from smp_client.indexing import outdated, refresh
+from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL
+from smp_client.scopes import SUMMARY, archived_scope, files_of, is_archived, is_indexed, scopes
 
 BATCH_FILES = 200  # a scan commits after so many, so that what it found first can be found by queries first
 
@@ -45,7 +46,7 @@ def scan(memory: Memory, index: Index, keep_going: Callable[[], None]) -> Taken:
     known = {scope for scope, _ in index.files()}
     present = set(scopes(memory))
     taken.vanished = known - present
-    taken.inboxes = present - {GLOBAL}
+    taken.inboxes = {scope for scope in present if scope != GLOBAL and not is_archived(scope)}
     changed = [item for item in outdated(memory, index) if item[0] not in taken.vanished]
     for start in range(0, len(changed), BATCH_FILES):
         _refresh(memory, index, changed[start : start + BATCH_FILES], taken, keep_going)
@@ -61,12 +62,26 @@ def forget(index: Index, vanished: Iterable[str]) -> None:
 
 def _meant(memory: Memory, index: Index, path: str, present: set[str], taken: Taken) -> list[tuple[str, str]]:
     top, _, rest = path.partition("/")
-    scope, _, file = rest.partition("/") if top == ACTIVE else (GLOBAL, "", rest) if top == GLOBAL else ("", "", "")
+    scope, _, file = rest.partition("/") if top in (ACTIVE, ARCHIVED) else (GLOBAL, "", rest) if top == GLOBAL else ("", "", "")
     if not scope:
         return []
+    if top == ARCHIVED:
+        return _places(index, scope, present, taken)
+    # A session that comes into one of the two places, or leaves it, may do the opposite in the other.
+    placed = _places(index, scope, present, taken) if not file or scope not in present else []
+    return placed + _inside(memory, index, scope, file, present, taken)
+
+
+def _places(index: Index, session_id: str, present: set[str], taken: Taken) -> list[tuple[str, str]]:
+    """The summary of an archived session; and which of its two places the session is gone from."""
+    archived = archived_scope(session_id)
+    taken.vanished |= {scope for scope in (session_id, archived) if scope not in present and index.files(scope)}
+    return [(archived, SUMMARY)] if archived in present else []
+
+
+def _inside(memory: Memory, index: Index, scope: str, file: str, present: set[str], taken: Taken) -> list[tuple[str, str]]:
+    """What a notice of a session, or of `global/`, means."""
     if scope not in present:
-        if index.files(scope):
-            taken.vanished.add(scope)
         return []
     if file == "inbox" or file.startswith("inbox/"):
         taken.inboxes.add(scope)

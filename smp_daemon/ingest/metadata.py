@@ -9,10 +9,11 @@ from smp_client import Session
 from smp_client.index import Index
 from smp_client.records import TURN
 from smp_client.session_files import METADATA, new_metadata
-from smp_client.timestamps import parse_time
+from smp_client.timestamps import parse_time, render_time
 
 _PARTICIPANTS = """
-SELECT actor, SUM(type = ?), MAX(timestamp) FROM memories WHERE scope = ? AND actor <> '' AND timestamp IS NOT NULL
+SELECT actor, SUM(type = ?), MAX(timestamp), MAX(CASE WHEN timestamp <= ? THEN timestamp END) FROM memories
+WHERE scope = ? AND actor <> '' AND timestamp IS NOT NULL
 GROUP BY actor ORDER BY MIN(timestamp), actor
 """
 
@@ -32,10 +33,13 @@ def bring_up_to_date(session: Session, index: Index) -> bool:
     if {**storage, **measured} != storage:
         changes["storage"] = measured
     participants = _section(metadata, "participants")
-    agents, last = _agents(session.id, index, {"user", str(participants.get("user_id"))}, participants.get("agents"))
+    now = render_time(session.scope.options.clock())
+    agents, last = _agents(session.id, index, {"user", str(participants.get("user_id"))}, participants.get("agents"), now)
     if agents != participants.get("agents"):
         changes["participants"] = {"agents": agents}
-    if last and last > str(metadata.get("last_accessed") or ""):
+    if not metadata.get("last_accessed"):
+        changes["last_accessed"] = now  # nobody knows how long it has lain somewhere else
+    elif last > str(metadata.get("last_accessed")):
         changes["last_accessed"] = last
     if changes:
         session.update_metadata(**changes)
@@ -43,22 +47,24 @@ def bring_up_to_date(session: Session, index: Index) -> bool:
 
 
 def _make(session: Session, index: Index) -> None:
-    """For a directory that was dropped in without: it began with the first of its memories."""
+    """For a directory that was dropped in without: it began with the first of its memories, and is in use from now on."""
     first = index.connection.execute("SELECT MIN(timestamp) FROM memories WHERE scope = ?", (session.id,)).fetchone()[0]
-    created = parse_time(first) if first else session.scope.options.clock()
+    now = session.scope.options.clock()
+    created = parse_time(first) if first else now
     content = new_metadata(
-        session.id, created, user=None, agents=[], quota_bytes=session.quota_bytes(), context={"tags": []}
+        session.id, created, user=None, agents=[], quota_bytes=session.quota_bytes(), context={"tags": []}, last_accessed=now
     )  # fmt: skip
     with suppress(FileExistsError):
         session.scope.tree.create(session.scope.path(METADATA), content)
 
 
-def _agents(session_id: str, index: Index, people: set[str], known: Any) -> tuple[list[dict[str, Any]], str]:
-    """The agents that took part, those that were there already first and with whatever else is said of them."""
+def _agents(session_id: str, index: Index, people: set[str], known: Any, now: str) -> tuple[list[dict[str, Any]], str]:
+    """The agents that took part, those that were there already first and with whatever else is said of them; and when, up to now,
+    anybody did last."""
     entries = {str(item.get("agent_id")): dict(item) for item in known or [] if isinstance(item, dict)}
     last = ""
-    for actor, messages, active in index.connection.execute(_PARTICIPANTS, (TURN.name, session_id)):
-        last = max(last, active)
+    for actor, messages, active, by_now in index.connection.execute(_PARTICIPANTS, (TURN.name, now, session_id)):
+        last = max(last, by_now or "")
         if actor not in people:
             entries.setdefault(actor, {"agent_id": actor}).update({"message_count": int(messages), "last_active": active})
     return list(entries.values()), last

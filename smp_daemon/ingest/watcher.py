@@ -38,7 +38,7 @@ __all__ = ["Changed", "Cookie", "Lost", "Notice", "Watcher"]
 STOP_S = 2.0
 STOPPED = "stopped"
 
-_RECURSIVE, _FLAT = (ACTIVE, GLOBAL), (ARCHIVED, DELETED)
+_RECURSIVE, _FLAT = (ACTIVE, GLOBAL, ARCHIVED), (DELETED,)
 _PLACES = (*_RECURSIVE, *_FLAT, COOKIES)
 
 # Of the kernel's inotify.h. Not IN_CLOSE_WRITE: without it the kernel makes one event of many appends to a file.

@@ -1,0 +1,112 @@
+"""What a pass came to, as every command that makes one says it: each action with its reason, a total, and the problems."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from .output import Column, one_line, print_json, print_table, say, short_size
+from .progress import each
+
+if TYPE_CHECKING:
+    from smp_client.maintain.actions import Action, Outcome
+    from smp_client.session import RecordFiles
+
+_NAMED = 5
+_Files = TypeVar("_Files", bound="RecordFiles")
+
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done and why; changes nothing.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask. Only a terminal is asked: a script goes ahead without it.")
+
+
+def finish(outcome: Outcome, *, as_json: bool, note: str = "", **further: Any) -> NoReturn:
+    """Prints it, as JSON with what there is to say further, and ends with 1 where something could not be done."""
+    if as_json:
+        print_json({**outcome_json(outcome), **further})
+    else:
+        _print(outcome, note)
+    sys.exit(1 if outcome.problems else 0)
+
+
+def outcome_json(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "dry_run": outcome.dry_run,
+        "actions": [action_json(action) for action in outcome.actions],
+        "problems": outcome.problems,
+        "bytes_freed": outcome.bytes_freed,
+    }
+
+
+def action_json(action: Action) -> dict[str, Any]:
+    """What every action says, whatever else the pass needs to know of its own."""
+    said = asdict(action)
+    return {name: said[name] for name in ("session", "type", "about", "reason", "bytes_freed")}
+
+
+def confirm(question: str, *, yes: bool, what_stays: str = "Nothing was changed.") -> None:
+    """Asks a person, on stderr, since stdout may lead elsewhere; ends the command where the answer is not yes."""
+    if yes or sys.stdin is None or not sys.stdin.isatty():
+        return
+    if not click.confirm(one_line(question), err=True):
+        click.echo(what_stays, err=True)
+        sys.exit(1)
+
+
+def for_each(files: Sequence[_Files], label: str, do: Callable[[_Files], Outcome], *, dry_run: bool) -> Outcome:
+    """The same for many; one that fails stops no other."""
+    from smp_client import SessionNotFound, SMPError
+    from smp_client.maintain.actions import Outcome
+
+    whole = Outcome(dry_run=dry_run)
+    with each(files, label) as them:
+        for one in them:
+            try:
+                outcome = do(one)
+            except (SMPError, OSError) as error:
+                if len(files) == 1:
+                    raise
+                if not isinstance(error, SessionNotFound):  # it went meanwhile
+                    whole.problems.append(f"{one.scope.name}: {error}")
+                continue
+            whole.actions += outcome.actions
+            whole.problems += outcome.problems
+    return whole
+
+
+def _print(outcome: Outcome, note: str) -> None:
+    if outcome.actions:
+        columns = [Column("SESSION", keeps=True), Column("ACTION"), Column("WHAT", gives_way=True), Column("FREED", right=True),
+                   Column("REASON", gives_way=True)]  # fmt: skip
+        print_table(columns, [_row(action) for action in outcome.actions])
+        say(_total(outcome))
+    elif not outcome.problems:
+        say("There is nothing to do.")
+    if note and outcome.actions and not outcome.dry_run:
+        say(one_line(note))
+    for problem in outcome.problems:
+        click.echo(f"smp: {one_line(problem)}", err=True)
+
+
+def _row(action: Action) -> Sequence[object]:
+    named = ", ".join(action.about[:_NAMED])
+    if len(action.about) > _NAMED:
+        named += f" and {len(action.about) - _NAMED:,} more"
+    what = None if action.about == (action.session,) else named
+    return action.session, action.type.replace("_", " "), what, signed_size(action.bytes_freed), action.reason
+
+
+def _total(outcome: Outcome) -> str:
+    count = len(outcome.actions)
+    would = "would be " if outcome.dry_run else ""
+    freed = outcome.bytes_freed
+    size = f", {short_size(abs(freed))} {would}{'freed' if freed > 0 else 'taken up'}" if freed else ""
+    return f"{count:,} action{'' if count == 1 else 's'}{size}" + ("; nothing was changed" if outcome.dry_run else "")
+
+
+def signed_size(size_bytes: int) -> str | None:
+    """None where it is nothing, which a table shows as such."""
+    return ("-" if size_bytes < 0 else "") + short_size(abs(size_bytes)) if size_bytes else None

@@ -1,0 +1,113 @@
+"""What the commands show of a session that is archived: its summary, and how it comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from smp_client import Memory, Record
+
+SUMMARY_ID = "summary"
+_LABEL_COLUMNS = 14
+
+
+def find_summary(memory: Memory, name: str) -> Record | None:
+    """Of the archived session with this id; None where there is none, or where its summary cannot be read."""
+    from smp_client.scopes import archived_scope, archived_scopes
+
+    if archived_scope(name) not in archived_scopes(memory):
+        return None
+    named = [{"field": "session", "operator": "equals", "value": name}, {"field": "type", "operator": "equals", "value": "summary"}]
+    return next(iter(memory.query({"filters": named}, count_access=False)), None)
+
+
+def describe_archived(memory: Memory) -> list[dict[str, Any]]:
+    """The archived sessions, as `smp sessions` lists those that are not."""
+    return [_described(record) for record in memory.by_type("summary", count_access=False)]
+
+
+def show_summary(memory: Memory, summary: Record, *, raw: bool, as_json: bool) -> None:
+    from smp_client.scopes import SUMMARY, archived_scope
+
+    from .output import harmless, on_terminal, print_json, record_json, say
+
+    file = f"{archived_scope(summary.session)}/{SUMMARY}"
+    if raw and on_terminal():
+        say(harmless(memory.tree.read(file).decode("utf-8", "backslashreplace").removesuffix("\n")))
+    elif raw:
+        click.echo(memory.tree.read(file), nl=False)
+    elif as_json:
+        print_json({**record_json(summary), "state": "archived", "file": str(memory.root / file)})
+    else:
+        _print(summary)
+
+
+def _described(record: Record) -> dict[str, Any]:
+    data = record.data
+    return {
+        "id": record.session, "state": "archived", "created_at": _text(data.get("created_at")),
+        "last_activity": _text(data.get("last_activity")), "total_bytes": _number(data.get("total_bytes")), "quota_bytes": None,
+        "utilization_pct": None, "project": _text(data.get("project")), "topic": _text(data.get("topic")),
+        "memories": sum(count for count in _mapping(data.get("memories")).values() if isinstance(count, int)),
+    }  # fmt: skip
+
+
+def _print(summary: Record) -> None:
+    from .output import one_line, say, short_size, short_time, styled
+    from .read import short_type
+
+    data = summary.data
+    total, first, last = data.get("total_bytes"), data.get("first_activity"), data.get("last_activity")
+    say(styled(summary.session, fg="cyan", bold=True) + "  " + styled("archived", fg="yellow"))
+    pairs = {
+        "archived": ": ".join(part for part in (short_time(data.get("archived_at")), _text(data.get("reason")) or "") if part),
+        "project": ", ".join(part for part in (_text(data.get("project")), _text(data.get("phase"))) if part),
+        "topic": _text(data.get("topic")),
+        "user": _text(data.get("user")),
+        "created": short_time(data.get("created_at")),
+        "active": first and f"{short_time(first)} to {short_time(last)}",
+        "size": short_size(total) if isinstance(total, int) else None,
+        "memories": ", ".join(f"{short_type(name)} {count}" for name, count in _mapping(data.get("memories")).items()),
+        "participants": ", ".join(_counted(data.get("participants"), "memories")),
+        "topics": ", ".join(_counted(data.get("topics"), "mentions")),
+    }
+    for name, value in pairs.items():
+        if value:
+            say(styled(f"{name:<{_LABEL_COLUMNS}}", dim=True) + one_line(str(value)))
+    _print_items("DECISIONS", data.get("decisions"), ("made_by", "status"))
+    _print_items("OPEN FINDINGS", data.get("open_findings"), ("severity",))
+    _print_items("PREFERENCES", data.get("preferences"), ("confidence",))
+    _print_items("LAST TURNS", data.get("last_turns"), ("speaker",))
+    say(f"\nIts memories are packed away. Bring the session back with smp unarchive {summary.session}")
+
+
+def _print_items(title: str, items: Any, fields: Sequence[str]) -> None:
+    from .output import Column, print_table, say
+
+    found = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    if not found:
+        return
+    say("")
+    columns = [Column(title, style=lambda _: {"fg": "cyan"}), *(Column(name.upper().replace("_", " ")) for name in fields),
+               Column("TEXT", gives_way=True)]  # fmt: skip
+    print_table(columns, [[item.get(name) for name in ("id", *fields, "text")] for item in found])
+
+
+def _counted(items: Any, count: str) -> list[str]:
+    found = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    return [f"{item.get('name')} {item.get(count)}" for item in found]
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,213 @@
+"""What the daemon does by the clock, by hand: `smp decay`, `smp compact` and `smp purge`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .arguments import find_scope, find_session, json_option, open_memory, root_option, session_argument
+from .outcome import action_json, confirm, dry_run_option, finish, for_each, yes_option
+from .progress import each, progress
+
+if TYPE_CHECKING:
+    from smp_client import Memory, Session
+    from smp_client.maintain.actions import Outcome
+    from smp_client.maintain.compacting import CompactionResult
+    from smp_client.maintain.evictions import Evicted
+    from smp_client.session import RecordFiles
+
+
+@click.command()
+@session_argument(or_global=True, required=False)
+@root_option
+@dry_run_option
+@json_option
+def decay(session: str | None, root: str | None, dry_run: bool, as_json: bool) -> None:
+    """Write the priorities as of now into the files of SESSION, or everywhere."""
+    from smp_client.maintain.decay import decay as decay_one
+
+    memory = open_memory(root)
+    scopes: list[RecordFiles] = [find_scope(memory, session)] if session else [memory.everywhere, *memory.sessions()]
+    finish(for_each(scopes, "decaying", lambda one: decay_one(one, dry_run=dry_run), dry_run=dry_run), as_json=as_json)
+
+
+@click.command(epilog="""\b
+smp compact latest --dry-run
+smp compact latest --reduce 30
+smp compact latest --bring-back --id turn-12""")
+@session_argument(required=False)
+@click.option("--all", "is_all", is_flag=True, help="Every session that is nearly full; with --reduce, every session.")
+@click.option("--reduce", "reduce_pct", type=float, metavar="PCT", help="By how many percent; else as configured.")
+@click.option("--estimate", "is_estimate", is_flag=True, help="Only say how much could be freed at most.")
+@click.option("--list", "is_list", is_flag=True, help="Only say what was taken out before and can be brought back.")
+@click.option("--bring-back", "is_back", is_flag=True, help="Put what was taken out back into its place.")
+@click.option("--id", "ids", multiple=True, metavar="ID", help="With --bring-back, only this; repeat it for several.")
+@root_option
+@dry_run_option
+@json_option
+def compact(
+    session: str | None, is_all: bool, reduce_pct: float | None, is_estimate: bool, is_list: bool, is_back: bool,
+    ids: tuple[str, ...], root: str | None, dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Make SESSION smaller; what is taken out can be brought back."""
+    if (session is None) != is_all:
+        raise click.UsageError("Give a session, or --all; not both.")
+    if is_estimate + is_list + is_back + (reduce_pct is not None) > 1:
+        raise click.UsageError("Give only one of --reduce, --estimate, --list and --bring-back.")
+    if ids and (is_all or not is_back):
+        raise click.UsageError("--id goes with --bring-back, of one session.")
+    memory = open_memory(root)
+    sessions = memory.sessions() if session is None else [find_session(memory, session)]
+    if is_estimate:
+        _print_estimates(sessions, is_all=is_all, as_json=as_json)
+    elif is_list:
+        _print_evicted([evicted for one in sessions for evicted in one.evicted()], as_json=as_json)
+    elif is_back:
+        back = for_each(sessions, "bringing back", lambda one: _bring_back(one, ids or None, dry_run=dry_run), dry_run=dry_run)
+        finish(back, as_json=as_json)
+    else:
+        _compact(memory, sessions, reduce_pct, only_if_due=is_all and reduce_pct is None, dry_run=dry_run, as_json=as_json)
+
+
+def _compact(
+    memory: Memory, sessions: Sequence[Session], reduce_pct: float | None, *, only_if_due: bool, dry_run: bool, as_json: bool
+) -> None:
+    results: list[CompactionResult] = []
+
+    def do(session: Session) -> Outcome:
+        from smp_client.maintain.actions import Outcome
+
+        share = _due_pct(memory, session) if only_if_due else reduce_pct
+        if only_if_due and share is None:
+            return Outcome()
+        result = session.compact(reduction_pct=share, dry_run=dry_run)
+        results.append(result)
+        return result
+
+    outcome = for_each(sessions, "compacting", do, dry_run=dry_run)
+    notes = [note for result in results for note in result.notes]
+    if not as_json:
+        from .output import one_line
+
+        for note in notes:
+            click.echo(f"note: {one_line(note)}", err=True)
+    sums = {name: sum(getattr(result, name) for result in results)
+            for name in ("target_bytes", "before_bytes", "after_bytes", "bytes_freed")}  # fmt: skip
+    success = all(result.success for result in results) and not outcome.problems
+    again = f"smp compact {sessions[0].id} --bring-back puts it back." if len(sessions) == 1 else ""
+    finish(outcome, as_json=as_json, note=again, success=success, **sums, notes=notes)
+
+
+def _due_pct(memory: Memory, session: Session) -> float | None:
+    """By how much the daemon would make it smaller now. Asked for by hand, it need not be automatic, unless the session says no."""
+    from smp_client import SMPError
+    from smp_client.maintain.compacting import growth_bytes_per_day, trigger
+
+    policy = replace(memory.options.compaction, automatic=True)
+    with suppress(SMPError):  # a slip in the metadata does not keep a full session from becoming smaller
+        policy = policy.for_session(session.metadata())
+    due = trigger(session.size(), growth_bytes_per_day(session), policy)
+    return due[0] if due else None
+
+
+def _print_estimates(sessions: Sequence[Session], *, is_all: bool, as_json: bool) -> None:
+    from .output import Column, print_json, print_table, short_size
+
+    with each(sessions, "estimating") as them:
+        found: list[dict[str, Any]] = [
+            {"session": session.id, "total_bytes": session.size().total_bytes, "estimate_bytes": session.estimate_compaction()}
+            for session in them
+        ]
+    if as_json:
+        print_json(found if is_all else found[0])
+    else:
+        columns = [Column("SESSION", keeps=True), Column("SIZE", right=True), Column("COULD BE FREED", right=True)]
+        print_table(columns, [(one["session"], short_size(one["total_bytes"]), short_size(one["estimate_bytes"])) for one in found])
+
+
+def _print_evicted(found: Sequence[Evicted], *, as_json: bool) -> None:
+    from .output import Column, print_json, print_table, say, short_size, short_time
+
+    if as_json:
+        print_json([asdict(one) for one in found])
+    elif not found:
+        say("Compaction has taken nothing out that is not back.")
+    else:
+        columns = [Column("SESSION", keeps=True), Column("ID"), Column("TYPE"), Column("WHEN"), Column("TAKEN OUT"),
+                   Column("SIZE", right=True), Column("REASON", gives_way=True)]  # fmt: skip
+        print_table(columns, [
+            (one.session, one.id, one.type, short_time(one.timestamp), short_time(one.evicted_at), short_size(one.size_bytes),
+             one.reason) for one in found
+        ])  # fmt: skip
+
+
+def _bring_back(session: Session, ids: Sequence[str] | None, *, dry_run: bool) -> Outcome:
+    from smp_client import MemoryNotFound
+    from smp_client.maintain.actions import Action, Outcome
+
+    if not dry_run:
+        return session.bring_back(ids)
+    known = session.evicted()
+    if missing := sorted(set(ids or ()) - {one.id for one in known}):
+        raise MemoryNotFound(f"Compaction has not taken {', '.join(missing[:5])} out of {session.id}.", session_id=session.id,
+                             advice=f"smp compact {session.id} --list shows what can be brought back.")  # fmt: skip
+    files: dict[str, list[Evicted]] = {}
+    for one in known:
+        if ids is None or one.id in ids:
+            files.setdefault(one.file, []).append(one)
+    return Outcome([
+        Action(session.id, "bring_back", tuple(one.id for one in found), f"back into {file}", -sum(one.size_bytes for one in found))
+        for file, found in files.items()
+    ], dry_run=True)  # fmt: skip
+
+
+@click.command()
+@click.option("--force", is_flag=True,
+              help="What is past its deadline goes although no daemon has watched that pass, and however much it is.")  # fmt: skip
+@yes_option
+@root_option
+@dry_run_option
+@json_option
+def purge(force: bool, yes: bool, root: str | None, dry_run: bool, as_json: bool) -> None:
+    """Destroy what was deleted and is past its deadline; nothing else destroys anything."""
+    memory = open_memory(root)
+    if force and not dry_run and (planned := memory.purge(force=True, dry_run=True)).actions:
+        confirm(f"Destroy {_going(planned)} for good?", yes=yes, what_stays="Nothing was destroyed.")
+    with progress("purging"):
+        kept = _kept(memory, force=force)
+        outcome = memory.purge(force=force, dry_run=dry_run)
+    if not as_json:
+        _say_what_is_held_back(kept)
+    finish(outcome, as_json=as_json, kept=[{name: one[name] for name in ("session", "about", "reason")} for one in kept])
+
+
+def _kept(memory: Memory, *, force: bool) -> list[dict[str, Any]]:
+    """What is deleted and stays for now, each with why."""
+    from smp_client.maintain.purge import planned
+
+    now = memory.options.clock()
+    return [
+        {**action_json(decision.as_action()), "is_overdue": decision.doomed.deadline <= now}
+        for decision in planned(memory, force=force).decisions if not decision.purge
+    ]  # fmt: skip
+
+
+def _say_what_is_held_back(kept: Sequence[dict[str, Any]]) -> None:
+    """Only what is past its deadline: nobody wonders about the rest."""
+    from .output import one_line
+
+    for one in kept:
+        if one["is_overdue"]:
+            click.echo(f"note: {one_line(one['session'])} stays: {one_line(one['reason'])}", err=True)
+
+
+def _going(planned: Outcome) -> str:
+    whole = [action for action in planned.actions if action.type == "purge_session"]
+    memories = sum(len(action.about) for action in planned.actions if action not in whole)
+    parts = [f"{len(whole):,} deleted session{'' if len(whole) == 1 else 's'}" if whole else "",
+             f"{memories:,} deleted memor{'y' if memories == 1 else 'ies'}" if memories else ""]  # fmt: skip
+    return " and ".join(part for part in parts if part)

@@ -1,0 +1,497 @@
+"""`smp decay`, `compact`, `archive`, `delete`, `purge`, `check --repair` and their counterparts, as people and scripts use them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from daemons import SMP, running, smp
+from test_cli_write import completed, on_a_terminal
+
+from smp_client import Memory
+from smp_daemon.cli import smp as main_command
+from smp_daemon.cli.progress import Bar, each
+
+HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\nnext"
+SHAPE = {"dry_run", "actions", "problems", "bytes_freed"}
+
+
+def days_ago(days: float) -> Callable[[], datetime]:
+    then = datetime.now(UTC) - timedelta(days=days)
+    return lambda: then
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """An old session with much that has decayed, a new one, one in the archive, one deleted, and memories deleted of another."""
+    root = tmp_path / "sessions"
+    old = Memory(root, clock=days_ago(400)).create_session(id="old", project="E-Commerce")
+    for number in range(40):
+        old.record_learning(f"Finding {number} " + "word " * 40, learned_by="veritas")
+    memory = Memory(root)
+    new = memory.create_session(id="new-1")
+    for text in ("Use OAuth 2.0", "Use JWT", "Use MFA"):
+        new.record_decision(text, made_by="architect")
+    new.delete("DEC-003", reason="no longer true")
+    memory.create_session(id="packed-1").add_turn("user", "Which tokens do we use?")
+    memory.archive_session("packed-1", "done with it")
+    memory.create_session(id="gone-1").add_turn("user", "Hello")
+    memory.delete_session("gone-1", reason="made by mistake")
+    return root
+
+
+def run(root: Path, *arguments: object, code: int = 0, **options: Any) -> Result:
+    done = CliRunner().invoke(main_command, [*map(str, arguments), "--root", str(root)], **options)
+    assert done.exit_code == code, (done.output, done.exception)
+    return done
+
+
+def run_json(root: Path, *arguments: object, code: int = 0) -> Any:
+    return json.loads(run(root, *arguments, "--json", code=code).stdout)
+
+
+def actions(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """What is done to which session, each once; old versions of files, which are kept for some seconds, are none of ours."""
+    named = ((action["session"], action["type"]) for action in found["actions"])
+    return list(dict.fromkeys(name for name in named if name[1] not in ("fold_versions", "tidy")))
+
+
+def content(root: Path) -> dict[str, bytes]:
+    """All that is not SMP's own."""
+    paths = (path for path in root.rglob("*") if path.is_file())
+    return {name: path.read_bytes() for path in paths if not (name := str(path.relative_to(root))).startswith(".smp/")}
+
+
+def answered(answer: str, *arguments: object) -> tuple[int, str, str]:
+    """The exit code of a command that a person on a terminal gives this answer, what it prints there, and what into a pipe."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    process = subprocess.Popen([*SMP, *map(str, arguments)], stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, env=environment)
+    os.close(theirs)
+    os.write(ours, answer.encode())
+    shown = b""
+    try:
+        while piece := os.read(ours, 65536):
+            shown += piece
+    except OSError:
+        pass  # how Linux says that the other end was closed
+    os.close(ours)
+    assert process.stdout
+    printed = process.stdout.read().decode()
+    process.stdout.close()
+    return process.wait(), shown.decode(), printed
+
+
+# Each with its plan.
+
+
+COMMANDS: list[tuple[list[str], list[tuple[str, str]]]] = [
+    (["decay"], [("old", "refresh_priorities")]),
+    (["decay", "old"], [("old", "refresh_priorities")]),
+    (["compact", "old", "--reduce", "10"], [("old", "remove_decayed")]),
+    (["compact", "--all"], []),
+    (["compact", "old", "--bring-back"], []),
+    (["archive", "new", "--reason", "done"], [("new-1", "archive")]),
+    (["unarchive", "packed"], [("packed-1", "unarchive")]),
+    (["unarchive", "latest"], [("packed-1", "unarchive")]),
+    (["activate", "old"], [("old", "become_active")]),
+    (["deactivate", "old"], [("old", "become_idle")]),
+    (["delete", "old", "--reason", "r"], [("old", "delete_session")]),
+    (["delete", "packed", "--reason", "r"], [("packed-1", "delete_session")]),
+    (["delete", "new-1", "--id", "DEC-001", "--id", "DEC-002", "--reason", "r"], [("new-1", "delete_memory")]),
+    (["restore", "gone"], [("gone-1", "undelete_session")]),
+    (["restore", "DEC-003", "--session", "new-1"], [("new-1", "restore_memory")]),
+    (["purge"], []),
+    (["purge", "--force"], []),
+    (["check", "--repair"], []),
+    (["check", "old", "--repair"], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "expected"), COMMANDS, ids=lambda value: " ".join(map(str, value)))
+def test_a_plan_changes_nothing_and_is_what_is_done(root: Path, arguments: list[str], expected: list[tuple[str, str]]) -> None:
+    """Every action has its reason; the plan and the run name the same ones, and only the run changes a byte."""
+    before = content(root)
+    planned = run_json(root, *arguments, "--dry-run")
+    assert set(planned) >= SHAPE
+    assert planned["dry_run"] is True
+    assert actions(planned) == expected
+    assert all(action["reason"] and action["about"] for action in planned["actions"])
+    assert "nothing was changed" in run(root, *arguments, "--dry-run").stdout or not expected
+    assert content(root) == before
+    done = run_json(root, *arguments)
+    assert done["dry_run"] is False
+    assert actions(done) == expected
+    assert (content(root) != before) == bool(expected)
+
+
+def test_what_is_printed_is_a_line_for_each_action_and_a_total(root: Path) -> None:
+    """And where there is nothing to do, that is said."""
+    lines = run(root, "archive", "new-1", "--reason", "all done").stdout.splitlines()
+    assert lines[0].split() == ["SESSION", "ACTION", "WHAT", "FREED", "REASON"]
+    assert lines[1].split()[:3] == ["new-1", "archive", "-"]
+    assert lines[1].endswith("  all done")
+    assert lines[2].startswith("1 action, ")
+    assert lines[3] == "smp unarchive new-1 brings it back."
+    run(root, "decay")
+    assert run(root, "decay").stdout == "There is nothing to do.\n"
+
+
+def test_a_reason_cannot_drive_the_terminal(root: Path) -> None:
+    """Neither in the plan nor in what is listed later."""
+    for arguments in (["archive", "new-1", "--reason", HOSTILE, "--dry-run"], ["delete", "new-1", "--reason", HOSTILE],
+                      ["restore", "--list"], ["restore", "--list", "--json"]):  # fmt: skip
+        said = run(root, *arguments).stdout
+        assert "red" in said
+        assert not {"\x1b", "\x07"} & set(said)
+
+
+# Compaction.
+
+
+def test_compaction_says_what_it_freed_and_brings_it_back(root: Path) -> None:
+    before = content(root)["active/old/findings.yaml"]
+    estimated = run_json(root, "compact", "old", "--estimate")
+    assert estimated["session"] == "old"
+    assert 0 < estimated["estimate_bytes"] < estimated["total_bytes"]
+    found = run_json(root, "compact", "old", "--reduce", 30)
+    assert found["success"] is True
+    assert found["before_bytes"] - found["after_bytes"] == found["bytes_freed"] >= found["target_bytes"] > 0
+    taken = run_json(root, "compact", "old", "--list")
+    assert {one["id"] for one in taken} == {memory_id for action in found["actions"] for memory_id in action["about"]}
+    first = taken[0]["id"]
+    assert run_json(root, "compact", "old", "--bring-back", "--id", first, "--dry-run")["actions"][0]["about"] == [first]
+    assert run_json(root, "compact", "old", "--bring-back", "--id", first)["actions"][0]["about"] == [first]
+    assert [one["id"] for one in run_json(root, "compact", "old", "--list")] == [one["id"] for one in taken[1:]]
+    assert first in run(root, "show", "old", first).stdout
+    run(root, "compact", "old", "--bring-back")
+    assert content(root)["active/old/findings.yaml"] == before
+    assert run(root, "compact", "old", "--list").stdout == "Compaction has taken nothing out that is not back.\n"
+
+
+def test_a_target_that_cannot_be_reached_is_a_problem(root: Path) -> None:
+    """It exits with 1, and says what stays."""
+    found = run_json(root, "compact", "new-1", "--reduce", 50, code=1)
+    assert found["success"] is False
+    assert len(found["problems"]) == 1
+    said = run(root, "compact", "new-1", "--reduce", 50, code=1)
+    assert "memories with" in said.stderr
+    assert said.stderr.startswith("smp: ")
+
+
+def test_all_compacts_only_what_is_nearly_full(root: Path) -> None:
+    """Unless it is said by how much; a session that says no in its metadata is left out."""
+    old = Memory(root).session("old")
+    old.update_metadata(storage={"quota_bytes": round(old.size().total_bytes / 0.9)})
+    assert actions(run_json(root, "compact", "--all", "--dry-run")) == [("old", "remove_decayed")]
+    old.update_metadata(compaction_config={"auto_compact": False})
+    assert actions(run_json(root, "compact", "--all", "--dry-run")) == []
+    everything = run_json(root, "compact", "--all", "--reduce", 5, "--dry-run", code=1)
+    assert actions(everything) == [("old", "remove_decayed")]
+    assert len(everything["problems"]) == 1  # of new-1, in which nothing may go
+
+
+@pytest.mark.parametrize("arguments", [
+    ["compact"], ["compact", "old", "--all"], ["compact", "old", "--estimate", "--list"], ["compact", "old", "--id", "turn-1"],
+    ["compact", "--all", "--bring-back", "--id", "turn-1"], ["compact", "old", "--list", "--reduce", "5"], ["delete", "old"],
+    ["restore"], ["restore", "gone-1", "--list"],
+])  # fmt: skip
+def test_what_makes_no_sense_is_refused_before_anything_is_done(root: Path, arguments: list[str]) -> None:
+    before = content(root)
+    run(root, *arguments, code=2)
+    assert content(root) == before
+
+
+# Deleting, restoring, and names.
+
+
+def test_what_can_be_restored_is_listed_with_its_deadline(root: Path) -> None:
+    """Sessions and memories; of a session that is put away, with what must be done first."""
+    run(root, "archive", "new-1")
+    found = run_json(root, "restore", "--list")["restorable"]
+    said = [(one["session"], one["id"], one["type"], one["first"]) for one in found]
+    assert said == [("gone-1", None, "session", None), ("new-1", "DEC-003", "decision", "smp unarchive new-1")]
+    assert all(one["recovery_deadline"] > one["deleted_at"] for one in found)
+    text = run(root, "restore", "--list").stdout
+    assert "made by mistake" in text
+    assert "Some of it can be restored after smp unarchive new-1." in text
+    run(root, "unarchive", "new-1")
+    found = run_json(root, "restore", "--list", "--session", "new-1")["restorable"]
+    assert [(one["id"], one["reason"], one["first"]) for one in found] == [("DEC-003", "no longer true", None)]
+
+
+def test_one_that_cannot_be_restored_stops_no_other(root: Path) -> None:
+    found = run_json(root, "restore", "DEC-009", "DEC-003", "--session", "new-1", code=1)
+    assert actions(found) == [("new-1", "restore_memory")]
+    assert found["problems"] == ["There is no deleted memory 'DEC-009' of new-1. smp restore --list shows what can be restored."]
+    assert Memory(root).session("new-1").get("DEC-003").text == "Use MFA"
+
+
+def test_a_session_is_meant_only_where_it_is_clear_which(root: Path) -> None:
+    """Not by a beginning that several have, wherever they are; nor by an id that another one begins with."""
+    memory = Memory(root)
+    for name in ("packed-2", "gone", "gone-10"):
+        memory.create_session(id=name)
+    memory.delete_session("gone", reason="r")
+    before = content(root)
+    for arguments, problem in [
+        (["delete", "packed", "--reason", "r"], "2 sessions begin with 'packed': packed-2, packed-1. Give more of the id."),
+        (["delete", "gone", "--reason", "r"], "Session 'gone' is deleted since"),
+        (["delete", "gone-1", "--reason", "r"], "Session 'gone-1' is deleted since"),
+        (["archive", "packed-1"], "Session 'packed-1' is archived since"),
+        (["archive", "gone-1"], "Session 'gone-1' is deleted since"),
+        (["unarchive", "old"], "The session 'old' is not archived. It is in its place."),
+        (["unarchive", "gone"], "Session 'gone' is deleted since"),
+        (["unarchive", "nothing"], "There is no archived session 'nothing' under"),
+        (["restore", "packed-1"], "Session 'packed-1' is archived since"),
+        (["restore", "g"], "2 deleted sessions begin with 'g': gone, gone-1. Give more of the id."),
+        (["restore", ""], "There is no deleted session '' under"),
+        (["delete", "", "--reason", "r"], "There is no session '' under"),
+        (["delete", "../old", "--reason", "r"], "There is no session '../old' under"),
+        (["delete", "old", "--reason", " "], "a deletion needs a reason."),
+        (["delete", "new-1", "--id", "DEC-009", "--reason", "r"], "There is no memory 'DEC-009' in new-1."),
+    ]:  # fmt: skip
+        done = run(root, *arguments, code=1)
+        assert problem in str(done.exception)
+        assert not done.stdout
+    assert content(root) == before
+    # As a process, it is one sentence on stderr.
+    done = smp("delete", "packed", "--reason", "r", "--root", root)
+    assert done.stderr == "smp: 2 sessions begin with 'packed': packed-2, packed-1. Give more of the id.\n"
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_on_a_terminal_deleting_is_asked_for(root: Path) -> None:
+    """Only a yes deletes; a script, which has no terminal, and --yes are not asked; nor is a plan. Only the answer is on stdout."""
+    arguments = ["delete", "old", "--reason", "r", "--json", "--root", root]
+    before = content(root)
+    for answer in ("n\n", "\n", "\x04"):
+        code, shown, printed = answered(answer, *arguments)
+        assert (code, printed) == (1, "")
+        assert "Delete the session old (" in shown
+        assert "[y/N]" in shown
+        assert content(root) == before
+    assert answered("", *arguments, "--dry-run")[:2] == (0, "")
+    assert content(root) == before
+    code, _, printed = answered("y\n", *arguments)
+    assert code == 0
+    assert actions(json.loads(printed)) == [("old", "delete_session")]
+    code, shown, _ = answered("", "delete", "new-1", "--id", "DEC-001", "--reason", "r", "--root", root, "--yes")
+    assert (code, shown) == (0, "")
+    assert smp("delete", "new-1", "--reason", "r", "--root", root, stdin=subprocess.DEVNULL).returncode == 0
+
+
+def test_the_shell_completes_what_is_where(root: Path) -> None:
+    assert completed("smp unarchive ", root) == ["packed-1", "latest"]
+    assert completed("smp restore ", root) == ["gone-1", "latest"]
+    assert completed("smp restore --session new-1 ", root) == ["DEC-003"]
+    assert completed("smp delete p", root) == ["packed-1"]
+    assert completed("smp archive n", root) == ["new-1"]
+
+
+def test_all_sessions_are_listed_wherever_they_are(root: Path) -> None:
+    found = {one["id"]: one["state"] for one in run_json(root, "sessions", "--all")}
+    assert found == {"new-1": "active", "old": "active", "packed-1": "archived", "gone-1": "deleted"}
+    assert [one["id"] for one in run_json(root, "sessions", "--state", "deleted")] == ["gone-1"]
+
+
+# Purging.
+
+
+def delete_long_ago(root: Path) -> None:
+    memory = Memory(root, clock=days_ago(60))
+    memory.session("new-1").delete("DEC-001", reason="r")
+    memory.delete_session("old", reason="r")
+
+
+def test_a_purge_says_why_what_is_overdue_stays(root: Path) -> None:
+    """What no daemon has watched come due goes only with --force; what can still be restored, not even then."""
+    delete_long_ago(root)
+    before = content(root)
+    done = run(root, "purge")
+    assert done.stdout == "There is nothing to do.\n"
+    assert "note: old stays: its deadline was " in done.stderr
+    assert "gone-1" not in done.stderr
+    kept = run_json(root, "purge")["kept"]
+    assert sorted((one["session"], *one["about"]) for one in kept) == [
+        ("gone-1", "gone-1"), ("new-1", "DEC-001"), ("new-1", "DEC-003"), ("old", "old")
+    ]  # fmt: skip
+    assert content(root) == before
+    found = run_json(root, "purge", "--force")
+    assert sorted(actions(found)) == [("new-1", "purge_memories"), ("old", "purge_session")]
+    assert found["bytes_freed"] > 0
+    assert run_json(root, "restore", "--list")["restorable"] != []
+    assert "old" not in {one["session"] for one in run_json(root, "restore", "--list")["restorable"]}
+
+
+def test_on_a_terminal_a_forced_purge_is_asked_for(root: Path) -> None:
+    """Where there is anything to destroy."""
+    assert answered("", "purge", "--force", "--root", root)[:2] == (0, "")
+    delete_long_ago(root)
+    before = content(root)
+    code, shown, printed = answered("n\n", "purge", "--force", "--root", root)
+    assert (code, printed) == (1, "")
+    assert "Destroy 1 deleted session and 1 deleted memory for good? [y/N]" in shown
+    assert "Nothing was destroyed." in shown
+    assert content(root) == before
+    assert answered("y\n", "purge", "--force", "--root", root)[0] == 0
+    assert "deleted/old/backup.tar.gz" not in content(root)
+
+
+# Checking and repairing.
+
+
+def test_repair_mends_what_can_be_mended_and_names_the_rest(root: Path) -> None:
+    """Without --repair nothing is changed; afterwards what is left is what a person must see to."""
+    with (root / "active/new-1/decisions.yaml").open("ab") as file:
+        file.write(b"  - id: DEC-004 # smp\n    timestamp: \"2026")
+    (root / "active/old/metadata.yaml").unlink()
+    archive = root / "archived/packed-1/archive.tar.gz"
+    archive.write_bytes(archive.read_bytes()[:-20])
+    before = content(root)
+    complaints = run_json(root, "check", code=1)
+    assert {"new-1", "archived/packed-1"} <= {one["scope"] for one in complaints}
+    assert {one["scope"] for one in run_json(root, "check", "new", code=1)} == {"new-1"}
+    assert {one["scope"] for one in run_json(root, "check", "packed-1", code=1)} == {"archived/packed-1"}
+    assert run_json(root, "check", "old", "--repair", "--dry-run")["actions"][0]["type"] == "make_metadata"
+    planned = run_json(root, "check", "--repair", "--dry-run", code=1)
+    assert content(root) == before
+    done = run_json(root, "check", "--repair", code=1)
+    for found in (planned, done):
+        assert sorted(actions(found)) == [("new-1", "set_aside"), ("old", "make_metadata")]
+        assert [problem.partition(":")[0] for problem in found["problems"]] == ["archived/packed-1/archive.tar.gz"]
+    run(root, "check", "new-1", "--repair")
+    assert Memory(root).session("new-1").record_decision("One more", made_by="a").id
+
+
+def test_one_session_that_fails_stops_no_other(root: Path) -> None:
+    """Of many it is a problem beside the rest; asked for alone it is the error itself."""
+    metadata = root / "active/new-1/metadata.yaml"
+    metadata.write_bytes(b"version: 99\nsession: {}\n")
+    found = run_json(root, "check", "--repair", code=1)
+    assert any("new-1" in problem for problem in found["problems"])
+    assert "version" in str(run(root, "deactivate", "new-1", code=1).exception)
+    assert actions(run_json(root, "decay", "old")) == [("old", "refresh_priorities")]
+
+
+def test_with_a_daemon_it_is_the_same(root: Path, tmp_path: Path) -> None:
+    """Whatever a command has moved is where it says for whoever asks next; nobody waits for the daemon."""
+    with running(root, log=tmp_path / "log"):
+        assert actions(run_json(root, "archive", "old")) == [("old", "archive")]
+        assert actions(run_json(root, "unarchive", "old")) == [("old", "unarchive")]
+        assert actions(run_json(root, "delete", "old", "--reason", "r")) == [("old", "delete_session")]
+        assert run_json(root, "search", "Finding") == []
+        assert actions(run_json(root, "restore", "old")) == [("old", "undelete_session")]
+        assert len(run_json(root, "search", "Finding", "--limit", 50)) == 40
+
+
+# How far it is.
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Terminal:
+    """A pseudo-terminal of this width, and what was written to it since it was last asked."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = pty.openpty()
+        os.set_blocking(self._ours, False)
+        self.stream = io.TextIOWrapper(os.fdopen(theirs, "wb", 0), encoding="utf-8", write_through=True)
+
+    def said(self) -> str:
+        try:
+            return os.read(self._ours, 65536).decode()
+        except BlockingIOError:
+            return ""
+
+    def close(self) -> None:
+        self.stream.close()
+        os.close(self._ours)
+
+
+def test_progress_is_shown_after_a_second_and_erased_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing before that; then how many, how fast and how long still, in one line that overwrites itself."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    clock, terminal = Clock(), Terminal()
+    assert terminal.stream.isatty()
+    bar = Bar("decaying", 100_000, terminal.stream, clock)
+    bar.advance(200)
+    assert terminal.said() == ""
+    clock.now_s = 2.0
+    bar.advance(9_800)
+    assert terminal.said() == "\rdecaying  [##..................]  10,000/100,000  5,000/s  18 s left"
+    clock.now_s = 2.05
+    bar.advance()
+    assert terminal.said() == ""  # not more often than anybody can see
+    clock.now_s = 4.0
+    bar.draw()
+    assert "  10,001/100,000  2,500/s  36 s left" in terminal.said()
+    bar.erase()
+    erased = terminal.said()
+    assert erased.strip() == ""
+    assert (erased[0], erased[-1]) == ("\r", "\r")
+    clock.now_s = 9.0
+    bar.advance()
+    assert terminal.said() == ""
+    terminal.close()
+
+
+def test_progress_of_one_long_thing_is_the_time_it_has_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In colour, unless NO_COLOR is set; a label cannot drive the terminal, nor is the line ever longer than that."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("COLUMNS", "20")
+    clock, terminal = Clock(), Terminal()
+    bar = Bar("archiving \x1b[2J" + "s" * 90, None, terminal.stream, clock)
+    clock.now_s = 75.0
+    bar.draw()
+    said = terminal.said()
+    assert said.startswith("\r\x1b[36marchiving \\x1b[2J")
+    assert len(said) == len("\r\x1b[36m\x1b[0m") + 19
+    assert bar.line(75.0).endswith("  1 min 15 s")
+    terminal.close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_progress_of_slow_items_is_gone_before_anything_else_is_said(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """Also where one of them fails. Seen to fail where it was erased only after the last of them."""
+    monkeypatch.setenv("COLUMNS", "100")
+    clock, terminal = Clock(), Terminal()
+    monkeypatch.setattr("sys.stderr", terminal.stream)
+
+    def work() -> None:
+        with each(range(3), "decaying", clock) as them:
+            for item in them:
+                clock.now_s += 2.0
+                if item == 2 and fails:
+                    raise KeyError(item)
+
+    try:
+        work()
+    except KeyError:
+        said = terminal.said()  # when the error is about to be printed
+    else:
+        said = terminal.said()
+    assert "1/3" in said
+    assert said.split("\r")[-2].strip() == ""
+    assert said.endswith("\r")
+    terminal.close()
+
+
+def test_a_quick_command_shows_no_progress(root: Path) -> None:
+    assert "decaying  " not in on_a_terminal("decay", "--root", root, columns=120)
