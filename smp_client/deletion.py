@@ -11,10 +11,7 @@ A deleted turn leaves its number and its time in the conversation, and nothing e
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import tarfile
-import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +27,7 @@ from .formats import Format, format_of
 from .layout import DELETED
 from .locks import brief_lock, lock
 from .mapping import load_mapping, render_mapping
+from .packing import read_members, write_archive
 from .records import TURN, Kind, Record, as_record, check_memory_id, is_deleted, plain_fields
 from .rewrite import rewrite
 from .timestamps import render_time
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 RECORD, BACKUP = "deletion-record.yaml", "backup.tar.gz"
 _TOP = "deletion"
 _VALUES = "values/"  # before the name of a copy: its value as JSON, for a file whose style has changed since
-_CAP_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -182,12 +179,12 @@ def _item(session: Session, found: _Found, name: str, said: dict[str, Value], no
     return {
         "type": found.kind.name, "id": found.value["id"], "timestamp": found.value.get("timestamp"),
         "reason_specific": said["reason"], "deleted_at": render_time(now), "deleted_by": said["deleted_by"],
-        "recovery_deadline": render_time(_deadline(now, session.scope.options.retention.deleted_days)),
+        "recovery_deadline": render_time(deadline(now, session.scope.options.retention.deleted_days)),
         "file": found.kind.file, "behind": found.behind, "copy": name, "sha256": fingerprint(found.value),
     }  # fmt: skip
 
 
-def _deadline(now: datetime, days: float) -> datetime:
+def deadline(now: datetime, days: float) -> datetime:
     try:
         return now + timedelta(days=days)
     except OverflowError:
@@ -309,18 +306,7 @@ class _Store:
         raise CorruptionDetected(f"{self.path(BACKUP)} does not hold {item['id']} any more.", session_id=self._session.id)
 
     def members(self) -> dict[str, bytes]:
-        content = self._read(BACKUP)
-        if not content:
-            return {}
-        found: dict[str, bytes] = {}
-        try:
-            with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
-                for member in archive:
-                    if member.isfile() and member.size <= _CAP_BYTES and (opened := archive.extractfile(member)):
-                        found[member.name] = opened.read(_CAP_BYTES)
-        except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-            raise CorruptionDetected(f"{self.path(BACKUP)} cannot be read: {error}.", session_id=self._session.id) from error
-        return found
+        return dict(read_members(self._tree, self.path(BACKUP))) if self._tree.exists(self.path(BACKUP)) else {}
 
     def save(self, items: list[dict[str, Any]], added: dict[str, bytes]) -> None:
         """New bytes first, old ones last: a record that names what is nowhere would be worse than a copy that nothing names."""
@@ -329,9 +315,9 @@ class _Store:
         members = {**self.members(), **added}
         self._tree.make_directory(f"{DELETED}/{self._session.id}")
         if added:
-            self._replace(BACKUP, _packed(members))
+            write_archive(self._tree, self.path(BACKUP), members.items())
         last: dict[str, Any] = items[-1] if items else {}
-        self._replace(RECORD, render_mapping(_TOP, {
+        self._tree.replace(self.path(RECORD), render_mapping(_TOP, {
             "session_id": self._session.id, "deleted_at": last.get("deleted_at"), "deleted_by": last.get("deleted_by"),
             "reason": last.get("reason_specific"), "deleted_items": [*foreign, *items],
             "recovery_deadline": last.get("recovery_deadline"), "backup_location": self.path(BACKUP),
@@ -339,7 +325,7 @@ class _Store:
         wanted = {_member(item) for item in items}
         kept = {name: raw for name, raw in members.items() if foreign or name.removeprefix(_VALUES) in wanted}
         if kept.keys() != members.keys():
-            self._replace(BACKUP, _packed(kept))
+            write_archive(self._tree, self.path(BACKUP), kept.items())
 
     def standing(self, item: dict[str, Any], content: bytes | None = None) -> dict[str, Value] | None:
         """The record that the file holds under this id now."""
@@ -376,30 +362,11 @@ class _Store:
         records = form.parse(form.empty(self._session.id, self._session.scope.options.clock(), []) + raw).records
         return records[0].value if len(records) == 1 else None
 
-    def _replace(self, name: str, content: bytes) -> None:
-        temporary = self._tree.create_temporary(content)
-        try:
-            self._tree.rename(temporary, self.path(name))
-        except BaseException:
-            self._tree.unlink(temporary)
-            raise
-        self._tree.sync_parent(self.path(name))
-
     def _read(self, name: str) -> bytes:
         try:
             return self._tree.read(self.path(name))
         except FileNotFoundError:
             return b""
-
-
-def _packed(members: dict[str, bytes]) -> bytes:
-    target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w:gz") as archive:
-        for name, raw in members.items():
-            member = tarfile.TarInfo(name)
-            member.size, member.mode = len(raw), 0o600
-            archive.addfile(member, io.BytesIO(raw))
-    return target.getvalue()
 
 
 def _kind_of(session: Session, item: dict[str, Any]) -> Kind:

@@ -205,7 +205,7 @@ def test_deleted_and_back_a_session_is_what_it_was(memory: Memory, session: Sess
     with pytest.raises(SessionNotFound, match="smp restore s1"):
         memory.session("s1")
     memory.undelete_session("s1")
-    assert changed(before, files(memory)) == {"active/s1/metadata.yaml", "deleted/s1/backup.tar.gz"}
+    assert changed(before, files(memory)) == {"active/s1/metadata.yaml"}
     assert memory.deleted_sessions() == []
     assert memory.session("s1").restore("FIND-001").text == "No MFA requirement"
 

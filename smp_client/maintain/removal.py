@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..deletion import BACKUP, RECORD, check_said
+from ..deletion import BACKUP, RECORD, check_said, deadline
 from ..errors import Conflict, SessionNotFound
 from ..layout import ACTIVE, ARCHIVED, DELETED
 from ..locks import lock
@@ -182,13 +181,6 @@ def _copy(memory: Memory, session_id: str, said: dict[str, Any], *, was: str) ->
     packed = write_archive(tree, _path(session_id, BACKUP), [*_others(tree, session_id), *files])
     _save(memory, session_id, {**facts, "members": _listed(packed)})
     return _of_session(packed)
-
-
-def deadline(now: datetime, days: float) -> datetime:
-    try:
-        return now + timedelta(days=days)
-    except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
 
 
 def _put_back(memory: Memory, session_id: str, said: dict[str, Any], members: list[Member], reason: str) -> None:

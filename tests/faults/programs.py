@@ -361,6 +361,7 @@ def _child(request: dict[str, Any], go: int, said: socket.socket) -> None:
         perform(request["operation"], Path(request["root"]), request["variant"], lambda text: said.send(f"{text}\n".encode()))
         status = 0
     except BaseException as error:
+        import traceback; traceback.print_exc()
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.stderr.flush()
     finally:
