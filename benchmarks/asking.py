@@ -269,7 +269,7 @@ def _with_index(session: Session) -> Session:
 def _contents(memories: int, seed: int) -> dict[Kind, bytes]:
     """So many memories, one a minute until now, of texts whose words are as frequent as in a language."""
     draw = random.Random(seed)
-    words, frequencies = _vocabulary()
+    words, frequencies = vocabulary()
     order = [kind for kind, share in MIX.items() for _ in range(share)]
     counts = dict.fromkeys(MIX, 0)
     texts: dict[Kind, list[bytes]] = {kind: [] for kind in SESSION_KINDS if kind in MIX}
@@ -302,7 +302,7 @@ def _fields(kind: Kind, draw: random.Random, counts: dict[Kind, int], say: Calla
 
 
 @cache
-def _vocabulary() -> tuple[list[str], list[float]]:
+def vocabulary() -> tuple[list[str], list[float]]:
     """3,000 words, and how often they and all before them are said: the n-th a n-th part as often as the first, and the first are
     those that say nothing."""
     syllables = ["".join(pair) for pair in itertools.product("bdfgklmnprst", "aeiou")]

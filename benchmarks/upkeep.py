@@ -27,19 +27,21 @@ from typing import Any
 
 from smp_client import Memory, Session, SessionPutAway
 from smp_client.formats import format_of
+from smp_client.layout import LEAVING
 from smp_client.maintain import leaving
 from smp_client.records import DECISION, FINDING, TURN, Kind, new_fields
 from smp_client.yaml_indexes import write as write_indexes
 
-from .asking import COMMON, PEOPLE, TOPICS
+from .asking import PEOPLE, TOPICS, vocabulary
 from .measure import Bench, Operation, Row, Target, Timing, benchmark
 from .processes import wait_until
 from .samples import AT, QUOTA_BYTES, megabyte_label, new_session
 
 MEMORIES = 10_000
-NEWEST, OLDEST = timedelta(days=8), timedelta(days=40)  # so the older half of the conversation has decayed
-NOW = AT + OLDEST
-LATER = NOW + timedelta(days=5)
+SPREAD = timedelta(days=32)  # from the oldest memory to the newest
+NOW = AT + SPREAD + timedelta(days=8)  # so all of the conversation is old, and half of it has decayed
+RECENT = timedelta(days=5)
+SOON, LATER = AT + timedelta(days=6), AT + timedelta(days=9)  # when no recent memory is at its least priority yet
 DECAY, COMPACTION, ARCHIVE = Target(seconds=0.1), Target(seconds=1.5), Target(seconds=1.5)
 LEVEL = 6
 Files = Mapping[str, bytes]
@@ -88,11 +90,11 @@ def decay(bench: Bench) -> Iterator[Row]:
     """Either every priority is another than is shown, or none."""
     memories = MEMORIES // 10 if bench.quick else MEMORIES
     clock = Clock()
-    session = _filled(bench, {DECISION: memories // 2, FINDING: memories // 2}, clock)
+    session = _filled(bench, {DECISION: memories // 2, FINDING: memories // 2}, clock, RECENT)
     bare = bench.directory / "bare-decay"
     bare.mkdir()
     _copy_files(session, bare)
-    for name, times in (("decay, all priorities differ", (LATER, NOW)), ("decay, nothing differs", (NOW,))):
+    for name, times in (("decay, all priorities differ", (LATER, SOON)), ("decay, nothing differs", (SOON,))):
         turns = Turns(bench.rounds(20) + 1)
         for turn, clock.now in zip(turns, itertools.cycle(times), strict=False):
             _make_index_true(session)
@@ -101,6 +103,8 @@ def decay(bench: Bench) -> Iterator[Row]:
                 _make_index_true(session)
             outcome = turns.ours(session.decay)
             changed = {name for action in outcome.actions for name in action.about}
+            if len(times) > 1 and f"{memories // 2:,} priorities" not in outcome.actions[0].reason:
+                raise RuntimeError(f"not all priorities differ: {outcome.actions}")
             turns.bare(partial(_rewrite_bare, bare, changed or None))
         against = "read + write + fsync + rename" if len(times) > 1 else "read"
         yield turns.row(name, f"{memories:,}", against, DECAY)
@@ -112,7 +116,7 @@ def compaction(bench: Bench) -> Iterator[Row]:
     size = _megabytes(bench)
     for name, reduction_pct, has_indexes in (("compaction, 20 %", 20.0, False), ("compaction, 20 %, YAML indexes", 20.0, True),
                                              ("compaction, all that may go", 100.0, False)):  # fmt: skip
-        turns = Turns(bench.rounds(5) + 1)
+        turns = Turns(bench.rounds(3) + 1)
         freed = 0
         for _ in turns:
             session = _large(bench)
@@ -123,13 +127,14 @@ def compaction(bench: Bench) -> Iterator[Row]:
             freed = result.bytes_freed
             turns.bare(partial(_pack_bare, bench.directory / "bare.gz", _taken_out(session, before)))
             _remove(session)
-        yield turns.row(name, megabyte_label(size), "read + gzip -6 + fsync, as taken out", COMPACTION, f", {freed / 1e6:.1f} MB freed")
+        more = f", {freed / 1e6:.1f} MB freed"
+        yield turns.row(name, megabyte_label(size), "read + gzip -6 + fsync, as taken out", COMPACTION, more)
 
 
 @benchmark("archive")
 def archive(bench: Bench) -> Iterator[Row]:
     size = megabyte_label(_megabytes(bench))
-    there, back = Turns(bench.rounds(5) + 1), Turns(bench.rounds(5) + 1)
+    there, back = Turns(bench.rounds(3) + 1), Turns(bench.rounds(3) + 1)
     for _ in there:
         session = _large(bench)
         memory, place = _memory(session), _place(session)
@@ -152,11 +157,10 @@ def purge(bench: Bench) -> Iterator[Row]:
         session = _large(bench)
         memory = _memory(session)
         gone = _fill(memory.create_session(user="benchmark", quota_bytes=QUOTA_BYTES), _half_conversation(_megabytes(bench)))
-        _make_index_true(gone)
         memory.delete_session(gone.id, reason="done with it")
         _wait_until_gone(memory)
         copy = shutil.copytree(memory.root / "deleted" / gone.id, bench.directory / "bare-deleted")
-        memory.options.clock.now = LATER + OLDEST  # type: ignore[attr-defined]
+        memory.options.clock.now = NOW + timedelta(days=40)  # type: ignore[attr-defined]
         outcome = turns.ours(partial(memory.purge, force=True))
         if outcome.problems or not outcome.actions:
             raise RuntimeError(f"nothing was purged: {outcome.problems}")
@@ -169,7 +173,7 @@ def purge(bench: Bench) -> Iterator[Row]:
 
 
 def _decay_on(memory: Memory, session_id: str, turn: int) -> None:
-    memory.options.clock.now = LATER if turn % 2 else NOW  # type: ignore[attr-defined]
+    memory.options.clock.now = NOW + timedelta(days=turn % 2)  # type: ignore[attr-defined]
     memory.session(session_id).decay()
 
 
@@ -212,14 +216,10 @@ def write_meanwhile(bench: Bench) -> Iterator[Row]:
 def _write(memory: Memory, session_id: str, numbers: Iterator[int]) -> None:
     """Into the files that passes change, by turns."""
     deadline = time.monotonic() + 60
-    is_turn = next(numbers) % 2
+    kind = (TURN, FINDING)[next(numbers) % 2]
     while True:
         try:
-            session = memory.session(session_id)
-            if is_turn:
-                session.add_turn("user", "Who may see the admin pages?")
-            else:
-                session.record_finding("Anybody sees the admin pages", discovered_by="veritas", severity="critical")
+            _add(memory.session(session_id), kind)
             return
         except SessionPutAway:
             if time.monotonic() > deadline:
@@ -265,32 +265,36 @@ def _large(bench: Bench) -> Session:
 
 def _half_conversation(megabytes: float) -> dict[Kind, int]:
     shares = {TURN: 0.5, DECISION: 0.25, FINDING: 0.25}
-    return {kind: int(share * megabytes * 1e6 / (len(_text({kind: 100}, kind)) / 100)) for kind, share in shares.items()}
+    return {kind: int(share * megabytes * 1e6 / (len(_records(kind, 100, SPREAD)) / 100)) for kind, share in shares.items()}
 
 
-def _filled(bench: Bench, counts: dict[Kind, int], clock: Clock) -> Session:
-    session = new_session(bench.directory, clock=clock, count_access=False)
-    _fill(session, counts)
+def _filled(bench: Bench, counts: dict[Kind, int], clock: Clock, spread: timedelta = SPREAD) -> Session:
+    return _fill(new_session(bench.directory, clock=clock, count_access=False), counts, spread)
+
+
+def _fill(session: Session, counts: dict[Kind, int], spread: timedelta = SPREAD) -> Session:
+    """Known to the client as after a write, and to the index."""
+    for kind, count in counts.items():
+        (_place(session) / kind.file).write_bytes(format_of(kind).empty(session.id, AT, []) + _records(kind, count, spread))
+        _add(session, kind)
     _make_index_true(session)
     return session
 
 
-def _fill(session: Session, counts: dict[Kind, int]) -> Session:
-    for kind in counts:
-        text = format_of(kind).empty(session.id, AT, []) + _text(counts, kind)
-        (_place(session) / kind.file).write_bytes(text)
-    return session
-
-
-def _text(counts: dict[Kind, int], kind: Kind) -> bytes:
-    return _records(kind, counts[kind])
+def _add(session: Session, kind: Kind) -> None:
+    if kind is TURN:
+        session.add_turn("user", "Who may see the admin pages?")
+    elif kind is DECISION:
+        session.record_decision("Only admins see the admin pages", made_by="architect")
+    else:
+        session.record_finding("Anybody sees the admin pages", discovered_by="veritas", severity="critical")
 
 
 @cache
-def _records(kind: Kind, count: int) -> bytes:
+def _records(kind: Kind, count: int, spread: timedelta) -> bytes:
     """As many memories, from the oldest to the newest; every second finding is resolved."""
     draw = random.Random(count)
-    between = (OLDEST - NEWEST) / count
+    between = spread / count
     rendered = []
     for number in range(1, count + 1):
         fields = new_fields(kind, _fields(kind, draw, number), AT + number * between)
@@ -300,8 +304,10 @@ def _records(kind: Kind, count: int) -> bytes:
 
 
 def _fields(kind: Kind, draw: random.Random, number: int) -> dict[str, Any]:
-    def say(words: int) -> str:
-        return f"{' '.join(draw.choices(COMMON + [*TOPICS], k=words)).capitalize()}."
+    words, frequencies = vocabulary()
+
+    def say(count: int) -> str:
+        return f"{' '.join(draw.choices(words, cum_weights=frequencies, k=count)).capitalize()}."
 
     who, tags = draw.choice(PEOPLE), sorted(set(draw.choices(TOPICS, k=2)))
     if kind is TURN:
@@ -355,7 +361,7 @@ def _remove(session: Session) -> None:
 
 def _wait_until_gone(memory: Memory) -> None:
     """What was put away stays for a moment for those who had it open, and is removed then."""
-    wait_until(lambda: not leaving.finish_all(memory) and not list((memory.root / leaving.LEAVING).iterdir()), look_every_s=0.2)
+    wait_until(lambda: not leaving.finish_all(memory) and not list((memory.root / LEAVING).iterdir()), look_every_s=0.2)
 
 
 # The bare operations.

@@ -313,6 +313,9 @@ class _Store:
         # What a person wrote into the record, and we do not understand, stays; and so does any copy that it may mean.
         foreign = [item for item in self._listed() if not self._is_known(item)]
         members = {**self.members(), **added}
+        if not items and not foreign and not added:
+            self._forget()
+            return
         self._tree.make_directory(f"{DELETED}/{self._session.id}")
         if added:
             write_archive(self._tree, self.path(BACKUP), members.items())
@@ -326,6 +329,12 @@ class _Store:
         kept = {name: raw for name, raw in members.items() if foreign or name.removeprefix(_VALUES) in wanted}
         if kept.keys() != members.keys():
             write_archive(self._tree, self.path(BACKUP), kept.items())
+
+    def _forget(self) -> None:
+        """Nothing is deleted any more: the record goes last, as long as it is there the copies may be asked for."""
+        for name in (BACKUP, RECORD):
+            self._tree.unlink(self.path(name))
+        self._tree.remove_empty(f"{DELETED}/{self._session.id}")
 
     def standing(self, item: dict[str, Any], content: bytes | None = None) -> dict[str, Value] | None:
         """The record that the file holds under this id now."""

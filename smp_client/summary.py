@@ -28,7 +28,7 @@ class Summary:
     preferences: list[Record]
 
 
-def summarise(view: View) -> Summary:
+def summarise(view: View, topics: int = _TOPICS) -> Summary:
     condition, given = where(view, Wanted())
     ask = view.index.connection.execute
     times = f"SELECT m.timestamp FROM memories m WHERE {condition} AND m.at IS NOT NULL ORDER BY m.at"
@@ -37,7 +37,7 @@ def summarise(view: View) -> Summary:
     actors = f"SELECT m.actor, COUNT(*) FROM memories m WHERE {condition} AND m.actor <> '' GROUP BY m.actor ORDER BY 2 DESC, 1"
     return Summary(
         tuple(map(session_of, view.scopes)), dict(ask(types, given).fetchall()), first and first[0], last and last[0],
-        dict(ask(actors, given).fetchall()), topics_of(view.index, view.together)[:_TOPICS],
+        dict(ask(actors, given).fetchall()), topics_of(view.index, view.together)[:topics],
         _of_type(view, "decision"), _of_type(view, "finding", Sql("m.standing <> 'finding.resolved'")),
         _of_type(view, "preference"),
     )  # fmt: skip

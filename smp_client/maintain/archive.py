@@ -54,6 +54,8 @@ def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = Fal
     total = session.size().total_bytes
     action = Action(session_id, "archive", (session_id,), reason, total)
     if dry_run:
+        for _ in walk(memory.tree, session.scope.directory):
+            pass  # which raises at whatever could not be packed
         return Outcome([action], dry_run=True)
     with session.scope.undisturbed("archiving"):
         settle(memory, session_id)
@@ -81,8 +83,10 @@ def unarchive(memory: Memory, session_id: str, *, dry_run: bool = False) -> Outc
         size = sum(member.size_bytes for member in members_of(said, _path(session_id, SUMMARY)))
         action = Action(session_id, "unarchive", (session_id,), "brought back from the archive", -size)
         if dry_run:
+            for _ in _packed(memory, session_id, said):
+                pass  # which raises where it is damaged
             return Outcome([action], dry_run=True)
-        aside = _unpacked(memory, session_id, said)
+        aside = unpack_aside(tree, awakened(memory, _packed(memory, session_id, said), "brought back from the archive"))
         try:
             _note(tree, session_id, RESTORING, tree.stat(aside).st_ino)
             put_in_place(memory, aside, session_id)
@@ -287,11 +291,10 @@ def _copy(
     return members
 
 
-def _unpacked(memory: Memory, session_id: str, said: dict[str, Any]) -> str:
-    """The session as it was, each file checked, its metadata saying that it is in use again."""
+def _packed(memory: Memory, session_id: str, said: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """The session as it was, each file checked."""
     name = _path(session_id, ARCHIVE)
-    members = checked(read_members(memory.tree, name), members_of(said, _path(session_id, SUMMARY)), name)
-    return unpack_aside(memory.tree, awakened(memory, members, "brought back from the archive"))
+    return checked(read_members(memory.tree, name), members_of(said, _path(session_id, SUMMARY)), name)
 
 
 def _note(tree: Tree, session_id: str, state: str, inode: int | None) -> None:

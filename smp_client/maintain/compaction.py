@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Literal, NamedTuple
 
 from ..markdown import render_turn
@@ -88,7 +89,7 @@ class Run:
 
     @property
     def bytes(self) -> int:
-        return sum(turn.bytes for turn in self.turns)
+        return self.turns[-1].end - self.turns[0].start
 
     @property
     def freed(self) -> int:
@@ -208,14 +209,15 @@ class _Planner:
                 self._kept[item.id] = reason
         self._turns = [item for item in snapshot.items if item.type == TURN.name]  # all of them: one that stays breaks a run
         self._taken: dict[tuple[str, str], Taken] = {}
+        self._gained = 0  # what these free
 
     def plan(self) -> CompactionPlan:
         for operation in (self._decayed, self._relations, self._conversation, self._findings, self._history):
-            if self._freed() < self._target:
+            if self._gained < self._target:
                 operation()
         index_bytes_freed = 0
         before, anew = self._snapshot.index_bytes, self._snapshot.index_bytes_anew
-        if self._freed() < self._target and anew is not None and anew < before:
+        if self._gained < self._target and anew is not None and anew < before:
             index_bytes_freed = before - anew
         self._say_why_the_rest_stays()
         sizes = {item.id: item.bytes for item in self._snapshot.items if item.id in self._kept}
@@ -259,18 +261,21 @@ class _Planner:
     ) -> None:  # fmt: skip
         """As many as the target needs, in their order."""
         left = sorted((item for item in candidates if (item.file, item.id) not in self._taken), key=order or _least_first)
+        if not left:
+            return
         new = [((item.file, item.id), Taken(item, operation, reason(item))) for item in left]
         before = dict(self._taken)
 
+        @cache
         def freed(count: int) -> int:
             return self._freed({**before, **dict(new[:count])})
 
-        self._taken = {**before, **dict(new[: _fewest(left, self._target - self._freed(), self._target, freed)])}
+        count = _fewest(left, self._target - self._gained, self._target, freed)
+        self._taken, self._gained = {**before, **dict(new[:count])}, freed(count)
 
     # What comes of it.
 
-    def _freed(self, taken: Mapping[tuple[str, str], Taken] | None = None) -> int:
-        taken = self._taken if taken is None else taken
+    def _freed(self, taken: Mapping[tuple[str, str], Taken]) -> int:
         records = sum(one.item.bytes for one in taken.values() if one.item.type != TURN.name)
         return records + sum(run.freed for run in self._runs(taken))
 

@@ -134,7 +134,11 @@ def apply(
             continue
         outcome.actions.append(decision.as_action(erased.bytes_freed))
         lines.setdefault(decision.doomed.session, []).extend(erased.lines)
-    erasure.sweep(memory)
+    try:
+        erasure.sweep(memory)
+    except (SMPError, OSError) as error:
+        # What was done must be told all the same.
+        outcome.problems.append(f"what an earlier purge has left could not be removed: {error}")
     outcome.problems += (unclean := traces.scrub_index(memory, index))
     for session_id, said in lines.items():
         # While the index could not be cleaned, it is known where the words are.

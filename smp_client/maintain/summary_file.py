@@ -91,16 +91,14 @@ def _metadata(session: Session) -> dict[str, Value]:
 
 def _told(view: View) -> dict[str, Value]:
     from ..summary import summarise
-    from ..topics import topics_of
 
-    summary = summarise(view)
-    topics = topics_of(view.index, view.together)[:_TOPICS]
+    summary = summarise(view, _TOPICS)
     return {
         "first_activity": summary.first_activity,
         "last_activity": summary.last_activity,
         "participants": [{"name": name, "memories": count} for name, count in summary.participants.items()],
         "memories": {**summary.memories},
-        "topics": [{"name": topic.name, "mentions": topic.mentions} for topic in topics],
+        "topics": [{"name": topic.name, "mentions": topic.mentions} for topic in summary.topics],
         "decisions": [
             _said(record, made_by=record.data.get("made_by"), timestamp=record.data.get("timestamp"), status=status_of(record.data))
             for record in _most(view, DECISION.name)

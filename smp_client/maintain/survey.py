@@ -100,7 +100,7 @@ def _item(
     is_summary = is_turn and value.get("type") == SUMMARY and SUMMARIZES in value
     return Item(
         memory_id, type, file, start, end, hash, priority, _time(at), _time(max(times, default=None)), standing == PINNED,
-        is_resolved(value), value.get("confidence") == "explicit", is_summary, False, False,
+        not is_turn and is_resolved(value), value.get("confidence") == "explicit", is_summary, False, False,
         actor, str(value.get(TURN.text, "")) if is_turn else "",
         tuple(str(ref) for ref in refs) if isinstance(refs, list) else (),
     )  # fmt: skip

@@ -37,7 +37,7 @@ _PIECE_BYTES = 8 * 1024 * 1024
 _UNPACKED_CAP_BYTES = 256 * 1024 * 1024
 _DEPTH_CAP = 3
 _NO_TEXT = frozenset(("id", "timestamp", "updated_at", "decay", "type", "deleted_at"))
-_PENDING = "The index may still hold words of what was purged, because somebody is reading it: tried again next time."
+_PENDING = "The index may still hold words of what was purged, because {}: tried again next time."
 
 
 def ask_for_scrub(memory: Memory) -> None:
@@ -57,9 +57,11 @@ def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
             scrub(memory, index)
         else:
             bring_up_to_date(memory, "scrub")
-    except (NotInTime, sqlite3.Error) as error:
-        return [f"{_PENDING} ({error})"]
-    return [_PENDING] if memory.tree.exists(FLAG) else []
+    except NotInTime as error:
+        return [f"{_PENDING.format('somebody is reading it')} ({error})"]
+    except (SMPError, sqlite3.Error, OSError) as error:
+        return [_PENDING.format(f"it could not be cleaned ({error})")]
+    return [_PENDING.format("somebody is reading it")] if memory.tree.exists(FLAG) else []
 
 
 def scrub(memory: Memory, index: Index) -> bool:

@@ -38,7 +38,7 @@ import smp_client.transaction
 import smp_client.yaml_indexes
 from smp_client import Memory, SMPError, StorageFailed
 from smp_client.files import write_all
-from smp_client.maintain import erasure, evictions
+from smp_client.maintain import archive, erasure, evictions
 from smp_client.maintain.doomed import record_of
 
 SESSION = "first"
@@ -149,7 +149,9 @@ def grow(memory: Memory) -> None:
 
 
 def compact(memory: Memory) -> None:
-    memory.session(SESSION).compact(reduction_pct=100)
+    result = memory.session(SESSION).compact(reduction_pct=100)
+    if result.notes:
+        raise StorageFailed("; ".join(result.notes))  # what it says of itself when it could not do everything
 
 
 # What time does: each is prepared, killed somewhere, and done again by whoever comes next.
@@ -275,6 +277,21 @@ def _copies_last() -> None:
     evictions.write, smp_client.journal.forget = later, then
 
 
+def _moved_first() -> None:
+    """A session that is out of its place while it is copied into the archive."""
+    copy = archive._copy
+
+    def elsewhere(memory: Memory, session_id: str, directory: str, *more: Any, **options: Any) -> Any:
+        aside = ".smp/tmp/on-its-way"
+        memory.tree.make_directory(".smp/tmp")
+        memory.tree.rename(directory, aside)
+        members = copy(memory, session_id, aside, *more, **options)
+        memory.tree.rename(aside, directory)
+        return members
+
+    archive._copy = elsewhere
+
+
 VARIANTS: dict[str, Callable[[], None]] = {
     "sound": lambda: None,
     "early acknowledgement": lambda: None,  # see perform
@@ -287,6 +304,7 @@ VARIANTS: dict[str, Callable[[], None]] = {
     "record first": _record_first,
     "copies last": _copies_last,
     "without key": _without_key,
+    "moved first": _moved_first,
 }
 
 
@@ -361,7 +379,6 @@ def _child(request: dict[str, Any], go: int, said: socket.socket) -> None:
         perform(request["operation"], Path(request["root"]), request["variant"], lambda text: said.send(f"{text}\n".encode()))
         status = 0
     except BaseException as error:
-        import traceback; traceback.print_exc()
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.stderr.flush()
     finally:

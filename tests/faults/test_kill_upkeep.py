@@ -44,9 +44,10 @@ def done_again(operation: str, root: Path) -> dict[str, Any]:
     memory = open_later(root)
     tidy(memory)
     PASSES[operation](memory)
-    tidy(open_later(root))
+    tidy(memory)
     left = [path.name for name in ("journal", "leaving", "retired", "tmp") for path in (root / ".smp" / name).glob("*")]
     secret = places_with(memory, [SECRET]) if operation.startswith("purge_") else []
+    memory.close()
     return {"left": left, "secret": secret, **contents(root)}
 
 
