@@ -197,7 +197,7 @@ PASSES = {"decay": _decay_on, "compaction and back": _compact_on, "archive and b
 @benchmark("write meanwhile")
 def write_meanwhile(bench: Bench) -> Iterator[Row]:
     """One pass after the other, over the session that is written to or over another one; a refusal counts as waiting."""
-    passes = 4 if bench.quick else 8
+    passes = 4
     for name in PASSES:
         for where in ("another session", "the same session"):
             busy = _large(bench)

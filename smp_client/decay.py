@@ -104,19 +104,25 @@ class Policy:
 
 def standing(type: str, data: Mapping[str, Any]) -> str:
     """Which rule holds for a record."""
-    if data.get("pinned") is True:
+    if is_pinned(data):
         return PINNED
     if type == "decision":
-        if "high" in (data.get("implementation_impact"), data.get("impact")):
+        if "high" in (_word(data.get("implementation_impact")), _word(data.get("impact"))):
             return "decision.high_impact"
         return "decision.unresolved" if status_of(data) in _OPEN else type
     if type == "finding":
         if is_resolved(data):
             return "finding.resolved"
-        return "finding.critical" if data.get("severity") == "critical" else type
-    if type == "preference" and data.get("confidence") in ("explicit", "inferred"):
-        return f"preference.{data['confidence']}"
+        return "finding.critical" if _word(data.get("severity")) == "critical" else type
+    if type == "preference" and (confidence := _word(data.get("confidence"))) in ("explicit", "inferred"):
+        return f"preference.{confidence}"
     return type
+
+
+def is_pinned(data: Mapping[str, Any]) -> bool:
+    """However a person says so: to YAML as SMP reads it, `yes` is a text."""
+    pinned = data.get("pinned")
+    return pinned.lower() in ("true", "yes", "on") if isinstance(pinned, str) else pinned in (True, 1)
 
 
 def status_of(data: Mapping[str, Any]) -> str:
@@ -128,6 +134,11 @@ def status_of(data: Mapping[str, Any]) -> str:
 
 def is_resolved(data: Mapping[str, Any]) -> bool:
     return status_of(data) in _CLOSED
+
+
+def _word(value: Any) -> str:
+    """As a person may have written it: Critical is critical."""
+    return value.lower() if isinstance(value, str) else ""
 
 
 def _number(value: Any) -> float | None:

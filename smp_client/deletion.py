@@ -32,6 +32,7 @@ from .records import TURN, Kind, Record, as_record, check_memory_id, is_deleted,
 from .rewrite import rewrite
 from .timestamps import render_time
 from .values import Value, canonical
+from .whereabouts import missing
 
 if TYPE_CHECKING:
     from .session import Session
@@ -167,7 +168,7 @@ def _find(session: Session, wanted: list[str]) -> list[_Found]:
             behind = memory_id
     for memory_id, every in standing.items():
         if all(is_deleted(found.kind, found.value) for found in every):
-            raise MemoryNotFound(f"There is no memory {memory_id!r} in {session.id}.", session_id=session.id)
+            raise missing(session.scope, memory_id)
         if len(every) > 1:
             places = ", ".join(f"{found.kind.file} line {found.line}" for found in every)
             raise CorruptionDetected(f"{memory_id} stands more than once: {places}; nothing was deleted.", session_id=session.id)
@@ -312,6 +313,7 @@ class _Store:
         """New bytes first, old ones last: a record that names what is nowhere would be worse than a copy that nothing names."""
         # What a person wrote into the record, and we do not understand, stays; and so does any copy that it may mean.
         foreign = [item for item in self._listed() if not self._is_known(item)]
+        self._require_no_session()
         members = {**self.members(), **added}
         if not items and not foreign and not added:
             self._forget()
@@ -329,6 +331,13 @@ class _Store:
         kept = {name: raw for name, raw in members.items() if foreign or name.removeprefix(_VALUES) in wanted}
         if kept.keys() != members.keys():
             write_archive(self._tree, self.path(BACKUP), kept.items())
+
+    def _require_no_session(self) -> None:
+        """A whole session of the same id can have been deleted before this one was made: its copy is not ours to change."""
+        if "deleted_session" in load_mapping(self._read(RECORD), _TOP, self.path(RECORD)):
+            name = self._session.id
+            raise Conflict(f"A whole session {name!r} was deleted and can still be restored; nothing was changed.", session_id=name,
+                           advice=f"Move {DELETED}/{name} away; after a crash, smp check --repair puts it right.")  # fmt: skip
 
     def _forget(self) -> None:
         """Nothing is deleted any more: the record goes last, as long as it is there the copies may be asked for."""

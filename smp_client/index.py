@@ -17,7 +17,7 @@ from .entries import Entry, FileState
 from .files import FILE_MODE
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
-SCHEMA_VERSION = 5  # another version is not migrated but rebuilt
+SCHEMA_VERSION = 6  # another version is not migrated but rebuilt
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;

@@ -101,7 +101,9 @@ class Record:
 
     @property
     def pinned(self) -> bool:
-        return self.data.get("pinned") is True
+        from .decay import is_pinned
+
+        return is_pinned(self.data)
 
 
 def as_record(kind: Kind, session: str, value: Mapping[str, Value]) -> Record:

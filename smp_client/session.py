@@ -146,7 +146,9 @@ class RecordFiles(Writing, Asking):
         raise self._missing(memory_id)
 
     def _missing(self, memory_id: str) -> MemoryNotFound:
-        return MemoryNotFound(f"There is no memory {memory_id!r} in {self.scope.name}.", session_id=self.scope.name)
+        from .whereabouts import missing
+
+        return missing(self.scope, memory_id)
 
     def _kind_named(self, name: str) -> Kind:
         names = {kind.name: kind for kind in self.kinds} | {kind.prefix.lower(): kind for kind in self.kinds}

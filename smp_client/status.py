@@ -24,6 +24,7 @@ SILENT_AFTER_S = 10.0  # a daemon that has not given a sign for so long is not w
 # Of those in their place; the others are counted by what is left of them.
 _BY_STATE = "SELECT status, COUNT(*) FROM sessions WHERE scope NOT LIKE 'archived/%' GROUP BY status"
 
+_NO_DAEMON = "No daemon is running for this root. smp run starts one, and smp service install has one started with the machine."
 OK, DEGRADED, DOWN, UNKNOWN = "ok", "degraded", "down", "unknown"
 
 
@@ -52,7 +53,7 @@ def read_status(memory: Place, *, deep: bool = False, at: datetime | None = None
     """Never says ok unless the lock is held, the heartbeat is fresh, and the daemon itself has no complaint."""
     root = RootStatus(str(memory.root))
     if not memory.root.is_dir():
-        return Status(UNKNOWN, [f"There is no memory at {memory.root}."], root)
+        return Status(UNKNOWN, [f"There is no memory at {memory.root}. smp init makes one; --root names another."], root)
     try:
         return _judge(memory, root, deep=deep, at=at or now())
     except (OSError, SMPError, sqlite3.Error) as error:
@@ -69,15 +70,15 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     root.quarantined = _count_quarantined(memory)
     root.sessions |= _count_put_away(memory)
     if leader is None:
-        return Status(DOWN, ["No daemon is running for this root.", *problems], root, said)
+        return Status(DOWN, [_NO_DAEMON, *problems], root, said)
     root.lag_ms = said.get("lag_ms")
     silent_s = _seconds_since(said.get("heartbeat_at"), at)
     if silent_s is None:
-        problems.append("The daemon is starting and has not given a sign yet.")
+        problems.append("The daemon is starting and has not given a sign yet. Ask again in a few seconds.")
     elif silent_s < -SILENT_AFTER_S:
-        problems.append("The daemon's last sign is from the future: one of the clocks was wrong.")
+        problems.append("The daemon's last sign is from the future: one of the clocks was wrong. Set it right.")
     elif silent_s > SILENT_AFTER_S:
-        problems.append(f"The daemon ({leader}) has given no sign for {silent_s:.0f} s.")
+        problems.append(f"The daemon ({leader}) has given no sign for {silent_s:.0f} s. Look at its log, or start it again.")
     problems += [str(problem) for problem in said.get("problems", [])]
     problems += [f"{name} failed: {job['last_error']}" for name, job in said.get("jobs", {}).items() if job["last_error"]]
     if root.unindexed_files is None:
@@ -108,12 +109,12 @@ def _sound(said: dict[str, Any]) -> dict[str, Any]:
 def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep: bool) -> None:
     path = memory.root / INDEX_FILE
     if not path.exists():
-        problems.append("There is no index yet.")
+        problems.append("There is no index yet. A daemon makes it, or smp reindex.")
         return
     try:
         index = Index.open_to_read(path)
     except UnusableIndex as error:
-        problems.append(f"The index cannot be used and will be rebuilt: {error}.")
+        problems.append(f"The index cannot be used and will be rebuilt: {error}. A daemon does that, or smp reindex.")
         return
     try:
         root.generation = index.generation
@@ -121,13 +122,14 @@ def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep
         root.sessions = dict(index.connection.execute(_BY_STATE).fetchall())
         bad = index.connection.execute("SELECT COUNT(*) FROM files WHERE bad > 0 OR problem IS NOT NULL").fetchone()[0]
         if bad:
-            problems.append(f"{bad} files hold something that cannot be read; smp check names it.")
+            problems.append(f"{bad:,} file{' holds' if bad == 1 else 's hold'} something that cannot be read; smp check names it.")
         if deep:
             from .indexing import outdated
 
             root.unindexed_files = sum(1 for _ in outdated(memory, index))
-            if root.unindexed_files:
-                problems.append(f"{root.unindexed_files} files on disk differ from the index.")
+            if count := root.unindexed_files:
+                problems.append(f"{count:,} file{' on disk differs' if count == 1 else 's on disk differ'} from the index. smp sync"
+                                " brings it up to date.")  # fmt: skip
     finally:
         index.close()
 

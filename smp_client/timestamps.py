@@ -8,7 +8,10 @@ from datetime import UTC, datetime
 def parse_time(text: str) -> datetime:
     """Raises ValueError where the text is no time; one without a zone is taken as UTC."""
     time = datetime.fromisoformat(text)
-    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    try:
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is before the first year or behind the last") from error
 
 
 def render_time(time: datetime) -> str:

@@ -52,11 +52,11 @@ class SessionUpkeep:
 
         return estimate(cast("Session", self))
 
-    def evicted(self) -> list[Evicted]:
-        """What compaction has taken out."""
+    def evicted(self, *, texts: bool = False) -> list[Evicted]:
+        """What compaction has taken out; if asked for with the beginning of what each says."""
         from .maintain.evictions import evicted
 
-        return evicted(cast("Session", self))
+        return evicted(cast("Session", self), texts=texts)
 
     def bring_back(self, ids: Sequence[str] | None = None) -> Outcome:
         """Puts what compaction has taken out, or these memories of it, back into their places."""
@@ -86,11 +86,11 @@ class MemoryUpkeep:
 
         return archive(cast("Memory", self), session_id, reason, dry_run=dry_run)
 
-    def restore_session(self, session_id: str, *, dry_run: bool = False) -> Session:
+    def restore_session(self, session_id: str) -> Session:
         """Brings a session back from the archive."""
         from .maintain.archive import unarchive
 
-        unarchive(cast("Memory", self), session_id, dry_run=dry_run)
+        unarchive(cast("Memory", self), session_id)
         return cast("Memory", self).session(session_id)
 
     def archived_sessions(self) -> list[Archived]:

@@ -13,6 +13,7 @@ from smp_client.errors import Conflict
 from smp_client.layout import LEAVING
 from smp_client.maintain import archive, leaving, removal
 from smp_client.packing import MEMBERS_CAP, read_members, write_archive
+from smp_client.tidy import tidy
 
 
 @pytest.fixture(autouse=True)
@@ -290,3 +291,86 @@ def test_a_half_made_copy_is_undone_or_finished(memory: Memory, session: Session
     with session.scope.undisturbed("testing"):
         removal.settle(memory, "s1")
     assert [gone.session for gone in memory.deleted_sessions()] == ["s1"]
+
+
+def new_directory(memory: Memory, text: str = "A new beginning") -> None:
+    """As a shell agent makes it, which knows nothing of what has been there."""
+    directory = memory.root / "active/s1"
+    directory.mkdir()
+    (directory / "decisions.yaml").write_text(f"decisions:\n  - id: DEC-001\n    decision: {text}\n    made_by: shell\n")
+
+
+@pytest.mark.parametrize("summary", [True, False], ids=["with its summary", "without"])
+def test_another_session_of_the_same_id_leaves_the_archive_alone(memory: Memory, session: Session, summary: bool) -> None:
+    """Archiving it, which would replace the archive, and bringing back are refused with nothing changed. (It was replaced, and an
+    archive without a summary removed as a leftover.)"""
+    fill(session)
+    memory.archive_session("s1")
+    if not summary:
+        (memory.root / "archived/s1/summary.yaml").unlink()
+    new_directory(memory)
+    before = files(memory, "archived/")
+    with pytest.raises(Conflict, match="archive"):
+        memory.archive_session("s1")
+    with pytest.raises((Conflict, CorruptionDetected)):
+        memory.restore_session("s1")
+    tidy(memory)
+    assert files(memory, "archived/") == before
+
+
+def test_another_session_of_the_same_id_leaves_the_deleted_one_alone(memory: Memory, session: Session) -> None:
+    """Neither deleting it whole nor deleting one of its memories touches the copy of the session that was deleted before. (Both
+    destroyed it.)"""
+    fill(session)
+    memory.delete_session("s1", reason="no longer wanted")
+    new_directory(memory)
+    before = files(memory)
+    with pytest.raises(Conflict, match="restored"):
+        memory.delete_session("s1", reason="again")
+    with pytest.raises(Conflict, match="restored"):
+        memory.session("s1").delete("DEC-001", reason="again")
+    tidy(memory)
+    assert files(memory) == before
+
+
+@pytest.mark.parametrize("put_away", ["archive", "delete"])
+def test_a_repair_does_not_bring_a_session_back_empty(memory: Memory, session: Session, put_away: str) -> None:
+    """Whoever still has the session in hand, and repairs it after somebody else has put it away, makes nothing in its place. (A
+    directory with nothing in it came back, and with it the next archive was empty.)"""
+    fill(session)
+    if put_away == "archive":
+        memory.archive_session("s1")
+    else:
+        memory.delete_session("s1", reason="no longer wanted")
+    before = files(memory)
+    with pytest.raises(SessionNotFound):
+        session.repair()
+    assert files(memory) == before
+    assert not (memory.root / "active/s1").exists()
+
+
+def test_one_that_cannot_be_read_does_not_hide_the_others(memory: Memory, session: Session) -> None:
+    """Of the sessions that were put away, one has a record that is no YAML: it is named with what is wrong, beside the rest."""
+    for name in ("s2", "s3", "s4"):
+        memory.create_session(id=name)
+    memory.delete_session("s1", reason="no longer wanted")
+    memory.delete_session("s2", reason="no longer wanted")
+    memory.archive_session("s3")
+    memory.archive_session("s4")
+    (memory.root / "deleted/s1/deletion-record.yaml").write_text("deletion: [")
+    (memory.root / "archived/s3/summary.yaml").write_text("archive: [")
+    assert [(gone.session, "line" in gone.reason) for gone in memory.deleted_sessions()] == [("s1", True), ("s2", False)]
+    assert [(one.session, "line" in one.reason) for one in memory.archived_sessions()] == [("s3", True), ("s4", False)]
+    memory.undelete_session("s2")
+    memory.restore_session("s4")
+
+
+def test_a_dry_run_of_bringing_back_finishes_nothing(memory: Memory, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(session)
+    monkeypatch.setattr(leaving, "GRACE_S", 3600.0)
+    memory.archive_session("s1")
+    monkeypatch.setattr(leaving, "GRACE_S", -1.0)
+    left = sorted((memory.root / LEAVING).iterdir())
+    assert left
+    assert archive.unarchive(memory, "s1", dry_run=True).dry_run
+    assert sorted((memory.root / LEAVING).iterdir()) == left

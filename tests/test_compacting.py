@@ -323,6 +323,7 @@ def test_a_copy_of_what_still_stands_does_not_count(full: Session, tmp_path: Pat
     (copy,) = eviction_files(full)
     shutil.copy(copy, tmp_path / "kept")
     bring_back(full)
+    copy.parent.mkdir()
     shutil.copy(tmp_path / "kept", copy)
     before = contents(full)
     assert evicted(full) == []

@@ -233,10 +233,25 @@ def test_a_plan_that_falls_short_says_what_is_in_the_way() -> None:
     decided = made(*decisions, turn(1, 0.1, 1.0, size=50), target=500)
     assert decided.missing_bytes == 500
     assert decided.why_short() == [
-        "0 of 500 bytes can be freed; 3 memories with 1,050 bytes stay (2 with 1,000 bytes: a decision that is not closed;"
-        " 1 with 50 bytes: said within the last 24 hours)"
+        "s1: 500 bytes were to be freed, 0 can be: 3 memories with 1,050 bytes stay (2 with 1,000 bytes: a decision that is not"
+        " closed; 1 with 50 bytes: said within the last 24 hours)"
     ]
     assert made(item("A", "learning", priority=0.1), target=1000).why_short() == []
+
+
+def test_what_falls_short_says_also_what_is_no_memory() -> None:
+    """The size that is not of memories has a name too, and what was done is told as done."""
+    said = made(item("A", "learning", 90, 0.1, size=300), item("DEC-001", "decision", size=700), target=1547)
+    (done,) = said.why_short(3000, is_done=True)
+    assert done == (
+        "s1: 1,547 bytes were to be freed, 300 were freed: 1 memory with 700 bytes stays (1 with 700 bytes: a decision that is not"
+        " closed); the other 2,000 bytes are metadata, indexes and the heads of the files"
+    )
+    assert made(target=1547).why_short(1932) == [
+        "s1: 1,547 bytes were to be freed, 0 can be: it holds no memory; its 1,932 bytes are metadata, indexes and the heads of the"
+        " files"
+    ]
+    assert made(target=1547).why_short() == ["s1: 1,547 bytes were to be freed, 0 can be: it holds no memory"]
 
 
 @given(
@@ -288,17 +303,72 @@ def test_a_summary_holds_what_was_decided_found_and_referred_to() -> None:
         "- turn-14 (veritas): I found a bug in the login.",
         "- turn-15 (architect): See DEC-001 for why.",
         "- turn-16 (user): Users prefer dark colours!",
+        "… and 1 more turn",
     ]
 
 
 def test_a_summary_stays_short() -> None:
-    """At most 40 lines and about 15 % of the bytes; where there is little room, what tells most."""
+    """At most 40 lines and about 15 % of the bytes; where there is little room, what tells most, evenly over all of the turns.
+
+    While the first turns were chosen, nothing was left of the later ones."""
     turns = [turn(number, 30, text=f"We must do thing {number}. We decided on DEC-{number:03d}.") for number in range(1, 401)]
-    long = Extractive().summary(turns, 1_000_000)
-    assert len(long.splitlines()) == 42
+    heading, _, *lines, more = Extractive().summary(turns, 1_000_000).splitlines()
+    assert heading.startswith("Summary of 400 turns, turn-1 to turn-400, ")
+    assert lines == [f"- turn-{number} (user): We decided on DEC-{number:03d}." for number in range(6, 401, 10)]
+    assert more == "… and 360 more turns"
     short = Extractive().summary(turns, 2_000)
     assert len(short.encode()) <= 300
-    assert short.splitlines()[2:4] == ["- turn-1 (user): We decided on DEC-001.", "- turn-2 (user): We decided on DEC-002."]
+    assert short.splitlines()[2:] == [
+        "- turn-67 (user): We decided on DEC-067.", "- turn-201 (user): We decided on DEC-201.",
+        "- turn-334 (user): We decided on DEC-334.", "… and 397 more turns",
+    ]  # fmt: skip
+
+
+def test_turns_that_decide_nothing_are_found_by_what_they_were_about() -> None:
+    """One sentence each, of the first that with the most names, numbers and long words; small talk only if there is nothing else.
+
+    While only telling sentences stood in a summary, it was often a head line that no search could find."""
+    turns = [
+        turn(1, text="Hello again. The office in Vienna has 12 racks."), turn(2, text="Sure, thing. Okay then."),
+        turn(3, text="Kubernetes came up at lunch. It rained."), turn(4, text=""), turn(5, text="The database is slow."),
+    ]  # fmt: skip
+    assert Extractive().summary(turns, 10_000).splitlines()[2:] == [
+        "- turn-1 (user): The office in Vienna has 12 racks.", "- turn-3 (user): Kubernetes came up at lunch.",
+        "- turn-5 (user): The database is slow.", "… and 2 more turns",
+    ]  # fmt: skip
+    assert Extractive().summary(turns[1:2], 10_000).splitlines()[2:] == ["- turn-2 (user): Sure, thing."]
+    assert Extractive().summary(turns[3:4], 10_000).count("\n") == 0
+
+
+def test_where_no_whole_sentence_fits_one_is_cut() -> None:
+    turns = [turn(number, text=f"The office in Vienna has {number} racks, which hold all that we have.") for number in range(1, 7)]
+    summary = Extractive().summary(turns, 1_250)
+    assert len(summary.encode()) <= 187
+    assert summary.splitlines()[2:] == ["- turn-4 (user): The office in Vienna has 4 racks, whi…", "… and 5 more turns"]
+
+
+def test_no_sentence_stands_twice_in_a_summary() -> None:
+    """Neither of one turn nor of two, whatever their case."""
+    turns = [turn(1, text="We agreed. We agreed. It fails."), turn(2, text="WE AGREED."), turn(3, text="Lunch in Graz."),
+             turn(4, text="Lunch in Graz.")]  # fmt: skip
+    assert Extractive().summary(turns, 10_000).splitlines()[2:] == [
+        "- turn-1 (user): We agreed.", "- turn-1 (user): It fails.", "- turn-3 (user): Lunch in Graz.", "… and 2 more turns"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Let's go with it", "Fine, we'll use the bus", "We'll take two", "Going with the first", "It is agreed", "I found it",
+        "It breaks at night", "That is not handled", "A key is missing", "It fails", "It has a bug", "It is a problem", "We cannot",
+        "It can't be", "She would rather walk", "He likes tea", "He wants tea", "We have it before 12 October", "It is by Friday",
+        "Wait until then", "The deadline is near", "Done by 2026-10-12", "Ready by May 3",
+    ],
+)  # fmt: skip
+def test_which_words_tell_something(said: str) -> None:
+    """Such a sentence is chosen before one that is full of names and numbers, also where it comes last."""
+    one = turn(1, text=f"Alpha met Beta and Gamma in Vienna 12. Then came night. Later it was day. {said}. They came by car.")
+    assert Extractive().summary([one], 10_000).splitlines()[2:] == [f"- turn-1 (user): {said}."]
 
 
 # When a session is compacted by itself.

@@ -18,8 +18,9 @@ from daemons import running
 from smp_client import Memory, MemoryNotFound, Session, SMPError, rewrite
 from smp_client.deletion import BACKUP, RECORD
 from smp_client.index import Index
+from smp_client.indexing import hash_of
 from smp_client.locks import Patience, lock
-from smp_client.maintain import evictions, leaving, traces
+from smp_client.maintain import erasure, evictions, leaving, traces
 from smp_client.maintain.compaction import Item
 from smp_client.maintain.deadlines import Seen, Watch, observe
 from smp_client.maintain.doomed import Doomed, Gone, Snapshot, look
@@ -60,6 +61,7 @@ def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old versions need not be kept for a writer who is about to open them: here there is none."""
     monkeypatch.setattr(rewrite, "GRACE_S", -1.0)
     monkeypatch.setattr(leaving, "GRACE_S", -1.0)
+    monkeypatch.setattr(erasure, "ABANDONED_S", -1.0)
 
 
 @pytest.fixture
@@ -298,7 +300,8 @@ def test_no_byte_is_left_of_a_memory(session: Session, memory: Memory, clock: Cl
     copy = (memory.root / "active/s1/findings.yaml").read_bytes()
     start = copy.index(b"  - id: FIND-001")
     records = (("FIND-001", copy[start:]), ("FIND-002", b"  - id: FIND-002\n    finding: not of this\n"))
-    items = [(Item(one, "finding", "findings.yaml", 0, 0, "h", 0.1, None, None), raw, "archive_findings", "old")
+    digest = hash_of(session.records("finding")[0].data)
+    items = [(Item(one, "finding", "findings.yaml", 0, 0, digest, 0.1, None, None), raw, "archive_findings", "old")
              for one, raw in records]  # fmt: skip
     kept = evictions.write(session, items, "full")
     gone = evictions.write(session, items[:1], "full")
@@ -544,3 +547,48 @@ def test_a_changed_deadline_must_be_waited_for_anew() -> None:
     one = doomed("a", 31)
     earlier = replace(one, deadline=one.deadline - timedelta(days=20))
     assert decided(Snapshot((earlier,)), watched(one))[0][1] is False
+
+
+def test_another_memory_of_the_same_id_is_not_taken_out_with_it(session: Session, memory: Memory, clock: Clock) -> None:
+    """What compaction took out under an id that somebody gave again says something else, and was never deleted."""
+    raw = b"  - id: FIND-001\n    finding: said by somebody else long ago\n    discovered_by: a\n    severity: low\n"
+    item = Item("FIND-001", "finding", "findings.yaml", 0, 0, "another", 0.1, None, None)
+    kept = evictions.write(session, [(item, raw, "archive_findings", "old")], "full")
+    session.delete("FIND-001", reason="r")
+    clock.skip(31)
+    assert purge(memory, force=True).problems == []
+    assert everywhere(memory, (b"somebody else long ago",)) == [kept]
+
+
+def test_a_session_that_was_put_back_into_the_archive_is_not_purged(session: Session, memory: Memory, clock: Clock) -> None:
+    """By hand, from a backup of one's own: it is there, whatever stands in `deleted/`."""
+    memory.archive_session("s1")
+    copies = {path.name: path.read_bytes() for path in (memory.root / "archived/s1").iterdir()}
+    memory.delete_session("s1", reason="over")
+    (memory.root / "archived/s1").mkdir()
+    for name, content in copies.items():
+        (memory.root / "archived/s1" / name).write_bytes(content + b"# by hand\n" if name == "summary.yaml" else content)
+    clock.skip(31)
+    assert purge(memory, force=True).actions == []
+    assert [one.session for one in memory.archived_sessions()] == ["s1"]
+
+
+def test_what_somebody_is_making_just_now_is_left_alone(
+    session: Session, memory: Memory, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A temporary that says the same may be another session that is being brought back. (It lost an artifact.)"""
+    monkeypatch.setattr(erasure, "ABANDONED_S", 600.0)
+    session.delete("FIND-001", reason="r")
+    at_work = memory.tree.create_temporary(SECRET.encode())
+    clock.skip(31)
+    assert [action.type for action in purge(memory, force=True).actions] == ["purge_memories"]
+    assert memory.tree.exists(at_work)
+
+
+def test_a_short_secret_is_not_left_in_quarantine(session: Session, memory: Memory, clock: Clock) -> None:
+    finding = session.record_finding("hunter2!x", discovered_by="vera")
+    set_aside(memory.tree, "s1", "findings.yaml", 0, b"finding: hunter2!x", "torn", clock.now)
+    session.delete(finding.id, reason="r")
+    clock.skip(31)
+    assert purge(memory, force=True).problems == []
+    assert everywhere(memory, (b"hunter2!x",)) == []

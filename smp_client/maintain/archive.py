@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import Conflict, CorruptionDetected, LockTimeout, SessionNotFound
+from ..errors import Conflict, CorruptionDetected, LockTimeout, SessionNotFound, SMPError
 from ..layout import ACTIVE, ARCHIVED, SESSION_DIRECTORIES, TEMPORARY, check_session_id
 from ..locks import NO_PATIENCE, lock
 from ..mapping import load_mapping, replace_parts
@@ -60,6 +60,7 @@ def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = Fal
     with session.scope.undisturbed("archiving"):
         settle(memory, session_id)
         session.scope.require()
+        _require_no_archive(memory.tree, session_id)
         said = summary_file.content(session)
         with session.scope.locked(locked_files(session), "archiving"):
             members = _copy(memory, session_id, session.scope.directory, said, reason)
@@ -70,12 +71,21 @@ def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = Fal
     return Outcome([Action(session_id, "archive", (session_id,), reason, total - packed)])
 
 
+def _require_no_archive(tree: Tree, session_id: str) -> None:
+    """There can be another session of this id in the archive, where somebody has made a directory of the same name since."""
+    for name in (SUMMARY, ARCHIVE):
+        if tree.exists(_path(session_id, name)):
+            raise Conflict(f"Another session of this id is in the archive: {_path(session_id, name)}.", session_id=session_id,
+                           advice="Move its directory away, or rename this session; nothing was changed.")  # fmt: skip
+
+
 def unarchive(memory: Memory, session_id: str, *, dry_run: bool = False) -> Outcome:
     """Brings a session back into its place, active again."""
     scope = put_away_scope(memory, session_id)
     tree = memory.tree
     with scope.undisturbed("bringing back from the archive"):
-        settle(memory, session_id)
+        if not dry_run:
+            settle(memory, session_id)
         said = load_summary(tree, session_id)
         if tree.exists(f"{ACTIVE}/{session_id}"):
             raise Conflict(f"There is a session {session_id!r} in {ACTIVE}/ as well as in the archive.",
@@ -106,7 +116,7 @@ def archived(memory: Memory) -> list[Archived]:
             continue
         try:
             said = load_summary(memory.tree, session_id)
-        except CorruptionDetected as error:
+        except (SMPError, OSError) as error:
             found.append(Archived(session_id, "", str(error), 0, 0))
             continue
         copy = said.get("archive")
@@ -126,9 +136,6 @@ def settle(memory: Memory, session_id: str) -> None:
     tree = memory.tree
     leaving.finish(memory, session_id)
     if not tree.exists(_path(session_id, SUMMARY)):
-        if tree.exists(_path(session_id, ARCHIVE)) and tree.exists(f"{ACTIVE}/{session_id}"):
-            tree.unlink(_path(session_id, ARCHIVE))
-            tree.remove_empty(f"{ARCHIVED}/{session_id}")
         return
     said = load_summary(tree, session_id)
     if said.get("state") not in (ARCHIVING, RESTORING):
@@ -231,6 +238,9 @@ def load_summary(tree: Tree, session_id: str) -> dict[str, Any]:
     try:
         content = tree.read(_path(session_id, SUMMARY))
     except FileNotFoundError as error:
+        if tree.exists(_path(session_id, ARCHIVE)):
+            advice = f"Unpack it by hand into {ACTIVE}/{session_id}, and move it away."
+            raise CorruptionDetected(f"{_path(session_id, ARCHIVE)} has lost its {SUMMARY}.", advice=advice) from error
         raise SessionNotFound(f"There is no session {session_id!r} in the archive.", session_id=session_id,
                               advice="smp sessions --all lists those that there are.") from error  # fmt: skip
     return load_mapping(content, TOP, _path(session_id, SUMMARY))

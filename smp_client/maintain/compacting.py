@@ -153,7 +153,7 @@ def _told(result: CompactionResult, done: CompactionPlan) -> CompactionResult:
     result.actions = done.actions()
     result.reached = not done.missing_bytes or result.bytes_freed >= result.target_bytes
     if not result.reached and not result.problems:
-        result.problems += done.why_short()
+        result.problems += done.why_short(result.before_bytes, is_done=not result.dry_run)
     return result
 
 
@@ -233,10 +233,10 @@ def _apply(session: Session, made: CompactionPlan, files: Mapping[str, tuple[int
     try:
         expected = _take_out(session, name, splices)
     except LockTimeout:
-        scope.tree.unlink(name)
+        evictions.drop(scope.tree, name)
         raise
     if expected is None:
-        scope.tree.unlink(name)
+        evictions.drop(scope.tree, name)
         return None
     return _drop_what_stayed(session, made, name, expected)
 
@@ -277,7 +277,7 @@ def _carry_out(
     try:
         intent = journal.record(scope, steps)
     except OSError as error:
-        scope.tree.unlink(name)
+        evictions.drop(scope.tree, name)
         raise StorageFailed(f"Could not record the compaction: {error}.", session_id=session.id) from error
     try:
         for step in steps:

@@ -130,18 +130,25 @@ class CompactionPlan:
     def actions(self) -> list[Action]:
         return list(_actions(self))
 
-    def why_short(self) -> list[str]:
-        """What stands in the way of the target; nothing where it is reached."""
+    def why_short(self, total_bytes: int = 0, *, is_done: bool = False) -> list[str]:
+        """What stands in the way of the target, for a session of this size; nothing where it is reached."""
         if not self.missing_bytes:
             return []
         counts, sizes = Counter(self.kept.values()), Counter[str]()
         for memory_id, reason in self.kept.items():
             sizes[reason] += self.kept_bytes.get(memory_id, 0)
-        preserved = "; ".join(f"{counts[reason]} with {sizes[reason]:,} bytes: {reason}" for reason, _ in sizes.most_common())
-        return [
-            f"{self.bytes_freed:,} of {self.target_bytes:,} bytes can be freed; {len(self.kept):,} memories with"
-            f" {sum(sizes.values()):,} bytes stay" + (f" ({preserved})" if preserved else "")
-        ]
+        staying = sum(sizes.values())
+        why = "it holds no memory" if not self.taken else "no memory is left"
+        if self.kept:
+            each = "; ".join(f"{counts[reason]:,} with {sizes[reason]:,} bytes: {reason}" for reason, _ in sizes.most_common())
+            memories, stay = ("memory", "stays") if len(self.kept) == 1 else ("memories", "stay")
+            why = f"{len(self.kept):,} {memories} with {staying:,} bytes {stay} ({each})"
+        if (rest := total_bytes - self.bytes_freed - staying) > 0:
+            which = f"the other {rest:,}" if self.kept or self.taken else f"its {rest:,}"
+            summaries = ", summaries of what was said" if any(run.summary for run in self.runs) else ""
+            why += f"; {which} bytes are metadata, indexes{summaries} and the heads of the files"
+        freed = f"{self.bytes_freed:,} {'were freed' if is_done else 'can be'}"
+        return [f"{self.session}: {self.target_bytes:,} bytes were to be freed, {freed}: {why}"]
 
 
 def plan(

@@ -117,10 +117,11 @@ def verdict(seen: Seen, one: Doomed, now: datetime) -> tuple[bool, str]:
         if watch.passed_s + SLACK_S >= watch.left_s:
             return True, f"it could be restored until {until}, and that was waited for"
         still = _days(watch.left_s - watch.passed_s)
-        return False, f"its deadline was {until} by a clock that has jumped: {still} of its time have not really passed"
+        return False, f"its deadline was {until} by a clock that has jumped: {still} of its time have not really passed yet"
     if watch.passed_s >= OVERDUE_S:
         return True, f"it could be restored until {until}, and has been overdue for {_days(watch.passed_s)}"
-    return False, f"it was overdue since {until} when it was first seen, {_days(watch.passed_s)} of 7 days ago"
+    still = _days(OVERDUE_S - watch.passed_s)
+    return False, f"its deadline, {until}, was over when a daemon first saw it, so it is kept for {still} of running time more"
 
 
 def _days(seconds: float) -> str:

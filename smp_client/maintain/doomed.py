@@ -96,7 +96,8 @@ def all_doomed(memory: Place) -> tuple[list[Doomed], list[str]]:
 
 def doomed_of(memory: Place, session_id: str, problems: list[str]) -> list[Doomed]:
     path = f"{DELETED}/{session_id}/{RECORD}"
-    is_active = memory.tree.exists(f"{ACTIVE}/{session_id}")
+    # In the archive, too: somebody may have put it back there by hand.
+    is_active = any(memory.tree.exists(name) for name in (f"{ACTIVE}/{session_id}", f"{ARCHIVED}/{session_id}/summary.yaml"))
     try:
         record = load_mapping(memory.tree.read(path), TOP, path)
     except FileNotFoundError:

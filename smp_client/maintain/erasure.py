@@ -20,6 +20,7 @@ from ..deletion import RECORD, fingerprint
 from ..errors import Conflict, CorruptionDetected, LockTimeout, SMPError, TransactionPending
 from ..files import Tree
 from ..formats import format_of
+from ..indexing import hash_of
 from ..layout import ACTIVE, ARCHIVED, DELETED, JOURNAL, LEAVING, LOCKS, QUARANTINE, RETIRED, TEMPORARY
 from ..locks import NO_PATIENCE, lock, lock_all
 from ..mapping import load_mapping, replace_parts
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
 _VALUES = "values/"  # before the name of a copy, see deletion.py
 _SAYS_NOTHING = ("decay:", "timestamp:", "**", "- id:", "last_", "#", "---", "version")
 _WORD_CHARACTERS = 24
+_FEW_CHARACTERS = 6
 _PAUSE_S = 0.1
 _WORDS_CAP_BYTES = 1024 * 1024
+ABANDONED_S = 600.0  # no write takes this long
 
 
 @dataclass
@@ -99,9 +102,11 @@ def _leftovers(tree: Tree, session_id: str, telling: Telling) -> Iterator[str]:
 
 
 def _temporaries(tree: Tree, telling: Telling) -> Iterator[str]:
-    """What a crash has left in `.smp/tmp/`: the names say nothing, so it is known by its words."""
+    """What a crash has left in `.smp/tmp/`: the names say nothing, so it is known by its words. What is new is somebody's work."""
     for name in tree.list(TEMPORARY):
         path = f"{TEMPORARY}/{name}"
+        if time.time() - tree.stat(path).st_mtime < ABANDONED_S:
+            continue
         files = list(files_below(tree, path)) if tree.exists(path) and tree.is_directory(path) else [path]
         if any(telling.stand_in(tree, file) for file in files):
             yield path
@@ -194,8 +199,8 @@ def _erase_memories(scope: Scope, memory: Memory, one: Doomed, now: datetime, *,
     if is_active:
         _fold_old_versions(scope, {gone.file for gone in taken_out}, telling)
         erased.bytes_freed += _remove_derived(scope, taken_out, telling)
-    erased.bytes_freed += _take_out_of_evictions(tree, one.session, taken_out)
-    erased.bytes_freed += _remove_set_aside(tree, one.session, telling)
+    erased.bytes_freed += _take_out_of_evictions(tree, one.session, taken_out, values)
+    erased.bytes_freed += _remove_set_aside(tree, one.session, telling, _own_words(taken_out, values))
     erased.bytes_freed += sum(_remove(tree, name) for name in list(_temporaries(tree, telling)))
     erased.bytes_freed += _take_out(tree, one)
     return erased
@@ -251,26 +256,35 @@ def _remove_derived(scope: Scope, memories: Iterable[Gone], telling: Telling) ->
     return sum(_remove(scope.tree, file) for file in stale)
 
 
-def _take_out_of_evictions(tree: Tree, session_id: str, memories: Iterable[Gone]) -> int:
-    """Compaction may have taken them out once as well. A file of it that cannot be read may hold them: that is an error."""
-    going = {(gone.file, gone.id) for gone in memories}
+def _take_out_of_evictions(tree: Tree, session_id: str, memories: Iterable[Gone], values: Iterable[dict[str, Any]]) -> int:
+    """Compaction may have taken them out once as well; one of the same id that says something else is another memory. A file of
+    it that cannot be read may hold them: that is an error."""
+    hashes = {str(value.get("id")): hash_of(value) for value in values}
+    going = {(gone.file, gone.id, hashes.get(gone.id)) for gone in memories}
     freed = 0
     for name in evictions.names(tree, session_id):
         one = evictions.load(tree, name, whole=False)
-        if any((item["file"], item["id"]) in going for item in one.items):
+        if any((item["file"], item["id"], item["hash"]) in going for item in one.items):
             before = tree.stat(name).st_size
-            evictions.keep_only(tree, one, lambda item: (item["file"], item["id"]) not in going)
+            evictions.keep_only(tree, one, lambda item: (item["file"], item["id"], item["hash"]) not in going)
             freed += before - (tree.stat(name).st_size if tree.exists(name) else 0)
     return freed
 
 
-def _remove_set_aside(tree: Tree, session_id: str, telling: Telling) -> int:
+def _own_words(memories: Iterable[Gone], values: Iterable[dict[str, Any]]) -> list[bytes]:
+    """What they said, also in few letters: for places where nothing but this session's own bytes are."""
+    fields = {gone.id: kind_of_file(gone.file).text for gone in memories}
+    texts = (str(value.get(fields.get(str(value.get("id")), ""), "")) for value in values)
+    return [line.strip().encode() for text in texts for line in text.splitlines() if len(line.strip()) >= _FEW_CHARACTERS]
+
+
+def _remove_set_aside(tree: Tree, session_id: str, telling: Telling, words: list[bytes]) -> int:
     """What was set aside of this session and holds their words, each with its note."""
     directory = f"{QUARANTINE}/{session_id}"
     freed = 0
     for name in tree.list(directory):
         path = f"{directory}/{name}"
-        if not name.endswith(".note.yaml") and telling.stand_in(tree, path):
+        if not name.endswith(".note.yaml") and (telling.stand_in(tree, path) or traces.found_in(tree, path, words)):
             # The note first: without it the bytes are found again.
             note = f"{directory}/{name.removesuffix('.bytes')}.note.yaml"
             freed += _remove(tree, note) + _remove(tree, path)

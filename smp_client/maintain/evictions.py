@@ -26,7 +26,7 @@ from ..rewrite import rewrite
 from ..timestamps import render_time
 from .actions import Action, Outcome
 from .compaction import Item
-from .putting_back import Copy, by_id, number_of, put_back
+from .putting_back import Copy, by_id, number_of, put_back, value_of
 
 if TYPE_CHECKING:
     from ..files import Tree
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 VERSION = 1
 _PREFIX, _ENDING = "evicted-", ".tar.gz"
+_TEXT_CHARACTERS = 80
 _ADVICE = "It was left as it is; everything else can still be brought back."
 Place = tuple[str, str]  # the file and the id of a record
 
@@ -53,6 +54,7 @@ class Evicted:
     operation: str
     reason: str
     size_bytes: int
+    text: str = ""  # the beginning of what it says, where that was asked for
 
 
 @dataclass(frozen=True)
@@ -155,26 +157,53 @@ def keep_only(tree: Tree, eviction: Eviction, wanted: Callable[[dict[str, Any]],
     """Drops the other items; the file itself where none is left."""
     kept = [item for item in eviction.items if wanted(item)]
     if not kept:
-        tree.unlink(eviction.name)
-        tree.sync_parent(eviction.name)
+        drop(tree, eviction.name)
     elif len(kept) < len(eviction.items):
         whole = eviction if eviction.members else load(tree, eviction.name)
         _save(tree, eviction.name, eviction.head, [(item, whole.held(item)) for item in kept])
 
 
-def evicted(session: Session) -> list[Evicted]:
-    """What can be brought back, the oldest first. A copy that the disk has damaged cannot: `bring_back` and `check` tell of it."""
+def drop(tree: Tree, name: str) -> None:
+    """Removes the file, and the directory of the session if that was the last of it in the archive."""
+    tree.unlink(name)
+    tree.sync_parent(name)
+    tree.remove_empty(name.rpartition("/")[0])
+
+
+def evicted(session: Session, *, texts: bool = False) -> list[Evicted]:
+    """What can be brought back, the oldest first, and if asked for with the beginning of what each says.
+
+    A copy that the disk has damaged cannot be brought back: `bring_back` and `check` tell of it.
+    """
     with session.scope.answering("listing what compaction has taken out"):
-        found = list(_readable(session.scope.tree, session.id, whole=False))
+        found = list(_readable(session.scope.tree, session.id, whole=texts))
         still = _standing(session, found)
         return [_evicted(session.id, one, item) for one in found for item in one.items if still.get(_place(item)) != item["hash"]]
+
+
+def evicted_of_archived(tree: Tree, session_id: str, *, texts: bool = False) -> list[Evicted]:
+    """The same of a session that is archived; its own files are packed, so the copies alone tell."""
+    return [_evicted(session_id, one, item) for one in _readable(tree, session_id, whole=texts) for item in one.items]
 
 
 def _evicted(session_id: str, eviction: Eviction, item: dict[str, Any]) -> Evicted:
     stamp = item.get("timestamp")
     return Evicted(item["id"], str(item.get("type")), session_id, item["file"], None if stamp is None else str(stamp),
                    str(eviction.head.get("evicted_at")), str(item.get("operation")), str(item.get("reason")),
-                   item["length"])  # fmt: skip
+                   item["length"], _beginning(eviction, item) if eviction.members else "")  # fmt: skip
+
+
+def evicted_at(tree: Tree, session_id: str, memory_id: str) -> str | None:
+    """When compaction took out what is not there; None where it did not. Only the manifests are read."""
+    found = (str(one.head.get("evicted_at")) for one in _readable(tree, session_id, whole=False)
+             if any(item["id"] == memory_id for item in one.items))  # fmt: skip
+    return max(found, default=None)
+
+
+def _beginning(eviction: Eviction, item: dict[str, Any]) -> str:
+    kind = _kind(item["file"])
+    value = value_of(kind, eviction.held(item)) or {}
+    return " ".join(str(value.get(kind.text, ""))[: 4 * _TEXT_CHARACTERS].split())[:_TEXT_CHARACTERS]
 
 
 def _place(item: dict[str, Any]) -> Place:
@@ -237,7 +266,8 @@ def bring_back(session: Session, ids: str | Iterable[str] | None = None) -> Outc
         found = list(_readable(scope.tree, session.id))[::-1]
         if missing := sorted((wanted or set()) - {item["id"] for one in found for item in one.items}):
             raise MemoryNotFound(f"Compaction has not taken {', '.join(missing[:5])} out of {session.id}.", session_id=session.id,
-                                 advice="session.evicted() lists what can be brought back.")  # fmt: skip
+                                 advice=f"smp compact {session.id} --list, or session.evicted(), says what can be"
+                                        " brought back.")  # fmt: skip
         copies = _chosen(found, wanted, outcome.problems)
         if copies:
             _put_into_files(session, copies, outcome)

@@ -81,7 +81,7 @@ def _attempts(
     """The file with the records in it, the best way first."""
     if found.listed and not found.flow and not found.null:
         yield _with(kind, content, found, replaced, missing)
-    values = {copy.id: value for copy in missing if (value := _value(form, copy.raw))}
+    values = {copy.id: value for copy in missing if (value := value_of(kind, copy.raw))}
     if len(values) < len(missing):
         return
     if found.listed and not found.flow and not found.null:
@@ -141,7 +141,9 @@ def number_of(kind: Kind, memory_id: str) -> int | None:
     return int(number) if prefix == kind.prefix and number.isdecimal() and len(number) < 16 else None
 
 
-def _value(form: Format, raw: bytes) -> dict[str, Value] | None:
+def value_of(kind: Kind, raw: bytes) -> dict[str, Value] | None:
+    """What the bytes of one record say; None where they are not those of a record."""
+    form = format_of(kind)
     try:
         if raw.startswith(b"{"):
             value = load(decode(raw))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..deletion import BACKUP, RECORD, check_said, deadline
-from ..errors import Conflict, SessionNotFound
+from ..errors import Conflict, SessionNotFound, SMPError
 from ..layout import ACTIVE, ARCHIVED, DELETED
 from ..locks import lock
 from ..mapping import load_mapping, render_mapping, replace_parts
@@ -50,11 +50,15 @@ def delete_session(memory: Memory, session_id: str, reason: str, deleted_by: str
     memory.require()
     scope = archive.put_away_scope(memory, session_id)
     with scope.undisturbed("deleting the session"):
-        settle(memory, session_id)
-        archive.settle(memory, session_id)
+        if not dry_run:
+            settle(memory, session_id)
+            archive.settle(memory, session_id)
         is_active = tree.exists(f"{ACTIVE}/{session_id}")
         if not is_active and not archive.is_archived(tree, session_id):
             raise SessionNotFound(f"There is no session {session_id!r} under {memory.root}.", session_id=session_id)
+        if whole_deletion(tree, session_id) is not None:
+            raise Conflict(f"Another session {session_id!r} was deleted, and can still be restored.", session_id=session_id,
+                           advice=f"Move {DELETED}/{session_id} away, or rename this session; nothing was changed.")  # fmt: skip
         files = [*_files(tree, session_id)]
         action = Action(session_id, "delete_session", (session_id,), reason, sum(len(content) for _, content in files))
         if dry_run:
@@ -78,7 +82,8 @@ def undelete_session(memory: Memory, session_id: str, reason: str = "restored", 
     tree = memory.tree
     memory.require()
     with archive.put_away_scope(memory, session_id).undisturbed("restoring the session"):
-        settle(memory, session_id)
+        if not dry_run:
+            settle(memory, session_id)
         said = whole_deletion(tree, session_id)
         if said is None:
             raise SessionNotFound(f"There is no deleted session {session_id!r} under {memory.root}.", session_id=session_id,
@@ -104,7 +109,12 @@ def deleted_sessions(memory: Memory) -> list[DeletedSession]:
     for session_id in tree.list(DELETED):
         if not tree.is_directory(f"{DELETED}/{session_id}"):
             continue
-        said = whole_deletion(tree, session_id)
+        try:
+            said = whole_deletion(tree, session_id)
+        except (SMPError, OSError) as error:
+            # Named all the same: what can be restored is not hidden by what cannot.
+            found.append(DeletedSession(session_id, "", "", str(error), "", 0))
+            continue
         if said is not None and not tree.exists(f"{ACTIVE}/{session_id}") and not archive.is_archived(tree, session_id):
             at, who, why, until = (str(said.get(name)) for name in ("deleted_at", "deleted_by", "reason", "recovery_deadline"))
             total = said.get("total_bytes")

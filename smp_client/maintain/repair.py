@@ -58,6 +58,7 @@ def repair(session: Session, *, dry_run: bool = False) -> Outcome:
     """Finishes what was cut off, sets aside what tears a file, makes what is missing; `problems` says what is left to a person."""
     work = _Repair(session, Outcome(dry_run=dry_run))
     with session.scope.undisturbed("repairing"):
+        session.scope.require()  # one that was put away meanwhile must not come back, empty
         for step in (_finish_transactions, _fold_versions, _make_directories, _make_metadata, _mend_all):
             work.attempt(step)
     left = [complaint for complaint in validate(session) if not _is_dealt_with(work, complaint)]

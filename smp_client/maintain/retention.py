@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..decay import PINNED
 from ..errors import SMPError
 from ..policies import RetentionPolicy
 from ..records import SESSION_KINDS
@@ -83,11 +84,11 @@ def _standings(session: Session, policy: RetentionPolicy) -> list[Standing]:
         found: list[Standing] = []
         for type in policy.by_type_days:
             rows = view.index.connection.execute(
-                "SELECT id, at, json_extract(data, '$.pinned') FROM memories"
+                "SELECT id, at, standing FROM memories"
                 " WHERE scope = ? AND type = ? AND at IS NOT NULL ORDER BY at", (session.id, type),
             )  # fmt: skip
-            found += [Standing(session.id, memory_id, type, _EPOCH + timedelta(microseconds=at), pinned == 1)
-                      for memory_id, at, pinned in rows]  # fmt: skip
+            found += [Standing(session.id, memory_id, type, _EPOCH + timedelta(microseconds=at), standing == PINNED)
+                      for memory_id, at, standing in rows]  # fmt: skip
         return found
 
     return session._asker().ask(question)

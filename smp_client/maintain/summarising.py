@@ -1,6 +1,7 @@
 """Old turns in few words: what was decided, found and referred to, taken out of what was said; or what a command makes of it.
 
-Nothing is made up here: every line is a sentence that somebody said, with the turn that it stands in. A command, which may be
+Nothing is made up here: every line is a sentence that somebody said, with the turn that it stands in. Where that leaves room, the
+turns that decide nothing have a sentence each too, so that they are found by what they were about. A command, which may be
 anything, is given time, room and one try; where it fails our own summary stands in, and the reason is told.
 """
 
@@ -14,7 +15,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import repeat
@@ -34,14 +35,33 @@ _DECIDING = (
 _FINDING = (
     "found", "finding", "findings", "discovered", "bug", "bugs", "issue", "issues", "problem", "problems", "risk", "risks",
     "missing", "vulnerability", "vulnerable", "failed", "fails", "failure", "error", "cause", "caused", "broken", "resolved",
-    "fixed",
+    "fixed", "breaks", "cannot",
 )  # fmt: skip
 _PREFERRING = (
     "prefer", "prefers", "preferred", "preference", "always", "never", "want", "wants", "require", "requires", "required",
-    "requirement",
+    "requirement", "rather", "likes", "deadline", "deadlines", "until",
 )  # fmt: skip
 _TELLING = {**dict.fromkeys(_PREFERRING, 2), **dict.fromkeys(_FINDING, 2), **dict.fromkeys(_DECIDING, 3)}
-_BY_ID, _BY_REFERENCE = 4, 1
+# The words of a sentence have one blank between them, and an apostrophe is one too.
+_PHRASES = {
+    " go with ": 3, " going with ": 3, " went with ": 3, " we ll use ": 3, " we ll take ": 3, " we will use ": 3,
+    " we will take ": 3, " let s use ": 3, " let s take ": 3, " not handled ": 2, " not handle ": 2, " not work ": 2, " can t ": 2,
+}  # fmt: skip
+_BEFORE_A_DAY = re.compile(
+    " (?:by|before|till) (?:the |next |end of |this )*(?:[0-9]{1,2}(?:st|nd|rd|th)? (?:of )?)?"
+    "(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|tomorrow|tonight|january|february|march|april|may [0-9]{1,2}|[0-9]{1,2} may|june"
+    "|july|august|september|october|november|december|[0-9]{4}-[0-9-]+) "
+)
+_BEFORE = {"by", "before", "till"}
+# Where none of these stands, nothing more need be looked for.
+_HINTS = _TELLING.keys() | _BEFORE | {"go", "going", "went", "ll", "will", "let", "handled", "handle", "work", "can"}
+_DECIDES, _BY_DAY, _BY_ID, _BY_REFERENCE = 3, 2, 4, 1
+# What decides nothing comes behind all that does; how many rare words it holds counts up to this.
+_RARE_CAP, _LONG_WORD = 3, 8
+_LEADING = 3  # sentences of a turn, of which the one with the most rare words stands for it
+_NOTHING_RARE = -_RARE_CAP - 1
+_MORE_BYTES = 32  # for the line that says how many turns are not named
+_LEAST_BYTES = 48  # that are worth a line which is cut short
 
 
 class Said(Protocol):
@@ -62,6 +82,7 @@ class Said(Protocol):
 class _Line(NamedTuple):
     score: int
     text: str
+    said: str  # the same without its turn
 
 
 class Extractive:
@@ -73,26 +94,69 @@ class Extractive:
     def summary(self, turns: Sequence[Said], size_bytes: int) -> str:
         """The same turns always give the same text; `size_bytes` is what they take up now."""
         heading = _heading(turns)
-        left_bytes = int(SHARE * size_bytes) - len(heading.encode())
-        lines = [(line.score, place, line.text) for place, turn in enumerate(turns) for line in self._lines(turn)]
-        chosen: list[tuple[int, str]] = []
-        for _, place, text in sorted(lines, key=lambda line: (-line[0], line[1])):
-            left_bytes -= len(text.encode()) + 1
-            if left_bytes < 0 or len(chosen) == LINES_CAP:
-                break
-            chosen.append((place, text))
-        return "\n".join([heading, *([""] if chosen else []), *(text for _, text in sorted(chosen, key=lambda one: one[0]))])
+        by_score: dict[int, list[tuple[int, _Line]]] = {}
+        for place, turn in enumerate(turns):
+            for line in self._lines(turn):
+                by_score.setdefault(line.score, []).append((place, line))
+        chosen = _chosen(by_score, int(SHARE * size_bytes) - len(heading.encode()) - _MORE_BYTES)
+        if not chosen:
+            return heading
+        more = _more(len(turns) - len({place for place, _ in chosen}))
+        return "\n".join([heading, "", *(text for _, text in sorted(chosen, key=lambda one: one[0])), *more])
 
     def _lines(self, turn: Said) -> tuple[_Line, ...]:
-        """The sentence of a turn that tells most, and the next best."""
+        """The sentence of a turn that tells most, and the next best; one of its first where none tells anything."""
         known = self._known.get(turn.id)
         if known is None:
             text = turn.text[:_TURN_CHARACTERS]
             scored = [(_score(sentence), sentence) for sentence in _sentences(text)] if _score(text) else []
-            best = sorted((one for one in scored if one[0]), key=lambda one: -one[0])[:2]
+            best = sorted((one for one in dict.fromkeys(scored) if one[0]), key=lambda one: -one[0])[:2]
             more = _BY_REFERENCE if turn.refs else 0
-            known = self._known[turn.id] = tuple([_Line(score + more, _line(turn, sentence)) for score, sentence in best])
+            found = [(score + more, sentence) for score, sentence in best] or _leading(text)
+            known = self._known[turn.id] = tuple([_line(turn, score, sentence) for score, sentence in found])
         return known
+
+
+def _chosen(by_score: Mapping[int, Sequence[tuple[int, _Line]]], room_bytes: int) -> list[tuple[int, str]]:
+    """The lines that there is room for, those that tell most first; where there is none for all that tell the same, evenly."""
+    chosen: list[tuple[int, str]] = []
+    known: set[str] = set()
+    for score in sorted(by_score, reverse=True):
+        lines: list[tuple[int, str]] = []
+        for place, line in by_score[score]:
+            if line.said not in known:
+                known.add(line.said)
+                lines.append((place, line.text))
+        if score == _NOTHING_RARE and chosen:
+            break
+        fitting = _evenly(lines, LINES_CAP - len(chosen), room_bytes)
+        if not fitting and not chosen and room_bytes >= _LEAST_BYTES:
+            place, text = lines[len(lines) // 2]
+            return [(place, text.encode()[: room_bytes - 4].decode(errors="ignore").rstrip() + "…")]
+        chosen += fitting
+        room_bytes -= _size(fitting)
+        if len(fitting) < len(lines):
+            break
+    return chosen
+
+
+def _evenly(lines: Sequence[tuple[int, str]], most: int, room_bytes: int) -> list[tuple[int, str]]:
+    count = min(len(lines), most)
+    while count > 0:
+        picked = [lines[(2 * number + 1) * len(lines) // (2 * count)] for number in range(count)]
+        size = _size(picked)
+        if size <= room_bytes:
+            return picked
+        count = min(count - 1, count * room_bytes // size)
+    return []
+
+
+def _size(lines: Sequence[tuple[int, str]]) -> int:
+    return sum(len(text.encode()) + 1 for _, text in lines)
+
+
+def _more(count: int) -> list[str]:
+    return [f"… and {count:,} more turn{'' if count == 1 else 's'}"] if count > 0 else []
 
 
 def references(turns: Sequence[Said], most: int = 20) -> list[str]:
@@ -126,15 +190,38 @@ def _sentences(text: str) -> list[str]:
 
 def _score(text: str) -> int:
     words = text.lower().translate(_NO_WORD).split()
-    telling = 0 if _TELLING.keys().isdisjoint(words) else max(map(_TELLING.get, words, repeat(0)))
+    telling = 0 if _HINTS.isdisjoint(words) else _telling(words)
     return telling + (_BY_ID if "-" in text and _ID.search(text) else 0)
 
 
-def _line(turn: Said, sentence: str) -> str:
+def _telling(words: Sequence[str]) -> int:
+    found = max(map(_TELLING.get, words, repeat(0)))
+    if found < _DECIDES:
+        said = f" {' '.join(words)} "
+        found = max([found, *(score for phrase, score in _PHRASES.items() if phrase in said)])
+        if not found and not _BEFORE.isdisjoint(words) and _BEFORE_A_DAY.search(said):
+            found = _BY_DAY
+    return found
+
+
+def _leading(text: str) -> list[tuple[int, str]]:
+    """The first sentence, or one close behind it that has more names, numbers and long words."""
+    first = [(_rare(sentence), sentence) for sentence in _sentences(text[: 2 * _LINE_CHARACTERS])[:_LEADING]]
+    found = max(first, key=lambda one: one[0], default=None)
+    return [(found[0] + _NOTHING_RARE, found[1])] if found and found[1].strip() else []
+
+
+def _rare(sentence: str) -> int:
+    first, *words = sentence.translate(_NO_WORD).split() or [""]
+    found = {word for word in words if len(word) >= _LONG_WORD or (len(word) > 1 and not word.islower())}
+    return min(len(found) + (len(first) >= _LONG_WORD), _RARE_CAP)
+
+
+def _line(turn: Said, score: int, sentence: str) -> _Line:
     said = " ".join(sentence.split())
     if len(said) > _LINE_CHARACTERS:
         said = said[: _LINE_CHARACTERS - 1].rstrip() + "…"
-    return f"- {turn.id} ({turn.actor or 'somebody'}): {said}"
+    return _Line(score, f"- {turn.id} ({turn.actor or 'somebody'}): {said}", said.casefold())
 
 
 class CommandFailed(Exception):

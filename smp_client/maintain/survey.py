@@ -95,12 +95,13 @@ def _item(
 ) -> Item:  # fmt: skip
     value: dict[str, Any] = json.loads(data) if type not in (STATE, ARTIFACT) else {}
     times = [time for time in (at, accessed, read, _microseconds(value.get("updated_at"))) if time is not None]
+    latest, made = max(times, default=None), _time(at)
     refs = [value.get("source"), value.get("target")] if type == RELATIONSHIP.name else value.get("memory_refs")
     is_turn = type == TURN.name
     is_summary = is_turn and value.get("type") == SUMMARY and SUMMARIZES in value
     return Item(
-        memory_id, type, file, start, end, hash, priority, _time(at), _time(max(times, default=None)), standing == PINNED,
-        not is_turn and is_resolved(value), value.get("confidence") == "explicit", is_summary, False, False,
+        memory_id, type, file, start, end, hash, priority, made, made if latest == at else _time(latest), standing == PINNED,
+        not is_turn and is_resolved(value), str(value.get("confidence")).lower() == "explicit", is_summary, False, False,
         actor, str(value.get(TURN.text, "")) if is_turn else "",
         tuple(str(ref) for ref in refs) if isinstance(refs, list) else (),
     )  # fmt: skip

@@ -142,7 +142,8 @@ def without_field(line: str) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    return [line for part in text.splitlines() if len(line := part.strip()) >= LINE_CHARACTERS]
+    """Those that are long enough to tell, and are text at all: what is packed is full of the same zeros everywhere."""
+    return [line for part in text.splitlines() if len(line := part.strip()) >= LINE_CHARACTERS and line.isprintable()]
 
 
 def needles(lines: Iterable[str], cap: int = NEEDLES_CAP) -> list[bytes]:

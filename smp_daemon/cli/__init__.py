@@ -22,7 +22,7 @@ EXIT_BY_CODE = {"MEM_E015": 4, "MEM_E016": 5}
 COMMANDS = {
     "activate": ("put_away", "Say that SESSION is in use."),
     "add": ("write", "Write a memory into SESSION and print its id."),
-    "archive": ("put_away", "Put SESSION into the archive."),
+    "archive": ("put_away", "Put SESSION into the archive, or all that are due."),
     "check": ("health", "Read every file and say what is wrong with it."),
     "compact": ("upkeep", "Make SESSION smaller."),
     "config": ("config", "Show, check and explain the settings."),
@@ -59,6 +59,14 @@ class LazyGroup(click.Group):
         command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            import difflib
+
+            if close := difflib.get_close_matches(args[0], COMMANDS):
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(close)}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +15,11 @@ from smp_client.layout import find_root
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from smp_client import GlobalMemory, Memory, Session
+    from smp_client import GlobalMemory, Memory, Session, SessionPutAway
 
 LATEST = "latest"
 _COMPLETIONS_CAP = 200
+_LIKENESS, _SLIPS = 0.6, 3  # of two names of which one may be meant for the other
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 root_option = click.option("--root", help="The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.")
@@ -75,17 +76,63 @@ def find_session(memory: Memory, name: str) -> Session:
     return memory.session(only_one(memory, name, [session.id for session in memory.sessions()]))
 
 
-def only_one(memory: Memory, name: str, ids: Iterable[str], what: str = "session", where: str = "smp sessions") -> str:
-    """The id that begins so; raises where none does, or more than one. `where` lists them."""
+def only_one(memory: Memory, name: str, ids: Iterable[str], state: str = "") -> str:
+    """The id that begins so, of sessions that all are in `state`; raises where none does or several do, and says what there is."""
     from smp_client import SessionNotFound
 
-    candidates = [session for session in ids if name and session.startswith(name)]
-    if len(candidates) > 1:
-        named = ", ".join(candidates[:5]) + (", …" if len(candidates) > 5 else "")
-        raise SessionNotFound(f"{len(candidates)} {what}s begin with {name!r}: {named}.", advice="Give more of the id.")
-    if not candidates:
-        raise SessionNotFound(f"There is no {what} {name!r} under {memory.root}.", advice=f"List them with {where}.")
-    return candidates[0]
+    known = list(ids)
+    candidates = [session for session in known if name and session.startswith(name)]
+    if len(candidates) == 1:
+        return candidates[0]
+    what = f"{state} session".strip()
+    elsewhere = {} if candidates and state else _put_away(memory, lambda session: bool(name) and session.startswith(name))
+    every = list(dict.fromkeys([*candidates, *elsewhere]))
+    if len(every) > 1:
+        named = ", ".join(f"{session} ({_where(memory, session)})" if session in elsewhere else session for session in every[:5])
+        more = ", …" if len(every) > 5 else ""
+        raise SessionNotFound(f"{len(every)} {what if candidates else 'session'}s begin with {name!r}: {named}{more}.",
+                              advice="Give more of the id.")  # fmt: skip
+    if every:
+        raise elsewhere[every[0]]
+    advice = _did_you_mean(memory, name, known) or "List them with smp sessions --all."
+    raise SessionNotFound(f"There is no {what} {name!r} under {memory.root}.", advice=advice)
+
+
+def _put_away(memory: Memory, is_meant: Callable[[str], bool]) -> dict[str, SessionPutAway]:
+    """The sessions of such names that are archived or deleted, each with what is to be said of it."""
+    from smp_client import Invalid, SessionNotFound, SessionPutAway
+    from smp_client.layout import ARCHIVED, DELETED
+
+    found: dict[str, SessionPutAway] = {}
+    for session in sorted({name for place in (ARCHIVED, DELETED) for name in memory.tree.list(place) if is_meant(name)}):
+        try:
+            memory.session(session)
+        except SessionPutAway as away:
+            found[session] = away
+        except (SessionNotFound, Invalid):
+            continue
+    return found
+
+
+def _where(memory: Memory, session: str) -> str:
+    from smp_client.maintain.archive import is_archived
+
+    return "archived" if is_archived(memory.tree, session) else "deleted"
+
+
+def _did_you_mean(memory: Memory, name: str, known: Sequence[str]) -> str:
+    """Ids that differ by a slip: those that SMP gives are alike for most of their length."""
+    import difflib
+
+    from smp_client.layout import ARCHIVED, DELETED
+
+    names = {*known, *memory.tree.list(ARCHIVED), *memory.tree.list(DELETED)}
+    cutoff = max(_LIKENESS, 1 - _SLIPS / max(len(name), 1))
+    close = difflib.get_close_matches(name, names, cutoff=min(cutoff, 1.0))
+    away = _put_away(memory, lambda session: session in close)
+    said = [f"{session} ({_where(memory, session)})" if session in away else session
+            for session in close if session in known or session in away]  # fmt: skip
+    return f"Did you mean {' or '.join(said)}?" if said else ""
 
 
 def _latest(memory: Memory) -> Session:

@@ -11,7 +11,7 @@ import click
 
 from .arguments import find_session, json_option, open_memory, root_option, session_argument
 from .outcome import dry_run_option, finish
-from .output import one_line, print_json, say
+from .output import one_line, print_json, say, short_size
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -20,6 +20,22 @@ if TYPE_CHECKING:
 
 # What `smp status` exits with, by health; usage errors are "cannot tell", so that a typing error is never an outage.
 EXIT_BY_HEALTH = {"ok": 0, "degraded": 1, "down": 2, "unknown": 3}
+
+# What a job says that it has done, of one and of many.
+_DONE = {
+    "sessions": ("session", "sessions"),
+    "memories": ("memory", "memories"),
+    "outdated": ("file outdated", "files outdated"),
+    "tidied": ("thing tidied", "things tidied"),
+    "become_active": ("became active", "became active"),
+    "become_idle": ("became idle", "became idle"),
+    "become_decaying": ("became decaying", "became decaying"),
+    "archive": ("archived", "archived"),
+    "refresh_priorities": ("refreshed", "refreshed"),
+    "delete_old": ("lot too old and deleted", "lots too old and deleted"),
+    "purge_session": ("session purged", "sessions purged"),
+    "purge_memories": ("lot of memories purged", "lots of memories purged"),
+}
 
 
 class _CannotTell(click.UsageError):
@@ -62,7 +78,8 @@ def _print_status(found: Any, said: dict[str, Any]) -> None:
         click.echo(f"  ! {problem}")
     states = ", ".join(f"{count} {state}" for state, count in sorted(found.root.sessions.items())) or "none"
     lag = "" if found.root.lag_ms is None else f", {found.root.lag_ms} ms behind the disk"
-    click.echo(f"  sessions: {states}; {found.root.memories} memories indexed{lag}")
+    memories = f"{found.root.memories:,} memor{'y' if found.root.memories == 1 else 'ies'}"
+    click.echo(f"  sessions: {states}; {memories} indexed{lag}")
     if said["pid"] and found.health in ("ok", "degraded"):
         click.echo(f"  daemon: pid {said['pid']}, version {said['version']}, since {said['started_at']}, by {said['watching']}")
     for name, job in sorted(found.said.get("jobs", {}).items()):
@@ -74,11 +91,18 @@ def _print_status(found: Any, said: dict[str, Any]) -> None:
 def _took(job: dict[str, Any]) -> str:
     """How long it took and what it did, in a few words; whatever else stands in the file, which anybody can write, is left out."""
     did = job["did"] if isinstance(job["did"], dict) else {}
-    counts = [f"{value} {key.replace('_', ' ')}" for key, value in did.items() if type(value) is int and value]
+    counts = [_counted(key, value) for key, value in did.items() if type(value) is int and value]
     took = f" in {job['duration_ms']} ms" if isinstance(job["duration_ms"], (int, float)) else ""
     if "skipped" in did:
         return f", skipped: {did['skipped']}"
     return f" ({', '.join(counts) or 'nothing to do'}{took})" if took else ""
+
+
+def _counted(key: str, count: int) -> str:
+    if key == "bytes_freed":
+        return f"{short_size(abs(count))} {'freed' if count > 0 else 'more'}"
+    one, many = _DONE.get(key, (None, None))
+    return f"{count:,} {one if count == 1 else many}" if one else f"{count:,} × {one_line(key.replace('_', ' '))}"
 
 
 @click.command()
@@ -132,7 +156,8 @@ def check(session: str | None, repair: bool, root: str | None, dry_run: bool, as
         for item in complaints:
             place = "/".join(part for part in (item.scope, item.file) if part) + (f":{item.line}" if item.line else "")
             say(one_line(f"{place}: {item.problem}. {item.advice}"))
-        say(f"{len(complaints)} problems" if complaints else "everything can be read")
+        count = f"{len(complaints):,} problem{'' if len(complaints) == 1 else 's'}"
+        say(count if complaints else "everything can be read")
     sys.exit(1 if complaints else 0)
 
 

@@ -23,12 +23,14 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what wou
 yes_option = click.option("--yes", is_flag=True, help="Do not ask. Only a terminal is asked: a script goes ahead without it.")
 
 
-def finish(outcome: Outcome, *, as_json: bool, note: str = "", **further: Any) -> NoReturn:
+def finish(
+    outcome: Outcome, *, as_json: bool, note: str = "", nothing: str = "There is nothing to do.", **further: Any
+) -> NoReturn:
     """Prints it, as JSON with what there is to say further, and ends with 1 where something could not be done."""
     if as_json:
         print_json({**outcome_json(outcome), **further})
     else:
-        _print(outcome, note)
+        _print(outcome, note, nothing)
     sys.exit(1 if outcome.problems else 0)
 
 
@@ -73,30 +75,47 @@ def for_each(files: Sequence[_Files], label: str, do: Callable[[_Files], Outcome
                     whole.problems.append(f"{one.scope.name}: {error}")
                 continue
             whole.actions += outcome.actions
-            whole.problems += outcome.problems
+            whole.problems += outcome.problems if len(files) == 1 else [_of(one.scope.name, said) for said in outcome.problems]
     return whole
 
 
-def _print(outcome: Outcome, note: str) -> None:
+def _of(name: str, said: str) -> str:
+    """Among many, what is said of one must name it."""
+    is_named = said.startswith((f"{name}:", f"{name}/")) or f"/{name}/" in said
+    return said if is_named else f"{name}: {said}"
+
+
+def _print(outcome: Outcome, note: str, nothing: str) -> None:
     if outcome.actions:
-        columns = [Column("SESSION", keeps=True), Column("ACTION"), Column("WHAT", gives_way=True), Column("FREED", right=True),
-                   Column("REASON", gives_way=True)]  # fmt: skip
-        print_table(columns, [_row(action) for action in outcome.actions])
+        sizes = _sizes(outcome.actions)
+        columns = [Column("SESSION", keeps=True), Column("ACTION"), Column("WHAT", gives_way=True),
+                   *(Column(title, right=True) for title in sizes), Column("REASON", gives_way=True)]  # fmt: skip
+        print_table(columns, [_row(action, *cells) for action, *cells in zip(outcome.actions, *sizes.values(), strict=True)])
         say(_total(outcome))
     elif not outcome.problems:
-        say("There is nothing to do.")
+        say(one_line(nothing))
     if note and outcome.actions and not outcome.dry_run:
         say(one_line(note))
     for problem in outcome.problems:
         click.echo(f"smp: {one_line(problem)}", err=True)
 
 
-def _row(action: Action) -> Sequence[object]:
+def _sizes(actions: Sequence[Action]) -> dict[str, list[str | None]]:
+    """A column of what is freed; where something takes up room, of what becomes smaller or larger; none where nothing does."""
+    sizes = [action.bytes_freed for action in actions]
+    if not any(sizes):
+        return {}
+    if min(sizes) >= 0:
+        return {"FREED": [short_size(size) if size else None for size in sizes]}
+    return {"SIZE": [("-" if size > 0 else "+") + short_size(abs(size)) if size else None for size in sizes]}
+
+
+def _row(action: Action, *sizes: object) -> Sequence[object]:
     named = ", ".join(action.about[:_NAMED])
     if len(action.about) > _NAMED:
         named += f" and {len(action.about) - _NAMED:,} more"
     what = None if action.about == (action.session,) else named
-    return action.session, action.type.replace("_", " "), what, signed_size(action.bytes_freed), action.reason
+    return action.session, action.type.replace("_", " "), what, *sizes, action.reason
 
 
 def _total(outcome: Outcome) -> str:
@@ -105,8 +124,3 @@ def _total(outcome: Outcome) -> str:
     freed = outcome.bytes_freed
     size = f", {short_size(abs(freed))} {would}{'freed' if freed > 0 else 'taken up'}" if freed else ""
     return f"{count:,} action{'' if count == 1 else 's'}{size}" + ("; nothing was changed" if outcome.dry_run else "")
-
-
-def signed_size(size_bytes: int) -> str | None:
-    """None where it is nothing, which a table shows as such."""
-    return ("-" if size_bytes < 0 else "") + short_size(abs(size_bytes)) if size_bytes else None

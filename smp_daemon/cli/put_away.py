@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +31,20 @@ def _deleted(memory: Memory) -> Mapping[str, str]:
     return {one.session: one.deleted_at for one in memory.deleted_sessions()}
 
 
-def _session_in(*places: Place) -> Callable[[Any], Any]:
-    return click.argument("session", metavar="SESSION", shell_complete=_completing(*places))
+def _session_in(*places: Place, required: bool = True) -> Callable[[Any], Any]:
+    return click.argument("session", metavar="SESSION" if required else "[SESSION]", required=required,
+                          shell_complete=_completing(*places))  # fmt: skip
+
+
+def _reason_option(help: str, *, default: str | None = None, shown: str = "", required: bool = False) -> Callable[[Any], Any]:
+    return click.option("--reason", default=default, show_default=shown or default is not None, required=required, help=help,
+                        callback=_in_words)  # fmt: skip
+
+
+def _in_words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("it must be said in words.")
+    return value
 
 
 def _completing(*places: Place) -> Callable[..., list[str]]:
@@ -51,53 +63,70 @@ def _completing(*places: Place) -> Callable[..., list[str]]:
 
 @click.command()
 @_session_in(_active)
-@click.option("--reason", default="activated by hand", show_default=True, help="Why; it is written down.")
+@_reason_option("Why; it is written down.", default="activated by hand")
 @root_option
 @dry_run_option
 @json_option
 def activate(session: str, reason: str, root: str | None, dry_run: bool, as_json: bool) -> None:
     """Say that SESSION is in use."""
     found = find_session(open_memory(root), session)
-    outcome = _standing(found, "become_active", reason, dry_run=dry_run)
-    if not dry_run:
+    outcome = _standing(found, "become_active", reason, but_not=("active",), dry_run=dry_run)
+    if outcome.actions and not dry_run:
         found.activate(reason)
-    finish(outcome, as_json=as_json)
+    finish(outcome, as_json=as_json, nothing=f"{found.id} is active: there is nothing to do.")
 
 
 @click.command()
 @_session_in(_active)
-@click.option("--reason", default="deactivated by hand", show_default=True, help="Why; it is written down.")
+@_reason_option("Why; it is written down.", default="deactivated by hand")
 @root_option
 @dry_run_option
 @json_option
 def deactivate(session: str, reason: str, root: str | None, dry_run: bool, as_json: bool) -> None:
     """Say that nobody uses SESSION for now; the next use makes it active again."""
+    from smp_client.session_files import RESTING
+
     found = find_session(open_memory(root), session)
-    outcome = _standing(found, "become_idle", reason, dry_run=dry_run)
-    if not dry_run:
+    outcome = _standing(found, "become_idle", reason, but_not=RESTING, dry_run=dry_run)
+    if outcome.actions and not dry_run:
         found.deactivate(reason)
-    finish(outcome, as_json=as_json)
+    finish(outcome, as_json=as_json, nothing=f"{found.id} is {found.state}: there is nothing to do.")
 
 
-def _standing(session: Session, type: str, reason: str, *, dry_run: bool) -> Outcome:
+def _standing(session: Session, type: str, reason: str, *, but_not: Collection[str], dry_run: bool) -> Outcome:
     from smp_client.maintain.actions import Action, Outcome
 
-    session.metadata()  # what cannot be read is said also where nothing is to be done
-    return Outcome([Action(session.id, type, (session.id,), reason)], dry_run=dry_run)
+    # What cannot be read is said also where nothing is to be done.
+    is_so = str(session.metadata().get("status", "active")) in but_not
+    return Outcome([] if is_so else [Action(session.id, type, (session.id,), reason)], dry_run=dry_run)
 
 
-@click.command()
-@_session_in(_active)
-@click.option("--reason", default="archived by hand", show_default=True, help="Why; it is written into the summary.")
+@click.command(epilog="""\b
+smp archive session-2026-01-11-abc123 --reason "all done"
+smp archive --due --dry-run""")
+@_session_in(_active, required=False)
+@click.option("--due", "is_due", is_flag=True, help="What the daemon does by the clock: each session into the state that is due.")
+@_reason_option("Why; it is written into the summary.", default=None, shown="archived by hand")
 @root_option
 @dry_run_option
 @json_option
-def archive(session: str, reason: str, root: str | None, dry_run: bool, as_json: bool) -> None:
-    """Put SESSION into the archive; its summary is still found."""
+def archive(session: str | None, is_due: bool, reason: str | None, root: str | None, dry_run: bool, as_json: bool) -> None:
+    """Put SESSION into the archive; its summary is still found.
+
+    With --due, every session that nobody has used for long becomes idle, decaying or archived, and one that was used again active.
+    """
+    if (session is None) != is_due or (is_due and reason is not None):
+        raise click.UsageError("Give a session, or --due; not both. A reason goes with a session.")
     memory = open_memory(root)
+    if session is None:
+        with progress("ageing"):
+            outcome = memory.age_sessions(dry_run=dry_run)
+        packed = any(action.type == "archive" for action in outcome.actions)
+        finish(outcome, as_json=as_json, note="smp unarchive brings what is archived back." if packed else "",
+               nothing="Every session is in the state that is due: there is nothing to do.")  # fmt: skip
     found = find_session(memory, session).id
     with progress(f"archiving {found}"):
-        outcome = memory.archive_session(found, reason, dry_run=dry_run)
+        outcome = memory.archive_session(found, reason or "archived by hand", dry_run=dry_run)
     finish(outcome, as_json=as_json, note=f"smp unarchive {found} brings it back.")
 
 
@@ -118,13 +147,13 @@ def unarchive(session: str, root: str | None, dry_run: bool, as_json: bool) -> N
 
 
 @click.command(epilog="""\b
-smp delete session-20260111-4711 --reason "made by mistake"
+smp delete session-2026-01-11-abc123 --reason "made by mistake"
 smp delete latest --id DEC-001 --id FIND-002 --reason "no longer true\"""")
 @_session_in(_active, _archived)
 @click.option("--id", "ids", multiple=True, metavar="ID", shell_complete=complete_memory_id,
               help="Only this memory of it; repeat it for several, all or none.")  # fmt: skip
-@click.option("--reason", required=True, help="Why; it is kept with what was deleted.")
-@click.option("--by", "deleted_by", metavar="WHO", default="user", show_default=True, help="Who deletes it.")
+@_reason_option("Why; it is kept with what was deleted.", required=True)
+@click.option("--by", "deleted_by", metavar="WHO", default="user", show_default=True, callback=_in_words, help="Who deletes it.")
 @yes_option
 @root_option
 @dry_run_option
@@ -187,7 +216,7 @@ def _complete_restorable(ctx: click.Context, param: click.Parameter, incomplete:
 
 @click.command(epilog="""\b
 smp restore --list
-smp restore session-20260111-4711
+smp restore session-2026-01-11-abc123
 smp restore DEC-001 FIND-002 --session latest""")
 @click.argument("names", nargs=-1, metavar="NAME...", shell_complete=_complete_restorable)
 @click.option("--session", shell_complete=complete_session, help="Whose memories the names are; else they are those of sessions.")
@@ -233,8 +262,28 @@ def _undelete(memory: Memory, names: Sequence[str]) -> Callable[[str, bool], Act
     from smp_client.maintain.removal import undelete_session
 
     # Before the first comes back: then the others would be fewer, and a beginning might mean another.
-    meant = {name: _find(memory, name, _deleted, "deleted") for name in names}
+    meant = {name: _find_deleted(memory, name) for name in names}
     return lambda name, dry_run: undelete_session(memory, meant[name], "restored by hand", dry_run=dry_run).actions[0]
+
+
+def _find_deleted(memory: Memory, name: str) -> str:
+    """Says also how a memory is restored: its id alone is not enough."""
+    from smp_client import MemoryNotFound, SessionNotFound, SessionPutAway
+    from smp_client.maintain.doomed import all_doomed
+    from smp_client.records import SESSION_KINDS, kind_of
+
+    try:
+        return _find(memory, name, _deleted, "deleted")
+    except SessionPutAway:
+        raise
+    except SessionNotFound:
+        holders = sorted({one.session for one in all_doomed(memory)[0] for gone in one.memories if gone.id == name})
+        if not holders and kind_of(name, SESSION_KINDS) is None:
+            raise
+        of = f" of {', '.join(holders[:5])}{', …' if len(holders) > 5 else ''}" if holders else ""
+        whose = holders[0] if len(holders) == 1 else "SESSION"
+        advice = f"smp restore {name} --session {whose} restores it; smp restore --list shows what can be restored."
+        raise MemoryNotFound(f"{name!r} is a memory{of}, not a session.", advice=advice) from None
 
 
 def _restore(session: Session) -> Callable[[str, bool], Action]:
@@ -269,7 +318,7 @@ def _find(memory: Memory, name: str, place: Place, what: str) -> str:
     except SessionPutAway:
         raise  # elsewhere: its id is not to be the beginning of another's
     except (SessionNotFound, Invalid):
-        return only_one(memory, name, known, f"{what} session", "smp sessions --all")
+        return only_one(memory, name, known, what)
     raise SessionNotFound(f"The session {standing!r} is not {what}.", session_id=standing, advice="It is in its place.")
 
 

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from smp_client import Memory, Session
 
 _COLOURS = {"active": "green", "unreadable": "red"}
+_STATES = ("created", "active", "idle", "decaying", "archived", "deleted", "unreadable")
 _CROWDED_PCT = 80
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @click.command()
-@click.option("--state", help="Only those in this state: active, idle, decaying, archived, deleted, unreadable.")
+@click.option("--state", type=click.Choice(_STATES), help="Only those in this state.")
 @click.option("--all", "with_put_away", is_flag=True, help="Also those that are archived or deleted.")
 @root_option
 @json_option
@@ -34,7 +35,7 @@ def sessions(state: str | None, with_put_away: bool, root: str | None, as_json: 
         found += describe_archived(memory)
     if with_put_away or state == "deleted":
         found += describe_deleted(memory)
-    found = [session for session in found if state is None or session["state"] == state]
+    found = [{**session, "deleted_at": session.get("deleted_at")} for session in found if state in (None, session["state"])]
     if as_json:
         print_json(found)
     elif not found:
@@ -53,13 +54,22 @@ def _print(found: list[dict[str, Any]]) -> None:
         Column("TOPIC", gives_way=True),
     ]  # fmt: skip
     rows = [
-        (each["id"], each["state"], short_time(each["created_at"]), short_time(each["last_activity"]) or None,
+        (each["id"], each["state"], short_time(each["created_at"]), _last_seen(each),
          None if each["total_bytes"] is None else short_size(each["total_bytes"]),
          None if each["utilization_pct"] is None else f"{each['utilization_pct']}%",
          each["memories"], each["project"], each["topic"])
         for each in found
     ]  # fmt: skip
     print_table(columns, rows)
+
+
+def _last_seen(session: dict[str, Any]) -> str | None:
+    """Of one that is deleted, when that was: nothing else is known of it."""
+    from .output import short_time
+
+    if session["deleted_at"] is not None:
+        return f"deleted {short_time(session['deleted_at'])}"
+    return short_time(session["last_activity"]) or None
 
 
 def _crowded(share: str) -> dict[str, Any]:

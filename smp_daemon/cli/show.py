@@ -77,7 +77,7 @@ def show(session: str, memory_id: str | None, raw: bool, no_count: bool, root: s
 
 def _meant(memory: Memory, name: str) -> tuple[Session | GlobalMemory, str | None]:
     """A session by its whole id, then a memory, then a session by the beginning of its id: the longer name is the likelier one."""
-    from smp_client import Invalid, InvalidQuery, SessionNotFound
+    from smp_client import Invalid, InvalidQuery, SessionNotFound, SessionPutAway
 
     if name in (_GLOBAL, LATEST):
         return find_scope(memory, name), None
@@ -95,7 +95,12 @@ def _meant(memory: Memory, name: str) -> tuple[Session | GlobalMemory, str | Non
         return find_scope(memory, holders[0]), name
     try:
         return find_session(memory, name), None
+    except SessionPutAway:
+        raise
     except SessionNotFound as error:
+        if name == SUMMARY_ID:
+            problem = "Every archived session has a summary, so say which."
+            raise SessionNotFound(problem, advice="smp show SESSION summary; smp sessions --state archived lists them.") from error
         raise SessionNotFound(str(error), advice=_did_you_mean(memory, name, "There is no memory of this name either.")) from error
 
 
@@ -105,6 +110,8 @@ def _get(target: Session | GlobalMemory, memory_id: str, *, count_access: bool) 
     try:
         return target.get(memory_id, count_access=count_access)
     except (MemoryNotFound, Invalid) as error:
+        if isinstance(error, MemoryNotFound) and error.advice != MemoryNotFound.advice:
+            raise  # it was deleted, or taken out, and the error says how it comes back
         where = target.scope.name
         advice = _did_you_mean(target, memory_id, f"See what there is with smp search --session {where}.")
         raise MemoryNotFound(f"There is no memory {memory_id!r} in {where}.", advice=advice, session_id=where) from error

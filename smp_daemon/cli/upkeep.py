@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from smp_client.maintain.actions import Outcome
     from smp_client.maintain.compacting import CompactionResult
     from smp_client.maintain.evictions import Evicted
+    from smp_client.maintain.purge import Decision
     from smp_client.session import RecordFiles
+
+_NAMED = 5
 
 
 @click.command()
@@ -35,13 +38,20 @@ def decay(session: str | None, root: str | None, dry_run: bool, as_json: bool) -
     finish(for_each(scopes, "decaying", lambda one: decay_one(one, dry_run=dry_run), dry_run=dry_run), as_json=as_json)
 
 
+def _share(_ctx: click.Context, _param: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not 0 < value <= 100:
+        raise click.BadParameter(f"{value:g} is not more than 0 and at most 100.")
+    return value
+
+
 @click.command(epilog="""\b
 smp compact latest --dry-run
 smp compact latest --reduce 30
 smp compact latest --bring-back --id turn-12""")
 @session_argument(required=False)
 @click.option("--all", "is_all", is_flag=True, help="Every session that is nearly full; with --reduce, every session.")
-@click.option("--reduce", "reduce_pct", type=float, metavar="PCT", help="By how many percent; else as configured.")
+@click.option("--reduce", "reduce_pct", type=float, metavar="PCT", callback=_share,
+              help="By how many percent of its size; else 20, or as configured.")  # fmt: skip
 @click.option("--estimate", "is_estimate", is_flag=True, help="Only say how much could be freed at most.")
 @click.option("--list", "is_list", is_flag=True, help="Only say what was taken out before and can be brought back.")
 @click.option("--bring-back", "is_back", is_flag=True, help="Put what was taken out back into its place.")
@@ -65,7 +75,8 @@ def compact(
     if is_estimate:
         _print_estimates(sessions, is_all=is_all, as_json=as_json)
     elif is_list:
-        _print_evicted([evicted for one in sessions for evicted in one.evicted()], as_json=as_json)
+        archived = [one.session for one in memory.archived_sessions()] if is_all else []
+        _print_evicted(_taken_out(memory, sessions, archived), archived, as_json=as_json)
     elif is_back:
         back = for_each(sessions, "bringing back", lambda one: _bring_back(one, ids or None, dry_run=dry_run), dry_run=dry_run)
         finish(back, as_json=as_json)
@@ -77,6 +88,7 @@ def _compact(
     memory: Memory, sessions: Sequence[Session], reduce_pct: float | None, *, only_if_due: bool, dry_run: bool, as_json: bool
 ) -> None:
     results: list[CompactionResult] = []
+    notes: list[str] = []
 
     def do(session: Session) -> Outcome:
         from smp_client.maintain.actions import Outcome
@@ -86,10 +98,10 @@ def _compact(
             return Outcome()
         result = session.compact(reduction_pct=share, dry_run=dry_run)
         results.append(result)
+        notes.extend(result.notes if len(sessions) == 1 else [f"{session.id}: {note}" for note in result.notes])
         return result
 
     outcome = for_each(sessions, "compacting", do, dry_run=dry_run)
-    notes = [note for result in results for note in result.notes]
     if not as_json:
         from .output import one_line
 
@@ -129,7 +141,17 @@ def _print_estimates(sessions: Sequence[Session], *, is_all: bool, as_json: bool
         print_table(columns, [(one["session"], short_size(one["total_bytes"]), short_size(one["estimate_bytes"])) for one in found])
 
 
-def _print_evicted(found: Sequence[Evicted], *, as_json: bool) -> None:
+def _taken_out(memory: Memory, sessions: Sequence[Session], archived: Sequence[str]) -> list[Evicted]:
+    """The copies of a session that is archived lie beside its archive."""
+    from smp_client.maintain.evictions import evicted_of_archived
+
+    return [
+        *(evicted for one in sessions for evicted in one.evicted(texts=True)),
+        *(evicted for name in archived for evicted in evicted_of_archived(memory.tree, name, texts=True)),
+    ]  # fmt: skip
+
+
+def _print_evicted(found: Sequence[Evicted], archived: Collection[str], *, as_json: bool) -> None:
     from .output import Column, print_json, print_table, say, short_size, short_time
 
     if as_json:
@@ -138,11 +160,13 @@ def _print_evicted(found: Sequence[Evicted], *, as_json: bool) -> None:
         say("Compaction has taken nothing out that is not back.")
     else:
         columns = [Column("SESSION", keeps=True), Column("ID"), Column("TYPE"), Column("WHEN"), Column("TAKEN OUT"),
-                   Column("SIZE", right=True), Column("REASON", gives_way=True)]  # fmt: skip
+                   Column("SIZE", right=True), Column("REASON", gives_way=True), Column("TEXT", gives_way=True)]  # fmt: skip
         print_table(columns, [
             (one.session, one.id, one.type, short_time(one.timestamp), short_time(one.evicted_at), short_size(one.size_bytes),
-             one.reason) for one in found
+             one.reason, one.text) for one in found
         ])  # fmt: skip
+        for name in sorted({one.session for one in found} & set(archived)):
+            say(f"What was taken out of {name} can be brought back after smp unarchive {name}.")
 
 
 def _bring_back(session: Session, ids: Sequence[str] | None, *, dry_run: bool) -> Outcome:
@@ -174,35 +198,44 @@ def _bring_back(session: Session, ids: Sequence[str] | None, *, dry_run: bool) -
 @json_option
 def purge(force: bool, yes: bool, root: str | None, dry_run: bool, as_json: bool) -> None:
     """Destroy what was deleted and is past its deadline; nothing else destroys anything."""
-    memory = open_memory(root)
-    if force and not dry_run and (planned := memory.purge(force=True, dry_run=True)).actions:
-        confirm(f"Destroy {_going(planned)} for good?", yes=yes, what_stays="Nothing was destroyed.")
-    with progress("purging"):
-        kept = _kept(memory, force=force)
-        outcome = memory.purge(force=force, dry_run=dry_run)
-    if not as_json:
-        _say_what_is_held_back(kept)
-    finish(outcome, as_json=as_json, kept=[{name: one[name] for name in ("session", "about", "reason")} for one in kept])
-
-
-def _kept(memory: Memory, *, force: bool) -> list[dict[str, Any]]:
-    """What is deleted and stays for now, each with why."""
+    from smp_client.maintain.actions import Outcome
     from smp_client.maintain.purge import planned
 
-    now = memory.options.clock()
-    return [
-        {**action_json(decision.as_action()), "is_overdue": decision.doomed.deadline <= now}
-        for decision in planned(memory, force=force).decisions if not decision.purge
-    ]  # fmt: skip
+    memory = open_memory(root)
+    if force and not dry_run and (going := memory.purge(force=True, dry_run=True)).actions:
+        confirm(f"Destroy {_going(going)} for good?", yes=yes, what_stays="Nothing was destroyed.")
+    with progress("purging"):
+        kept = [decision for decision in planned(memory, force=force).decisions if not decision.purge]
+        outcome = memory.purge(force=force, dry_run=dry_run)
+    waiting = Outcome([decision.as_action() for decision in kept])
+    if not as_json:
+        _say_what_is_held_back(memory, kept, known=outcome.problems, is_forced=force)
+    nothing = f"Nothing is due yet: {_going(waiting)} wait; smp restore --list shows until when."
+    said = [{name: action_json(one)[name] for name in ("session", "about", "reason")} for one in waiting.actions]
+    finish(outcome, as_json=as_json, nothing=nothing if kept else "There is nothing to do.", kept=said)
 
 
-def _say_what_is_held_back(kept: Sequence[dict[str, Any]]) -> None:
-    """Only what is past its deadline: nobody wonders about the rest."""
+def _say_what_is_held_back(memory: Memory, kept: Sequence[Decision], *, known: Sequence[str], is_forced: bool) -> None:
+    """Only what is past its deadline, each session once, then what can be done: nobody wonders about the rest."""
+    from smp_client.locks import holder
+    from smp_client.status import LEAD, LEAD_SCOPE
+
     from .output import one_line
 
-    for one in kept:
-        if one["is_overdue"]:
-            click.echo(f"note: {one_line(one['session'])} stays: {one_line(one['reason'])}", err=True)
+    now = memory.options.clock()
+    parts: dict[str, list[str]] = {}
+    for decision in kept:
+        one = decision.doomed
+        if one.deadline <= now and decision.reason not in known:
+            ids = [gone.id for gone in one.memories]
+            named = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED:,} more" if len(ids) > _NAMED else "")
+            does = "stays" if one.is_session else f"keeps {named}"
+            parts.setdefault(one.session, []).append(f"{does}: {decision.reason}")
+    for session, said in parts.items():
+        click.echo(f"note: {one_line(session)} {one_line('; it '.join(said))}", err=True)
+    if parts and not is_forced:
+        who = "the running daemon does" if holder(memory.tree, LEAD_SCOPE, LEAD) else "a daemon (smp run) would"
+        click.echo(f"note: smp purge --force destroys that now; {who} by itself once it has seen it overdue for 7 days", err=True)
 
 
 def _going(planned: Outcome) -> str:

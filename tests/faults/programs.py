@@ -394,4 +394,3 @@ if __name__ == "__main__":
         _serve()
     else:
         stream(Path(sys.argv[1]), sys.argv[2])
-
