@@ -204,8 +204,12 @@ def check_tags(tags: Value, problems: list[str]) -> None:
             problems.append(f"tag {_shown(tag)} must be 1 to 32 letters, digits, '-', '_' or '.', beginning with a letter or digit")
 
 
+def is_memory_id(memory_id: object) -> bool:
+    return isinstance(memory_id, str) and _MEMORY_ID.fullmatch(memory_id) is not None
+
+
 def check_memory_id(memory_id: str) -> str:
-    if not isinstance(memory_id, str) or not _MEMORY_ID.fullmatch(memory_id):
+    if not is_memory_id(memory_id):
         raise Invalid([f"memory id {memory_id!r} must be 1 to 64 letters, digits, '-', '_' or '.'"])
     return memory_id
 

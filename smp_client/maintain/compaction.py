@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from ..markdown import render_turn
 from ..policies import CompactionPolicy
-from ..records import DECISION, FINDING, PREFERENCE, RELATIONSHIP, TURN
+from ..records import DECISION, FINDING, PREFERENCE, RELATIONSHIP, TURN, is_memory_id
 from ..timestamps import render_time
 from ..values import Value
 from .actions import Action
@@ -168,6 +168,8 @@ def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None
         return "the last in its file, which somebody may still be writing"
     if item.is_double:
         return "its id stands there more than once"
+    if not is_memory_id(item.id):
+        return "it could not be asked for by its id, were it taken out"
     if item.pinned:
         return "it is pinned"
     if item.type == DECISION.name and not item.closed:

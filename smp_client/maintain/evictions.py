@@ -107,11 +107,10 @@ def load(tree: Tree, name: str, *, whole: bool = True) -> Eviction:
 
 def _is_sound(item: dict[str, Any]) -> bool:
     try:
-        check_memory_id(item["id"])
         _kind(item["file"])
     except Invalid:
         return False
-    texts, numbers = (item["hash"], item["sha256"]), (item["offset"], item["length"])
+    texts, numbers = (item["id"], item["hash"], item["sha256"]), (item["offset"], item["length"])
     return all(isinstance(text, str) for text in texts) and all(isinstance(number, int) and number >= 0 for number in numbers)
 
 
