@@ -50,6 +50,7 @@ from .timestamps import parse_time, render_time
 from .transaction import Transaction
 from .upkeep import SessionUpkeep
 from .values import Value
+from .whereabouts import missing
 from .writing import Time, Writing
 
 if TYPE_CHECKING:
@@ -146,8 +147,6 @@ class RecordFiles(Writing, Asking):
         raise self._missing(memory_id)
 
     def _missing(self, memory_id: str) -> MemoryNotFound:
-        from .whereabouts import missing
-
         return missing(self.scope, memory_id)
 
     def _kind_named(self, name: str) -> Kind:

@@ -103,7 +103,8 @@ COMMANDS: list[tuple[list[str], list[tuple[str, str]]]] = [
     (["archive", "new", "--reason", "done"], [("new-1", "archive")]),
     (["unarchive", "packed"], [("packed-1", "unarchive")]),
     (["unarchive", "latest"], [("packed-1", "unarchive")]),
-    (["activate", "old"], [("old", "become_active")]),
+    (["archive", "--due"], [("old", "archive")]),
+    (["activate", "old"], []),
     (["deactivate", "old"], [("old", "become_idle")]),
     (["delete", "old", "--reason", "r"], [("old", "delete_session")]),
     (["delete", "packed", "--reason", "r"], [("packed-1", "delete_session")]),
@@ -136,12 +137,18 @@ def test_a_plan_changes_nothing_and_is_what_is_done(root: Path, arguments: list[
 
 def test_what_is_printed_is_a_line_for_each_action_and_a_total(root: Path) -> None:
     """And where there is nothing to do, that is said."""
+    titles = ["SESSION", "ACTION", "WHAT", "REASON"]
+    assert run(root, "delete", "new-1", "--id", "DEC-001", "--reason", "r", "--dry-run").stdout.splitlines()[0].split() == titles
     lines = run(root, "archive", "new-1", "--reason", "all done").stdout.splitlines()
     assert lines[0].split() == ["SESSION", "ACTION", "WHAT", "FREED", "REASON"]
     assert lines[1].split()[:3] == ["new-1", "archive", "-"]
     assert lines[1].endswith("  all done")
     assert lines[2].startswith("1 action, ")
     assert lines[3] == "smp unarchive new-1 brings it back."
+    lines = run(root, "unarchive", "new-1", "--dry-run").stdout.splitlines()
+    assert lines[0].split() == ["SESSION", "ACTION", "WHAT", "SIZE", "REASON"]
+    assert lines[1].split()[3].startswith("+")
+    assert " would be taken up; " in lines[2]
     run(root, "decay")
     assert run(root, "decay").stdout == "There is nothing to do.\n"
 
@@ -173,6 +180,11 @@ def test_compaction_says_what_it_freed_and_brings_it_back(root: Path) -> None:
     assert run_json(root, "compact", "old", "--bring-back", "--id", first)["actions"][0]["about"] == [first]
     assert [one["id"] for one in run_json(root, "compact", "old", "--list")] == [one["id"] for one in taken[1:]]
     assert first in run(root, "show", "old", first).stdout
+    assert "  Finding " in run(root, "compact", "old", "--list").stdout
+    run(root, "archive", "old")
+    assert "old can be brought back after smp unarchive old." in run(root, "compact", "--all", "--list").stdout
+    assert len(run_json(root, "compact", "--all", "--list")) == len(taken) - 1
+    run(root, "unarchive", "old")
     run(root, "compact", "old", "--bring-back")
     assert content(root)["active/old/findings.yaml"] == before
     assert run(root, "compact", "old", "--list").stdout == "Compaction has taken nothing out that is not back.\n"
@@ -197,13 +209,17 @@ def test_all_compacts_only_what_is_nearly_full(root: Path) -> None:
     assert actions(run_json(root, "compact", "--all", "--dry-run")) == []
     everything = run_json(root, "compact", "--all", "--reduce", 5, "--dry-run", code=1)
     assert actions(everything) == [("old", "remove_decayed")]
-    assert len(everything["problems"]) == 1  # of new-1, in which nothing may go
+    (problem,) = everything["problems"]
+    assert problem.startswith("new-1: ")  # in which nothing may go
 
 
 @pytest.mark.parametrize("arguments", [
     ["compact"], ["compact", "old", "--all"], ["compact", "old", "--estimate", "--list"], ["compact", "old", "--id", "turn-1"],
     ["compact", "--all", "--bring-back", "--id", "turn-1"], ["compact", "old", "--list", "--reduce", "5"], ["delete", "old"],
-    ["restore"], ["restore", "gone-1", "--list"],
+    ["restore"], ["restore", "gone-1", "--list"], ["compact", "old", "--reduce", "0"], ["compact", "old", "--reduce", "101"],
+    ["compact", "old", "--reduce", "nan"], ["archive", "old", "--reason", ""], ["delete", "old", "--reason", " "],
+    ["delete", "old", "--reason", "r", "--by", ""], ["activate", "old", "--reason", "\n"], ["archive"], ["archive", "old", "--due"],
+    ["archive", "--due", "--reason", "r"], ["sessions", "--state", "archvd"],
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused_before_anything_is_done(root: Path, arguments: list[str]) -> None:
     before = content(root)
@@ -220,6 +236,8 @@ def test_what_can_be_restored_is_listed_with_its_deadline(root: Path) -> None:
     found = run_json(root, "restore", "--list")["restorable"]
     said = [(one["session"], one["id"], one["type"], one["first"]) for one in found]
     assert said == [("gone-1", None, "session", None), ("new-1", "DEC-003", "decision", "smp unarchive new-1")]
+    assert [(one["deleted_by"], one["reason"], one["text"]) for one in found][1] == ("user", "no longer true", "Use MFA")
+    assert not any(one["is_overdue"] for one in found)
     assert all(one["recovery_deadline"] > one["deleted_at"] for one in found)
     text = run(root, "restore", "--list").stdout
     assert "made by mistake" in text
@@ -227,6 +245,12 @@ def test_what_can_be_restored_is_listed_with_its_deadline(root: Path) -> None:
     run(root, "unarchive", "new-1")
     found = run_json(root, "restore", "--list", "--session", "new-1")["restorable"]
     assert [(one["id"], one["reason"], one["first"]) for one in found] == [("DEC-003", "no longer true", None)]
+    assert found[0]["text"] == "Use MFA"
+    delete_long_ago(root)
+    lines = run(root, "restore", "--list").stdout.splitlines()
+    assert [line.split()[:2] for line in lines if "(overdue)" in line] == [["old", "-"], ["new-1", "DEC-001"]]
+    assert lines[0].split()[-1] == "TEXT"
+    assert any(line.endswith("Use OAuth 2.0") for line in lines)
 
 
 def test_one_that_cannot_be_restored_stops_no_other(root: Path) -> None:
@@ -244,7 +268,7 @@ def test_a_session_is_meant_only_where_it_is_clear_which(root: Path) -> None:
     memory.delete_session("gone", reason="r")
     before = content(root)
     for arguments, problem in [
-        (["delete", "packed", "--reason", "r"], "2 sessions begin with 'packed': packed-2, packed-1. Give more of the id."),
+        (["delete", "packed", "--reason", "r"], "2 sessions begin with 'packed': packed-2, packed-1 (archived). Give more of the id."),
         (["delete", "gone", "--reason", "r"], "Session 'gone' is deleted since"),
         (["delete", "gone-1", "--reason", "r"], "Session 'gone-1' is deleted since"),
         (["archive", "packed-1"], "Session 'packed-1' is archived since"),
@@ -257,7 +281,6 @@ def test_a_session_is_meant_only_where_it_is_clear_which(root: Path) -> None:
         (["restore", ""], "There is no deleted session '' under"),
         (["delete", "", "--reason", "r"], "There is no session '' under"),
         (["delete", "../old", "--reason", "r"], "There is no session '../old' under"),
-        (["delete", "old", "--reason", " "], "a deletion needs a reason."),
         (["delete", "new-1", "--id", "DEC-009", "--reason", "r"], "There is no memory 'DEC-009' in new-1."),
     ]:  # fmt: skip
         done = run(root, *arguments, code=1)
@@ -266,8 +289,43 @@ def test_a_session_is_meant_only_where_it_is_clear_which(root: Path) -> None:
     assert content(root) == before
     # As a process, it is one sentence on stderr.
     done = smp("delete", "packed", "--reason", "r", "--root", root)
-    assert done.stderr == "smp: 2 sessions begin with 'packed': packed-2, packed-1. Give more of the id.\n"
+    assert done.stderr == "smp: 2 sessions begin with 'packed': packed-2, packed-1 (archived). Give more of the id.\n"
     assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_what_is_not_found_is_told_with_what_may_be_meant(root: Path) -> None:
+    """A beginning says where its session was put, as the whole id does; a slip, what it is like; a memory, how it is restored."""
+    memory = Memory(root)
+    for name in ("away-1", "away-2"):
+        memory.create_session(id=name)
+    memory.archive_session("away-1")
+    memory.delete_session("away-2", reason="r")
+    for arguments, problem in [
+        (["archive", "pack"], "smp unarchive packed-1, or memory.restore_session('packed-1'), brings it back."),
+        (["show", "gone"], "smp restore gone-1, or memory.undelete_session('gone-1'), brings it back."),
+        (["restore", "pack"], "Session 'packed-1' is archived since"),
+        (["timeline", "away"], "2 sessions begin with 'away': away-1 (archived), away-2 (deleted). Give more of the id."),
+        (["decay", "nwe-1"], "Did you mean new-1?"),
+        (["unarchive", "paked-1"], "There is no archived session 'paked-1' under"),
+        (["unarchive", "paked-1"], "Did you mean packed-1 (archived)?"),
+        (["archive", "nothing"], "List them with smp sessions --all."),
+        (["show", "summary"], "smp show SESSION summary"),
+        (["restore", "DEC-003"], "'DEC-003' is a memory of new-1, not a session. smp restore DEC-003 --session new-1 restores it"),
+        (["restore", "DEC-009"], "smp restore DEC-009 --session SESSION restores it; smp restore --list shows what can be restored."),
+        (["compact", "old", "--bring-back", "--id", "turn-1"], "smp compact old --list"),
+    ]:  # fmt: skip
+        assert problem in str(run(root, *arguments, code=1).exception)
+    assert "No such command 'sesions'. Did you mean sessions?" in run(root, "sesions", code=2).stderr
+
+
+def test_what_is_so_already_is_not_done_again(root: Path) -> None:
+    """Neither activating what is active nor deactivating what rests writes anything."""
+    assert run(root, "activate", "old").stdout == "old is active: there is nothing to do.\n"
+    assert actions(run_json(root, "deactivate", "old")) == [("old", "become_idle")]
+    before = content(root)
+    assert run(root, "deactivate", "old").stdout == "old is idle: there is nothing to do.\n"
+    assert content(root) == before
+    assert actions(run_json(root, "activate", "old")) == [("old", "become_active")]
 
 
 def test_on_a_terminal_deleting_is_asked_for(root: Path) -> None:
@@ -301,7 +359,10 @@ def test_the_shell_completes_what_is_where(root: Path) -> None:
 def test_all_sessions_are_listed_wherever_they_are(root: Path) -> None:
     found = {one["id"]: one["state"] for one in run_json(root, "sessions", "--all")}
     assert found == {"new-1": "active", "old": "active", "packed-1": "archived", "gone-1": "deleted"}
-    assert [one["id"] for one in run_json(root, "sessions", "--state", "deleted")] == ["gone-1"]
+    (gone,) = run_json(root, "sessions", "--state", "deleted")
+    assert (gone["id"], gone["deleted_at"]) == ("gone-1", Memory(root).deleted_sessions()[0].deleted_at)
+    assert gone["total_bytes"] > 0
+    assert "  deleted 20" in run(root, "sessions", "--all").stdout
 
 
 # Purging.
@@ -318,9 +379,13 @@ def test_a_purge_says_why_what_is_overdue_stays(root: Path) -> None:
     delete_long_ago(root)
     before = content(root)
     done = run(root, "purge")
-    assert done.stdout == "There is nothing to do.\n"
-    assert "note: old stays: its deadline was " in done.stderr
-    assert "gone-1" not in done.stderr
+    waiting = "Waiting: 2 deleted sessions and 2 deleted memories; smp restore --list shows until when."
+    assert done.stdout == f"Nothing is due yet. {waiting}\n"
+    notes = done.stderr.splitlines()
+    assert notes[0].startswith("note: old stays: its deadline was ")
+    assert notes[1].startswith("note: new-1 keeps DEC-001: its deadline was ")
+    assert notes[2].startswith("note: smp purge --force destroys that now; a daemon (smp run) does so by itself ")
+    assert len(notes) == 3
     kept = run_json(root, "purge")["kept"]
     assert sorted((one["session"], *one["about"]) for one in kept) == [
         ("gone-1", "gone-1"), ("new-1", "DEC-001"), ("new-1", "DEC-003"), ("old", "old")
@@ -331,6 +396,9 @@ def test_a_purge_says_why_what_is_overdue_stays(root: Path) -> None:
     assert found["bytes_freed"] > 0
     assert run_json(root, "restore", "--list")["restorable"] != []
     assert "old" not in {one["session"] for one in run_json(root, "restore", "--list")["restorable"]}
+    Memory(root).undelete_session("gone-1")
+    Memory(root).session("new-1").restore("DEC-003")
+    assert run(root, "purge").stdout == "There is nothing to do.\n"
 
 
 def test_on_a_terminal_a_forced_purge_is_asked_for(root: Path) -> None:

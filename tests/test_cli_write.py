@@ -246,7 +246,7 @@ def test_a_session_is_found_by_id_beginning_or_as_the_latest(memory: Memory) -> 
     assert find_session(memory, "latest").id == "session-a"
     for name, problem in [
         ("session", "2 sessions begin with 'session': session-a, session-b. Give more of the id."),
-        ("nothing", f"There is no session 'nothing' under {memory.root}. List them with smp sessions."),
+        ("nothing", f"There is no session 'nothing' under {memory.root}. List them with smp sessions --all."),
         ("../s1", "There is no session '../s1'"), ("", "There is no session ''"),
     ]:  # fmt: skip
         done = smp("add", "--root", memory.root, name, "turn", "T")

@@ -283,10 +283,115 @@ def test_some_can_be_brought_back(full: Session) -> None:
     assert {record.id: record.data for record in full.records("turn")} == before
 
 
+def test_a_summary_says_nothing_of_a_turn_that_is_back(full: Session) -> None:
+    """Its lines go with the same rewrite and its counts are right; what a person wrote into it stays. So a turn that is brought
+    back, deleted and purged leaves no word.
+
+    While a summary stayed as it was, the words of such a turn were still found in it."""
+    before = contents(full)
+    compact(full, reduction_pct=90)
+    path = folder(full) / "conversation.md"
+    path.write_bytes(path.read_bytes().replace(b"- turn-5 (user)", b"my own words\n- turn-5 (user)"))
+    assert bring_back(full, ["turn-3", "turn-19"]).success
+    summary, third, *_ = full.turns()
+    assert (summary.id, third.id) == ("turn-1", "turn-3")
+    assert summary.data["summarizes"] == {"first": "turn-1", "last": "turn-18", "turns": 17}
+    assert summary.text.startswith("Summary of 17 turns, turn-1 to turn-18, 2026-02-09 13:00 to ")
+    assert "\n\n- turn-1 (user): We decided to do 1.\n- turn-2 (user): We decided to do 2.\n- turn-4 (user): " in summary.text
+    assert "my own words\n- turn-5 (user)" in summary.text
+    assert summary.text.endswith("- turn-18 (user): We decided to do 18.")
+    full.delete("turn-3", reason="private")
+    memory = Memory(full.scope.tree.root, clock=lambda: NOW + timedelta(days=99))
+    assert memory.purge(force=True).success
+    assert b"decided to do 3." not in path.read_bytes()
+    bring_back(full)
+    assert path.read_bytes().count(b"## Turn ") == before["conversation.md"].count(b"## Turn ")
+    assert full.get("turn-18").data["content"].startswith("This is what was said as number 18.")
+
+
+def test_the_turns_that_a_summary_does_not_name_are_counted_anew(full: Session) -> None:
+    """Also where what comes back was one of them, or was the last that was named."""
+    for number in range(42, 142):
+        full.add_turn("user", f"We decided to do {number}. " + "And so on. " * 60, timestamp=NOW - timedelta(days=10))
+    full.add_turn("user", "today", timestamp=NOW)
+    full.pin("turn-41")
+    compact(full, reduction_pct=100)
+    named = re.findall(r"^- (turn-\d+) ", full.get("turn-42").text, re.MULTILINE)
+    assert full.get("turn-42").text.endswith("\n… and 60 more turns")
+    other = next(f"turn-{number}" for number in range(50, 142) if f"turn-{number}" not in named)
+    bring_back(full, [other])
+    assert full.get("turn-42").text.endswith("\n… and 59 more turns")
+    bring_back(full, named[:10])
+    assert full.get("turn-42").text.endswith("\n… and 59 more turns")
+    bring_back(full, named[10:])
+    assert re.fullmatch(r"Summary of 59 turns, turn-42 to turn-1\d\d, .* Said by user \(100\)\.", full.get("turn-42").text)
+    assert bring_back(full).success
+    assert len(full.turns()) == 142
+
+
+def test_a_commands_summary_gives_way_to_ours_when_a_turn_is_back(full: Session) -> None:
+    """It says of no sentence whose it is: what is left is summarised by us."""
+    before = contents(full)
+    compact(with_command(full, "print('they decided to do 3 and 4')"), reduction_pct=90)
+    bring_back(full, ["turn-3"])
+    summary = full.turns()[0]
+    assert summary.text.startswith("Summary of 18 turns, turn-1 to turn-19, ")
+    assert "We decided to do 4." in summary.text
+    assert "decided to do 3" not in summary.text
+    assert full.get("turn-21").text == "they decided to do 3 and 4"
+    bring_back(full)
+    assert without_heads(contents(full)) == before
+
+
+def test_what_was_taken_out_or_deleted_says_how_it_comes_back(full: Session) -> None:
+    """Whoever asks for it, changes it or deletes it is told, not that the id may be wrong."""
+    compact(full, reduction_pct=90)
+    said = (
+        "There is no memory 'turn-3' in s1: compaction took it out on 2026-03-01 12:00 UTC. To bring it back: smp compact s1"
+        " --bring-back --id turn-3, or session.bring_back(['turn-3'])."
+    )
+    for ask in (full.get, full.pin, lambda one: full.delete(one, reason="r")):
+        with pytest.raises(MemoryNotFound) as caught:
+            ask("turn-3")
+        assert str(caught.value) == said
+    with pytest.raises(MemoryNotFound, match="Check the id"):
+        full.get("turn-999")
+    bring_back(full)
+    full.delete("turn-3", reason="r")
+    for ask in (full.get, full.pin, lambda one: full.delete(one, reason="r")):
+        with pytest.raises(MemoryNotFound) as caught:
+            ask("turn-3")
+        assert str(caught.value) == (
+            "There is no memory 'turn-3' in s1: it was deleted on 2026-03-01 12:00 UTC. To restore it: smp restore turn-3 --session"
+            " s1, or session.restore('turn-3')."
+        )
+
+
+def test_what_was_taken_out_is_listed_with_its_beginning(full: Session) -> None:
+    """Only if asked for; the first 80 characters in one line, and nothing where the bytes cannot be read."""
+    full.add_turn("user", "two\nlines " * 200, timestamp=NOW - timedelta(days=10))
+    full.add_turn("user", "today", timestamp=NOW)
+    full.save_agent_state("veritas", {"mood": "calm"})
+    full.save_agent_state("veritas", {"mood": "busy"})
+    compact(full, reduction_pct=100)
+    assert {one.text for one in evicted(full)} == {""}
+    texts = {one.id: one.text for one in full.evicted(texts=True)}
+    assert texts["FIND-003"] == ("finding 3 " * 20)[:80].strip()
+    assert texts["turn-42"] == ("two lines " * 8).strip()
+    assert texts["turn-7"].startswith("This is what was said as number 7. We decided to do 7. And so on.")
+    assert texts["STATE-001"] == ""
+
+
+def test_nothing_is_left_in_the_archive_when_all_is_back(full: Session) -> None:
+    compact(full, reduction_pct=90)
+    bring_back(full)
+    assert list((full.scope.tree.root / "archived").iterdir()) == []
+
+
 def test_an_id_that_is_not_evicted_is_refused(full: Session) -> None:
     compact(full, reduction_pct=90)
     before = everything(full)
-    with pytest.raises(MemoryNotFound):
+    with pytest.raises(MemoryNotFound, match="smp compact s1 --list"):
         bring_back(full, ["turn-1", "turn-20"])
     assert everything(full) == before
 

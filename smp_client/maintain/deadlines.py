@@ -121,7 +121,7 @@ def verdict(seen: Seen, one: Doomed, now: datetime) -> tuple[bool, str]:
     if watch.passed_s >= OVERDUE_S:
         return True, f"it could be restored until {until}, and has been overdue for {_days(watch.passed_s)}"
     still = _days(OVERDUE_S - watch.passed_s)
-    return False, f"its deadline, {until}, was over when a daemon first saw it, so it is kept for {still} of running time more"
+    return False, f"it was overdue, since {until}, when a daemon first saw it: it is kept for {still} of running time more"
 
 
 def _days(seconds: float) -> str:

@@ -21,7 +21,7 @@ from ..indexing import hash_of
 from ..layout import ARCHIVED, is_file_id
 from ..locks import brief_lock
 from ..packing import read_members, write_archive
-from ..records import SESSION_KINDS, STATE_HISTORY, Kind, check_memory_id, state_history
+from ..records import SESSION_KINDS, STATE_HISTORY, TURN, Kind, check_memory_id, state_history
 from ..rewrite import rewrite
 from ..timestamps import render_time
 from .actions import Action, Outcome
@@ -202,7 +202,7 @@ def evicted_at(tree: Tree, session_id: str, memory_id: str) -> str | None:
 def _beginning(eviction: Eviction, item: dict[str, Any]) -> str:
     kind = _kind(item["file"])
     value = value_of(kind, eviction.held(item)) or {}
-    return " ".join(str(value.get(kind.text, ""))[: 4 * _TEXT_CHARACTERS].split())[:_TEXT_CHARACTERS]
+    return " ".join(str(value.get(kind.text, ""))[: 4 * _TEXT_CHARACTERS].split())[:_TEXT_CHARACTERS].rstrip()
 
 
 def _place(item: dict[str, Any]) -> Place:
@@ -269,7 +269,9 @@ def bring_back(session: Session, ids: str | Iterable[str] | None = None) -> Outc
                                         " brought back.")  # fmt: skip
         copies = _chosen(found, wanted, outcome.problems)
         if copies:
-            _put_into_files(session, copies, outcome)
+            said = [[Copy(item["id"], item["hash"], one.held(item)) for item in one.items if item["file"] == TURN.file]
+                    for one in found] if TURN.file in copies else []  # fmt: skip
+            _put_into_files(session, copies, said, outcome)
             sure = _parsed(session, copies)
             for one in found:
                 keep_only(scope.tree, one, lambda item: sure.get(_place(item)) != item["hash"])
@@ -305,11 +307,11 @@ def _chosen(found: Sequence[Eviction], wanted: set[str] | None, problems: list[s
     return by_file
 
 
-def _put_into_files(session: Session, copies: dict[str, list[Copy]], outcome: Outcome) -> None:
+def _put_into_files(session: Session, copies: dict[str, list[Copy]], said: list[list[Copy]], outcome: Outcome) -> None:
     scope = session.scope
     with scope.locked(copies, "bringing back what compaction has taken out") as held:
         tails = {file: settle(scope, _kind(file), held[file]) for file in copies}
-        changes = {file: _Change(_kind(file), scope.tree.read(scope.path(file)), copies[file]) for file in copies}
+        changes = {file: _Change(_kind(file), scope.tree.read(scope.path(file)), copies[file], said) for file in copies}
         with brief_lock(scope.tree, session.id, "usage", scope.options.patience):
             growth = sum(len(change.done.content) - len(change.before) for change in changes.values())
             scope.usage.require(session.id, growth, session.quota_bytes())
@@ -325,15 +327,16 @@ def _put_into_files(session: Session, copies: dict[str, list[Copy]], outcome: Ou
 class _Change:
     """What is put back into one file; worked out again only where somebody edits the file meanwhile."""
 
-    def __init__(self, kind: Kind, before: bytes, copies: list[Copy]) -> None:
+    def __init__(self, kind: Kind, before: bytes, copies: list[Copy], said: list[list[Copy]]) -> None:
         self.kind = kind
         self.before = before
         self.copies = copies
-        self.done = put_back(kind, before, copies)
+        self.said = said  # every turn that was taken out, of each eviction
+        self.done = put_back(kind, before, copies, said)
 
     def __call__(self, content: bytes) -> bytes:
         if content != self.before:
-            self.before, self.done = content, put_back(self.kind, content, self.copies)
+            self.before, self.done = content, put_back(self.kind, content, self.copies, self.said)
         return self.done.content
 
     def tell(self, session_id: str, outcome: Outcome) -> None:

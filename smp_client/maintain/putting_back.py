@@ -1,7 +1,8 @@
 """Records that were taken out of a file, back into it: pure, for many at once, with one reading before and one after.
 
 Each goes where its number says, with the bytes that it had. What comes out is read again and must hold exactly what stood there and
-what was put back; where the style of the file has changed since, the records are rendered anew instead.
+what was put back; where the style of the file has changed since, the records are rendered anew instead. A summary that stands for
+some of them and stays says nothing of them any more: what is deleted later would still be told there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -16,8 +19,10 @@ from ..document import Located, RecordList
 from ..formats import Format, format_of
 from ..indexing import hash_of
 from ..records import TURN, Kind, is_deleted
+from ..timestamps import parse_time
 from ..values import BadYaml, Value, decode, load
-from .compaction import SUMMARIZES, SUMMARY
+from .compaction import SUMMARIZES, SUMMARY, Item
+from .summarising import Extractive, references, without
 
 _BLANK_LINE = (b"\n\n", b"\n\r\n")
 
@@ -42,8 +47,11 @@ class _Edit(NamedTuple):
     copy: Copy
 
 
-def put_back(kind: Kind, content: bytes, copies: Sequence[Copy]) -> PutBack:
-    """The file with these records in it; the file itself where they are there already."""
+def put_back(kind: Kind, content: bytes, copies: Sequence[Copy], evictions: Sequence[Sequence[Copy]] = ()) -> PutBack:
+    """The file with these records in it; the file itself where they are there already.
+
+    `evictions` is all that was taken out of it, the newest first: summaries stand for turns that follow each other there.
+    """
     form = format_of(kind)
     found = form.parse(content)
     standing = by_id(found.records)
@@ -57,12 +65,17 @@ def put_back(kind: Kind, content: bytes, copies: Sequence[Copy]) -> PutBack:
             conflicts[copy.id] = f"another {copy.id} stands in {kind.file} by now"
     if not missing:
         return PutBack(content, conflicts)
+    before = content
+    if shorter := _shorter(kind, standing, {copy.id for copy in missing}, evictions):
+        content = form.rewrite(content, shorter, 0)
+        found = form.parse(content)
+        standing = by_id(found.records)
     replaced = {copy.id: standing[copy.id] for copy in missing if copy.id in standing}
     for after in _attempts(kind, form, content, found, replaced, missing):
         if _is_whole(form, found, after, replaced, missing):
             return PutBack(after, conflicts)
     why = f"it cannot be put back into {kind.file} as that is now"
-    return PutBack(content, {**conflicts, **{copy.id: why for copy in missing}})
+    return PutBack(before, {**conflicts, **{copy.id: why for copy in missing}})
 
 
 def by_id(records: Iterable[Located]) -> dict[str, Located]:
@@ -72,7 +85,63 @@ def by_id(records: Iterable[Located]) -> dict[str, Located]:
 
 def stands_in(kind: Kind, value: Mapping[str, Value]) -> bool:
     """Whether it only stands in the place of a turn: as a summary, or as what a deleted one leaves."""
-    return is_deleted(kind, value) or (kind is TURN and value.get("type") == SUMMARY and isinstance(value.get(SUMMARIZES), dict))
+    return is_deleted(kind, value) or (kind is TURN and _summarized(value) is not None)
+
+
+def _summarized(value: Mapping[str, Value]) -> dict[str, Value] | None:
+    """What a summary says of the turns that it stands for; None for any other turn."""
+    said = value.get(SUMMARIZES)
+    return said if isinstance(said, dict) and value.get("type") == SUMMARY else None
+
+
+def _shorter(
+    kind: Kind, standing: Mapping[str, Located], back: set[str], evictions: Sequence[Sequence[Copy]]
+) -> dict[str, dict[str, Value]]:
+    """The summaries that stay, and stand for turns that come back: each with what it says of those that do not."""
+    found: dict[str, dict[str, Value]] = {}
+    for memory_id, record in standing.items() if kind is TURN else ():
+        said = _summarized(record.value)
+        turns = _turns_of(said, evictions) if said is not None and memory_id not in back else []
+        left = [turn for turn in turns if turn.id not in back]
+        if said is not None and left and len(left) < len(turns):
+            told = {**said, "first": left[0].id, "last": left[-1].id, "turns": len(left)}
+            found[memory_id] = {**record.value, **_told_of(record.value, back, left), SUMMARIZES: told}
+    return found
+
+
+def _turns_of(said: Mapping[str, Value], evictions: Sequence[Sequence[Copy]]) -> Sequence[Copy]:
+    """The copies of the turns that a summary stands for, as far as they are still out."""
+    for turns in evictions:
+        ids = [turn.id for turn in turns]
+        if said.get("first") in ids:
+            first = ids.index(str(said["first"]))
+            if said.get("last") in ids[first:]:
+                return turns[first : ids.index(str(said["last"]), first) + 1]
+            # The last of them is back, from a time when no summary was told so: then their numbers say which.
+            last = number_of(TURN, str(said.get("last"))) or 0
+            return [turn for turn in turns[first:] if (number_of(TURN, turn.id) or 0) <= last]
+    return []
+
+
+def _told_of(value: Mapping[str, Value], back: set[str], left: Sequence[Copy]) -> dict[str, Value]:
+    """What a summary says of the turns that are left. What a command wrote says of no sentence whose it is: then ours stands in."""
+    text = without(str(value.get("content", "")), back, [turn.id for turn in left])
+    if text is not None:
+        return {"content": text}
+    turns = [_as_item(turn, said) for turn in left if (said := value_of(TURN, turn.raw))]
+    if not turns:
+        return {"content": "What was said cannot be read any more."}
+    refs: dict[str, Value] = {"memory_refs": list(references(turns))} if "memory_refs" in value else {}
+    return {"content": Extractive().summary(turns, sum(turn.bytes for turn in turns)), **refs}
+
+
+def _as_item(turn: Copy, value: Mapping[str, Value]) -> Item:
+    refs = value.get("memory_refs")
+    at: datetime | None = None
+    with suppress(ValueError):
+        at = parse_time(str(value.get("timestamp")))
+    return Item(turn.id, TURN.name, TURN.file, 0, len(turn.raw), turn.hash, 0.0, at, at, actor=str(value.get("speaker", "")),
+                text=str(value.get("content", "")), refs=tuple(map(str, refs)) if isinstance(refs, list) else ())  # fmt: skip
 
 
 def _attempts(
@@ -124,8 +193,8 @@ def _with(kind: Kind, content: bytes, found: RecordList, replaced: Mapping[str, 
 
 def _stood_for(kind: Kind, value: Mapping[str, Value], number: int) -> bool:
     """Whether it is a summary of this turn among others."""
-    said = value.get(SUMMARIZES)
-    last = number_of(kind, str(said.get("last"))) if isinstance(said, dict) and stands_in(kind, value) else None
+    said = _summarized(value) if kind is TURN else None
+    last = number_of(kind, str(said.get("last"))) if said is not None else None
     return last is not None and number <= last
 
 

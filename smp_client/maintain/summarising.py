@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import repeat
@@ -62,6 +62,9 @@ _LEADING = 3  # sentences of a turn, of which the one with the most rare words s
 _NOTHING_RARE = -_RARE_CAP - 1
 _MORE_BYTES = 32  # for the line that says how many turns are not named
 _LEAST_BYTES = 48  # that are worth a line which is cut short
+_OPENING = "Summary of "
+_OURS = re.compile(_OPENING + r"(?:[0-9]+ turns, \S+ to turn-[0-9]+|turn-[0-9]+)(?=, [0-9]{4}-|\. Said by )")
+_NAMED, _UNNAMED = re.compile(r"- (\S+) \("), re.compile(r"… and [0-9,]+ more turns?")
 
 
 class Said(Protocol):
@@ -159,6 +162,18 @@ def _more(count: int) -> list[str]:
     return [f"… and {count:,} more turn{'' if count == 1 else 's'}"] if count > 0 else []
 
 
+def without(text: str, back: Collection[str], left: Sequence[str]) -> str | None:
+    """One of our summaries without what it says of turns that are back, for those that are left; None where it is not ours."""
+    if (heading := _OURS.match(text)) is None:
+        return None
+    first, *lines = text[heading.end() :].split("\n")
+    lines = [line for line in lines if (about := _NAMED.match(line)) is None or about[1] not in back]
+    named = {found[1] for line in lines if (found := _NAMED.match(line))}
+    more = _more(len(left) - len(named)) if named else []
+    kept = [part for line in lines for part in (more if _UNNAMED.fullmatch(line) else [line])]
+    return "\n".join([f"{_OPENING}{_which(left)}{first}", *kept]).rstrip("\n")
+
+
 def references(turns: Sequence[Said], most: int = 20) -> list[str]:
     """What the turns refer to, those that are named most often first."""
     counted = Counter(name for turn in turns for name in turn.refs)
@@ -166,15 +181,22 @@ def references(turns: Sequence[Said], most: int = 20) -> list[str]:
 
 
 def _heading(turns: Sequence[Said]) -> str:
-    first, last = turns[0], turns[-1]
-    which = first.id if len(turns) == 1 else f"{len(turns)} turns, {first.id} to {last.id}"
     times = [turn.at for turn in turns if turn.at is not None]
     when = f", {_shown(min(times))} to {_shown(max(times))} UTC" if times else ""
-    speakers = Counter(turn.actor or "somebody" for turn in turns)
+    speakers = Counter(map(_actor, turns))
     ranked = sorted(speakers, key=lambda name: (-speakers[name], name))
     named = ", ".join(f"{name} ({speakers[name]})" for name in ranked[:_SPEAKERS_CAP])
     more = f" and {len(ranked) - _SPEAKERS_CAP} more" if len(ranked) > _SPEAKERS_CAP else ""
-    return f"Summary of {which}{when}. Said by {named}{more}."
+    return f"{_OPENING}{_which([turn.id for turn in turns])}{when}. Said by {named}{more}."
+
+
+def _which(ids: Sequence[str]) -> str:
+    return ids[0] if len(ids) == 1 else f"{len(ids)} turns, {ids[0]} to {ids[-1]}"
+
+
+def _actor(turn: Said) -> str:
+    # In one line, as each sentence is: whole lines are taken out again.
+    return " ".join(turn.actor.split()) or "somebody"
 
 
 def _shown(time: datetime) -> str:
@@ -221,7 +243,7 @@ def _line(turn: Said, score: int, sentence: str) -> _Line:
     said = " ".join(sentence.split())
     if len(said) > _LINE_CHARACTERS:
         said = said[: _LINE_CHARACTERS - 1].rstrip() + "…"
-    return _Line(score, f"- {turn.id} ({turn.actor or 'somebody'}): {said}", said.casefold())
+    return _Line(score, f"- {turn.id} ({_actor(turn)}): {said}", said.casefold())
 
 
 class CommandFailed(Exception):

@@ -64,7 +64,7 @@ class LazyGroup(click.Group):
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
             import difflib
 
-            if close := difflib.get_close_matches(args[0], COMMANDS):
+            if close := difflib.get_close_matches(args[0], COMMANDS, cutoff=0.7):
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(close)}?")
         return super().resolve_command(ctx, args)
 

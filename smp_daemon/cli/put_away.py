@@ -37,8 +37,9 @@ def _session_in(*places: Place, required: bool = True) -> Callable[[Any], Any]:
 
 
 def _reason_option(help: str, *, default: str | None = None, shown: str = "", required: bool = False) -> Callable[[Any], Any]:
-    return click.option("--reason", default=default, show_default=shown or default is not None, required=required, help=help,
-                        callback=_in_words)  # fmt: skip
+    given = {} if default is None else {"default": default}  # a default of None would count as given
+    return click.option("--reason", show_default=shown or default is not None, required=required, help=help, callback=_in_words,
+                        **given)  # type: ignore[arg-type]  # fmt: skip
 
 
 def _in_words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -115,8 +116,10 @@ def archive(session: str | None, is_due: bool, reason: str | None, root: str | N
 
     With --due, every session that nobody has used for long becomes idle, decaying or archived, and one that was used again active.
     """
-    if (session is None) != is_due or (is_due and reason is not None):
-        raise click.UsageError("Give a session, or --due; not both. A reason goes with a session.")
+    if (session is None) != is_due:
+        raise click.UsageError("Give a session, or --due; not both.")
+    if is_due and reason is not None:
+        raise click.UsageError("--reason goes with a session: of what is due, the reason is known.")
     memory = open_memory(root)
     if session is None:
         with progress("ageing"):

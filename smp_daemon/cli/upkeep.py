@@ -210,7 +210,7 @@ def purge(force: bool, yes: bool, root: str | None, dry_run: bool, as_json: bool
     waiting = Outcome([decision.as_action() for decision in kept])
     if not as_json:
         _say_what_is_held_back(memory, kept, known=outcome.problems, is_forced=force)
-    nothing = f"Nothing is due yet: {_going(waiting)} wait; smp restore --list shows until when."
+    nothing = f"Nothing is due yet. Waiting: {_going(waiting)}; smp restore --list shows until when."
     said = [{name: action_json(one)[name] for name in ("session", "about", "reason")} for one in waiting.actions]
     finish(outcome, as_json=as_json, nothing=nothing if kept else "There is nothing to do.", kept=said)
 
@@ -234,8 +234,9 @@ def _say_what_is_held_back(memory: Memory, kept: Sequence[Decision], *, known: S
     for session, said in parts.items():
         click.echo(f"note: {one_line(session)} {one_line('; it '.join(said))}", err=True)
     if parts and not is_forced:
-        who = "the running daemon does" if holder(memory.tree, LEAD_SCOPE, LEAD) else "a daemon (smp run) would"
-        click.echo(f"note: smp purge --force destroys that now; {who} by itself once it has seen it overdue for 7 days", err=True)
+        who = "the running daemon" if holder(memory.tree, LEAD_SCOPE, LEAD) else "a daemon (smp run)"
+        when = "once it has seen it overdue for 7 days"
+        click.echo(f"note: smp purge --force destroys that now; {who} does so by itself {when}", err=True)
 
 
 def _going(planned: Outcome) -> str:
