@@ -268,7 +268,7 @@ def test_a_session_is_meant_only_where_it_is_clear_which(root: Path) -> None:
     memory.delete_session("gone", reason="r")
     before = content(root)
     for arguments, problem in [
-        (["delete", "packed", "--reason", "r"], "2 sessions begin with 'packed': packed-2, packed-1 (archived). Give more of the id."),
+        (["delete", "packed", "--reason", "r"], "2 sessions begin with 'packed': packed-2, packed-1 (archived). Give more of"),
         (["delete", "gone", "--reason", "r"], "Session 'gone' is deleted since"),
         (["delete", "gone-1", "--reason", "r"], "Session 'gone-1' is deleted since"),
         (["archive", "packed-1"], "Session 'packed-1' is archived since"),
@@ -305,13 +305,13 @@ def test_what_is_not_found_is_told_with_what_may_be_meant(root: Path) -> None:
         (["show", "gone"], "smp restore gone-1, or memory.undelete_session('gone-1'), brings it back."),
         (["restore", "pack"], "Session 'packed-1' is archived since"),
         (["timeline", "away"], "2 sessions begin with 'away': away-1 (archived), away-2 (deleted). Give more of the id."),
-        (["decay", "nwe-1"], "Did you mean new-1?"),
+        (["decay", "nwe-1"], "Did you mean new-1"),
         (["unarchive", "paked-1"], "There is no archived session 'paked-1' under"),
         (["unarchive", "paked-1"], "Did you mean packed-1 (archived)?"),
         (["archive", "nothing"], "List them with smp sessions --all."),
         (["show", "summary"], "smp show SESSION summary"),
         (["restore", "DEC-003"], "'DEC-003' is a memory of new-1, not a session. smp restore DEC-003 --session new-1 restores it"),
-        (["restore", "DEC-009"], "smp restore DEC-009 --session SESSION restores it; smp restore --list shows what can be restored."),
+        (["restore", "DEC-009"], "smp restore DEC-009 --session SESSION restores it; smp restore --list shows"),
         (["compact", "old", "--bring-back", "--id", "turn-1"], "smp compact old --list"),
     ]:  # fmt: skip
         assert problem in str(run(root, *arguments, code=1).exception)
@@ -449,6 +449,24 @@ def test_one_session_that_fails_stops_no_other(root: Path) -> None:
     assert any("new-1" in problem for problem in found["problems"])
     assert "version" in str(run(root, "deactivate", "new-1", code=1).exception)
     assert actions(run_json(root, "decay", "old")) == [("old", "refresh_priorities")]
+
+
+def test_status_says_in_words_what_was_done_and_what_to_do(root: Path) -> None:
+    """One is one, many are many, and bytes are rounded; what is wrong comes with the next step."""
+    did = {"archive": {"sessions": 1, "archive": 1, "bytes_freed": 7885}, "rebuild": {"memories": 1}, "decay": {"sessions": 0},
+           "compaction": {"sessions": 2, "remove_decayed": 3}}  # fmt: skip
+    jobs = {name: {"last_success": "2026-01-11T14:30:00Z", "duration_ms": 5, "did": done} for name, done in did.items()}
+    (root / ".smp/status.json").write_text(json.dumps({"jobs": jobs}))
+    with (root / "active/new-1/decisions.yaml").open("ab") as file:
+        file.write(b"  - id: [\n")
+    run(root, "reindex")
+    said = run(root, "status", code=2).stdout
+    assert "! No daemon is running for this root. smp run starts one, and smp service install " in said
+    assert "! 1 file holds something that cannot be read; smp check names it." in said
+    assert "archive: last 2026-01-11T14:30:00Z (1 session, 1 archived, 7.7 KB freed in 5 ms)" in said
+    assert "(1 memory in 5 ms)" in said
+    assert "(nothing to do in 5 ms)" in said
+    assert "(2 sessions, 3 × remove decayed in 5 ms)" in said
 
 
 def test_with_a_daemon_it_is_the_same(root: Path, tmp_path: Path) -> None:

@@ -592,3 +592,14 @@ def test_a_short_secret_is_not_left_in_quarantine(session: Session, memory: Memo
     clock.skip(31)
     assert purge(memory, force=True).problems == []
     assert everywhere(memory, (b"hunter2!x",)) == []
+
+
+def test_what_an_archived_session_left_in_the_index_goes_too(session: Session, memory: Memory, clock: Clock) -> None:
+    """With no daemon the rows of a session stay when it is archived, also those of a memory that was deleted just before. (A
+    simulated year found it.)"""
+    memory.search("vault")
+    session.delete("FIND-001", reason="r")
+    memory.archive_session("s1")
+    clock.skip(31)
+    assert purge(memory, force=True).problems == []
+    assert everywhere(memory) == []

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +69,11 @@ def observed(seen: Seen, doomed: list[Doomed], now: datetime, running_s: float) 
     watches: dict[str, Watch] = {}
     for one in doomed:
         watch = seen.watches.get(one.key)
-        if watch is None or interval is None or interval.is_doubtful or watch.first_at > now:
+        if watch is None or interval is None or interval.is_doubtful:
             watches[one.key] = _first(one, seen, interval, now)
+        elif watch.first_at > now:
+            # The clock was set back. It may have been wrong then, or be so now: whatever waits longer.
+            watches[one.key] = max(_first(one, seen, interval, now), replace(watch, first_at=now), key=_still_s)
         else:
             more_s = interval.passed_s if watch.left_s > 0 else interval.ran_s
             watches[one.key] = Watch(watch.first_at, watch.left_s, watch.passed_s + more_s)
@@ -96,6 +99,10 @@ def _first(one: Doomed, seen: Seen, interval: Interval | None, now: datetime) ->
         since_s = min((now - deleted_at).total_seconds() - interval.leapt_s, interval.ran_s)
         return Watch(now, (one.deadline - deleted_at).total_seconds(), max(0.0, since_s))
     return Watch(now, (one.deadline - now).total_seconds())
+
+
+def _still_s(watch: Watch) -> float:
+    return (watch.left_s if watch.left_s > 0 else OVERDUE_S) - watch.passed_s
 
 
 def _time_of(stamp: str) -> datetime | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NotInTime, SMPError, UnsafePath
 from ..files import Tree
 from ..indexing import outdated, refresh
-from ..scopes import archived_scope, is_there
+from ..scopes import archived_scope, has_moved, is_there
 from ..status import INDEX_FILE
 from .doomed import files_below
 from .purged import sessions as purged_sessions
@@ -68,9 +68,11 @@ def scrub(memory: Memory, index: Index) -> bool:
     """By whoever leads the root. Gives back whether nothing of what was removed is left in the index's files."""
     with index.batch():
         for scope, file in list(outdated(memory, index)):
-            # What is gone whole is for whoever leads to believe, see believe_vanished of the daemon.
             if is_there(memory, scope):
                 refresh(memory, index, scope, file)
+            elif has_moved(memory, scope):
+                # With no daemon, nobody has taken it out yet. What is just gone is for whoever leads to believe.
+                index.forget_session(scope)
         for session_id in purged_sessions(memory):
             for scope in (session_id, archived_scope(session_id)):
                 if not is_there(memory, scope):

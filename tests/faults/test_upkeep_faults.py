@@ -1,4 +1,4 @@
-"""What time does to sessions, on a bad day: a disk that fails, a clock that jumps, kills, other writers, a tree that is gone."""
+"""What time does to sessions, on a bad day: a tree that is gone, kills, other writers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from harness import SYNCING, WRITING, Call, Outcome, Programs, injection, mounted, needs_mounts, needs_strace
-from programs import PASSES, SESSION, open_later
+from harness import needs_strace
+from programs import SESSION, open_later
 from test_daemon_faults import changing_calls, needs_root, stop_traced
-from test_kill_upkeep import MOVING, _no_grace, contents, done_again, members, prepared  # noqa: F401  # the first holds for all tests here
+from test_kill_upkeep import MOVING, _no_grace, members, prepared  # noqa: F401  # the second holds for all tests here
+from test_upkeep_disk import differing
 
-from smp_client import Memory, SMPError
+from smp_client import Memory
 from smp_client.layout import MARKER
 from smp_client.maintain.deadlines import FILE as DEADLINES
-from smp_client.maintain.deadlines import observe
 from smp_client.maintain.doomed import all_doomed
 from smp_client.maintain.purged import FILE as PURGED
 from smp_client.policies import CompactionPolicy
@@ -42,328 +41,6 @@ from smp_daemon.worker import Timing, Worker
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from daemons import Daemon, running, settings_file, smp, status, wait_until, wait_until_true
-
-# A disk that fails or is full.
-
-MOST = ("archive", "unarchive", "delete_session", "compact", "decay")  # of the passes, those that the quick tests try
-
-
-def places(root: Path) -> list[str]:
-    """Where the session is, as every command says."""
-    memory = open_later(root)
-    found = {
-        "active": [session.id for session in memory.sessions()],
-        "archived": [one.session for one in memory.archived_sessions()],
-        "deleted": [one.session for one in memory.deleted_sessions()],
-    }
-    return [name for name, ids in found.items() if SESSION in ids]
-
-
-def tidied(root: Path) -> dict[str, Any]:
-    """What there is when only what was cut off is put right."""
-    tidy(open_later(root))
-    return contents(root)
-
-
-def differing(found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    return sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
-
-
-class Failing:
-    """Runs of one pass, each of which meets a failure of its own."""
-
-    def __init__(self, operation: str, directory: Path, runner: Programs | None = None, variant: str = "sound") -> None:
-        self.operation, self._directory, self._runner, self._variant = operation, directory, runner, variant
-        self.base = directory / "base"
-        prepared(operation, self.base)
-        undisturbed = directory / "undisturbed"
-        shutil.copytree(self.base, undisturbed)
-        if runner is None:
-            PASSES[operation](open_later(undisturbed))
-        else:
-            self._files = self._touched(runner, undisturbed)
-        self._done = tidied(undisturbed)
-        self._wanted = done_again(operation, undisturbed)
-
-    def _touched(self, runner: Programs, root: Path) -> dict[Call, str]:
-        """The calls of an undisturbed run, with the file that each is about."""
-        log = self._directory / "calls"
-        assert runner.run(self.operation, root, variant=self._variant, strace=("-y", "-o", str(log))).acknowledged
-        seen: Counter[str] = Counter()
-        found: dict[Call, str] = {}
-        for name, path in re.findall(r"^(\w+)\(\d+<([^>]*)>", log.read_text(errors="replace"), re.MULTILINE):
-            seen[name] += 1
-            found[name, seen[name]] = path.removeprefix(str(root))
-        return found
-
-    def calls(self, names: tuple[str, ...], *, each: int = 1, of_index: int) -> list[Call]:
-        """One of so many calls with these names; of those that are about the index, which can be made anew, one of more."""
-        index, rest = [], []
-        for call, path in self._files.items():
-            if call[0] in names:
-                (index if is_derived(call[0], path) else rest).append(call)
-        return rest[::each] + index[::of_index]
-
-    def problems(self, calls: list[Call], error: str, *, on: bool = False) -> Iterator[str]:
-        """What is wrong after each of these calls has failed; with all of the same name that come after it, if so wanted."""
-        assert self._runner is not None
-        for call in calls:
-            root = self._directory / "failed"
-            shutil.copytree(self.base, root)
-            name, number = call
-            what = ("-e", f"trace={name}", "-e", f"inject={name}:error={error}:when={number}+") if on else injection(
-                call, f"error={error}")  # fmt: skip
-            outcome = self._runner.run(self.operation, root, variant=self._variant, strace=what)
-            found = [*self._said(outcome, *call), *self.after(root, acknowledged=bool(outcome.acknowledged))]
-            yield from (f"{error} from {name} {number}, {self._files[call]}: {problem}" for problem in found)
-            shutil.rmtree(root)
-
-    def _said(self, outcome: Outcome, name: str, number: int) -> Iterator[str]:
-        if outcome.status:
-            yield f"the run ended with {outcome.status}"
-        if outcome.failure not in (None, "StorageFailed", "TransactionPending"):
-            yield f"it raised {outcome.failure}"
-        if outcome.acknowledged and name in SYNCING and not is_derived(name, self._files[name, number]):
-            yield "a failed fsync was not mentioned"
-
-    def after(self, root: Path, *, acknowledged: bool) -> Iterator[str]:
-        try:
-            if len(found := places(root)) > 1:
-                yield f"the session is in {found}"
-            if acknowledged and (different := differing(tidied(root), self._done)):
-                yield f"it said that all was done, but these differ: {different}"
-            if different := differing(done_again(self.operation, root), self._wanted):
-                yield f"done again, these differ: {different}"
-        except (SMPError, OSError) as error:
-            yield f"it cannot be done again: {error!r}"
-
-
-def is_derived(name: str, path: str) -> bool:
-    """What nobody loses by: the index, which alone is synced with fdatasync, and the directory of the locks."""
-    return name == "fdatasync" or path.startswith("/.smp/index.db") or path == "/.smp/locks"
-
-
-@needs_strace
-@pytest.mark.parametrize("operation", MOST)
-def test_a_disk_that_is_full_from_some_write_on(runner: Programs, operation: str, tmp_path: Path) -> None:
-    """ENOSPC from one of its writes and all of that kind after it: the pass says so, the session is in one place, and done again
-    when there is room, all is as if nothing had been.
-
-    For broken variants see below; the slow test takes every write, and fsync too."""
-    failing = Failing(operation, tmp_path, runner)
-    assert list(failing.problems(failing.calls(WRITING, each=4, of_index=40), "ENOSPC", on=True)) == []
-
-
-@needs_strace
-@pytest.mark.slow
-@pytest.mark.parametrize("operation", PASSES)
-def test_a_disk_that_fails_anywhere(runner: Programs, operation: str, tmp_path: Path) -> None:
-    """The same for each write, for one write that fails alone, and for EIO from each fsync, which is never left unsaid.
-
-    Seen to fail for purging where `scrub_index` let a full disk through: what had been purged was not told."""
-    failing = Failing(operation, tmp_path, runner)
-    writes, syncs = failing.calls(WRITING, of_index=15), failing.calls(SYNCING, of_index=4)
-    found = [*failing.problems(writes, "ENOSPC", on=True), *failing.problems(syncs, "EIO")]
-    found += failing.problems(writes[::2], "ENOSPC")
-    assert found == []
-
-
-@needs_strace
-@pytest.mark.parametrize(
-    ("variant", "operation", "names", "noticed"),
-    [
-        ("deaf to fsync", "archive", SYNCING, "a failed fsync was not mentioned"),
-        ("moved first", "archive", WRITING, "done again, these differ"),
-        ("without journal", "compact", WRITING, "done again, these differ"),
-    ],
-)
-def test_the_same_failures_find_a_broken_pass(
-    runner: Programs, variant: str, operation: str, names: tuple[str, ...], noticed: str, tmp_path: Path
-) -> None:
-    """One that ignores a failed fsync, that takes the session out of its place before the copy is made, or that takes out of
-    several files with no intent."""
-    failing = Failing(operation, tmp_path, runner, variant)
-    found = failing.problems(failing.calls(names, of_index=1000), "EIO" if names is SYNCING else "ENOSPC", on=names is WRITING)
-    assert any(noticed in problem for problem in found)
-
-
-@needs_mounts
-@pytest.mark.parametrize("operation", MOST)
-def test_a_small_disk_filled_to_various_levels(operation: str, tmp_path: Path) -> None:
-    """With no page left, or a few more: the pass raises SMPError and nothing is lost, or does all of it. While the disk is full the
-    session is in one place; when there is room again, the same call ends as it would have ended on an empty disk.
-
-    Seen to fail with a session that is out of its place while it is copied, and with a write that ignores ENOSPC."""
-    failing = Failing(operation, tmp_path)
-    found: list[str] = []
-    outcomes = set()
-    with mounted("none", tmp_path / "small", "tmpfs", "size=4m") as disk:
-        for pages in (0, 1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 26, 32, 40, 50, 64, 100):
-            root, ballast = disk / "root", disk / "ballast"
-            shutil.copytree(failing.base, root)
-            ballast.write_bytes(b"x" * (os.statvfs(disk).f_bfree - pages) * 4096)
-            outcomes.add(error := _attempt(operation, root))
-            if len(standing := places(root)) != 1:
-                found.append(f"{pages} pages: while it is full the session is in {standing}")
-            ballast.unlink()
-            found += [f"{pages} pages, {error}: {problem}" for problem in failing.after(root, acknowledged=error is None)]
-            shutil.rmtree(root)
-    assert found == []
-    assert outcomes >= {None, "StorageFailed"}
-
-
-def _attempt(operation: str, root: Path) -> str | None:
-    memory = open_later(root)
-    try:
-        PASSES[operation](memory)
-    except SMPError as error:
-        return type(error).__name__
-    finally:
-        memory.close()
-    return None
-
-
-# A clock that jumps.
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-HOUR_S = 3600.0
-
-
-class Machine:
-    """A memory, and all that a daemon does for it by the clock, which can be set."""
-
-    def __init__(self, root: Path) -> None:
-        self.now = NOON
-        self.running_s = 1000.0
-        self.memory = Memory(root, clock=lambda: self.now, fsync="batch")
-
-    def upkeep(self) -> list[str]:
-        """One run of each job; gives back what was done. Whatever it did, the next run at the same time finds nothing to do."""
-        done = [action.type for action in self._once()]
-        assert [action.type for action in self._once()] == []
-        return done
-
-    def _once(self) -> list[Any]:
-        memory = self.memory
-        outcomes = [memory.age_sessions()]
-        outcomes += [memory.session(session.id).decay() for session in memory.sessions()]
-        observe(memory, self.now, self.running_s)
-        outcomes.append(memory.purge())
-        assert [problem for outcome in outcomes for problem in outcome.problems] == []
-        return [action for outcome in outcomes for action in outcome.actions]
-
-    def live(self, days: float, step_hours: float = 6.0) -> list[str]:
-        done: list[str] = []
-        for _ in range(round(days * 24 / step_hours)):
-            self.now += timedelta(hours=step_hours)
-            self.running_s += step_hours * HOUR_S
-            done += self.upkeep()
-        return done
-
-    def leap(self, days: float) -> None:
-        self.now += timedelta(days=days)
-
-    def fill(self) -> None:
-        """Sessions in use, one in the archive, one that is deleted, and one of which memories are."""
-        for name in ("used", "archived", "deleted", "partly"):
-            session = self.memory.create_session(id=name, user="u")
-            session.record_decision(f"decided in {name}", made_by="a", implementation_impact="high")
-            session.record_finding(f"found in {name}", discovered_by="a", severity="critical")
-            session.record_preference(f"preferred in {name}", confidence="explicit")
-            session.add_turn("user", f"said in {name}")
-        self.memory.archive_session("archived")
-        self.memory.delete_session("deleted", reason="asked for")
-        self.memory.session("partly").delete(["DEC-001", "turn-1"], reason="asked for")
-
-    def texts(self) -> list[str]:
-        """All that was ever said, with everything brought back that is away."""
-        memory = self.memory
-        for away in memory.archived_sessions():
-            memory.restore_session(away.session)
-        for gone in memory.deleted_sessions():
-            memory.undelete_session(gone.session)
-        for session in memory.sessions():
-            for deleted in session.deleted():
-                session.restore(deleted.id)
-        found = [session.records(kind.name) for session in memory.sessions() for kind in session.kinds]
-        return sorted(record.text for records in found for record in records)
-
-    def priorities(self) -> list[float]:
-        """As every answer and every file says."""
-        shown: list[float] = []
-        for session in Memory(self.memory.root, clock=lambda: self.now, count_access=False).sessions():
-            shown += [record.priority for record in session.search()]
-            for file in (self.memory.root / "active" / session.id).glob("*.yaml"):
-                shown += [float(found) for found in re.findall(r"priority: ([-.\d]+)", file.read_text())]
-        return shown
-
-
-WORDS = ("decided", "found", "preferred", "said")
-SAID = sorted(f"{word} in {name}" for word in WORDS for name in ("used", "archived", "deleted", "partly"))
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    made = Machine(tmp_path / "sessions")
-    made.fill()
-    made.live(2)
-    return made
-
-
-@pytest.mark.parametrize("days", [400, 40_000])
-def test_a_leap_forward_archives_and_destroys_nothing(machine: Machine, days: int) -> None:
-    """By 400 days, or a century: all sessions are archived, as the clock says, and nothing is purged in the days after; whether the
-    clock stays or is set right again, every word can be brought back.
-
-    Seen to fail with a `verdict` that only compares the deadline with the clock: both deletions were purged."""
-    machine.leap(days)
-    done = machine.live(3)
-    assert done.count("archive") == 2
-    assert not [action for action in done if action.startswith("purge")]
-    assert not (machine.memory.root / PURGED).exists()
-    machine.leap(-days)
-    assert not [action for action in machine.live(3) if action.startswith("purge")]
-    machine.leap(days)
-    assert machine.texts() == SAID
-
-
-def test_two_days_back_make_nothing_younger_than_new_and_nobody_stuck(machine: Machine) -> None:
-    """What was read and done in what is now the future: no priority is above 1, nothing is purged, one run of the jobs leaves
-    nothing to do for the next, and the sessions grow old again as if they had been used now.
-
-    Seen to fail with a `_FUTURE` of a century, which kept the session active for as long, in an age of 40 days of which it asks."""
-    memory = machine.memory
-    memory.session("used").get("DEC-001")
-    memory.session("partly").deactivate("for now")
-    machine.leap(-2)
-    assert not [action for action in machine.upkeep() if action.startswith(("purge", "archive"))]
-    assert 0 < max(machine.priorities()) <= 1
-    states: list[str] = []
-    for _ in range(70):
-        states += [memory.session(name).state for name in ("used", "partly") if (memory.root / "active" / name).exists()]
-        purged = [action for action in machine.live(0.5, 12) if action.startswith("purge")]
-        assert not purged or machine.running_s > 30 * 24 * HOUR_S
-        assert max(machine.priorities(), default=0) <= 1
-    assert {"active", "idle", "decaying"} <= set(states)
-    assert memory.sessions() == []
-
-
-def test_a_session_made_while_the_clock_was_ahead_grows_old_too(machine: Machine) -> None:
-    """All that it says of itself is from two days ahead: it is idle, decaying and archived at most two days late.
-
-    Seen to fail where times in the future are taken for now: it was active until the clock was there, and its age began anew."""
-    machine.leap(2)
-    machine.memory.create_session(id="ahead").record_decision("from the future", made_by="a")
-    machine.leap(-2)
-    machine.upkeep()
-    assert machine.memory.session("ahead").state == "active"
-    machine.live(1 + 2, 12)
-    assert machine.memory.session("ahead").state == "idle"
-    machine.live(6, 12)
-    assert machine.memory.session("ahead").state == "decaying"
-    machine.live(23, 12)
-    assert "ahead" in [one.session for one in machine.memory.archived_sessions()]
-
 
 # A tree that is not as it was.
 
@@ -563,7 +240,7 @@ def test_a_daemon_that_is_killed_while_it_decays_compacts_archives_and_purges(tm
     file and every member of an archive, and its index is what a rebuild gives. (Each pass is killed everywhere in
     test_kill_upkeep.py; here it is whether the daemon takes all of it up again.)
 
-    Seen to fail where a job counts as done before it is."""
+    Seen to fail where a job counts as done when it is asked for."""
     base, undisturbed, root = (tmp_path / name for name in ("base", "undisturbed", "root"))
     overdue(base)
     smp("sync", "--root", base)
