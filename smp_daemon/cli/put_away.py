@@ -112,7 +112,7 @@ smp archive --due --dry-run""")
 @dry_run_option
 @json_option
 def archive(session: str | None, is_due: bool, reason: str | None, root: str | None, dry_run: bool, as_json: bool) -> None:
-    """Put SESSION into the archive; its summary is still found.
+    """Put SESSION into the archive, or all that are due; a summary is still found.
 
     With --due, every session that nobody has used for long becomes idle, decaying or archived, and one that was used again active.
     """
