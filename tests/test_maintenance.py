@@ -193,10 +193,10 @@ def many_old_sessions(memory: Memory, count: int) -> None:
 
 
 def test_a_write_is_found_while_a_long_job_runs(memory: Memory, tmp_path: Path) -> None:
-    """200 sessions are to be decayed, and somebody who writes and waits for the index is answered before that is done.
+    """80 sessions are to be decayed, and somebody who writes and waits for the index is answered before that is done.
 
     Seen to fail with a `Maintenance.work` that steps until the run is over."""
-    many_old_sessions(memory, 200)
+    many_old_sessions(memory, 80)
     smp("sync", "--root", memory.root)
     with running(memory.root, log=tmp_path / "log") as daemon:
         wait_until(lambda: daemon.said("refresh_priorities"), "decay has begun")
