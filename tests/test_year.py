@@ -25,7 +25,7 @@ from smp_client.records import SESSION_KINDS, is_deleted
 from smp_client.tidy import tidy
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-QUOTA_BYTES = 32_000
+QUOTA_BYTES = 14_000
 ARCHIVED_AFTER, RETAINED = timedelta(days=30), timedelta(days=30)
 
 
@@ -62,7 +62,7 @@ class Year:
         while len(self.known) < due:
             self._create()
         for one in self.known.values():
-            if self.now < one.ends and self._is_active(one) and self.random.random() < 0.05 * step / timedelta(hours=1):
+            if self.now < one.ends and self._is_active(one) and self.random.random() < 150 * step / (self.end - START):
                 self._write(one)
         if self.known and self.random.random() < 0.001 * self.wanted * step / timedelta(hours=1):
             with suppress(QuotaExceeded):
@@ -160,6 +160,8 @@ class Year:
     # What the daemon does.
 
     def keep_house(self, step: timedelta) -> None:
+        if self.now.hour % 6:
+            return  # which is often enough
         deadlines.observe(self.memory, self.now, (self.now - START).total_seconds())
         before = {session.id for session in self.memory.sessions()}
         outcome = lifecycle(self.memory, archive=self.now.hour < step / timedelta(hours=1) or step > timedelta(hours=12))
@@ -167,7 +169,7 @@ class Year:
         for name in before - {session.id for session in self.memory.sessions()}:
             assert self.now - self.known[name].used >= ARCHIVED_AFTER, f"{name} was archived too early"
             self._count("archived")
-        if self.now.hour % 6 == 0:
+        if self.now.hour % 12 == 0:
             for session in self.memory.sessions():
                 assert decay(session).problems == []
         if self.now.weekday() == 6 and self.now.hour < step / timedelta(hours=1):
@@ -311,7 +313,7 @@ def test_a_year(quick_root: Path, sessions: int, days: int, step: timedelta, mon
     wait, it fails within the first simulated weeks.)"""
     monkeypatch.setattr(leaving, "GRACE_S", -1.0)
     monkeypatch.setattr("smp_client.rewrite.GRACE_S", -1.0)
-    year = Year(quick_root, sessions, days, seed=8)
+    year = Year(quick_root, sessions, days, seed=1)
     while year.now < year.end:
         year.live(step)
         year.keep_house(step)

@@ -60,7 +60,9 @@ def _settled(outcome: Outcome, operation: str) -> bool | None:
 
 
 @needs_strace
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(
+    "operation", [pytest.param(name, marks=pytest.mark.slow) if name == "delete" else name for name in OPERATIONS]
+)
 @pytest.mark.parametrize(
     ("error", "names"),
     [("EIO", SYNCING), ("EIO", WRITING), ("ENOSPC", WRITING), ("EIO", _OTHERS)],

@@ -41,9 +41,10 @@ def kill_everywhere(
 
 
 @needs_strace
-# Deleting takes many more calls than the others.
+# Deleting takes many more calls than the others, and two more have all of theirs in the slow test below.
 @pytest.mark.parametrize(
-    "operation", [pytest.param(name, marks=pytest.mark.slow) if name == "delete" else name for name in OPERATIONS]
+    "operation",
+    [pytest.param(name, marks=pytest.mark.slow) if name in ("delete", "save", "create_session") else name for name in OPERATIONS],
 )
 def test_a_kill_leaves_the_old_state_or_the_new(runner: Programs, operation: str, tmp_path: Path) -> None:
     """Killed before any call that changes the disk, a write is there or not, never in part; what was acknowledged is there; the
@@ -93,7 +94,7 @@ def cut_everywhere(runner: Programs, operation: str, directory: Path) -> Iterato
             yield f"cut after {cut} bytes: {problem}"
 
 
-@pytest.mark.parametrize("operation", ["append", "update", "transaction"])
+@pytest.mark.parametrize("operation", ["append", "update", pytest.param("transaction", marks=pytest.mark.slow)])
 def test_a_write_that_is_cut_off_is_not_there(runner: Programs, operation: str, tmp_path: Path) -> None:
     """Killed between any two bytes of a write, what is left of it is nobody's record: it is set aside, or completed where it
     belongs to a transaction that had been recorded."""
