@@ -72,9 +72,8 @@ class Maintenance:
 
     def note(self, root: Root, session: str) -> None:
         """The session has changed: it may have become too full, or be used again."""
-        if session == self._taking_in:
-            return  # by a piece of ours, which knew what it did
-        self._weigh(root, session)
+        if session != self._taking_in:  # else by a piece of ours, which knew how large it left it
+            self._weigh(root, session)
         row = root.index.connection.execute("SELECT status FROM sessions WHERE scope = ?", (session,)).fetchone()
         if row is not None and row[0] != "active":
             self._urgent[LIFECYCLE, str(root.path), session] = root

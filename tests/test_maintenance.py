@@ -74,7 +74,7 @@ def test_a_session_ages_by_itself_and_is_active_as_soon_as_it_is_used(memory: Me
         assert (said["component"], said["session_id"]) == ("lifecycle", "decaying")
         assert "not used for 8 days" in said["reason"]
         with (memory.root / "active/decaying/conversation.md").open("a") as file:
-            file.write(f"\n## Turn 2\n**Speaker:** user\n**Timestamp:** {now():%Y-%m-%dT%H:%M:%SZ}\n\nStill there?\n\n---\n")
+            file.write(f"\n## Turn 2\n**Speaker:** user\n**Timestamp:** {render_time(now())}\n\nStill there?\n\n---\n")
         wait_until(lambda: decaying.state == "active", "it is used again")
         wait_until(lambda: status(memory.root)["roots"][0]["sessions"] == {"active": 2, "idle": 1}, "status says so")
 
@@ -200,12 +200,12 @@ def test_a_write_is_found_while_a_long_job_runs(memory: Memory, tmp_path: Path) 
     smp("sync", "--root", memory.root)
     with running(memory.root, log=tmp_path / "log") as daemon:
         wait_until(lambda: daemon.said("refresh_priorities"), "decay has begun")
-        written = memory.session("s-199").record_decision("Found at once", made_by="a")
+        written = memory.session("s-079").record_decision("Found at once", made_by="a")
         assert bring_up_to_date(memory) == "daemon"
         assert not [line for line in daemon.said("decay") if line["component"] == "job"]
         assert written.id in [record.id for record in memory.search("Found at once")]
         jobs_done(daemon, "decay")
-        assert wait_until(lambda: job(memory.root, "decay")["did"], "status says so")["sessions"] == 201
+        assert wait_until(lambda: job(memory.root, "decay")["did"], "status says so")["sessions"] == 81
 
 
 def test_told_to_stop_in_the_middle_it_stops_and_begins_again_at_the_next_start(memory: Memory, tmp_path: Path) -> None:
