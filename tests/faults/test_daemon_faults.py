@@ -397,6 +397,7 @@ def has_begun(daemon: Daemon, root: Path) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_sigterm_at_many_moments_of_a_large_scan(memory: Memory, tmp_path: Path) -> None:
     """300 sessions without an index: told to stop at moments spread over the whole scan, it exits with 0 in less than 10 s each
     time, and whoever comes next makes the index whole."""
