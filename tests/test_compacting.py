@@ -752,7 +752,7 @@ def add(session: Session, what: str, text: str, times: int, age_days: float, is_
         session.record_learning(said, learned_by="a", **more)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(MEMORIES, max_size=25), st.integers(1, 100))
 def test_compaction_and_back_lose_nothing(memories: list[tuple[Any, ...]], share: int) -> None:
     """Whatever a session holds: what must be preserved never goes, and bringing back gives every file its bytes again."""

@@ -209,10 +209,10 @@ def test_a_write_is_found_while_a_long_job_runs(memory: Memory, tmp_path: Path) 
 
 
 def test_told_to_stop_in_the_middle_it_stops_and_begins_again_at_the_next_start(memory: Memory, tmp_path: Path) -> None:
-    """SIGTERM while 100 sessions are decayed: it exits with 0 before the job is done, which then does not count as done.
+    """SIGTERM while 50 sessions are decayed: it exits with 0 before the job is done, which then does not count as done.
 
     Seen to fail with a `Maintenance.work` that steps until the run is over and a `keep_going` that never raises."""
-    many_old_sessions(memory, 100)
+    many_old_sessions(memory, 50)
     smp("sync", "--root", memory.root)
     with running(memory.root, log=tmp_path / "log") as daemon:
         wait_until(lambda: daemon.said("refresh_priorities"), "decay has begun")
@@ -318,7 +318,7 @@ def test_what_was_deleted_is_purged_after_it_was_seen_coming_due(memory: Memory,
     """Deleted with a deadline in a few seconds: a daemon sees it wait, and one that purges after the deadline destroys it, in the
     index too; the other session stays."""
     secret = "correct horse battery staple"
-    keeper = Memory(memory.root, retention=RetentionPolicy(deleted_days=5 * SECOND_DAYS))
+    keeper = Memory(memory.root, retention=RetentionPolicy(deleted_days=3 * SECOND_DAYS))
     old_session(keeper, "kept", DAY)
     session = keeper.create_session(id="s")
     session.record_finding(secret, discovered_by="a", severity="low")

@@ -231,7 +231,7 @@ def test_several_roots_in_one_daemon(tmp_path: Path) -> None:
             assert status(root)["health"] == "ok"
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.slow)])
 def test_of_many_daemons_exactly_one_leads(memory: Memory, tmp_path: Path, count: int) -> None:
     """So many started at once: one is ready, all others say who leads and exit with 4; when it dies another can."""
     daemons = [Daemon([memory.root], tmp_path / f"log{number}") for number in range(count)]

@@ -158,6 +158,7 @@ def all_calls(base: Path, directory: Path) -> list[Call]:
     return calls
 
 
+@pytest.mark.slow
 @needs_strace
 def test_killed_at_some_system_calls_of_a_batch(tmp_path: Path) -> None:
     """Killed before one of its changing system calls, from the start to the last derived file: the next daemon makes the index
@@ -197,6 +198,7 @@ def filled(disk: Path) -> Iterator[Path]:
         filler.unlink(missing_ok=True)
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
     """The tree has grown and its disk is full to the last page: the daemon lives, status is degraded and says why, `smp sync` does
@@ -236,6 +238,7 @@ def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
             assert not daemon.said("the worker failed")
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_full_disk_under_the_log(tmp_path: Path) -> None:
     """What happens is indexed although it cannot be logged; later the log says how much it lacks, and has no torn line."""
@@ -378,7 +381,7 @@ def stays_flat(memory: Memory, directory: Path, writes: int) -> None:
         assert daemon.stop() == 0
 
 
-@pytest.mark.parametrize("writes", [10_000, pytest.param(250_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("writes", [4_000, pytest.param(250_000, marks=pytest.mark.slow)])
 def test_many_writes_leave_it_as_small_as_it_was(memory: Memory, tmp_path: Path, writes: int) -> None:
     """Memory, descriptors and threads after the warm-up stay within a fixed bound, and the index is right in the end. Each write is
     five events: the slow form is more than a million.
