@@ -7,7 +7,7 @@ import json
 import os
 import pty
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -494,27 +494,37 @@ class Clock:
 class Terminal:
     """A pseudo-terminal of this width, and what was written to it since it was last asked."""
 
+    END = b"\x1e"
+
     def __init__(self) -> None:
-        self._ours, theirs = pty.openpty()
-        os.set_blocking(self._ours, False)
-        self.stream = io.TextIOWrapper(os.fdopen(theirs, "wb", 0), encoding="utf-8", write_through=True)
+        self._ours, self._theirs = pty.openpty()
+        self.stream = io.TextIOWrapper(os.fdopen(self._theirs, "wb", 0), encoding="utf-8", write_through=True)
 
     def said(self) -> str:
-        try:
-            return os.read(self._ours, 65536).decode()
-        except BlockingIOError:
-            return ""
+        # What was written comes through in its order, but not at once.
+        os.write(self._theirs, self.END)
+        said = b""
+        while not said.endswith(self.END):
+            said += os.read(self._ours, 65536)
+        return said.removesuffix(self.END).decode()
 
     def close(self) -> None:
         self.stream.close()
         os.close(self._ours)
 
 
-def test_progress_is_shown_after_a_second_and_erased_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    opened = Terminal()
+    yield opened
+    opened.close()
+
+
+def test_progress_is_shown_after_a_second_and_erased_at_the_end(monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:
     """Nothing before that; then how many, how fast and how long still, in one line that overwrites itself."""
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
-    clock, terminal = Clock(), Terminal()
+    clock = Clock()
     assert terminal.stream.isatty()
     bar = Bar("decaying", 100_000, terminal.stream, clock)
     bar.advance(200)
@@ -535,14 +545,13 @@ def test_progress_is_shown_after_a_second_and_erased_at_the_end(monkeypatch: pyt
     clock.now_s = 9.0
     bar.advance()
     assert terminal.said() == ""
-    terminal.close()
 
 
-def test_progress_of_one_long_thing_is_the_time_it_has_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_of_one_long_thing_is_the_time_it_has_taken(monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:
     """In colour, unless NO_COLOR is set; a label cannot drive the terminal, nor is the line ever longer than that."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("COLUMNS", "20")
-    clock, terminal = Clock(), Terminal()
+    clock = Clock()
     bar = Bar("archiving \x1b[2J" + "s" * 90, None, terminal.stream, clock)
     clock.now_s = 75.0
     bar.draw()
@@ -550,14 +559,15 @@ def test_progress_of_one_long_thing_is_the_time_it_has_taken(monkeypatch: pytest
     assert said.startswith("\r\x1b[36marchiving \\x1b[2J")
     assert len(said) == len("\r\x1b[36m\x1b[0m") + 19
     assert bar.line(75.0).endswith("  1 min 15 s")
-    terminal.close()
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_progress_of_slow_items_is_gone_before_anything_else_is_said(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+def test_progress_of_slow_items_is_gone_before_anything_else_is_said(
+    monkeypatch: pytest.MonkeyPatch, terminal: Terminal, fails: bool
+) -> None:
     """Also where one of them fails. Seen to fail where it was erased only after the last of them."""
     monkeypatch.setenv("COLUMNS", "100")
-    clock, terminal = Clock(), Terminal()
+    clock = Clock()
     monkeypatch.setattr("sys.stderr", terminal.stream)
 
     def work() -> None:
@@ -576,7 +586,6 @@ def test_progress_of_slow_items_is_gone_before_anything_else_is_said(monkeypatch
     assert "1/3" in said
     assert said.split("\r")[-2].strip() == ""
     assert said.endswith("\r")
-    terminal.close()
 
 
 def test_a_quick_command_shows_no_progress(root: Path) -> None:
