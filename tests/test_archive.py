@@ -374,3 +374,18 @@ def test_a_dry_run_of_bringing_back_finishes_nothing(memory: Memory, session: Se
     assert left
     assert archive.unarchive(memory, "s1", dry_run=True).dry_run
     assert sorted((memory.root / LEAVING).iterdir()) == left
+
+
+def test_a_summary_that_cannot_be_read_keeps_no_other_from_being_tidied(memory: Memory, session: Session) -> None:
+    """Of two that a crash has left half archived, one has a summary that is no YAML: the other is put right all the same."""
+    memory.create_session(id="s2")
+    for name in ("s1", "s2"):
+        memory.archive_session(name)
+        memory.restore_session(name)
+        (memory.root / "archived" / name).mkdir()
+    (memory.root / "archived/s1/summary.yaml").write_text("archive: [")
+    inode = (memory.root / "active/s2").stat().st_ino
+    (memory.root / "archived/s2/summary.yaml").write_text(f"version: 1\narchive:\n  state: archiving\n  directory: {inode}\n")
+    tidy(memory)
+    assert not (memory.root / "archived/s2").exists()
+    assert (memory.root / "archived/s1/summary.yaml").exists()

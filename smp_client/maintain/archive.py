@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import Conflict, CorruptionDetected, LockTimeout, SessionNotFound, SMPError
+from ..errors import Conflict, CorruptionDetected, SessionNotFound, SMPError
 from ..layout import ACTIVE, ARCHIVED, SESSION_DIRECTORIES, TEMPORARY, check_session_id
 from ..locks import NO_PATIENCE, lock
 from ..mapping import load_mapping, replace_parts
@@ -161,7 +161,8 @@ def settle_alone(memory: Memory, session_id: str, finish: Callable[[Memory, str]
     try:
         with lock(memory.tree, session_id, UPKEEP, NO_PATIENCE, "finishing what was cut off"):
             finish(memory, session_id)
-    except LockTimeout:
+    except (SMPError, OSError):
+        # Somebody is at work on it, or its record cannot be read, which check tells: neither keeps the others waiting.
         return False
     return True
 
