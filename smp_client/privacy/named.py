@@ -1,0 +1,227 @@
+"""Values under a name that says that they are secret: `password: …`, `export API_KEY=…`, `"client_secret": "…"`, `--token …`.
+
+The stem of such a name is searched for, which is fast; where one stands, what follows must be the rest of a name, something that
+assigns, and a value. Then three questions decide: does the whole name say it (`password_hash_algorithm` and `max_tokens` do not),
+does the value only stand for a secret (plausible.py), and does it look like one: a password may be any literal, a token must be
+random. In prose, where `password is` is followed by any word at all, a value must show more of itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from .plausible import opaque, stands_for
+from .spans import Found
+
+NAMED_KINDS = ("password", "token", "api_key", "secret_key", "secret", "aws_secret_key")
+_STEMS = ("pass", "pw", "secret", "token", "key", "credential", "kennwort", "contrase")
+
+_PASSWORDS = frozenset("password passwd passphrase passcode pwd pw pass passw passwort kennwort contraseña dbpass userpass".split())  # noqa: SIM905
+_SECRETS = frozenset("secret secrets token credential credentials".split())  # noqa: SIM905
+_PASSWORD_ENDINGS = ("password", "passwd", "passphrase", "passwort", "kennwort")
+_ENDINGS = (*_PASSWORD_ENDINGS, "secret", "token")
+# Of which a key is secret. There are others: primary, partition, cache, sort, public.
+_KEYS = frozenset(
+    """
+    api apikey access secret private auth authentication encryption encrypt decryption signing signature account master client
+    service storage admin deploy deployment webhook session subscription hmac aes jwt license licence app application write ssh gpg
+    pgp bot shared django flask rails consumer integration
+    """.split()  # noqa: SIM905
+)
+_JOINED_KEY = re.compile(r".*(?:api|access|secret|private|auth|encryption|signing|account|master|client|shared)key")
+# May follow the name without changing what it says: DB_PASSWORD_PROD, tokenValue, api_key_2.
+_SUFFIXES = frozenset(
+    """
+    value val prod production dev development staging stage test testing live local old new plain raw b64 base64 main primary
+    secondary backup base s
+    """.split()  # noqa: SIM905
+)
+# Before the name, they say that it is none: what a lexer, a pager or a language model calls a token, and a key for all to see.
+_HARMLESS = frozenset(
+    """
+    public next page nextpage continuation previous prev last first current sync resume pad eos bos unk mask sep cls stop special
+    start end begin max min num total input output prompt completion per lexer parser syntax string keyword identifier open close
+    separator line indent dedent newline comma cancellation cancel pagination watermark design
+    """.split()  # noqa: SIM905
+)
+
+_NAME_BEFORE = re.compile(r"[\w.-]{0,40}+(?: [A-Za-z]{1,20}+(?![\w.-])){0,2}", re.ASCII)  # read backwards
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-zß-ÿ]+|\d+")
+_VALUE = r"""
+    (?: [fbruFBRU]{0,2}
+        (?P<quote> \\{0,3}["'`] ) (?P<quoted> [^"'`\n\\]{1,500}+(?!'') | (?:''|(?!(?P=quote))(?:[^\n\\]|\\.)){1,500}+ ) (?P=quote)
+      | (?P<plain> [^\s"'`<>]{1,500}+ ) )
+"""
+_AFTER = re.compile(
+    r"""
+    [\w.-]{0,40}+ (?P<name>)
+    (?: \\{0,3}["'`] | \*{1,2} | [\])] ){0,4}+
+    (?: [ ](?:for|of|on|to|at|from|für)[ ][^\n:=,;.!?"']{1,40}+(?=[:=]) | [ ]?\([^()\n]{1,30}\)(?=[:=])
+      | [ ](?:for|of|on|to|at|from)(?:[ ][\w.-]{1,30}+){1,4}?(?=[ ](?:is|was)[ ]) )?
+    (?: (?P<typed> [ ]{0,4}:[ ]{0,4}[A-Za-z_][\w.]{0,30}+ (?:\[[^\]\n]{0,40}\])? (?:[ ]?\|[ ]?None)? [ ]{0,4}=(?!=)[ ]{0,4} )
+      | (?P<assigns> [ \t]{0,8}(?:=>|:=|\+=|={1,3}|:)\*{0,2}[ \t]{0,8} )
+        (?: [|>][+-]?[ \t]{0,4} )?  (?P<break> \r?\n\s{0,20} | \\n[ ]{0,8} )?
+      | (?P<apart> \\{0,3}["']?,?(?:\s|\\n){1,20}\\{0,3}["']?value\\{0,3}["']?[ ]{0,4}[:=][ ]{0,4} )
+      | (?P<said> [ ](?:is|was|ist|lautet|equals|set[ ]to|changed[ ]to)[ ]:?[ ]? | ,[ ]{0,3}(?=["']) | [ ](?=') )
+      | (?P<tag> > ) )
+    """ + _VALUE,
+    re.VERBOSE,
+)  # fmt: skip
+# After `--name`, in a Dockerfile and in some shells a space assigns.
+_FLAG = re.compile(r"(?:--|\bENV[ ]|\bset[ ]-\w{1,3}[ ]|\bsetx[ ])(?P<name>[A-Za-z][\w.-]{0,40}+)[ =]" + _VALUE, re.VERBOSE)
+_PLAIN_END = re.compile(r"""&(?:amp;)?[\w.%-]{1,60}= | [;,](?=[A-Za-z\ _]{1,40}=|$) | \\[nrt"'] | ,["'{\[] | \\\\$ """, re.VERBOSE)
+# Beside the name of a user or a host, a password is one.
+_NEIGHBOUR = re.compile(r"\b(?:user|user[_ ]?(?:name|id)|uid|login|e-?mail|host|server|account|benutzer)[\"'*]{0,3}\s{0,4}[:=]")
+_AWS_SECRET = re.compile(r"[A-Za-z0-9+/]{40}")
+
+
+class Assigned(NamedTuple):
+    """A value, what it is called, and how it was written."""
+
+    words: list[str]  # of the name, in small letters
+    name: str
+    value: str
+    begin: int
+    end: int
+    quoted: bool
+    prose: bool  # said rather than assigned
+    bare: bool  # `NAME=value`, without spaces
+    around: str  # what stands nearby, in small letters
+
+
+def named(text: str, folded: str) -> list[Found]:
+    """The values in a text whose name says what they are; `folded` is the same text in small letters, as long as it."""
+    found: list[Found] = []
+    for stem in _STEMS:
+        at = folded.find(stem)
+        while at >= 0:
+            after = at + len(stem)
+            if (match := _AFTER.match(text, after)) and (one := _judged(_assignment(text, folded, at, match))):
+                found.append(one)
+                after = one.end
+            at = folded.find(stem, after)
+    if "--" in text or "ENV " in text or "set -" in text or "setx " in text:
+        found.extend(one for match in _FLAG.finditer(text) if (one := _judged(_flag(match))))
+    return found
+
+
+def _assignment(text: str, folded: str, at: int, match: re.Match[str]) -> Assigned | None:
+    backwards = _NAME_BEFORE.match(text[max(0, at - 60) : at][::-1])
+    first = at - (backwards.end() if backwards else 0)
+    name = text[first : match.start("name")]
+    words = _words_of(name)
+    if not says_secret(words) or text.endswith("redacted: ", 0, first):
+        return None
+    first += len(name) - len(name := name.split(" ")[-1])
+    if match["tag"] is not None and not ("<" in text[max(0, first - 60) : first] and text.startswith("</", match.end())):
+        return None
+    if match["apart"] is not None and not re.search(r"(?:name|key)\W{0,6}\Z", folded[max(0, first - 12) : first]):
+        return None
+    value, begin = _value(match)
+    end = begin + len(value)
+    in_a_row = text[max(0, first - 1) : first] in ("?", "&", ";") or text[end : end + 1] == ";"
+    bare = match["assigns"] == "=" and (name.isupper() or in_a_row)
+    around = folded[max(0, first - 100) : first] + "\n" + folded[end : end + 60]
+    prose = match["said"] is not None or match["break"] is not None
+    return Assigned(words, name, value, begin, end, match["quoted"] is not None, prose, bare, around)
+
+
+def _flag(match: re.Match[str]) -> Assigned | None:
+    words = _words_of(match["name"])
+    if not says_secret(words):
+        return None
+    value, begin = _value(match)
+    return Assigned(words, match["name"], value, begin, begin + len(value), match["quoted"] is not None, False, False, "")
+
+
+def _value(match: re.Match[str]) -> tuple[str, int]:
+    if match["quoted"] is not None:
+        return match["quoted"], match.start("quoted")
+    value = match["plain"]
+    if cut := _PLAIN_END.search(value):
+        value = value[: cut.start()]
+    return value.rstrip(".,;:)]}\\"), match.start("plain")
+
+
+def _judged(one: Assigned | None) -> Found | None:
+    if one is None or len(one.value) < 4 or (stands_for(one.value) and not one.value.isdigit()):
+        return None
+    if not (_is_password(one) if _names_password(one.words) else _is_token(one)):
+        return None
+    return Found(one.begin, one.end, _kind(one.words, one.value))
+
+
+def _words_of(name: str) -> list[str]:
+    words = [word.lower() for word in _WORD.findall(name)]
+    while len(words) > 1 and (words[-1] in _SUFFIXES or words[-1].isdigit()):
+        words.pop()
+    return words
+
+
+def _names_password(words: list[str]) -> bool:
+    return words[-1] in _PASSWORDS or words[-1].endswith(_PASSWORD_ENDINGS)
+
+
+def says_secret(words: list[str]) -> bool:
+    """By its last word; the words before it can only say which, or that it is another thing of that name."""
+    if not words:
+        return False
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if before in _HARMLESS:
+        return False
+    if last == "key":
+        return before in _KEYS
+    return last in _PASSWORDS or last in _SECRETS or last.endswith(_ENDINGS) or bool(_JOINED_KEY.fullmatch(last))
+
+
+def _is_token(one: Assigned) -> bool:
+    return opaque(one.value) and " " not in one.value and (not one.prose or len(one.value) >= 12)
+
+
+def _is_password(one: Assigned) -> bool:
+    value = one.value
+    if " " in value:
+        return _is_phrase(value, one.name)
+    letters, digits = any(map(str.isalpha, value)), sum(map(str.isdigit, value))
+    if one.prose:
+        return (bool(letters and digits and len(value) >= 6) or opaque(value)) and not says_secret(_words_of(value))
+    others = any(char in "!@#$%^&*+~?=|" for char in value)
+    if not letters:
+        return digits >= 5 or (others and digits >= 2)
+    if digits or others:
+        return one.quoted or not re.fullmatch(r"[A-Za-z]+[?!*]+", value)
+    return _is_word_as_password(one)
+
+
+def _is_phrase(value: str, name: str) -> bool:
+    """Several words in quotes: a label or a sentence, unless one of them is no word, or the name asks for a phrase."""
+    words = value.split()
+    if any(opaque(word) and not stands_for(word) for word in words):
+        return len(words) <= 6
+    return "phrase" in name.lower() and 4 <= len(words) <= 12 and all(re.fullmatch("[a-z]{3,}", word) for word in words)
+
+
+def _is_word_as_password(one: Assigned) -> bool:
+    """A word is a password where only a value can stand: in quotes, in an environment or a query, beside the name of a user."""
+    value = one.value
+    parts = re.split(r"[-_.]", value)
+    if len(parts) > 1:
+        return one.quoted and len(parts) >= 4
+    if not value.isascii() or (not value.islower() and says_secret(_words_of(value))):
+        return False
+    if one.bare or (len(value) >= 20 and value.islower()):
+        return True
+    capitalised = value[0].isupper() and value[1:].islower()
+    return not capitalised and (one.quoted or bool(_NEIGHBOUR.search(one.around)))
+
+
+def _kind(words: list[str], value: str) -> str:
+    last = words[-1]
+    if _names_password(words):
+        return "password"
+    if last.endswith("key"):
+        if _AWS_SECRET.fullmatch(value) and ("aws" in words or words[-3:] == ["secret", "access", "key"]):
+            return "aws_secret_key"
+        return "api_key" if "api" in words or last == "apikey" else "secret_key"
+    return "token" if last.endswith("token") else "secret"

@@ -1,0 +1,138 @@
+"""What is taken for a secret or for something personal, and what is not: held against the corpora in corpus/."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from smp_client.privacy.shapes import PERSONAL_KINDS, SECRET_KINDS, Found, personal, secrets
+
+CORPUS = Path(__file__).parent / "corpus"
+Find = Callable[[str], list[Found]]
+
+
+def entries(name: str) -> list[tuple[str, str]]:
+    """Each text of a corpus with the kind or group it stands under."""
+    groups = yaml.safe_load((CORPUS / name).read_text())
+    return [(group, text) for group, texts in groups.items() for text in texts]
+
+
+def marked(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """A text without its marks, and where they were."""
+    plain, spans = "", []
+    for part in re.split("([⟦⟧])", text.replace("·", "")):
+        if part == "⟦":
+            start = len(plain)
+        elif part == "⟧":
+            spans.append((start, len(plain)))
+        else:
+            plain += part
+    return plain, spans
+
+
+def redacted(text: str) -> str:
+    for start, end, kind in reversed(secrets(text)):
+        text = f"{text[:start]}[redacted: {kind}]{text[end:]}"
+    return text
+
+
+def missed(find: Find, name: str) -> Iterator[str]:
+    for kind, text in entries(name):
+        plain, spans = marked(text)
+        found = find(plain)
+        if found != [Found(*span, kind) for span in spans]:
+            yield f"{kind}: {plain!r}: found {[(plain[one.start : one.end], one.kind) for one in found]}"
+
+
+def touched(find: Find, name: str) -> Iterator[str]:
+    for group, text in entries(name):
+        if found := find(text):
+            yield f"{group}: {text!r}: taken {[(text[one.start : one.end], one.kind) for one in found]}"
+
+
+@pytest.mark.parametrize(
+    ("find", "shapes", "look_alikes", "least"),
+    [(secrets, "secrets.yaml", "look-alikes.yaml", (60, 200)), (personal, "personal.yaml", "impersonal.yaml", (60, 100))],
+    ids=["secrets", "personal"],
+)
+def test_every_shape_is_found_and_every_look_alike_kept(
+    find: Find, shapes: str, look_alikes: str, least: tuple[int, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each marked span is found, exactly and as what it is, nothing else is, and the rates of both corpora are printed."""
+    not_found, taken = list(missed(find, shapes)), list(touched(find, look_alikes))
+    of_shapes, of_look_alikes = len(entries(shapes)), len(entries(look_alikes))
+    with capsys.disabled():
+        print(f"\n{find.__name__}: found {of_shapes - len(not_found)} of {of_shapes}; "
+              f"look-alikes kept {of_look_alikes - len(taken)} of {of_look_alikes}")  # fmt: skip
+    assert (not_found, taken) == ([], [])
+    assert (of_shapes, of_look_alikes) >= least
+    assert of_look_alikes >= least[1]
+
+
+def test_the_corpora_hold_every_kind() -> None:
+    """Each kind that can be found has a shape in the corpus, and the corpus has no other."""
+    assert {kind for kind, _ in entries("secrets.yaml")} == set(SECRET_KINDS)
+    assert {kind for kind, _ in entries("personal.yaml")} == set(PERSONAL_KINDS)
+
+
+SHAPES = [marked(text)[0] for _, text in entries("secrets.yaml")]
+WHITE = st.text(" \t\n", min_size=1, max_size=8)
+
+
+@given(st.sampled_from(entries("secrets.yaml")), WHITE, WHITE)
+def test_a_secret_is_found_whatever_white_space_is_around_it(entry: tuple[str, str], before: str, after: str) -> None:
+    plain, spans = marked(entry[1])
+    found = secrets(before + plain + after)
+    assert [(one.start - len(before), one.end - len(before)) for one in found] == spans
+
+
+KEPT = [text for _, text in entries("look-alikes.yaml")]
+GLUE = ["password", "token: ", "=", ": ", '"', "'", "\\n", "://", "@", "Bearer ", "--", "[redacted: token]", "&", "İ"]
+PIECES = st.one_of(st.sampled_from(SHAPES), st.sampled_from(KEPT), st.sampled_from(GLUE), st.text(max_size=20))
+MIXTURES = st.lists(PIECES, max_size=6).map("".join)
+
+
+@given(MIXTURES)
+@example("password=İghp_" + "aB3" * 12)
+def test_what_is_found_is_in_the_text_in_order_and_never_overlaps(text: str) -> None:
+    for find, kinds in ((secrets, SECRET_KINDS), (personal, PERSONAL_KINDS)):
+        at = 0
+        for found in find(text):
+            assert at <= found.start < found.end <= len(text)
+            assert found.kind in kinds
+            at = found.end
+
+
+@given(MIXTURES)
+def test_redacting_once_is_enough(text: str) -> None:
+    """What is put in place of a secret is not taken for one, alone or with what stands around it."""
+    once = redacted(text)
+    assert redacted(once) == once
+
+
+@given(st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ \n", max_size=400))
+@example("the password is secret and the token is bearer basic key")
+def test_words_are_never_touched(text: str) -> None:
+    assert secrets(text) == personal(text) == []
+
+
+HOSTILE = [
+    "password" * 9, "ghp_", "sk-", "asksk-", "-eyJ", "eyJ.", "://x:", "://x:@", "a://b:c@d", "-----BEGIN PRIVATE KEY-----",
+    "'password':", "password: '", 'token="', "pass(", "token for ", "key: |\n", "bearer ", "basic A", "machine a login b ",
+    "curl -u a", "mysql -", "1.1.1.", "@a.", "a@", "0 1", "DE89 ", "4111 ", "/a", "C:\\a b", "\\\\a\\", "2001:", "+4 ", "--token ",
+    "xoxb-", ".a.", "AAAA:APA91b", ":AA", "8Q~", "\\", "_", "sig=%2", "x" * 50, "password=hunter2xyz ",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_a_long_hostile_text_comes_to_an_end(piece: str) -> None:
+    """No pattern tries one way after the other: with `(?:[a-z]+)+:` in place of a name, no test run would see the end of it."""
+    text = (piece * (40_000 // len(piece) + 1))[:40_000]
+    secrets(text)
+    personal(text)
