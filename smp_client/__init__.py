@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from .locks import Patience
     from .memory import GlobalMemory, Memory
     from .party import Party
+    from .privacy.placeholders import Anonymization
+    from .privacy.redaction import Redaction
     from .quota import Size
     from .records import Record
     from .requirements import WorkflowMemory, require
@@ -46,6 +48,7 @@ __all__ = [
     "AccessDenied",
     "AgentMemory",
     "AlreadyLed",
+    "Anonymization",
     "CompactionFailed",
     "Conflict",
     "CorruptionDetected",
@@ -64,6 +67,7 @@ __all__ = [
     "Problem",
     "QuotaExceeded",
     "Record",
+    "Redaction",
     "SMPError",
     "Session",
     "SessionMemory",
@@ -84,6 +88,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AgentMemory": "agent",
+    "Anonymization": "privacy.placeholders",
     "GlobalMemory": "memory",
     "Memory": "memory",
     "Modification": "transaction",
@@ -92,6 +97,7 @@ _HOMES = {
     "Patience": "locks",
     "Problem": "session",
     "Record": "records",
+    "Redaction": "privacy.redaction",
     "Session": "session",
     "SessionMemory": "small",
     "Size": "quota",

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from .errors import StorageFailed
 from .files import is_left_alone, read_from, sync, write_all
 from .formats import Format, format_of, insert_missing
+from .layout import FORMAT_VERSION
 from .locks import Lock, brief_lock
+from .migration import identity
 from .quarantine import set_aside
 from .records import Kind
 from .rewrite import rewrite
@@ -80,7 +82,7 @@ def settle(scope: Scope, kind: Kind, held: Lock) -> Tail:
             scope.tree.make_directory(path.rpartition("/")[0])
         scope.tree.create(path, form.empty(scope.name, scope.options.clock(), []))
     else:
-        if _identity(status) == note.get("file"):
+        if identity(status) == note.get("file"):
             return Tail(note["size"], note["checksum"], note["indent"], note["last"])
     with scope.tree.opened(path) as descriptor:
         content = read_from(descriptor, 0)
@@ -134,7 +136,7 @@ def note_tail(held: Lock, tail: Tail, added: bytes, status: os.stat_result) -> N
     """Leaves for the next writer what this one knows."""
     if status.st_size == tail.size + len(added):
         tail = Tail(status.st_size, zlib.crc32(added, tail.checksum), tail.indent, tail.last)
-        held.note = {**_note(tail), "file": _identity(status)}
+        held.note = {**_note(tail), "file": identity(status)}
     else:
         # Somebody without a lock wrote as well: what stands before is still known, the rest is for the next to parse.
         held.note = _note(tail)
@@ -146,16 +148,12 @@ def _sound(note: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {"last": last if isinstance(last, int) and last >= 0 else 0}
     known = {name: note.get(name) for name in ("size", "checksum", "indent")}
     if all(isinstance(value, int) for value in known.values()):
-        kept |= known | ({"file": note["file"]} if "file" in note else {})
+        kept |= known | {name: note[name] for name in ("file", "version") if name in note}
     return kept
 
 
 def _note(tail: Tail) -> dict[str, Any]:
-    return {"size": tail.size, "checksum": tail.checksum, "indent": tail.indent, "last": tail.last}
-
-
-def _identity(status: os.stat_result) -> list[int]:
-    return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    return {"version": FORMAT_VERSION, "size": tail.size, "checksum": tail.checksum, "indent": tail.indent, "last": tail.last}
 
 
 def _examine(form: Format, content: bytes, note: Mapping[str, Any]) -> tuple[Tail, int | None]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .entries import FileState
-from .errors import SessionNotFound, SMPError
+from .errors import NewerFormat, SessionNotFound, SMPError
 from .index import Index, UnusableIndex
 from .indexing import describe, is_unchanged
 from .layout import GLOBAL, QUARANTINE
@@ -85,7 +85,8 @@ def _unreadable_files(memory: Place, scope: str) -> Iterator[Complaint]:
         try:
             counted = Counter(memory_id for memory_id, _ in _described(memory, scope, file))
         except (SMPError, OSError) as error:
-            yield Complaint(scope, file, None, without_advice(error), "Mend it by hand.")
+            advice = error.advice if isinstance(error, NewerFormat) else "Mend it by hand."
+            yield Complaint(scope, file, None, without_advice(error), advice)
             continue
         for memory_id, times in counted.items():
             if times > 1:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from .document import INDENT, MARK, ONLY_COMMENTS, Located, RecordList, locate, parse
+from .layout import FORMAT_VERSION
 from .values import Value, render_entries, render_flow
 
 _COMMA = re.compile(rb"\s*(?:#[^\n]*\n\s*)*(?=,)")
@@ -51,7 +52,7 @@ def insert(found: RecordList, content: bytes, key: str, value: Mapping[str, Valu
 
 def render_head(key: str, head: Mapping[str, Value] | None = None) -> bytes:
     """The beginning of a record file, up to where its first record goes."""
-    lines = render_entries({"version": 1, **(head or {})}, 0)
+    lines = render_entries({"version": FORMAT_VERSION, **(head or {})}, 0)
     return "".join(line + "\n" for line in [*lines, f"{key}:"]).encode()
 
 
@@ -65,12 +66,12 @@ def rewrite(content: bytes, key: str, changes: Mapping[str, Mapping[str, Value] 
     meant = {memory_id: record for record in found.records if isinstance(memory_id := record.value.get("id"), str)}
     wanted = [(meant[memory_id], change) for memory_id, change in changes.items() if memory_id in meant]
     removed = [record for record, change in wanted if change is None]
-    splices = [(record.start, record.end, _render_change(found, change)) for record, change in wanted]
+    splices = [(record.start, record.end, render_change(found, change)) for record, change in wanted]
     if found.flow:
         splices += [(comma, comma + 1, b"") for comma in _commas_to_drop(found, content, removed)]
     if removed:
         splices.append(_last_id(found, content, key, highest))
-    return _splice(content, splices)
+    return splice(content, splices)
 
 
 _OUR_HEAD = re.compile(rb"version: \d+\n(?:last_id: (\d+)\n)?(?=[a-z_]+:\n)")
@@ -82,10 +83,10 @@ def with_last_id(content: bytes, key: str, highest: int) -> bytes:
         # Every file that the library made begins so; it need not be read.
         version = content[: content.index(b"\n") + 1]
         return version + b"last_id: %d\n" % max(highest, int(ours[1] or 0)) + content[ours.end() :]
-    return _splice(content, [_last_id(parse(content, key), content, key, highest)])
+    return splice(content, [_last_id(parse(content, key), content, key, highest)])
 
 
-def _splice(content: bytes, splices: list[tuple[int, int, bytes]]) -> bytes:
+def splice(content: bytes, splices: list[tuple[int, int, bytes]]) -> bytes:
     pieces: list[bytes] = []
     position = 0
     for start, end, new in sorted(splices):
@@ -94,7 +95,7 @@ def _splice(content: bytes, splices: list[tuple[int, int, bytes]]) -> bytes:
     return b"".join([*pieces, content[position:]])
 
 
-def _render_change(found: RecordList, value: Mapping[str, Value] | None) -> bytes:
+def render_change(found: RecordList, value: Mapping[str, Value] | None) -> bytes:
     if value is None:
         return b""
     return render_flow(dict(value)).encode() if found.flow else render_record(value, found.indent)

@@ -96,6 +96,11 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
 
 def by_topic(view: View, want: Wanted, topic: str) -> Answer:
     """What is about the topic or one below it. Turns also where they say it, or refer to what is about it."""
+    return read(view, _listing(view, replace(want, has_keys=True).also(is_about(view, topic))))
+
+
+def is_about(view: View, topic: str) -> Sql:
+    """The condition that by_topic asks with."""
     name = [sayable(topic)]
     about = Sql.joined(" UNION ALL ", [_named(view, "tags", "tag", name), _named(view, "topics", "topic", name)])
     referring = (
@@ -107,8 +112,13 @@ def by_topic(view: View, want: Wanted, topic: str) -> Answer:
         turns = "SELECT w.key FROM words CROSS JOIN memories w ON w.key = words.rowid"
         match = owned(view.scopes, f'{{text}} : "{said}"')
         about = Sql(f"{about.text} UNION ALL {turns} WHERE words MATCH ? AND w.type = '{TURN.name}'", (*about.parameters, match))
-    keyed = replace(want, has_keys=True).also(Sql(f"m.key IN ({about.text})", about.parameters))
-    return read(view, _listing(view, keyed))
+    return Sql(f"m.key IN ({about.text})", about.parameters)
+
+
+def starts(view: View, want: Wanted) -> set[int]:
+    """Where those that are wanted begin in their files."""
+    condition, given = where(view, want)
+    return {start for (start,) in view.index.connection.execute(f"SELECT m.start FROM memories m WHERE {condition}", given)}
 
 
 def of_id(view: View, memory_id: str) -> Answer:

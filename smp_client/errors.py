@@ -99,7 +99,10 @@ class Invalid(SMPError):
     advice = "Nothing was written; correct the values and try again."
 
     def __init__(self, problems: Sequence[str], *, session_id: str | None = None) -> None:
-        self.problems = tuple(problems)
+        from .privacy.redaction import harmless  # which raises this
+
+        # A message ends up in logs and notes, so it must not quote a secret that was refused.
+        self.problems = tuple(map(harmless, problems))
         super().__init__("; ".join(self.problems) + ".", session_id=session_id)
 
 

@@ -333,6 +333,23 @@ def nobody_writes(descriptor: int) -> bool | None:
     return True
 
 
+@contextmanager
+def holding_off(descriptor: int) -> Iterator[None]:
+    """Whoever opens the file of this descriptor inside the block waits for its end; not where the kernel cannot make them, or where
+    somebody else has it open already."""
+    is_leased = False
+    if sys.platform == "linux":
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            is_leased = True
+    try:
+        yield
+    finally:
+        if is_leased:
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
 def is_left_alone(descriptor: int) -> bool:
     """Whether nobody is going to write to the file any more: by the kernel's word, else because it has been quiet for a while."""
     closed = nobody_writes(descriptor)

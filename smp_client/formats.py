@@ -9,10 +9,14 @@ from typing import Protocol
 
 from . import document, editing, markdown
 from .document import Bad, Located, RecordList
-from .errors import NewerFormat
 from .layout import FORMAT_VERSION
 from .records import TURN, Kind
 from .values import Value
+from .versions import record_now, require_known, stated, version_in
+
+# What stands before the first record is changed like one, under this id.
+HEAD = "smp.head-of-file"
+_LAST_LINE = re.compile(rb"^(?:last_id:|\*\*Last-Turn:\*\*)[ \t]*(\d{1,15})[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 
 
 class Format(Protocol):
@@ -35,25 +39,28 @@ class YamlList:
         self._kind = kind
 
     def parse(self, content: bytes) -> RecordList:
-        return _readable(document.parse(content, self._kind.key), self._kind.file)
+        return _as_now(self._kind, document.parse(content, self._kind.key))
 
     def parse_tail(self, content: bytes, offset: int, indent: int) -> RecordList:
-        return document.parse_tail(content, offset, indent)
+        return _as_now(self._kind, document.parse_tail(content, offset, indent), content)
 
     def find(self, content: bytes, memory_id: str) -> Located | None:
-        _refuse_newer(content, self._kind.file)
-        return document.find_record(content, self._kind.key, memory_id)
+        if memory_id == HEAD:
+            return _head(self, content)
+        version = _known_version(self._kind, content)
+        return _located_now(self._kind, document.find_record(content, self._kind.key, memory_id), version)
 
     def highest(self, found: RecordList, content: bytes) -> int:
         return document.numbered(found, content, self._kind.prefix)
 
     def render(self, value: Mapping[str, Value], indent: int) -> bytes:
-        return editing.render_record(value, indent)
+        return str(value["content"]).encode() if value.get("id") == HEAD else editing.render_record(value, indent)
 
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
         return editing.opening(found, content, self._kind.key)
 
     def insert(self, content: bytes, value: Mapping[str, Value]) -> bytes:
+        content = _present(self._kind, content)
         return editing.insert(self.parse(content), content, self._kind.key, value)
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
@@ -68,7 +75,8 @@ class YamlList:
         return document.is_marked(content, start)
 
     def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
-        return editing.rewrite(content, self._kind.key, changes, highest)
+        content, changes = _with_head(self, _present(self._kind, content), changes)
+        return editing.rewrite(content, self._kind.key, changes, highest) if changes else content
 
     def with_last(self, content: bytes, highest: int) -> bytes:
         """With the highest number ever given here in its head, so that it is not given again."""
@@ -80,26 +88,30 @@ class YamlList:
 
 class Conversation:
     def parse(self, content: bytes) -> RecordList:
-        return _readable(markdown.parse(content), TURN.file)
+        return _as_now(TURN, markdown.parse(content))
 
     def parse_tail(self, content: bytes, offset: int, indent: int) -> RecordList:
-        return markdown.parse_tail(content, offset)
+        return _as_now(TURN, markdown.parse_tail(content, offset), content)
 
     def find(self, content: bytes, memory_id: str) -> Located | None:
-        _refuse_newer(content, TURN.file)
+        if memory_id == HEAD:
+            return _head(self, content)
+        version = _known_version(TURN, content)
         number = memory_id.removeprefix("turn-")
-        return markdown.find_turn(content, int(number)) if number.isdecimal() and str(int(number)) == number else None
+        is_number = number.isdecimal() and str(int(number)) == number
+        return _located_now(TURN, markdown.find_turn(content, int(number)) if is_number else None, version)
 
     def highest(self, found: RecordList, content: bytes) -> int:
         return markdown.highest(found)
 
     def render(self, value: Mapping[str, Value], indent: int) -> bytes:
-        return markdown.render_turn(value)
+        return str(value["content"]).encode() if value.get("id") == HEAD else markdown.render_turn(value)
 
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
         return markdown.separator(content)
 
     def insert(self, content: bytes, value: Mapping[str, Value]) -> bytes:
+        content = _present(TURN, content)
         return content + markdown.separator(content) + markdown.render_turn(value)
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
@@ -109,7 +121,8 @@ class Conversation:
         return markdown.is_marked(content, start)
 
     def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
-        return markdown.rewrite(content, changes, highest)
+        content, changes = _with_head(self, _present(TURN, content), changes)
+        return markdown.rewrite(content, changes, highest) if changes else content
 
     def with_last(self, content: bytes, highest: int) -> bytes:
         return markdown.with_last_turn(content, highest)
@@ -122,6 +135,36 @@ def format_of(kind: Kind) -> Format:
     return Conversation() if kind is TURN else YamlList(kind)
 
 
+def _head(form: Format, content: bytes) -> Located | None:
+    """All before the first record, but for the highest number ever given, which is only a count; None where it is no text."""
+    end = min((item.start for item in form.parse(content).items()), default=len(content))
+    try:
+        return Located(0, end, {"id": HEAD, "content": _LAST_LINE.sub(b"", content[:end]).decode()})
+    except UnicodeDecodeError:
+        return None
+
+
+def _with_head(
+    form: Format, content: bytes, changes: Mapping[str, Mapping[str, Value] | None]
+) -> tuple[bytes, Mapping[str, Mapping[str, Value] | None]]:
+    """The file with the head that is among the changes, and the other changes."""
+    new = changes.get(HEAD)
+    if new is None:
+        return content, changes
+    found = _head(form, content)
+    if found is not None and found.value != new:
+        content = with_head(form, content, found, str(new["content"]).encode())
+    return content, {memory_id: change for memory_id, change in changes.items() if memory_id != HEAD}
+
+
+def with_head(form: Format, content: bytes, found: Located, head: bytes) -> bytes:
+    """The file with another head; the highest number ever given stays."""
+    known = [int(line[1]) for part in (content[: found.end], head) for line in _LAST_LINE.finditer(part)]
+    after = head + content[found.end :]
+    said = _LAST_LINE.search(head)
+    return form.with_last(after, max(known)) if known and (said is None or int(said[1]) != max(known)) else after
+
+
 def insert_missing(form: Format, content: bytes, values: list[dict[str, Value]]) -> bytes:
     """The file with these records; one whose id is there already stays as it is."""
     for value in values:
@@ -130,17 +173,33 @@ def insert_missing(form: Format, content: bytes, values: list[dict[str, Value]])
     return content
 
 
-_VERSION_LINE = re.compile(rb"^(?:version:|\*\*Format-Version:\*\*)[ \t]*(\d{1,9})\b", re.MULTILINE)
+def _known_version(kind: Kind, content: bytes) -> int:
+    """For readers of a part, which do not read the head: by the line that says it."""
+    version = version_in(kind.file, content)
+    require_known(version, kind.file)
+    return version
 
 
-def _refuse_newer(content: bytes, file: str) -> None:
-    """For readers of single records, which do not read the head: looks for its version line."""
-    if line := _VERSION_LINE.search(content, 0, 4096):
-        _readable(RecordList(head={"version": int(line[1])}), file)
-
-
-def _readable(found: RecordList, file: str) -> RecordList:
-    version = found.head.get("version")
-    if isinstance(version, int) and version > FORMAT_VERSION:
-        raise NewerFormat(f"{file} has format version {version}; this SMP knows versions up to {FORMAT_VERSION}.")
+def _as_now(kind: Kind, found: RecordList, whole: bytes | None = None) -> RecordList:
+    """The records as they are said now, whatever the version of the file; where only a part was read, the whole tells which."""
+    version = stated(found.head.get("version")) if whole is None else version_in(kind.file, whole)
+    if version != FORMAT_VERSION:
+        require_known(version, kind.file)
+        found.records = [Located(one.start, one.end, record_now(kind, one.value, version)) for one in found.records]
+        found.head["version"] = FORMAT_VERSION
     return found
+
+
+def _located_now(kind: Kind, found: Located | None, version: int) -> Located | None:
+    if found is None or version == FORMAT_VERSION:
+        return found
+    return Located(found.start, found.end, record_now(kind, found.value, version))
+
+
+def _present(kind: Kind, content: bytes) -> bytes:
+    """The file in the version in which it is written."""
+    if version_in(kind.file, content) == FORMAT_VERSION:
+        return content
+    from .migration import migrated  # which needs us
+
+    return migrated(kind.file, content)

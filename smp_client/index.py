@@ -15,9 +15,11 @@ from typing import Any
 
 from .entries import Entry, FileState
 from .files import FILE_MODE
+from .layout import FORMAT_VERSION
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
-SCHEMA_VERSION = 6  # another version is not migrated but rebuilt
+# Another version is not migrated but rebuilt; also with another version of the files, for what an older one says is read anew then.
+SCHEMA_VERSION = 7 * 1000 + FORMAT_VERSION
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -29,8 +31,9 @@ CREATE TABLE files (
 CREATE TABLE memories (
     key INTEGER PRIMARY KEY, scope TEXT, file TEXT, id TEXT, type TEXT, start INTEGER, end INTEGER, hash TEXT,
     timestamp TEXT, at INTEGER, actor TEXT, text TEXT, more TEXT, tags TEXT, data TEXT,
-    standing TEXT, base REAL, accessed INTEGER, accesses INTEGER, importance REAL, place INTEGER, owner TEXT
+    standing TEXT, base REAL, accessed INTEGER, accesses INTEGER, importance REAL, place INTEGER, owner TEXT, secrets TEXT
 );
+CREATE INDEX memories_by_secrets ON memories (secrets) WHERE secrets IS NULL OR secrets > '';
 CREATE INDEX memories_by_id ON memories (scope, id);
 CREATE INDEX memories_by_file ON memories (scope, file, start);
 CREATE INDEX memories_by_place ON memories (scope, place) WHERE place IS NOT NULL;
@@ -44,7 +47,7 @@ CREATE TABLE topics (scope TEXT, topic TEXT, memory INTEGER, PRIMARY KEY (scope,
 CREATE INDEX topics_by_memory ON topics (memory);
 CREATE TABLE refs (memory INTEGER, scope TEXT, target TEXT, relation TEXT, PRIMARY KEY (memory, target, relation)) WITHOUT ROWID;
 CREATE INDEX refs_by_target ON refs (scope, target);
-CREATE TABLE sessions (scope TEXT PRIMARY KEY, status TEXT, metadata TEXT) WITHOUT ROWID;
+CREATE TABLE sessions (scope TEXT PRIMARY KEY, status TEXT, metadata TEXT, secrets TEXT) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5 (text, more, actor, tags, owner, content='memories', content_rowid='key',
     tokenize='porter unicode61');
 CREATE VIRTUAL TABLE terms USING fts5vocab (words, row);
@@ -273,10 +276,10 @@ class Index:
         for entry in new:
             if (key := left.get(entry.id)) is None:
                 continue
-            (data,) = self.connection.execute("SELECT data FROM memories WHERE key = ?", (key,)).fetchone()
+            data, text = self.connection.execute("SELECT data, text FROM memories WHERE key = ?", (key,)).fetchone()
             (before, times), (after, times_now) = _DECAY.subn("", data), _DECAY.subn("", entry.data)
-            # Twice, it is also the name of some other part.
-            if before == after and times <= 1 and times_now <= 1:
+            # Twice, it is also the name of some other part. The text of an artifact is no part of its data.
+            if before == after and text == entry.text and times <= 1 and times_now <= 1:
                 aged[entry.id] = key
                 weight = entry.weight
                 changes.append((entry.start, entry.end, entry.hash, entry.data, weight.base, weight.accessed, weight.accesses, key))
@@ -317,7 +320,7 @@ class Index:
         text = json.dumps(metadata, ensure_ascii=False, sort_keys=True)
         known = self.connection.execute("SELECT status, metadata FROM sessions WHERE scope = ?", (scope,)).fetchone()
         if known != (status, text):
-            self.connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", (scope, status, text))
+            self.connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, NULL)", (scope, status, text))
 
     def forget_session(self, scope: str) -> None:
         for _, file in self.files(scope):

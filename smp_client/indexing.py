@@ -133,7 +133,7 @@ def describe(scope: str, file: str, content: bytes) -> list[tuple[str, str]]:
         return [(entry.id, entry.hash) for entry in _summary(content)]
     kind = kinds_of(scope).get(file)
     found = format_of(kind).parse(content).records if kind else []
-    entries = [_entry(kind, record) for record in found if record.has_id] if kind else [_single(file, content)]
+    entries = [entry_of(kind, record) for record in found if record.has_id] if kind else [entry_of_file(file, content)]
     return [(entry.id, entry.hash) for entry in entries]
 
 
@@ -165,7 +165,7 @@ def _take_in(index: Index, scope: str, file: str, content: bytes, known: FileSta
         else:
             _forget_session(index, scope)
     else:
-        added, removed = index.replace(scope, file, [_single(file, content)])
+        added, removed = index.replace(scope, file, [entry_of_file(file, content)])
     index.note_file(scope, file, _state(status, content, 0, 0))
     return Refreshed(added, removed, len(content))
 
@@ -211,10 +211,10 @@ def _entries(kind: Kind, found: RecordList) -> list[Entry]:
     """Of an id that stands there twice, the last is meant."""
     latest = {str(record.value["id"]): record for record in found.records if record.has_id}
     kept = [record for record in latest.values() if not is_deleted(kind, record.value)]
-    return [_entry(kind, record) for record in sorted(kept, key=lambda record: record.start)]
+    return [entry_of(kind, record) for record in sorted(kept, key=lambda record: record.start)]
 
 
-def _entry(kind: Kind, record: Located) -> Entry:
+def entry_of(kind: Kind, record: Located) -> Entry:
     value, data, digest = _stored(record.value)
     actor = str(value.get(kind.actor) or value.get("created_by") or "")
     more = " ".join(text for name, item in value.items() if name not in _NO_WORDS and name != kind.text for text in _texts(item))
@@ -225,7 +225,7 @@ def _entry(kind: Kind, record: Located) -> Entry:
     )  # fmt: skip
 
 
-def _single(file: str, content: bytes) -> Entry:
+def entry_of_file(file: str, content: bytes) -> Entry:
     """An agent's state or an artifact: one memory that is the whole file."""
     folder, _, name = file.rpartition("/")
     memory_id = os.path.splitext(name)[0]

@@ -21,6 +21,7 @@ from .locks import NO_PATIENCE, lock_all
 from .quarantine import set_aside
 from .records import kind_of_file
 from .rewrite import rewrite
+from .versions import require_known, stated
 
 if TYPE_CHECKING:
     from .scope import Scope
@@ -102,7 +103,9 @@ def load(scope: Scope, name: str) -> list[dict[str, Any]]:
         set_aside(scope.tree, scope.name, "journal", 0, content + b"\n" + checksum, why, scope.options.clock())
         scope.tree.unlink(name)
         return []
-    steps: list[dict[str, Any]] = json.loads(content)["steps"]
+    intent = json.loads(content)
+    require_known(stated(intent.get("version")), name)
+    steps: list[dict[str, Any]] = intent["steps"]
     return steps
 
 
@@ -179,6 +182,8 @@ def _remove_drop(scope: Scope, path: str, read: list[int]) -> None:
     scope.tree.rename(path, aside)
     if _version(scope, aside) == read:
         scope.tree.unlink(aside)
+        # Durable before the intent is forgotten: what was deleted must not come back with the power.
+        scope.tree.sync_parent(path)
     else:
         scope.tree.rename_beside(aside, path)
 

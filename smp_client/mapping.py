@@ -9,25 +9,31 @@ from collections.abc import Mapping
 
 import yaml
 
-from .errors import CorruptionDetected, NewerFormat
+from .errors import CorruptionDetected
 from .layout import FORMAT_VERSION
 from .values import BadYaml, Events, Value, decode, load, reading, render_entries
+from .versions import parts_now, require_known, stated
 
 
 def load_mapping(content: bytes, top: str, file: str) -> dict[str, Value]:
-    """What stands below the top key; nothing where the file is empty or missing."""
+    """What stands below the top key, as it is said now; nothing where the file is empty or missing."""
+    version, parts = load_parts(content, top, file)
+    return parts if version == FORMAT_VERSION else parts_now(top, parts, version)
+
+
+def load_parts(content: bytes, top: str, file: str) -> tuple[int, dict[str, Value]]:
+    """The version of the file, and what stands below the top key in the words of that version."""
     try:
         value = load(decode(content))
     except BadYaml as problem:
         raise CorruptionDetected(f"{file}, {problem}.") from problem
     whole = value if isinstance(value, dict) else {}
-    version = whole.get("version")
-    if isinstance(version, int) and version > FORMAT_VERSION:
-        raise NewerFormat(f"{file} has format version {version}; this SMP knows versions up to {FORMAT_VERSION}.")
+    version = stated(whole.get("version"))
+    require_known(version, file)
     inner = whole.get(top)
     if value is not None and not isinstance(inner, dict):
         raise CorruptionDetected(f"{file} has no mapping {top!r}.")
-    return inner if isinstance(inner, dict) else {}
+    return version, inner if isinstance(inner, dict) else {}
 
 
 def render_mapping(top: str, parts: Mapping[str, Value]) -> bytes:
@@ -36,24 +42,40 @@ def render_mapping(top: str, parts: Mapping[str, Value]) -> bytes:
 
 def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: str) -> bytes:
     """The file with some parts replaced or added (None takes one out); renders all where its style allows no less."""
-    old = load_mapping(content, top, file)
+    content, old = _present(content, top, file)
     new = {name: value for name, value in {**old, **changes}.items() if value is not None or name not in changes}
-    changes = {name: new.get(name) for name in changes if (name in new, new.get(name)) != (name in old, old.get(name))}
-    if not changes:
+    if new == old:
         return content
-    spans = _part_spans(content, top)
-    if spans:
-        spliced = _splice(content, spans, changes)
-        try:
-            if load_mapping(spliced, top, file) == new:
-                return spliced
-        except CorruptionDetected:
-            # Some style that cannot be spliced; what is rendered below is right in any case.
-            return _render_anew(content, top, new)
-    return _render_anew(content, top, new)
+    try:
+        spliced = splice_parts(content, top, old, new)
+        if load_mapping(spliced, top, file) == new:
+            return spliced
+    except CorruptionDetected:
+        # Some style that cannot be spliced; what is rendered below is right in any case.
+        return render_anew(content, top, new)
+    return render_anew(content, top, new)
 
 
-def _render_anew(content: bytes, top: str, parts: Mapping[str, Value]) -> bytes:
+def splice_parts(content: bytes, top: str, old: Mapping[str, Value], new: Mapping[str, Value]) -> bytes:
+    """The file with the parts that differ replaced, added or taken out, if its style allows that."""
+    names = dict.fromkeys([*old, *new])
+    changes = {name: new.get(name) for name in names if (name in new, new.get(name)) != (name in old, old.get(name))}
+    spans = _part_spans(content, top) if changes else {}
+    return _splice(content, spans, changes) if spans else content
+
+
+def _present(content: bytes, top: str, file: str) -> tuple[bytes, dict[str, Value]]:
+    """The file in the present version, and its parts."""
+    version, parts = load_parts(content, top, file)
+    if version == FORMAT_VERSION:
+        return content, parts
+    from .migration import mapping_migrated  # which needs us
+
+    content = mapping_migrated(content, top, file)
+    return content, load_mapping(content, top, file)
+
+
+def render_anew(content: bytes, top: str, parts: Mapping[str, Value]) -> bytes:
     """All in our style, with whatever else stands beside the top key."""
     whole = load(decode(content))
     beside = {name: value for name, value in whole.items() if name not in ("version", top)} if isinstance(whole, dict) else {}

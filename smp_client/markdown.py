@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from .document import CUT_OFF, Bad, Located, RecordList
+from .layout import FORMAT_VERSION
+from .privacy.redaction import harmless
 from .timestamps import parse_time, render_time
 from .values import DEPTH_CAP, BadYaml, Value, decode, load, render_flow
 
@@ -35,7 +37,7 @@ _ELSEWHERE = ("id", "turn", "timestamp", "content", "decay")
 def render_header(session_id: str, started: datetime, participants: list[str]) -> bytes:
     return (
         f"# Conversation History\n**Session:** {session_id}\n**Started:** {started:%Y-%m-%d %H:%M:%S} UTC\n"
-        f"**Participants:** {', '.join(participants)}\n**Format-Version:** 1\n\n---\n\n"
+        f"**Participants:** {', '.join(participants)}\n**Format-Version:** {FORMAT_VERSION}\n\n---\n\n"
     ).encode()
 
 
@@ -166,7 +168,7 @@ def _read_turn(content: bytes, heading: re.Match[bytes], end: int, line: int = 1
         text = decode(content[heading.start() : closing.start() if closing else end])
         value = _read_fields(text, int(heading[1]), closed=closing is not None)
     except (BadYaml, ValueError, RecursionError) as problem:
-        return Bad(heading.start(), end, line, f"turn {int(heading[1])}: {problem}")
+        return Bad(heading.start(), end, line, f"turn {int(heading[1])}: {harmless(str(problem))}")
     return Located(heading.start(), closing.end() if closing else end, value)
 
 

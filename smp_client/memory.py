@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .asking import Asking
+from .deletion import MemoryDeletion
 from .errors import Conflict, Invalid, SessionNotFound, StorageFailed
 from .formats import format_of
 from .layout import (
@@ -29,8 +30,10 @@ from .layout import (
     check_session_id,
 )  # fmt: skip
 from .mapping import load_mapping, render_mapping, replace_parts
+from .moving import MemoryMoving
 from .place import Place
-from .records import GLOBAL_KINDS, GLOBAL_PREFERENCE, PATTERN, SESSION_KINDS, Record, plain_fields
+from .privacy.redaction import FIELD, with_counts
+from .records import GLOBAL_KINDS, GLOBAL_PREFERENCE, PATTERN, SESSION_KINDS, Record, plain_parts
 from .scope import Options, Scope
 from .scopes import archived_scopes, directory_of
 from .session import RecordFiles, Session
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
 _PROFILE = "user-profile.yaml"
 
 
-class Memory(Place, Asking, MemoryUpkeep):
+class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
     """The memory under one root; with no root given, the nearest one (see `find_root`). Making it touches no file.
 
     A question to it is one to all its sessions, to the summaries of those that are archived, and to what holds everywhere.
@@ -72,9 +75,9 @@ class Memory(Place, Asking, MemoryUpkeep):
         from .access import Readings
         from .asker import Asker
         from .fresh import Fresh
-        from .published import Published
+        from .published import published
 
-        self._answering = self._answering or (Fresh(self, self._scope), Readings(), Published(self.tree))
+        self._answering = self._answering or (Fresh(self, self._scope), Readings(), published(self.tree))
         return Asker(*self._answering, scopes, self._scope, self.options)
 
     def _scope(self, name: str) -> Scope:
@@ -83,6 +86,7 @@ class Memory(Place, Asking, MemoryUpkeep):
     def create(self) -> None:
         """Makes the tree where there is none; does no harm where there is one."""
         try:
+            self.require_known_version()
             self.tree.create_root(TOP_DIRECTORIES)
             if not self.tree.exists(MARKER):
                 with suppress(FileExistsError):
@@ -100,10 +104,15 @@ class Memory(Place, Asking, MemoryUpkeep):
         quota = self.options.quota_bytes if quota_bytes is None else quota_bytes
         session_id = id if id is not None else f"session-{created:%Y-%m-%d}-{uuid.uuid4().hex[:6]}"
         _check_new_session(session_id, user, agents, quota)
+        redaction = self._scope(session_id).redaction
+        for what, names in (("a session", [session_id]), ("a user", [user]), ("an agent", agents)):
+            for name in names:
+                redaction.require_clean_name(what, name)
         people = [*([user] if user else []), *agents]
         fields = {"project_name": project, "project_phase": phase, "primary_topic": topic, "tags": tags, **context}
         files = {kind.file: format_of(kind).empty(session_id, created, people) for kind in SESSION_KINDS}
-        files[METADATA] = new_metadata(session_id, created, user=user, agents=list(agents), quota_bytes=quota, context=fields)
+        files[METADATA] = new_metadata(session_id, created, user=user, agents=list(agents), quota_bytes=quota, context=fields,
+                                       redaction=redaction)  # fmt: skip
         for place in (ACTIVE, ARCHIVED, DELETED):
             if self.tree.root.is_dir() and self.tree.exists(f"{place}/{session_id}"):
                 raise Conflict(f"There is a session {session_id!r} in {place}/ already.", advice="Choose another id.")
@@ -224,15 +233,14 @@ class GlobalMemory(RecordFiles):
     def save_profile(self, **parts: Any) -> None:
         """Replaces the named parts of the user's profile and keeps the others; None takes one out."""
         self._memory.create()
-        problems: list[str] = []
-        checked = plain_fields(parts, problems)
-        if problems:
-            raise Invalid(problems)
+        checked, kinds = plain_parts(parts, self.scope.redaction)
 
         def changed(content: bytes) -> bytes:
+            old = load_mapping(content, "user_profile", _PROFILE)
+            new = with_counts(checked, old.get(FIELD), kinds) if kinds else checked
             if content.strip():
-                return replace_parts(content, "user_profile", checked, _PROFILE)
-            return render_mapping("user_profile", {name: value for name, value in checked.items() if value is not None})
+                return replace_parts(content, "user_profile", new, _PROFILE)
+            return render_mapping("user_profile", {name: value for name, value in new.items() if value is not None})
 
         self._replace(_PROFILE, changed, "saving the profile")
 

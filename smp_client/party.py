@@ -19,7 +19,8 @@ from .agent import PARTY_MODE, AgentMemory
 from .decay import is_resolved
 from .errors import Invalid, MemoryNotFound
 from .locks import lock
-from .records import Record
+from .privacy.redaction import FIELD, with_counts
+from .records import Record, plain_fields
 from .text import words
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Party:
 def record_or_merge(session: Session, finding: str, fields: Mapping[str, Any]) -> Record:
     """Looks and writes under one lock, so that agents who find the same at the same time have one finding."""
     scope = session.scope
+    finding, fields = _redacted(session, finding, fields)
     doing = "recording a finding of a party"
     with scope.answering(doing), lock(scope.tree, scope.name, _LOCK, scope.options.patience, doing):
         known = _like(session, finding, fields) if isinstance(finding, str) else None
@@ -77,6 +79,18 @@ def record_or_merge(session: Session, finding: str, fields: Mapping[str, Any]) -
                 # It went meanwhile, or would become too large. If it is the finding itself that is not valid, that is said below.
                 pass
         return session.record_finding(finding, **fields)
+
+
+def _redacted(session: Session, finding: str, fields: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """As it will be written, so that it is compared with what was written before."""
+    problems: list[str] = []
+    plain = plain_fields({**fields, "finding": finding}, problems)
+    if problems:  # which are said when it is recorded
+        return finding, fields
+    new, kinds = session.scope.redaction.redacted_fields(plain)
+    if not kinds:
+        return finding, fields
+    return str(new["finding"]), {name: value for name, value in new.items() if name != "finding"}
 
 
 def _like(session: Session, finding: str, fields: Mapping[str, Any]) -> Record | None:
@@ -133,7 +147,7 @@ def _merged(known: Record, finding: str, fields: Mapping[str, Any], session: Ses
     """What changes in the known finding; nothing where it says all of this already."""
     who = fields.get("discovered_by")
     data = known.data
-    elsewhere = ("discovered_by", "timestamp", *_MERGED)
+    elsewhere = ("discovered_by", "timestamp", FIELD, *_MERGED)
     observed = {**fields, "finding": finding}
     new = {name: value for name, value in observed.items() if name not in elsewhere and value not in (None, data.get(name))}
     after: dict[str, Any] = {}
@@ -144,7 +158,8 @@ def _merged(known: Record, finding: str, fields: Mapping[str, Any], session: Ses
     if new and not _is_known(data.get("observations"), who, new):
         at = fields.get("timestamp") or session._now()
         after["observations"] = [*_list(data.get("observations")), {"by": who, "at": at, **new}]
-    return {name: value for name, value in after.items() if value != _list(data.get(name))}
+    changes = {name: value for name, value in after.items() if value != _list(data.get(name))}
+    return with_counts(changes, data.get(FIELD), fields[FIELD]) if changes and FIELD in fields else changes
 
 
 def _is_known(observations: Any, who: Any, new: Mapping[str, Any]) -> bool:

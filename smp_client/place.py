@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+from contextlib import suppress
 from pathlib import Path
 
-from .errors import SessionNotFound
+from .errors import SessionNotFound, UnsafePath
 from .files import Tree
-from .layout import find_root
+from .layout import MARKER, find_root
+from .versions import require_known, stated
 
 
 class Place:
@@ -15,8 +19,22 @@ class Place:
     def __init__(self, root: str | Path | None = None) -> None:
         self.root = Path(root).expanduser().absolute() if root is not None else find_root()
         self.tree = Tree(self.root)
+        self._marked: tuple[int, int] | None = None  # the marker that was looked into
 
     def require(self) -> None:
         """Raises where there is no tree: a mistyped name must not make one."""
         if not self.root.is_dir():
             raise SessionNotFound(f"There is no memory at {self.root}.", advice="Make it with smp init, or name another root.")
+        self.require_known_version()
+
+    def require_known_version(self) -> None:
+        """Raises NewerFormat where the whole tree is of a later version."""
+        with suppress(OSError, UnsafePath):  # which says nothing about its version
+            status = os.lstat(f"{os.fspath(self.root)}/{MARKER}")
+            if self._marked != (status.st_ino, status.st_mtime_ns):
+                try:
+                    said = json.loads(self.tree.read(MARKER))
+                except ValueError:
+                    said = None  # emptied by a crash, say: it is there, which is what counts
+                require_known(stated(said.get("version")) if isinstance(said, dict) else 1, f"{self.root}/{MARKER}")
+                self._marked = (status.st_ino, status.st_mtime_ns)

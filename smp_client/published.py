@@ -1,20 +1,23 @@
-"""What the daemon's configuration says of decay and ranking, where every client finds it: `.smp/policy.json`.
+"""What the daemon's configuration says of decay, ranking and redaction, where every client finds it: `.smp/policy.json`.
 
-So an answer is the same from the library and from the command. Without the file, or with one that makes no sense, the defaults
-hold; a client that is given a policy or weights of its own uses those.
+So an answer is the same from the library and from the command, and so is what is written. Without the file, or with one that makes
+no sense, the defaults hold: secrets are taken out. A client that is given a policy, weights or a redaction of its own uses those.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .decay import Policy, Rule
-from .errors import UnsafePath
+from .errors import Invalid, UnsafePath
 from .files import Tree
+from .privacy.redaction import Redaction
 from .ranking import Weights
 
 POLICY_FILE = ".smp/policy.json"
@@ -25,10 +28,12 @@ _WEIGHT_CAP = 1000.0
 _RATE_CAP = 1_000_000.0  # per day: a half-life of less than a tenth of a second
 
 
-def publish(tree: Tree, policy: Policy, weights: Weights) -> None:
+def publish(tree: Tree, policy: Policy, weights: Weights, redaction: Redaction | None = None) -> None:
     rules = {name: asdict(rule) for name, rule in policy.rules.items()}
     decay = {"rules": rules, "age_rate": policy.age_rate, "boost_cap": policy.boost_cap, "decayed_below": policy.decayed_below}
-    content = {"version": _VERSION, "decay": decay, "ranking": asdict(weights)}
+    wanted = redaction or Redaction()
+    said = {"enabled": wanted.enabled, "personal": wanted.personal, "patterns": dict(wanted.patterns)}
+    content = {"version": _VERSION, "decay": decay, "ranking": asdict(weights), "redaction": said}
     tree.replace_derived(POLICY_FILE, json.dumps(content, indent=1).encode() + b"\n")
 
 
@@ -37,32 +42,75 @@ class Published:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._known: tuple[tuple[int, int, int] | None, tuple[Policy, Weights]] = (None, (Policy(), Weights()))
+        self._path = f"{os.fspath(tree.root)}/{POLICY_FILE}"
+        self._identity: tuple[int, int, int] | None = None
+        self._policy, self._weights, self._redaction = Policy(), Weights(), Redaction()
 
     def now(self) -> tuple[Policy, Weights]:
-        try:
-            status = self._tree.stat(POLICY_FILE)
-        except (OSError, UnsafePath):
-            return Policy(), Weights()
-        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if self._known[0] != identity:
-            self._known = (identity, self._read())
-        return self._known[1]
+        self._look()
+        return self._policy, self._weights
 
-    def _read(self) -> tuple[Policy, Weights]:
+    def redaction(self) -> Redaction:
+        self._look()
+        return self._redaction
+
+    def _look(self) -> None:
         try:
-            said = json.loads(self._tree.read(POLICY_FILE))
-            decay, ranking = said["decay"], said["ranking"]
-            rules = dict(Policy().rules)
-            rules |= {name: _rule(rule) for name, rule in _named(decay["rules"])}
-            age_rate = _number(decay["age_rate"], _RATE_CAP)
-            boost_cap, decayed_below = (_number(decay[name], 1.0) for name in ("boost_cap", "decayed_below"))
-            states = {name: _number(value, _WEIGHT_CAP) for name, value in _named(ranking.pop("states"))}
-            weights = replace(Weights(), states=states, **{name: _number(value, _WEIGHT_CAP) for name, value in ranking.items()})
-            return Policy(rules, age_rate, boost_cap, decayed_below), weights
-        except (OSError, UnsafePath, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            # Anybody can write a file; a wrong one must not keep anybody from asking.
-            return Policy(), Weights()
+            # Every write asks this. Only the name is looked at; where it is another file, it is opened with care.
+            status = os.lstat(self._path)
+        except OSError:
+            identity = None
+        else:
+            identity = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if self._identity != identity:
+            said = self._read() if identity else None
+            (self._policy, self._weights), self._redaction = _answering(said), _redaction(said)
+            self._identity = identity
+
+    def _read(self) -> Any:
+        """What the file says; nothing where that cannot be read, for anybody can write a file."""
+        try:
+            return json.loads(self._tree.read(POLICY_FILE))
+        except (OSError, UnsafePath, ValueError, RecursionError):
+            return None
+
+
+_BY_TREE: WeakKeyDictionary[Tree, Published] = WeakKeyDictionary()
+
+
+def published(tree: Tree) -> Published:
+    """The one of this tree, so that all who write through it read the file once."""
+    found = _BY_TREE.get(tree)
+    if found is None:
+        found = _BY_TREE[tree] = Published(tree)
+    return found
+
+
+def _answering(said: Any) -> tuple[Policy, Weights]:
+    try:
+        decay, ranking = said["decay"], dict(said["ranking"])
+        rules = dict(Policy().rules)
+        rules |= {name: _rule(rule) for name, rule in _named(decay["rules"])}
+        age_rate = _number(decay["age_rate"], _RATE_CAP)
+        boost_cap, decayed_below = (_number(decay[name], 1.0) for name in ("boost_cap", "decayed_below"))
+        states = {name: _number(value, _WEIGHT_CAP) for name, value in _named(ranking.pop("states"))}
+        weights = replace(Weights(), states=states, **{name: _number(value, _WEIGHT_CAP) for name, value in ranking.items()})
+        return Policy(rules, age_rate, boost_cap, decayed_below), weights
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        # A wrong one must not keep anybody from asking.
+        return Policy(), Weights()
+
+
+def _redaction(said: Any) -> Redaction:
+    """Off only where the file says so, and all else that it says makes sense."""
+    try:
+        part = said["redaction"]
+        enabled, personal, patterns = part["enabled"], part["personal"], part["patterns"]
+        if not isinstance(enabled, bool) or not isinstance(personal, list) or not isinstance(patterns, dict):
+            return Redaction()
+        return Redaction(enabled, tuple(map(str, personal)), tuple(patterns.items()))
+    except (Invalid, KeyError, TypeError):
+        return Redaction()
 
 
 def _named(entries: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from .errors import Invalid
+from .privacy.redaction import FIELD, Redaction, harmless, with_counts
 from .timestamps import parse_time, render_time
 from .values import KEY_CAP_CHARACTERS, Value
 
@@ -17,6 +18,7 @@ _DEPTH_CAP = 32
 _PROBLEM_CAP = 100
 _MEMORY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _TAG = re.compile(r"[^\W_][\w.-]{0,31}")
+_REDACTION = Redaction()
 
 
 @dataclass(frozen=True)
@@ -133,10 +135,13 @@ def state_history(agent: str) -> Kind:
     return Kind("agent_state", f"{STATE_HISTORY}/{agent}.yaml", "history", "STATE", "", "agent_id", 0.80, ())
 
 
-def new_fields(kind: Kind, fields: Mapping[str, Any], at: datetime | str) -> dict[str, Value]:
-    """The fields of a new record without its id, checked and in the form they are stored in; every problem at once."""
+def new_fields(kind: Kind, fields: Mapping[str, Any], at: datetime | str, redaction: Redaction = _REDACTION) -> dict[str, Value]:
+    """The fields of a new record without its id, checked and in the form they are stored in, without secrets; every problem at
+    once."""
     problems: list[str] = []
     body = plain_fields({key: value for key, value in fields.items() if value is not None}, problems)
+    if not problems:
+        body, _ = redaction.redacted_fields(body)
     given = ("id", "turn") if kind is TURN else ("id",)
     problems += [f"{name!r} of a {kind.name} is given by SMP" for name in given if name in body]
     stamp = _time("timestamp", at, problems)
@@ -157,12 +162,17 @@ def new_fields(kind: Kind, fields: Mapping[str, Any], at: datetime | str) -> dic
     }
 
 
-def changed_fields(kind: Kind, old: Mapping[str, Value], changes: Mapping[str, Any], at: datetime) -> dict[str, Value]:
-    """The record with some fields replaced; a field changed to None goes."""
+def changed_fields(
+    kind: Kind, old: Mapping[str, Value], changes: Mapping[str, Any], at: datetime, redaction: Redaction = _REDACTION
+) -> dict[str, Value]:
+    """The record with some fields replaced, without secrets; a field changed to None goes."""
     fixed = {"id", "timestamp", "turn"} | ({"content", "speaker", "type"} if kind is TURN else set())
     problems = [f"{name!r} of a {kind.name} cannot be changed" for name in sorted(fixed & changes.keys())]
     body = plain_fields({key: value for key, value in changes.items() if value is not None}, problems)
+    body, kinds = redaction.redacted_value(body) if not problems else (body, {})
     new = {**old, **body, "updated_at": render_time(at)}
+    if kinds:
+        new = with_counts(new, new.get(FIELD), kinds)
     for key in [key for key, value in changes.items() if value is None]:
         new.pop(key, None)
     check(kind, new, problems)
@@ -212,6 +222,15 @@ def check_memory_id(memory_id: str) -> str:
     if not is_memory_id(memory_id):
         raise Invalid([f"memory id {memory_id!r} must be 1 to 64 letters, digits, '-', '_' or '.'"])
     return memory_id
+
+
+def plain_parts(parts: Mapping[str, Any], redaction: Redaction) -> tuple[dict[str, Value], dict[str, int]]:
+    """Parts of a file that is one mapping, as they are stored, without secrets; and how many of each kind these were."""
+    problems: list[str] = []
+    plain_ones = plain_fields(parts, problems)
+    if problems:
+        raise Invalid(problems)
+    return redaction.redacted_value(plain_ones)
 
 
 def plain_fields(fields: Mapping[str, Any], problems: list[str]) -> dict[str, Value]:
@@ -281,9 +300,9 @@ def _time(where: str, value: Any, problems: list[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """The value as it may stand in a message."""
+    """The value as it may stand in a message: short, and without a secret."""
     try:
-        text = repr(value)
+        text = harmless(repr(harmless(value) if isinstance(value, str) else value))
     except ValueError:
         # Python refuses to write out a number of thousands of digits.
         return "a huge number"

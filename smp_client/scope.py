@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from . import journal, rewrite
+from . import journal, migration, rewrite
 from .decay import Policy
 from .errors import SessionNotFound, StorageFailed
 from .files import Tree
 from .layout import ACTIVE
 from .locks import Lock, Patience, lock, lock_all
 from .policies import CompactionPolicy, RetentionPolicy, Thresholds
+from .privacy.redaction import Redaction
+from .published import published
 from .quota import DEFAULT_QUOTA_BYTES, Usage
 from .ranking import Weights
 from .timestamps import now
@@ -33,10 +35,12 @@ class Options:
     clock: Callable[[], datetime] = now
     policy: Policy | None = None  # how memories decay; None for what the daemon's configuration says, else the defaults
     weights: Weights | None = None  # what stands first in an answer; the same
+    is_leading: bool = False  # whether this process looks after the root, and so must not wait for whoever does
     count_access: bool = True  # whether being read makes a memory matter more
     thresholds: Thresholds = field(default_factory=Thresholds)  # when sessions age
     compaction: CompactionPolicy = field(default_factory=CompactionPolicy)
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+    redaction: Redaction | None = None  # what is taken out of what is written; None as for the policy
 
 
 class Scope:
@@ -50,6 +54,11 @@ class Scope:
 
     def path(self, file: str) -> str:
         return f"{self.directory}/{file}"
+
+    @property
+    def redaction(self) -> Redaction:
+        """What is taken out of everything that is written here."""
+        return self.options.redaction or published(self.tree).redaction()
 
     def read(self, file: str) -> bytes:
         """The bytes of a file of this scope; none where it does not exist. Takes no lock."""
@@ -66,8 +75,9 @@ class Scope:
             journal.recover(self, wait=False)
 
     @contextmanager
-    def locked(self, files: Iterable[str], doing: str) -> Iterator[dict[str, Lock]]:
-        """The files' locks, with what crashes and unlocked writers have left behind already put right."""
+    def locked(self, files: Iterable[str], doing: str, *, any_version: bool = False) -> Iterator[dict[str, Lock]]:
+        """The files' locks, with what crashes and unlocked writers have left behind already put right, and every file in the
+        present version. Raises NewerFormat where one is newer, unless `any_version` will do, since they are not written."""
         wanted = set(files)
         with self.answering(doing), self.tree.holding():
             while True:
@@ -76,15 +86,20 @@ class Scope:
                     if not journal.left_behind(self, wanted):
                         for file in wanted:
                             rewrite.fold_retired(self, file)
+                            if not any_version:
+                                migration.bring_up(self, file, held[file])
                         yield held
                         return
                 journal.recover(self, wait=True)
 
     @contextmanager
-    def undisturbed(self, doing: str) -> Iterator[None]:
-        """The lock that every pass over this session takes, before any other, so that no two of them interleave."""
+    def undisturbed(self, doing: str, *, for_show: bool = False) -> Iterator[None]:
+        """The lock that every pass over this session takes, before any other, so that no two of them interleave. A pass finds files
+        of the present version, unless it only says what it would do."""
         with self.answering(doing), lock(self.tree, self.name, UPKEEP, self.options.patience, doing):
             self.in_upkeep = True
+            if not for_show:
+                migration.bring_up_all(self)
             try:
                 yield
             finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from .append import append, note_rewritten, settle, with_id
 from .asking import Asking
+from .deletion import Deletion
 from .document import INDENT
-from .errors import CorruptionDetected, Invalid, InvalidQuery, MemoryNotFound, UnsafePath
+from .errors import CorruptionDetected, Invalid, InvalidQuery, MemoryNotFound, NewerFormat, UnsafePath
 from .fields import shown
 from .files import READ_CAP_BYTES, sync
 from .formats import format_of
-from .layout import check_file_id
+from .layout import FORMAT_VERSION, check_file_id
 from .locks import brief_lock, holder
 from .mapping import load_mapping, replace_parts
 from .markdown import last_turns
+from .privacy.redaction import FIELD, with_counts
 from .quota import Size
 from .records import (
     SESSION_KINDS,
@@ -31,7 +34,7 @@ from .records import (
     is_deleted,
     kind_of,
     new_fields,
-    plain_fields,
+    plain_parts,
     state_history,
 )  # fmt: skip
 from .rewrite import rewrite
@@ -50,13 +53,13 @@ from .timestamps import parse_time, render_time
 from .transaction import Transaction
 from .upkeep import SessionUpkeep
 from .values import Value
+from .versions import HEAD_BYTES, version_in
 from .whereabouts import missing
 from .writing import Time, Writing
 
 if TYPE_CHECKING:
     from .agent import AgentMemory
     from .asker import Asker
-    from .deletion import Deleted
     from .party import Party
     from .priorities import View
     from .query import Answer, Wanted
@@ -73,7 +76,7 @@ class Problem:
     problem: str
 
 
-class RecordFiles(Writing, Asking):
+class RecordFiles(Writing, Asking, Deletion):
     """The record files of one scope: adding, changing, finding. A session and `global/` are both one."""
 
     kinds: tuple[Kind, ...] = ()
@@ -159,7 +162,7 @@ class RecordFiles(Writing, Asking):
         return self.scope.options.clock()
 
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
-        body = new_fields(kind, fields, timestamp if timestamp is not None else self._now())
+        body = new_fields(kind, fields, timestamp if timestamp is not None else self._now(), self.scope.redaction)
         value = append(self.scope, kind, body, self.quota_bytes)
         self._written()
         return as_record(kind, self.scope.name, value)
@@ -184,7 +187,7 @@ class RecordFiles(Writing, Asking):
             located = form.find(content, memory_id)
             if located is None or is_deleted(kind, located.value):
                 raise self._missing(memory_id)
-            new = changed_fields(kind, located.value, changes, self._now())
+            new = changed_fields(kind, located.value, changes, self._now(), self.scope.redaction)
             after = form.rewrite(content, {memory_id: new}, 0)
             if (quota := self.quota_bytes()) is not None:
                 self.scope.usage.require(self.scope.name, len(after) - len(content), quota)
@@ -234,7 +237,7 @@ class Session(RecordFiles, SessionUpkeep):
         """Where the session is in its life, as its metadata say; `unreadable` where they cannot be read."""
         try:
             return str(self.metadata().get("status", "active"))
-        except CorruptionDetected:
+        except (CorruptionDetected, NewerFormat):
             return "unreadable"
 
     def metadata(self) -> dict[str, Value]:
@@ -243,16 +246,14 @@ class Session(RecordFiles, SessionUpkeep):
 
     def update_metadata(self, **changes: Any) -> None:
         """Replaces parts of the metadata (`context`, `storage`, `status`…); mappings are merged one level deep."""
-        problems: list[str] = []
-        parts = plain_fields(changes, problems)
-        if problems:
-            raise Invalid(problems)
+        parts, kinds = plain_parts(changes, self.scope.redaction)
         if "status" in parts:  # the reason of the one before does not hold for it
             parts = {"status_since": render_time(self._now()), "status_reason": None, **parts}
 
         def changed(content: bytes) -> bytes:
             old = load_mapping(content, "session", METADATA)
             merged = {name: _merge(old.get(name), value) for name, value in parts.items()}
+            merged = with_counts(merged, old.get(FIELD), kinds) if kinds else merged
             return replace_parts(content, "session", merged, METADATA)
 
         self._replace(METADATA, changed, "updating the metadata")
@@ -282,9 +283,11 @@ class Session(RecordFiles, SessionUpkeep):
                 end = os.fstat(descriptor).st_size
                 if end > READ_CAP_BYTES:
                     raise UnsafePath(f"A conversation of {end:,} bytes is larger than anything SMP writes.")
+                is_present = version_in(TURN.file, os.pread(descriptor, HEAD_BYTES, 0)) == FORMAT_VERSION
+                size = size if is_present else end  # what another version says is for who reads the whole
                 while True:
                     content = os.pread(descriptor, min(size, end), max(end - size, 0))
-                    found = last_turns(content, count)
+                    found = last_turns(content, count) if is_present else []
                     if found or size >= end:
                         break
                     size *= 4
@@ -318,26 +321,6 @@ class Session(RecordFiles, SessionUpkeep):
 
     def artifacts(self) -> list[str]:
         return self._names("artifacts", ".md")
-
-    def delete(self, id: str | Sequence[str], *, reason: str, deleted_by: str = "user", dry_run: bool = False) -> list[Deleted]:
-        """Takes memories out, all or none; for 30 days `restore` brings them back."""
-        from .deletion import delete
-
-        return delete(self, id, reason, deleted_by, dry_run=dry_run)
-
-    def deleted(self) -> list[Deleted]:
-        """What was deleted and can still be restored."""
-        from .deletion import deleted
-
-        return deleted(self)
-
-    def restore(self, memory_id: str) -> Record:
-        """Puts a deleted memory back where it was, with its old id."""
-        from .deletion import restore
-
-        record = restore(self, check_memory_id(memory_id))
-        self._written()
-        return record
 
     def _names(self, directory: str, suffix: str) -> list[str]:
         with self.scope.answering(f"listing {directory}"):
@@ -419,12 +402,14 @@ class Session(RecordFiles, SessionUpkeep):
     def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
         at = self._now()
         before = self.scope.read(state_file(agent))
-        entry = state_history_entry(before, agent, at)
+        redaction = self.scope.redaction
+        entry = state_history_entry(before, agent, at, redaction)
+        state_now = functools.partial(state_after, session_id=self.id, agent=agent, changes=state, at=at, redaction=redaction)
         if entry is not None:
-            self._require_room(*entry, len(state_after(before, self.id, agent, state, at)) - len(before))
+            self._require_room(*entry, len(state_now(before)) - len(before))
             # The old state is filed before it is replaced: a crash in between costs a double, not a state.
             append(self.scope, *entry, self.quota_bytes)
-        self._replace(state_file(agent), lambda content: state_after(content, self.id, agent, state, at), f"saving {agent}'s state")
+        self._replace(state_file(agent), state_now, f"saving {agent}'s state")
         self._written()
 
     def _require_room(self, kind: Kind, fields: Mapping[str, Value], further_bytes: int) -> None:
@@ -435,7 +420,7 @@ class Session(RecordFiles, SessionUpkeep):
         self.scope.usage.require(self.id, head + record + further_bytes, self.quota_bytes())
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
-        rendered = render_artifact(artifact_id, content, fields, self._now())
+        rendered = render_artifact(artifact_id, content, fields, self._now(), self.scope.redaction)
         self._replace(artifact_file(artifact_id), lambda _: rendered, f"saving {artifact_id}")
         self._written()
 

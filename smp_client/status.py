@@ -23,6 +23,8 @@ SILENT_AFTER_S = 10.0  # a daemon that has not given a sign for so long is not w
 
 # Of those in their place; the others are counted by what is left of them.
 _BY_STATE = "SELECT status, COUNT(*) FROM sessions WHERE scope NOT LIKE 'archived/%' GROUP BY status"
+# What daemons have found there; see privacy/spotting.py.
+_SECRETS = "SELECT (SELECT COUNT(*) FROM memories WHERE secrets > '') + (SELECT COUNT(*) FROM sessions WHERE secrets > '')"
 
 _NO_DAEMON = "No daemon is running for this root. smp run starts one, and smp service install has one started with the machine."
 OK, DEGRADED, DOWN, UNKNOWN = "ok", "degraded", "down", "unknown"
@@ -39,6 +41,7 @@ class RootStatus:
     lag_ms: float | None = None  # the canary's last way through watcher and worker
     unindexed_files: int | None = None  # None where only --deep can tell
     quarantined: int = 0
+    secrets: int = 0  # in how many places something that looks like one came in past the library
 
 
 @dataclass
@@ -63,6 +66,7 @@ def read_status(memory: Place, *, deep: bool = False, at: datetime | None = None
 def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Status:
     if not memory.tree.exists(MARKER):
         return Status(UNKNOWN, [f"{memory.root} has no {MARKER}: it is not mounted, or was never made by smp init."], root)
+    memory.require_known_version()
     said = _said(memory)
     problems: list[str] = []
     leader = holder(memory.tree, LEAD_SCOPE, LEAD)
@@ -123,6 +127,11 @@ def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep
         bad = index.connection.execute("SELECT COUNT(*) FROM files WHERE bad > 0 OR problem IS NOT NULL").fetchone()[0]
         if bad:
             problems.append(f"{bad:,} file{' holds' if bad == 1 else 's hold'} something that cannot be read; smp check names it.")
+        root.secrets = index.connection.execute(_SECRETS).fetchone()[0]
+        if root.secrets:
+            from .privacy import spotting
+
+            problems.append(spotting.sentence(spotting.found(index)))
         if deep:
             from .indexing import outdated
 

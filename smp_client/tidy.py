@@ -37,7 +37,7 @@ def tidy(memory: Memory) -> list[Tidied]:
             done += _finish_transactions(scope) + _fold_retired(scope)
         except (SMPError, OSError) as error:
             done.append(Tidied(name, "left as it was", str(error)))
-    return done + _finish_put_away(memory) + _remove_abandoned(memory)
+    return done + _finish_put_away(memory) + _remove_abandoned(memory) + _scrub(memory)
 
 
 def _finish_transactions(scope: Scope) -> list[Tidied]:
@@ -71,9 +71,10 @@ def _finish_put_away(memory: Memory) -> list[Tidied]:
     if not any(memory.tree.list(directory) for directory in (LEAVING, ARCHIVED, DELETED)):
         return []
     from .maintain import archive, leaving, removal  # which load tar and gzip
+    from .privacy import reworking
 
     try:
-        settled = [*archive.settle_all(memory), *removal.settle_all(memory)]
+        settled = [*archive.settle_all(memory), *removal.settle_all(memory), *reworking.settle_all(memory)]
         problems = leaving.finish_all(memory)
     except (SMPError, OSError) as error:
         return [Tidied("", "left as it was", str(error))]
@@ -94,3 +95,14 @@ def _remove_abandoned(memory: Memory) -> list[Tidied]:
             (memory.tree.remove_directory if stat.S_ISDIR(status.st_mode) else memory.tree.unlink)(path)
             done.append(Tidied("", f"removed the abandoned temporary {name}"))
     return done
+
+
+def _scrub(memory: Memory) -> list[Tidied]:
+    """The index, where somebody removed something and could not clean it. A daemon looks for that itself."""
+    if memory.options.is_leading:
+        return []
+    from .maintain import traces  # which loads tar
+
+    asked = traces.asked_for(memory)
+    problems = traces.scrub_index(memory)
+    return [Tidied("", "left as it was", problem) for problem in problems] or [Tidied("", "cleaned the index") for _ in asked[:1]]

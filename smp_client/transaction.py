@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,13 +12,18 @@ from typing import Any
 
 from . import journal
 from .append import Tail, note_rewritten, note_tail, reserve, settle, with_id
+from .document import Located
 from .errors import Conflict, StorageFailed, TransactionEnded, TransactionPending
-from .formats import format_of
+from .files import is_left_alone
+from .formats import HEAD, Format, format_of
 from .locks import Lock, brief_lock
+from .migration import migrated
 from .records import DELETED_TURN, TURN, Kind, Record, as_record, changed_fields, kind_of_file, new_fields
 from .session_files import artifact_file, render_artifact, state_after, state_file, state_history_entry
 from .values import Value, canonical
 from .writing import Time, Writing
+
+_FEW = 16
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class _Pending:
     expected: dict[str, bytes] = field(default_factory=dict)  # the records as they were when they were changed
     content: bytes | None = None  # of a file that is replaced whole
     before: bytes = b""  # and what it was
+    goes: bool = False  # whether it is taken out whole
 
 
 class Transaction(Writing):
@@ -87,6 +93,18 @@ class Transaction(Writing):
         pending.expected[memory_id] = canonical(dict(value))
         place = {"id": memory_id, "turn": value.get("turn"), "timestamp": value.get("timestamp")}
         pending.changed[memory_id] = {**place, "type": DELETED_TURN, "content": ""} if kind is TURN else None
+
+    def replace(self, kind: Kind, old: Mapping[str, Value], new: Mapping[str, Value]) -> None:
+        """Puts another record in the place of this one, if it still is this one; a copy was made as for `remove`."""
+        memory_id = str(old["id"])
+        pending = self._pending("replace", kind.file, memory_id)
+        pending.expected[memory_id] = canonical(dict(old))
+        pending.changed[memory_id] = dict(new)
+
+    def replace_file(self, file: str, before: bytes, content: bytes | None) -> None:
+        """The same for a file that is no list of records; with no content it is taken out."""
+        pending = self._pending("remove" if content is None else "replace", file, "")
+        pending.before, pending.content, pending.goes = before, content or b"", content is None
 
     def rollback(self) -> None:
         """Drops everything; nothing has been written yet."""
@@ -137,6 +155,8 @@ class Transaction(Writing):
             note_rewritten(held, tail, self._scope.tree.read(path))
 
     def _step(self, file: str, pending: _Pending, tail: Tail | None) -> dict[str, Any]:
+        if pending.goes:
+            return {"file": file, "remove": self._version(file)}
         if pending.content is not None or tail is None:
             return {"file": file, "content": (pending.content or b"").decode()}
         form = format_of(kind_of_file(file))
@@ -151,17 +171,17 @@ class Transaction(Writing):
         file = step["file"]
         if "append" in step:
             return len(step["append"].encode())
-        if "content" in step:
-            return len(step["content"].encode()) - len(self._files[file].before)
+        if "content" in step or "remove" in step:
+            return len(step.get("content", "").encode()) - len(self._files[file].before)
         form = format_of(kind_of_file(file))
         content = self._scope.tree.read(self._scope.path(file))
-        old = (form.find(content, memory_id) for memory_id in step["change"])
+        old = map(self._finder(form, content, len(step["change"])), step["change"])
         new = sum(len(form.render(value, 2)) for value in (*step["change"].values(), *step["insert"]) if value)
         return new - sum(located.end - located.start for located in old if located)
 
     def _check_conflicts(self, file: str, pending: _Pending) -> None:
         if pending.content is not None:
-            if self._read(file) != pending.before:
+            if self._read(file) not in (pending.before, migrated(file, pending.before)):
                 raise Conflict(f"{file} was changed by somebody else since this transaction read it; nothing was written.")
             return
         form = format_of(kind_of_file(file))
@@ -169,10 +189,26 @@ class Transaction(Writing):
         for value in pending.added:
             if form.find(content, str(value["id"])):
                 raise Conflict(f"{value['id']} was given to somebody else, because .smp/ was lost or full; nothing was written.")
+        found = self._finder(form, content, len(pending.expected))
         for memory_id, expected in pending.expected.items():
-            located = form.find(content, memory_id)
+            located = found(memory_id)
             if located is None or canonical(located.value) != expected:
                 raise Conflict(f"{memory_id} was changed by somebody else since this transaction read it; nothing was written.")
+
+    def _finder(self, form: Format, content: bytes, count: int) -> Callable[[str], Located | None]:
+        """Finding few records is quicker without reading the others; finding many is not."""
+        if count <= _FEW:
+            return lambda memory_id: form.find(content, memory_id)
+        known = {str(record.value["id"]): record for record in form.parse(content).records if record.has_id}
+        return lambda memory_id: form.find(content, HEAD) if memory_id == HEAD else known.get(memory_id)
+
+    def _version(self, file: str) -> list[int]:
+        """Of a file that is to go: whoever has it open for writing would write into nothing."""
+        with self._scope.tree.opened(self._scope.path(file)) as descriptor:
+            if not is_left_alone(descriptor):
+                raise Conflict(f"Somebody is writing {file} just now; nothing was changed.", advice="Try it again.")
+            status = os.fstat(descriptor)
+        return [status.st_ino, status.st_size, status.st_mtime_ns]
 
     def _read(self, file: str) -> bytes:
         try:
@@ -194,7 +230,7 @@ class Transaction(Writing):
 
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
         self._require_active()
-        body = new_fields(kind, fields, timestamp if timestamp is not None else self._now())
+        body = new_fields(kind, fields, timestamp if timestamp is not None else self._now(), self._scope.redaction)
         value = with_id(kind, self._reserve(kind), body)
         self._pending("add", kind.file, str(value["id"])).added.append(value)
         return as_record(kind, self._scope.name, value)
@@ -216,7 +252,7 @@ class Transaction(Writing):
         self._require_active()
         old = self._find(memory_id)
         kind = self._session.kind_of_record(memory_id)
-        new = changed_fields(kind, old.data, changes, self._now())
+        new = changed_fields(kind, old.data, changes, self._now(), self._scope.redaction)
         pending = self._pending("change", kind.file, memory_id)
         for index, value in enumerate(pending.added):
             if value["id"] == memory_id:
@@ -231,10 +267,11 @@ class Transaction(Writing):
         known = self._files.get(file)
         before = self._scope.read(file) if known is None else known.before
         current = before if known is None or known.content is None else known.content
-        content = state_after(current, self._scope.name, agent, state, self._now())
+        redaction = self._scope.redaction
+        content = state_after(current, self._scope.name, agent, state, self._now(), redaction)
         pending = self._pending("save", file, agent)
         pending.before, pending.content = before, content
-        if entry := state_history_entry(current, agent, self._now()):
+        if entry := state_history_entry(current, agent, self._now(), redaction):
             kind, fields = entry
             value = with_id(kind, self._reserve(kind), fields)
             self._files.setdefault(kind.file, _Pending()).added.append(value)
@@ -245,7 +282,7 @@ class Transaction(Writing):
         before = self._scope.read(file) if known is None else known.before
         pending = self._pending("save", file, artifact_id)
         pending.before = before
-        pending.content = render_artifact(artifact_id, content, fields, self._now())
+        pending.content = render_artifact(artifact_id, content, fields, self._now(), self._scope.redaction)
 
 
 def _numbers(pending: _Pending) -> list[int]:

@@ -123,7 +123,17 @@ class MemoryUpkeep:
         return lifecycle(cast("Memory", self), dry_run=dry_run)
 
     def purge(self, *, force: bool = False, dry_run: bool = False) -> Outcome:
-        """Destroys what was deleted and is past its deadline. Nothing else destroys anything."""
+        """Destroys what was deleted and is past its deadline. Nothing but this and `purge_now` destroys anything."""
         from .maintain.purge import purge
 
         return purge(cast("Memory", self), force=force, dry_run=dry_run)
+
+    def purge_now(
+        self, session: str | None, ids: Sequence[str] | None = None, *, batch: str | None = None, by: str = "user",
+        dry_run: bool = False,
+    ) -> Outcome:  # fmt: skip
+        """Erases memories of a session or of `global`, all that was deleted under a batch, or with neither the whole session, at
+        once. What is not deleted yet is deleted first. Nothing brings it back."""
+        from .maintain.purge import purge_now
+
+        return purge_now(cast("Memory", self), session, [ids] if isinstance(ids, str) else ids, batch=batch, by=by, dry_run=dry_run)

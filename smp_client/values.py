@@ -33,9 +33,11 @@ class BadYaml(ValueError):
     """Why a text cannot be read, with the line (from 0) where it goes wrong."""
 
     def __init__(self, problem: str, line: int = 0) -> None:
-        self.problem = problem
+        from .privacy.redaction import harmless
+
+        self.problem = harmless(problem)  # which may quote a key, and ends up in logs
         self.line = line
-        super().__init__(f"line {line + 1}: {problem}")
+        super().__init__(f"line {line + 1}: {self.problem}")
 
 
 @contextmanager

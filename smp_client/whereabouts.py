@@ -1,4 +1,4 @@
-"""What to say of a memory that is not where it was asked for: compaction may have taken it out, or somebody has deleted it."""
+"""What to say of a memory that is not where it was asked for: compaction has taken it out, or it was deleted or purged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def missing(scope: Scope, memory_id: str) -> MemoryNotFound:
     """The error, with the way to bring the memory back where there is one. Takes no lock, and never raises itself."""
     problem = f"There is no memory {memory_id!r} in {scope.name}"
-    for look in (_deleted, _evicted):
+    for look in (_deleted, _evicted, _purged):
         with suppress(SMPError, OSError):
             if found := look(scope, memory_id):
                 happened, advice = found
@@ -25,7 +25,7 @@ def missing(scope: Scope, memory_id: str) -> MemoryNotFound:
 
 
 def _deleted(scope: Scope, memory_id: str) -> tuple[str, str] | None:
-    from .deletion import RECORD
+    from .privacy.store import RECORD
 
     path = f"{DELETED}/{scope.name}/{RECORD}"
     if not scope.tree.exists(path):
@@ -47,6 +47,13 @@ def _evicted(scope: Scope, memory_id: str) -> tuple[str, str] | None:
         return None
     advice = f"To bring it back: smp compact {scope.name} --bring-back --id {memory_id}, or session.bring_back([{memory_id!r}])."
     return f"compaction took it out on {_shown(stamp)}", advice
+
+
+def _purged(scope: Scope, memory_id: str) -> tuple[str, str] | None:
+    from .maintain.purged import memories
+
+    stamp = memories(scope.tree, scope.name).get(memory_id)
+    return None if stamp is None else (f"it was purged on {_shown(stamp)}", "Nothing brings it back.")
 
 
 def _shown(stamp: object) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from .errors import UnsafePath
 from .index import Index
-from .layout import TEMPORARY
+from .layout import ACTIVE, TEMPORARY
 from .memory import Memory
 from .records import SESSION_KINDS, TURN
 from .topics import TURNS, AgentSummary, Event, Topic, overview_of
@@ -46,13 +46,18 @@ def render(index: Index, session_id: str) -> dict[str, bytes]:
 
 def write(memory: Memory, index: Index, session_id: str) -> list[str]:
     """Writes the files that are not what they should be, and gives back their names."""
-    directory = f"{memory.session(session_id).scope.directory}/indexes"
+    memory.session(session_id)  # which must be there
+    directory = directory_of(session_id)
     _make(memory, directory)
     changed = {name: content for name, content in render(index, session_id).items()
                if _read(memory, f"{directory}/{name}") != content}  # fmt: skip
     for name, content in changed.items():
         memory.tree.replace_derived(f"{directory}/{name}", content)
     return list(changed)
+
+
+def directory_of(session_id: str) -> str:
+    return f"{ACTIVE}/{session_id}/indexes"
 
 
 def _make(memory: Memory, directory: str) -> None:

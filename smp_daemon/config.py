@@ -1,11 +1,10 @@
-"""The configuration file: where it is found, what is wrong with it, how the sample is made. `settings.py` says what it holds."""
+"""The configuration file: what is wrong with it, how the sample is made. `settings.py` says what it holds."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import stat
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,11 +14,12 @@ from typing import Any
 from smp_client import SMPError
 from smp_client.values import Value, render_flow
 
+from . import config_file
+from .config_file import find
 from .marked import Entry, Problem, Section, parse
 from .settings import SECTIONS, SETTINGS, Configuration, Setting, assemble, plain, value_of
 from .settings_upkeep import conflicts
 
-SYSTEM_FILE = Path("/etc/smp/smp.yaml")
 READ_CAP_BYTES = 1024 * 1024
 _IN_ORDER = (("watch.quiet_ms", "watch.longest_wait_ms"), ("indexes.active_every_s", "indexes.idle_every_s"))
 _WIDTH = 110
@@ -56,25 +56,6 @@ def load(named: str | Path | None = None) -> Configuration:
 def read(named: str | Path | None = None) -> Loaded:
     file = find(named)
     return Loaded(Configuration(), None, {}) if file is None else _check(file, _content(file))
-
-
-def find(named: str | Path | None = None) -> Path | None:
-    """The named file, else that of SMP_CONFIG, whether there or not; else the user's or the system's, if there is one."""
-    if given := named or os.environ.get("SMP_CONFIG"):
-        return Path(os.path.expanduser(given)).absolute()
-    # Told by its name and not by whether it can be read: one that cannot be read is a problem, not an absence.
-    return next((file for file in (_user_file(), SYSTEM_FILE) if file is not None and os.path.lexists(file)), None)
-
-
-def _user_file() -> Path | None:
-    home = os.path.expanduser("~")
-    if sys.platform == "darwin":
-        directory = os.path.join(home, "Library", "Application Support")
-    else:
-        directory = os.environ.get("XDG_CONFIG_HOME", "")
-        # The standard says that a relative one is to be ignored.
-        directory = directory if os.path.isabs(directory) else os.path.join(home, ".config")
-    return Path(directory, "smp", "smp.yaml") if os.path.isabs(directory) else None
 
 
 def _content(file: Path) -> bytes:
@@ -126,10 +107,22 @@ def _entries(top: Section, problems: list[Problem]) -> Iterator[tuple[str, Entry
 def _known(key: str, entry: Entry, problems: list[Problem]) -> Iterator[tuple[str, Entry]]:
     if key not in SETTINGS:
         problems.append(Problem(entry.line, key, f"there is no such setting{_nearest(key)}"))
+    elif entry.is_section and getattr(SETTINGS[key].kind, "takes_mapping", False):
+        yield key, Entry(entry.line, _mapping(entry))
     elif entry.is_section:
         problems.append(Problem(entry.line, key, f"must be {SETTINGS[key].kind.says}, not further settings"))
     else:
         yield key, entry
+
+
+def _mapping(entry: Entry) -> Value:
+    """The value of a setting that is itself a mapping, of simple values."""
+    assert isinstance(entry.value, dict)
+    found: dict[str, Value] = {}
+    for name, below in entry.value.items():
+        assert isinstance(below, Entry)
+        found[name] = None if below.is_section else below.value  # type: ignore[assignment]  # only a section holds entries
+    return found
 
 
 def _nearest(key: str) -> str:
@@ -175,7 +168,7 @@ def sample() -> str:
         "# The settings of SMP with their defaults, as `smp config sample` prints them. Keep only what you change.",
         "#",
         "# Found at: smp --config FILE, the variable SMP_CONFIG, ~/.config/smp/smp.yaml ($XDG_CONFIG_HOME; on macOS",
-        f"# ~/Library/Application Support/smp/smp.yaml), {SYSTEM_FILE}. `smp config check` says what is wrong with it.",
+        f"# ~/Library/Application Support/smp/smp.yaml), {config_file.SYSTEM_FILE}. `smp config check` says what is wrong with it.",
     ]
     section = ""
     for setting in SETTINGS.values():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from smp_client.decay import Rule
+from smp_client.privacy.redaction import PATTERNS_CAP, problem_of
 from smp_client.values import Value
 
 from .cron import check_cron
@@ -176,6 +177,25 @@ class DecayRule:
                 raise ValueError(f"{speed!r} is no half-life")
             return rule.with_half_life(float(hours[1]))
         return replace(rule, rate=rate.accept(speed))
+
+
+class Pairs(tuple[tuple[str, str], ...]):
+    """Names and what is said of each: in a file a mapping, in the program something that nobody can change."""
+
+
+@dataclass(frozen=True)
+class Patterns:
+    takes_mapping: bool = True
+    says: str = f"a mapping of at most {PATTERNS_CAP} names (small letters, digits and _), each to a regular expression of Python"
+
+    def accept(self, value: Value) -> Pairs:
+        if value is None:
+            return Pairs()
+        if not isinstance(value, dict) or len(value) > PATTERNS_CAP:
+            raise ValueError
+        if problems := [problem for name, pattern in value.items() if (problem := problem_of(name, pattern))]:
+            raise ValueError("; ".join(problems))
+        return Pairs((name, str(pattern)) for name, pattern in value.items())
 
 
 def _of(unit: str) -> str:

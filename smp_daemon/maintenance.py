@@ -24,6 +24,7 @@ from .fullness import Fullness
 from .jobs import Piece, Run, Stopping
 from .log import FilteringBoundLogger
 from .root import Root
+from .scrubs import Scrubs
 
 DECAY, LIFECYCLE, ARCHIVE, COMPACTION, PURGE = "decay", "lifecycle", "archive", "compaction", "purge"
 TAKES_OUT = (ARCHIVE, COMPACTION, PURGE)  # not where the tree is not as it was
@@ -60,6 +61,7 @@ class Maintenance:
         self._failed_at: dict[tuple[str, str], float] = {}  # by job and root
         self._taking_in: str | None = None  # the session whose own piece is being taken in
         self._memories: dict[str, Memory] = {}
+        self._scrubs = Scrubs(household.keep_going)
         self.pieces: Mapping[str, Callable[[Root], Iterator[Piece]]] = {
             DECAY: self._decay, LIFECYCLE: self._lifecycle, ARCHIVE: self._archive, PURGE: self._purge,
         }  # fmt: skip
@@ -78,17 +80,22 @@ class Maintenance:
         if row is not None and row[0] != "active":
             self._urgent[LIFECYCLE, str(root.path), session] = root
 
-    def scrub(self, root: Root) -> None:
-        """Takes every trace of what was purged out of the index; where that cannot be done now, it is tried again later."""
-        run = Run(PURGE, root, iter([Piece("", lambda: _scrub(root))]), only="index")
-        while not run.is_over:
-            self._step(run)
+    def scrub(self, root: Root, cookie: str) -> None:
+        """Has every trace of what was removed taken out of the index; the cookie of whoever waits for that is then removed."""
+        self._scrubs.ask_for(root, cookie)
+
+    def look(self, root: Root, current: float) -> None:
+        """Somebody may have asked for that, and be gone; or it could not be done."""
+        self._scrubs.look(root, current)
 
     def has_work(self) -> bool:
-        return bool(self._urgent or self._run or self._asked)
+        return bool(self._urgent or self._run or self._asked or self._scrubs.has_work())
 
     def work(self) -> None:
-        """One piece: of a session that cannot wait, else of the job that is running, else of the next one."""
+        """One piece: of what somebody waits for, else of a session that cannot wait, else of the job that is running, else of the
+        next one."""
+        if self._scrubs.work(self._step):
+            return
         if self._urgent:
             (name, _, session), root = next(iter(self._urgent.items()))
             del self._urgent[name, str(root.path), session]
@@ -165,7 +172,6 @@ class Maintenance:
         sessions = _sessions(self._memory(root))
         self._fullness.forget_others(root, set(sessions))
         yield Piece("", lambda: self._observe(root))
-        yield Piece("", lambda: _scrub(root))  # nothing, unless an earlier one was cut off
         for session in sessions:
             self._weigh(root, session, ahead=True)
             yield self._one(LIFECYCLE, root, session)
@@ -293,8 +299,3 @@ def _past_its_time(memory: Memory, root: Root) -> Iterator[Piece]:
     yield from (Piece(session, partial(destroy, decisions)) for session, decisions in by_session.items())
     yield Piece("", partial(destroy, []))  # what an earlier one that was cut off has left
 
-
-def _scrub(root: Root) -> Outcome:
-    from smp_client.maintain.traces import scrub_index
-
-    return Outcome(problems=scrub_index(root.memory, root.index))

@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from smp_client import AlreadyLed, LockTimeout, Memory, SMPError
+from smp_client import AlreadyLed, LockTimeout, Memory, NewerFormat, SMPError
 from smp_client.decay import Policy
 from smp_client.index import Index
 from smp_client.layout import MARKER
@@ -36,6 +37,7 @@ class Root:
 
     def __init__(self, memory: Memory, debounce: Debounce, polling_s: float, report: Callable[[Root, Notice], None]) -> None:
         self.memory = memory
+        memory.options = replace(memory.options, is_leading=True)
         self._debounce = debounce
         self._debounce_lock = threading.Lock()  # filled by the watcher's threads, emptied by the worker's
         self.problems: dict[str, str] = {}  # by what they are about, so that each is said once and can go again
@@ -101,9 +103,9 @@ class Root:
         return replaced
 
     def publish(self) -> None:
-        """Says to every client how memories decay and what stands first, as the configuration has it."""
+        """Says to every client how memories decay, what stands first and what is redacted, as the configuration has it."""
         options = self.memory.options
-        publish(self.memory.tree, options.policy or Policy(), options.weights or Weights())
+        publish(self.memory.tree, options.policy or Policy(), options.weights or Weights(), options.redaction)
 
     def _take_lead(self) -> None:
         deadline = time.monotonic() + CLIENT_PATIENCE_S
@@ -150,15 +152,19 @@ class Root:
 
     def is_there(self) -> bool:
         """Whether the tree is the one that was led at the start, and not an empty mount point or somebody else's disk."""
+        wrong = f"{self.path} is missing, unmounted or without its {MARKER}: nothing is forgotten or removed."
         try:
+            self.memory.require_known_version()
             status = os.stat(self.path)
             there = (status.st_dev, status.st_ino) == self._identity and self.memory.tree.exists(MARKER)
+        except NewerFormat as error:
+            there, wrong = False, f"{error} Nothing is done there until this daemon is a later one."
         except (OSError, SMPError):
             there = False
         if there:
             self.problems.pop("root", None)
         else:
-            self.problems["root"] = f"{self.path} is missing, unmounted or without its {MARKER}: nothing is forgotten or removed."
+            self.problems["root"] = wrong
         return there
 
     def believe_vanished(self, vanished: set[str]) -> set[str]:

@@ -18,8 +18,9 @@ from smp_client.ranking import Weights
 from smp_client.scope import Fsync
 from smp_client.values import Value
 
-from .kinds import Cron, DecayRule, Kind, ListOf, Number, OneOf, OrNone, Place, Whole
+from .kinds import Cron, DecayRule, Kind, ListOf, Number, OneOf, OrNone, Pairs, Place, Whole
 from .kinds import setting as _setting
+from .settings_privacy import RedactionSettings
 from .settings_upkeep import ArchiveSettings, CompactionSettings, LifecycleSettings, PurgeSettings, RetentionSettings
 
 _CLIENT = Options()
@@ -203,6 +204,7 @@ class Configuration:
     archive: ArchiveSettings = ArchiveSettings()
     retention: RetentionSettings = RetentionSettings()
     purge: PurgeSettings = PurgeSettings()
+    redaction: RedactionSettings = RedactionSettings()
     ranking: RankingSettings = RankingSettings()
     log: LogSettings = LogSettings()
 
@@ -215,7 +217,7 @@ class Configuration:
         """What a memory is given of what time does, as options."""
         return {
             "policy": self.decay.policy, "weights": self.ranking.weights, "thresholds": self.lifecycle.thresholds,
-            "compaction": self.compaction.policy, "retention": self.retention.policy,
+            "compaction": self.compaction.policy, "retention": self.retention.policy, "redaction": self.redaction.redaction,
         }  # fmt: skip
 
 
@@ -264,6 +266,8 @@ def value_of(configuration: Configuration, key: str) -> Any:
 
 def plain(value: Any) -> Value:
     """The value of a setting as a file holds it."""
+    if isinstance(value, Pairs):
+        return dict(value)
     if isinstance(value, tuple):
         return [plain(item) for item in value]
     if isinstance(value, Rule):

@@ -31,6 +31,7 @@ from .log import FilteringBoundLogger, ms_since
 from .maintenance import Maintenance
 from .root import Root
 from .schedule import KNOWN_SINCE, save_successes
+from .unlocked import Unlocked
 
 LOOK_AROUND_S = 1.0
 REST_S = 1.0  # between a failure and trying again
@@ -59,6 +60,7 @@ class Worker:
         self._stop = threading.Event()
         self._derived = Derived(timing.derived_active_s, timing.derived_idle_s, log)
         self._drops = Drops(log, self.keep_going)
+        self._unlocked = Unlocked(log, self.keep_going)
         self._canaries: dict[str, tuple[Root, float]] = {}
         self._started_at = render_time(now())
         self._due = {"heartbeat": 0.0, "canary": 0.0, "tidy": 0.0, "look": 0.0}
@@ -212,8 +214,11 @@ class Worker:
             root.believe_all()
             done = self._run_job("rebuild", [root])
         elif name.startswith("scrub-"):
-            done = root.is_there()
-            self._maintenance.scrub(root)
+            done = root.is_there() and self.take_in(root, root.take_waiting())
+            if done:
+                # It takes long, and what is due comes between its steps.
+                self._maintenance.scrub(root, name)
+                return
         else:
             done = root.is_there() and self.take_in(root, root.take_waiting())
         if done:
@@ -279,6 +284,7 @@ class Worker:
             if scope != GLOBAL and not is_archived(scope):
                 self._derived.note(root, scope)
                 self._maintenance.note(root, scope)
+        self._unlocked.look(root)
 
     def _say_unreadable(self, root: Root, scope: str) -> None:
         for (_, file), state in root.index.files(scope).items():
@@ -321,6 +327,9 @@ class Worker:
         else:
             root.problems.pop("watcher", None)
         self._drops.ask_again(root, current)
+        if root in self._unlocked.unfinished:
+            self._unlocked.look(root)
+        self._maintenance.look(root, current)
         if root.index_is_gone():
             self._log.warning("index is gone", component="indexer", root=str(root.path))
             root.reopen_index()
@@ -413,6 +422,7 @@ class Worker:
         if not root.is_there() or "vanished" in root.problems:
             return {"skipped": "the tree is not as it was"}
         rebuild(root.memory, root.index, self.keep_going)
+        self._unlocked.look(root)
         return {"memories": root.index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()[0],
                 "outdated": sum(1 for _ in outdated(root.memory, root.index))}  # fmt: skip
 

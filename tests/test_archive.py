@@ -36,9 +36,10 @@ def fill(session: Session) -> None:
 
 
 def files(memory: Memory, *below: str) -> dict[str, bytes]:
-    """Everything that is not SMP's own."""
+    """Everything that is not SMP's own, and not the log of what was done."""
     found = {str(path.relative_to(memory.root)): path.read_bytes() for path in memory.root.rglob("*") if path.is_file()}
-    return {name: content for name, content in found.items() if not name.startswith(".smp/") and name.startswith(below or ("",))}
+    own = (".smp/", "audit.log")
+    return {name: content for name, content in found.items() if not name.startswith(own) and name.startswith(below or ("",))}
 
 
 def changed(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:

@@ -108,9 +108,9 @@ COMMANDS: list[tuple[list[str], list[tuple[str, str]]]] = [
     (["deactivate", "old"], [("old", "become_idle")]),
     (["delete", "old", "--reason", "r"], [("old", "delete_session")]),
     (["delete", "packed", "--reason", "r"], [("packed-1", "delete_session")]),
-    (["delete", "new-1", "--id", "DEC-001", "--id", "DEC-002", "--reason", "r"], [("new-1", "delete_memory")]),
+    (["delete", "new-1", "--id", "DEC-001", "--id", "DEC-002", "--reason", "r"], [("new-1", "delete_memories")]),
     (["restore", "gone"], [("gone-1", "undelete_session")]),
-    (["restore", "DEC-003", "--session", "new-1"], [("new-1", "restore_memory")]),
+    (["restore", "DEC-003", "--session", "new-1"], [("new-1", "restore_memories")]),
     (["purge"], []),
     (["purge", "--force"], []),
     (["check", "--repair"], []),
@@ -231,18 +231,19 @@ def test_what_makes_no_sense_is_refused_before_anything_is_done(root: Path, argu
 
 
 def test_what_can_be_restored_is_listed_with_its_deadline(root: Path) -> None:
-    """Sessions and memories; of a session that is put away, with what must be done first."""
-    run(root, "archive", "new-1")
+    """Sessions and memories; of a session that is deleted itself, with what must be done first."""
+    run(root, "delete", "new-1", "--reason", "r")
     found = run_json(root, "restore", "--list")["restorable"]
     said = [(one["session"], one["id"], one["type"], one["first"]) for one in found]
-    assert said == [("gone-1", None, "session", None), ("new-1", "DEC-003", "decision", "smp unarchive new-1")]
-    assert [(one["deleted_by"], one["reason"], one["text"]) for one in found][1] == ("user", "no longer true", "Use MFA")
+    assert said == [("gone-1", None, "session", None), ("new-1", None, "session", None),
+                    ("new-1", "DEC-003", "decision", "smp restore new-1")]  # fmt: skip
+    assert [(one["deleted_by"], one["reason"], one["text"]) for one in found][2] == ("user", "no longer true", "Use MFA")
     assert not any(one["is_overdue"] for one in found)
     assert all(one["recovery_deadline"] > one["deleted_at"] for one in found)
     text = run(root, "restore", "--list").stdout
     assert "made by mistake" in text
-    assert "Some of it can be restored after smp unarchive new-1." in text
-    run(root, "unarchive", "new-1")
+    assert "Some of it can be restored after smp restore new-1." in text
+    run(root, "restore", "new-1")
     found = run_json(root, "restore", "--list", "--session", "new-1")["restorable"]
     assert [(one["id"], one["reason"], one["first"]) for one in found] == [("DEC-003", "no longer true", None)]
     assert found[0]["text"] == "Use MFA"
@@ -255,7 +256,7 @@ def test_what_can_be_restored_is_listed_with_its_deadline(root: Path) -> None:
 
 def test_one_that_cannot_be_restored_stops_no_other(root: Path) -> None:
     found = run_json(root, "restore", "DEC-009", "DEC-003", "--session", "new-1", code=1)
-    assert actions(found) == [("new-1", "restore_memory")]
+    assert actions(found) == [("new-1", "restore_memories")]
     assert found["problems"] == ["There is no deleted memory 'DEC-009' of new-1. smp restore --list shows what can be restored."]
     assert Memory(root).session("new-1").get("DEC-003").text == "Use MFA"
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from smp_client import Memory
 from smp_client.policies import CompactionPolicy, RetentionPolicy, Thresholds
 from smp_client.values import render_flow
-from smp_daemon import config
+from smp_daemon import config, config_file
 from smp_daemon.cli import COMMANDS, smp
 from smp_daemon.cli.run import roots_of
 from smp_daemon.config import BadConfiguration, find, load, read, sample
@@ -39,7 +39,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    monkeypatch.setattr(config, "SYSTEM_FILE", tmp_path / "etc/smp/smp.yaml")
+    monkeypatch.setattr(config_file, "SYSTEM_FILE", tmp_path / "etc/smp/smp.yaml")
     monkeypatch.setattr(sys, "platform", "linux")
 
 

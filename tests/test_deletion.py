@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from smp_client import Conflict, CorruptionDetected, Invalid, Memory, MemoryNotFound, Session, StorageFailed, TransactionPending
-from smp_client.deletion import _Store
 from smp_client.files import Tree
+from smp_client.privacy.store import Store
 from smp_client.transaction import Transaction
 
 
@@ -119,7 +119,7 @@ def test_all_or_none(filled: Session) -> None:
 
 
 @pytest.mark.parametrize("memory_id", ["DEC-001", "turn-2"])
-@pytest.mark.parametrize(("owner", "step"), [(_Store, "save"), (Transaction, "remove"), (Transaction, "commit")])
+@pytest.mark.parametrize(("owner", "step"), [(Store, "save"), (Transaction, "remove"), (Transaction, "commit")])
 def test_a_change_in_between_is_not_deleted_unseen(
     filled: Session, monkeypatch: pytest.MonkeyPatch, memory_id: str, owner: type, step: str
 ) -> None:
@@ -127,11 +127,11 @@ def test_a_change_in_between_is_not_deleted_unseen(
     original = getattr(owner, step)
     pending = ["one change"]
 
-    def late(self: Any, *rest: Any) -> Any:
+    def late(self: Any, *rest: Any, **further: Any) -> Any:
         if pending:
             pending.clear()
             filled.update(memory_id, note="acknowledged")
-        return original(self, *rest)
+        return original(self, *rest, **further)
 
     monkeypatch.setattr(owner, step, late)
     with pytest.raises(Conflict):
@@ -218,7 +218,7 @@ def test_what_cannot_be_put_back_changes_nothing(filled: Session, monkeypatch: p
     """No way leads to a file that holds it and all the others: the file stays as it is, and so does the copy."""
     filled.delete("DEC-002", reason="r")
     before = content(filled, "decisions.yaml")
-    monkeypatch.setattr("smp_client.deletion._attempts", lambda *_: iter([before + b"  - id: ]", before, b""]))
+    monkeypatch.setattr("smp_client.privacy.restoring._attempts", lambda *_: iter([before + b"  - id: ]", before, b""]))
     with pytest.raises(CorruptionDetected, match="cannot be put back"):
         filled.restore("DEC-002")
     assert content(filled, "decisions.yaml") == before
@@ -228,7 +228,7 @@ def test_what_cannot_be_put_back_changes_nothing(filled: Session, monkeypatch: p
 
 def test_the_copy_stays_until_the_memory_reads_back(filled: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     filled.delete("DEC-002", reason="r")
-    monkeypatch.setattr("smp_client.deletion._put_back", lambda *_: None)
+    monkeypatch.setattr("smp_client.privacy.restoring._into_list", lambda *_: None)
     with pytest.raises(CorruptionDetected, match="does not read back"):
         filled.restore("DEC-002")
     monkeypatch.undo()

@@ -687,6 +687,18 @@ def test_a_killed_batch_leaves_the_generation_before_it(memory: Memory, session:
         assert index.contents() == rebuilt(memory)
 
 
+def test_the_text_of_an_artifact_is_taken_in_also_where_nothing_else_has_changed(
+    memory: Memory, session: Session, index: Index
+) -> None:
+    """What was said before is not found any more: its front matter is the same, and is not all of it."""
+    session.save_artifact("report", "the old words")
+    refresh_all(memory, index)
+    path = memory.root / "active/s1/artifacts/report.md"
+    path.write_text(path.read_text().replace("old", "new"))
+    refresh_all(memory, index)
+    assert index.contents() == rebuilt(memory)
+
+
 # The tree while it changes.
 
 

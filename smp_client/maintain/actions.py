@@ -16,6 +16,23 @@ class Action:
     bytes_freed: int = 0
 
 
+@dataclass(frozen=True)
+class MemoryAction(Action):
+    """One about memories that were in one place, and go or come back together."""
+
+    batch: str = ""
+    place: str = ""  # active, archived, evicted, global
+    kinds: tuple[str, ...] = ()  # of each that it is about
+
+
+@dataclass(frozen=True)
+class VersionAction(Action):
+    """One about a file that is brought up to another format version."""
+
+    version_from: int = 0
+    version_to: int = 0
+
+
 @dataclass
 class Outcome:
     """What a pass came to, for one session or for all; `problems` says what could not be done, and why."""

@@ -17,6 +17,7 @@ from ..layout import ACTIVE, ARCHIVED, SESSION_DIRECTORIES, TEMPORARY, check_ses
 from ..locks import NO_PATIENCE, lock
 from ..mapping import load_mapping, replace_parts
 from ..packing import Member, make_archive, member_of, read_members, walk
+from ..privacy.redaction import harmless
 from ..records import state_history
 from ..scope import UPKEEP, Scope
 from ..session_files import METADATA, artifact_file, state_file
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ..session import Session
 
 SUMMARY, ARCHIVE = "summary.yaml", "archive.tar.gz"
+NEXT_SUMMARY = "summary.next.yaml"  # of an archive that is about to be replaced
 TOP = "archive"
 ARCHIVING: Final = "archiving"
 IN_ARCHIVE: Final = "archived"
@@ -50,6 +52,7 @@ class Archived:
 
 def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = False) -> Outcome:
     """Puts a session into the archive. What is written into it meanwhile is in the archive too, or refused."""
+    reason = harmless(reason)
     session = memory.session(session_id)
     total = session.size().total_bytes
     action = Action(session_id, "archive", (session_id,), reason, total)
@@ -66,9 +69,9 @@ def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = Fal
             members = _copy(memory, session_id, session.scope.directory, said, reason)
             leaving.leave(session.scope, "archived", members)
         _note(memory.tree, session_id, IN_ARCHIVE, None)
-        packed = memory.tree.stat(_path(session_id, ARCHIVE)).st_size
+        size = memory.tree.stat(_path(session_id, ARCHIVE)).st_size
         leaving.finish(memory, session_id)
-    return Outcome([Action(session_id, "archive", (session_id,), reason, total - packed)])
+    return Outcome([Action(session_id, "archive", (session_id,), reason, total - size)])
 
 
 def _require_no_archive(tree: Tree, session_id: str) -> None:
@@ -83,7 +86,7 @@ def unarchive(memory: Memory, session_id: str, *, dry_run: bool = False) -> Outc
     """Brings a session back into its place, active again."""
     scope = put_away_scope(memory, session_id)
     tree = memory.tree
-    with scope.undisturbed("bringing back from the archive"):
+    with scope.undisturbed("bringing back from the archive", for_show=dry_run):
         if not dry_run:
             settle(memory, session_id)
         said = load_summary(tree, session_id)
@@ -93,10 +96,10 @@ def unarchive(memory: Memory, session_id: str, *, dry_run: bool = False) -> Outc
         size = sum(member.size_bytes for member in members_of(said, _path(session_id, SUMMARY)))
         action = Action(session_id, "unarchive", (session_id,), "brought back from the archive", -size)
         if dry_run:
-            for _ in _packed(memory, session_id, said):
+            for _ in packed(memory, session_id, said):
                 pass  # which raises where it is damaged
             return Outcome([action], dry_run=True)
-        aside = unpack_aside(tree, awakened(memory, _packed(memory, session_id, said), "brought back from the archive"))
+        aside = unpack_aside(tree, awakened(memory, packed(memory, session_id, said), "brought back from the archive"))
         try:
             _note(tree, session_id, RESTORING, tree.stat(aside).st_ino)
             put_in_place(memory, aside, session_id)
@@ -120,8 +123,8 @@ def archived(memory: Memory) -> list[Archived]:
             found.append(Archived(session_id, "", str(error), 0, 0))
             continue
         copy = said.get("archive")
-        packed = copy.get("bytes") if isinstance(copy, dict) else 0
-        numbers = [number if isinstance(number, int) else 0 for number in (said.get("total_bytes"), packed)]
+        size = copy.get("bytes") if isinstance(copy, dict) else 0
+        numbers = [number if isinstance(number, int) else 0 for number in (said.get("total_bytes"), size)]
         found.append(Archived(session_id, str(said.get("archived_at")), str(said.get("reason")), *numbers))
     return found
 
@@ -134,6 +137,7 @@ def is_archived(tree: Tree, session_id: str) -> bool:
 def settle(memory: Memory, session_id: str) -> None:
     """Finishes or undoes what a crash has cut off, under the lock of the session's passes."""
     tree = memory.tree
+    _settle_replacement(tree, session_id)
     leaving.finish(memory, session_id)
     if not tree.exists(_path(session_id, SUMMARY)):
         return
@@ -148,11 +152,26 @@ def settle(memory: Memory, session_id: str) -> None:
         _note(tree, session_id, IN_ARCHIVE, None)
 
 
+def _settle_replacement(tree: Tree, session_id: str) -> None:
+    """The next summary counts if the archive is already the one that it tells of."""
+    name = _path(session_id, NEXT_SUMMARY)
+    if not tree.exists(name):
+        return
+    said = load_mapping(tree.read(name), TOP, name).get("archive")
+    copy = member_of(ARCHIVE, tree.read(_path(session_id, ARCHIVE))) if tree.exists(_path(session_id, ARCHIVE)) else None
+    if copy and isinstance(said, dict) and said.get("sha256") == copy.sha256:
+        tree.rename(name, _path(session_id, SUMMARY))
+    else:
+        tree.unlink(name)
+    tree.sync_parent(name)
+
+
 def settle_all(memory: Memory) -> list[str]:
     """The same for every session that may be in both places; gives back which. One that somebody is at work on is left to them."""
     tree = memory.tree
     summed_up = [name for name in tree.list(ARCHIVED) if tree.exists(_path(name, SUMMARY))]
-    unsettled = [name for name in summed_up if tree.exists(f"{ACTIVE}/{name}") or leaving.is_leaving(tree, name)]
+    unsettled = [name for name in summed_up if tree.exists(f"{ACTIVE}/{name}") or leaving.is_leaving(tree, name)
+                 or tree.exists(_path(name, NEXT_SUMMARY))]  # fmt: skip
     return [name for name in unsettled if settle_alone(memory, name, settle)]
 
 
@@ -171,6 +190,13 @@ def repack(memory: Memory, session_id: str, directory: str) -> list[Member]:
     """The archive anew from what is left of the session, into which somebody has still written."""
     said = load_summary(memory.tree, session_id)
     return _copy(memory, session_id, directory, said, str(said.get("reason")), state=IN_ARCHIVE)
+
+
+def repack_changed(memory: Memory, session_id: str, directory: str, said: dict[str, Any]) -> None:
+    """The archive anew from a directory in which its session was changed, with what there is to say of that."""
+    before = load_summary(memory.tree, session_id)
+    told = {**said, "archived_at": before.get("archived_at")}
+    _copy(memory, session_id, directory, told, str(before.get("reason")), state=IN_ARCHIVE)
 
 
 def drop_copy(tree: Tree, session_id: str) -> None:
@@ -281,28 +307,27 @@ def _copy(
     tree = memory.tree
     temporary, members = make_archive(tree, files_in(tree, directory))
     try:
-        packed = member_of(ARCHIVE, tree.read(temporary))
+        copy = member_of(ARCHIVE, tree.read(temporary))
         at = str(said.get("archived_at") or render_time(memory.options.clock()))
         summary = summary_file.render(
             said, state=state, reason=reason, archived_at=at, members=listed(members),
-            archive={"file": ARCHIVE, "bytes": packed.size_bytes, "sha256": packed.sha256},
+            archive={"file": ARCHIVE, "bytes": copy.size_bytes, "sha256": copy.sha256},
         )  # fmt: skip
         if state == ARCHIVING:
             summary = replace_parts(summary, TOP, {"directory": inode_of(tree, directory)}, SUMMARY)
         tree.make_directory(f"{ARCHIVED}/{session_id}")
-        if state == ARCHIVING:
-            tree.replace(_path(session_id, SUMMARY), summary)
+        # The two files change one after the other: from here on it can be told which summary the archive belongs to.
+        tree.replace(_path(session_id, SUMMARY if state == ARCHIVING else NEXT_SUMMARY), summary)
         tree.rename(temporary, _path(session_id, ARCHIVE))
     except BaseException:
         tree.unlink(temporary)
         raise
     tree.sync_parent(_path(session_id, ARCHIVE))
-    if state != ARCHIVING:
-        tree.replace(_path(session_id, SUMMARY), summary)
+    _settle_replacement(tree, session_id)
     return members
 
 
-def _packed(memory: Memory, session_id: str, said: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+def packed(memory: Memory, session_id: str, said: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
     """The session as it was, each file checked."""
     name = _path(session_id, ARCHIVE)
     return checked(read_members(memory.tree, name), members_of(said, _path(session_id, SUMMARY)), name)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..check import Complaint, without_advice
-from ..deletion import BACKUP, RECORD
-from ..errors import CorruptionDetected, Invalid, LockTimeout, SMPError
+from ..errors import CorruptionDetected, Invalid, LockTimeout, NewerFormat, SMPError
 from ..layout import ACTIVE, ARCHIVED, DELETED, check_session_id
 from ..locks import NO_PATIENCE, lock
 from ..mapping import load_mapping
 from ..packing import read_members, verify
 from ..place import Place
+from ..privacy.store import BACKUP, RECORD
 from ..scope import UPKEEP
 from ..values import canonical
 from . import evictions
@@ -157,7 +157,8 @@ def _wrong_copy(item: dict[str, Any], found: dict[str, bytes]) -> str | None:
 
 def _complaint(name: str, problem: str | Exception) -> Complaint:
     directory, _, file = name.rpartition("/")
-    return Complaint(directory, file, None, problem if isinstance(problem, str) else without_advice(problem), _ADVICE)
+    advice = problem.advice if isinstance(problem, NewerFormat) else _ADVICE
+    return Complaint(directory, file, None, problem if isinstance(problem, str) else without_advice(problem), advice)
 
 
 def _is_of_session(tree: Tree, place: str, name: str) -> bool:

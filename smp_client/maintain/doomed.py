@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ..deletion import BACKUP, RECORD
 from ..errors import Invalid, SMPError
 from ..files import Tree
-from ..layout import ACTIVE, ARCHIVED, DELETED, MARKER, check_session_id
+from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, MARKER, check_session_id
 from ..mapping import load_mapping
 from ..place import Place
-from ..records import SESSION_KINDS, check_memory_id
+from ..privacy.standing import type_of_file
+from ..privacy.store import BACKUP, RECORD, is_known_file, member_of
+from ..records import check_memory_id
 from ..timestamps import parse_time, render_time
 from ..values import Value
 
 TOP, ITEMS, WHOLE = "deletion", "deleted_items", "deleted_session"
-_FILES = {kind.file: kind.name for kind in SESSION_KINDS}
 
 
 class Gone(NamedTuple):
@@ -30,6 +30,8 @@ class Gone(NamedTuple):
     file: str
     copy: str  # its name in the backup
     sha256: str
+    batch: str = ""
+    is_replaced: bool = False  # it was anonymised: another one stands in its place
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def all_doomed(memory: Place) -> tuple[list[Doomed], list[str]]:
     problems: list[str] = []
     for name in directories(memory.tree, DELETED):
         try:
-            found += doomed_of(memory, check_session_id(name), problems)
+            found += doomed_of(memory, name if name == GLOBAL else check_session_id(name), problems)
         except (SMPError, OSError) as error:
             problems.append(f"{DELETED}/{name} is left as it is: {error}")
     return found, problems
@@ -124,7 +126,7 @@ def _grouped(session_id: str, record: Mapping[str, Value], path: str, problems: 
     foreign = 0
     for item in items_of(record):
         try:
-            groups.setdefault(_times(item), []).append(as_gone(item))
+            groups.setdefault(_times(item), []).append(as_gone(session_id, item))
         except (ValueError, Invalid):
             foreign += 1
     if foreign:
@@ -137,12 +139,13 @@ def items_of(record: Mapping[str, Value]) -> list[Any]:
     return listed if isinstance(listed, list) else []
 
 
-def as_gone(item: Any) -> Gone:
+def as_gone(session_id: str, item: Any) -> Gone:
     """Raises ValueError or Invalid where it is none that we wrote."""
-    if not isinstance(item, dict) or item.get("file") not in _FILES:
+    if not isinstance(item, dict) or not is_known_file(session_id, item.get("file")):
         raise ValueError("no memory of a session")
     memory_id, file = check_memory_id(item.get("id", "")), str(item["file"])
-    return Gone(memory_id, _FILES[file], file, str(item.get("copy") or f"{file}/{memory_id}"), str(item.get("sha256")))
+    return Gone(memory_id, type_of_file(file), file, member_of(item), str(item.get("sha256")), str(item.get("batch") or ""),
+                "replaced_by" in item)  # fmt: skip
 
 
 def _times(said: Any) -> tuple[str, datetime]:

@@ -15,17 +15,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from .. import journal, rewrite
-from ..deletion import RECORD, fingerprint
+from .. import audit, journal, rewrite
 from ..errors import Conflict, CorruptionDetected, LockTimeout, SMPError, TransactionPending
 from ..files import Tree
-from ..formats import format_of
+from ..formats import HEAD
 from ..indexing import hash_of
 from ..layout import ACTIVE, ARCHIVED, DELETED, JOURNAL, LEAVING, LOCKS, QUARANTINE, RETIRED, TEMPORARY
 from ..locks import NO_PATIENCE, lock, lock_all
 from ..mapping import load_mapping, replace_parts
 from ..packing import read_members, write_archive
-from ..records import is_deleted, kind_of_file
+from ..privacy import reworking
+from ..privacy.standing import Contents, head_of_file, is_record_file, standing, value_of_file
+from ..privacy.store import RECORD, Store, member_of
+from ..records import kind_of_file
 from ..scope import UPKEEP
 from . import evictions, purged, removal, traces
 from .doomed import ITEMS, TOP, WHOLE, Doomed, Gone, as_gone, backup_of, directories, doomed_of, files_below, items_of, record_of
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from ..scope import Scope
 
 _VALUES = "values/"  # before the name of a copy, see deletion.py
-_SAYS_NOTHING = ("decay:", "timestamp:", "**", "- id:", "last_", "#", "---", "version")
+_SAYS_NOTHING = ("decay:", "timestamp:", "**", "- id:", "last_", "#", "---", "version", "<!-- smp", "access_count:", "session_id:")
 _WORD_CHARACTERS = 24
 _FEW_CHARACTERS = 6
 _PAUSE_S = 0.1
@@ -54,6 +56,9 @@ class Erased:
 
 def erase(memory: Memory, one: Doomed, now: datetime, *, forced: bool) -> Erased:
     with _as_decided(memory, one) as scope:
+        ids = [gone.id for gone in one.memories]
+        facts = {"whole_session": one.is_session or None, "deleted_at": one.deleted_at, "at_once": now < one.deadline or None}
+        audit.note(memory.tree, "purge", at=now, by="purge", session=one.session, count=len(ids) or 1, ids=ids, **facts)
         if one.is_session:
             return _erase_session(memory, one, now, forced=forced)
         return _erase_memories(scope, memory, one, now, forced=forced)
@@ -64,6 +69,7 @@ def _as_decided(memory: Memory, one: Doomed) -> Iterator[Scope]:
     scope = memory._scope(one.session)
     with scope.undisturbed("purging"), lock(memory.tree, one.session, RECORD, memory.options.patience, "purging"):
         removal.settle(memory, one.session)
+        reworking.settle(memory, one.session)
         standing = {other.key: other for other in doomed_of(memory, one.session, [])}.get(one.key)
         if standing is None or standing.in_use or not set(one.memories) <= set(standing.memories):
             raise Conflict(f"{one.session}: what was to be purged has changed meanwhile, and was left.", session_id=one.session)
@@ -77,16 +83,16 @@ def _erase_session(memory: Memory, one: Doomed, now: datetime, *, forced: bool) 
     tree = memory.tree
     backup, record = backup_of(one.session), record_of(one.session)
     erased = Erased(lines=_lines_of_files(tree, backup))
-    traces.ask_for_scrub(memory)
+    traces.ask_for_scrub(memory, one.session)
     purged.note(memory, one, now, forced=forced)
     for name in _leftovers(tree, one.session, Telling(erased.lines)):
-        erased.bytes_freed += _remove(tree, name)
+        erased.bytes_freed += remove(tree, name)
     for name in tree.list(f"{DELETED}/{one.session}"):
         if name != RECORD:
-            erased.bytes_freed += _remove(tree, f"{DELETED}/{one.session}/{name}")
+            erased.bytes_freed += remove(tree, f"{DELETED}/{one.session}/{name}")
     # The content is gone for good before the record says so.
     tree.sync_parent(record)
-    erased.bytes_freed += _remove(tree, record)
+    erased.bytes_freed += remove(tree, record)
     tree.remove_empty(f"{DELETED}/{one.session}")
     tree.sync_parent(f"{DELETED}/{one.session}")
     remove_locks(memory, one.session, held=(UPKEEP, RECORD))
@@ -98,21 +104,25 @@ def _leftovers(tree: Tree, session_id: str, telling: Telling) -> Iterator[str]:
     yield from (f"{place}/{session_id}" for place in (ARCHIVED, QUARANTINE))
     for place in (RETIRED, JOURNAL, LEAVING):
         yield from (f"{place}/{name}" for name in tree.list(place) if name.startswith(f"{session_id}+"))
-    yield from _temporaries(tree, telling)
+    yield from temporaries(tree, telling)
 
 
-def _temporaries(tree: Tree, telling: Telling) -> Iterator[str]:
+def temporaries(tree: Tree, telling: Telling, older_than_s: float | None = None) -> Iterator[str]:
     """What a crash has left in `.smp/tmp/`: the names say nothing, so it is known by its words. What is new is somebody's work."""
     for name in tree.list(TEMPORARY):
         path = f"{TEMPORARY}/{name}"
-        if time.time() - tree.stat(path).st_mtime < ABANDONED_S:
-            continue
-        files = list(files_below(tree, path)) if tree.exists(path) and tree.is_directory(path) else [path]
-        if any(telling.stand_in(tree, file) for file in files):
-            yield path
+        with suppress(FileNotFoundError):
+            age_s = time.time() - tree.stat(path).st_mtime
+            if age_s >= (ABANDONED_S if older_than_s is None else older_than_s) and _holds(tree, path, telling):
+                yield path
 
 
-def _remove(tree: Tree, name: str) -> int:
+def _holds(tree: Tree, path: str, telling: Telling) -> bool:
+    files = list(files_below(tree, path)) if tree.is_directory(path) else [path]
+    return any(telling.stand_in(tree, file) for file in files)
+
+
+def remove(tree: Tree, name: str) -> int:
     """A file, or a directory with all that is in it. Gives back how much that was."""
     if not tree.exists(name):
         return 0
@@ -120,7 +130,7 @@ def _remove(tree: Tree, name: str) -> int:
         size = tree.stat(name).st_size
         tree.unlink(name)
         return size
-    freed = sum(_remove(tree, f"{name}/{inner}") for inner in tree.list(name))
+    freed = sum(remove(tree, f"{name}/{inner}") for inner in tree.list(name))
     tree.sync_parent(f"{name}/any")
     tree.remove_empty(name)
     return freed
@@ -188,39 +198,52 @@ def _erase_memories(scope: Scope, memory: Memory, one: Doomed, now: datetime, *,
         journal.recover(scope, wait=True)
         if journal.pending(scope):
             raise TransactionPending(f"{one.session}: a transaction is not finished; nothing was purged.", session_id=one.session)
-    contents = {file: scope.read(file) for file in {gone.file for gone in one.memories}} if is_active else {}
-    taken_out = [gone for gone in one.memories if not _still_stands(gone, contents.get(gone.file, b""))]
+    # What a crash has left where it was has never been deleted, and only its copy goes.
+    absent = {(str(item["id"]), member_of(item)) for item in Store(memory, one.session).items()}
+    taken_out = [gone for gone in one.memories if (gone.id, gone.copy) in absent]
     values = _values(tree, one, taken_out)
-    lines = traces.telling_lines(values)
+    lines = lines_of_memories(memory, one.session, taken_out, values)
     telling = Telling(lines)
-    traces.ask_for_scrub(memory)
+    traces.ask_for_scrub(memory, one.session)
     purged.note(memory, one, now, forced=forced)
     erased = Erased(lines=lines if sum(map(len, lines)) <= _WORDS_CAP_BYTES else lines[:: len(lines) // 100 + 1])
     if is_active:
-        _fold_old_versions(scope, {gone.file for gone in taken_out}, telling)
+        _wipe_old_versions(scope, {gone.file for gone in taken_out}, telling)
         erased.bytes_freed += _remove_derived(scope, taken_out, telling)
     erased.bytes_freed += _take_out_of_evictions(tree, one.session, taken_out, values)
-    erased.bytes_freed += _remove_set_aside(tree, one.session, telling, _own_words(taken_out, values))
-    erased.bytes_freed += sum(_remove(tree, name) for name in list(_temporaries(tree, telling)))
+    erased.bytes_freed += _remove_set_aside(tree, one.session, telling, own_words(taken_out, values))
+    erased.bytes_freed += sum(remove(tree, name) for name in list(temporaries(tree, telling)))
     erased.bytes_freed += _take_out(tree, one)
     return erased
 
 
-def _still_stands(gone: Gone, content: bytes) -> bool:
-    """Whether a crash has left it where it was: then it was never deleted, and only its copy goes."""
-    kind = kind_of_file(gone.file)
-    found = format_of(kind).find(content, gone.id) if content else None
-    return found is not None and not is_deleted(kind, found.value) and fingerprint(found.value) == gone.sha256
+def lines_of_memories(memory: Memory, session_id: str, taken_out: Iterable[Gone], values: Iterable[dict[str, Any]]) -> list[str]:
+    """Lines by which they would be known again; not those that what stands in the place of an anonymised one says as well."""
+    lines = traces.telling_lines(values)
+    replaced = {(gone.file, gone.id) for gone in taken_out if gone.is_replaced}
+    if not replaced:
+        return lines
+    now = [one for one in standing(memory, session_id, []) if (one.file, one.id) in replaced]
+    still = {*traces.telling_lines(one.value for one in now), *(line for one in now for line in _lines_of_bytes(one.raw))}
+    contents = Contents(memory, session_id)
+    heads = [head_of_file(contents, file) for file, memory_id in replaced if memory_id == HEAD]
+    still.update(line for head in heads if head for line in _lines_of_bytes(head.raw))
+    return [line for line in lines if line not in still]
+
+
+def _lines_of_bytes(content: bytes) -> list[str]:
+    return traces.lines_of(content.decode("utf-8", "replace"))
 
 
 def _values(tree: Tree, one: Doomed, taken_out: Iterable[Gone]) -> list[dict[str, Any]]:
     """What they said, from their copies; those that cannot be read any more say nothing."""
-    names = {f"{_VALUES}{gone.copy}": gone for gone in taken_out}
+    names = {f"{_VALUES}{gone.copy}" if is_record_file(gone.file) else gone.copy: gone.file for gone in taken_out}
     found: list[dict[str, Any]] = []
     if tree.exists(backup_of(one.session)):
         for path, content in read_members(tree, backup_of(one.session)):
             if path in names:
-                value = _loaded(content)
+                # How SMP writes a file is no word of it: other files would be taken for what was purged.
+                value = _loaded(content) if is_record_file(names[path]) else value_of_file(names[path], content)
                 found += [value] if value else [{"text": content.decode("utf-8", "replace")}]
     return found
 
@@ -233,17 +256,21 @@ def _loaded(content: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _fold_old_versions(scope: Scope, files: set[str], telling: Telling) -> None:
+def _wipe_old_versions(scope: Scope, files: set[str], telling: Telling) -> None:
     """Old versions of the files that they stood in. One that a program still has open can get further bytes: it is waited for."""
-    until = time.monotonic() + rewrite.GRACE_S + scope.options.patience.timeout_s
+    until = time.monotonic() + scope.options.patience.timeout_s
     while True:
-        with scope.locked(files, "purging"):
-            old = [name for name in scope.tree.list(RETIRED) if name.startswith(f"{scope.name}+")]
-        if not any(telling.stand_in(scope.tree, f"{RETIRED}/{name}") for name in old):
+        with scope.locked(files, "purging", any_version=True):
+            for file in files:
+                rewrite.wipe_retired(scope, file)
+        old = [name for name in scope.tree.list(RETIRED) if name.startswith(f"{scope.name}+")]
+        holding = [name for name in old if telling.stand_in(scope.tree, f"{RETIRED}/{name}")]
+        if not holding:
             return
         if time.monotonic() > until:
             raise Conflict(f"{scope.name}: an old version of a file is still open in some program; nothing was purged.",
                            session_id=scope.name, advice="It is tried again next time.")  # fmt: skip
+        files = files | {rewrite.file_of_slot(name) for name in holding}  # another file may have said the same
         time.sleep(_PAUSE_S)
 
 
@@ -253,7 +280,7 @@ def _remove_derived(scope: Scope, memories: Iterable[Gone], telling: Telling) ->
     directory = scope.path("indexes")
     files = [f"{directory}/{name}" for name in scope.tree.sizes(directory)]
     stale = [file for file in files if traces.found_in(scope.tree, file, ids) or telling.stand_in(scope.tree, file)]
-    return sum(_remove(scope.tree, file) for file in stale)
+    return sum(remove(scope.tree, file) for file in stale)
 
 
 def _take_out_of_evictions(tree: Tree, session_id: str, memories: Iterable[Gone], values: Iterable[dict[str, Any]]) -> int:
@@ -271,9 +298,9 @@ def _take_out_of_evictions(tree: Tree, session_id: str, memories: Iterable[Gone]
     return freed
 
 
-def _own_words(memories: Iterable[Gone], values: Iterable[dict[str, Any]]) -> list[bytes]:
+def own_words(memories: Iterable[Gone], values: Iterable[dict[str, Any]]) -> list[bytes]:
     """What they said, also in few letters: for places where nothing but this session's own bytes are."""
-    fields = {gone.id: kind_of_file(gone.file).text for gone in memories}
+    fields = {gone.id: kind_of_file(gone.file).text for gone in memories if is_record_file(gone.file)}
     texts = (str(value.get(fields.get(str(value.get("id")), ""), "")) for value in values)
     return [line.strip().encode() for text in texts for line in text.splitlines() if len(line.strip()) >= _FEW_CHARACTERS]
 
@@ -282,16 +309,19 @@ def _remove_set_aside(tree: Tree, session_id: str, telling: Telling, words: list
     """What was set aside of this session and holds their words, each with its note."""
     directory = f"{QUARANTINE}/{session_id}"
     freed = 0
-    for name in tree.list(directory):
-        path = f"{directory}/{name}"
-        if not name.endswith(".note.yaml") and (telling.stand_in(tree, path) or traces.found_in(tree, path, words)):
-            # The note first: without it the bytes are found again.
-            note = f"{directory}/{name.removesuffix('.bytes')}.note.yaml"
-            freed += _remove(tree, note) + _remove(tree, path)
+    for path in set_aside_with(tree, session_id, telling, words):
+        # The note first: without it the bytes are found again.
+        freed += remove(tree, f"{path.removesuffix('.bytes')}.note.yaml") + remove(tree, path)
     if freed:
         tree.sync_parent(f"{directory}/any")
         tree.remove_empty(directory)
     return freed
+
+
+def set_aside_with(tree: Tree, session_id: str, telling: Telling, words: list[bytes]) -> list[str]:
+    directory = f"{QUARANTINE}/{session_id}"
+    paths = [f"{directory}/{name}" for name in tree.list(directory) if not name.endswith(".note.yaml")]
+    return [path for path in paths if telling.stand_in(tree, path) or traces.found_in(tree, path, words)]
 
 
 def _take_out(tree: Tree, one: Doomed) -> int:
@@ -300,8 +330,8 @@ def _take_out(tree: Tree, one: Doomed) -> int:
     content = tree.read(record)
     said = load_mapping(content, TOP, record)
     going = {(gone.id, gone.copy) for gone in one.memories}
-    kept = [item for item in items_of(said) if _name(item) not in going]
-    meant = {copy for item in kept if (copy := _name(item)[1])}
+    kept = [item for item in items_of(said) if _name(one.session, item) not in going]
+    meant = {copy for item in kept if (copy := _name(one.session, item)[1])}
     unwanted = {name for gone in one.memories if gone.copy not in meant for name in (gone.copy, f"{_VALUES}{gone.copy}")}
     before = tree.stat(backup).st_size if tree.exists(backup) else 0
     after = _without(tree, backup, unwanted) if before else 0
@@ -317,9 +347,9 @@ def _take_out(tree: Tree, one: Doomed) -> int:
     return before - after
 
 
-def _name(item: Any) -> tuple[str, str]:
+def _name(session_id: str, item: Any) -> tuple[str, str]:
     try:
-        gone = as_gone(item)
+        gone = as_gone(session_id, item)
     except (ValueError, SMPError):
         return "", str(item.get("copy", "")) if isinstance(item, dict) else ""
     return gone.id, gone.copy

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..append import settle
+from ..document import INDENT
 from ..errors import CorruptionDetected, Invalid, MemoryNotFound
 from ..formats import format_of
 from ..indexing import hash_of
@@ -24,6 +25,7 @@ from ..packing import read_members, write_archive
 from ..records import SESSION_KINDS, STATE_HISTORY, TURN, Kind, check_memory_id, state_history
 from ..rewrite import rewrite
 from ..timestamps import render_time
+from ..values import Value
 from .actions import Action, Outcome
 from .compaction import Item
 from .putting_back import Copy, by_id, number_of, put_back, value_of
@@ -160,6 +162,44 @@ def keep_only(tree: Tree, eviction: Eviction, wanted: Callable[[dict[str, Any]],
     elif len(kept) < len(eviction.items):
         whole = eviction if eviction.members else load(tree, eviction.name)
         _save(tree, eviction.name, eviction.head, [(item, whole.held(item)) for item in kept])
+
+
+def change(tree: Tree, changes: Mapping[tuple[str, str, str], Mapping[str, Value] | bytes | None]) -> None:
+    """Puts other records in the place of copies, each named by its file here, the file that it was taken out of and its id; where
+    there is none the copy goes."""
+    for name in dict.fromkeys(name for name, _, _ in changes):
+        if not tree.exists(name):
+            continue
+        eviction = load(tree, name)
+        kept: list[tuple[dict[str, Any], bytes]] = []
+        for item in eviction.items:
+            key = (name, item["file"], item["id"])
+            new = changes.get(key)
+            if key not in changes:
+                kept.append((item, eviction.held(item)))
+            elif isinstance(new, Mapping):
+                raw = format_of(_kind(item["file"])).render(new, INDENT)
+                kept.append(({**item, "sha256": hashlib.sha256(raw).hexdigest(), "hash": hash_of(new)}, raw))
+        if kept:
+            _save(tree, name, eviction.head, kept)
+        else:
+            drop(tree, name)
+
+
+def put_copy_back(tree: Tree, name: str, head: Mapping[str, Any], item: dict[str, Any], raw: bytes) -> None:
+    """Puts a copy that was deleted, or changed, back among the others; into a file of its own where that is gone by now."""
+    eviction = load(tree, name) if tree.exists(name) else Eviction(name, {"version": VERSION, **head}, [], {})
+    others = [(other, eviction.held(other)) for other in eviction.items if _place(other) != _place(item)]
+    tree.make_directory(name.rpartition("/")[0])
+    # Turns stand in the order in which they were said: a summary stands for those from one to another.
+    every = sorted([*others, (item, raw)], key=lambda one: (one[0]["file"], number_of(_kind(one[0]["file"]), one[0]["id"]) or 0))
+    _save(tree, name, eviction.head, every)
+
+
+def turns(tree: Tree, session_id: str) -> list[list[Copy]]:
+    """The turns that were taken out of a session, of each file, the newest first."""
+    return [[Copy(item["id"], item["hash"], one.held(item)) for item in one.items if item["file"] == TURN.file]
+            for one in list(_readable(tree, session_id))[::-1]]  # fmt: skip
 
 
 def drop(tree: Tree, name: str) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # Somebody may have found the name just before it changed, and not have opened the file yet, which the kernel does not count.
 GRACE_S = 2.0
+_PAUSE_S = 0.05
 
 
 def leave(scope: Scope, copy: str, members: list[Member]) -> None:
@@ -66,6 +67,14 @@ def finish(memory: Memory, session_id: str) -> bool:
     names = [name.removesuffix(".json") for name in memory.tree.list(LEAVING) if name.endswith(".json")]
     done = [_finish(memory, f"{LEAVING}/{name}") for name in names if name.partition("+")[0] == session_id]
     return all(done)
+
+
+def finish_soon(memory: Memory, session_id: str) -> bool:
+    """The same, waiting for as long as what is left has to stay in any case."""
+    until = time.monotonic() + GRACE_S + _PAUSE_S
+    while not (is_done := finish(memory, session_id)) and time.monotonic() < until:
+        time.sleep(_PAUSE_S)
+    return is_done
 
 
 def _finish(memory: Memory, slot: str) -> bool:

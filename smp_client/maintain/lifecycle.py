@@ -21,6 +21,7 @@ from ..layout import ACTIVE as SESSIONS
 from ..locks import NO_PATIENCE
 from ..mapping import load_mapping, replace_parts
 from ..policies import HOURS_PER_DAY, Thresholds
+from ..privacy.redaction import harmless
 from ..query import microseconds
 from ..records import plain_fields
 from ..rewrite import rewrite
@@ -272,4 +273,4 @@ def _said(reason: str) -> str:
     said = plain_fields({"reason": reason}, problems).get("reason")
     if problems or not isinstance(said, str) or not said.strip():
         raise Invalid(problems or ["a reason must be given, in words"])
-    return said
+    return harmless(said)

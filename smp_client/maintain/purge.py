@@ -1,4 +1,5 @@
-"""Purging: what was deleted, and whose time to be restored is over, is destroyed. Nothing else in SMP destroys anything.
+"""Purging: what was deleted, and whose time to be restored is over, is destroyed. Nothing else in SMP destroys anything, unless a
+person asks for it to be erased at once.
 
 So it must be sure: the deadline has passed and somebody has waited for it (see deadlines.py), or a person confirms it; the root is
 the one that we know; and what would go is not most of what there is. What goes leaves no byte below the root, see erasure.py.
@@ -6,17 +7,19 @@ the one that we know; and what would go is not most of what there is. What goes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ..errors import MemoryNotFound, SMPError
+from ..errors import Conflict, Invalid, MemoryNotFound, SMPError
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, MARKER, QUARANTINE, check_session_id
-from . import deadlines, erasure, traces
+from ..records import STATE_HISTORY
+from ..timestamps import render_time
+from . import deadlines, erasure, removal, traces
 from .actions import Action, Outcome
 from .deadlines import Seen
-from .doomed import Doomed, Snapshot, doomed_of, look
+from .doomed import Doomed, Gone, Snapshot, doomed_of, look
 
 if TYPE_CHECKING:
     from ..index import Index
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 _IMPLAUSIBLE_SESSIONS = 5
 _OWN = ".smp"
 _CHECKED_LINES = 16
+_ASKED_FOR = "asked for, without waiting for its deadline"
 
 
 @dataclass(frozen=True)
@@ -105,18 +109,103 @@ def purge(memory: Memory, *, dry_run: bool = False, force: bool = False, index: 
     return outcome
 
 
+def purge_now(
+    memory: Memory, name: str | None, ids: Iterable[str] | None = None, *, batch: str | None = None, by: str = "user",
+    dry_run: bool = False, index: Index | None = None,
+) -> Outcome:  # fmt: skip
+    """Erases memories, all that was deleted under a batch, or with neither a whole session, at once and whatever the deadline.
+
+    What is not deleted yet is deleted first. Also says where else the same words still stand. A batch is known without a session.
+    """
+    memory.require()
+    if ids is not None and batch is not None:
+        raise Invalid(["ids and a batch cannot be given together"])
+    problems: list[str] = []
+    if batch is not None:
+        decisions = _batch_now(memory, name, batch)
+    elif name is None:
+        raise Invalid(["it must be said of which session"])
+    elif ids is not None:
+        decisions = _memories_now(memory, name, list(dict.fromkeys(ids)), by, problems, dry_run=dry_run)
+    else:
+        decisions = [_session_now(memory, check_session_id(name), by, dry_run=dry_run)]
+    if dry_run:
+        return Outcome([decision.as_action() for decision in decisions], problems, dry_run=True)
+    outcome = apply(memory, decisions, forced=True, index=index, thorough=True)
+    outcome.problems[:0] = problems
+    return outcome
+
+
 def purge_memory(memory: Memory, session_id: str, ids: Iterable[str], *, index: Index | None = None) -> Outcome:
-    """Erases memories that were deleted, at once and whatever their deadline. Also says where else their words still stand."""
+    """The same of memories that were deleted, and of nothing else."""
     memory.require()
     wanted = list(dict.fromkeys(ids))
-    found = doomed_of(memory, check_session_id(session_id), [])
-    parts = [replace(one, memories=part) for one in found if (part := tuple(gone for gone in one.memories if gone.id in wanted))]
-    known = {gone.id for part in parts for gone in part.memories}
+    decisions = _parts(memory, session_id, lambda gone: gone.id in wanted)
+    known = {gone.id for decision in decisions for gone in decision.doomed.memories}
     if missing := [memory_id for memory_id in wanted if memory_id not in known]:
         raise MemoryNotFound(f"There is no deleted memory {', '.join(missing)} of {session_id}.", session_id=session_id,
                              advice="Delete it first; session.deleted() lists what is deleted.")  # fmt: skip
-    decisions = [Decision(part, True, "asked for, without waiting for its deadline") for part in parts]
     return apply(memory, decisions, forced=True, index=index, thorough=True)
+
+
+def _parts(memory: Memory, name: str, is_meant: Callable[[Gone], bool]) -> list[Decision]:
+    """Those of the deleted memories that are meant."""
+    found = doomed_of(memory, name if name == GLOBAL else check_session_id(name), [])
+    parts = [replace(one, memories=part) for one in found if (part := tuple(gone for gone in one.memories if is_meant(gone)))]
+    return [Decision(part, True, _ASKED_FOR) for part in parts]
+
+
+def _batch_now(memory: Memory, name: str | None, batch: str) -> list[Decision]:
+    from ..privacy.restoring import of_batch
+
+    if not batch:
+        raise Invalid(["a batch has a name; smp restore --list shows it"])  # what was deleted without one would be meant
+    names = of_batch(memory, batch) if name is None else [name]
+    found = [decision for one in names for decision in _parts(memory, one, lambda gone: gone.batch == batch)]
+    if not found:
+        raise MemoryNotFound(f"Nothing of {', '.join(names)} is deleted under the batch {batch!r}.",
+                             advice="smp restore --list shows what is deleted.")  # fmt: skip
+    return found
+
+
+def _memories_now(
+    memory: Memory, name: str, ids: Sequence[str], by: str, problems: list[str], *, dry_run: bool
+) -> list[Decision]:
+    from ..privacy.selection import Selection, delete, is_named
+    from ..privacy.standing import standing
+
+    def is_meant(gone: Gone) -> bool:
+        # What an agent's state was earlier goes with the state.
+        return gone.id in ids or any(gone.file == f"{STATE_HISTORY}/{agent}.yaml" for agent in ids)
+
+    parts = _parts(memory, name, is_meant)
+    deleted = {gone.id for part in parts for gone in part.doomed.memories}
+    found = [*standing(memory, name, [])]
+    left = [one for one in ids if one not in deleted or any(is_named(other, [one]) for other in found)]
+    if not left:
+        return parts
+    done = delete(memory, name, Selection(tuple(left)), reason="erased at once", by=by, dry_run=dry_run)
+    problems += done.problems
+    if not dry_run:
+        return _parts(memory, name, lambda gone: is_meant(gone) or gone.batch == done.batch)
+    now = memory.options.clock()
+    going = tuple(Gone(one.id, one.type, one.file, "", "", one.batch) for one in done)
+    return [*parts, Decision(Doomed(name, render_time(now), now, going), True, _ASKED_FOR)]
+
+
+def _session_now(memory: Memory, session_id: str, by: str, *, dry_run: bool) -> Decision:
+    def whole() -> list[Doomed]:
+        return [one for one in doomed_of(memory, session_id, []) if one.is_session and not one.in_use]
+
+    if not whole():
+        deleted = removal.delete_session(memory, session_id, "erased at once", by, dry_run=dry_run)
+        if dry_run:
+            now = memory.options.clock()
+            return Decision(Doomed(session_id, render_time(now), now, size_bytes=deleted.bytes_freed), True, _ASKED_FOR)
+    for one in whole():
+        return Decision(one, True, _ASKED_FOR)
+    raise Conflict(f"{session_id} is just being deleted or brought back; nothing was purged.", session_id=session_id,
+                   advice="Try it again.")  # fmt: skip
 
 
 def apply(

@@ -16,8 +16,10 @@ from ..layout import DELETED
 from ..locks import lock
 from ..timestamps import render_time
 from ..values import Value, render_entries
+from ..versions import require_known, version_in
 
 if TYPE_CHECKING:
+    from ..files import Tree
     from ..memory import Memory
     from .doomed import Doomed
 
@@ -30,6 +32,7 @@ def note(memory: Memory, one: Doomed, now: datetime, *, forced: bool) -> None:
     key = _key(one)
     with lock(memory.tree, _SCOPE, _LOCK, memory.options.patience, "noting what is purged"):
         content = _read(memory)
+        require_known(version_in(FILE, content), FILE)
         # Not parsed: what somebody may have done to the file must not make it say anything twice.
         if f"key: {key}".encode() not in content:
             opening = b"" if not content or content.endswith(b"\n") else b"\n"
@@ -42,6 +45,14 @@ def sessions(memory: Memory) -> set[str]:
     """The sessions that were purged whole."""
     found = parse(_read(memory), _LIST).records
     return {str(record.value.get("session")) for record in found if record.value.get("what") == "session"}
+
+
+def memories(tree: Tree, session_id: str) -> dict[str, str]:
+    """The memories of a session that were purged one by one, each with when."""
+    content = tree.read(FILE) if tree.exists(FILE) else b""
+    entries = [record.value for record in parse(content, _LIST).records if record.value.get("session") == session_id]
+    lists = [(entry.get("ids"), str(entry.get("purged_at"))) for entry in entries]
+    return {str(memory_id): at for ids, at in lists for memory_id in (ids if isinstance(ids, list) else ())}
 
 
 def _read(memory: Memory) -> bytes:

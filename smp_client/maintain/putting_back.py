@@ -98,14 +98,24 @@ def _shorter(
     kind: Kind, standing: Mapping[str, Located], back: set[str], evictions: Sequence[Sequence[Copy]]
 ) -> dict[str, dict[str, Value]]:
     """The summaries that stay, and stand for turns that come back: each with what it says of those that do not."""
-    found: dict[str, dict[str, Value]] = {}
-    for memory_id, record in standing.items() if kind is TURN else ():
-        said = _summarized(record.value)
-        turns = _turns_of(said, evictions) if said is not None and memory_id not in back else []
-        left = [turn for turn in turns if turn.id not in back]
-        if said is not None and left and len(left) < len(turns):
-            told = {**said, "first": left[0].id, "last": left[-1].id, "turns": len(left)}
-            found[memory_id] = {**record.value, **_told_of(record.value, back, left), SUMMARIZES: told}
+    values = {memory_id: record.value for memory_id, record in standing.items() if kind is TURN and memory_id not in back}
+    shorter = told_without(values, back, evictions)
+    return {memory_id: value for memory_id, value in shorter.items() if value is not None}
+
+
+def told_without(
+    values: Mapping[str, dict[str, Value]], gone: set[str], evictions: Sequence[Sequence[Copy]]
+) -> dict[str, dict[str, Value] | None]:
+    """The summaries among these turns that stand for turns that go: each with what it says of the others; None with none left."""
+    found: dict[str, dict[str, Value] | None] = {}
+    for memory_id, value in values.items():
+        said = _summarized(value)
+        turns = _turns_of(said, evictions) if said is not None else []
+        left = [turn for turn in turns if turn.id not in gone]
+        if said is None or len(left) == len(turns):
+            continue
+        told = {**said, "first": left[0].id, "last": left[-1].id, "turns": len(left)} if left else {}
+        found[memory_id] = {**value, **_told_of(value, gone, left), SUMMARIZES: told} if left else None
     return found
 
 

@@ -11,15 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..deletion import BACKUP, RECORD, check_said, deadline
+from .. import audit
 from ..errors import Conflict, SessionNotFound, SMPError
 from ..layout import ACTIVE, ARCHIVED, DELETED
 from ..locks import lock
 from ..mapping import load_mapping, render_mapping, replace_parts
 from ..packing import Member, member_of, read_members, write_archive
+from ..privacy.redaction import harmless
+from ..privacy.store import BACKUP, RECORD, check_said, deadline
 from ..timestamps import render_time
 from ..values import Value
-from . import archive, leaving
+from . import archive, leaving, traces
 from .actions import Action, Outcome
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ def delete_session(memory: Memory, session_id: str, reason: str, deleted_by: str
     tree = memory.tree
     memory.require()
     scope = archive.put_away_scope(memory, session_id)
-    with scope.undisturbed("deleting the session"):
+    with scope.undisturbed("deleting the session", for_show=dry_run):
         if not dry_run:
             settle(memory, session_id)
             archive.settle(memory, session_id)
@@ -63,22 +65,38 @@ def delete_session(memory: Memory, session_id: str, reason: str, deleted_by: str
         action = Action(session_id, "delete_session", (session_id,), reason, sum(len(content) for _, content in files))
         if dry_run:
             return Outcome([action], dry_run=True)
-        if is_active:
-            session = memory.session(session_id)
-            with lock(tree, session_id, RECORD, memory.options.patience, "deleting"):
-                with session.scope.locked(archive.locked_files(session), "deleting the session"):
-                    members = _copy(memory, session_id, said, was=ACTIVE)
-                    leaving.leave(session.scope, "deleted", members)
-                _note(memory, session_id, IN_DELETED, None)
-        else:
-            _copy(memory, session_id, said, was=ARCHIVED)
-            _note(memory, session_id, IN_DELETED, None)
+        facts = {"session": session_id, "count": 1, "whole_session": True}
+        with audit.noted(tree, "delete", clock=memory.options.clock, by=deleted_by, **facts):
+            traces.ask_for_scrub(memory)  # which whoever comes after a crash sees to
+            _take_away(memory, session_id, said, is_active=is_active)
         settle(memory, session_id)
-    return Outcome([action])
+    return Outcome([action], traces.scrub_index(memory))
+
+
+def wait_until_left(memory: Memory, session_id: str) -> list[str]:
+    """Until nothing but the backup holds a byte of a session that was deleted; gives back why that may not be so."""
+    with archive.put_away_scope(memory, session_id).undisturbed("removing what was deleted"):
+        if leaving.finish_soon(memory, session_id):
+            return []
+    return [f"{session_id}: a program has files of it open; they go when it closes them."]
+
+
+def _take_away(memory: Memory, session_id: str, said: dict[str, Any], *, is_active: bool) -> None:
+    if is_active:
+        session = memory.session(session_id)
+        with lock(memory.tree, session_id, RECORD, memory.options.patience, "deleting"):
+            with session.scope.locked(archive.locked_files(session), "deleting the session"):
+                members = _copy(memory, session_id, said, was=ACTIVE)
+                leaving.leave(session.scope, "deleted", members)
+            _note(memory, session_id, IN_DELETED, None)
+    else:
+        _copy(memory, session_id, said, was=ARCHIVED)
+        _note(memory, session_id, IN_DELETED, None)
 
 
 def undelete_session(memory: Memory, session_id: str, reason: str = "restored", *, dry_run: bool = False) -> Outcome:
     """Puts a deleted session back where it was."""
+    reason = harmless(reason)
     tree = memory.tree
     memory.require()
     with archive.put_away_scope(memory, session_id).undisturbed("restoring the session"):
@@ -97,7 +115,9 @@ def undelete_session(memory: Memory, session_id: str, reason: str = "restored", 
         action = Action(session_id, "undelete_session", (session_id,), reason, -size)
         if dry_run:
             return Outcome([action], dry_run=True)
-        _put_back(memory, session_id, said, members, reason)
+        facts = {"session": session_id, "count": 1, "whole_session": True}
+        with audit.noted(tree, "restore", clock=memory.options.clock, by="user", **facts):
+            _put_back(memory, session_id, said, members, reason)
         settle(memory, session_id)
     return Outcome([action])
 

@@ -57,7 +57,7 @@ class _Repair:
 def repair(session: Session, *, dry_run: bool = False) -> Outcome:
     """Finishes what was cut off, sets aside what tears a file, makes what is missing; `problems` says what is left to a person."""
     work = _Repair(session, Outcome(dry_run=dry_run))
-    with session.scope.undisturbed("repairing"):
+    with session.scope.undisturbed("repairing", for_show=dry_run):
         session.scope.require()  # one that was put away meanwhile must not come back, empty
         for step in (_finish_transactions, _fold_versions, _make_directories, _make_metadata, _mend_all):
             work.attempt(step)
@@ -83,7 +83,7 @@ def _fold_versions(work: _Repair) -> None:
     for file in sorted({rewrite.file_of_slot(name) for name in _versions(work)}):
         before = _versions(work, file)
         if not work.for_show:
-            with scope.locked([file], "folding in late writes"):
+            with scope.locked([file], "folding in late writes", any_version=True):
                 pass  # whoever takes the lock does it
         if work.for_show or _versions(work, file) != before:
             work.note("fold_versions", file, "an old version of it, into which somebody may have written after it was replaced")

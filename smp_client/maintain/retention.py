@@ -10,8 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..decay import PINNED
+from ..deletion import memory_of
 from ..errors import SMPError
 from ..policies import RetentionPolicy
+from ..privacy.selection import Selection, delete
 from ..records import SESSION_KINDS
 from .actions import Action, Outcome
 
@@ -73,7 +75,8 @@ def retain(session: Session, *, dry_run: bool = False) -> Outcome:
         with session.scope.undisturbed("deleting what is too old"):
             actions = plan(_standings(session, policy), policy, session._now())
             if ids := [memory_id for action in actions for memory_id in action.about]:
-                session.delete(ids, reason="; ".join(action.reason for action in actions), deleted_by=DELETED_BY)
+                reason = "; ".join(action.reason for action in actions)
+                delete(memory_of(session), session.id, Selection(tuple(ids)), reason=reason, by=DELETED_BY, is_undisturbed=True)
     except SMPError as error:
         return Outcome(problems=[f"{session.id}: nothing was deleted for its age: {error}"], dry_run=dry_run)
     return Outcome(actions)

@@ -1,7 +1,9 @@
 """Where the words of something can still be after it was removed: in the index's own pages, and anywhere below the root.
 
-SQLite keeps what was deleted: FTS5 in its segments until they are merged, the file in its free pages, the WAL until it is cut
-off. Only whoever leads the root may put that right. Until it is, `.smp/scrub` says that it has to be.
+SQLite keeps what was deleted: FTS5 in its segments until they are merged, the WAL until it is cut off, and a page between its
+entries, where entries stood that have moved to another page (which `secure_delete` does not overwrite; only VACUUM does). Only
+whoever leads the root may put that right. Until it is, `.smp/scrub+{session}+{any}` says that it has to be: one for each that
+asked, so that none is taken for done that came while another was.
 """
 
 from __future__ import annotations
@@ -12,13 +14,16 @@ import os
 import re
 import sqlite3
 import tarfile
+import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotInTime, SMPError, UnsafePath
-from ..files import Tree
+from ..errors import Invalid, NotInTime, SessionNotFound, SMPError, UnsafePath
+from ..files import Tree, read_from
 from ..indexing import outdated, refresh
+from ..layout import GLOBAL
 from ..scopes import archived_scope, has_moved, is_there
 from ..status import INDEX_FILE
 from .doomed import files_below
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
     from ..index import Index
     from ..memory import Memory
 
-FLAG = ".smp/scrub"
+_OWN, _ASKED, _TO_CUT = ".smp", "scrub", ".cut"
 LINE_CHARACTERS = 12  # a shorter line may stand anywhere
 NEEDLES_CAP = 200
 PACKED = b"\x1f\x8b"
@@ -36,21 +41,31 @@ _FIELD = re.compile(r"^(?:- )?\w{1,40}: ")
 _PIECE_BYTES = 8 * 1024 * 1024
 _UNPACKED_CAP_BYTES = 256 * 1024 * 1024
 _DEPTH_CAP = 3
+_kept_open: dict[tuple[int, int], int] = {}  # by device and inode
 _NO_TEXT = frozenset(("id", "timestamp", "updated_at", "decay", "type", "deleted_at"))
-_PENDING = "The index may still hold words of what was purged, because {}: tried again next time."
+_OF_SMP = frozenset(("session_id", "agent_id", "last_updated", "decay"))  # also inside of a state: names that stand elsewhere too
+_PENDING = "The index may still hold words of what was removed, because {}: it is tried again."
 
 
-def ask_for_scrub(memory: Memory) -> None:
-    """Durable before anything is removed, so that a crash does not make anybody forget."""
-    if memory.tree.exists(INDEX_FILE) and not memory.tree.exists(FLAG):
-        memory.tree.replace(FLAG, b"")
+def ask_for_scrub(memory: Memory, session_id: str = "") -> None:
+    """Durable before anything is removed, so that a crash does not make anybody forget; and again afterwards, since whoever leads
+    may have done it in between."""
+    if memory.tree.exists(INDEX_FILE):
+        memory.tree.create(f"{_OWN}/{_ASKED}+{session_id}+{uuid.uuid4().hex}", b"")
+
+
+def asked_for(memory: Memory) -> list[str]:
+    """What is still to be done for somebody."""
+    return [name for name in memory.tree.list(_OWN) if name.startswith(_ASKED)]
 
 
 def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
     """Where it was asked for: here by whoever leads, who gives its index, else by asking whoever does. Gives back what is wrong."""
     from ..sync import bring_up_to_date
 
-    if not memory.tree.exists(FLAG):
+    asked = asked_for(memory)
+    if not asked or (memory.options.is_leading and index is None):
+        # Whoever leads is about to see that somebody asks, and cannot wait for itself.
         return []
     try:
         if index is not None:
@@ -61,11 +76,41 @@ def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
         return [f"{_PENDING.format('somebody is reading it')} ({error})"]
     except (SMPError, sqlite3.Error, OSError) as error:
         return [_PENDING.format(f"it could not be cleaned ({error})")]
-    return [_PENDING.format("somebody is reading it")] if memory.tree.exists(FLAG) else []
+    return [_PENDING.format("somebody is reading it")] if _left_of(memory, asked) else []
 
 
-def scrub(memory: Memory, index: Index) -> bool:
-    """By whoever leads the root. Gives back whether nothing of what was removed is left in the index's files."""
+def _left_of(memory: Memory, asked: Collection[str]) -> list[str]:
+    names = {name.removesuffix(_TO_CUT) for name in asked}
+    return [name for name in asked_for(memory) if name.removesuffix(_TO_CUT) in names]
+
+
+def scrub(memory: Memory, index: Index) -> None:
+    """By whoever leads the root. What was asked for is no more where nothing of what was removed is left."""
+    for _ in scrubbing(memory, index, memory.options.patience.timeout_s):
+        pass
+
+
+def scrubbing(memory: Memory, index: Index, wait_s: float) -> Iterator[None]:
+    """The same in steps, for one who has other work as well. Readers are waited for as long as this."""
+    asked = asked_for(memory)
+    if any(not name.endswith(_TO_CUT) for name in asked):
+        _take_in_all(memory, index)
+        _renew_yaml_indexes(memory, index, {name.split("+")[1] for name in asked if "+" in name} - {"", GLOBAL})
+        yield
+        with index.batch():
+            # The words of what was deleted stay in the segments that are not merged.
+            index.connection.execute("INSERT INTO words (words) VALUES ('optimize')")
+        yield
+        index.connection.execute("VACUUM")
+        for name in asked:
+            # Only the last step is to be tried again where it fails.
+            memory.tree.rename(f"{_OWN}/{name}", f"{_OWN}/{name.removesuffix(_TO_CUT)}{_TO_CUT}")
+    if asked and _cut_wal(index, wait_s):
+        for name in _left_of(memory, asked):
+            memory.tree.unlink(f"{_OWN}/{name}")
+
+
+def _take_in_all(memory: Memory, index: Index) -> None:
     with index.batch():
         for scope, file in list(outdated(memory, index)):
             if is_there(memory, scope):
@@ -77,20 +122,26 @@ def scrub(memory: Memory, index: Index) -> bool:
             for scope in (session_id, archived_scope(session_id)):
                 if not is_there(memory, scope):
                     index.forget_session(scope)
-    with index.batch():
-        # The words of what was deleted stay in the segments that are not merged.
-        index.connection.execute("INSERT INTO words (words) VALUES ('optimize')")
-    index.connection.execute("VACUUM")
-    wait_ms = int(1000 * memory.options.patience.timeout_s)
+
+
+def _renew_yaml_indexes(memory: Memory, index: Index, sessions: Iterable[str]) -> None:
+    """From what is in the index now; where nobody leads for long, only those that somebody has made."""
+    from ..yaml_indexes import directory_of, write
+
+    for session_id in sessions:
+        if memory.options.is_leading or memory.tree.sizes(directory_of(session_id)):
+            with suppress(SessionNotFound, Invalid):  # it was put away just now, with them; or is none
+                write(memory, index, session_id)
+
+
+def _cut_wal(index: Index, wait_s: float) -> bool:
+    """Not while somebody reads: gives back whether it is done."""
     before = index.connection.execute("PRAGMA busy_timeout").fetchone()[0]
     try:
-        index.connection.execute(f"PRAGMA busy_timeout = {wait_ms}")
-        is_held_up = bool(index.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+        index.connection.execute(f"PRAGMA busy_timeout = {int(1000 * wait_s)}")
+        return not index.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     finally:
         index.connection.execute(f"PRAGMA busy_timeout = {before}")
-    if not is_held_up:
-        memory.tree.unlink(FLAG)
-    return not is_held_up
 
 
 def telling_lines(values: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -98,7 +149,7 @@ def telling_lines(values: Iterable[Mapping[str, Any]]) -> list[str]:
     found: dict[str, None] = {}
     for value in values:
         for name, item in value.items():
-            if name not in _NO_TEXT:
+            if name not in _NO_TEXT and name not in _OF_SMP:
                 found.update(dict.fromkeys(_lines(item)))
     return list(found)
 
@@ -107,7 +158,7 @@ def _lines(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield from lines_of(value)
     elif isinstance(value, (dict, list)):
-        for item in value.values() if isinstance(value, dict) else value:
+        for item in (value[name] for name in value if name not in _OF_SMP) if isinstance(value, dict) else value:
             yield from _lines(item)
 
 
@@ -126,7 +177,8 @@ class Telling:
 
     def _in_text(self, tree: Tree, file: str) -> bool:
         try:
-            text = tree.read(file).decode("utf-8", "replace")
+            with opened(tree, file) as descriptor:
+                text = read_from(descriptor, 0).decode("utf-8", "replace")
         except (FileNotFoundError, UnsafePath):
             return False
         return any(line in self.lines or without_field(line) in self.lines for line in lines_of(text)) or self._is_cut_off(text)
@@ -183,8 +235,23 @@ def found_in(tree: Tree, file: str, sought: list[bytes]) -> list[bytes]:
         return []
 
 
+@contextmanager
+def opened(tree: Tree, file: str) -> Iterator[int]:
+    """The index's own files are opened once and never closed: with any descriptor of such a file that is closed, this whole process
+    loses the locks that SQLite has on it, and another may remove its WAL."""
+    if not file.startswith(INDEX_FILE):
+        with tree.opened(file) as descriptor:
+            yield descriptor
+        return
+    status = tree.stat(file)
+    key = status.st_dev, status.st_ino
+    if key not in _kept_open:
+        _kept_open[key] = tree.open(file, os.O_RDONLY)
+    yield _kept_open[key]
+
+
 def _pieces(tree: Tree, file: str, overlap: int) -> Iterator[bytes]:
-    with tree.opened(file) as descriptor:
+    with opened(tree, file) as descriptor:
         offset, behind = 0, b""
         while piece := os.pread(descriptor, _PIECE_BYTES, offset):
             yield behind + piece

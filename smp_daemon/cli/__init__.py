@@ -22,6 +22,7 @@ EXIT_BY_CODE = {"MEM_E015": 4, "MEM_E016": 5}
 COMMANDS = {
     "activate": ("put_away", "Say that SESSION is in use."),
     "add": ("write", "Write a memory into SESSION and print its id."),
+    "anonymize": ("anonymizing", "Replace names in SESSION, or in memories of it, by placeholders."),
     "archive": ("put_away", "Put SESSION into the archive, or all that are due."),
     "check": ("health", "Read every file and say what is wrong with it."),
     "compact": ("upkeep", "Make SESSION smaller."),
@@ -29,12 +30,15 @@ COMMANDS = {
     "context": ("read", "What an agent that goes on with SESSION should know, as Markdown."),
     "deactivate": ("put_away", "Say that nobody uses SESSION for now."),
     "decay": ("upkeep", "Write the priorities as of now into the files of SESSION, or everywhere."),
-    "delete": ("put_away", "Delete SESSION, or memories of it."),
+    "delete": ("deleting", "Delete SESSION, or memories of it."),
+    "export": ("exchange", "Write sessions, or everything, into one file that can be imported again."),
+    "import": ("exchange", "Take in what smp export has written, in any of its formats."),
     "init": ("health", "Make a sessions tree."),
+    "migrate": ("migrate", "Bring files that an older SMP has written up to this version."),
     "new": ("write", "Make a session and print its id."),
-    "purge": ("upkeep", "Destroy what was deleted and is past its deadline."),
+    "purge": ("erasing", "Destroy what was deleted and is past its deadline."),
     "reindex": ("health", "Build the index anew from the files."),
-    "restore": ("put_away", "Bring back deleted sessions, or memories of a session."),
+    "restore": ("deleting", "Bring back deleted sessions, or memories of a session."),
     "run": ("run", "Look after sessions trees until stopped."),
     "search": ("read", "Find the memories that match a text best."),
     "service": ("service", "Have systemd or launchd run the daemon."),
@@ -48,20 +52,25 @@ COMMANDS = {
 }
 
 
+_SPELT = {"anonymise": "anonymize"}
+
+
 class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = _SPELT.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f".{COMMANDS[cmd_name][0]}", __name__)
-        command = getattr(module, cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        command = getattr(module, f"{name}_" if name == "import" else name)
         assert isinstance(command, click.Command)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+        if args[0] not in (*COMMANDS, *_SPELT) and not ctx.resilient_parsing:
             import difflib
 
             if close := difflib.get_close_matches(args[0], COMMANDS, cutoff=0.7):

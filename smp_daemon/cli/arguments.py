@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 LATEST = "latest"
 _COMPLETIONS_CAP = 200
 _LIKENESS, _SLIPS = 0.6, 3  # of two names of which one may be meant for the other
+_PLAIN = re.compile(r"\w[\w.-]*")
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 root_option = click.option("--root", help="The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.")
@@ -161,6 +163,29 @@ def complete_memory_id(ctx: click.Context, _param: click.Parameter, incomplete: 
     with suppress(Exception):
         return _known_ids(_memory(ctx), ctx.params.get("session"), incomplete)
     return []
+
+
+def completing_values(column: str) -> Callable[..., list[str]]:
+    """The values of a column of the index: who spoke, which tags there are; of the session that was given already, else of all."""
+    values = {"actor": "SELECT scope, actor AS value FROM memories", "tag": "SELECT scope, tag AS value FROM tags",
+              "topic": "SELECT scope, topic AS value FROM topics"}[column]  # fmt: skip
+    asked = "SELECT DISTINCT value FROM ({}) WHERE (?1 IS NULL OR scope = ?1) AND substr(value, 1, ?2) = ?3 ORDER BY value LIMIT ?4"
+
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        from smp_client.index import Index
+        from smp_client.status import INDEX_FILE
+
+        with suppress(Exception):
+            memory, session = _memory(ctx), ctx.params.get("session")
+            scope = session if session in (None, "global") else find_session(memory, session).id
+            with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
+                given = (scope, len(incomplete), incomplete, _COMPLETIONS_CAP)
+                rows = index.connection.execute(asked.format(values), given).fetchall()
+            # What comes from elsewhere may hold anything, also what the shell would run.
+            return [value for (value,) in rows if _PLAIN.fullmatch(value)]
+        return []
+
+    return complete
 
 
 def _known_ids(memory: Memory, session: str | None, incomplete: str) -> list[CompletionItem]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from smp_client import GlobalMemory, Invalid, Record, Session
+from smp_client.privacy.redaction import OFF
 from smp_client.records import FINDING, GLOBAL_KINDS, RELATIONSHIP, SESSION_KINDS, TURN, Kind, check_memory_id, new_fields
 from smp_client.timestamps import now, parse_time
 from smp_client.values import BadYaml, Value, decode, load
@@ -219,7 +220,7 @@ def _record(kind: Kind, own: dict[str, Any], shared: Shared) -> New:
             check_memory_id(fields.get(end, ""))
     if kind is TURN and "turn_ref" in fields and fields["turn_ref"] is not None:
         raise Invalid(["a turn refers to another with --ref turn-N"])
-    new_fields(kind, fields, timestamp or now())  # raises before a number is given
+    new_fields(kind, fields, timestamp or now(), OFF)  # raises before a number is given
     return New(kind, fields, timestamp=timestamp)
 
 

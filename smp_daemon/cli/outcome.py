@@ -46,16 +46,28 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
 def action_json(action: Action) -> dict[str, Any]:
     """What every action says, whatever else the pass needs to know of its own."""
     said = asdict(action)
-    return {name: said[name] for name in ("session", "type", "about", "reason", "bytes_freed")}
+    every = ("session", "type", "about", "reason", "bytes_freed", "batch", "place")
+    return {name: said[name] if said[name] != "" else None for name in every if name in said}
+
+
+def asks(*, yes: bool) -> bool:
+    """Whether a person is there to be asked."""
+    return not yes and sys.stdin is not None and sys.stdin.isatty()
 
 
 def confirm(question: str, *, yes: bool, what_stays: str = "Nothing was changed.") -> None:
     """Asks a person, on stderr, since stdout may lead elsewhere; ends the command where the answer is not yes."""
-    if yes or sys.stdin is None or not sys.stdin.isatty():
+    if not asks(yes=yes):
         return
     if not click.confirm(one_line(question), err=True):
         click.echo(what_stays, err=True)
         sys.exit(1)
+
+
+def merged(whole: Outcome, part: Outcome) -> None:
+    """Adds what came of one to what came of all."""
+    whole.actions += part.actions
+    whole.problems += part.problems
 
 
 def for_each(files: Sequence[_Files], label: str, do: Callable[[_Files], Outcome], *, dry_run: bool) -> Outcome:

@@ -1,23 +1,29 @@
-"""What can be restored, and until when: `smp restore --list`."""
+"""What can be restored, and until when: `smp restore --list`, and what the shell completes of it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:
-    from smp_client import Memory
+from .arguments import complete_memory_id
 
-_VALUES = "values/"  # before the name of a copy: what it says, as JSON
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from smp_client import Memory
+    from smp_client.privacy.store import Deleted, Store
+
+_ACTIONS = {"delete": "deleted", "anonymize": "anonymised"}
+_TEXT_CHARACTERS = 200
+
 
 def print_restorable(memory: Memory, session: str | None, *, as_json: bool) -> None:
-    """Of one session or all; what is deleted of a session that is put away must wait until that is back."""
-    from .output import Column, one_line, print_json, print_table, say, short_time
+    """Of one session or all; what is deleted of a session that is deleted itself must wait until that is back."""
+    from .output import one_line, print_json, say
 
     problems: list[str] = []
     every = (*_sessions(memory), *_memories(memory, problems, session))
@@ -26,13 +32,7 @@ def print_restorable(memory: Memory, session: str | None, *, as_json: bool) -> N
     if as_json:
         print_json({"restorable": found, "problems": problems})
     elif found:
-        columns = [Column("SESSION", keeps=True), Column("ID"), Column("TYPE"), Column("UNTIL"), Column("DELETED", gives_way=True),
-                   Column("BY", gives_way=True), Column("REASON", gives_way=True), Column("TEXT", gives_way=True)]  # fmt: skip
-        print_table(columns, [
-            (one["session"], one["id"], one["type"],
-             short_time(one["recovery_deadline"]) + (" (overdue)" if one["is_overdue"] else ""), short_time(one["deleted_at"]),
-             one["deleted_by"], one["reason"], one["text"]) for one in found
-        ])  # fmt: skip
+        _print_table(found)
         for first in sorted({one["first"] for one in found if one["first"]}):
             say(f"Some of it can be restored after {one_line(first)}.")
     else:
@@ -42,6 +42,23 @@ def print_restorable(memory: Memory, session: str | None, *, as_json: bool) -> N
             click.echo(f"smp: {one_line(problem)}", err=True)
     if problems:
         raise SystemExit(1)
+
+
+def _print_table(found: list[dict[str, Any]]) -> None:
+    """What was done to it, and where it was, only where that is not the same of all."""
+    from .output import Column, print_table, short_time
+
+    is_told = {"ACTION": any(one["action"] != "deleted" for one in found),
+               "PLACE": any(one["place"] in ("archived", "evicted") for one in found)}  # fmt: skip
+    columns = [Column("SESSION", keeps=True), Column("ID"), Column("TYPE"), Column("UNTIL"), Column("BATCH"),
+               *(Column(title) for title, told in is_told.items() if told), Column("DELETED", gives_way=True),
+               Column("BY", gives_way=True), Column("REASON", gives_way=True), Column("TEXT", gives_way=True)]  # fmt: skip
+    print_table(columns, [
+        (one["session"], one["id"], one["type"],
+         short_time(one["recovery_deadline"]) + (" (overdue)" if one["is_overdue"] else ""), one["batch"],
+         *(one[title.lower()] for title, told in is_told.items() if told), short_time(one["deleted_at"]),
+         one["deleted_by"], one["reason"], one["text"]) for one in found
+    ])  # fmt: skip
 
 
 def describe_deleted(memory: Memory) -> list[dict[str, Any]]:
@@ -56,88 +73,67 @@ def describe_deleted(memory: Memory) -> list[dict[str, Any]]:
 def _sessions(memory: Memory) -> Iterator[dict[str, Any]]:
     for one in memory.deleted_sessions():
         yield {"session": one.session, "id": None, "type": "session", "recovery_deadline": one.recovery_deadline,
-               "deleted_at": one.deleted_at, "deleted_by": one.deleted_by, "reason": one.reason, "first": None,
-               "text": None}  # fmt: skip
+               "deleted_at": one.deleted_at, "deleted_by": one.deleted_by, "reason": one.reason, "batch": None,
+               "place": "deleted", "action": "deleted", "first": None, "text": None}  # fmt: skip
 
 
 def _memories(memory: Memory, problems: list[str], only: str | None) -> Iterator[dict[str, Any]]:
-    from smp_client import Invalid, SessionNotFound, SMPError
+    from smp_client import Invalid, SMPError
     from smp_client.layout import DELETED
 
     for name in memory.tree.list(DELETED):
         try:
-            if only not in (None, name) or not memory.tree.is_directory(f"{DELETED}/{name}"):
-                continue
-            try:
-                deleted = memory.session(name).deleted()
-            except SessionNotFound:
-                yield from _of_one_put_away(memory, name, problems)
-                continue
-            texts = _texts(memory, name) if deleted else {}
-            for one in deleted:
-                yield {"session": name, "id": one.id, "type": one.type, "recovery_deadline": one.recovery_deadline,
-                       "deleted_at": one.deleted_at, "deleted_by": one.deleted_by, "reason": one.reason, "first": None,
-                       "text": texts.get((one.id, one.deleted_at))}  # fmt: skip
+            if only in (None, name) and memory.tree.is_directory(f"{DELETED}/{name}"):
+                yield from _of_one(memory, name)
         except Invalid:
             continue  # nothing of ours
         except (SMPError, OSError) as error:
             problems.append(f"{name}: {error}")
 
 
-def _of_one_put_away(memory: Memory, name: str, problems: list[str]) -> Iterator[dict[str, Any]]:
-    from smp_client.maintain.archive import is_archived
-    from smp_client.maintain.doomed import doomed_of
-    from smp_client.timestamps import render_time
+def _of_one(memory: Memory, name: str) -> Iterator[dict[str, Any]]:
+    """What was deleted of `global`, or of a session, wherever that is."""
+    from smp_client.layout import GLOBAL, check_session_id
+    from smp_client.privacy.standing import Contents
+    from smp_client.privacy.store import Store, as_deleted
 
-    first = f"smp unarchive {name}" if is_archived(memory.tree, name) else f"smp restore {name}"
-    every = [(doomed, gone) for doomed in doomed_of(memory, name, problems) for gone in doomed.memories]
-    texts = _texts(memory, name) if every else {}
-    said = {(item["id"], str(item.get("deleted_at"))): item for item in _items(memory, name)} if every else {}
-    for doomed, gone in every:
-        item = said.get((gone.id, doomed.deleted_at), {})
-        yield {"session": name, "id": gone.id, "type": gone.type, "recovery_deadline": render_time(doomed.deadline),
-               "deleted_at": doomed.deleted_at, "deleted_by": _text(item.get("deleted_by")),
-               "reason": _text(item.get("reason_specific")), "first": first,
-               "text": texts.get((gone.id, doomed.deleted_at))}  # fmt: skip
-
-
-def _items(memory: Memory, name: str) -> list[dict[str, Any]]:
-    """What the record says of each memory that was deleted one by one, without what no session can have."""
-    from smp_client import Invalid
-    from smp_client.maintain.doomed import TOP, as_gone, items_of, record_of
-    from smp_client.mapping import load_mapping
-
-    found: list[dict[str, Any]] = []
-    for item in items_of(load_mapping(memory.tree.read(record_of(name)), TOP, record_of(name))):
-        with suppress(Invalid, ValueError):
-            as_gone(item)
-            found.append(item)
-    return found
+    contents = Contents(memory, name if name == GLOBAL else check_session_id(name))
+    store = Store(memory, name)
+    items = store.items(contents)
+    place = GLOBAL if name == GLOBAL else "archived" if contents.is_archived else "active" if contents.is_there else "deleted"
+    first = None if contents.is_there else f"smp restore {name}"
+    for item, text in zip(items, _texts(store, items), strict=True):
+        one = as_deleted(name, item)
+        yield {"session": name, "id": one.id, "type": one.type, "recovery_deadline": one.recovery_deadline,
+               "deleted_at": one.deleted_at, "deleted_by": one.deleted_by, "reason": one.reason, "batch": one.batch or None,
+               "place": one.place or place, "action": _ACTIONS.get(one.action, one.action), "first": first,
+               "text": text}  # fmt: skip
 
 
-def _texts(memory: Memory, name: str) -> dict[tuple[str, str], str]:
-    """What each said, by its id and when it was deleted, as far as the backup still tells."""
+def _texts(store: Store, items: list[dict[str, Any]]) -> list[str]:
+    """What each said, as far as the backup still tells: what it can be restored from is told by smp check."""
     from smp_client import SMPError
-    from smp_client.maintain.doomed import as_gone, backup_of
-    from smp_client.packing import read_members
-    from smp_client.records import kind_of_file
 
-    items = [(as_gone(item), str(item.get("deleted_at"))) for item in _items(memory, name)]
-    wanted = {f"{_VALUES}{gone.copy}": (gone, deleted_at) for gone, deleted_at in items}
-    texts: dict[tuple[str, str], str] = {}
-    with suppress(SMPError, OSError):  # what it can be restored from is told by smp check
-        for member, content in read_members(memory.tree, backup_of(name)):
-            if member in wanted:
-                gone, deleted_at = wanted[member]
-                with suppress(ValueError, RecursionError):
-                    value = json.loads(content)
-                    text = value.get(kind_of_file(gone.file).text) if isinstance(value, dict) else None
-                    texts[gone.id, deleted_at] = text if isinstance(text, str) else ""
+    texts = [""] * len(items)
+    with suppress(SMPError, OSError):
+        members = store.members() if items else {}
+        for place, item in enumerate(items):
+            with suppress(SMPError):
+                texts[place] = _said(item, *store.copy(item, members))
     return texts
 
 
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+def _said(item: dict[str, Any], raw: bytes, value: dict[str, Any]) -> str:
+    from smp_client.privacy.fitting import texts_of
+    from smp_client.privacy.standing import is_record_file, value_of_file
+    from smp_client.records import kind_of_file
+
+    file = str(item["file"])
+    is_record = is_record_file(file)
+    value = value if is_record else value_of_file(file, raw)
+    told = value.get(kind_of_file(file).text if is_record else "content")
+    rest = {name: part for name, part in value.items() if name not in ("id", "timestamp")}
+    return (str(told) if told else " ".join(texts_of(rest)))[:_TEXT_CHARACTERS]
 
 
 def _is_past(deadline: str, now: datetime) -> bool:
@@ -147,3 +143,48 @@ def _is_past(deadline: str, now: datetime) -> bool:
         return parse_time(deadline) <= now
     except (ValueError, OverflowError):
         return False
+
+
+# For the shell. None where anything goes wrong: an error would be printed into what is being typed.
+
+
+def complete_deleted_id(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The deleted memories of the session that was given already."""
+    with suppress(Exception):
+        return _beginning(incomplete, (one.id for one in _deleted_of(ctx, ctx.params["session"])))
+    return []
+
+
+def complete_erasable_id(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The same, and those that are not deleted yet."""
+    from click.shell_completion import CompletionItem
+
+    gone = complete_deleted_id(ctx, param, incomplete)
+    known = complete_memory_id(ctx, param, incomplete) if ctx.params.get("session") else []
+    return [*(CompletionItem(one) for one in gone), *(item for item in known if item.value not in gone)]
+
+
+def complete_batch(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    from smp_client import Memory
+    from smp_client.layout import DELETED
+
+    with suppress(Exception):
+        session = ctx.params.get("session")
+        names = [session] if session else Memory(ctx.params.get("root")).tree.list(DELETED)
+        return _beginning(incomplete, (one.batch for name in names for one in _deleted_of(ctx, name)))
+    return []
+
+
+def _deleted_of(ctx: click.Context, session: str) -> list[Deleted]:
+    from smp_client import Memory
+
+    from .places import find_standing
+
+    with suppress(Exception):
+        memory = Memory(ctx.params.get("root"))
+        return memory.deleted(find_standing(memory, session, or_global=True, or_deleted=True))
+    return []
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if name and name.startswith(incomplete)]

@@ -11,6 +11,8 @@ import click
 
 from .arguments import LATEST, complete_memory_id, complete_session, find_scope, find_session, json_option, open_memory, root_option
 from .show_archived import SUMMARY_ID, find_summary, show_summary
+from .show_everywhere import show_everywhere
+from .show_put_away import reference_text, references_of, show_put_away
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -37,32 +39,55 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.command(epilog="""\b
 smp show latest
 smp show latest DEC-001
-smp show report-1 --raw""")
-@click.argument("session", metavar="SESSION", shell_complete=_complete)
+smp show report-1 --raw
+smp show --all-about "Jane Roe\"""")
+@click.argument("session", metavar="[SESSION]", required=False, shell_complete=_complete)
 @click.argument("memory_id", metavar="[ID]", required=False, shell_complete=complete_memory_id)
+@click.option("--all-about", metavar="TEXT", help="Every place where a text stands, of SESSION or of everything, deleted ones too.")
 @click.option("--raw", is_flag=True, help="Of a memory, the bytes that it stands in.")
 @click.option("--no-count", is_flag=True, help="Do not count it as reading, which makes a memory matter more.")
 @root_option
 @json_option
-def show(session: str, memory_id: str | None, raw: bool, no_count: bool, root: str | None, as_json: bool) -> None:
+def show(
+    session: str | None, memory_id: str | None, all_about: str | None, raw: bool, no_count: bool, root: str | None, as_json: bool
+) -> None:
     """Show a session in short, or one memory whole.
 
     The ID alone will do where only one session has it. What holds everywhere is in the session "global". Of a session that is
-    archived, its summary is shown.
+    archived, its summary is shown. A memory that is archived, taken out or deleted is shown where it is kept.
     """
     if raw and as_json:
         raise click.UsageError("Give either --raw or --json.")
+    if all_about is not None:
+        if memory_id is not None or raw:
+            raise click.UsageError("--all-about takes a SESSION at most, and no --raw.")
+        show_everywhere(open_memory(root), all_about, session, as_json=as_json)
+        return
+    if session is None:
+        raise click.UsageError("Missing argument 'SESSION'.")
+    from smp_client import MemoryNotFound, SMPError
+
     memory = open_memory(root)
     if memory_id in (None, SUMMARY_ID) and (summary := find_summary(memory, session)):
         show_summary(memory, summary, raw=raw, as_json=as_json)
         return
-    target, wanted = _meant(memory, session) if memory_id is None else (find_scope(memory, session), memory_id)
+    try:
+        target, wanted = _meant(memory, session) if memory_id is None else (find_scope(memory, session), memory_id)
+    except SMPError as error:
+        if memory_id and show_put_away(memory, error.session_id or session, memory_id, raw=raw, as_json=as_json):
+            return
+        raise
     if wanted is None:
         if raw:
             raise click.UsageError("--raw is about one memory: give its ID behind the session.")
         _show_scope(target, as_json=as_json)
         return
-    record = _get(target, wanted, count_access=not no_count)
+    try:
+        record = _get(target, wanted, count_access=not no_count)
+    except MemoryNotFound:
+        if show_put_away(memory, target.scope.name, wanted, raw=raw, as_json=as_json):
+            return
+        raise
     place = _place(target, record)
     if raw:
         _print_raw(place)
@@ -206,6 +231,7 @@ def _print_record_json(target: Session | GlobalMemory, record: Record, place: _P
     print_json({
         **record_json(record), "data": _fields(record), "stored_priority": _stored_priority(record), "file": place.path,
         "lines": [place.first_line, place.last_line], "related": related,
+        "references": [asdict(reference) for reference in references_of(target, record.id)],
     })  # fmt: skip
 
 
@@ -220,6 +246,7 @@ def _print_record(target: Session | GlobalMemory, record: Record, place: _Place)
     lines = f"line {place.first_line}" if place.first_line == place.last_line else f"lines {place.first_line} to {place.last_line}"
     say(f"{styled(one_line(record.id), fg='cyan', bold=True)}  {short_type(record.type)} in {record.session}")
     _print_pairs({"priority": priority + (", pinned" if record.pinned else ""), "where": f"{place.path}, {lines}"})
+    _print_pairs({"references": ", ".join(map(reference_text, references_of(target, record.id)))})
     for number, other in enumerate(_related(target, record)):
         _print_pairs({"" if number else "related": f"{other.path[-1]}: {said(other.type, other.text, other.data)}"}, cuts=True)
     say("\n" + harmless("\n".join(render_entries(_fields(record), 0))))

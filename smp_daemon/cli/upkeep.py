@@ -1,4 +1,4 @@
-"""What the daemon does by the clock, by hand: `smp decay`, `smp compact` and `smp purge`."""
+"""What the daemon does by the clock, by hand: `smp decay` and `smp compact`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .arguments import find_scope, find_session, json_option, open_memory, root_option, session_argument
-from .outcome import action_json, confirm, dry_run_option, finish, for_each, yes_option
-from .progress import each, progress
+from .outcome import dry_run_option, finish, for_each
+from .progress import each
 
 if TYPE_CHECKING:
     from smp_client import Memory, Session
     from smp_client.maintain.actions import Outcome
     from smp_client.maintain.compacting import CompactionResult
     from smp_client.maintain.evictions import Evicted
-    from smp_client.maintain.purge import Decision
     from smp_client.session import RecordFiles
-
-_NAMED = 5
 
 
 @click.command()
@@ -187,61 +184,3 @@ def _bring_back(session: Session, ids: Sequence[str] | None, *, dry_run: bool) -
         Action(session.id, "bring_back", tuple(one.id for one in found), f"back into {file}", -sum(one.size_bytes for one in found))
         for file, found in files.items()
     ], dry_run=True)  # fmt: skip
-
-
-@click.command()
-@click.option("--force", is_flag=True,
-              help="What is past its deadline goes although no daemon has watched that pass, and however much it is.")  # fmt: skip
-@yes_option
-@root_option
-@dry_run_option
-@json_option
-def purge(force: bool, yes: bool, root: str | None, dry_run: bool, as_json: bool) -> None:
-    """Destroy what was deleted and is past its deadline; nothing else destroys anything."""
-    from smp_client.maintain.actions import Outcome
-    from smp_client.maintain.purge import planned
-
-    memory = open_memory(root)
-    if force and not dry_run and (going := memory.purge(force=True, dry_run=True)).actions:
-        confirm(f"Destroy {_going(going)} for good?", yes=yes, what_stays="Nothing was destroyed.")
-    with progress("purging"):
-        kept = [decision for decision in planned(memory, force=force).decisions if not decision.purge]
-        outcome = memory.purge(force=force, dry_run=dry_run)
-    waiting = Outcome([decision.as_action() for decision in kept])
-    if not as_json:
-        _say_what_is_held_back(memory, kept, known=outcome.problems, is_forced=force)
-    nothing = f"Nothing is due yet. Waiting: {_going(waiting)}; smp restore --list shows until when."
-    said = [{name: action_json(one)[name] for name in ("session", "about", "reason")} for one in waiting.actions]
-    finish(outcome, as_json=as_json, nothing=nothing if kept else "There is nothing to do.", kept=said)
-
-
-def _say_what_is_held_back(memory: Memory, kept: Sequence[Decision], *, known: Sequence[str], is_forced: bool) -> None:
-    """Only what is past its deadline, each session once, then what can be done: nobody wonders about the rest."""
-    from smp_client.locks import holder
-    from smp_client.status import LEAD, LEAD_SCOPE
-
-    from .output import one_line
-
-    now = memory.options.clock()
-    parts: dict[str, list[str]] = {}
-    for decision in kept:
-        one = decision.doomed
-        if one.deadline <= now and decision.reason not in known:
-            ids = [gone.id for gone in one.memories]
-            named = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED:,} more" if len(ids) > _NAMED else "")
-            does = "stays" if one.is_session else f"keeps {named}"
-            parts.setdefault(one.session, []).append(f"{does}: {decision.reason}")
-    for session, said in parts.items():
-        click.echo(f"note: {one_line(session)} {one_line('; it '.join(said))}", err=True)
-    if parts and not is_forced:
-        who = "the running daemon" if holder(memory.tree, LEAD_SCOPE, LEAD) else "a daemon (smp run)"
-        when = "once it has seen it overdue for 7 days"
-        click.echo(f"note: smp purge --force destroys that now; {who} does so by itself {when}", err=True)
-
-
-def _going(planned: Outcome) -> str:
-    whole = [action for action in planned.actions if action.type == "purge_session"]
-    memories = sum(len(action.about) for action in planned.actions if action not in whole)
-    parts = [f"{len(whole):,} deleted session{'' if len(whole) == 1 else 's'}" if whole else "",
-             f"{memories:,} deleted memor{'y' if memories == 1 else 'ies'}" if memories else ""]  # fmt: skip
-    return " and ".join(part for part in parts if part)

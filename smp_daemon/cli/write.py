@@ -32,15 +32,13 @@ _BEFORE_THE_TEXT = {"relationship": ("SOURCE", "TARGET", "RELATION"), "state": (
 @json_option
 def new(session_id: str | None, quota_bytes: int | None, root: str | None, as_json: bool, **about: Any) -> None:
     """Make a session and print its id: S=$(smp new)."""
-    from smp_client import Memory
-
     from .output import print_json, say
 
     if quota_bytes is None:
         from ..config import load
 
         quota_bytes = load(None).quota_bytes
-    memory = Memory(root)
+    memory = _memory(root)
     session = memory.create_session(id=session_id, quota_bytes=quota_bytes, **about)
     if as_json:
         print_json({"id": session.id, "root": str(memory.root), "quota_bytes": session.quota_bytes()})
@@ -82,13 +80,11 @@ def add(
     KIND is turn, decision, finding, preference, learning, relationship (then SOURCE TARGET RELATION), state (then the AGENT and
     its state in YAML) or artifact (then its NAME and Markdown). A preference or a pattern can go into the session "global".
     """
-    from smp_client import Memory
-
     from .given import Shared, from_words, from_yaml, parse_fields, write
     from .output import print_json, record_json, say
 
     before = () if is_yaml else _words_before(kind, words)
-    memory = Memory(root)
+    memory = _memory(root)
     target = _target(memory, session)
     shared = Shared(**options, further=parse_fields(fields))
     is_global = session == "global"
@@ -106,6 +102,19 @@ def add(
         print_json(found if is_yaml else found[0])
     else:
         say("\n".join(record.id for record in records))
+
+
+def _memory(root: str | None) -> Memory:
+    """The memory that is written to; what is configured to be redacted holds here as well, published by a daemon or not."""
+    from smp_client import Memory
+
+    from ..config_file import find
+
+    if find() is None:
+        return Memory(root)
+    from ..config import load
+
+    return Memory(root, redaction=load().redaction.redaction)
 
 
 def _words_before(kind: str | None, words: tuple[str, ...]) -> tuple[str, ...]:

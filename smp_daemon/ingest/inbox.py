@@ -13,6 +13,7 @@ from typing import Any
 from smp_client import Invalid, QuotaExceeded, Session, SMPError, UnsafePath
 from smp_client.files import is_left_alone, read_from
 from smp_client.locks import Patience
+from smp_client.privacy.redaction import harmless, told
 from smp_client.records import FINDING, RELATIONSHIP, SESSION_KINDS, TURN, Kind
 from smp_client.values import BadYaml, Value, decode, load
 
@@ -128,6 +129,7 @@ def _record(session: Session, name: str, read: os.stat_result, kind: Kind, field
 
 
 def _rejected(session: Session, name: str, why: str) -> Drop:
+    why = harmless(why)  # it may quote what it is about
     try:
         _reject(session, name, why)
     except (OSError, SMPError) as error:
@@ -141,8 +143,21 @@ def _reject(session: Session, name: str, why: str) -> None:
     tree.make_directory(session.scope.path(REJECTED))
     target = tree.rename_beside(session.scope.path(f"{INBOX}/{name}"), session.scope.path(f"{REJECTED}/{name}"))
     note = f"# {name} was not taken in\n\n{why}\n\nMend it and move it back into `inbox/`, or remove both files.\n"
+    note += _warning(session, target)
     try:
         tree.create(f"{target}.why.md", note.encode("utf-8", "replace"))
     except (OSError, SMPError):
         # The drop itself is safe; the log has the reason as well.
         return
+
+
+def _warning(session: Session, target: str) -> str:
+    """What is rejected stays as it was dropped, so somebody has to see to what it holds."""
+    try:
+        content = session.scope.tree.read(target)
+    except (OSError, SMPError):
+        return ""
+    kinds = session.scope.redaction.redacted_text(content.decode("utf-8", "replace"))[1]
+    if not kinds:
+        return ""
+    return f"\nIt holds what looks like a secret ({told(kinds)}), which still stands in it: take that out first.\n"

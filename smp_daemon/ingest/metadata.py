@@ -7,6 +7,7 @@ from typing import Any
 
 from smp_client import Session
 from smp_client.index import Index
+from smp_client.privacy.redaction import Redaction
 from smp_client.records import TURN
 from smp_client.session_files import METADATA, new_metadata
 from smp_client.timestamps import parse_time, render_time
@@ -34,7 +35,8 @@ def bring_up_to_date(session: Session, index: Index) -> bool:
         changes["storage"] = measured
     participants = _section(metadata, "participants")
     now = render_time(session.scope.options.clock())
-    agents, last = _agents(session.id, index, {"user", str(participants.get("user_id"))}, participants.get("agents"), now)
+    people = {"user", str(participants.get("user_id"))}
+    agents, last = _agents(session.id, index, people, participants.get("agents"), now, session.scope.redaction)
     if agents != participants.get("agents"):
         changes["participants"] = {"agents": agents}
     if not metadata.get("last_accessed"):
@@ -58,13 +60,17 @@ def _make(session: Session, index: Index) -> None:
         session.scope.tree.create(session.scope.path(METADATA), content)
 
 
-def _agents(session_id: str, index: Index, people: set[str], known: Any, now: str) -> tuple[list[dict[str, Any]], str]:
+def _agents(
+    session_id: str, index: Index, people: set[str], known: Any, now: str, redaction: Redaction
+) -> tuple[list[dict[str, Any]], str]:
     """The agents that took part, those that were there already first and with whatever else is said of them; and when, up to now,
     anybody did last."""
     entries = {str(item.get("agent_id")): dict(item) for item in known or [] if isinstance(item, dict)}
     last = ""
     for actor, messages, active, by_now in index.connection.execute(_PARTICIPANTS, (TURN.name, now, session_id)):
         last = max(last, by_now or "")
+        # As it would be written: else it would differ, and be written, again and again.
+        actor, _ = redaction.redacted_text(actor)
         if actor not in people:
             entries.setdefault(actor, {"agent_id": actor}).update({"message_count": int(messages), "last_active": active})
     return list(entries.values()), last

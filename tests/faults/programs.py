@@ -10,6 +10,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -24,6 +25,8 @@ import smp_client.access
 import smp_client.append
 import smp_client.asker
 import smp_client.deletion
+import smp_client.exchange.transfer
+import smp_client.files
 import smp_client.journal
 import smp_client.locks
 import smp_client.maintain.compacting
@@ -32,6 +35,7 @@ import smp_client.maintain.purge
 import smp_client.maintain.purged
 import smp_client.maintain.removal  # and all that it needs
 import smp_client.memory
+import smp_client.migration
 import smp_client.quarantine
 import smp_client.session
 import smp_client.transaction
@@ -154,9 +158,42 @@ def compact(memory: Memory) -> None:
         raise StorageFailed("; ".join(result.notes))  # what it says of itself when it could not do everything
 
 
+# Of every kind, in its file and with what compaction holds.
+FORGOTTEN = ("turn-3", "turn-6", "FIND-001", "FIND-002", "DEC-002", "veritas", "report")
+FORGOTTEN_IN_ARCHIVE = ("turn-1", "FIND-002", "DEC-002", "veritas", "report")
+
+
+def forget(memory: Memory, ids: tuple[str, ...] = FORGOTTEN) -> None:
+    """All or none of them are deleted already."""
+    if set(ids).isdisjoint(one.id for one in memory.deleted(SESSION)):
+        memory.delete(SESSION, list(ids), reason="privacy")
+
+
+def remember(memory: Memory, ids: tuple[str, ...] = FORGOTTEN) -> None:
+    """Each is where it was, or still deleted."""
+    if left := [one.id for one in memory.deleted(SESSION) if one.id in ids]:
+        memory.restore(SESSION, list(dict.fromkeys(left)))
+
+
+def archive_first(memory: Memory) -> None:
+    memory.archive_session(SESSION)
+
+
+def grow_old(memory: Memory) -> None:
+    """What an SMP of version 0 would have left behind, in every kind of file."""
+    shutil.copytree(Path(__file__).parent.parent / "golden" / "version-0" / "before", memory.root, dirs_exist_ok=True)
+
+
+def migrate(memory: Memory) -> None:
+    for one in (memory.everywhere, *memory.sessions()):
+        if problems := smp_client.migration.migrate(one.scope).problems:
+            raise StorageFailed("; ".join(problems))
+
+
 # What time does: each is prepared, killed somewhere, and done again by whoever comes next.
 PREPARATIONS: dict[str, tuple[Action, ...]] = {
     "decay": (lambda memory: read(memory, "FIND-001", "DEC-002", "turn-1", "veritas"),),
+    "migrate": (grow_old,),
     "compact": (grow,),
     "bring_back": (grow, compact),
     "archive": (),
@@ -168,11 +205,16 @@ PREPARATIONS: dict[str, tuple[Action, ...]] = {
         lambda memory: memory.archive_session(SESSION),
         lambda memory: memory.delete_session(SESSION, reason="privacy"),
     ),
+    "forget": (grow, compact),
+    "remember": (grow, compact, forget),
+    "forget_in_archive": (archive_first,),
+    "remember_in_archive": (archive_first, lambda memory: forget(memory, FORGOTTEN_IN_ARCHIVE)),
     "purge_memories": (lambda memory: delete_secret(memory.root, whole=False),),
     "purge_session": (lambda memory: delete_secret(memory.root, whole=True),),
 }  # fmt: skip
 PASSES: dict[str, Action] = {
     "decay": lambda memory: smp_client.maintain.decay.decay(memory.session(SESSION)),
+    "migrate": migrate,
     "compact": compact,
     "bring_back": lambda memory: memory.session(SESSION).bring_back(),
     "archive": lambda memory: memory.sessions() and memory.archive_session(SESSION, "nobody needs it now"),
@@ -181,9 +223,17 @@ PASSES: dict[str, Action] = {
     "undelete_session": lambda memory: memory.deleted_sessions() and memory.undelete_session(SESSION),
     "delete_archived": lambda memory: memory.archived_sessions() and memory.delete_session(SESSION, reason="privacy"),
     "undelete_archived": lambda memory: memory.deleted_sessions() and memory.undelete_session(SESSION),
+    "forget": forget,
+    "remember": remember,
+    "forget_in_archive": lambda memory: forget(memory, FORGOTTEN_IN_ARCHIVE),
+    "remember_in_archive": lambda memory: remember(memory, FORGOTTEN_IN_ARCHIVE),
     "purge_memories": purge,
     "purge_session": purge,
 }
+
+
+# What brings memories in from elsewhere: what it takes in is in the tree itself, so that a copy of the tree has it too.
+MOVES: dict[str, Action] = {"import": lambda memory: memory.import_(memory.root / "incoming.jsonl")}
 
 
 def open_later(root: Path) -> Memory:
@@ -292,6 +342,21 @@ def _moved_first() -> None:
     archive._copy = elsewhere
 
 
+def _summary_first() -> None:
+    """An archive that comes into its place file by file."""
+    whole = smp_client.files.Tree.rename_new
+
+    def one_by_one(tree: Any, source: str, target: str) -> None:
+        if not target.startswith("archived/") or not tree.is_directory(source):
+            whole(tree, source, target)
+            return
+        tree.make_directory(target)
+        for name in sorted(tree.list(source), reverse=True):
+            tree.rename(f"{source}/{name}", f"{target}/{name}")
+
+    smp_client.files.Tree.rename_new = one_by_one  # type: ignore[method-assign]
+
+
 VARIANTS: dict[str, Callable[[], None]] = {
     "sound": lambda: None,
     "early acknowledgement": lambda: None,  # see perform
@@ -305,13 +370,14 @@ VARIANTS: dict[str, Callable[[], None]] = {
     "copies last": _copies_last,
     "without key": _without_key,
     "moved first": _moved_first,
+    "summary first": _summary_first,
 }
 
 
 def perform(operation: str, root: Path, variant: str, say: Callable[[str], object]) -> None:
     VARIANTS[variant]()
     memory = open_memory(root) if operation in OPERATIONS else open_later(root)
-    for action in OPERATIONS.get(operation) or (PASSES[operation],):
+    for action in OPERATIONS.get(operation) or (PASSES.get(operation) or MOVES[operation],):
         if variant == "early acknowledgement":
             say("done")
         try:

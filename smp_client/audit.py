@@ -1,0 +1,71 @@
+"""`audit.log`: who deleted, restored, purged, exported, imported or anonymised something, when and how much; never what it said.
+
+A line is durable before the thing happens, so nothing happens without one; where it then fails, a second line says so. The file
+only grows: SMP never rewrites it, and no purge touches it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any
+
+from .files import Tree, sync, write_all
+from .timestamps import render_time
+
+FILE = "audit.log"
+_IDS_CAP = 200  # a line must stay short enough to be written at once
+
+
+def note(tree: Tree, action: str, *, at: datetime, by: str, session: str | None = None, count: int = 0, **facts: Any) -> None:
+    """One line. `facts` are names, ids, counts and times; whoever calls this sees to it that none of them is content."""
+    line = {"at": render_time(at), "action": action, "by": by, "session": session, "count": count}
+    _append(tree, {**line, **{name: _short(value) for name, value in facts.items() if value not in (None, (), [], {})}})
+
+
+@contextmanager
+def noted(tree: Tree, action: str, *, clock: Callable[[], datetime], by: str, **facts: Any) -> Iterator[None]:
+    """The line before what is done in the block, and one that says so where it fails."""
+    note(tree, action, at=clock(), by=by, **facts)
+    try:
+        yield
+    except BaseException as error:
+        note(tree, action, at=clock(), by=by, **facts, failed=type(error).__name__)
+        raise
+
+
+def read(tree: Tree) -> list[dict[str, Any]]:
+    """Every line that can be read, the oldest first."""
+    try:
+        lines = tree.read(FILE).splitlines()
+    except FileNotFoundError:
+        return []
+    found: list[dict[str, Any]] = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue  # cut off by a crash: what it was about never happened
+        found += [entry] if isinstance(entry, dict) else []
+    return found
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, (list, tuple)) and len(value) > _IDS_CAP:
+        return [*value[:_IDS_CAP], f"and {len(value) - _IDS_CAP} more"]
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _append(tree: Tree, line: dict[str, Any]) -> None:
+    if not tree.exists(FILE):
+        with suppress(FileExistsError):  # somebody else was first
+            tree.create(FILE, b"")
+    with tree.opened(FILE, os.O_RDWR | os.O_APPEND) as descriptor:
+        size = os.fstat(descriptor).st_size
+        # A line that a crash has cut off must not swallow this one.
+        opening = b"" if not size or os.pread(descriptor, 1, size - 1) == b"\n" else b"\n"
+        write_all(descriptor, opening + json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+        sync(descriptor)

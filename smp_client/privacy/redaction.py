@@ -1,0 +1,261 @@
+"""Secrets are taken out of what is written, before it is: what every door of the memory asks.
+
+In the text a secret becomes `[redacted: github token]`, and the record says of which kinds how many there were, never what they
+were. A text is judged by its shape, and by the key that it stands under: `{"password": "…"}` is a secret although the text alone
+says nothing. Keys are never changed, so a key that is itself a secret is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import Invalid
+
+if TYPE_CHECKING:
+    from ..values import Value
+    from .spans import Found
+
+T = TypeVar("T")
+
+FIELD = "redacted"  # in a record, a state, an artifact's front matter, the metadata: how many of each kind were taken out
+WORD = "redacted"  # what stands for one where only a name may stand: a tag, an id
+UNLOCKED = ("report", "redact", "off")
+PATTERNS_CAP, PATTERN_CAP_CHARACTERS = 100, 1000
+_DEPTH_CAP = 64
+_KEY_CHARACTERS = 16  # no shorter key is a secret by its shape
+_PATTERN_NAME = r"[a-z][a-z0-9_]{0,39}"
+_PLACEHOLDER = r"\[redacted: [a-z0-9_ ]{1,40}\]"
+# In keys that may say that what stands under them is secret; whether it is, the shapes say.
+_NAMING = (
+    "pass", "pwd", "secret", "token", "key", "cred", "auth", "bearer", "cookie", "salt", "sign", "private", "session", "conn",
+    "dsn", "url", "uri", "jwt", "otp", "pin", "phrase", "login",
+)  # fmt: skip
+# What a mapping that is one entry of a list calls its key and its value: `{name: DB_PASSWORD, value: …}`.
+_KEY_PARTS, _VALUE_PARTS = ("name", "key", "topic", "variable"), ("value", "preference")
+_NAMES_ONLY = frozenset(("tags", "source", "target", "memory_refs", "references"))
+
+
+@dataclass(frozen=True)
+class Redaction:
+    """What is taken out at a write. Secrets by their shapes always are; `personal` are further kinds, `patterns` a name and a
+    regular expression each. `unlocked_edits` is for the daemon: what it does about secrets that came in past the library."""
+
+    enabled: bool = True
+    personal: tuple[str, ...] = ()
+    patterns: tuple[tuple[str, str], ...] = ()
+    unlocked_edits: str = "report"
+
+    def __post_init__(self) -> None:
+        problems = [problem for name, pattern in self.patterns if (problem := problem_of(name, pattern))]
+        if len(self.patterns) > PATTERNS_CAP:
+            problems.append(f"there may be {PATTERNS_CAP} patterns, not {len(self.patterns)}")
+        if self.personal:
+            from .shapes import PERSONAL_KINDS
+
+            known = ", ".join(PERSONAL_KINDS)
+            problems += [f"kind {kind!r} must be one of {known}" for kind in self.personal if kind not in PERSONAL_KINDS]
+        if self.unlocked_edits not in UNLOCKED:
+            problems.append(f"'unlocked_edits' must be one of {', '.join(UNLOCKED)}")
+        if problems:
+            raise Invalid(problems)
+
+    def redacted_text(self, text: str) -> tuple[str, Counter[str]]:
+        """The text without what is to be taken out, and how many of each kind that was."""
+        kinds: Counter[str] = Counter()
+        return (self._text(text, "", kinds) if self.enabled and not self._is_clean([text]) else text), kinds
+
+    def redacted_value(self, value: T) -> tuple[T, Counter[str]]:
+        """The same for all texts in mappings and lists; the value itself where there was nothing to take out."""
+        kinds: Counter[str] = Counter()
+        if not self.enabled:
+            return value, kinds
+        texts: list[str] = []
+        _gather(value, "", texts, 0)
+        return (value if not texts or self._is_clean(texts) else self._value(value, "", kinds, 0)), kinds
+
+    def redacted_fields(self, fields: Mapping[str, Value]) -> tuple[dict[str, Value], Counter[str]]:
+        """The fields of a record, or the parts of a file; what was taken out before is counted with it, in `redacted`."""
+        new, kinds = self.redacted_value(fields if isinstance(fields, dict) else dict(fields))
+        return (with_counts(new, new.get(FIELD), kinds) if kinds else new), kinds
+
+    def spotted(self, value: Any) -> Counter[str]:
+        """Of which kinds there is something in it, in texts or keys."""
+        try:
+            return self.redacted_value(value)[1]
+        except SecretKey as found:
+            return found.kinds
+
+    def require_clean_name(self, what: str, name: object) -> None:
+        """Raises where a name that becomes one of a file, or of somebody, is a secret: nothing can stand in its place."""
+        if isinstance(name, str) and (kinds := self.redacted_text(name)[1]):
+            raise Invalid([f"the name of {what} looks like a secret ({told(kinds)}), and cannot be redacted"])
+
+    def _is_clean(self, texts: list[str]) -> bool:
+        """Whether nothing is to be found in any of them; asked of all at once, since mostly nothing is."""
+        secrets, personal = _shapes()
+        whole = "\n".join(texts)
+        if secrets(whole) or (self.personal and any(found.kind in self.personal for found in personal(whole))):
+            return False
+        return not self.patterns or not any(pattern.search(text) for _, pattern in _compiled(self.patterns) for text in texts)
+
+    def _value(self, value: Any, key: str, kinds: Counter[str], depth: int) -> Any:
+        if isinstance(value, str):
+            return self._name(value, kinds) if key in _NAMES_ONLY and _is_one_word(value) else self._text(value, key, kinds)
+        if depth > _DEPTH_CAP:
+            return value
+        if isinstance(value, list):
+            return [self._value(item, key, kinds, depth + 1) for item in value]
+        if not isinstance(value, dict):
+            return value
+        paired = _pair_of(value)
+        new: dict[str, Any] = {}
+        for name, item in value.items():
+            self._require_clean_key(name)
+            new[name] = self._value(item, paired.get(name) or name, kinds, depth + 1)
+        return new
+
+    def _require_clean_key(self, key: object) -> None:
+        if isinstance(key, str) and len(key) >= _KEY_CHARACTERS and (kinds := Counter(one.kind for one in self._found(key, ""))):
+            raise SecretKey(kinds)
+
+    def _name(self, text: str, kinds: Counter[str]) -> str:
+        found = list(self._found(text, ""))
+        kinds.update(one.kind for one in found)
+        return WORD if found else text
+
+    def _text(self, text: str, key: str, kinds: Counter[str]) -> str:
+        pieces: list[str] = []
+        position = 0
+        for start, end, kind in self._found(text, key):
+            kinds[kind] += 1
+            pieces += [text[position:start], placeholder(kind)]
+            position = end
+        return "".join([*pieces, text[position:]]) if pieces else text
+
+    def _found(self, text: str, key: str) -> Iterable[Found]:
+        """What is to be taken out of a text that stands under a key, in order and never overlapping."""
+        from .spans import Found, joined
+
+        secrets, personal = _shapes()
+        found = secrets(text)
+        if key and _is_naming(key):
+            head = f"{key}: "
+            found += [Found(max(one.start - len(head), 0), one.end - len(head), one.kind) for one in secrets(head + text)
+                      if one.end > len(head)]  # fmt: skip
+        if self.personal:
+            found += [one for one in personal(text) if one.kind in self.personal]
+        for name, pattern in _compiled(self.patterns):
+            found += [Found(*match.span(), name) for match in pattern.finditer(text) if match.end() > match.start()]
+        return _not_redacted_yet(text, joined(found)) if found else found
+
+
+OFF = Redaction(enabled=False)
+
+
+class SecretKey(Invalid):
+    """A key of a mapping that is a secret, of which it holds the kinds."""
+
+    def __init__(self, kinds: Counter[str]) -> None:
+        self.kinds = kinds
+        super().__init__([f"a key of a mapping looks like a secret ({told(kinds)}); put it into a value, where it is redacted"])
+
+
+def placeholder(kind: str) -> str:
+    return f"[redacted: {kind.replace('_', ' ')}]"
+
+
+def told(kinds: Mapping[str, int]) -> str:
+    """The kinds as a person reads them: `2 × github token, password`."""
+    return ", ".join((f"{count} × " if count > 1 else "") + kind.replace("_", " ") for kind, count in sorted(kinds.items()))
+
+
+def with_counts(fields: Mapping[str, Value], before: Value, kinds: Mapping[str, int]) -> dict[str, Value]:
+    """The fields with what was taken out now and before, by kind; `decay` stays the last."""
+    known = before if isinstance(before, dict) else {}
+    counts = Counter({kind: count for kind, count in known.items() if isinstance(count, int) and not isinstance(count, bool)})
+    counts.update(kinds)
+    new = {name: value for name, value in fields.items() if name not in (FIELD, "decay")}
+    return {**new, FIELD: dict(sorted(counts.items())), **({"decay": fields["decay"]} if "decay" in fields else {})}
+
+
+def harmless(text: str) -> str:
+    """The text as it may stand in a message or a note, whatever is configured."""
+    return Redaction().redacted_text(text)[0]
+
+
+def problem_of(name: object, pattern: object) -> str | None:
+    """What is wrong with somebody's own pattern."""
+    if not isinstance(name, str) or not re.fullmatch(_PATTERN_NAME, name):
+        return f"the name of a pattern must be 1 to 40 small letters, digits or '_', beginning with a letter, not {name!r}"
+    if not isinstance(pattern, str) or len(pattern) > PATTERN_CAP_CHARACTERS:
+        return f"pattern {name!r} must be a text of at most {PATTERN_CAP_CHARACTERS} characters"
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"pattern {name!r} is no regular expression: {error}"
+    return f"pattern {name!r} matches the empty text, so it would match everywhere" if compiled.search("") else None
+
+
+@functools.cache
+def _shapes() -> tuple[Callable[[str], list[Found]], Callable[[str], list[Found]]]:
+    """Loaded with the first write, and not by whoever only reads."""
+    from .shapes import personal, secrets
+
+    return secrets, personal
+
+
+@functools.lru_cache(maxsize=32)
+def _compiled(patterns: tuple[tuple[str, str], ...]) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((name, re.compile(pattern)) for name, pattern in patterns)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_naming(key: str) -> bool:
+    low = key.lower()
+    return any(part in low for part in _NAMING)
+
+
+def _gather(value: Any, key: str, texts: list[str], depth: int) -> None:
+    """All texts that are to be looked at, those under a telling key once more together with it; long keys too."""
+    if isinstance(value, str):
+        texts.append(value)
+        if key and _is_naming(key):
+            texts.append(f"{key}: {value}")
+    elif isinstance(value, list) and depth <= _DEPTH_CAP:
+        for item in value:
+            _gather(item, key, texts, depth + 1)
+    elif isinstance(value, dict) and depth <= _DEPTH_CAP:
+        paired = _pair_of(value)
+        for name, item in value.items():
+            if len(name) >= _KEY_CHARACTERS:
+                texts.append(name)
+            if isinstance(item, (str, list, dict)):
+                _gather(item, (paired.get(name) or name) if paired else name, texts, depth + 1)
+
+
+def _is_one_word(text: str) -> bool:
+    return not any(character.isspace() for character in text)
+
+
+def _pair_of(value: Mapping[str, Any]) -> dict[str, str]:
+    """Which part of it stands under a key that another part names; only what is one word can be such a value."""
+    for part in _VALUE_PARTS:
+        if part in value and isinstance(said := value[part], str) and _is_one_word(said):
+            key = next((value[name] for name in _KEY_PARTS if isinstance(value.get(name), str)), None)
+            return {part: key} if key and len(key) <= 128 else {}
+    return {}
+
+
+def _not_redacted_yet(text: str, found: Iterable[Found]) -> Iterator[Found]:
+    """Without what is only a placeholder that stands where a secret was."""
+    placed = [match.span() for match in re.finditer(_PLACEHOLDER, text)]
+    for one in found:
+        own = (character for position, character in enumerate(text[one.start : one.end], one.start)
+               if not any(start <= position < end for start, end in placed))  # fmt: skip
+        if not placed or any(character.isalnum() for character in own):
+            yield one

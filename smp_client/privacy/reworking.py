@@ -1,0 +1,355 @@
+"""Taking memories out, or putting others in their place, wherever they are kept; what they were goes to `deleted/` first.
+
+A copy is durable there before anything is changed, and what stands in the files of the session changes in one transaction, if it
+still is what was copied. So a crash leaves a memory where it was, or deleted. What compaction has taken out is changed after that;
+until it is, the record says that it is unfinished, and whoever comes next finishes it.
+
+A session in the archive is unpacked aside, changed there like any other, and packed anew.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .. import audit
+from ..errors import Conflict, CorruptionDetected, Invalid, LockTimeout, SMPError, TransactionPending
+from ..layout import ARCHIVED, DELETED, GLOBAL, TEMPORARY, check_session_id
+from ..locks import NO_PATIENCE, lock, lock_all
+from ..maintain import traces
+from ..records import TURN, kind_of_file
+from ..scope import UPKEEP, Scope
+from ..session_files import METADATA
+from ..values import Value
+from .standing import EVICTED, Contents, Standing, heads, in_file, standing
+from .store import (
+    ANONYMIZATION,
+    DELETION,
+    NEW,
+    RECORD,
+    RESTORING,
+    UNFINISHED,
+    Deleted,
+    Store,
+    as_deleted,
+    check_said,
+    copies_of,
+    fingerprint_of,
+    member_of,
+    new_item,
+    new_of,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from ..memory import Memory
+    from ..session import RecordFiles
+
+New = Mapping[str, Value] | bytes | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to become of a memory: another record, or other bytes for a whole file; nothing takes it out."""
+
+    standing: Standing
+    new: New = None
+
+
+class Reworked(list[Deleted]):
+    """What was taken out or replaced, and can be restored; `problems` says what could not be reached, in sentences."""
+
+    def __init__(self, items: Iterable[Deleted] = (), batch: str = "", problems: Iterable[str] = ()) -> None:
+        super().__init__(items)
+        self.batch = batch
+        self.problems = [*problems]
+
+
+Choose = Callable[[Sequence[Standing]], Iterable[Change]]
+
+
+def rework(
+    memory: Memory, name: str, choose: Choose, *, reason: str, by: str, action: str = DELETION, dry_run: bool = False,
+    is_undisturbed: bool = False, batch: str = "",
+) -> Reworked:  # fmt: skip
+    """Changes what is chosen of all that a session, or `global`, holds, all or nothing; Conflict where somebody was quicker."""
+    said = check_said(reason, by)
+    doing = "anonymising" if action == ANONYMIZATION else "deleting"
+    with locked(memory, name, doing, is_undisturbed=is_undisturbed, for_show=dry_run):
+        if not dry_run:
+            settle(memory, name)
+        contents = require(memory, name)
+        problems: list[str] = []
+        changes = list(choose([*standing(memory, name, problems, contents)]))
+        _check(name, changes)
+        store = Store(memory, name)
+        store.require_no_session()
+        items, batch = store.items(contents), batch or new_batch(memory)
+        taken, now = set(store.members()), memory.options.clock()
+        added: list[dict[str, Any]] = []
+        for change in changes:
+            days = memory.options.retention.deleted_days
+            item = new_item(change.standing, taken, said, now=now, days=days, batch=batch, action=action, new=change.new)
+            added.append(item)
+            taken.add(item["copy"])
+        done = Reworked((as_deleted(name, item) for item in added), batch, problems)
+        if dry_run or not changes:
+            return done
+        require_left(memory, contents)
+        facts = {"session": name, "count": len(changes), "ids": [one.id for one in done], "batch": batch}
+        with audit.noted(memory.tree, action, clock=memory.options.clock, by=by, **facts):
+            traces.ask_for_scrub(memory, "" if name == GLOBAL else name)  # which whoever comes after a crash sees to
+            _apply(memory, contents, store, items, added, changes)
+        done.problems += _cleared(memory, contents, changes)
+        return done
+
+
+@contextmanager
+def locked(memory: Memory, name: str, doing: str, *, is_undisturbed: bool = False, for_show: bool = False) -> Iterator[None]:
+    """The locks of the session's passes, unless the caller has that, and of its record, wherever it is."""
+    memory.require()
+    directory = GLOBAL if name == GLOBAL else f"{ARCHIVED}/{check_session_id(name)}"
+    scope = Scope(memory.tree, name, directory, memory.options)
+    with ExitStack() as stack:
+        stack.enter_context(scope.answering(doing) if is_undisturbed else scope.undisturbed(doing, for_show=for_show))
+        stack.enter_context(lock(memory.tree, name, RECORD, memory.options.patience, doing))
+        yield
+
+
+def require(memory: Memory, name: str) -> Contents:
+    """Raises where there is no such session, or none whose memories can be changed one by one."""
+    contents = Contents(memory, name)
+    if not contents.is_there:
+        memory.session(name)  # which says where it is
+    return contents
+
+
+def require_left(memory: Memory, contents: Contents) -> None:
+    """What came late into a session that was archived just now is packed with all that it held then: so that must be over."""
+    if not contents.is_archived:
+        return
+    from ..maintain import leaving
+
+    if not leaving.finish_soon(memory, contents.name):
+        raise Conflict(f"A program still has files of {contents.name} open from before it was archived; nothing was changed.",
+                       session_id=contents.name, advice="Try it again when that program is done.")  # fmt: skip
+
+
+def settle_all(memory: Memory) -> list[str]:
+    """Finishes what a crash has cut off, of every session; gives back of which. What somebody is at work on is left to them."""
+    tree = memory.tree
+    marks = [f"\n  {mark}:".encode() for mark in (UNFINISHED, RESTORING)]
+    records = {name: f"{DELETED}/{name}/{RECORD}" for name in tree.list(DELETED)}
+    cut_off = [name for name, path in records.items() if tree.exists(path) and any(mark in tree.read(path) for mark in marks)]
+    settled: list[str] = []
+    for name in cut_off:
+        with suppress(LockTimeout), lock_all(tree, name, (UPKEEP, RECORD), NO_PATIENCE, "finishing a deletion"):
+            settle(memory, name)
+            settled.append(name)
+    return settled
+
+
+def settle(memory: Memory, name: str) -> None:
+    """Finishes what a crash has cut off, under both locks."""
+    if name != GLOBAL:
+        from ..maintain import archive
+
+        archive.settle(memory, name)
+    store, contents = Store(memory, name), Contents(memory, name)
+    if store.restoring():
+        from .restoring import finish
+
+        finish(memory, contents, store)
+        contents = Contents(memory, name)
+    if (batch := store.unfinished()) is None:
+        return
+    if replacing := [item for item in store.listed() if item.get("batch") == batch and "replaced_by" in item]:
+        _settle_replacing(memory, contents, store, replacing)
+        return
+    going = {(item.get("file"), item.get("id"), item.get("sha256")) for item in store.listed() if item.get("batch") == batch}
+    left = [Change(one) for one in standing(memory, name, [], contents) if (one.file, one.id, fingerprint_of(one)) in going]
+    if left:
+        _carry_out(memory, contents, left)
+    store.finished()
+    _cleared(memory, contents, left)
+
+
+def _settle_replacing(memory: Memory, contents: Contents, store: Store, replacing: Sequence[Mapping[str, Any]]) -> None:
+    """What stands in the files of the session was replaced at once, or not at all. What compaction holds of it follows."""
+    from ..maintain import evictions
+
+    there, members = _fingerprints(memory, contents), store.members()
+    as_before = [item for item in replacing if there.get(_key(contents, item)) == item.get("sha256")]
+    if any(item.get("place") != EVICTED for item in as_before):
+        store.save([item for item in store.items(contents) if item not in replacing], {})
+        return
+    left = {_key(contents, item): json.loads(members[name]) for item in as_before if (name := f"{NEW}{member_of(item)}") in members}
+    evictions.change(memory.tree, left)
+    store.finished()
+    files = {str(item["file"]) for item in replacing if item.get("place") != EVICTED}
+    if not contents.is_archived:
+        from .clearing import clear
+
+        clear(memory, memory._scope(contents.name), files, {str(item["id"]) for item in replacing})
+
+
+def _fingerprints(memory: Memory, contents: Contents) -> dict[tuple[str, str, str], str]:
+    every = [*standing(memory, contents.name, [], contents), *heads(contents)]
+    return {one.key: fingerprint_of(one) for one in every}
+
+
+def _key(contents: Contents, item: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Where it stood: see `Standing.key`."""
+    file = str(item["file"])
+    return str(item["eviction"]) if item.get("place") == EVICTED else contents.container(file), file, str(item["id"])
+
+
+def new_batch(memory: Memory) -> str:
+    """A name for all that is taken out or replaced in one go."""
+    return f"{memory.options.clock():%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
+
+
+def _check(name: str, changes: Sequence[Change]) -> None:
+    """Of two records with one id neither is taken: the other would answer again."""
+    seen: dict[tuple[str, str, str], Standing] = {}
+    for change in changes:
+        one = change.standing
+        if not one.id:
+            raise CorruptionDetected(f"{one.container}, line {one.line}: the record has no id, so it cannot be changed.",
+                                     advice="Give it one, or edit the file by hand; nothing was changed.")  # fmt: skip
+        if one.file == METADATA and change.new is None:
+            raise Invalid(["the metadata of a session cannot be deleted: delete the session, or change them"])
+        if (other := seen.setdefault(one.key, one)) is not one:
+            places = f"{one.file} line {other.line}, {one.file} line {one.line}"
+            raise CorruptionDetected(f"{one.id} stands more than once: {places}; nothing was changed.", session_id=name)
+
+
+def _apply(
+    memory: Memory, contents: Contents, store: Store, items: list[dict[str, Any]], added: list[dict[str, Any]],
+    changes: Sequence[Change],
+) -> None:  # fmt: skip
+    copies = {name: raw for item, change in zip(added, changes, strict=True)
+              for name, raw in copies_of(item, change.standing).items()}  # fmt: skip
+    # Files of the session and what compaction holds of it do not change in one step: then it must be known what is on its way.
+    several = any(change.standing.place == EVICTED for change in changes)
+    for item, change in zip(added, changes, strict=True):
+        if change.standing.place == EVICTED and isinstance(change.new, Mapping):
+            copies |= new_of(item, change.new)
+    store.save([*items, *added], copies, unfinished=added[0]["batch"] if several else None)
+    try:
+        _carry_out(memory, contents, changes)
+    except TransactionPending:
+        # It will happen, and then the copies are all that there is.
+        raise
+    except BaseException:
+        # What is still there was not deleted, changed or not. Reading sees a recorded transaction as done, so this is safe.
+        with suppress(OSError, SMPError):
+            there = _fingerprints(memory, Contents(memory, contents.name))
+            store.save([*items, *(item for item, change in zip(added, changes, strict=True)
+                                  if there.get(change.standing.key) == item.get("replaced_by"))], {})  # fmt: skip
+        raise
+    store.finished()
+
+
+def _carry_out(memory: Memory, contents: Contents, changes: Sequence[Change]) -> None:
+    taken_out = [change for change in changes if change.standing.place == EVICTED]
+    own = [change for change in changes if change.standing.place != EVICTED]
+    own += _summaries(memory, contents, own, taken_out)
+    if own and contents.is_archived:
+        with unpacked(memory, contents.name) as aside:
+            _commit(aside.files, own)
+            aside.pack()
+    elif own:
+        _commit(files_of(memory, contents.name), own)
+    if taken_out:
+        from ..maintain import evictions
+
+        evictions.change(memory.tree, {change.standing.key: change.new for change in taken_out})
+
+
+def files_of(memory: Memory, name: str) -> RecordFiles:
+    files = memory.everywhere if name == GLOBAL else memory.session(name)
+    files.scope.in_upkeep = True  # looking after it is not using it
+    return files
+
+
+def _commit(files: RecordFiles, changes: Iterable[Change]) -> None:
+    with files.transaction() as transaction:
+        for change in changes:
+            one = change.standing
+            if one.is_file:
+                assert change.new is None or isinstance(change.new, bytes)
+                transaction.replace_file(one.file, one.raw, change.new)
+            elif change.new is None:
+                transaction.remove(kind_of_file(one.file), one.value)
+            else:
+                assert not isinstance(change.new, bytes)
+                transaction.replace(kind_of_file(one.file), one.value, change.new)
+
+
+def _summaries(memory: Memory, contents: Contents, own: Sequence[Change], taken_out: Sequence[Change]) -> list[Change]:
+    """What summaries in the conversation tell of turns that go for good, though compaction has taken them out before."""
+    gone = {change.standing.id for change in taken_out if change.standing.file == TURN.file and change.new is None}
+    if not gone or TURN.file not in contents.files():
+        return []
+    from ..maintain.evictions import turns
+    from ..maintain.putting_back import told_without
+
+    touched = {change.standing.id for change in own if change.standing.file == TURN.file}
+    found = {one.id: one for one in in_file(contents, TURN.file) if one.id and one.id not in touched}
+    left = told_without({memory_id: one.value for memory_id, one in found.items()}, gone, turns(memory.tree, contents.name))
+    return [Change(found[memory_id], new) for memory_id, new in left.items()]
+
+
+@dataclass(frozen=True)
+class _Aside:
+    """A session out of the archive, in a root of its own."""
+
+    files: RecordFiles
+    pack: Callable[[], None]
+
+
+@contextmanager
+def unpacked(memory: Memory, name: str) -> Iterator[_Aside]:
+    """For changing a session that is archived; `pack` puts it back, changed, in one step."""
+    from ..maintain import archive, summary_file
+    from ..memory import Memory as Root
+
+    tree = memory.tree
+    inner = archive.unpack_aside(tree, archive.packed(memory, name, archive.load_summary(tree, name)))
+    outer = f"{TEMPORARY}/{uuid.uuid4().hex}"
+    try:
+        tree.make_directory(f"{outer}/active")
+        tree.rename(inner, f"{outer}/active/{name}")
+        root = Root(tree.root / outer)
+        root.options = replace(memory.options, count_access=False)
+        root.create()
+        session = root.session(name)
+        session.scope.in_upkeep = True
+
+        def pack() -> None:
+            for file in session.scope.tree.sizes(session.scope.path("indexes")):
+                session.scope.tree.unlink(session.scope.path(f"indexes/{file}"))
+            archive.repack_changed(memory, name, f"{outer}/active/{name}", summary_file.content(session))
+
+        try:
+            yield _Aside(session, pack)
+        finally:
+            root.close()
+    finally:
+        tree.remove_directory(inner)
+        tree.remove_directory(outer)
+
+
+def _cleared(memory: Memory, contents: Contents, changes: Collection[Change]) -> list[str]:
+    from .clearing import clear
+
+    if contents.name == GLOBAL or not contents.is_archived:
+        # Of what compaction had taken out, a summary in the file that it came from may have told.
+        files, ids = ({change.standing.file for change in changes}, {change.standing.id for change in changes})
+        return clear(memory, memory._scope(contents.name), files, ids)
+    traces.ask_for_scrub(memory, contents.name)
+    return traces.scrub_index(memory)

@@ -1,0 +1,158 @@
+"""Secrets that came in past the library, as by an editor or a shell: found in what the index holds.
+
+What was written through the library is clean, so whatever is found here is not from there. The index remembers of each memory
+whether it was looked at and what kinds were found; a memory that changes is a new one, so only what is new or changed is looked at,
+whoever brought the index up to date.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UnsafePath
+from ..scopes import directory_of
+from ..session_files import METADATA
+
+if TYPE_CHECKING:
+    from ..index import Index
+    from ..place import Place
+    from .redaction import Redaction
+
+_ROUND = 1000
+_FOUND_CAP = 10_000
+_SETTING = "redaction"  # in the index: what was looked for
+_UNSEEN = "SELECT key, type, text, data FROM memories WHERE secrets IS NULL ORDER BY key LIMIT ?"
+_FOUND = "SELECT scope, file, id, start, hash, secrets FROM memories WHERE secrets > '' ORDER BY scope, file, start LIMIT ?"
+_FOUND_IN_METADATA = "SELECT scope, secrets FROM sessions WHERE secrets > '' ORDER BY scope"
+_SAY_OF_MEMORY, _SAY_OF_SESSION = "UPDATE memories SET secrets = ? WHERE key = ?", "UPDATE sessions SET secrets = ? WHERE scope = ?"
+_COUNT = "SELECT (SELECT COUNT(*) FROM memories WHERE secrets > '') + (SELECT COUNT(*) FROM sessions WHERE secrets > '')"
+
+
+@dataclass(frozen=True)
+class Spotted:
+    """A memory, or the metadata of a session, with something in it that looks like a secret; never what."""
+
+    scope: str
+    file: str
+    id: str  # none of metadata
+    start: int
+    hash: str
+    kinds: tuple[tuple[str, int], ...]
+
+    @property
+    def place(self) -> str:
+        return f"{self.id or self.file} in {self.scope}"
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The same as long as it is the same secret in the same memory, wherever in its file that stands."""
+        return self.scope, self.file, self.id, self.kinds
+
+    @property
+    def is_by_shape(self) -> bool:
+        """Whether any of it is a secret by its shape, and not only something that was configured."""
+        from .shapes import SECRET_KINDS
+
+        return any(kind in SECRET_KINDS for kind, _ in self.kinds)
+
+
+def look(index: Index, redaction: Redaction) -> Iterator[int]:
+    """Looks at what was not looked at yet, in rounds; gives back after each how many memories, or metadata, that were."""
+    _begin(index, redaction)
+    sessions = index.connection.execute("SELECT scope, metadata FROM sessions WHERE secrets IS NULL").fetchall()
+    if sessions:
+        _note(index, _SAY_OF_SESSION, [(_said(redaction.spotted(json.loads(metadata))), scope) for scope, metadata in sessions])
+        yield len(sessions)
+    while rows := index.connection.execute(_UNSEEN, (_ROUND,)).fetchall():
+        _note(index, _SAY_OF_MEMORY, [(_said(_spotted(redaction, *row)), key) for key, *row in rows])
+        yield len(rows)
+
+
+def found(index: Index) -> list[Spotted]:
+    """What was found and is still there, up to so many that nobody would look through more."""
+    ask = index.connection.execute
+    rows = ask(_FOUND, (_FOUND_CAP,))
+    memories = [Spotted(scope, file, name, start, digest, _kinds(kinds)) for scope, file, name, start, digest, kinds in rows]
+    return memories + [Spotted(scope, METADATA, "", 0, "", _kinds(kinds)) for scope, kinds in ask(_FOUND_IN_METADATA)]
+
+
+def count(index: Index) -> int:
+    return int(index.connection.execute(_COUNT).fetchone()[0])
+
+
+def forget(index: Index) -> None:
+    """Nobody wants to know any more."""
+    if count(index):
+        _all_unseen(index)
+
+
+def line_of(memory: Place, one: Spotted) -> int | None:
+    """The line on which the memory begins, from 1; None where the file cannot be read now."""
+    try:
+        content = memory.tree.read(f"{directory_of(one.scope)}/{one.file}")
+    except (OSError, UnsafePath):
+        return None
+    return content.count(b"\n", 0, one.start) + 1
+
+
+def sentence(spotted: Iterable[Spotted]) -> str:
+    """What a person is told: how many, of which kinds, where the first of them are, and what can be done."""
+    from .redaction import harmless, told
+
+    all_of_them = list(spotted)
+    kinds: Counter[str] = Counter()
+    for one in all_of_them:
+        kinds.update(dict(one.kinds))
+    number = len(all_of_them)
+    named = ", ".join(harmless(one.place) for one in all_of_them[:3]) + (f" and {number - 3:,} more" if number > 3 else "")
+    return (
+        f"{number:,} place{' holds' if number == 1 else 's hold'} what should have been redacted ({told(kinds)}): {named}. Take it"
+        " out of the file, or the memory with smp delete; redaction.unlocked_edits: redact takes secrets out by itself."
+    )
+
+
+def _spotted(redaction: Redaction, kind: str, text: str, data: str) -> Counter[str]:
+    value: dict[str, Any] = json.loads(data)
+    # The text of an artifact stands beside its fields.
+    return redaction.spotted({**value, "content": text} if kind == "artifact" else value)
+
+
+def _begin(index: Index, redaction: Redaction) -> None:
+    """What was looked at with other eyes is looked at again."""
+    from .shapes import SECRET_KINDS
+
+    wanted = repr((redaction.personal, redaction.patterns, SECRET_KINDS))
+    setting = hashlib.sha256(wanted.encode("utf-8", "replace")).hexdigest()[:16]
+    known = index.connection.execute("SELECT value FROM meta WHERE name = ?", (_SETTING,)).fetchone()
+    if known != (setting,):
+        _all_unseen(index)
+        index.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SETTING, setting))
+
+
+def _all_unseen(index: Index) -> None:
+    index.connection.execute("UPDATE memories SET secrets = NULL WHERE secrets IS NOT NULL")
+    index.connection.execute("UPDATE sessions SET secrets = NULL WHERE secrets IS NOT NULL")
+
+
+def _note(index: Index, change: str, rows: Iterable[tuple[str, Any]]) -> None:
+    """In one step, and with the generation as it is: no answer changes by this."""
+    index.connection.execute("BEGIN IMMEDIATE")
+    try:
+        index.connection.executemany(change, rows)
+        index.connection.execute("COMMIT")
+    except BaseException:
+        index._roll_back()
+        raise
+
+
+def _said(kinds: Mapping[str, int]) -> str:
+    return json.dumps(dict(sorted(kinds.items()))) if kinds else ""
+
+
+def _kinds(said: str) -> tuple[tuple[str, int], ...]:
+    return tuple(json.loads(said).items())

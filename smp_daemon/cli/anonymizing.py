@@ -1,0 +1,130 @@
+"""Placeholders in the place of names: `smp anonymize`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .arguments import complete_memory_id, json_option, open_memory, root_option
+from .outcome import asks, confirm, dry_run_option, yes_option
+from .output import Column, one_line, print_json, print_table, say
+from .places import active, archived, find_standing, holds_everywhere, in_words, reason_option, session_in
+from .progress import progress
+
+if TYPE_CHECKING:
+    from smp_client.privacy.anonymizing import Anonymized
+    from smp_client.privacy.placeholders import Anonymization
+
+_NAMED = 10
+
+
+def naming_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Whom an anonymisation is to know, beside those that the memory names itself; and what it leaves."""
+    options = (
+        click.option("--name", "names", multiple=True, metavar="NAME", help="Somebody who is to be replaced; repeat it."),
+        click.option("--names-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Names, one in each line."),
+        click.option("--project", "projects", multiple=True, metavar="NAME", help="A project; repeat it for several."),
+        click.option("--keep", metavar="WHAT,…", help=f"What is not replaced: {', '.join(_kinds())}."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _kinds() -> tuple[str, ...]:
+    return ("user_names", "project_names", "file_paths", "contacts", "addresses", "accounts", "secrets")
+
+
+def given_names(names: Sequence[str], names_file: str | None) -> list[str]:
+    """Those of the command line and those of the file; `#` begins a comment there."""
+    lines = Path(names_file).read_text("utf-8").splitlines() if names_file else []
+    return [*names, *(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))]
+
+
+def configuration(keep: str | None) -> Anonymization:
+    from smp_client.privacy.placeholders import Anonymization
+
+    return Anonymization.keeping(part.strip() for part in (keep or "").split(",") if part.strip())
+
+
+@click.command(epilog="""\b
+smp anonymize latest --dry-run
+smp anonymize latest --name "Anna Berg" --project Apollo
+smp anonymize latest --id DEC-001 --keep file_paths,addresses
+smp anonymize session-2026-01-11-abc123 --names-file staff.txt --now""")
+@session_in(active, archived, holds_everywhere)
+@click.option("--id", "ids", multiple=True, metavar="ID", shell_complete=complete_memory_id,
+              help="Only this memory of it; repeat it for several.")  # fmt: skip
+@naming_options
+@click.option("--now", "is_now", is_flag=True, help="Erase what was there at once; else smp restore --batch brings it back.")
+@reason_option("Why; it is kept with what was replaced.", default="anonymised")
+@click.option("--by", metavar="WHO", default="user", show_default=True, callback=in_words, help="Who does it.")
+@yes_option
+@root_option
+@dry_run_option
+@json_option
+def anonymize(
+    session: str, ids: tuple[str, ...], names: tuple[str, ...], names_file: str | None, projects: tuple[str, ...], keep: str | None,
+    is_now: bool, reason: str, by: str, yes: bool, root: str | None, dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Replace names in SESSION, or in memories of it, by placeholders.
+
+    User names, project names, file paths, e-mail addresses, phone and card numbers, IP addresses, IBANs and secrets; the same one
+    always by the same placeholder. Known are the names in the metadata, in the user's profile, of whoever spoke, and those given.
+    """
+    config, known = configuration(keep), given_names(names, names_file)
+    memory = open_memory(root)
+    found = find_standing(memory, session, or_global=True)
+
+    def do(dry_run: bool) -> Anonymized:
+        return memory.anonymize(found, ids or None, names=known, projects=projects, config=config, reason=reason, by=by,
+                                dry_run=dry_run, now=is_now)  # fmt: skip
+
+    if not dry_run and asks(yes=yes) and (plan := do(True)).memories:
+        confirm(_question(plan, is_now=is_now, days=memory.options.retention.deleted_days), yes=yes)
+    with progress("anonymising"):
+        done = do(dry_run)
+    if as_json:
+        print_json({**asdict(done), "memories": [one.id for one in done.memories]})
+    else:
+        _print(done, f"{memory.options.retention.deleted_days:g} days")
+    sys.exit(1 if done.problems else 0)
+
+
+def _question(plan: Anonymized, *, is_now: bool, days: float) -> str:
+    what = f"{sum(plan.counts.values()):,} places in {len(plan.memories):,} memories of {plan.session}"
+    after = "What was there is erased: nothing brings it back." if is_now else f"For {days:g} days smp restore brings it back."
+    return f"Replace {what}? {after}"
+
+
+def _print(done: Anonymized, days: str) -> None:
+    if done.replacements:
+        columns = [Column("PLACEHOLDER", keeps=True), Column("PLACES", right=True), Column("KIND")]
+        rows: list[tuple[object, ...]] = [(one.placeholder, one.count, one.kind.replace("_", " ")) for one in done.replacements]
+        if done.dry_run:
+            columns.append(Column("STANDS FOR", gives_way=True))
+            rows = [(*row, one.what) for row, one in zip(rows, done.replacements, strict=True)]
+        print_table(columns, rows)
+    count = len(done.memories)
+    would = "would be " if done.dry_run else ""
+    say(f"{count:,} memor{'y' if count == 1 else 'ies'} {would}changed" + ("; nothing was changed" if done.dry_run else ""))
+    if done.batch:
+        say(one_line(f"For {days} smp restore --batch {done.batch} brings back what was there."))
+    say_what_it_leaves(done.agents, done.cannot_find)
+    for problem in done.problems:
+        click.echo(f"smp: {one_line(problem)}", err=True)
+
+
+def say_what_it_leaves(agents: Sequence[str], cannot_find: Sequence[str]) -> None:
+    """On stderr: a person who passes it on must know."""
+    if agents:
+        listed = ", ".join(agents[:_NAMED]) + (" and more" if len(agents) > _NAMED else "")
+        click.echo(f"note: taken for agents, and kept: {one_line(listed)}. Give a person among them with --name.", err=True)
+    click.echo("note: not looked for, or not found:", err=True)
+    for sentence in cannot_find:
+        click.echo(f"  - {sentence}", err=True)

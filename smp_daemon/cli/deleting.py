@@ -1,0 +1,302 @@
+"""Taking memories and sessions out, and bringing them back: `smp delete` and `smp restore`."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from smp_client.layout import GLOBAL
+from smp_client.maintain.actions import Action, MemoryAction, Outcome
+
+from .arguments import json_option, open_memory, root_option
+from .conditions import CONDITIONS, What, selecting_options, what_is_meant
+from .outcome import asks, confirm, dry_run_option, finish, merged, yes_option
+from .places import (
+    active,
+    archived,
+    completing,
+    deleted,
+    find_in,
+    find_standing,
+    holds_everywhere,
+    in_words,
+    reason_option,
+    session_in,
+)  # fmt: skip
+from .progress import progress
+from .restorable import complete_batch, complete_deleted_id, print_restorable
+
+if TYPE_CHECKING:
+    from smp_client import Memory
+    from smp_client.privacy.reworking import Reworked
+    from smp_client.privacy.store import Deleted
+
+_NAMED = 5
+
+
+@click.command(epilog="""\b
+smp delete session-2026-01-11-abc123 --reason "made by mistake"
+smp delete latest --id DEC-001 --id FIND-002 --reason "no longer true"
+smp delete latest --topic billing --since "last 7 days" --reason "not ours" --dry-run
+smp delete --all --text "Jane Doe" --reason "she asked for it\"""")
+@session_in(active, archived, holds_everywhere, required=False)
+@selecting_options
+@click.option("--all", "is_all", is_flag=True, help="Of every session, the archived ones too, and of global; needs a condition.")
+@reason_option("Why; it is kept with what was deleted.", required=True)
+@click.option("--by", "deleted_by", metavar="WHO", default="user", show_default=True, callback=in_words, help="Who deletes it.")
+@yes_option
+@root_option
+@dry_run_option
+@json_option
+def delete(
+    session: str | None, ids: tuple[str, ...], is_all: bool, reason: str, deleted_by: str, yes: bool, root: str | None,
+    dry_run: bool, as_json: bool, **conditions: Any,
+) -> None:  # fmt: skip
+    """Delete SESSION, or memories of it; smp restore brings them back until their deadline.
+
+    Memories are named by --id, or described by conditions that must all hold. They go wherever they are kept: from the archive, and
+    from what compaction has taken out, too.
+    """
+    meant = what_is_meant(ids, conditions)
+    _check(session, meant, is_all=is_all)
+    memory = open_memory(root)
+    do = _deletion(memory, session, meant, reason, deleted_by)
+    days = f"{memory.options.retention.deleted_days:g} days"
+    if not dry_run and asks(yes=yes) and (plan := do(True)).actions:
+        confirm(f"Delete {_told(plan)}? For {days} smp restore brings it back.", yes=yes, what_stays="Nothing was deleted.")
+    with progress("deleting"):
+        outcome = do(dry_run)
+    text = meant.conditions.get("text")
+    elsewhere = "" if text is None else f" smp show --all-about {shlex.quote(text)} says where else it stands."
+    finish(outcome, as_json=as_json, note=f"For {days} {_again(outcome)} brings it back.{elsewhere}",
+           nothing="Nothing fits: nothing was deleted.")  # fmt: skip
+
+
+def _check(session: str | None, meant: What, *, is_all: bool) -> None:
+    if is_all and (meant.ids or not meant.conditions):
+        raise click.UsageError(f"--all needs a condition: {CONDITIONS}. Ids and whole sessions are deleted one session at a time.")
+    if (session is None) != is_all:
+        raise click.UsageError("Give a session, or --all; not both.")
+    if session == GLOBAL and meant.is_whole:
+        raise click.UsageError(f"global is not deleted whole: say which of its memories, with --id, {CONDITIONS}.")
+
+
+def _deletion(memory: Memory, session: str | None, meant: What, reason: str, by: str) -> Callable[[bool], Outcome]:
+    if session is None:
+        return lambda dry_run: _outcome(
+            memory, memory.delete_everywhere(reason=reason, deleted_by=by, dry_run=dry_run, **meant.conditions), reason, dry_run
+        )  # fmt: skip
+    name = find_standing(memory, session, or_global=not meant.is_whole)
+    if meant.is_whole:
+        return lambda dry_run: _whole(memory, name, reason, by, dry_run=dry_run)
+
+    def do(dry_run: bool) -> Outcome:
+        done = memory.delete(name, meant.ids or None, reason=reason, deleted_by=by, dry_run=dry_run, **meant.conditions)
+        return _outcome(memory, {name: done}, reason, dry_run)
+
+    return do
+
+
+def _whole(memory: Memory, name: str, reason: str, by: str, *, dry_run: bool) -> Outcome:
+    from smp_client.maintain.removal import wait_until_left
+
+    outcome = memory.delete_session(name, reason=reason, deleted_by=by, dry_run=dry_run)
+    if not dry_run:
+        outcome.problems += wait_until_left(memory, name)
+    return outcome
+
+
+def _outcome(memory: Memory, done: Mapping[str, Reworked], reason: str, dry_run: bool) -> Outcome:
+    """One action for each session and place."""
+    outcome = Outcome(dry_run=dry_run)
+    for name, reworked in done.items():
+        # What would be deleted has no batch yet.
+        planned = [replace(one, batch="") for one in reworked] if dry_run else reworked
+        outcome.actions += _actions(memory, name, "delete_memories", planned, reason)
+        outcome.problems += reworked.problems
+    return outcome
+
+
+def _told(plan: Outcome) -> str:
+    """How many of what, and where: `2 decisions and 1 turn of s1 (DEC-001, DEC-002, turn-3)`. What is kept twice counts once."""
+    from .output import short_size
+
+    first = plan.actions[0]
+    if first.type == "delete_session":
+        return f"the session {first.session} ({short_size(first.bytes_freed)})"
+    memories: Counter[tuple[str, str, str]] = Counter()  # two agents each have an earlier state of the same id
+    places: dict[str, None] = {}
+    for action in plan.actions:
+        assert isinstance(action, MemoryAction)
+        memories |= Counter((action.session, kind, one) for one, kind in zip(action.about, action.kinds, strict=True))
+        places |= {f"{action.session} (archived)" if action.place == "archived" else action.session: None}
+    counts = Counter(kind for _, kind, _ in memories.elements())
+    kinds = [_counted(kind, count) for kind, count in counts.items()]
+    what = f"{', '.join(kinds[:-1])} and {kinds[-1]}" if len(kinds) > 1 else kinds[0]
+    return f"{what} of {_listed(list(places))} ({_listed([one for _, _, one in memories])})"
+
+
+def _counted(kind: str, count: int) -> str:
+    name = "turn" if kind == "conversation_turn" else kind.replace("_", " ")
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
+
+
+def _actions(memory: Memory, name: str, type: str, found: Iterable[Deleted], reason: str) -> list[Action]:
+    """What is done to memories, one action for each place that they are in."""
+    by_place: dict[str, list[Deleted]] = {}
+    for one in found:
+        by_place.setdefault(one.place or _place(memory, name), []).append(one)
+    return [
+        MemoryAction(name, type, tuple(one.id for one in some), reason, batch=some[0].batch, place=place,
+                     kinds=tuple(one.type for one in some))
+        for place, some in by_place.items()
+    ]  # fmt: skip
+
+
+def _place(memory: Memory, name: str) -> str:
+    from smp_client.privacy.standing import Contents
+
+    return GLOBAL if name == GLOBAL else "archived" if Contents(memory, name).is_archived else "active"
+
+
+def _again(outcome: Outcome) -> str:
+    """How what was deleted comes back."""
+    if not outcome.actions:
+        return ""
+    first = outcome.actions[0]
+    return f"smp restore --batch {first.batch}" if isinstance(first, MemoryAction) else f"smp restore {first.session}"
+
+
+# Restoring.
+
+
+def _complete_restorable(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The deleted memories of the session that was given already, else the deleted sessions."""
+    if ctx.params.get("session"):
+        return complete_deleted_id(ctx, param, incomplete)
+    return completing(deleted)(ctx, param, incomplete)
+
+
+@click.command(epilog="""\b
+smp restore --list
+smp restore session-2026-01-11-abc123
+smp restore DEC-001 FIND-002 --session latest
+smp restore --batch 20260111T144000-5f3a9c""")
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=_complete_restorable)
+@click.option("--session", shell_complete=completing(active, archived, holds_everywhere),
+              help="Whose memories the names are, or global; else they are those of sessions.")  # fmt: skip
+@click.option("--batch", shell_complete=complete_batch, help="All that was deleted, or anonymised, in one go.")
+@click.option("--list", "is_list", is_flag=True, help="Say what can be restored, and until when.")
+@root_option
+@dry_run_option
+@json_option
+def restore(
+    names: tuple[str, ...], session: str | None, batch: str | None, is_list: bool, root: str | None, dry_run: bool, as_json: bool
+) -> None:
+    """Bring back deleted sessions, or memories of a session."""
+    if bool(names) + (batch is not None) + is_list > 1:
+        raise click.UsageError("Give only one of names, --batch and --list.")
+    memory = open_memory(root)
+    if is_list:
+        found = find_standing(memory, session, or_global=True, or_deleted=True) if session else None
+        print_restorable(memory, found, as_json=as_json)
+        return
+    if not names and batch is None:
+        raise click.UsageError("Say what: sessions, memories and --session, or --batch; smp restore --list shows what there is.")
+    with progress("restoring"):
+        if batch is not None:
+            outcome = _restore_batch(memory, batch, session, dry_run=dry_run)
+        elif session is not None:
+            outcome = _each(_restore(memory, find_standing(memory, session, or_global=True)), names, dry_run=dry_run)
+        else:
+            outcome = _each(_undelete(memory, names), names, dry_run=dry_run)
+    finish(outcome, as_json=as_json)
+
+
+def _each(do: Callable[[str, bool], Outcome], names: Sequence[str], *, dry_run: bool) -> Outcome:
+    """One that cannot be restored stops no other."""
+    from smp_client import SMPError
+    outcome = Outcome(dry_run=dry_run)
+    for name in dict.fromkeys(names):
+        try:
+            merged(outcome, do(name, dry_run))
+        except SMPError as error:
+            if len(names) == 1:
+                raise
+            outcome.problems.append(str(error))
+    return outcome
+
+
+def _undelete(memory: Memory, names: Sequence[str]) -> Callable[[str, bool], Outcome]:
+    from smp_client.maintain.removal import undelete_session
+
+    # Before the first comes back: then the others would be fewer, and a beginning might mean another.
+    meant = {name: _find_deleted(memory, name) for name in names}
+    return lambda name, dry_run: undelete_session(memory, meant[name], "restored by hand", dry_run=dry_run)
+
+
+def _find_deleted(memory: Memory, name: str) -> str:
+    """Says also how a memory is restored: its id alone is not enough."""
+    from smp_client import MemoryNotFound, SessionNotFound, SessionPutAway
+    from smp_client.maintain.doomed import all_doomed
+    from smp_client.records import SESSION_KINDS, kind_of
+
+    try:
+        return find_in(memory, name, deleted, "deleted")
+    except SessionPutAway:
+        raise
+    except SessionNotFound:
+        every = all_doomed(memory)[0]
+        if any(gone.batch == name for one in every for gone in one.memories):
+            advice = f"smp restore --batch {name} restores it."
+            raise MemoryNotFound(f"{name!r} is a batch, not a session.", advice=advice) from None
+        holders = sorted({one.session for one in every for gone in one.memories if gone.id == name})
+        if not holders and kind_of(name, SESSION_KINDS) is None:
+            raise
+        of = f" of {', '.join(holders[:5])}{', …' if len(holders) > 5 else ''}" if holders else ""
+        whose = holders[0] if len(holders) == 1 else "SESSION"
+        advice = f"smp restore {name} --session {whose} restores it; smp restore --list shows what can be restored."
+        raise MemoryNotFound(f"{name!r} is a memory{of}, not a session.", advice=advice) from None
+
+
+def _restore(memory: Memory, session: str) -> Callable[[str, bool], Outcome]:
+    from smp_client import MemoryNotFound
+    def do(name: str, dry_run: bool) -> Outcome:
+        known = [one for one in memory.deleted(session) if one.id == name]
+        if not known:
+            raise MemoryNotFound(f"There is no deleted memory {name!r} of {session}.", session_id=session,
+                                 advice="smp restore --list shows what can be restored.")  # fmt: skip
+        if not dry_run:
+            memory.restore(session, [name])
+        return Outcome(_restorations(memory, session, [known[-1]]), dry_run=dry_run)
+
+    return do
+
+
+def _restore_batch(memory: Memory, batch: str, session: str | None, *, dry_run: bool) -> Outcome:
+    from smp_client.privacy.restoring import of_batch
+
+    sessions = [find_standing(memory, session, or_global=True)] if session else of_batch(memory, batch)
+
+    def do(name: str, dry_run: bool) -> Outcome:
+        going = [one for one in memory.deleted(name) if one.batch == batch]
+        if not dry_run or not going:
+            memory.restore(name, batch=batch)
+        return Outcome(_restorations(memory, name, going), dry_run=dry_run)
+
+    return _each(do, sessions, dry_run=dry_run)
+
+
+def _restorations(memory: Memory, session: str, found: Sequence[Deleted]) -> list[Action]:
+    last = found[-1]
+    what = "anonymised" if last.action == "anonymize" else "deleted"
+    return _actions(memory, session, "restore_memories", found, f"{what} at {last.deleted_at} by {last.deleted_by}: {last.reason}")

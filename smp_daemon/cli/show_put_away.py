@@ -1,0 +1,131 @@
+"""What `smp show` says of a memory that is archived, taken out by compaction or deleted, and of references to such."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from smp_client import Memory, Record
+    from smp_client.privacy.standing import Standing
+    from smp_client.references import Reference
+    from smp_client.session import RecordFiles
+
+_LABEL_COLUMNS = 14
+
+
+def show_put_away(memory: Memory, session: str, memory_id: str, *, raw: bool, as_json: bool) -> bool:
+    """Whether there was something to show."""
+    from smp_client import Invalid
+    from smp_client.layout import GLOBAL, check_session_id
+    from smp_client.privacy.kept import find
+
+    from .output import harmless, on_terminal, say
+
+    try:
+        name = session if session == GLOBAL else check_session_id(session)
+    except Invalid:
+        return False
+    found = find(memory, name, memory_id, problems=[])
+    if not found:
+        return False
+    if raw and on_terminal():
+        say(harmless(found[0].raw.decode("utf-8", "backslashreplace").removesuffix("\n")))
+    elif raw:
+        click.echo(found[0].raw, nl=False)
+    elif as_json:
+        _print_json(memory, found)
+    else:
+        _print(memory, found)
+    return True
+
+
+def _record(one: Standing) -> Record:
+    from smp_client import Record
+    from smp_client.records import kind_of_file
+
+    text = one.value.get("content" if one.is_file else kind_of_file(one.file).text)
+    return Record(one.id, one.type, one.session, dict(one.value), text if isinstance(text, str) else "")
+
+
+def _lines(one: Standing) -> list[int] | None:
+    return [one.line, one.line + one.raw.rstrip().count(b"\n")] if one.line else None
+
+
+def _where(memory: Memory, one: Standing) -> str:
+    place = f"{memory.root / one.container}"
+    if not one.container.endswith(f"/{one.file}"):
+        place += f", {one.file if one.line else f'out of {one.file}'}"
+    lines = _lines(one)
+    return place + (f", lines {lines[0]} to {lines[1]}" if lines else "")
+
+
+def _how_back(one: Standing) -> tuple[str, str]:
+    """What has become of it, and how it comes back."""
+    from .output import short_time
+
+    if one.place == "archived":
+        return "with its session", f"smp unarchive {one.session}"
+    if one.place == "evicted":
+        when, why = short_time(one.facts.get("evicted_at")), one.facts.get("reason")
+        return f"by compaction on {when}" + (f": {why}" if why else ""), f"smp compact {one.session} --bring-back --id {one.id}"
+    who, why = one.facts.get("deleted_by"), one.facts.get("reason")
+    is_one_by_one = "batch" in one.facts or one.line == 0
+    back = f"smp restore {one.id} --session {one.session}" if is_one_by_one else f"smp restore {one.session}"
+    happened = "replaced" if one.facts.get("action") == "anonymize" else "on"
+    whole = "" if is_one_by_one else ", with its session"
+    until = short_time(one.facts.get("recovery_deadline"))
+    return f"{happened} {short_time(one.facts.get('deleted_at'))} by {who}{whole}: {why}", f"{back}, until {until}"
+
+
+def _print(memory: Memory, found: Sequence[Standing]) -> None:
+    from smp_client.values import render_entries
+
+    from .output import harmless, one_line, say, styled
+    from .read import short_type
+
+    one = found[0]
+    named = styled(one_line(one.id), fg="cyan", bold=True)
+    say(f"{named}  {short_type(one.type)} in {one.session}, {styled(one.place, fg='yellow')}")
+    happened, back = ("", "") if one.place == "active" else _how_back(one)
+    pairs = [("where", _where(memory, one)), ("taken out" if one.place == "evicted" else one.place, happened), ("bring back", back)]
+    pairs += [("also", f"{_where(memory, other)} ({other.place})") for other in found[1:]]
+    for name, value in pairs:
+        if value:
+            say(styled(f"{name:<{_LABEL_COLUMNS}}", dim=True) + one_line(value))
+    say("\n" + harmless("\n".join(render_entries(dict(one.value), 0))))
+
+
+def _print_json(memory: Memory, found: Sequence[Standing]) -> None:
+    from .output import print_json, record_json
+
+    one, *others = found
+    copies = [_place_json(memory, other) for other in others]
+    print_json({**record_json(_record(one)), **_place_json(memory, one), "copies": copies})
+
+
+def _place_json(memory: Memory, one: Standing) -> dict[str, Any]:
+    member = None if one.container.endswith(f"/{one.file}") else one.file
+    return {"state": one.place, "file": str(memory.root / one.container), "member": member, "lines": _lines(one),
+            "until": one.facts.get("recovery_deadline"), "facts": dict(one.facts)}  # fmt: skip
+
+
+# References.
+
+
+def references_of(target: RecordFiles, memory_id: str) -> list[Reference]:
+    from smp_client import MemoryNotFound
+
+    try:
+        return target.references(memory_id)
+    except MemoryNotFound:  # of a file that the index could not read
+        return []
+
+
+def reference_text(reference: Reference) -> str:
+    """`DEC-001 (deleted 2026-01-15)`."""
+    since = f" {reference.at[:10]}" if reference.at else ""
+    said = {"here": "", "deleted": f" (deleted{since})", "purged": " (purged)", "evicted": " (taken out by compaction)"}
+    return reference.id + said.get(reference.state, " (not known)")

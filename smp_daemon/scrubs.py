@@ -1,0 +1,105 @@
+"""Taking every trace of what was removed out of the index: when somebody waits for it, and again where it could not be done."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from smp_client.maintain.actions import Outcome
+from smp_client.status import COOKIES
+
+from .jobs import Piece, Run, Stopping
+from .root import Root
+
+NAME = "scrub"
+READER_WAIT_S = 0.2  # for whoever reads the index at this moment; all other work waits as well
+FIRST_REST_S, LONGEST_REST_S = 2.0, 600.0  # before it is tried again
+SAID_AFTER_S = 30.0
+BETWEEN_LOOKS = 10_000  # steps of SQLite, between two looks whether to stop
+
+
+class Scrubs:
+    def __init__(self, keep_going: Callable[[], None]) -> None:
+        self._keep_going = keep_going  # raises where the daemon has been told to stop
+        self._asked: dict[str, tuple[Root, list[str]]] = {}  # by root, with the cookies of those who wait
+        self._run: Run | None = None
+        self._served: list[str] = []
+        self._rests: dict[str, tuple[float, float]] = {}  # by root: until when, and how long that was
+
+    def ask_for(self, root: Root, cookie: str | None = None) -> None:
+        """One that is under way began too early for this one."""
+        self._asked.setdefault(str(root.path), (root, []))[1].extend([cookie] if cookie else [])
+
+    def look(self, root: Root, current: float) -> None:
+        """Somebody may have asked for it and be gone, or it could not be done."""
+        from smp_client.maintain.traces import asked_for
+
+        path = str(root.path)
+        until, rest_s = self._rests.get(path, (0.0, FIRST_REST_S))
+        if not asked_for(root.memory):
+            self._rests.pop(path, None)
+            root.problems.pop(NAME, None)
+        elif current >= until and not self.has_work():
+            self._rests[path] = (current + rest_s, min(2 * rest_s, LONGEST_REST_S))
+            if rest_s >= SAID_AFTER_S:
+                root.problems[NAME] = "The index may still hold words of what was removed: it cannot be cleaned. The log says why."
+            self.ask_for(root)
+
+    def has_work(self) -> bool:
+        return bool(self._asked or self._run)
+
+    def work(self, step: Callable[[Run], None]) -> bool:
+        """One step, where there is any; then those who waited for it are told."""
+        if self._run is None and self._asked:
+            root, self._served = self._asked.pop(next(iter(self._asked)))
+            self._run = Run(NAME, root, _pieces(root, self._keep_going), only="index")
+        if self._run is None:
+            return False
+        step(self._run)
+        if self._run.is_over:
+            for cookie in self._served:
+                self._run.root.memory.tree.unlink(f"{COOKIES}/{cookie}")
+            self._run = None
+        return True
+
+
+def _pieces(root: Root, keep_going: Callable[[], None]) -> Iterator[Piece]:
+    from smp_client.maintain.traces import scrubbing
+
+    steps = scrubbing(root.memory, root.index, READER_WAIT_S)
+    is_over = False
+
+    def step() -> Outcome:
+        nonlocal is_over
+        is_over = True  # also where it fails
+        with _stoppable(root.index.connection, keep_going):
+            for _ in steps:
+                is_over = False
+                break
+        return Outcome()
+
+    while not is_over:
+        yield Piece("", step)
+
+
+@contextmanager
+def _stoppable(connection: sqlite3.Connection, keep_going: Callable[[], None]) -> Iterator[None]:
+    """Merging and vacuuming a large index take seconds each, and nothing is lost with either."""
+
+    def is_stopping() -> bool:
+        try:
+            keep_going()
+        except Stopping:
+            return True
+        return False
+
+    connection.set_progress_handler(is_stopping, BETWEEN_LOOKS)
+    try:
+        yield
+    except sqlite3.OperationalError:
+        keep_going()
+        raise
+    finally:
+        with suppress(sqlite3.ProgrammingError):  # it was closed meanwhile
+            connection.set_progress_handler(None, BETWEEN_LOOKS)

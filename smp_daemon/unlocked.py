@@ -1,0 +1,138 @@
+"""Secrets that came in past the library: reported once each, or taken out of their files, as it is configured.
+
+Only what is a secret by its shape is ever taken out of a file. What somebody's own pattern, or a kind of personal data, finds in
+memories that are there already is reported: a pattern that is too wide must not empty a memory for good.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import groupby
+
+from smp_client import SMPError
+from smp_client.privacy import spotting
+from smp_client.privacy.redacting import redact
+from smp_client.privacy.redaction import Redaction, harmless, told
+from smp_client.privacy.spotting import Spotted
+from smp_client.scopes import directory_of
+
+from .log import FilteringBoundLogger
+from .root import Root
+
+ROUNDS = 10  # of a thousand memories: then others have their turn
+AGAIN_S = 60.0  # before what could not be taken out is tried again
+BY = "daemon"
+_UNREADABLE = "SELECT scope, file, size, checksum, mtime_ns FROM files WHERE bad > 0 OR problem IS NOT NULL"
+_ABOUT = "secrets in what cannot be read"
+
+
+class Unlocked:
+    """`keep_going` raises where the daemon has been told to stop."""
+
+    def __init__(self, log: FilteringBoundLogger, keep_going: Callable[[], None]) -> None:
+        self._log = log
+        self._keep_going = keep_going
+        self.unfinished: set[Root] = set()  # where more is to be looked at
+        self._counted: dict[str, int] = {}  # how many places there were, by root
+        self._said: dict[str, set[object]] = {}  # by root; so that each is said once in the life of a daemon
+        self._tried: dict[tuple[str, Spotted], float] = {}  # when it is tried again
+        self._unreadable: dict[tuple[str, str, str], tuple[tuple[int, ...], Counter[str]]] = {}
+
+    def look(self, root: Root) -> None:
+        """At what is new in the index."""
+        redaction = root.memory.options.redaction or Redaction()
+        if not redaction.enabled or redaction.unlocked_edits == "off":
+            spotting.forget(root.index)
+            root.problems.pop(_ABOUT, None)
+            return
+        is_new = self._look(root, redaction)
+        self._look_at_unreadable(root, redaction)
+        count = spotting.count(root.index)
+        is_due = any(when <= time.monotonic() for when in self._tried.values())
+        if not is_new and not is_due and self._counted.get(str(root.path)) == count:
+            return
+        self._counted[str(root.path)] = count
+        found = spotting.found(root.index) if count else []
+        # What comes back later is said again.
+        self._said[str(root.path)] = self._said.get(str(root.path), set()) & {one.key for one in found}
+        redacts = redaction.unlocked_edits == "redact"
+        self._report(root, [one for one in found if not redacts or not one.is_by_shape])
+        self._redact(root, [one for one in found if redacts and one.is_by_shape])
+
+    def _look(self, root: Root, redaction: Redaction) -> bool:
+        """Gives back whether there was anything to look at."""
+        self.unfinished.discard(root)
+        number = 0
+        for number, _ in enumerate(spotting.look(root.index, redaction), 1):
+            self._keep_going()
+            if number >= ROUNDS:
+                self.unfinished.add(root)
+                break
+        return number > 0
+
+    def _report(self, root: Root, found: Iterable[Spotted]) -> None:
+        said = self._said[str(root.path)]
+        for one in found:
+            if one.key in said:
+                continue
+            said.add(one.key)
+            self._log.warning("secret", component="privacy", root=str(root.path), session_id=one.scope, file=one.file,
+                              memory_id=harmless(one.id), line=spotting.line_of(root.memory, one), kinds=dict(one.kinds),
+                              advice="smp delete takes it out; redaction.unlocked_edits: redact does it by itself")  # fmt: skip
+
+    def _redact(self, root: Root, found: list[Spotted]) -> None:
+        current = time.monotonic()
+        self._tried = {known: when for known, when in self._tried.items() if when > current}
+        due = [one for one in found if (str(root.path), one) not in self._tried]
+        for (scope, file), group in groupby(due, key=lambda one: (one.scope, one.file)):
+            self._keep_going()
+            spotted = list(group)
+            self._tried |= {(str(root.path), one): current + AGAIN_S for one in spotted}
+            self._redact_file(root, scope, file, spotted)
+
+    def _redact_file(self, root: Root, scope: str, file: str, spotted: list[Spotted]) -> None:
+        ids = [one.id for one in spotted if one.id]
+        kinds: Counter[str] = Counter()
+        for one in spotted:
+            kinds.update(dict(one.kinds))
+        try:
+            left = redact(root.memory, scope, file, ids, Redaction(), BY)
+        except (OSError, SMPError) as error:
+            # It may go later: somebody holds the lock, or has changed it just now.
+            self._report(root, spotted)
+            self._log.warning("secret stays", component="privacy", root=str(root.path), session_id=scope, file=file,
+                              reason=harmless(str(error)))  # fmt: skip
+            return
+        self._log.info("redacted", component="privacy", root=str(root.path), session_id=scope, file=file,
+                       memories=list(map(harmless, ids)), kinds=dict(kinds), left=left)  # fmt: skip
+        root.note(f"{directory_of(scope)}/{file}")
+
+    def _look_at_unreadable(self, root: Root, redaction: Redaction) -> None:
+        """Bytes that are no memory are in no index: they can only be reported."""
+        path = str(root.path)
+        now: dict[tuple[str, str, str], tuple[tuple[int, ...], Counter[str]]] = {}
+        for scope, file, *state in root.index.connection.execute(_UNREADABLE).fetchall():
+            known = self._unreadable.get((path, scope, file))
+            now[path, scope, file] = known if known and known[0] == tuple(state) else (
+                tuple(state), self._kinds_in_file(root, scope, file, redaction))  # fmt: skip
+        self._unreadable = {key: value for key, value in self._unreadable.items() if key[0] != path} | now
+        named = [f"{file} in {scope} ({told(kinds)})" for (_, scope, file), (_, kinds) in now.items() if kinds]
+        if named:
+            root.problems[_ABOUT] = (
+                f"What cannot be read holds what looks like a secret: {', '.join(named[:3])}. smp check names the lines."
+            )
+        else:
+            root.problems.pop(_ABOUT, None)
+
+    def _kinds_in_file(self, root: Root, scope: str, file: str, redaction: Redaction) -> Counter[str]:
+        try:
+            content = root.memory.tree.read(f"{directory_of(scope)}/{file}")
+        except (OSError, SMPError):
+            return Counter()
+        kinds = redaction.redacted_text(content.decode("utf-8", "replace"))[1]
+        if kinds:
+            self._log.warning("secret", component="privacy", root=str(root.path), session_id=scope, file=file, kinds=dict(kinds),
+                              advice="it stands in what cannot be read; smp check names the lines")  # fmt: skip
+        return kinds

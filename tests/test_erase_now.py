@@ -1,0 +1,244 @@
+"""Gone the moment the command returns, for everybody; and erased at once, without a trace, for one who may not wait."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import running, smp
+
+from smp_client import Invalid, Memory, MemoryNotFound, Session, SessionNotFound
+from smp_client.audit import read as read_audit
+from smp_client.maintain.compacting import compact
+from smp_client.maintain.purge import purge_now
+from smp_client.sync import bring_up_to_date
+
+SECRET = "Quetzalcoatl opens the xylophone vault"
+WORDS = (b"Quetzalcoatl", b"quetzalcoatl", b"xylophon")
+# Everything that a client can be asked, in a process of its own.
+ASKING = """
+import json, sys
+from smp_client import Memory, SMPError
+memory = Memory(sys.argv[1])
+session = memory.session("s1")
+def ids(records): return [record.id for record in records]
+found = {
+    "search": ids(session.search("quetzalcoatl xylophone", limit=None)),
+    "everywhere": ids(memory.search("quetzalcoatl", limit=None)),
+    "by_topic": ids(session.by_topic("vault")), "by_agent": ids(session.by_agent("spy")),
+    "by_time": ids(session.by_time("2000-01-01")),
+    "by_type": [one for kind in ("turn", "decision", "finding", "preference", "learning", "artifact", "agent_state")
+                for one in ids(session.by_type(kind))],
+    "similar": ids(session.similar("quetzalcoatl opens the xylophone")), "related": ids(session.related("FIND-002", depth=3)),
+    "query": ids(session.query({"filters": [{"field": "text", "operator": "contains", "value": "uetzal"}]})),
+    "turns": ids(session.turns()), "records": ids(session.records("decision")), "timeline": [one.ref for one in session.timeline()],
+    "topics": [one.name for one in session.topics()], "summary": repr(session.summary()), "context": session.agent("spy").context(),
+}
+for memory_id in json.loads(sys.argv[2]):
+    try:
+        found["got " + memory_id] = [session.get(memory_id).id]
+    except SMPError:
+        pass
+print(json.dumps(found))
+"""
+GOING = ["turn-2", "DEC-001", "FIND-001", "PREF-001", "LEARN-001", "report", "spy"]
+
+
+def fill(session: Session) -> None:
+    session.add_turn("user", "Plain words", memory_refs=["DEC-001"])
+    session.add_turn("spy", SECRET, tags=["vault"])
+    session.record_decision(SECRET, made_by="spy", tags=["vault"])
+    session.record_finding(SECRET, discovered_by="spy", severity="high", tags=["vault"])
+    session.record_finding("Plain", discovered_by="user", severity="high", references=["DEC-001", "FIND-001"])
+    session.record_preference(SECRET, topic="vault", confidence="explicit")
+    session.record_learning(SECRET, learned_by="spy", tags=["vault"])
+    session.relate("FIND-002", "DEC-001", "resolves")
+    session.save_artifact("report", SECRET, created_by="spy", tags=["vault"])
+    session.save_agent_state("spy", {"focus": SECRET})
+    session.save_agent_state("spy", {"focus": f"{SECRET}, still"})
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Memory]:
+    made = Memory(tmp_path / "sessions")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def session(memory: Memory) -> Session:
+    made = memory.create_session(id="s1")
+    fill(made)
+    return made
+
+
+def ask(root: Path) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, "-c", ASKING, str(root), json.dumps(GOING)], capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def holding(root: Path, words: tuple[bytes, ...] = WORDS) -> list[str]:
+    """The files below the root that hold one of the words, packed or not."""
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return sorted(str(path.relative_to(root)) for path in files if any(word in _unpacked(path.read_bytes()) for word in words))
+
+
+def _unpacked(content: bytes) -> bytes:
+    if not content.startswith(b"\x1f\x8b"):
+        return content
+    plain = gzip.decompress(content)
+    with tarfile.open(fileobj=io.BytesIO(plain)) as archive:
+        inner = [opened.read() for member in archive.getmembers() if (opened := archive.extractfile(member))]
+    return b"\n".join(map(_unpacked, inner))
+
+
+@pytest.mark.parametrize("is_led", [False, True], ids=["without a daemon", "with a daemon"])
+@pytest.mark.parametrize("way", [["--text", "XYLOPHONE"], ["--topic", "vault"], [part for one in GOING for part in ("--id", one)]],
+                         ids=["text", "topic", "ids"])  # fmt: skip
+def test_gone_from_every_answer_the_moment_the_command_returns(
+    session: Session, memory: Memory, tmp_path: Path, is_led: bool, way: list[str]
+) -> None:
+    """For another process, whatever it asks; also in the YAML indexes, and as bytes everywhere but in `deleted/`."""
+    with running(memory.root, log=tmp_path / "log") if is_led else nullcontext():
+        bring_up_to_date(memory)
+        before = ask(memory.root)
+        answering = ("search", "everywhere", "by_topic", "by_agent", "by_time", "related", "query", "records", "timeline")
+        assert all("DEC-001" in before[name] for name in answering)
+        done = smp("delete", "s1", *way, "--reason", "r", "--by", "me", "--json", "--root", memory.root)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert json.loads(done.stdout)["problems"] == []
+        going = {one for action in json.loads(done.stdout)["actions"] for one in action["about"]}
+        after = ask(memory.root)
+        for name, found in after.items():
+            if isinstance(found, list) and name != "topics":
+                assert not going & set(found), name
+        gone = set(GOING) if "--topic" not in way else set(GOING) - {"spy"}  # its states are about nothing
+        assert gone <= going
+        if "spy" in going:
+            assert not any(word.decode() in json.dumps(after) for word in WORDS)
+            assert [name for name in holding(memory.root) if not name.startswith("deleted/")] == []
+        for file in (memory.root / "active/s1/indexes").glob("*.yaml"):
+            # The ends of a relationship are still told.
+            lines = [line for line in file.read_text().splitlines() if "target:" not in line and "source:" not in line]
+            assert not {one for one in going - {"spy"} for line in lines if one in line}, file
+    assert "## Turn 2 - " in (memory.root / "active/s1/conversation.md").read_text()
+
+
+def test_a_reference_to_what_is_deleted_stays_and_is_no_complaint(session: Session, memory: Memory) -> None:
+    """Nor after it was erased."""
+    for do in (lambda: session.delete("DEC-001", reason="r"), lambda: memory.purge_now("s1", ["DEC-001"])):
+        do()
+        assert session.get("FIND-002").data["references"] == ["DEC-001", "FIND-001"]
+        assert "DEC-001" not in {one.id for one in session.related("FIND-002", depth=3)}
+        assert session.validate() == []
+        assert smp("check", "--root", memory.root).returncode == 0
+
+
+# Erasing.
+
+
+@pytest.mark.parametrize("is_led", [False, True], ids=["without a daemon", "with a daemon"])
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["not deleted yet", "deleted before"])
+def test_what_is_erased_leaves_no_byte(session: Session, memory: Memory, tmp_path: Path, is_led: bool, is_deleted: bool) -> None:
+    """Of any kind, in one command; with its copies in what compaction took out."""
+    with running(memory.root, log=tmp_path / "log") if is_led else nullcontext():
+        bring_up_to_date(memory)
+        assert holding(memory.root)
+        if is_deleted:
+            session.delete(GOING, reason="r")
+            assert all(name.startswith("deleted/") for name in holding(memory.root))
+        options = [part for one in GOING for part in ("--id", one)]
+        done = smp("purge", "--session", "s1", *options, "--now", "--json", "--root", memory.root)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert json.loads(done.stdout)["problems"] == []
+        assert holding(memory.root) == []
+        assert session.get("FIND-002").text == "Plain"
+        assert memory.deleted("s1") == []
+
+
+def test_what_compaction_or_the_archive_holds_is_erased_too(session: Session, memory: Memory) -> None:
+    compact(session, reduction_pct=90)
+    assert any("evicted-" in name for name in holding(memory.root))
+    memory.archive_session("s1")
+    outcome = memory.purge_now("s1", GOING)
+    assert outcome.problems == []
+    assert holding(memory.root) == []
+    memory.restore_session("s1")
+    assert memory.session("s1").get("FIND-002").text == "Plain"
+
+
+def test_a_session_is_erased_whole(session: Session, memory: Memory) -> None:
+    """Whether it is deleted, archived or neither; with all that was deleted of it before."""
+    for name in ("as-it-is", "archived-x", "deleted-x"):
+        other = memory.create_session(id=name)
+        fill(other)
+        other.delete("DEC-001", reason="r")
+        if name == "archived-x":
+            memory.archive_session(name)
+        elif name == "deleted-x":
+            memory.delete_session(name, reason="r")
+        plan = memory.purge_now(name, dry_run=True)
+        assert [(action.type, action.session) for action in plan.actions] == [("purge_session", name)]
+        assert memory.purge_now(name).actions[0].type == "purge_session"
+        assert [file for file in holding(memory.root) if name in file] == []
+        with pytest.raises(SessionNotFound):
+            memory.undelete_session(name)
+        assert not [path for path in memory.root.rglob(f"*{name}*") if ".smp" not in path.parts]
+
+
+def test_what_is_erased_of_a_batch_is_that_batch(session: Session, memory: Memory) -> None:
+    first = session.delete(["DEC-001", "turn-2"], reason="r")
+    session.delete("FIND-001", reason="r")
+    plan = memory.purge_now("s1", batch=first.batch, dry_run=True)
+    assert [sorted(action.about) for action in plan.actions] == [["DEC-001", "turn-2"]]
+    memory.purge_now("s1", batch=first.batch)
+    assert [one.id for one in memory.deleted("s1")] == ["FIND-001"]
+    with pytest.raises(MemoryNotFound):
+        memory.purge_now("s1", batch=first.batch)
+
+
+def test_what_is_named_wrongly_erases_nothing(session: Session, memory: Memory) -> None:
+    session.delete("FIND-001", reason="r")
+    before = holding(memory.root)
+    for name, ids in (("s1", ["FIND-001", "FIND-009"]), ("s1", ["DEC-001", "FIND-009"]), ("s9", None), ("s9", ["DEC-001"])):
+        with pytest.raises((MemoryNotFound, SessionNotFound)):
+            memory.purge_now(name, ids)
+    for nonsense in ({"session": "global"}, {"session": None}, {"session": "s1", "batch": ""},
+                     {"session": "s1", "ids": ["metadata"]}, {"session": "s1", "ids": ["DEC-001"], "batch": "b"}):  # fmt: skip
+        with pytest.raises(Invalid):
+            memory.purge_now(**nonsense)
+    assert holding(memory.root) == before
+    assert [one.id for one in memory.deleted("s1")] == ["FIND-001"]
+
+
+def test_what_holds_everywhere_is_erased(memory: Memory) -> None:
+    memory.create()
+    memory.everywhere.record_pattern(SECRET, learned_by="spy")
+    memory.everywhere.save_profile(note=SECRET)
+    memory.search("xylophone")
+    assert purge_now(memory, "global", ["PAT-001", "user-profile"]).problems == []
+    assert holding(memory.root) == []
+
+
+def test_erasing_is_noted_without_content(session: Session, memory: Memory) -> None:
+    memory.purge_now("s1", ["DEC-001", "turn-2"], by="me")
+    lines = [(line["action"], line["session"], line["count"]) for line in read_audit(memory.tree)]
+    assert lines == [("delete", "s1", 2), ("purge", "s1", 2)]
+    assert "audit.log" not in holding(memory.root)
+
+
+def test_where_else_the_words_stand_is_said(session: Session, memory: Memory) -> None:
+    outcome = memory.purge_now("s1", ["DEC-001"])
+    (problem,) = outcome.problems
+    assert "the same words still stand in" in problem
+    assert "active/s1/findings.yaml" in problem

@@ -1,0 +1,398 @@
+"""Secrets are taken out at every door: nothing under the root holds a byte of one, and what is written says what kind it was."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import smp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smp_client import Invalid, Memory, Session
+from smp_client.decay import Policy
+from smp_client.privacy.redaction import OFF, Redaction, harmless, problem_of
+from smp_client.published import POLICY_FILE, publish, published
+from smp_client.ranking import Weights
+from smp_client.records import DECISION, new_fields
+from smp_client.small import SessionMemory
+from smp_client.timestamps import now
+
+# In two pieces, so that this file holds no secret either.
+TOKEN = "ghp_" + "q7Zr2Xk9Lm4Tv8Bn1Cw6Hy3Jd5Fs0Pg2Ra7E"
+ACCESS_KEY = "AKIA" + "Q4RTX7ZN2KLMPW5V"
+PASSWORD = "hunter2" + "xyz9"
+SAYS = f"The build uses {TOKEN} for now."
+SHOWN = "The build uses [redacted: github token] for now."
+REDACTED = {"github_token": 1}
+
+
+def places_of(root: Path, secret: str) -> list[str]:
+    """The files below the root that hold the bytes of it, the index and its WAL included. By another process: in this one, closing
+    a file of SQLite's would take away the locks that SQLite has on it."""
+    done = subprocess.run(["grep", "-rlaF", secret, "."], cwd=root, capture_output=True, text=True, check=False)
+    # What goes while it is looked for holds nothing; what cannot be read now, because somebody is wiping it, may.
+    unread = [line for line in done.stderr.splitlines() if "No such file" not in line]
+    return sorted(line.removeprefix("./") for line in [*done.stdout.splitlines(), *unread])
+
+
+def said_of(memory: Memory, session: Session) -> dict[str, Any]:
+    """Everything that the memory gives back, as one text, and every count of what was redacted."""
+    records = [record.data for kind in session.kinds for record in session.records(kind.prefix.lower())]
+    records += [record.data for kind in memory.everywhere.kinds for record in memory.everywhere.records(kind.prefix.lower())]
+    records += [session.metadata(), memory.everywhere.profile(), *(session.agent_state(name) for name in session.agent_states())]
+    records += [session.artifact(name).data for name in session.artifacts()]
+    return {"text": json.dumps(records), "counts": [record["redacted"] for record in records if "redacted" in record]}
+
+
+def _in_transaction(write: Callable[[Any], Any]) -> Callable[[Memory, Session], None]:
+    def door(_: Memory, session: Session) -> None:
+        with session.transaction() as transaction:
+            write(transaction)
+
+    return door
+
+
+DOORS: dict[str, Callable[[Memory, Session], Any]] = {
+    "turn": lambda _, s: s.add_turn("user", SAYS),
+    "decision": lambda _, s: s.record_decision(SAYS, made_by="architect"),
+    "finding": lambda _, s: s.record_finding("A token", discovered_by="veritas", location={"lines": ["a", SAYS]}),
+    "preference": lambda _, s: s.record_preference("Rotate tokens", context=SAYS),
+    "learning": lambda _, s: s.record_learning(SAYS, learned_by="veritas"),
+    "relationship": lambda _, s: s.relate("DEC-001", "FIND-001", "resolves", note=SAYS),
+    "speaker": lambda _, s: s.add_turn(SAYS, "hello"),
+    "state": lambda _, s: s.save_agent_state("veritas", {"working_memory": {"notes": [SAYS]}}),
+    "artifact": lambda _, s: s.save_artifact("report", f"# Report\n{SAYS}\n"),
+    "field of an artifact": lambda _, s: s.save_artifact("report", "# Report", source=SAYS),
+    "metadata": lambda _, s: s.update_metadata(context={"note": SAYS}),
+    "topic of a session": lambda m, _: m.create_session(id="s1", topic=SAYS),
+    "context of a session": lambda m, _: m.create_session(id="s1", environment={"note": SAYS}),
+    "global preference": lambda m, _: m.everywhere.record_preference(SAYS),
+    "pattern": lambda m, _: m.everywhere.record_pattern(SAYS),
+    "profile": lambda m, _: m.everywhere.save_profile(notes=SAYS),
+    "change": lambda _, s: s.update(s.record_decision("D", made_by="a").id, rationale=SAYS),
+    "resolution": lambda _, s: s.resolve_finding(
+        s.record_finding("F", discovered_by="a").id, resolved_by="user", action_taken=SAYS
+    ),
+    "small interface": lambda m, s: SessionMemory(s.id, m.root).add("preference", {"key": "note", "value": {"told": SAYS}}),
+    "agent": lambda _, s: s.agent("veritas").record_learning(SAYS),
+    "agent's state": lambda _, s: s.agent("veritas").save_state({"notes": SAYS}),
+    "party": lambda _, s: s.party().record_finding(SAYS, discovered_by="veritas"),
+    "inputs of a party": lambda _, s: s.party().record_decision("D", inputs={"veritas": SAYS}),
+    "turn in a transaction": _in_transaction(lambda tx: tx.add_turn("user", SAYS)),
+    "decision in a transaction": _in_transaction(lambda tx: tx.record_decision(SAYS, made_by="a")),
+    "change in a transaction": _in_transaction(lambda tx: tx.update(tx.record_decision("D", made_by="a").id, rationale=SAYS)),
+    "state in a transaction": _in_transaction(lambda tx: tx.save_agent_state("veritas", {"notes": SAYS})),
+    "artifact in a transaction": _in_transaction(lambda tx: tx.save_artifact("report", SAYS)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_secret_stays_outside_of_every_door(memory: Memory, door: str) -> None:
+    """With redaction off, each door leaves the token in a file: `test_off_means_off` shows that this can fail."""
+    session = memory.create_session(id="s1") if "of a session" not in door else None
+    DOORS[door](memory, session)  # type: ignore[arg-type]
+    session = memory.session("s1")
+    assert memory.search("build uses") is not None  # so that there is an index
+    assert places_of(memory.root, TOKEN) == []
+    found = said_of(memory, session)
+    assert SHOWN in found["text"]
+    assert all(counts.keys() == REDACTED.keys() for counts in found["counts"])
+    assert found["counts"]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_off_means_off(tmp_path: Path, door: str) -> None:
+    memory = Memory(tmp_path / "sessions", redaction=OFF)
+    session = memory.create_session(id="s1") if "of a session" not in door else None
+    if door != "small interface":  # which makes a memory of its own
+        DOORS[door](memory, session)  # type: ignore[arg-type]
+        assert places_of(memory.root, TOKEN)
+        assert said_of(memory, memory.session("s1"))["counts"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin"),
+    [
+        (["new", "--topic", SAYS], ""),
+        (["add", "s1", "decision", SAYS, "--by", "architect"], ""),
+        (["add", "s1", "decision", "D", "--by", "architect", "--rationale", SAYS], ""),
+        (["add", "s1", "turn"], SAYS),
+        (["add", "s1", "finding", "F", "--by", "a", "--field", f"location.note={SAYS}"], ""),
+        (["add", "s1", "state", "veritas"], f"notes: {SAYS}"),
+        (["add", "s1", "artifact", "report"], SAYS),
+        (["add", "s1", "--yaml"], f"- {{type: learning, learned_by: a, learning: '{SAYS}'}}"),
+        (["add", "global", "pattern", SAYS], ""),
+    ],
+)
+def test_a_secret_stays_outside_of_the_command(memory: Memory, arguments: list[str], stdin: str) -> None:
+    memory.create_session(id="s1")
+    done = smp(*arguments, "--root", memory.root, input=stdin)
+    assert done.returncode == 0, done.stderr
+    assert places_of(memory.root, TOKEN) == []
+    says_so = ("[redacted: github token]", "github_token: 1", '"github_token": 1')
+    assert sum(len(places_of(memory.root, text)) for text in says_so) > 1
+
+
+def test_a_record_says_how_many_of_which_kind_and_counts_add_up(session: Session) -> None:
+    """In a file and back: a turn keeps it among its fields, every other kind as a field of its own."""
+    made = session.record_decision(f"{TOKEN} and {TOKEN}", made_by="a", login={"password": PASSWORD})
+    assert made.data["redacted"] == {"github_token": 2, "password": 1} == session.get(made.id).data["redacted"]
+    assert made.data["login"] == {"password": "[redacted: password]"}
+    changed = session.update(made.id, rationale=ACCESS_KEY)
+    assert changed.data["redacted"] == {"aws_access_key": 1, "github_token": 2, "password": 1}
+    assert "redacted" in session.update(made.id, confidence="low").data
+    turn = session.add_turn("user", SAYS)
+    assert session.turns()[0].data["redacted"] == REDACTED == turn.data["redacted"]
+    assert session.pin(turn.id).data["redacted"] == REDACTED
+    for _ in range(2):
+        session.save_agent_state("veritas", {"notes": SAYS})
+        session.update_metadata(note=SAYS)
+    assert session.agent_state("veritas")["redacted"] == session.metadata()["redacted"] == {"github_token": 2}
+    assert session.agent_state_history("veritas")[0]["redacted"] == REDACTED
+    assert "redacted" not in session.record_decision("Nothing secret", made_by="a").data
+
+
+def test_a_tag_that_is_a_secret_becomes_a_word_that_may_be_a_tag(session: Session) -> None:
+    made = session.record_decision("D", made_by="a", tags=["oauth", ACCESS_KEY], references=[TOKEN])
+    assert made.tags == ["oauth", "redacted"]
+    assert made.data["references"] == ["redacted"]
+    assert made.data["redacted"] == {"aws_access_key": 1, "github_token": 1}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda m, s: m.create_session(id=ACCESS_KEY),
+        lambda m, s: m.create_session(user=TOKEN),
+        lambda m, s: m.create_session(agents=[ACCESS_KEY]),
+        lambda m, s: s.save_agent_state(ACCESS_KEY, {"a": 1}),
+        lambda m, s: s.save_artifact(ACCESS_KEY, "text"),
+        lambda m, s: s.record_decision("D", made_by="a", map={TOKEN: 1}),
+        lambda m, s: s.save_agent_state("veritas", {"a": [{TOKEN: 1}]}),
+    ],
+)
+def test_a_name_or_a_key_that_is_a_secret_is_refused_without_quoting_it(memory: Memory, session: Session, write: Any) -> None:
+    """Nothing can stand in the place of a file's name, and keys are never changed."""
+    with pytest.raises(Invalid, match="looks like a secret") as raised:
+        write(memory, session)
+    assert ACCESS_KEY not in str(raised.value)
+    assert TOKEN not in str(raised.value)
+    assert places_of(memory.root, TOKEN) == [] == places_of(memory.root, ACCESS_KEY)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"severity": TOKEN}, {"tags": [f"! {TOKEN}"]}, {"tags": [[TOKEN]]}, {"tags": TOKEN}, {"timestamp": TOKEN},
+        {"note": {1: TOKEN}}, {"note": {(TOKEN,): 1}}, {TOKEN: object()}, {"tags": [{"password": PASSWORD}]},
+    ],
+)  # fmt: skip
+def test_an_error_does_not_quote_a_secret(session: Session, fields: dict[str, Any]) -> None:
+    with pytest.raises(Invalid) as raised:
+        session.record_finding("F", discovered_by="a", **fields)
+    assert TOKEN not in "".join((str(raised.value), *raised.value.problems))
+    assert PASSWORD not in str(raised.value)
+
+
+def test_a_reason_is_written_too(memory: Memory, session: Session) -> None:
+    """What is said of a deletion ends up in its record; of an archive in the summary, of a state in the metadata."""
+    session.record_decision("D", made_by="a")
+    session.delete(id="DEC-001", reason=SAYS)
+    assert SHOWN in str(session.deleted())
+    session.deactivate(SAYS)
+    memory.archive_session(session.id, SAYS)
+    assert places_of(memory.root, TOKEN) == []
+    memory.restore_session(session.id)
+    memory.delete_session(session.id, reason=SAYS)
+    memory.undelete_session(session.id, SAYS)
+    assert places_of(memory.root, TOKEN) == []
+
+
+def test_what_is_there_already_keeps_its_bytes(memory: Memory) -> None:
+    """Deleting and restoring, and archiving and bringing back, are no doors: what was written while redaction was off comes back as
+    it was."""
+    open_one = Memory(memory.root, redaction=OFF).create_session(id="s1")
+    open_one.record_decision(SAYS, made_by="a")
+    open_one.add_turn("user", SAYS)
+    session = memory.session("s1")
+    before = {name: (memory.root / "active/s1" / name).read_bytes() for name in ("decisions.yaml", "conversation.md")}
+    session.delete(id=["DEC-001", "turn-1"], reason="by mistake")
+    session.restore("turn-1")
+    session.restore("DEC-001")
+    after = {name: (memory.root / "active/s1" / name).read_bytes().replace(b"last_id: 1\n", b"") for name in before}
+    assert all(TOKEN.encode() in content for content in after.values())
+    assert session.get("DEC-001").text == SAYS == session.get("turn-1").text
+
+
+# What survives.
+
+LOOK_ALIKES = (
+    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "da39a3ee5e6b4b0d3255bfef95601890afd80709",
+    "Fixed in commit 53abd30, see 123e4567-e89b-12d3-a456-426614174000.", "The password must have 12 characters.",
+    "Tokens live for 15 minutes; max_tokens: 4096", "Use `os.environ['API_KEY']`, never a literal.", "password: ********",
+    "ghp_ tokens begin so", "AKIA is the prefix of access keys", "https://example.com/a?page_token=next",
+    "DEC-001 resolves FIND-002", "write to anna.b@example.com or +49 30 901820", "postgres://localhost/app",
+    "[redacted: github token]", "password: [redacted: password]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LOOK_ALIKES)
+def test_look_alikes_survive_a_write_byte_for_byte(session: Session, text: str) -> None:
+    made = session.record_decision(text, made_by="architect", rationale=f"Because: {text}", tags=["token", "password"])
+    turn = session.add_turn("user", text)
+    session.save_artifact("report", text)
+    session.save_agent_state("veritas", {"commit": text})
+    read = session.get(made.id)
+    assert (read.text, read.data["rationale"]) == (text, f"Because: {text}")
+    assert session.get(turn.id).text == text == session.artifact("report").text == session.agent_state("veritas")["commit"]
+    assert all("redacted" not in item for item in (read.data, session.get(turn.id).data, session.agent_state("veritas")))
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(min_size=1, max_size=15), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(PLAIN, PLAIN)
+def test_what_is_redacted_is_clean_and_has_its_old_shape(one: Any, other: Any) -> None:
+    """Redacting twice takes out nothing more; keys, lists and everything that is no text stay."""
+    value = {"a": [one, SAYS, {"password": PASSWORD, "other": other}]}
+    new, kinds = Redaction().redacted_value(value)
+    assert kinds["github_token"] >= 1
+    assert kinds["password"] >= 1
+    assert TOKEN not in json.dumps(new)
+    assert Redaction().redacted_value(new) == (new, Counter())
+
+    def shape(item: Any) -> Any:
+        if isinstance(item, dict):
+            return {key: shape(inner) for key, inner in item.items()}
+        return [shape(inner) for inner in item] if isinstance(item, list) else str if isinstance(item, str) else item
+
+    assert shape(new) == shape(value)
+
+
+def test_a_key_tells_what_a_text_alone_does_not(session: Session) -> None:
+    secret = {"password": PASSWORD, "db": [{"name": "DB_PASSWORD", "value": PASSWORD}], "passwords": [PASSWORD, PASSWORD]}
+    new, kinds = Redaction().redacted_value({**secret, "colour": PASSWORD})
+    assert kinds["password"] >= 2
+    assert new["password"] == new["db"][0]["value"] == "[redacted: password]"
+    assert new["colour"] == PASSWORD
+    assert harmless(f"password={PASSWORD}") == "password=[redacted: password]"
+
+
+# What is configured.
+
+
+def test_personal_data_stay_unless_they_are_asked_for(memory: Memory) -> None:
+    text = "Write to anna.b@example.com."
+    assert memory.create_session(id="s1").add_turn("user", text).text == text
+    asked = Memory(memory.root, redaction=Redaction(personal=("email",))).session("s1").add_turn("user", text)
+    assert asked.text == "Write to [redacted: email]."
+    assert asked.data["redacted"] == {"email": 1}
+    with pytest.raises(Invalid, match="'shoe_size' must be one of email"):
+        Redaction(personal=("shoe_size",))
+
+
+def test_own_patterns_are_taken_out_under_their_name(memory: Memory) -> None:
+    redaction = Redaction(patterns=(("acme_badge", r"(?i)^acme-\d{6}$|badge \d+"),))
+    session = Memory(memory.root, redaction=redaction).create_session(id="s1")
+    made = session.record_decision("ACME-123456", made_by="a", rationale=f"with badge 77 and {TOKEN}")
+    assert made.text == "[redacted: acme badge]"
+    assert made.data["rationale"] == "with [redacted: acme badge] and [redacted: github token]"
+    assert made.data["redacted"] == {"acme_badge": 2, "github_token": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "says"),
+    [
+        ("a", "(", "'a' is no regular expression: missing"), ("a", "x*", "'a' matches the empty text"),
+        ("a", 3, "'a' must be a text"), ("A b", "x", "the name of a pattern"),
+        ("a", "x" * 1001, "at most 1000"), ("a", "(?P<", "'a' is no regular"),
+    ],
+)  # fmt: skip
+def test_a_pattern_that_makes_no_sense_is_named(name: str, pattern: Any, says: str) -> None:
+    assert says in str(problem_of(name, pattern))
+    with pytest.raises(Invalid, match="pattern"):
+        Redaction(patterns=((name, pattern),))
+
+
+def test_what_is_published_holds_for_every_other_process(memory: Memory) -> None:
+    """Also for one that was open already, and for the command; a memory that is given its own uses that."""
+    session = memory.create_session(id="s1")
+    assert session.record_decision("badge 77", made_by="a").text == "badge 77"
+    publish(memory.tree, Policy(), Weights(), Redaction(personal=("email",), patterns=(("badge", r"badge \d+"),)))
+    assert session.record_decision("badge 77 of a@example.com", made_by="a").text == "[redacted: badge] of [redacted: email]"
+    code = "import sys, smp_client; print(smp_client.Memory(sys.argv[1]).session('s1').add_turn('user', 'badge 77').text)"
+    done = subprocess.run([sys.executable, "-c", code, str(memory.root)], capture_output=True, text=True, check=True)
+    assert done.stdout == "[redacted: badge]\n"
+    assert smp("add", "s1", "turn", "badge 78", "--root", memory.root).returncode == 0
+    assert session.turns(1)[0].text == "[redacted: badge]"
+    assert Memory(memory.root, redaction=OFF).session("s1").add_turn("user", "badge 77").text == "badge 77"
+    publish(memory.tree, Policy(), Weights(), OFF)
+    assert session.add_turn("user", SAYS).text == SAYS
+
+
+SAID = {"enabled": False, "personal": [], "patterns": {}}
+NONSENSE = [
+    "", "{", "[]", "null", "[" * 100_000, "{}", json.dumps({"redaction": None}), json.dumps({"redaction": False}),
+    json.dumps({"redaction": {"enabled": False}}),
+    *(json.dumps({"redaction": SAID | wrong}) for wrong in (
+        {"enabled": 0}, {"enabled": "false"}, {"enabled": None}, {"personal": "email"}, {"personal": ["shoe_size"]},
+        {"personal": [[]]}, {"patterns": []}, {"patterns": {"a": "("}}, {"patterns": {"a": "x*"}}, {"patterns": {"a": None}},
+        {"patterns": {"A B": "x"}},
+        {"patterns": {f"a{number}": "x" for number in range(200)}},
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", NONSENSE)
+def test_a_policy_that_makes_no_sense_does_not_turn_it_off(memory: Memory, content: str) -> None:
+    """And a file that says it plainly does: else this test could not fail."""
+    session = memory.create_session(id="s1")
+    (memory.root / POLICY_FILE).write_text(content)
+    assert published(memory.tree).redaction() == Redaction()
+    assert session.add_turn("user", SAYS).text == SHOWN
+    (memory.root / POLICY_FILE).write_text(json.dumps({"redaction": SAID}))
+    assert published(memory.tree).redaction() == OFF
+
+
+def test_the_command_takes_what_is_configured_also_without_a_daemon(memory: Memory, tmp_path: Path) -> None:
+    memory.create_session(id="s1")
+    file = tmp_path / "smp.yaml"
+    file.write_text("redaction:\n  patterns:\n    badge: 'badge \\d+'\n")
+    done = smp("add", "s1", "turn", "badge 77", "--root", memory.root, env={"SMP_CONFIG": str(file), "PATH": ""})
+    assert done.returncode == 0, done.stderr
+    assert memory.session("s1").turns()[0].text == "[redacted: badge]"
+    file.write_text("redaction:\n  patterns:\n    good: x\n    badge: '('\n    other: 'x*'\n")
+    done = smp("config", "check", env={"SMP_CONFIG": str(file), "PATH": ""})
+    assert done.returncode != 0
+    assert "pattern 'badge' is no regular expression" in done.stderr
+    assert "pattern 'other' matches the empty text" in done.stderr
+
+
+def test_two_agents_of_a_party_find_the_same_secret_once(session: Session) -> None:
+    """What a finding is compared with has been redacted, so it must be as well; else each would add an observation each time."""
+    party = session.party()
+    said = f"The pipeline prints {TOKEN} into the build log of every run"
+    first = party.record_finding(said, discovered_by="veritas")
+    for _ in range(3):
+        again = party.record_finding(said, discovered_by="nova")
+    assert again.id == first.id
+    assert len(again.data.get("observations", [])) <= 1
+    assert again.data["also_found_by"] == ["nova"]
+    assert places_of(session.scope.tree.root, TOKEN) == []
+
+
+def test_new_fields_redacts_unless_it_is_told_not_to() -> None:
+    """Whoever forgets to say what is configured gets the defaults."""
+    assert new_fields(DECISION, {"decision": SAYS, "made_by": "a"}, now())["decision"] == SHOWN
+    assert new_fields(DECISION, {"decision": SAYS, "made_by": "a"}, now(), OFF)["decision"] == SAYS

@@ -1,0 +1,337 @@
+"""Secrets that come in while a daemon looks on: dropped into the inbox, or written past the library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import running, settings_file, smp, status, wait_until
+from test_redaction import ACCESS_KEY, PASSWORD, REDACTED, SAYS, SHOWN, TOKEN, places_of
+
+from smp_client import Memory, Session, audit
+from smp_client.index import Index
+from smp_client.indexing import rebuild
+from smp_client.privacy import spotting
+from smp_client.privacy.redaction import OFF, Redaction
+from smp_client.status import INDEX_FILE
+
+QUICK = {"watch": {"quiet_ms": 20, "longest_wait_ms": 100}, "indexes": {"active_every_s": 0.2}}
+AT = '"2026-01-11T14:30:00Z"'
+
+
+@pytest.fixture
+def unlocked(memory: Memory) -> Session:
+    """A session into every kind of file of which somebody has written a secret with an editor or a shell."""
+    session = memory.create_session(id="s1")
+    session.record_decision("Nothing secret", made_by="architect", tags=["oauth"])
+    session.save_agent_state("veritas", {"notes": "none"})
+    session.save_artifact("report", "# Report\n")
+    write_unlocked(memory.root)
+    return session
+
+
+def write_unlocked(root: Path) -> None:
+    directory = root / "active/s1"
+    _append(directory / "decisions.yaml", f"  - id: DEC-x\n    timestamp: {AT}\n    made_by: shell\n    decision: {SAYS}\n")
+    finding = f"  - id: FIND-x\n    finding: see evidence\n    evidence: {{password: {PASSWORD}}}\n    tags: [{ACCESS_KEY}]\n"
+    _append(directory / "findings.yaml", finding)
+    _append(directory / "conversation.md", f"\n## Turn 7 - 2026-01-11 14:30:00\n**Speaker:** shell\n\n{SAYS}\n\n---\n")
+    _append(directory / "agent-states/veritas.yaml", f"  context: {SAYS}\n")
+    _append(directory / "artifacts/report.md", f"{SAYS}\n")
+    (directory / "artifacts/note.md").write_text(f"{SAYS}\n")
+    metadata = (directory / "metadata.yaml").read_text()
+    (directory / "metadata.yaml").write_text(metadata.replace("  context:\n", f"  context:\n    primary_topic: {SAYS}\n"))
+    (root / "global").mkdir(exist_ok=True)
+    (root / "global/learned-patterns.yaml").write_text(f"version: 1\npatterns:\n  - id: PAT-x\n    pattern: {SAYS}\n")
+
+
+def _append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+PLACES = {
+    ("s1", "decisions.yaml"), ("s1", "findings.yaml"), ("s1", "conversation.md"), ("s1", "agent-states/veritas.yaml"),
+    ("s1", "artifacts/report.md"), ("s1", "artifacts/note.md"), ("s1", "metadata.yaml"), ("global", "learned-patterns.yaml"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    found = Index.in_memory()
+    yield found
+    found.close()
+
+
+def spotted(memory: Memory, index: Index, redaction: Redaction | None = None) -> set[tuple[str, str]]:
+    for _ in spotting.look(index, redaction or Redaction()):
+        pass
+    return {(one.scope, one.file) for one in spotting.found(index)}
+
+
+def test_every_kind_of_file_is_looked_at_and_only_what_is_new(memory: Memory, unlocked: Session, index: Index) -> None:
+    """What was looked at once is not looked at again, unless something else is looked for."""
+    rebuild(memory, index)
+    assert spotted(memory, index) == PLACES
+    assert list(spotting.look(index, Redaction())) == []
+    (one,) = [one for one in spotting.found(index) if one.id == "FIND-x"]
+    assert dict(one.kinds) == {"aws_access_key": 1, "password": 1}
+    assert spotting.line_of(memory, one) == (memory.root / "active/s1/findings.yaml").read_text().count("\n") - 3
+    assert sum(spotting.look(index, Redaction(personal=("email",)))) > 0
+    assert not any(secret in spotting.sentence(spotting.found(index)) for secret in (TOKEN, PASSWORD, ACCESS_KEY))
+    spotting.forget(index)
+    assert spotting.count(index) == 0
+
+
+def test_what_the_library_wrote_is_clean(memory: Memory, index: Index) -> None:
+    session = memory.create_session(id="s1", topic=SAYS)
+    for _ in range(3):
+        session.add_turn("user", f"{SAYS} password: {PASSWORD}")
+        session.record_decision(SAYS, made_by=TOKEN, login={"password": PASSWORD}, tags=[ACCESS_KEY])
+        session.save_agent_state("veritas", {"api_key": TOKEN})
+        session.save_artifact("report", SAYS, token=TOKEN)
+    rebuild(memory, index)
+    assert spotted(memory, index) == set()
+
+
+def secrets(root: Path) -> int:
+    found: int = status(root)["roots"][0]["secrets"]
+    return found
+
+
+def is_clean(root: Path) -> bool:
+    return not any(places_of(root, secret) for secret in (TOKEN, PASSWORD, ACCESS_KEY))
+
+
+def test_an_unlocked_secret_is_reported_until_it_is_gone(memory: Memory, tmp_path: Path) -> None:
+    """Once in the log, with its place and kinds and without a byte of it, and at most once more by the next daemon; in the status
+    until somebody has taken it out."""
+    session = memory.create_session(id="s1")
+    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)) as daemon:
+        write_unlocked_decision(memory.root)
+        wait_until(lambda: secrets(memory.root) == 1, "it is in the status")
+        (line,) = daemon.said("secret")
+        assert (line["session_id"], line["file"], line["memory_id"], line["kinds"]) == ("s1", "decisions.yaml", "DEC-x", REDACTED)
+        assert line["line"] == 3
+        said = status(memory.root)
+        assert said["health"] == "degraded"
+        assert any("DEC-x in s1" in problem and "github token" in problem for problem in said["problems"])
+        session.add_turn("user", "more")
+        assert smp("sync", "--root", memory.root).returncode == 0
+        assert len(daemon.said("secret")) == 1
+        assert daemon.stop() == 0
+    with running(memory.root, log=tmp_path / "second.log", config=tmp_path / "smp.yaml") as daemon:
+        assert secrets(memory.root) == 1
+        assert len(daemon.said("secret")) <= 1
+        session.delete(id="DEC-x", reason="a secret")
+        wait_until(lambda: secrets(memory.root) == 0, "it is gone")
+    logs = (tmp_path / "log").read_text() + (tmp_path / "second.log").read_text()
+    assert TOKEN not in logs + (memory.root / ".smp/status.json").read_text()
+
+
+def write_unlocked_decision(root: Path) -> None:
+    _append(root / "active/s1/decisions.yaml", f"  - id: DEC-x\n    timestamp: {AT}\n    made_by: shell\n    decision: {SAYS}\n")
+
+
+def test_a_client_that_was_faster_hides_nothing_from_the_daemon(memory: Memory, tmp_path: Path) -> None:
+    """With no daemon a question brings the index up to date, so that for the next daemon nothing has changed."""
+    memory.create_session(id="s1")
+    write_unlocked_decision(memory.root)
+    assert len(memory.search("build uses")) == 1
+    memory.close()
+    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)) as daemon:
+        wait_until(lambda: daemon.said("secret"), "it is reported")
+
+
+def test_where_it_is_configured_so_unlocked_secrets_are_redacted(memory: Memory, unlocked: Session, tmp_path: Path) -> None:
+    """In every kind of file: nothing else of the memory is lost, no byte of the secret is left, and it is done once."""
+    config = settings_file(tmp_path, **QUICK, redaction={"unlocked_edits": "redact"})
+    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+        wait_until(lambda: secrets(memory.root) == 0 and is_clean(memory.root), "nothing of it is left")
+        assert smp("sync", "--root", memory.root).returncode == 0
+        done = daemon.said("redacted")
+        assert {(line["session_id"], line["file"]) for line in done} == PLACES
+        assert len(done) == len(PLACES)
+        assert status(memory.root)["health"] == "ok"
+    assert_redacted(unlocked, memory)
+    lines = [line for line in audit.read(memory.tree) if line["action"] == "redact"]
+    assert len(lines) == len(PLACES)
+    assert {line["by"] for line in lines} == {"daemon"}
+    assert TOKEN not in (tmp_path / "log").read_text()
+
+
+def assert_redacted(session: Session, memory: Memory) -> None:
+    decision, finding, turn = (session.get(name) for name in ("DEC-x", "FIND-x", "turn-7"))
+    assert (decision.text, decision.data["made_by"], decision.data["redacted"]) == (SHOWN, "shell", REDACTED)
+    assert finding.data["evidence"] == {"password": "[redacted: password]"}
+    assert finding.tags == ["redacted"]
+    assert (turn.text, turn.data["speaker"], turn.data["redacted"]) == (SHOWN, "shell", REDACTED)
+    state = session.agent_state("veritas")
+    assert (state["notes"], state["context"], state["redacted"]) == ("none", SHOWN, REDACTED)
+    assert session.artifact("report").text == f"# Report\n{SHOWN}\n"
+    assert session.artifact("note").text == f"{SHOWN}\n"
+    assert session.artifact("note").data["redacted"] == REDACTED
+    assert session.metadata()["context"]["primary_topic"] == SHOWN  # type: ignore[call-overload, index]
+    assert memory.everywhere.get("PAT-x").text == SHOWN
+    assert session.get("DEC-001").text == "Nothing secret"
+    assert session.problems() == []
+
+
+def test_what_cannot_be_read_is_only_reported(memory: Memory, tmp_path: Path) -> None:
+    """A record that is no YAML stays byte for byte, whatever is configured, and the status names its file."""
+    memory.create_session(id="s1")
+    file = memory.root / "active/s1/decisions.yaml"
+    _append(file, f"  - id: DEC-x\n    decision: [{TOKEN}\n")
+    before = file.read_bytes()
+    config = settings_file(tmp_path, **QUICK, redaction={"unlocked_edits": "redact"})
+    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+        told = wait_until(lambda: [p for p in status(memory.root)["problems"] if "secret" in p], "it is in the status")
+        assert "decisions.yaml in s1 (github token)" in told[0]
+        assert TOKEN not in told[0]
+        assert len(daemon.said("secret")) == 1
+        file.write_text("version: 1\ndecisions:\n")
+        wait_until(lambda: status(memory.root)["health"] == "ok", "it is gone")
+    assert before.endswith(f"{TOKEN}\n".encode())
+
+
+def test_off_means_that_nobody_looks(memory: Memory, tmp_path: Path) -> None:
+    memory.create_session(id="s1")
+    write_unlocked_decision(memory.root)
+    config = settings_file(tmp_path, **QUICK, redaction={"unlocked_edits": "off"})
+    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+        assert smp("sync", "--root", memory.root).returncode == 0
+        assert secrets(memory.root) == 0
+        assert daemon.said("secret") == []
+        assert memory.session("s1").add_turn("user", SAYS).text == SHOWN
+
+
+def test_a_drop_is_taken_in_without_its_secret(memory: Memory, tmp_path: Path) -> None:
+    """Of every kind; with what the daemon's configuration says, which then holds for the library as well."""
+    session = memory.create_session(id="s1")
+    inbox = memory.root / "active/s1/inbox"
+    drops = {
+        "a.yaml": f"type: decision\nmade_by: a\ndecision: {SAYS}\n",
+        "b.md": f"---\ntype: finding\nseverity: low\ndiscovered_by: a\n---\n{SAYS}\n",
+        "c.yaml": f"type: preference\nconfidence: explicit\npreference: p\napplies_to: {{password: {PASSWORD}}}\n",
+        "d.yaml": f"type: learning\nlearned_by: a\nlearning: l\ntags: [{ACCESS_KEY}]\n",
+        "e.md": f"---\ntype: turn\nspeaker: a\n---\n{SAYS}\n",
+        "f.yaml": f"type: relationship\nsource: DEC-001\ntarget: FIND-001\nrelationship: {SAYS}\n",
+        "g.md": "---\ntype: turn\nspeaker: a\n---\nbadge 77\n",
+    }  # fmt: skip
+    for name, content in drops.items():
+        (inbox / name).write_text(content)
+    config = settings_file(tmp_path, **QUICK, redaction={"patterns": {"badge": r"badge \d+"}})
+    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+        wait_until(lambda: len(daemon.said("drop taken")) == len(drops), "all are taken in")
+        assert is_clean(memory.root)
+        records = [record.data for kind in session.kinds for record in session.records(kind.prefix.lower())]
+        assert len(records) == len(drops)
+        assert all(record["redacted"] for record in records)
+        assert session.add_turn("user", "badge 78").text == "[redacted: badge]"
+    assert is_clean(memory.root)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"type: decision\ndecision: {SAYS}\n", f"type: {TOKEN}\n", f"{TOKEN}: 1\n{TOKEN}: 2\n",
+        f"type: turn\nspeaker: a\ntext: t\n{TOKEN}: 1\n",
+        f"type: finding\nfinding: f\ndiscovered_by: a\nseverity: {TOKEN}\n", f"type: decision\ntimestamp: {TOKEN}\n",
+    ],
+)  # fmt: skip
+def test_a_rejected_drop_says_that_it_holds_a_secret_and_not_which(memory: Memory, tmp_path: Path, content: str) -> None:
+    memory.create_session(id="s1")
+    (memory.root / "active/s1/inbox/bad.yaml").write_text(content)
+    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)) as daemon:
+        wait_until(lambda: daemon.said("drop rejected"), "it is rejected")
+    why = (memory.root / "active/s1/inbox/rejected/bad.yaml.why.md").read_text()
+    assert "what looks like a secret (" in why
+    assert "github token" in why
+    assert places_of(memory.root, TOKEN) == ["active/s1/inbox/rejected/bad.yaml"]
+    assert TOKEN not in (tmp_path / "log").read_text()
+
+
+def test_settings_that_change_hold_from_the_next_write_on(memory: Memory, tmp_path: Path) -> None:
+    """SIGHUP publishes them; what is there already is then looked at with other eyes."""
+    import signal
+
+    session = memory.create_session(id="s1")
+    session.add_turn("user", "write to anna.b@example.com")
+    config = settings_file(tmp_path, **QUICK)
+    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+        assert secrets(memory.root) == 0
+        settings_file(tmp_path, **QUICK, redaction={"personal": ["email"]})
+        daemon.process.send_signal(signal.SIGHUP)
+        policy = memory.root / ".smp/policy.json"
+        wait_until(lambda: json.loads(policy.read_text())["redaction"]["personal"] == ["email"], "it is published")
+        assert session.add_turn("user", "or to anna.c@example.com").text == "or to [redacted: email]"
+        wait_until(lambda: secrets(memory.root) == 1, "the old one is found")
+
+
+def test_a_secret_in_a_name_that_is_counted_is_written_once(memory: Memory, tmp_path: Path) -> None:
+    """Who spoke is copied into the metadata: written as it is, it would be redacted there, differ, and be written for ever."""
+    memory.create_session(id="s1")
+    _append(memory.root / "active/s1/conversation.md", f"\n## Turn 1 - 2026-01-11 14:30:00\n**Speaker:** {TOKEN}\n\nHello\n\n---\n")
+    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)):
+        wait_until(lambda: "[redacted: github token]" in (memory.root / "active/s1/metadata.yaml").read_text(), "it is counted")
+        assert smp("sync", "--root", memory.root).returncode == 0
+        before = (memory.root / "active/s1/metadata.yaml").stat().st_mtime_ns
+        for _ in range(5):
+            assert smp("sync", "--root", memory.root).returncode == 0
+        assert (memory.root / "active/s1/metadata.yaml").stat().st_mtime_ns == before
+        assert TOKEN not in (memory.root / "active/s1/metadata.yaml").read_text()
+
+
+def test_redacting_waits_for_nobody_and_loses_nothing(memory: Memory, tmp_path: Path) -> None:
+    """A shell that goes on appending while the file is rewritten again and again: every record is there in the end, none twice."""
+    session = memory.create_session(id="s1")
+    file = memory.root / "active/s1/decisions.yaml"
+    config = settings_file(tmp_path, **QUICK, redaction={"unlocked_edits": "redact"})
+    with running(memory.root, log=tmp_path / "log", config=config):
+        for number in range(60):
+            secret = TOKEN if number % 10 == 0 else "nothing"
+            _append(file, f"  - id: SH-{number}\n    made_by: shell\n    decision: number {number} {secret}\n")
+            session.record_learning(f"L {number}", learned_by="a")
+        wait_until(lambda: is_clean(memory.root) and len(session.records("decision")) == 60, "all is there, and clean")
+    assert sorted(record.id for record in session.records("decision")) == sorted(f"SH-{number}" for number in range(60))
+    assert sum("redacted" in record.data for record in session.records("decision")) == 6
+
+
+def test_open_memory_can_be_told_to_keep_everything(memory: Memory, index: Index) -> None:
+    """One who writes with redaction off writes what the daemon then reports: it cannot tell that from an edit."""
+    Memory(memory.root, redaction=OFF).create_session(id="s1").add_turn("user", SAYS)
+    rebuild(memory, index)
+    assert spotted(memory, index) == {("s1", "conversation.md")}
+    assert not (memory.root / INDEX_FILE).exists()
+
+
+def test_what_only_a_pattern_finds_is_never_taken_out_of_a_file(memory: Memory, tmp_path: Path) -> None:
+    """One that is too wide, set today, would else empty every memory of yesterday; a secret by its shape goes all the same."""
+    session = memory.create_session(id="s1")
+    session.record_decision("Use OAuth 2.0 with JWT", made_by="architect")
+    session.add_turn("user", "write to anna.b@example.com")
+    write_unlocked_decision(memory.root)
+    wide = {"unlocked_edits": "redact", "patterns": {"wide": r"\w+"}, "personal": ["email"]}
+    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK, redaction=wide)) as daemon:
+        wait_until(lambda: daemon.said("redacted") and not places_of(memory.root, TOKEN), "the token is gone")
+        assert smp("sync", "--root", memory.root).returncode == 0
+        assert secrets(memory.root) > 0
+    assert session.get("DEC-001").text == "Use OAuth 2.0 with JWT"
+    assert session.turns()[0].text == "write to anna.b@example.com"
+    assert session.get("DEC-x").text == SHOWN
+
+
+def test_the_daemon_looks_at_many_memories_a_few_at_a_time(memory: Memory, tmp_path: Path) -> None:
+    """More than one look takes on: the rest is looked at while the daemon does its other work."""
+    from smp_daemon.unlocked import ROUNDS
+
+    session = memory.create_session(id="s1")
+    lines = [f"  - id: SH-{number}\n    made_by: shell\n    decision: number {number}\n" for number in range(1000 * ROUNDS + 500)]
+    lines.append(f"  - id: SH-last\n    made_by: shell\n    decision: {SAYS}\n")
+    _append(memory.root / "active/s1/decisions.yaml", "".join(lines))
+    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)) as daemon:
+        wait_until(lambda: [line["memory_id"] for line in daemon.said("secret")] == ["SH-last"], "the last one is found")
+        assert secrets(memory.root) == 1
+    assert session.problems() == []

@@ -1,0 +1,105 @@
+"""References to what is gone: kept, and told as references to something that was deleted, purged or taken out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from smp_client import Memory, MemoryNotFound, Session
+from smp_client.check import check
+from smp_client.maintain.compacting import compact
+from smp_client.privacy.kept import find
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Memory:
+    return Memory(tmp_path / "sessions", clock=lambda: NOW, count_access=False)
+
+
+@pytest.fixture
+def session(memory: Memory) -> Session:
+    """A turn that refers to what is there, what will go and what never was; a relationship between two of them."""
+    session = memory.create_session(id="s1")
+    session.record_decision("first", made_by="a")
+    session.record_decision("second", made_by="a", turn_ref=1)
+    for number in range(4):
+        session.record_finding(f"found {number} " + "and more " * 40, discovered_by="a", severity="low",
+                               resolution={"status": "resolved"}, timestamp=NOW - timedelta(days=60))  # fmt: skip
+    memory.everywhere.record_preference("dark")
+    session.add_turn("user", "hello", memory_refs=["DEC-001", "DEC-002", "FIND-001", "GPREF-001", "NOT-001"])
+    session.relate("DEC-002", "DEC-001", "replaces")
+    return session
+
+
+def states(session: Session, memory_id: str) -> dict[str, str]:
+    return {reference.id: reference.state for reference in session.references(memory_id)}
+
+
+def test_what_is_there_is_here_and_what_never_was_is_not_known(session: Session) -> None:
+    assert states(session, "turn-1") == {
+        "DEC-001": "here", "DEC-002": "here", "FIND-001": "here", "GPREF-001": "here", "NOT-001": "unknown"
+    }  # fmt: skip
+
+
+def test_a_deleted_one_is_told_as_deleted_and_by_whom_it_is_referred_to_stays(session: Session, memory: Memory) -> None:
+    session.delete("DEC-001", reason="privacy")
+    assert states(session, "turn-1") | states(session, "REL-001") == {
+        "DEC-001": "deleted", "DEC-002": "here", "FIND-001": "here", "GPREF-001": "here", "NOT-001": "unknown"
+    }  # fmt: skip
+    told = [(one.id, one.relation, one.at, one.is_inward) for one in session.references("DEC-002")]
+    assert told == [("turn-1", "comes from", None, False), ("DEC-001", "replaces", "2026-03-01T12:00:00Z", False)]
+    assert session.get("turn-1").data["memory_refs"][0] == "DEC-001"
+    assert "DEC-001" not in {record.id for record in session.related("turn-1", depth=3)}
+    assert check(memory) == []
+    session.restore("DEC-001")
+    assert states(session, "DEC-002") == {"turn-1": "here", "DEC-001": "here"}
+    assert [(one.id, one.is_inward) for one in session.references("DEC-001")] == [("DEC-002", True)]
+
+
+def test_one_that_compaction_took_out_is_told_as_that(session: Session, memory: Memory) -> None:
+    compact(session, reduction_pct=100)
+    assert states(session, "turn-1")["FIND-001"] == "evicted"
+    assert check(memory) == []
+
+
+def test_a_purged_one_is_told_as_purged(session: Session, memory: Memory) -> None:
+    session.delete("DEC-001", reason="privacy")
+    later = Memory(memory.root, clock=lambda: NOW + timedelta(days=90), count_access=False)
+    later.purge(force=True)
+    assert states(later.session("s1"), "turn-1")["DEC-001"] == "purged"
+    assert check(later) == []
+
+
+def test_of_what_is_not_there_nothing_is_told(session: Session) -> None:
+    session.delete("DEC-002", reason="privacy")
+    with pytest.raises(MemoryNotFound):
+        session.references("DEC-002")
+
+
+def test_reading_references_counts_as_no_access(session: Session, memory: Memory) -> None:
+    session.references("turn-1")
+    assert not (memory.root / "active/s1/access.log").exists()
+
+
+@pytest.mark.parametrize("what", ["active", "archived", "evicted", "deleted", "deleted whole", "archived and deleted whole"])
+def test_a_memory_is_found_wherever_it_is_kept_with_its_bytes(session: Session, memory: Memory, what: str) -> None:
+    (before,) = find(memory, "s1", "FIND-001", [])
+    assert before.place == "active"
+    if what == "evicted":
+        compact(session, reduction_pct=100)
+    if what == "deleted":
+        session.delete("FIND-001", reason="privacy")
+    if what.startswith("archived"):
+        memory.archive_session("s1")
+    if what.endswith("whole"):
+        memory.delete_session("s1", reason="privacy")
+    problems: list[str] = []
+    (one,) = find(memory, "s1", "FIND-001", problems)
+    assert one.place == what.removeprefix("archived and ").removesuffix(" whole")
+    assert (one.raw, one.value, problems) == (before.raw, before.value, [])
+    assert (memory.root / one.container).exists()
+    assert one.facts.get("recovery_deadline") == ("2026-03-31T12:00:00Z" if "deleted" in what else None)
