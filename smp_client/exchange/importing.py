@@ -1,0 +1,238 @@
+"""Entries into a tree. A session that is not there is built aside and moved into its place in one step; one that is there gets what
+it lacks in one transaction. So an import that is killed can simply be repeated, and one that is repeated adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ..errors import NewerFormat, SMPError
+from ..files import Tree
+from ..layout import ACTIVE, GLOBAL
+from ..maintain.archive import is_archived, put_away_scope, settle
+from ..maintain.removal import whole_deletion
+from . import placing
+from .building import Building, Refused
+from .entries import HEADER, VERSION, Entry, problem_of
+from .formats import Read
+from .merging import Merge, plan
+from .reading import Transform
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..memory import Memory
+
+_PROBLEMS_CAP = 1000
+
+
+@dataclass
+class Imported:
+    """What an import came to, or would."""
+
+    dry_run: bool = False
+    sessions: dict[str, str] = field(default_factory=dict)  # what became of each: new, archived, merged, unchanged, refused
+    added: int = 0  # memories
+    skipped: int = 0  # that were there already
+    renamed: dict[str, dict[str, str]] = field(default_factory=dict)  # by session: old id, new id
+    notes: list[str] = field(default_factory=list)  # what was left out, and need not trouble anybody
+    problems: list[str] = field(default_factory=list)
+
+    def problem(self, said: str) -> None:
+        if len(self.problems) < _PROBLEMS_CAP:
+            self.problems.append(said)
+        elif len(self.problems) == _PROBLEMS_CAP:
+            self.problems.append("and more")
+
+
+class Importing:
+    """Takes entries in; `take` each, then `end`."""
+
+    def __init__(self, memory: Memory, name: str, *, dry_run: bool = False, transform: Transform | None = None) -> None:
+        self._memory, self._name, self._transform = memory, name, transform
+        self.result = Imported(dry_run=dry_run)
+        self._building: Building | None = None
+        self._count = 0
+        self._is_whole = False
+        self._is_export = False
+        self._aside = memory.tree
+
+    def take_all(self, given: Iterable[Read], advance: Callable[[], None] = lambda: None) -> Imported:
+        with self._tree_aside():
+            try:
+                for one in given:
+                    self.take(one)
+                    advance()
+                self.end()
+            finally:
+                if self._building:
+                    self._building.discard()
+        return self.result
+
+    @contextmanager
+    def _tree_aside(self) -> Iterator[None]:
+        """Where sessions are built: beside their place, or, where nothing is to be changed, elsewhere."""
+        if not self.result.dry_run:
+            self._memory.create()
+            yield
+            return
+        import tempfile
+        from pathlib import Path
+
+        with tempfile.TemporaryDirectory(prefix="smp-import-") as directory:
+            self._aside = Tree(Path(directory))
+            yield
+
+    def take(self, read: Read) -> None:
+        where = f"{self._name}, line {read.line}: " if read.line else f"{self._name}: "
+        entry = read.entry
+        if entry is None:
+            self.result.problem(where + read.problem)
+            return
+        if HEADER in entry:
+            self._check_version(entry[HEADER])
+            return
+        if (problem := problem_of(entry)) is not None:
+            self.result.problem(where + problem)
+            self._count += 1
+            return
+        if entry["entry"] == "end":
+            self._is_whole = True
+            if self._count != entry["entries"]:
+                self.result.problem(f"{where}{entry['entries']:,} entries were written, and {self._count:,} were read.")
+            return
+        self._count += 1
+        changed = self._transform(entry) if self._transform else entry
+        if changed is not None:
+            self._take_entry(changed, where)
+
+    def _take_entry(self, entry: Entry, where: str) -> None:
+        session = entry.get("session", GLOBAL)
+        place = entry.get("place") if entry["entry"] != "bytes" or entry.get("place") in ("active", "archived") else None
+        building = self._building
+        if building is not None and (building.session != session or (place and building.place and place != building.place)):
+            self._settle()
+            building = None
+        try:
+            if building is None:
+                building = self._building = Building(self._aside, session, self._memory.options.clock())
+            building.place = building.place or place or ""
+            building.take(entry)
+        except (Refused, SMPError, OSError) as error:
+            self.result.problem(f"{where}{error}")
+
+    def _check_version(self, version: object) -> None:
+        self._is_export = True
+        if not isinstance(version, int) or version > VERSION:
+            raise NewerFormat(f"{self._name} is an export of version {version!r}; this SMP knows versions up to {VERSION}.")
+
+    def end(self) -> None:
+        self._settle()
+        if self._is_export and not self._is_whole:
+            self.result.problem(f"{self._name} is cut off: it has no end.")
+
+    # A session that is whole.
+
+    def _settle(self) -> None:
+        building, self._building = self._building, None
+        if building is None:
+            return
+        session = building.session
+        try:
+            building.finish()
+            for problem in building.problems:
+                self.result.problem(f"{session}: {problem}")
+            self._put(building)
+        except (SMPError, OSError) as error:
+            self.result.sessions[session] = "refused"
+            self.result.problem(f"{session}: {error}")
+        finally:
+            building.discard()
+
+    def _put(self, building: Building) -> None:
+        session, memory = building.session, self._memory
+        if session == GLOBAL:
+            self._merge(building)
+            return
+        scope = put_away_scope(memory, session)
+        dry_run = self.result.dry_run
+        with nullcontext() if dry_run else scope.undisturbed("importing"):
+            if not dry_run:
+                settle(memory, session)
+            if not memory.root.is_dir():
+                self._tell(building, "new" if building.place != "archived" else "archived", None)
+            elif memory.tree.exists(f"{ACTIVE}/{session}"):
+                self._merge(building)
+            elif building.has_session and is_archived(memory.tree, session):
+                self._compare(building)
+            elif building.has_session and whole_deletion(memory.tree, session) is not None:
+                self.result.sessions[session] = "refused"
+                self.result.problem(f"{session} is deleted here; smp restore {session}, and then it can be imported.")
+            else:
+                self._place(building)
+
+    def _place(self, building: Building) -> None:
+        """A session that is nowhere."""
+        if building.place == "archived" and not building.has_session:
+            building.place = ""
+        if not self.result.dry_run:
+            try:
+                placing.place(self._memory, building)
+            except FileExistsError:
+                # Another import, or whoever else makes a session of this id, was first.
+                self._merge(building)
+                return
+        if building.has_session or building.evictions:
+            self._tell(building, "archived" if building.place == "archived" else "new", None)
+        self._elsewhere(building)
+
+    def _merge(self, building: Building) -> None:
+        merge = placing.merge(self._memory, building, dry_run=self.result.dry_run)
+        self._tell(building, "unchanged" if merge.is_empty else "merged", merge)
+        self._elsewhere(building)
+
+    def _compare(self, building: Building) -> None:
+        """With one that is in the archive: nothing is added there, so that a second import of all adds nothing either."""
+        merge = plan(building, placing.standing_in_archive(self._memory, building.session), self._now())
+        if merge.count or merge.copies:
+            self.result.sessions[building.session] = "refused"
+            self.result.problem(f"{building.session} is archived here, and {merge.count:,} memories of this one are not in it;"
+                                f" smp unarchive {building.session}, and then it can be imported.")  # fmt: skip
+            return
+        merge.whole.clear()
+        self._tell(building, "unchanged", merge)
+        self._elsewhere(building)
+
+    def _elsewhere(self, building: Building) -> None:
+        for problem in placing.place_elsewhere(self._memory, building, dry_run=self.result.dry_run):
+            self.result.problem(f"{building.session}: {problem}")
+
+    def _tell(self, building: Building, became: str, merge: Merge | None) -> None:
+        result, session = self.result, building.session
+        before = result.sessions.get(session)
+        result.sessions[session] = before if before and became == "unchanged" else became
+        if merge is None:
+            result.added += building.memories
+            return
+        result.added += merge.count
+        result.skipped += merge.skipped
+        if merge.renamed:
+            result.renamed.setdefault(session, {}).update(merge.renamed)
+        result.notes += [f"{session}: {note}" for note in merge.notes]
+        for problem in merge.problems:
+            result.problem(f"{session}: {problem}")
+
+    def _now(self) -> datetime:
+        return self._memory.options.clock()
+
+
+def import_entries(memory: Memory, given: Iterable[Entry], name: str, **options: Any) -> Imported:
+    """What another layout was turned into: see entries.py."""
+    return Importing(memory, name, **options).take_all(Read(0, entry) for entry in given)
+
+
+__all__ = ["Imported", "Importing", "import_entries"]

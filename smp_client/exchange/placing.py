@@ -1,0 +1,313 @@
+"""A session that was built aside, into the tree: moved to its place, put into the archive, or merged into the one that is there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any
+
+from .. import journal
+from ..append import Tail, note_rewritten, note_tail
+from ..append import settle as settle_file
+from ..errors import Conflict, CorruptionDetected, SMPError
+from ..formats import format_of
+from ..indexing import hash_of
+from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE
+from ..locks import Lock, brief_lock
+from ..maintain import evictions, summary_file
+from ..maintain.archive import ARCHIVE, SUMMARY, files_in, listed, load_summary
+from ..maintain.putting_back import value_of
+from ..mapping import load_mapping
+from ..packing import make_archive, member_of, read_members, write_archive
+from ..records import Kind
+from ..rewrite import rewrite
+from ..session_files import METADATA
+from ..timestamps import render_time
+from ..values import Value
+from .building import SESSION, Building
+from .entries import BESIDE, kind_of
+from .entries import DELETED as DELETED_PLACE
+from .entries import QUARANTINE as QUARANTINE_PLACE
+from .merging import Merge, Standing, plan, wanted_files
+
+if TYPE_CHECKING:
+    from ..files import Tree
+    from ..memory import GlobalMemory, Memory
+    from ..scope import Scope
+    from ..session import Session
+
+Items = list[tuple[dict[str, Any], bytes]]
+_ITEM_KEYS = ("id", "type", "file", "timestamp", "sha256", "hash", "operation", "reason")  # in the order of a manifest
+
+
+def place(memory: Memory, building: Building) -> None:
+    """A session that is nowhere. Raises FileExistsError where somebody else was first."""
+    tree, session = memory.tree, building.session
+    if building.has_session and building.place == "archived":
+        _archive(memory, building)
+        return
+    _place_evictions(tree, building, [(name, head, items) for name, (head, items) in building.evictions.items()])
+    if building.has_session:
+        memory._set_aside_leftovers(session)
+        tree.make_directory(ACTIVE)
+        tree.rename_new(building.path(), f"{ACTIVE}/{session}")
+        tree.sync_parent(f"{ACTIVE}/{session}")
+
+
+# Into the archive.
+
+
+def _archive(memory: Memory, building: Building) -> None:
+    """The directory of the archive is whole before it gets its name."""
+    tree, aside = memory.tree, building.path("archived")
+    tree.make_directory(aside)
+    temporary, members = make_archive(tree, files_in(tree, building.path()))
+    tree.rename(temporary, f"{aside}/{ARCHIVE}")
+    packed = member_of(ARCHIVE, tree.read(f"{aside}/{ARCHIVE}"))
+    said = building.summary if building.summary is not None else _least_summary(building)
+    content = summary_file.render(
+        said, state="archived", reason=str(said.get("reason") or "imported"),
+        archived_at=str(said.get("archived_at") or render_time(memory.options.clock())), members=listed(members),
+        archive={"file": ARCHIVE, "bytes": packed.size_bytes, "sha256": packed.sha256},
+    )  # fmt: skip
+    tree.write_new(f"{aside}/{SUMMARY}", content)
+    for name, (head, items) in building.evictions.items():
+        _write_eviction(tree, f"{aside}/{name}", building, head, items)
+    tree.sync_parent(f"{aside}/{SUMMARY}")
+    target = f"{ARCHIVED}/{building.session}"
+    tree.make_directory(ARCHIVED)
+    if not tree.exists(target):
+        tree.rename_new(aside, target)
+    else:
+        # What compaction took out of one that is gone is there. The summary comes last: without it there is no session.
+        for name in sorted(tree.list(aside), key=lambda name: name == SUMMARY):
+            if not evictions.is_eviction(name) or not tree.exists(f"{target}/{name}"):
+                tree.rename(f"{aside}/{name}", f"{target}/{name}")
+        tree.sync_parent(f"{target}/{SUMMARY}")
+    tree.sync_parent(target)
+
+
+def _least_summary(building: Building) -> dict[str, Any]:
+    """Of a session that comes from where there are no summaries."""
+    context: Value = {}
+    with suppress(SMPError, OSError):
+        context = load_mapping(building.read(METADATA), "session", METADATA).get("context")
+    known = context if isinstance(context, dict) else {}
+    return {"session_id": building.session, "project": known.get("project_name"), "topic": known.get("primary_topic"),
+            "tags": known.get("tags") or []}  # fmt: skip
+
+
+# What compaction has taken out.
+
+
+def _place_evictions(tree: Tree, building: Building, wanted: Iterable[tuple[str, Any, Any]]) -> None:
+    directory = f"{ARCHIVED}/{building.session}"
+    for name, head, items in wanted:
+        if items and not tree.exists(f"{directory}/{name}"):
+            tree.make_directory(directory)
+            _write_eviction(tree, f"{directory}/{name}", building, head, items)
+
+
+def _write_eviction(tree: Tree, path: str, building: Building, head: dict[str, Any], items: Items) -> None:
+    pieces: dict[str, list[bytes]] = {}
+    ends: dict[str, int] = {}
+    told: list[dict[str, Any]] = []
+    for item, raw in items:
+        file = item["file"]
+        kind = kind_of(building.session, file)
+        said = {"timestamp": None, **item, "sha256": hashlib.sha256(raw).hexdigest(), "hash": hash_of(_value(kind, raw))}
+        ordered = {name: said[name] for name in _ITEM_KEYS if name in said} | {k: v for k, v in said.items() if k not in _ITEM_KEYS}
+        told.append({**ordered, "offset": ends.get(file, 0), "length": len(raw)})
+        pieces.setdefault(file, []).append(raw)
+        ends[file] = ends.get(file, 0) + len(raw)
+    manifest = json.dumps({**head, "version": evictions.VERSION, "items": told}).encode()
+    write_archive(tree, path, [(evictions.MANIFEST, manifest), *((file, b"".join(parts)) for file, parts in pieces.items())])
+
+
+def _value(kind: Kind | None, raw: bytes) -> dict[str, Value]:
+    return (value_of(kind, raw) if kind else None) or {}
+
+
+# Into one that is there.
+
+
+def merge(memory: Memory, building: Building, *, dry_run: bool) -> Merge:
+    """All that is text in one transaction, within the quota; any other file then, one by one."""
+    files: Session | GlobalMemory = memory.everywhere if building.session == GLOBAL else memory.session(building.session)
+    scope = files.scope
+    if dry_run:
+        planned = plan(building, _standing(memory, files, {}), memory.options.clock())
+        planned.problems += _quota_problem(files, planned)
+    else:
+        with scope.locked(wanted_files(building), "importing") as held:
+            tails: dict[str, Tail] = {}
+            for file in wanted_files(building):
+                if (kind := kind_of(building.session, file)) and scope.tree.exists(scope.path(file)):
+                    tails[file] = settle_file(scope, kind, held[file])
+            planned = plan(building, _standing(memory, files, tails), memory.options.clock())
+            _carry_out(files, planned, held, tails)
+        for file, content in planned.copies.items():
+            with suppress(FileExistsError):
+                scope.tree.make_directory(scope.path(file).rpartition("/")[0])
+                scope.tree.create(scope.path(file), content)
+    _merge_evictions(memory, building, planned, dry_run=dry_run)
+    return planned
+
+
+def _standing(memory: Memory, files: Session | GlobalMemory, tails: dict[str, Tail]) -> Standing:
+    scope = files.scope
+
+    def read(file: str) -> bytes | None:
+        content = scope.read(file) if memory.root.is_dir() and memory.tree.exists(scope.directory) else b""
+        return content if content or memory.tree.exists(scope.path(file)) else None
+
+    def highest(kind: Kind, content: bytes) -> int:
+        form = format_of(kind)
+        return tails[kind.file].last if kind.file in tails else form.highest(form.parse(content), content)
+
+    standing = Standing(read, highest)
+    if scope.name != GLOBAL:
+        _add_put_away(memory, scope.name, standing)
+    if memory.root.is_dir():
+        for item in memory.deleted(scope.name):
+            standing.deleted.setdefault((item.file, item.id), set()).add(item.timestamp)
+    return standing
+
+
+def _add_put_away(memory: Memory, session: str, standing: Standing) -> None:
+    for name in evictions.names(memory.tree, session):
+        with suppress(CorruptionDetected, FileNotFoundError):
+            eviction = evictions.load(memory.tree, name)
+            for item in eviction.items:
+                value = _value(kind_of(session, item["file"]), eviction.held(item))
+                if value:
+                    standing.evicted.setdefault((item["file"], item["id"]), []).append(value)
+
+
+def standing_in_archive(memory: Memory, session: str) -> Standing:
+    members = dict(read_members(memory.tree, f"{ARCHIVED}/{session}/{ARCHIVE}"))
+
+    def highest(kind: Kind, content: bytes) -> int:
+        form = format_of(kind)
+        return form.highest(form.parse(content), content)
+
+    standing = Standing(members.get, highest)
+    load_summary(memory.tree, session)  # raises where there is none
+    _add_put_away(memory, session, standing)
+    return standing
+
+
+def _carry_out(files: Session | GlobalMemory, planned: Merge, held: dict[str, Lock], tails: dict[str, Tail]) -> None:
+    scope = files.scope
+    for file in planned.added:
+        if file not in tails and (kind := kind_of(scope.name, file)):
+            tails[file] = settle_file(scope, kind, held[file])
+    steps = [_step(scope, file, values, tails[file]) for file, values in planned.added.items()]
+    steps += [{"file": file, "content": content.decode()} for file, content in planned.whole.items()]
+    with ExitStack() as stack:
+        if steps and (quota := files.quota_bytes()) is not None:
+            stack.enter_context(brief_lock(scope.tree, scope.name, "usage", scope.options.patience))
+            scope.usage.require(scope.name, _growth(steps), quota)
+        if steps:
+            name = journal.record(scope, steps)
+            for step in steps:
+                journal.carry_out(scope, step)
+                _note(scope, step, held, tails)
+            journal.forget(scope, name)
+    for file, last in planned.last.items():
+        kind = kind_of(scope.name, file)
+        if kind and file in tails and last > tails[file].last:
+            form = format_of(kind)
+            after = rewrite(scope, file, lambda content, form=form, last=last: form.with_last(content, last))  # type: ignore[misc]
+            tails[file].last = last
+            note_rewritten(held[file], tails[file], after)
+
+
+def _step(scope: Scope, file: str, values: list[dict[str, Value]], tail: Tail) -> dict[str, Any]:
+    kind = kind_of(scope.name, file)
+    assert kind
+    form = format_of(kind)
+    content = scope.tree.read(scope.path(file))
+    tail.last = max(tail.last, form.highest(_as_found(values), b""))
+    if tail.opening is None:
+        return {"file": file, "insert": values, "change": {}, "last": tail.last}
+    if len(content) != tail.size:
+        raise Conflict(f"Somebody is writing into {file} at this moment; nothing was written.", session_id=scope.name)
+    rendered = tail.opening + b"".join(form.render(value, tail.indent) for value in values)
+    return {"file": file, "append": rendered.decode(), "at": tail.size}
+
+
+def _as_found(values: list[dict[str, Value]]) -> Any:
+    from ..document import Located, RecordList
+
+    return RecordList(records=[Located(0, 0, value) for value in values])
+
+
+def _growth(steps: list[dict[str, Any]]) -> int:
+    return sum(len(str(step.get("append") or step.get("content") or json.dumps(step.get("insert", ""))).encode()) for step in steps)
+
+
+def _quota_problem(files: Session | GlobalMemory, planned: Merge) -> list[str]:
+    if (quota := files.quota_bytes()) is None or planned.is_empty:
+        return []
+    needed = sum(map(len, planned.whole.values()))
+    for file, values in planned.added.items():
+        if kind := kind_of(files.scope.name, file):
+            needed += sum(len(format_of(kind).render(value, 2)) for value in values)
+    try:
+        files.scope.usage.require(files.scope.name, needed, quota)
+    except SMPError as error:
+        return [str(error)]
+    return []
+
+
+def _note(scope: Scope, step: dict[str, Any], held: dict[str, Lock], tails: dict[str, Tail]) -> None:
+    """Leaves for the next writer what is known of the file, as a transaction does."""
+    file = step["file"]
+    if file in tails and file in held:
+        if "append" in step:
+            note_tail(held[file], tails[file], step["append"].encode(), scope.tree.stat(scope.path(file)))
+        else:
+            note_rewritten(held[file], tails[file], scope.tree.read(scope.path(file)))
+
+
+def _merge_evictions(memory: Memory, building: Building, planned: Merge, *, dry_run: bool) -> None:
+    """Only what is neither in its file, nor put away, nor deleted here."""
+    if not building.evictions:
+        return
+    files = memory.session(building.session)
+    standing = _standing(memory, files, {})
+    there = {(kind.file, str(record.value.get("id"))) for kind in files.kinds
+             for record in format_of(kind).parse(standing.read(kind.file) or b"").records}  # fmt: skip
+    known = there | standing.evicted.keys() | standing.deleted.keys()
+    for name, (head, items) in building.evictions.items():
+        wanted = [(item, raw) for item, raw in items if (item["file"], item["id"]) not in known]
+        planned.skipped += len(items) - len(wanted)
+        planned.count += len(wanted)
+        if not dry_run:
+            _place_evictions(memory.tree, building, [(name, head, wanted)])
+
+
+# What is neither in a session nor a memory that was taken out.
+
+
+def place_elsewhere(memory: Memory, building: Building, *, dry_run: bool) -> list[str]:
+    """Deleted memories, quarantine, and whatever else stood beside an archive; gives back what could not be put there."""
+    problems: list[str] = []
+    tree = memory.tree
+    for place_, top in ((BESIDE, ARCHIVED), (DELETED_PLACE, DELETED), (QUARANTINE_PLACE, QUARANTINE)):
+        directory = f"{top}/{building.session}"
+        for file in building.files(place_) if building.tree.exists(building.path(place_)) else ():
+            content = building.read(file, place_)
+            if memory.root.is_dir() and tree.exists(f"{directory}/{file}"):
+                if tree.read(f"{directory}/{file}") != content:
+                    problems.append(f"{directory}/{file} is there already and says something else; it was left as it is.")
+            elif not dry_run:
+                tree.make_directory(f"{directory}/{file}".rpartition("/")[0])
+                tree.create(f"{directory}/{file}", content)
+    return problems
+
+
+__all__ = ["SESSION", "merge", "place", "place_elsewhere", "standing_in_archive"]

@@ -1,0 +1,151 @@
+"""`smp export` and `smp import`, as people and scripts use them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from daemons import SMP, smp
+from test_exchange import contents
+
+from smp_client import Memory, audit
+from smp_daemon.cli import smp as main_command
+
+HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    memory = Memory(tmp_path / "sessions")
+    session = memory.create_session(id="session-one", project="E-Commerce")
+    session.record_decision(f"Use OAuth 2.0 {HOSTILE}", made_by="architect")
+    session.add_turn("user", "Hello")
+    memory.create_session(id="packed").add_turn("user", "Long ago")
+    memory.archive_session("packed", "done")
+    memory.everywhere.record_preference("Tea")
+    return memory.root
+
+
+def run(root: Path, *arguments: object, code: int = 0, **options: Any) -> Result:
+    done = CliRunner().invoke(main_command, [*map(str, arguments), "--root", str(root)], **options)
+    assert done.exit_code == code, (done.output, done.exception)
+    return done
+
+
+def test_everything_goes_through_a_pipe_into_another_tree(root: Path, tmp_path: Path) -> None:
+    """`smp export --all | smp import -` makes an equal tree."""
+    out = subprocess.run([*SMP, "export", "--all", "--root", str(root)], capture_output=True, check=True)
+    assert out.stdout.startswith(b"---\nsmp_export: 1\n")
+    command = [*SMP, "import", "-", "--root", str(tmp_path / "copy")]
+    done = subprocess.run(command, input=out.stdout, capture_output=True, check=True)
+    assert b"session-one" in done.stdout
+    assert contents(tmp_path / "copy") == contents(root)
+
+
+@pytest.mark.parametrize(("name", "begins"), [
+    ("a.yaml", "---\nsmp_export: 1"), ("a.yml", "---\nsmp_export: 1"), ("a.json", '{"smp_export": 1, "entries": ['),
+    ("a.jsonl", '{"smp_export": 1}\n'), ("a.md", "# SMP export\n"), ("a.txt", "---\nsmp_export: 1"),
+])  # fmt: skip
+def test_the_ending_of_the_file_says_the_format(root: Path, tmp_path: Path, name: str, begins: str) -> None:
+    said = run(root, "export", "--all", "-o", tmp_path / name).output
+    assert "2 sessions" in said
+    assert (tmp_path / name).read_text().startswith(begins)
+    assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    assert "there is already" not in run(root, "import", tmp_path / name).output
+
+
+def test_a_session_is_named_as_everywhere(root: Path, tmp_path: Path) -> None:
+    """By the beginning of its id, as latest, in the archive; one that is nowhere is refused before anything is written."""
+    for name, session in (("session-", "session-one"), ("latest", "session-one"), ("pack", "packed")):
+        lines = run(root, "export", name, "--format", "jsonl").stdout.splitlines()
+        assert {json.loads(line).get("session", session) for line in lines} == {session}
+    assert "cross-session" in run(root, "export", "global", "--format", "jsonl").stdout
+    run(root, "export", "nobody", "-o", tmp_path / "x.json", code=1)
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_what_does_not_go_together_is_refused(root: Path, tmp_path: Path) -> None:
+    run(root, "export", code=2)
+    run(root, "export", "latest", "--all", code=2)
+    run(root, "export", "latest", "--json", code=2)
+    run(root, "import", tmp_path / "nowhere", code=2)
+
+
+def test_a_file_is_not_overwritten_unless_forced(root: Path, tmp_path: Path) -> None:
+    target = tmp_path / "x.json"
+    target.write_text("mine")
+    assert "there already" in smp("export", "--all", "-o", target, "--root", root).stderr
+    assert target.read_text() == "mine"
+    run(root, "export", "--all", "-o", target, "--force")
+    assert target.read_text() != "mine"
+
+
+def test_json_says_what_was_done(root: Path, tmp_path: Path) -> None:
+    target = tmp_path / "x.json"
+    done = json.loads(run(root, "export", "--all", "-o", target, "--json").stdout)
+    assert done["sessions"] == ["packed", "session-one"]
+    assert done["bytes"] == target.stat().st_size
+    assert (done["problems"], done["file"]) == ([], str(target))
+    would = json.loads(run(tmp_path / "copy", "import", target, "--dry-run", "--json").stdout)
+    assert not (tmp_path / "copy").exists()
+    did = json.loads(run(tmp_path / "copy", "import", target, "--json").stdout)
+    assert would == {**did, "dry_run": True}
+    assert did["sessions"] == {"global": "merged", "packed": "archived", "session-one": "new"}
+    assert (did["added"], did["skipped"], did["problems"]) == (4, 0, [])
+
+
+def test_what_could_not_be_taken_in_is_told_on_stderr_and_ends_with_1(root: Path, tmp_path: Path) -> None:
+    target = tmp_path / "x.jsonl"
+    run(root, "export", "--all", "-o", target)
+    target.write_text(target.read_text().replace('"entry": "profile"', "x") + "nonsense\n")
+    done = smp("import", target, "--root", tmp_path / "copy")
+    assert done.returncode == 1
+    assert f"smp: {target}, line " in done.stderr
+    assert "4 memories added" in done.stdout
+
+
+def test_new_ids_are_told(root: Path, tmp_path: Path) -> None:
+    target = tmp_path / "x.md"
+    run(root, "export", "latest", "-o", target)
+    Memory(tmp_path / "copy").create_session(id="session-one").record_decision("Mine", made_by="me")
+    assert "DEC-001 is DEC-002" in run(tmp_path / "copy", "import", target).stdout
+
+
+def test_no_memory_drives_the_terminal(root: Path) -> None:
+    for form in ("yaml", "json", "jsonl", "markdown"):
+        assert "\x1b" not in run(root, "export", "--all", "--format", form).stdout
+
+
+def test_the_audit_log_tells_of_both(root: Path, tmp_path: Path) -> None:
+    run(root, "export", "latest", "-o", tmp_path / "x.json")
+    run(tmp_path / "copy", "import", tmp_path / "x.json")
+    assert [line["action"] for line in audit.read(Memory(root).tree)] == ["export"]
+    assert [line["action"] for line in audit.read(Memory(tmp_path / "copy").tree)] == ["import"]
+
+
+@pytest.mark.parametrize(("options", "ids"), [
+    (["session-one", "--id", "DEC-001"], ["DEC-001"]), (["session-one", "--text", "hello"], ["turn-1"]),
+    (["--all", "--type", "turn"], ["turn-1", "turn-1"]), (["--all", "--text", "tea"], ["GPREF-001"]),
+    (["session-one", "packed", "--agent", "user"], ["turn-1", "turn-1"]), (["session-one", "--topic", "nothing"], []),
+])  # fmt: skip
+def test_a_selection_holds_what_fits_and_no_more(root: Path, options: list[str], ids: list[str]) -> None:
+    """By id or by conditions, of one session, several or all, archived ones too."""
+    lines = map(json.loads, run(root, "export", *options, "--format", "jsonl").stdout.splitlines())
+    assert [line["record"]["id"] for line in lines if line.get("entry") == "memory"] == ids
+
+
+@pytest.mark.parametrize("options", [
+    ["--all", "--id", "DEC-001"], ["session-one", "packed", "--id", "DEC-001"], ["session-one", "--id", "DEC-001", "--text", "x"],
+    ["session-one", "--deleted", "--text", "x"],
+])  # fmt: skip
+def test_a_selection_that_makes_no_sense_is_refused(root: Path, options: list[str]) -> None:
+    assert run(root, "export", *options, code=2).output.startswith("Usage")
+
+
+def test_a_selection_that_names_what_there_is_not_says_so(root: Path) -> None:
+    done = smp("export", "session-one", "--id", "DEC-999", "--root", root)
+    assert (done.returncode, done.stdout) == (1, "") or "DEC-999" in done.stderr
