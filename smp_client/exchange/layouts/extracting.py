@@ -1,0 +1,178 @@
+"""Decisions, findings, preferences and learnings that a conversation marks as such; nothing is ever guessed.
+
+What counts as a mark, at the beginning of a line that is not in a block of code (behind a dash, a number or a quote sign):
+
+    Decision: …      **Finding:** …      Preference (architect): …      Learning: …
+    DEC-004: …       [DEC-004] …         **FIND-002** …
+    … [FIND-001]     at the end of a line that begins with one of the words above, or with a severity such as **CRITICAL:**
+    **Memory Stored:** and the list below it, each item with a word or an id
+
+Each refers to the turn that it stands in. A line `Rationale: …` behind a decision belongs to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...records import DECISION, FINDING, LEARNING, PREFERENCE, SEVERITIES, Kind
+from . import shaping
+from .shaping import IMPORTED, Values
+
+_KINDS = {"decision": DECISION, "finding": FINDING, "preference": PREFERENCE, "learning": LEARNING, "lesson": LEARNING}
+_PREFIXES = {kind.prefix: kind for kind in (DECISION, FINDING, PREFERENCE, LEARNING)}
+_BULLET = r"[ \t>]*(?:[-*+][ \t]+|\d{1,3}[.)][ \t]+)?(?:\[[ xX]\][ \t]+)?"
+_ID = r"(?P<id>(?:DEC|FIND|PREF|LEARN)-[A-Za-z0-9][A-Za-z0-9_.-]{0,40})"
+_WORD = re.compile(
+    rf"{_BULLET}(?:\*\*|__)?(?P<word>decision|finding|preference|learning|lesson)(?P<made> made| recorded| learned)?"
+    r"(?:[ \t]*\((?P<by>[^()\n]{1,64})\))?(?:(?:\*\*|__)?[ \t]*:|:(?:\*\*|__))(?:\*\*|__)?[ \t]*(?P<text>.*)", re.IGNORECASE
+)  # fmt: skip
+_NUMBERED = re.compile(rf"{_BULLET}(?:\*\*|__|\[)*{_ID}(?:\*\*|__|\])*[ \t]*(?::|-|–|—)?(?:\*\*|__)?[ \t]*(?P<text>\S.*)")
+_SEVERE = re.compile(
+    rf"{_BULLET}(?:\*\*|__)?(?P<word>{'|'.join(SEVERITIES)})(?:\*\*|__)?:(?:\*\*|__)?[ \t]*(?P<text>.*)", re.IGNORECASE
+)  # fmt: skip
+_TRAILING = re.compile(rf"[ \t]*[\[(]{_ID}[\])][ \t.]*$")
+_STORED = re.compile(r"[ \t>]*(?:\*\*|__)?Memory Stored(?:\*\*|__)?:(?:\*\*|__)?[ \t]*$", re.IGNORECASE)
+_ITEM = re.compile(r"[ \t>]*(?:[-*+]|\d{1,3}[.)])[ \t]+(?P<text>\S.*)")
+_RATIONALE = re.compile(rf"{_BULLET}(?:\*\*|__)?rationale(?:\*\*|__)?[ \t]*:(?:\*\*|__)?[ \t]*(?P<text>\S.*)", re.IGNORECASE)
+FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})")
+
+
+@dataclass
+class Mark:
+    """One memory that a turn names."""
+
+    kind: Kind
+    text: str
+    id: str | None = None
+    by: str | None = None
+    severity: str | None = None
+    rationale: str | None = None
+    is_stored: bool = False  # under "Memory Stored": says it best
+
+    def join(self, other: Mark) -> None:
+        """Two lines about one id."""
+        if other.is_stored and not self.is_stored:
+            self.text, self.is_stored = other.text, True
+        self.severity = self.severity or other.severity
+        self.rationale = self.rationale or other.rationale
+        self.by = self.by or other.by
+
+
+def unfenced(text: str) -> Iterator[str]:
+    """The lines that are not in a block of code; an empty one for each that is."""
+    fence = ""
+    for line in text.split("\n"):
+        found = FENCE.match(line)
+        if not fence and found:
+            fence = found[1]
+            yield ""
+        elif fence:
+            if found and found[1][0] == fence[0] and len(found[1]) >= len(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+            yield ""
+        else:
+            yield line
+
+
+def marks(text: str) -> list[Mark]:
+    """What a turn says that it holds, each id once."""
+    found: list[Mark] = []
+    by_id: dict[str, Mark] = {}
+    in_list = False
+    for line in unfenced(text):
+        if _STORED.match(line):
+            in_list = True
+            continue
+        in_list = in_list and (bool(_ITEM.match(line)) or not line.strip())
+        mark = _mark(line, is_stored=in_list)
+        if mark is None:
+            if found and found[-1].kind is DECISION and (reason := _RATIONALE.match(line)):
+                found[-1].rationale = found[-1].rationale or reason["text"].strip()
+        elif mark.id is not None and mark.id in by_id:
+            by_id[mark.id].join(mark)
+        else:
+            found.append(mark)
+            if mark.id is not None:
+                by_id[mark.id] = mark
+    return found
+
+
+def _mark(line: str, *, is_stored: bool) -> Mark | None:
+    trailing = _TRAILING.search(line)
+    head = line[: trailing.start()] if trailing else line
+    memory_id = trailing["id"] if trailing else None
+    of_id = _PREFIXES[memory_id.partition("-")[0]] if memory_id else None
+    if word := _WORD.match(head):
+        kind = of_id or _KINDS[word["word"].lower()]
+        text = _plain(word["text"])
+        return Mark(kind, text, memory_id, word["by"], is_stored=is_stored) if text else None
+    if numbered := _NUMBERED.match(head):
+        return Mark(_PREFIXES[numbered["id"].partition("-")[0]], _plain(numbered["text"]), numbered["id"], is_stored=is_stored)
+    if of_id is FINDING and (severe := _SEVERE.match(head)) and severe["text"].strip():
+        return Mark(FINDING, _plain(severe["text"]), memory_id, severity=severe["word"].lower(), is_stored=is_stored)
+    item = _ITEM.match(head) if is_stored else None
+    return Mark(of_id, _plain(item["text"]), memory_id, is_stored=True) if item and of_id else None
+
+
+def _plain(text: str) -> str:
+    """Without the stars of a bold text that began before it."""
+    text = text.strip()
+    return text.removesuffix("**").strip() if text.count("**") == 1 and text.endswith("**") else text
+
+
+class Extraction:
+    """The marks of a conversation, turn by turn, as records; ids that nobody gave follow on those that somebody did."""
+
+    def __init__(self, given: set[str], layout: str) -> None:
+        self._layout = layout
+        self._numbers: dict[str, int] = {}
+        for memory_id in given:
+            self._count(memory_id)
+        self._records: dict[str, tuple[Kind, Values]] = {}
+
+    def _count(self, memory_id: str) -> None:
+        prefix, _, number = memory_id.rpartition("-")
+        if number.isascii() and number.isdigit() and len(number) < 16:
+            self._numbers[prefix] = max(int(number), self._numbers.get(prefix, 0))
+
+    def take(self, turn: Values, found: list[Mark]) -> None:
+        """Adds to the turn what it is about."""
+        refs = list(turn.get("memory_refs") or [])
+        for mark in found:
+            memory_id = mark.id or self._next(mark.kind)
+            if memory_id not in self._records:
+                self._records[memory_id] = (mark.kind, self._record(memory_id, mark, turn))
+            if memory_id not in refs:
+                refs.append(memory_id)
+        if refs:
+            turn["memory_refs"] = refs
+
+    def _next(self, kind: Kind) -> str:
+        self._numbers[kind.prefix] = self._numbers.get(kind.prefix, 0) + 1
+        return kind.memory_id(self._numbers[kind.prefix])
+
+    def _record(self, memory_id: str, mark: Mark, turn: Values) -> Values:
+        kind, at, speaker = mark.kind, turn.get("timestamp"), str(turn.get("speaker") or shaping.UNKNOWN)
+        record: Values = {"id": memory_id, **({"timestamp": at} if at else {}), "turn_ref": turn["turn"],
+                          kind.actor: mark.by or speaker, kind.text: mark.text}  # fmt: skip
+        added: list[str] = []
+        if mark.rationale:
+            record["rationale"] = mark.rationale
+        if kind is FINDING:
+            record["severity"] = mark.severity or "medium"
+            added += [] if mark.severity else ["severity"]
+        if kind is PREFERENCE:
+            record["confidence"] = "explicit" if speaker.lower() in ("user", "human", "you") else "inferred"
+            added.append("confidence")
+        notes: Values = {"layout": self._layout, "extracted": True, **({shaping.ADDED: added} if added else {})}
+        return {**record, IMPORTED: notes, "decay": shaping.decay(kind, at)}
+
+    def records(self) -> list[tuple[Kind, Values]]:
+        return list(self._records.values())
+
+
+def given_ids(texts: Iterator[str]) -> set[str]:
+    """Every id that is named anywhere: none of them may be given to something else."""
+    return {found["id"] for text in texts for found in re.finditer(rf"\b{_ID}", text)}

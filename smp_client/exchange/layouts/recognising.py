@@ -1,0 +1,222 @@
+"""Which layout stands at a path, and why: by the names of files, and by what the first lines of a file have."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..formats import BEGINNING_BYTES, Read
+from ..formats import recognise as recognise_export
+from . import checked, logs, per_kind, shared, single
+from .lines import read_lines
+from .memlog import NAME as MEMLOG
+from .sources import Source
+
+Part = Callable[[], Iterator[Read]]
+SMP = "smp"
+_BELOW = ("", ".bmad/memory", "_bmad/memory", "memory", ".bmad/sessions", "_bmad/sessions")
+_LOG_DEPTH, _LOG_FILES = 8, 20_000
+_NOT_LOOKED_INTO = frozenset(("node_modules", ".git", ".venv", "venv", "__pycache__", ".smp", "active", "archived", "deleted",
+                              "quarantine"))  # fmt: skip
+_FEW_LINES = 20
+_PACKED = ".tar.gz"
+
+
+@dataclass
+class Found:
+    """A layout at a path. `parts` are read one behind the other; most are one session each."""
+
+    layout: str
+    path: Path
+    reasons: list[str] = field(default_factory=list)
+    sessions: list[str] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+
+    def add(self, session: str, part: Part, reason: str) -> None:
+        self.sessions.append(session)
+        self.parts.append(part)
+        self.reasons.append(reason)
+
+
+class Recognising:
+    def __init__(self, path: Path, forced: str | None) -> None:
+        self._source = Source(path)
+        self._forced = forced
+        self._found: dict[str, Found] = {}
+
+    def found(self) -> list[Found]:
+        if self._source.is_folder:
+            for directory in _BELOW:
+                if self._source.is_directory(directory):
+                    self._look(directory)
+            self._look_for_logs()
+        else:
+            self._look_at_file(self._source.path.name)
+        return [one for one in self._found.values() if self._forced in (None, one.layout)]
+
+    def _of(self, layout: str) -> Found:
+        return self._found.setdefault(layout, Found(layout, self._source.path))
+
+    def _wants(self, layout: str) -> bool:
+        return self._forced in (None, layout)
+
+    # A folder.
+
+    def _look(self, directory: str) -> None:
+        source = self._source
+        before = {layout: len(one.parts) for layout, one in self._found.items()}
+        if not self._look_at_session(directory, source.folder(directory).name):
+            for above in (_inside(directory, "sessions"), directory):
+                for name in source.list(above):
+                    place = _inside(above, name)
+                    if source.is_directory(place) and not (above == directory and name == "sessions"):
+                        self._look_at_session(place, name)
+            for above in (directory, _inside(directory, "sessions")):
+                for name in source.list(above) if self._wants(single.LAYOUT) else ():
+                    if name.endswith(".jsonl") and not source.is_directory(_inside(above, name)):
+                        self._look_at_lines(above, name)
+        self._look_beside(directory, before)
+
+    def _look_at_session(self, place: str, name: str) -> bool:
+        """Whether a folder is a session."""
+        files = set(self._source.folder(place).names)
+        if self._wants(checked.LAYOUT) and checked.MEMORY in files and self._is_checked(place, files):
+            part = functools.partial(_read_folder, checked.read, self._source, place, name)
+            self._of(checked.LAYOUT).add(name, part, f"{place or '.'} has {checked.MEMORY}")
+            return True
+        known = sorted(files & {per_kind.MANIFEST, *per_kind.KINDS})
+        if self._wants(per_kind.LAYOUT) and known and (len(known) > 1 or self._is_per_kind(place, known[0])):
+            part = functools.partial(_read_folder, per_kind.read, self._source, place, name)
+            self._of(per_kind.LAYOUT).add(name, part, f"{place or '.'} has {', '.join(known)}")
+            return True
+        return False
+
+    def _is_checked(self, place: str, files: set[str]) -> bool:
+        """Others have files of this name too."""
+        if checked.METADATA in files or self._forced == checked.LAYOUT:
+            return True
+        return any({"id", "type", "content"} <= value.keys() for value in self._first(_inside(place, checked.MEMORY)))
+
+    def _is_per_kind(self, place: str, name: str) -> bool:
+        """By one file alone: many things have a manifest."""
+        if name == per_kind.MANIFEST:
+            return b'"session_id"' in self._source.beginning(_inside(place, name))
+        is_asked_for = self._forced == per_kind.LAYOUT
+        return is_asked_for or any({"id", "timestamp"} <= value.keys() for value in self._first(_inside(place, name)))
+
+    def _first(self, place: str) -> list[dict[str, Any]]:
+        """What the first lines of a file say."""
+        lines = itertools.islice(read_lines(_whole_lines(self._source.beginning(place))), _FEW_LINES)
+        return [line.value for line in lines if line.value is not None]
+
+    def _look_beside(self, directory: str, before: dict[str, int]) -> None:
+        """What holds for all sessions, and those that are packed away."""
+        source = self._source
+        names = source.list(directory)
+        is_per_kind = "shared" in names or "archive" in names or self._grown(per_kind.LAYOUT, before)
+        if self._wants(per_kind.LAYOUT) and is_per_kind and not self._grown(checked.LAYOUT, before):
+            if any(source.exists(_inside(directory, f"shared/{name}")) for name in shared.FILES):
+                found = self._of(per_kind.LAYOUT)
+                found.parts.insert(before.get(per_kind.LAYOUT, 0), lambda: shared.read(source.folder(_inside(directory, "shared"))))
+                found.reasons.append(f"{_inside(directory, 'shared')} has preferences or knowledge of all sessions")
+            for name in source.list(_inside(directory, "archive")):
+                self._look_at_pack(_inside(directory, "archive"), name)
+        for layout, part in ((checked.LAYOUT, checked.read_config), (per_kind.LAYOUT, per_kind.read_config)):
+            if "config.json" in names and self._grown(layout, before):
+                config = functools.partial(_read_config, part, source, directory)
+                self._found[layout].parts.insert(before.get(layout, 0), config)
+                return
+
+    def _grown(self, layout: str, before: dict[str, int]) -> bool:
+        return layout in self._found and len(self._found[layout].parts) > before.get(layout, 0)
+
+    def _look_at_pack(self, directory: str, name: str) -> None:
+        if name.endswith(_PACKED) and self._wants(per_kind.LAYOUT):
+            session = name.removesuffix(_PACKED)
+            part = functools.partial(per_kind.read_archived, self._source, directory, session)
+            self._of(per_kind.LAYOUT).add(session, part, f"{_inside(directory, name)} is a packed session")
+
+    # A file.
+
+    def _look_at_file(self, name: str) -> None:
+        beginning = self._source.beginning(name, BEGINNING_BYTES)
+        if self._wants(SMP) and (recognise_export(beginning) is not None or self._forced == SMP):
+            self._of(SMP).reasons.append(f"{name} begins like an export")
+            if self._forced is None:
+                return
+        if name.endswith(_PACKED):
+            self._look_at_pack("", name)
+        elif name in checked.FILES | per_kind.FILES and self._look_at_session("", self._source.folder("").name):
+            return
+        elif name.endswith((".jsonl", ".ndjson")) or self._forced == single.LAYOUT:
+            self._look_at_lines("", name)
+        elif self._wants(logs.LAYOUT):
+            self._look_at_log("", name)
+
+    def _look_at_lines(self, directory: str, name: str) -> None:
+        place = _inside(directory, name)
+        reason = next((said for value in self._first(place) if (said := _is_single(value))), "")
+        if self._wants(single.LAYOUT) and (reason or self._forced == single.LAYOUT):
+            part = functools.partial(_read_file, single.read, self._source, directory, name)
+            self._of(single.LAYOUT).add(name.removesuffix(".jsonl"), part, f"{place}: {reason or 'as you say'}")
+
+    # Logs.
+
+    def _look_for_logs(self) -> None:
+        """Memlogs always, for nothing else has such a name; other logs where there is nothing else, or where they are asked for."""
+        if not self._wants(logs.LAYOUT):
+            return
+        is_only = not self._found or self._forced == logs.LAYOUT
+        for count, place in enumerate(self._walk("", 0)):
+            directory, _, name = place.rpartition("/")
+            if name.endswith(MEMLOG) or (is_only and name.lower().endswith(logs.ENDINGS)):
+                self._look_at_log(directory, name)
+            if count >= _LOG_FILES:
+                return
+
+    def _walk(self, directory: str, depth: int) -> Iterator[str]:
+        for name in self._source.list(directory):
+            place = _inside(directory, name)
+            if not self._source.is_directory(place):
+                yield place
+            elif name not in _NOT_LOOKED_INTO and depth < _LOG_DEPTH:
+                yield from self._walk(place, depth + 1)
+
+    def _look_at_log(self, directory: str, name: str) -> None:
+        place = _inside(directory, name)
+        is_one = logs.is_log(name, _whole_lines(self._source.beginning(place)))
+        if is_one or (self._forced == logs.LAYOUT and not self._source.is_folder):
+            part = functools.partial(_read_file, logs.read, self._source, directory, name)
+            why = "is a memlog" if name.endswith(MEMLOG) else "has lines that say who speaks" if is_one else "is a log, as you say"
+            self._of(logs.LAYOUT).add(place, part, f"{place} {why}")
+
+
+def _is_single(value: dict[str, Any]) -> str:
+    if {"ts", "data", "type"} <= value.keys():
+        return "its lines have 'type', 'ts' and 'data'"
+    return "a line marks an id as deleted" if value.get("deleted") is True and "id" in value else ""
+
+
+def _whole_lines(beginning: bytes) -> bytes:
+    """Without the last line, which may go on behind what was read."""
+    return beginning if len(beginning) < 65536 else beginning.rpartition(b"\n")[0]
+
+
+def _inside(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
+
+
+def _read_folder(read: Callable[..., Iterator[Read]], source: Source, place: str, name: str) -> Iterator[Read]:
+    yield from read(source.folder(place), name)
+
+
+def _read_file(read: Callable[..., Iterator[Read]], source: Source, directory: str, name: str) -> Iterator[Read]:
+    yield from read(source.folder(directory), name)
+
+
+def _read_config(read: Callable[..., Iterator[Read]], source: Source, directory: str) -> Iterator[Read]:
+    yield from read(source.folder(directory))

@@ -1,0 +1,100 @@
+"""What was found of one session, and the entries that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...records import DELETED_TURN, TURN, Kind
+from ..entries import Entry, made
+from ..formats import Read
+from .shaping import IMPORTED, UNKNOWN, Values, time_of
+
+DELETED = "deleted"  # the kind of an entry that is no part of an export: see removed.py
+SOFT = "Deleted where it was imported from."
+
+
+@dataclass
+class Collected:
+    """Records by kind, those that are deleted apart, and what is known of the session beside its manifest."""
+
+    records: list[tuple[Kind, Values]] = field(default_factory=list)
+    deleted: list[tuple[Kind, Values, Values]] = field(default_factory=list)  # with when and why
+    tombstones: list[Values] = field(default_factory=list)  # of what is not there any more
+    problems: list[str] = field(default_factory=list)
+    speakers: dict[str, int] = field(default_factory=dict)
+    _last: dict[str, str] = field(default_factory=dict)  # when each spoke last
+
+    def add(self, kind: Kind, record: Values, mark: Mapping[str, Any] | None = None, time: str = "timestamp") -> None:
+        if mark is None:
+            self.records.append((kind, record))
+            if kind is TURN:
+                name = str(record.get("speaker"))
+                self.speakers[name] = self.speakers.get(name, 0) + 1
+                self._last[name] = max(str(record.get("timestamp", "")), self._last.get(name, ""))
+        else:
+            said = {"deleted_at": time_of(mark.get(time)), "reason": str(mark.get("reason") or SOFT),
+                    "deleted_by": str(mark.get("deleted_by") or "import")}  # fmt: skip
+            self.deleted.append((kind, record, said))
+
+    def times(self) -> list[str]:
+        every = [record for _, record in self.records] + [record for _, record, _ in self.deleted]
+        return sorted(str(record["timestamp"]) for record in every if "timestamp" in record)
+
+    def metadata(
+        self, session: str, notes: Values, *, created: str | None = None, accessed: str | None = None, user: object = None,
+        agents: list[str] | None = None, context: Values | None = None, **further: Any,
+    ) -> Values:  # fmt: skip
+        """Of `metadata.yaml`, as far as it can be told; `notes` stay for whoever writes the layout again."""
+        times = self.times()
+        created = created or (times[0] if times else None)
+        accessed = accessed or (times[-1] if times else created)
+        speakers = [name for name in self.speakers if name not in ("user", "human", "system", UNKNOWN)]
+        listed = [self._agent(name) for name in dict.fromkeys(speakers if agents is None else agents)]
+        if self.tombstones:
+            notes = {**notes, "tombstones": self.tombstones}
+        told: Values = {"id": session, "created_at": created, "last_accessed": accessed, "status": "active",
+                        "participants": {"user_id": user, "agents": listed}, "context": context or {}}  # fmt: skip
+        told = {name: value for name, value in told.items() if value is not None}
+        return {"version": 1, "session": {**told, **further, IMPORTED: notes}}
+
+    def _agent(self, name: str) -> Values:
+        at = self._last.get(name)
+        return {"agent_id": name, "message_count": self.speakers.get(name, 0), **({"last_active": at} if at else {})}
+
+
+def entries_of(session: str, place: str, metadata: Values | None, found: Collected) -> Iterator[Read]:
+    """The session; of a deleted turn its number stays. What is deleted comes last, when the session is there."""
+    if metadata is not None:
+        yield Read(0, made("session", session=session, place=place, metadata=metadata))
+    yield from _heads(session, place, found)
+    places = [(TURN, _place_of(record)) for kind, record, _ in found.deleted if kind is TURN]
+    turns = sorted([one for one in found.records if one[0] is TURN] + places, key=lambda one: int(one[1]["turn"]))
+    for kind, record in [*turns, *(one for one in found.records if one[0] is not TURN)]:
+        yield Read(0, made("memory", session=session, place=place, file=kind.file, type=kind.name, record=record))
+    for kind, record, said in found.deleted:
+        yield Read(0, deleted(session, kind, record, said))
+    for problem in found.problems:
+        yield Read(0, None, problem)
+
+
+def deleted(session: str, kind: Kind, record: Values, said: Values) -> Entry:
+    """A memory that comes as deleted. Not one of the kinds of entries.py: `removed.take_out` takes these out of a stream."""
+    return {"entry": DELETED, "session": session, "file": kind.file, "type": kind.name, "record": record, "deletion": said}
+
+
+def _place_of(record: Values) -> Values:
+    stamp = {"timestamp": record["timestamp"]} if "timestamp" in record else {}
+    return {"id": record["id"], "turn": record["turn"], **stamp, "type": DELETED_TURN, "content": ""}
+
+
+def _heads(session: str, place: str, found: Collected) -> Iterator[Read]:
+    """The highest number that a deleted memory had, so that it is not given to another."""
+    highest: dict[Kind, int] = {}
+    for kind, record, _ in found.deleted:
+        prefix, _, number = str(record["id"]).rpartition("-")
+        if kind is not TURN and prefix == kind.prefix and number.isascii() and number.isdigit() and len(number) < 16:
+            highest[kind] = max(int(number), highest.get(kind, 0))
+    for kind, last in highest.items():
+        yield Read(0, made("file", session=session, place=place, file=kind.file, head={"version": 1, "last_id": last}))

@@ -1,0 +1,133 @@
+"""One file per session, `{session}.jsonl`: each line has `id`, `type`, `ts`, `data`, `priority` and `access`.
+
+A line `{"id": …, "deleted": true}` says that what stood before it under this id was deleted. It is still there, so it comes as
+deleted and can be restored; a mark for something that is not there any more is kept in the session's metadata.
+
+A record keeps under `imported`, beside what shaping.py notes: `type` of a kind that we do not have, `ts` in a form that is not
+ours, `outside` for further fields of the line and `outer` for the names of those that stand among ours, `bare` where `data` is a
+text, `deleted` for the mark; under `imported` of its `decay` the `priority`, where that has decayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...records import Kind
+from ..entries import ACTIVE
+from ..formats import Read
+from . import shaping
+from .lines import Line
+from .sessions import Collected, entries_of
+from .shaping import IMPORTED, ORIGINAL, WITHOUT, Ids, Names, Values
+from .sources import Aside, Folder
+
+LAYOUT = "jsonl"
+FIELDS = ("id", "type", "ts", "data", "priority", "access")
+_CHANGING = ("last_accessed", "last_decay_update")
+USUAL: dict[str, Names] = {
+    "conversation_turn": {"speaker": "role"},
+    "decision": {"made_by": "by"},
+    "finding": {"finding": "issue", "resolution": "status"},
+    "preference": {},
+    "learning": {},
+}
+
+
+def read(folder: Folder, name: str) -> Iterator[Read]:
+    """One session, from its file."""
+    old = name.removesuffix(".jsonl")
+    session = shaping.session_id(old)
+    aside = Aside(session, folder)
+    found = _collect(aside, name)
+    notes = {"layout": LAYOUT, **({"session_id": old} if old != session else {})}
+    metadata = found.metadata(session, notes)
+    yield from entries_of(session, ACTIVE, metadata, found)
+    yield from aside.told()
+
+
+def _collect(aside: Aside, name: str) -> Collected:
+    """Every line first: a line may refer to one behind it, and what a mark deletes stands before it."""
+    lines: list[tuple[Line, Values]] = []
+    marks: dict[int, Values] = {}  # by the place of what they delete
+    found = Collected()
+    standing: dict[Any, list[int]] = {}
+    for line in aside.lines(name):
+        value = line.value
+        assert value is not None
+        key = value["id"] if isinstance(value.get("id"), (str, int)) else None
+        if value.get("deleted") is True and key is not None and not value.keys() & {"type", "data"}:
+            places = standing.pop(key, [])
+            marks.update(dict.fromkeys(places, value))
+            if not places:
+                found.tombstones.append(value)
+        elif not value.keys() & {"type", "data"}:
+            aside.refuse(name, line, "it has neither a type nor data")
+        else:
+            standing.setdefault(key, []).append(len(lines))
+            if value.get("deleted") is True:
+                marks[len(lines)] = {"id": key, "deleted": True}
+            lines.append((line, value))
+    ids = Ids()
+    given = [(kind := shaping.kind_of_type(value.get("type"))[0], ids.give(kind, value.get("id"))) for _, value in lines]
+    for place, ((line, value), (kind, memory_id)) in enumerate(zip(lines, given, strict=True)):
+        if (at := value.get("ts")) is not None and shaping.time_of(at) is None:
+            found.problems.append(f"{aside.folder.where(name)}, line {line.number}: 'ts' is no time, and was kept as it is")
+        found.add(kind, ours(kind, memory_id, value, ids, marks.get(place)), marks.get(place), "ts")
+    return found
+
+
+def ours(kind: Kind, memory_id: str, entry: Mapping[str, Any], ids: Ids, mark: Mapping[str, Any] | None = None) -> Values:
+    """A line as a record of ours."""
+    data, notes = entry.get("data"), Values({})
+    given = data if isinstance(data, dict) else {kind.text: data} if isinstance(data, str) and data.strip() else {}
+    made = shaping.shaped(kind, given, USUAL[kind.name], ids)
+    at = shaping.time_of(entry.get("ts"))
+    fields = made.fields
+    notes.update(made.notes())
+    if isinstance(data, str):
+        notes["bare"] = True
+    if shaping.type_of_kind(kind) != entry.get("type"):
+        notes["type"] = entry.get("type")
+    if at != entry.get("ts"):
+        notes["ts"] = entry.get("ts")
+    for name, value in entry.items():
+        if name in FIELDS or name in _CHANGING:
+            continue
+        if name in fields or name in shaping.RESERVED or name in USUAL[kind.name] or name in given:
+            notes.setdefault("outside", {})[name] = value
+        else:
+            fields[name] = value
+            notes.setdefault("outer", []).append(name)
+    if mark is not None and "deleted" not in entry:
+        notes["deleted"] = dict(mark)
+    shaping.without(entry, FIELDS, notes)
+    was = shaping.changing(entry, "access", factor="priority", usually=kind.base_priority)
+    worn = shaping.decay(kind, at, priority=entry.get("priority"), accesses=entry.get("access"), was=was)
+    record = shaping.record(memory_id, kind, at, fields, notes, entry.get("id"), worn)
+    return shaping.settled(record, entry, theirs(kind, record, ids))
+
+
+def theirs(kind: Kind, record: Mapping[str, Any], ids: Ids) -> Values:
+    """A record as the line that it was, or would be."""
+    notes = record.get(IMPORTED) if isinstance(record.get(IMPORTED), dict) else {}
+    assert isinstance(notes, dict)
+    if ORIGINAL in notes:
+        return dict(notes[ORIGINAL])
+    outer = {name: record[name] for name in notes.get("outer", ()) if name in record}
+    inner = {name: value for name, value in record.items() if name not in outer}
+    data = shaping.unshaped(kind, inner, USUAL[kind.name], ids)
+    worn, was = shaping.changed(record)
+    entry: Values = {
+        "id": shaping.old_id(record),
+        "type": notes.get("type", shaping.type_of_kind(kind)),
+        "ts": notes.get("ts", record.get("timestamp")),
+        "data": record.get(kind.text) if notes.get("bare") else data,
+        "priority": was.get("priority", worn.get("priority")),
+        "access": was.get("access", worn.get("access_count", 0)),
+    }
+    entry = {name: value for name, value in entry.items() if name not in notes.get(WITHOUT, ())}
+    told = {name: was[name] for name in _CHANGING if name in was}
+    return {**entry, **told, **outer, **notes.get("outside", {})}
+
+

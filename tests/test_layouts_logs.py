@@ -1,0 +1,212 @@
+"""Conversations in plain text or Markdown become turns, and what they mark as a decision, finding or preference becomes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layouts_data import CONVERSATION_EXAMPLE, MEMLOG_EXAMPLE
+from layouts_reading import by_id, folder, records, stream, take_in
+
+from smp_client import Memory
+from smp_client.exchange.layouts.extracting import marks
+from smp_client.exchange.layouts.logs import is_log, parse_log
+from smp_client.exchange.layouts.memlog import is_memlog, read_memlog
+
+# What is neither a rule nor a speaker's line itself, and begins and ends with a letter.
+_LETTERS = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"], exclude_characters="\ufeff*_-`~")
+SAYINGS = st.text(_LETTERS, min_size=1, max_size=40)
+
+FORMS = {
+    "bold": "**User:** Hello\n\n**Assistant:** Hi!\nHow are you?\n",
+    "bold name": "**User**: Hello\n\n**Assistant**: Hi!\nHow are you?\n",
+    "plain": "User: Hello\nAssistant: Hi!\nHow are you?\n",
+    "upper case": "USER: Hello\nASSISTANT: Hi!\nHow are you?\n",
+    "times in front": "[2026-01-11 14:30] User: Hello\n[2026-01-11 14:31] Assistant: Hi!\nHow are you?\n",
+    "times behind": "**User (2026-01-11 14:30):** Hello\n\n**Assistant** (2026-01-11 14:31): Hi!\nHow are you?\n",
+    "headings": "# A talk\n\n## User\n\nHello\n\n## Assistant\n\nHi!\nHow are you?\n",
+    "headings with times": "### User - 2026-01-11 14:30\nHello\n\n### 🤖 Assistant (2026-01-11 14:31)\nHi!\nHow are you?\n",
+    "said": "You said:\nHello\n\nChatGPT said:\nHi!\nHow are you?\n",
+    "rules between": "User: Hello\n\n---\n\nAssistant: Hi!\nHow are you?\n\n---\n",
+    "windows": "User: Hello\r\nAssistant: Hi!\r\nHow are you?\r\n",
+    "turns": "## Turn 1 - 2026-01-11 14:30:00\n**Speaker:** User\n\nHello\n\n---\n\n"
+             "## Turn 2\n**Speaker:** Assistant\n\nHi!\nHow are you?\n",
+    "front matter": "---\ntopic: talk\nparticipants: Ann, Bob\n---\n\nAnn: Hello\nBob: Hi!\nHow are you?\n",
+    "participants": "**Participants:** Ann, Bob\n\nAnn: Hello\nBob: Hi!\nHow are you?\n",
+    "names again and again": "**Ann:** Hello\n\n**Bob:** Hi!\nHow are you?\n\n**Ann:** Well.\n\n**Bob:** Good.\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
+def test_who_speaks_is_told_in_many_forms(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "talk.md"
+    path.write_bytes(text.encode())
+    entries, problems = stream(path)
+    assert problems == []
+    turns = [record for file, record in records(entries) if file == "conversation.md"][:2]
+    assert [turn["content"] for turn in turns] == ["Hello", "Hi!\nHow are you?"]
+    assert turns[0]["speaker"].lower() in ("user", "you", "ann")
+    assert turns[1]["speaker"].lower() in ("assistant", "chatgpt", "bob")
+    assert ("timestamp" in turns[0]) == ("2026" in text)
+    if "2026" in text:
+        assert turns[0]["timestamp"] == "2026-01-11T14:30:00Z"
+    assert entries[0]["session"] == "talk"
+
+
+def test_a_word_before_a_colon_is_no_speaker() -> None:
+    """Neither a label, nor a name that nobody knows, nor anything in a block of code."""
+    code = "```\nAssistant: not me\n```"
+    text = f"User: Look:\nNote: this\nExample: that\n\n{code}\n\n**Decision:** do it\nhttps://x.y: no\nAssistant: Yes\n"
+    turns = parse_log(text).turns
+    assert [turn.speaker for turn in turns] == ["User", "Assistant"]
+    assert not is_log("app.log", b"[2026-01-11 14:30] INFO: started\n[2026-01-11 14:31] ERROR: stopped\n")
+    assert not is_log("README.md", b"# Title\n\nNote: x\n\nUsage: y\n")
+    assert not is_log("script.py", b"User: hi\nAssistant: ho\n")
+
+
+def test_what_stands_before_the_first_turn_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "2026-03-04-planning.md"
+    path.write_text("# Planning\n\nWe met in the old house.\n\nUser: Hello\n\nAssistant: Hi\n")
+    entries, _ = stream(path)
+    session = entries[0]["metadata"]["session"]
+    assert session["imported"]["preamble"] == "We met in the old house."
+    assert session["context"] == {"title": "Planning"}
+    turn = by_id(entries)["turn-1"]
+    assert (turn["timestamp"], turn["imported"]["added"]) == ("2026-03-04T00:00:00Z", ["timestamp"])
+
+
+def test_a_time_of_day_goes_with_the_day_before(tmp_path: Path) -> None:
+    path = tmp_path / "talk.txt"
+    path.write_text("[2026-01-11 23:59] user: a\n[9:05] bot: b\n[99:99] bot: c\nuser: d\n")
+    entries, _ = stream(path)
+    found = by_id(entries)
+    assert [found[f"turn-{number}"]["timestamp"] for number in (1, 2, 3, 4)] == [
+        "2026-01-11T23:59:00Z", "2026-01-11T09:05:00Z", "2026-01-11T09:05:00Z", "2026-01-11T09:05:00Z",
+    ]  # fmt: skip
+    assert found["turn-3"]["imported"]["time"] == "99:99"
+
+
+def test_a_conversation_like_ours(tmp_path: Path) -> None:
+    """The example of the document: its turns keep their numbers, and what is marked becomes decisions, findings, preferences."""
+    path = tmp_path / "conversation.md"
+    path.write_text(CONVERSATION_EXAMPLE)
+    entries, problems = stream(path)
+    found = by_id(entries)
+    assert problems == []
+    assert entries[0]["session"] == "session-2026-01-11-abc123"
+    assert found.keys() == {"turn-1", "turn-2", "turn-3", "turn-4", "DEC-001", "FIND-001", "FIND-002", "PREF-001"}
+    assert (found["DEC-001"]["decision"], found["DEC-001"]["made_by"], found["DEC-001"]["turn_ref"]) == (
+        "Decision to use multi-agent review", "bmad-master", 2,
+    )  # fmt: skip
+    assert [(found[name]["finding"], found[name]["severity"], found[name]["turn_ref"]) for name in ("FIND-001", "FIND-002")] == [
+        ("Missing MFA requirement", "critical", 3), ("Missing session timeout", "important", 3),
+    ]  # fmt: skip
+    assert (found["PREF-001"]["preference"], found["PREF-001"]["confidence"]) == ("MFA policy clarification", "explicit")
+    assert found["turn-4"]["memory_refs"] == ["PREF-001"]
+    people = entries[0]["metadata"]["session"]["participants"]
+    assert (people["user_id"], [one["agent_id"] for one in people["agents"]]) == ("user-123", ["bmad-master", "veritas"])
+
+
+def test_a_memlog(tmp_path: Path) -> None:
+    """Each entry is a turn of its kind; decisions are decisions too; the session is called like the folder."""
+    path = tmp_path / "brief-budget-2026-06-07/.memlog.md"
+    path.parent.mkdir()
+    path.write_text(MEMLOG_EXAMPLE)
+    entries, problems = stream(tmp_path)
+    found = by_id(entries)
+    assert problems == []
+    assert entries[0]["session"] == "brief-budget-2026-06-07"
+    assert [(found[f"turn-{n}"]["speaker"], found[f"turn-{n}"]["type"]) for n in range(1, 8)] == [
+        ("unknown", "note"), ("user", "idea"), ("unknown", "insight"), ("user", "decision"), ("coach", "note"), ("unknown", "note"),
+        ("unknown", "event"),
+    ]  # fmt: skip
+    assert (found["DEC-001"]["decision"], found["DEC-001"]["made_by"]) == ("lead with one account; defer the others", "user")
+    assert found["turn-4"]["memory_refs"] == ["DEC-001"]
+    assert entries[0]["metadata"]["session"]["imported"]["head"]["goal"] == "keep people for a week"
+
+
+def test_a_memlog_that_somebody_edited() -> None:
+    body = "Hello\n\n- (decision by user) three:\n  1. a\n  2. b\n- (gap→pending) c\n"
+    head, entries, before = read_memlog(f"---\nupdated: x\n---\n{body}")
+    assert (head, before.strip()) == ({"updated": "x"}, "Hello")
+    assert [(entry.line, entry.type, entry.by, entry.text) for entry in entries] == [
+        (6, "decision", "user", "three:\n  1. a\n  2. b"), (9, "gap→pending", "", "c"),
+    ]  # fmt: skip
+    assert is_memlog(MEMLOG_EXAMPLE)
+    assert not is_memlog("---\nupdated: x\n---\n\n# A page\n\n- with a list\n")
+
+
+MARKED = {
+    "Decision: use OAuth": ("decision", "use OAuth", None),
+    "**Decision:** use OAuth": ("decision", "use OAuth", None),
+    "- **Decision**: use OAuth [DEC-007]": ("decision", "use OAuth", "DEC-007"),
+    "> Finding: no MFA": ("finding", "no MFA", None),
+    "1. Preference: be brief": ("preference", "be brief", None),
+    "DEC-003: use OAuth": ("decision", "use OAuth", "DEC-003"),
+    "[FIND-002] no MFA": ("finding", "no MFA", "FIND-002"),
+    "**DEC-003** use OAuth": ("decision", "use OAuth", "DEC-003"),
+    "Learning: ask first": ("learning", "ask first", None),
+    "**HIGH:** no limit [FIND-004]": ("finding", "no limit", "FIND-004"),
+    "**Memory Stored:**\n- Decision to go [DEC-001]": ("decision", "Decision to go", "DEC-001"),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), MARKED.items(), ids=MARKED)
+def test_marks(text: str, said: tuple[str, str, str | None]) -> None:
+    assert [(mark.kind.name, mark.text, mark.id) for mark in marks(text)] == [said]
+
+
+@pytest.mark.parametrize("text", [
+    "The decision was hard.", "As in DEC-001, we go on.", "We decided: no.", "```\nDecision: not this\n```", "Decision:",
+    "**HIGH:** no id", "- a list item [DEC-001]", "Decisions: many", "undecided decision: x", "My finding: x",
+])  # fmt: skip
+def test_nothing_is_guessed(text: str) -> None:
+    """Neither a mention, nor code, nor a word with nothing behind it is a mark."""
+    assert marks(text) == []
+
+
+def test_ids_that_nobody_gave_follow_those_that_somebody_did(tmp_path: Path) -> None:
+    path = tmp_path / "talk.md"
+    first = "User: Decision: first\nRationale: it is cheap\n"
+    path.write_text(f"{first}\nBot: see DEC-004\nDecision (ann): second [DEC-002]\nDecision: third\n")
+    found = by_id(stream(path)[0])
+    listed = [found[name] for name in ("DEC-005", "DEC-002", "DEC-006")]
+    assert [(one["decision"], one["made_by"], one["turn_ref"]) for one in listed] == [
+        ("first", "User", 1), ("second", "ann", 2), ("third", "Bot", 2),
+    ]  # fmt: skip
+    assert found["DEC-005"]["rationale"] == "it is cheap"
+
+
+def test_bad_bytes_and_nobody(tmp_path: Path) -> None:
+    """What is not UTF-8 is told with its line, and the rest is imported; a log in which nobody speaks is told as that."""
+    path = tmp_path / "talk.md"
+    path.write_bytes(b"User: a\nBot: \xff\xfe\nUser: c\n")
+    entries, problems = stream(path)
+    assert problems[0].startswith("talk.md, line 2: not UTF-8 at byte 13")
+    assert len(records(entries)) == 3
+    path.write_text("Nothing to see.\n")
+    assert stream(path) == ([], [])
+    assert "talk.md, line 1: nobody speaks here" in stream(path, "markdown-log")[1][0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["User", "Assistant"]), SAYINGS), min_size=1, max_size=6),
+       st.sampled_from(["**{}:** {}", "{}: {}", "[2026-01-11 14:30] {}: {}"]))  # fmt: skip
+def test_every_turn_arrives_in_a_tree(said: list[tuple[str, str]], form: str) -> None:
+    """In order, with what was said; importing the log again adds nothing, and when it has grown, only what is new."""
+    with folder() as place:
+        path = place / "talk.md"
+        path.write_text("\n\n".join(form.format(*one) for one in said) + "\n", encoding="utf-8")
+        memory = Memory(place / "root")
+        take_in(memory, path, "markdown-log")
+        turns = memory.session("talk").turns()
+        assert [(turn.data["speaker"], turn.text) for turn in turns] == said
+        again, _, _ = take_in(memory, path, "markdown-log")
+        assert again.added == 0
+        with path.open("a", encoding="utf-8") as file:
+            file.write("\n\n" + form.format("User", "One more") + "\n")
+        more, _, _ = take_in(memory, path, "markdown-log")
+        assert more.added == 1
+        assert memory.session("talk").turns()[-1].text == "One more"
