@@ -20,18 +20,23 @@ FILE = "audit.log"
 _IDS_CAP = 200  # a line must stay short enough to be written at once
 
 
-def note(tree: Tree, action: str, *, at: datetime, by: str, session: str | None = None, count: int = 0, **facts: Any) -> None:
-    """One line. `facts` are names, ids, counts and times; whoever calls this sees to it that none of them is content."""
+def note(
+    tree: Tree, action: str, *, at: datetime, by: str, session: str | None = None, count: int | None = 0, **facts: Any
+) -> None:
+    """One line. `facts` are names, ids, counts and times; whoever calls this sees to it that none of them is content. A secret that
+    somebody gave as a name, or has as an id, does not get into a file that is never rewritten."""
     line = {"at": render_time(at), "action": action, "by": by, "session": session, "count": count}
-    _append(tree, {**line, **{name: _short(value) for name, value in facts.items() if value not in (None, (), [], {})}})
+    told = {name: _short(value) for name, value in facts.items() if value not in (None, (), [], {})}
+    _append(tree, _without_secrets({**line, **told}))
 
 
 @contextmanager
-def noted(tree: Tree, action: str, *, clock: Callable[[], datetime], by: str, **facts: Any) -> Iterator[None]:
-    """The line before what is done in the block, and one that says so where it fails."""
+def noted(tree: Tree, action: str, *, clock: Callable[[], datetime], by: str, **facts: Any) -> Iterator[Callable[[int], None]]:
+    """The line before what is done in the block, and one that says so where it fails. What it gives tells in a line of its own how
+    much it came to, where nobody could know that before."""
     note(tree, action, at=clock(), by=by, **facts)
     try:
-        yield
+        yield lambda count: note(tree, action, at=clock(), by=by, **{**facts, "count": count, "done": True})
     except BaseException as error:
         note(tree, action, at=clock(), by=by, **facts, failed=type(error).__name__)
         raise
@@ -57,6 +62,16 @@ def _short(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and len(value) > _IDS_CAP:
         return [*value[:_IDS_CAP], f"and {len(value) - _IDS_CAP} more"]
     return list(value) if isinstance(value, tuple) else value
+
+
+def _without_secrets(value: Any) -> Any:
+    from .privacy.redaction import harmless
+
+    if isinstance(value, str):
+        return harmless(value)
+    if isinstance(value, dict):
+        return {_without_secrets(key): _without_secrets(item) for key, item in value.items()}
+    return [_without_secrets(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _append(tree: Tree, line: dict[str, Any]) -> None:

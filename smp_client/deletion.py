@@ -65,13 +65,13 @@ class Deletion:
         files = cast("RecordFiles", self)
         return deleted(memory_of(files), files.scope.name)
 
-    def restore(self, memory_id: str) -> Record:
+    def restore(self, memory_id: str, *, by: str = "user") -> Record:
         """Puts a deleted memory back where it was, with its old id."""
-        return self._restored(ids=[check_memory_id(memory_id)])[0]
+        return self._restored(ids=[check_memory_id(memory_id)], by=by)[0]
 
-    def restore_batch(self, batch: str) -> list[Record]:
+    def restore_batch(self, batch: str, *, by: str = "user") -> list[Record]:
         """Puts back all that was deleted, or anonymised, in one go."""
-        return self._restored(batch=batch)
+        return self._restored(batch=batch, by=by)
 
     def references(self, memory_id: str) -> list[Reference]:
         """What a memory refers to, or is related to by a relationship, and what has become of each: `here`, `deleted`, `purged`,
@@ -80,11 +80,11 @@ class Deletion:
 
         return references(cast("RecordFiles", self), check_memory_id(memory_id))
 
-    def _restored(self, ids: Sequence[str] | None = None, batch: str | None = None) -> list[Record]:
+    def _restored(self, ids: Sequence[str] | None = None, batch: str | None = None, *, by: str) -> list[Record]:
         from .privacy.restoring import restore
 
         files = cast("RecordFiles", self)
-        return _used(files, restore(memory_of(files), files.scope.name, ids, batch=batch))
+        return _used(files, restore(memory_of(files), files.scope.name, ids, batch=batch, by=by))
 
 
 class MemoryDeletion:
@@ -137,18 +137,20 @@ class MemoryDeletion:
 
         return deleted(cast("Memory", self), session)
 
-    def restore(self, session: str, ids: Sequence[str] | None = None, *, batch: str | None = None) -> list[Record]:
+    def restore(
+        self, session: str, ids: Sequence[str] | None = None, *, batch: str | None = None, by: str = "user"
+    ) -> list[Record]:
         """Puts deleted memories of a session back, or all that was deleted in one go."""
         from .privacy.restoring import restore
 
-        return restore(cast("Memory", self), session, ids, batch=batch)
+        return restore(cast("Memory", self), session, ids, batch=batch, by=by)
 
-    def restore_batch(self, batch: str) -> list[Record]:
+    def restore_batch(self, batch: str, *, by: str = "user") -> list[Record]:
         """Puts back all that was deleted, or anonymised, in one go, in whatever sessions that was."""
         from .privacy.restoring import of_batch, restore
 
         memory = cast("Memory", self)
-        return [record for name in of_batch(memory, batch) for record in restore(memory, name, batch=batch)]
+        return [record for name in of_batch(memory, batch) for record in restore(memory, name, batch=batch, by=by)]
 
 
     def all_about(self, text: str, session: str | None = None) -> Iterator[Occurrence]:

@@ -41,6 +41,16 @@ class SMPError(Exception):
         self.session_id = session_id
         super().__init__(f"{message} {self.advice}".rstrip())
 
+    def __str__(self) -> str:
+        """What is shown ends up in logs and notes, so it quotes no secret, whoever gave one as an id, a type or a time. Done only
+        now, since most errors are never shown."""
+        from .privacy.redaction import harmless  # which raises some of these
+
+        return harmless(super().__str__())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
 
 class QuotaExceeded(SMPError):
     code = "MEM_E001"
@@ -101,7 +111,6 @@ class Invalid(SMPError):
     def __init__(self, problems: Sequence[str], *, session_id: str | None = None) -> None:
         from .privacy.redaction import harmless  # which raises this
 
-        # A message ends up in logs and notes, so it must not quote a secret that was refused.
         self.problems = tuple(map(harmless, problems))
         super().__init__("; ".join(self.problems) + ".", session_id=session_id)
 

@@ -31,6 +31,7 @@ _UNESCAPE = re.compile(r"^\\(\\*)(?=## Turn \d|---|<!-- smp -->)", re.MULTILINE)
 # On disk under these names; every further field of a turn is in one JSON object under `Fields`.
 _NAMES = {"speaker": "Speaker", "type": "Type", "memory_refs": "Memory-Refs", "tags": "Tags", "pinned": "Pinned", "decay": "Decay"}
 _KEYS = {name: key for key, name in _NAMES.items()}
+_render_json = json.JSONEncoder(ensure_ascii=False).encode
 _ELSEWHERE = ("id", "turn", "timestamp", "content", "decay")
 
 
@@ -49,7 +50,7 @@ def render_turn(turn: Mapping[str, Value]) -> bytes:
     lines += [f"**{_NAMES[key]}:** {_render_field(named[key])}" for key in _NAMES if key in named]
     further = {key: value for key, value in turn.items() if key not in named and key not in _ELSEWHERE}
     if further:
-        lines.append(f"**Fields:** {json.dumps(further, ensure_ascii=False)}")
+        lines.append(f"**Fields:** {_render_json(further)}")
     if "decay" in turn and turn["decay"] != _unread(turn):
         lines.append(f"**Decay:** {render_flow(turn['decay'])}")
     text = _ESCAPE.sub(r"\1\\", str(turn["content"]))

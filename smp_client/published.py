@@ -32,7 +32,8 @@ def publish(tree: Tree, policy: Policy, weights: Weights, redaction: Redaction |
     rules = {name: asdict(rule) for name, rule in policy.rules.items()}
     decay = {"rules": rules, "age_rate": policy.age_rate, "boost_cap": policy.boost_cap, "decayed_below": policy.decayed_below}
     wanted = redaction or Redaction()
-    said = {"enabled": wanted.enabled, "personal": wanted.personal, "patterns": dict(wanted.patterns)}
+    said = {"enabled": wanted.enabled, "personal": wanted.personal, "patterns": dict(wanted.patterns),
+            "unlocked_edits": wanted.unlocked_edits}  # fmt: skip
     content = {"version": _VERSION, "decay": decay, "ranking": asdict(weights), "redaction": said}
     tree.replace_derived(POLICY_FILE, json.dumps(content, indent=1).encode() + b"\n")
 
@@ -108,7 +109,7 @@ def _redaction(said: Any) -> Redaction:
         enabled, personal, patterns = part["enabled"], part["personal"], part["patterns"]
         if not isinstance(enabled, bool) or not isinstance(personal, list) or not isinstance(patterns, dict):
             return Redaction()
-        return Redaction(enabled, tuple(map(str, personal)), tuple(patterns.items()))
+        return Redaction(enabled, tuple(map(str, personal)), tuple(patterns.items()), str(part.get("unlocked_edits", "report")))
     except (Invalid, KeyError, TypeError):
         return Redaction()
 

@@ -12,7 +12,7 @@ from . import journal, migration, rewrite
 from .decay import Policy
 from .errors import SessionNotFound, StorageFailed
 from .files import Tree
-from .layout import ACTIVE
+from .layout import ACTIVE, ARCHIVED, DELETED
 from .locks import Lock, Patience, lock, lock_all
 from .policies import CompactionPolicy, RetentionPolicy, Thresholds
 from .privacy.redaction import Redaction
@@ -93,9 +93,11 @@ class Scope:
                 journal.recover(self, wait=True)
 
     @contextmanager
-    def undisturbed(self, doing: str, *, for_show: bool = False) -> Iterator[None]:
+    def undisturbed(self, doing: str, *, for_show: bool = False, may_be_new: bool = False) -> Iterator[None]:
         """The lock that every pass over this session takes, before any other, so that no two of them interleave. A pass finds files
         of the present version, unless it only says what it would do."""
+        if not may_be_new:
+            self._require_anywhere()
         with self.answering(doing), lock(self.tree, self.name, UPKEEP, self.options.patience, doing):
             self.in_upkeep = True
             if not for_show:
@@ -116,6 +118,15 @@ class Scope:
 
                 raise missing(self.tree, self.name) from error
             raise SessionNotFound(f"There is no {self.directory} under {self.tree.root}.", session_id=self.name) from error
+
+    def _require_anywhere(self) -> None:
+        """Raises where nothing of the session is anywhere, before it gets a lock: the name may be mistyped, or be a secret."""
+        places = (self.directory, *(f"{place}/{self.name}" for place in (ACTIVE, ARCHIVED, DELETED)))
+        with self.answering("looking for the session"):
+            if not any(map(self.tree.exists, places)):
+                from .put_away import missing
+
+                raise missing(self.tree, self.name)
 
     @contextmanager
     def answering(self, doing: str) -> Iterator[None]:

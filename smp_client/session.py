@@ -401,8 +401,9 @@ class Session(RecordFiles, SessionUpkeep):
 
     def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
         at = self._now()
-        before = self.scope.read(state_file(agent))
         redaction = self.scope.redaction
+        redaction.require_clean_name("an agent", agent)  # before a lock has the name
+        before = self.scope.read(state_file(agent))
         entry = state_history_entry(before, agent, at, redaction)
         state_now = functools.partial(state_after, session_id=self.id, agent=agent, changes=state, at=at, redaction=redaction)
         if entry is not None:

@@ -130,8 +130,10 @@ def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep
         root.secrets = index.connection.execute(_SECRETS).fetchone()[0]
         if root.secrets:
             from .privacy import spotting
+            from .published import published
 
-            problems.append(spotting.sentence(spotting.found(index)))
+            redacts = published(memory.tree).redaction().unlocked_edits == "redact"
+            problems.append(spotting.sentence(spotting.found(index), redacts=redacts))
         if deep:
             from .indexing import outdated
 

@@ -280,9 +280,9 @@ class Transaction(Writing):
         file = artifact_file(artifact_id)
         known = self._files.get(file)
         before = self._scope.read(file) if known is None else known.before
+        rendered = render_artifact(artifact_id, content, fields, self._now(), self._scope.redaction)
         pending = self._pending("save", file, artifact_id)
-        pending.before = before
-        pending.content = render_artifact(artifact_id, content, fields, self._now(), self._scope.redaction)
+        pending.before, pending.content = before, rendered
 
 
 def _numbers(pending: _Pending) -> list[int]:

@@ -104,11 +104,11 @@ class MemoryUpkeep:
 
         return delete_session(cast("Memory", self), session_id, reason, deleted_by, dry_run=dry_run)
 
-    def undelete_session(self, session_id: str, reason: str = "restored by hand") -> None:
+    def undelete_session(self, session_id: str, reason: str = "restored by hand", *, by: str = "user") -> None:
         """Puts a deleted session back where it was."""
         from .maintain.removal import undelete_session
 
-        undelete_session(cast("Memory", self), session_id, reason)
+        undelete_session(cast("Memory", self), session_id, reason, by=by)
 
     def deleted_sessions(self) -> list[DeletedSession]:
         """The sessions that can be restored, and until when."""
@@ -122,18 +122,19 @@ class MemoryUpkeep:
 
         return lifecycle(cast("Memory", self), dry_run=dry_run)
 
-    def purge(self, *, force: bool = False, dry_run: bool = False) -> Outcome:
+    def purge(self, *, force: bool = False, by: str = "user", dry_run: bool = False) -> Outcome:
         """Destroys what was deleted and is past its deadline. Nothing but this and `purge_now` destroys anything."""
         from .maintain.purge import purge
 
-        return purge(cast("Memory", self), force=force, dry_run=dry_run)
+        return purge(cast("Memory", self), force=force, by=by, dry_run=dry_run)
 
     def purge_now(
         self, session: str | None, ids: Sequence[str] | None = None, *, batch: str | None = None, by: str = "user",
         dry_run: bool = False,
     ) -> Outcome:  # fmt: skip
         """Erases memories of a session or of `global`, all that was deleted under a batch, or with neither the whole session, at
-        once. What is not deleted yet is deleted first. Nothing brings it back."""
+        once. What is not deleted yet is deleted first, unless something of the id is deleted already: then only that goes. Nothing
+        brings it back."""
         from .maintain.purge import purge_now
 
         return purge_now(cast("Memory", self), session, [ids] if isinstance(ids, str) else ids, batch=batch, by=by, dry_run=dry_run)

@@ -293,7 +293,7 @@ def _past_its_time(memory: Memory, root: Root) -> Iterator[Piece]:
         return Outcome(problems=list(planned.problems))
 
     def destroy(decisions: list[purge.Decision]) -> Outcome:
-        return purge.apply(memory, decisions, forced=False, index=root.index)
+        return purge.apply(memory, decisions, forced=False, by="daemon", index=root.index)
 
     yield Piece("", decide)
     yield from (Piece(session, partial(destroy, decisions)) for session, decisions in by_session.items())

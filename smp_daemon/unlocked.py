@@ -58,7 +58,7 @@ class Unlocked:
         # What comes back later is said again.
         self._said[str(root.path)] = self._said.get(str(root.path), set()) & {one.key for one in found}
         redacts = redaction.unlocked_edits == "redact"
-        self._report(root, [one for one in found if not redacts or not one.is_by_shape])
+        self._report(root, [one for one in found if not redacts or not one.is_by_shape], redacts=redacts)
         self._redact(root, [one for one in found if redacts and one.is_by_shape])
 
     def _look(self, root: Root, redaction: Redaction) -> bool:
@@ -72,7 +72,7 @@ class Unlocked:
                 break
         return number > 0
 
-    def _report(self, root: Root, found: Iterable[Spotted]) -> None:
+    def _report(self, root: Root, found: Iterable[Spotted], *, redacts: bool) -> None:
         said = self._said[str(root.path)]
         for one in found:
             if one.key in said:
@@ -80,7 +80,7 @@ class Unlocked:
             said.add(one.key)
             self._log.warning("secret", component="privacy", root=str(root.path), session_id=one.scope, file=one.file,
                               memory_id=harmless(one.id), line=spotting.line_of(root.memory, one), kinds=dict(one.kinds),
-                              advice="smp delete takes it out; redaction.unlocked_edits: redact does it by itself")  # fmt: skip
+                              advice=f"smp delete takes it out; {spotting.advice(one.is_by_shape, redacts=redacts)}")  # fmt: skip
 
     def _redact(self, root: Root, found: list[Spotted]) -> None:
         current = time.monotonic()
@@ -101,7 +101,7 @@ class Unlocked:
             left = redact(root.memory, scope, file, ids, Redaction(), BY)
         except (OSError, SMPError) as error:
             # It may go later: somebody holds the lock, or has changed it just now.
-            self._report(root, spotted)
+            self._report(root, spotted, redacts=True)
             self._log.warning("secret stays", component="privacy", root=str(root.path), session_id=scope, file=file,
                               reason=harmless(str(error)))  # fmt: skip
             return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -78,7 +80,9 @@ def test_what_does_not_go_together_is_refused(root: Path, tmp_path: Path) -> Non
 def test_a_file_is_not_overwritten_unless_forced(root: Path, tmp_path: Path) -> None:
     target = tmp_path / "x.json"
     target.write_text("mine")
-    assert "there already" in smp("export", "--all", "-o", target, "--root", root).stderr
+    told = smp("export", "--all", "-o", target, "--root", root).stderr
+    assert "there already" in told
+    assert "--force" in told
     assert target.read_text() == "mine"
     run(root, "export", "--all", "-o", target, "--force")
     assert target.read_text() != "mine"
@@ -124,7 +128,7 @@ def test_the_audit_log_tells_of_both(root: Path, tmp_path: Path) -> None:
     run(root, "export", "latest", "-o", tmp_path / "x.json")
     run(tmp_path / "copy", "import", tmp_path / "x.json")
     assert [line["action"] for line in audit.read(Memory(root).tree)] == ["export"]
-    assert [line["action"] for line in audit.read(Memory(tmp_path / "copy").tree)] == ["import"]
+    assert [line["action"] for line in audit.read(Memory(tmp_path / "copy").tree)] == ["import", "import"]
 
 
 @pytest.mark.parametrize(("options", "ids"), [
@@ -149,3 +153,63 @@ def test_a_selection_that_makes_no_sense_is_refused(root: Path, options: list[st
 def test_a_selection_that_names_what_there_is_not_says_so(root: Path) -> None:
     done = smp("export", "session-one", "--id", "DEC-999", "--root", root)
     assert (done.returncode, done.stdout) == (1, "") or "DEC-999" in done.stderr
+
+
+def test_a_file_that_cannot_be_is_refused_with_its_reason(root: Path, tmp_path: Path) -> None:
+    """A missing directory is no matter of a full disk; and a directory is not written over."""
+    for target, reason in ((tmp_path / "nowhere/x.md", f"the directory {tmp_path / 'nowhere'} does not exist"),
+                           (tmp_path, f"{tmp_path} is a directory")):  # fmt: skip
+        told = smp("export", "--all", "--force", "-o", target, "--root", root)
+        assert told.returncode == 1
+        assert reason in told.stderr
+        assert "disk" not in told.stderr
+    assert not audit.read(Memory(root).tree)
+
+
+def test_the_format_is_told_and_has_short_names(root: Path, tmp_path: Path) -> None:
+    assert "entries of yaml" in run(root, "export", "--all", "-o", tmp_path / "x.txt").output
+    assert "entries of markdown" in run(root, "export", "--all", "--format", "md", "-o", tmp_path / "y.txt").output
+    assert (tmp_path / "y.txt").read_text().startswith("# SMP export")
+    assert run(root, "export", "--all", "--format", "yml").output.startswith("---\nsmp_export: 1")
+
+
+def test_what_is_no_plain_file_is_written_as_a_stream(root: Path, tmp_path: Path) -> None:
+    """/dev/stdout is stdout, also where that is a file with something in it already; a named pipe is written into."""
+    kept = tmp_path / "kept.txt"
+    kept.write_text("mine\n")
+    with kept.open("ab") as out:
+        subprocess.run([*SMP, "export", "--all", "-o", "/dev/stdout", "--root", str(root)], stdout=out, check=True)
+    assert kept.read_text().startswith("mine\n---\nsmp_export: 1")
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen([*SMP, "export", "--all", "-o", str(tmp_path / "pipe"), "--root", str(root)]) as writing:
+        assert (tmp_path / "pipe").read_text().startswith("---\nsmp_export: 1")
+    assert writing.returncode == 0
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("form", ["yaml", "json", "jsonl", "markdown"])
+def test_a_packed_export_is_read_as_it_is(root: Path, tmp_path: Path, form: str) -> None:
+    """With gzip, as a file of any name or through a pipe."""
+    packed = tmp_path / "x.gz"
+    packed.write_bytes(gzip.compress(run(root, "export", "--all", "--format", form).stdout_bytes))
+    run(tmp_path / "copy", "import", packed)
+    run(tmp_path / "piped", "import", "-", input=packed.read_bytes())
+    assert contents(tmp_path / "copy") == contents(tmp_path / "piped") == contents(root)
+
+
+def test_a_packed_export_that_is_cut_off_gives_what_it_holds(root: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "x.jsonl.gz"
+    packed.write_bytes(gzip.compress(run(root, "export", "--all", "--format", "jsonl").stdout_bytes)[:-12])
+    done = smp("import", packed, "--root", tmp_path / "copy")
+    assert done.returncode == 1
+    assert "cannot be unpacked" in done.stderr
+    assert Memory(tmp_path / "copy").session("session-one").turns()[0].text == "Hello"
+
+
+def test_what_is_packed_and_no_export_is_refused(root: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "x.gz"
+    for content in (gzip.compress(b"Something else"), gzip.compress(b"smp_export: 1")[:6], b"\x1f\x8bnothing"):
+        packed.write_bytes(content)
+        assert "no export of SMP" in smp("import", packed, "--root", tmp_path / "copy").stderr
+        assert "no export of SMP" in str(run(tmp_path / "copy", "import", "-", input=content, code=1).exception)
+    assert not (tmp_path / "copy").exists()

@@ -562,6 +562,12 @@ def test_progress_of_one_long_thing_is_the_time_it_has_taken(monkeypatch: pytest
     assert bar.line(75.0).endswith("  1 min 15 s")
 
 
+def test_progress_of_how_many_nobody_knows_tells_how_many_and_how_fast(terminal: Terminal) -> None:
+    bar = Bar("importing", None, terminal.stream)
+    bar.advance(5000)
+    assert bar.line(10.0) == "importing  5,000  500/s  10 s"
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_progress_of_slow_items_is_gone_before_anything_else_is_said(
     monkeypatch: pytest.MonkeyPatch, terminal: Terminal, fails: bool

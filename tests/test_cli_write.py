@@ -83,7 +83,7 @@ def test_new_takes_the_configured_quota_and_a_given_id(tmp_path: Path) -> None:
     (tmp_path / "smp.yaml").write_text("quota_bytes: 123456\n")
     environment = {**os.environ, "SMP_CONFIG": str(tmp_path / "smp.yaml")}
     done = smp("new", "--root", tmp_path / "s", "--id", "mine", "--json", env=environment)
-    assert json.loads(done.stdout) == {"id": "mine", "root": str(tmp_path / "s"), "quota_bytes": 123456}
+    assert json.loads(done.stdout) == {"id": "mine", "root": str(tmp_path / "s"), "quota_bytes": 123456, "redacted": {}}
     again = smp("new", "--root", tmp_path / "s", "--id", "mine")
     assert again.returncode == 1
     assert again.stderr == "smp: There is a session 'mine' in active/ already. Choose another id.\n"

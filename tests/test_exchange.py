@@ -416,7 +416,8 @@ def test_what_was_deleted_here_is_not_brought_back(full: Memory, tmp_path: Path)
     done = full.import_(io.BytesIO(content))
     assert contents(full.root) == before
     assert done.added == 0
-    assert [problem for problem in done.problems if "DEC-001" in problem and "turn-1" in problem]
+    assert [note for note in done.notes if "DEC-001" in note and "turn-1" in note]
+    assert done.problems == []
     full.delete_session("empty", reason="privacy")
     done = full.import_(io.BytesIO(content))
     assert done.sessions["empty"] == "refused"
@@ -515,12 +516,15 @@ def test_a_file_appears_when_it_is_whole(full: Memory, tmp_path: Path) -> None:
     assert len(target.read_bytes()) < len(before)
 
 
-def test_each_export_and_import_is_one_line_without_content(full: Memory, tmp_path: Path) -> None:
+def test_each_export_and_import_is_told_without_content(full: Memory, tmp_path: Path) -> None:
     exported(full, "yaml", "s1")
     (line,) = [line for line in audit.read(full.tree) if line["action"] == "export"]
     assert (line["session"], line["count"], line["format"]) == ("s1", 1, "yaml")
     imported(tmp_path / "copy", exported(full))
-    assert [line["action"] for line in audit.read(Memory(tmp_path / "copy").tree)] == ["import"]
+    lines = [(line["action"], line["count"], line.get("done")) for line in audit.read(Memory(tmp_path / "copy").tree)]
+    counted = imported(tmp_path / "other", exported(full)).added
+    assert counted > 0
+    assert lines == [("import", None, None), ("import", counted, True)]  # how many is known only behind
     assert b"OAuth" not in (full.root / "audit.log").read_bytes()
 
 

@@ -241,7 +241,8 @@ def test_what_was_purged_is_noted_once_and_without_a_word(session: Session, memo
     (entry,) = purged(memory)
     assert entry.pop("key")
     assert entry == {
-        "session": "s1", "what": "memories", "ids": ["FIND-001", "turn-1"], "types": {"finding": 1, "conversation_turn": 1},
+        "session": "s1", "what": "memories", "ids": ["FIND-001", "turn-1"], "files": ["conversation.md", "findings.yaml"],
+        "types": {"finding": 1, "conversation_turn": 1},
         "deleted_at": "2026-06-01T12:00:00Z", "recovery_deadline": "2026-07-01T12:00:00Z", "purged_at": "2026-07-02T12:00:00Z",
         "forced": True,
     }  # fmt: skip
@@ -428,7 +429,7 @@ def test_erasing_at_once_is_the_same_and_says_where_the_words_still_are(session:
     with pytest.raises(MemoryNotFound):
         purge_memory(memory, "s1", ["FIND-001", "FIND-009"])
     outcome = purge_memory(memory, "s1", ["FIND-001"])
-    assert outcome.problems == ["s1: the same words still stand in active/s1/conversation.md."]
+    assert (outcome.problems, outcome.notes) == ([], ["s1: the same words still stand in active/s1/conversation.md."])
     assert everywhere(memory, (f"{SECRET}, in the second".encode(),)) == []
     assert session.restore("DEC-001")
     session.delete("turn-2", reason="r")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from daemons import smp
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from smp_client import Invalid, Memory, Session
@@ -138,6 +138,28 @@ def test_a_secret_stays_outside_of_the_command(memory: Memory, arguments: list[s
     assert places_of(memory.root, TOKEN) == []
     says_so = ("[redacted: github token]", "github_token: 1", '"github_token": 1')
     assert sum(len(places_of(memory.root, text)) for text in says_so) > 1
+
+
+def test_the_command_says_what_was_taken_out(memory: Memory) -> None:
+    """On stderr, and in JSON; nothing where there was nothing."""
+    memory.create_session(id="s1")
+    done = smp("add", "s1", "turn", SAYS, "--root", memory.root)
+    assert (done.stdout, done.stderr) == ("turn-1\n", "note: 1 github token was taken out.\n")
+    said = smp("add", "s1", "--yaml", "--json", "--root", memory.root, input=f"- {{type: turn, content: '{SAYS} {ACCESS_KEY}'}}")
+    assert said.stderr == "note: 2 places were taken out: aws access key, github token.\n"
+    assert json.loads(said.stdout)[0]["redacted"] == {"aws_access_key": 1, "github_token": 1}
+    assert smp("add", "s1", "turn", "Nothing.", "--root", memory.root).stderr == ""
+
+
+@pytest.mark.parametrize("command", [["new", "--id", "s2"], ["add", "s1", "decision", "Use OAuth", "--by", "a"]])
+def test_a_tag_that_is_a_secret_is_the_same_to_every_command(memory: Memory, command: list[str]) -> None:
+    memory.create_session(id="s1")
+    done = smp(*command, "--tag", TOKEN, "--json", "--root", memory.root)
+    assert (done.returncode, done.stderr) == (0, "note: 1 github token was taken out.\n")
+    assert json.loads(done.stdout)["redacted"] == REDACTED
+    made = memory.session("s2").metadata() if command[0] == "new" else memory.session("s1").get("DEC-001").data
+    assert '"redacted"' in json.dumps(made)
+    assert places_of(memory.root, TOKEN) == []
 
 
 def test_a_record_says_how_many_of_which_kind_and_counts_add_up(session: Session) -> None:
@@ -289,6 +311,13 @@ def test_a_key_tells_what_a_text_alone_does_not(session: Session) -> None:
     assert harmless(f"password={PASSWORD}") == "password=[redacted: password]"
 
 
+def test_several_words_under_a_key_are_all_of_the_value(session: Session) -> None:
+    """As they are in quotes in a text; a sentence about it stays."""
+    new, kinds = Redaction().redacted_value({"db_password": "correct horse battery", "password": "must have a digit"})
+    assert new == {"db_password": "[redacted: password]", "password": "must have a digit"}
+    assert kinds == {"password": 1}
+
+
 # What is configured.
 
 
@@ -300,6 +329,18 @@ def test_personal_data_stay_unless_they_are_asked_for(memory: Memory) -> None:
     assert asked.data["redacted"] == {"email": 1}
     with pytest.raises(Invalid, match="'shoe_size' must be one of email"):
         Redaction(personal=("shoe_size",))
+
+
+PIECES = ["ACME-123456", "+49 170 1234567", "555-123-4567", "a@b.org", "5", " ", "-", "2026 ", TOKEN]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=6))
+@example(["ACME-123456", " ", "0170 1234567"])
+def test_what_is_found_only_when_something_else_is_gone_goes_too(pieces: list[str]) -> None:
+    """So what was written is clean to whoever looks at it later."""
+    redaction = Redaction(personal=("phone", "email"), patterns=(("badge", "ACME-[0-9]{6}"),))
+    once, _ = redaction.redacted_text("".join(pieces))
+    assert redaction.redacted_text(once) == (once, {})
 
 
 def test_own_patterns_are_taken_out_under_their_name(memory: Memory) -> None:

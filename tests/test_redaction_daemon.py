@@ -318,6 +318,11 @@ def test_what_only_a_pattern_finds_is_never_taken_out_of_a_file(memory: Memory, 
         wait_until(lambda: daemon.said("redacted") and not places_of(memory.root, TOKEN), "the token is gone")
         assert smp("sync", "--root", memory.root).returncode == 0
         assert secrets(memory.root) > 0
+        # What is set already is not advised.
+        advice = "own patterns and personal data in edited files are only reported"
+        assert {line["advice"] for line in daemon.said("secret")} == {f"smp delete takes it out; {advice}"}
+        (problem,) = (one for one in status(memory.root)["problems"] if "should have been redacted" in one)
+        assert problem.endswith(f"; {advice}.")
     assert session.get("DEC-001").text == "Use OAuth 2.0 with JWT"
     assert session.turns()[0].text == "write to anna.b@example.com"
     assert session.get("DEC-x").text == SHOWN

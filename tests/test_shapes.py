@@ -75,6 +75,16 @@ def test_every_shape_is_found_and_every_look_alike_kept(
     assert of_look_alikes >= least[1]
 
 
+def test_the_second_half_of_a_key_of_aws_is_found_beside_the_first() -> None:
+    """Whatever is called between them; and the hash of a commit in that place is none."""
+    key, secret = "AKIA" + "Q4RTX7ZN2KLMPW5V", "B52KOYb3Yg6APZg225uX3NUF" + "0RSrWh2brn9ZzO1q"
+    for between in (" secret ", "\n", ", and then: ", " / "):
+        found = secrets(f"{key}{between}{secret}.")
+        assert [one.kind for one in found] == ["aws_access_key", "aws_secret_key"]
+        assert found[1].start == len(key + between)
+    assert [one.kind for one in secrets(f"{key} since {'9f86d081' * 5}")] == ["aws_access_key"]
+
+
 def test_the_corpora_hold_every_kind() -> None:
     """Each kind that can be found has a shape in the corpus, and the corpus has no other."""
     assert {kind for kind, _ in entries("secrets.yaml")} == set(SECRET_KINDS)

@@ -26,10 +26,12 @@ from .pieces import artifact_content, is_written, mapping_file, render, render_h
 
 if TYPE_CHECKING:
     from ..files import Tree
+    from ..maintain.purged import Purged
 
 SESSION = "session"  # below the directory: the files of the session itself
 _ELSEWHERE = (BESIDE, DELETED, QUARANTINE)
 _SPILL_BYTES = 1 << 20
+_PLAIN_BRACKETS = 32  # in a turn that is nested no deeper
 Eviction = tuple[dict[str, Any], list[tuple[dict[str, Any], bytes]]]  # the head of the manifest; item and bytes of each
 
 
@@ -93,7 +95,7 @@ class _RecordFile:
         raw = entry["written"].encode() if "written" in entry else None
         if raw is not None and not is_written(kind, raw, value):
             raw = None  # somebody has edited what it says
-        rendered, value = _rendered(kind, value, needed=raw is None)
+        rendered = _rendered(kind, value, needed=raw is None)
         between = separator(kind) if self._count else b""
         if raw is not None or "before" in entry:
             self._fork()
@@ -102,7 +104,9 @@ class _RecordFile:
         if self._rendered and rendered:
             self._rendered.add(between, rendered)
         if self._rendered:
-            self._digest.update(canonical(value) + b"\n")
+            # Of a turn, how it was read is only told where it was.
+            told = value_of(kind, rendered) if raw is None and kind is TURN else value
+            self._digest.update(canonical(told) + b"\n")
         self._count += 1
 
     def close(self) -> bool:
@@ -146,23 +150,30 @@ class _RecordFile:
             self._rendered.add(content)
 
 
-def _rendered(kind: Kind, value: dict[str, Value], *, needed: bool) -> tuple[bytes, dict[str, Value]]:
-    """The bytes of a record, and what they say: of a turn, how it was read is only told where it was."""
+def _rendered(kind: Kind, value: dict[str, Value], *, needed: bool) -> bytes:
+    """The bytes of a record. Those of a turn are read back, unless it is as plain as almost all are."""
     try:
         if not isinstance(value.get("id"), str) or not value["id"]:
             raise ValueError("it has no id")
-        if kind is not TURN:
-            return render(kind, value), value
         raw = render(kind, value)
+        if kind is not TURN or _is_plain_turn(value, raw):
+            return raw
         found = value_of(kind, raw)
         if found is None or any(found.get(name) != value.get(name) for name in ("id", "turn", "content")):
             raise ValueError("it is no turn that could be written")
-        return raw, found if needed else value
+        return raw
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if needed:
             said = str(error) if isinstance(error, ValueError) else f"it lacks, or has wrongly, {error}"
             raise Refused(said) from error
-        return b"", value
+        return b""
+
+
+def _is_plain_turn(value: dict[str, Value], raw: bytes) -> bool:
+    """Whether it has the number that its id says, and no field is nested deep: then it comes back as it is."""
+    number = value.get("turn")
+    is_numbered = type(number) is int and 0 <= number < 10**15 and value["id"] == f"turn-{number}"
+    return is_numbered and type(value.get("content")) is str and raw.count(b"{") + raw.count(b"[") < _PLAIN_BRACKETS
 
 
 class Building:
@@ -178,6 +189,9 @@ class Building:
         self.memories = 0
         self.bad: dict[str, int] = {}
         self.problems: list[str] = []
+        self.purged: Purged | None = None  # of this session, where that is to stay away
+        self.taken_back: Purged | None = None  # and where it is not
+        self.left_out: list[str] = []  # the ids of what stays away
         self._files: dict[str, _RecordFile] = {}
         self._whole: set[str] = set()
         tree.make_directory(f"{self.directory}/{SESSION}")
@@ -248,8 +262,7 @@ class Building:
         assert kind
         raw = entry["written"].encode() if "written" in entry else None
         if raw is None or not is_written(kind, raw, value):
-            raw, value = _rendered(kind, value, needed=True)
-            raw += separator(kind)
+            raw = _rendered(kind, value, needed=True) + separator(kind)
         _, items = self.evictions.setdefault(entry["eviction"], (entry["manifest"], []))
         items.append(({**item, "id": str(value["id"])}, raw))
         self.memories += 1

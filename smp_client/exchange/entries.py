@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -58,6 +59,7 @@ _SHAPES: dict[str, dict[str, tuple[type, ...]]] = {
     "bytes": {**_IN_PLACE, "path": _TEXT},
     "end": {"entries": (int,)},
 }
+_ONLY_TEXTS = {str}
 _EXACT = ("written", "before", "behind")
 
 
@@ -92,6 +94,7 @@ def content_of(entry: Mapping[str, Any]) -> bytes:
         raise ValueError(f"its base64 cannot be read: {error}") from error
 
 
+@functools.lru_cache(maxsize=1024)
 def kind_of(session: str, file: str) -> Kind | None:
     """The kind of memory that a session, or `global`, keeps in a file; None where it is no record file."""
     if session == GLOBAL:
@@ -129,10 +132,8 @@ def _name_problem(entry: Entry) -> str | None:
     """Whether its names can only lead to where they belong."""
     kind, session = entry["entry"], entry.get("session")
     if session is not None and not (session == GLOBAL and kind in ("file", "memory", "bytes")):
-        try:
-            check_session_id(session)
-        except Invalid as error:
-            return error.problems[0]
+        if problem := _session_problem(session):
+            return problem
     place = entry.get("place", ACTIVE)
     if place not in (PLACES if kind == "bytes" else (ACTIVE, ARCHIVED)):
         return f"there is no place {_shown(place)}"
@@ -149,6 +150,16 @@ def _name_problem(entry: Entry) -> str | None:
     return None
 
 
+@functools.lru_cache(maxsize=64)
+def _session_problem(session: str) -> str | None:
+    """Asked again for every entry of a session."""
+    try:
+        check_session_id(session)
+    except Invalid as error:
+        return error.problems[0]
+    return None
+
+
 def storable_problem(value: object, depth: int = -ENTRY_LEVELS) -> str | None:
     """Why YAML could not hold a value at this depth of a file; None where it can."""
     level = [value]
@@ -162,7 +173,7 @@ def storable_problem(value: object, depth: int = -ENTRY_LEVELS) -> str | None:
             elif kind is dict:
                 inner += item  # type: ignore[arg-type]
                 inner += item.values()  # type: ignore[attr-defined]
-                if not all(type(key) is str for key in item):  # type: ignore[attr-defined]
+                if item and {*map(type, item)} != _ONLY_TEXTS:  # type: ignore[call-overload]
                     return "a key must be a text"
             elif kind is list:
                 inner += item  # type: ignore[arg-type]

@@ -39,7 +39,12 @@ class Read(NamedTuple):
 
 def format_of_name(name: str) -> str | None:
     """By the ending of a file's name."""
-    return _ENDINGS.get(name.rpartition(".")[2].lower())
+    return format_named(name.rpartition(".")[2])
+
+
+def format_named(name: str) -> str | None:
+    """A format by any of its names: `md` is Markdown."""
+    return _ENDINGS.get(name.lower())
 
 
 def recognise(beginning: bytes) -> str | None:

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NewerFormat, SMPError
 from ..files import Tree
 from ..layout import ACTIVE, GLOBAL
+from ..maintain import purged as purged_file
 from ..maintain.archive import is_archived, put_away_scope, settle
 from ..maintain.removal import whole_deletion
 from . import placing
 from .building import Building, Refused
-from .entries import HEADER, VERSION, Entry, problem_of
+from .entries import DELETED, HEADER, VERSION, Entry, problem_of
 from .formats import Read
 from .merging import Merge, plan
+from .purged import TAKE_IN_ALL_THE_SAME, deletes_what_was_purged, is_here, is_purged, is_purged_session, named_by, purged_note
 from .reading import Transform
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ class Imported:
     sessions: dict[str, str] = field(default_factory=dict)  # what became of each: new, archived, merged, unchanged, refused
     added: int = 0  # memories
     skipped: int = 0  # that were there already
+    deleted: int = 0  # memories that came as deleted, and can be restored
+    redacted: dict[str, int] = field(default_factory=dict)  # secrets that were taken out, by kind
     renamed: dict[str, dict[str, str]] = field(default_factory=dict)  # by session: old id, new id
     notes: list[str] = field(default_factory=list)  # what was left out, and need not trouble anybody
     problems: list[str] = field(default_factory=list)
@@ -52,7 +56,9 @@ class Imported:
 class Importing:
     """Takes entries in; `take` each, then `end`."""
 
-    def __init__(self, memory: Memory, name: str, *, dry_run: bool = False, transform: Transform | None = None) -> None:
+    def __init__(
+        self, memory: Memory, name: str, *, dry_run: bool = False, transform: Transform | None = None, purged: bool = False
+    ) -> None:
         self._memory, self._name, self._transform = memory, name, transform
         self.result = Imported(dry_run=dry_run)
         self._building: Building | None = None
@@ -60,6 +66,7 @@ class Importing:
         self._is_whole = False
         self._is_export = False
         self._aside = memory.tree
+        self._purged, self._takes_back = purged_file.load(memory.tree), purged
 
     def take_all(self, given: Iterable[Read], advance: Callable[[], None] = lambda: None) -> Imported:
         with self._tree_aside():
@@ -120,7 +127,12 @@ class Importing:
         try:
             if building is None:
                 building = self._building = Building(self._aside, session, self._memory.options.clock())
+                known = self._purged.get(session)
+                building.purged, building.taken_back = (None, known) if self._takes_back else (known, None)
             building.place = building.place or place or ""
+            if building.purged and is_purged(entry, building.purged) and not is_here(self._memory, session):
+                building.left_out.append(str(named_by(entry)[1]))
+                return
             building.take(entry)
         except (Refused, SMPError, OSError) as error:
             self.result.problem(f"{where}{error}")
@@ -158,9 +170,13 @@ class Importing:
         if session == GLOBAL:
             self._merge(building)
             return
+        if is_purged_session(memory, building):
+            self.result.sessions[session] = "left out"
+            self.result.notes.append(f"{session} was purged here, and is not taken in; {TAKE_IN_ALL_THE_SAME}.")
+            return
         scope = put_away_scope(memory, session)
         dry_run = self.result.dry_run
-        with nullcontext() if dry_run else scope.undisturbed("importing"):
+        with nullcontext() if dry_run else scope.undisturbed("importing", may_be_new=True):
             if not dry_run:
                 settle(memory, session)
             if not memory.root.is_dir():
@@ -208,7 +224,13 @@ class Importing:
         self._elsewhere(building)
 
     def _elsewhere(self, building: Building) -> None:
-        for problem in placing.place_elsewhere(self._memory, building, dry_run=self.result.dry_run):
+        if building.left_out:
+            self.result.notes.append(f"{building.session}: {purged_note(building.left_out)}")
+        without = (DELETED,) if deletes_what_was_purged(building) else ()
+        if without:
+            self.result.notes.append(f"{building.session}: what was deleted of it holds memories that were purged here, and is not"
+                                     f" taken in; {TAKE_IN_ALL_THE_SAME}.")  # fmt: skip
+        for problem in placing.place_elsewhere(self._memory, building, dry_run=self.result.dry_run, without=without):
             self.result.problem(f"{building.session}: {problem}")
 
     def _tell(self, building: Building, became: str, merge: Merge | None) -> None:

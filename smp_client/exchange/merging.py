@@ -2,7 +2,8 @@
 
 A memory that is there with the same id and says the same is skipped; how much it still matters does not count. One whose id nobody
 has is added with its id. One whose id belongs to another memory gets a new one, and keeps the old one as `imported_id`, by which it
-is known the next time. What was deleted here is not brought back.
+is known the next time; so is what comes with an `imported_id`, whatever number it has got this time. What was deleted here is not
+brought back.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ from ..values import Value, canonical
 from .building import Building
 from .entries import PROFILE, kind_of
 from .pieces import artifact_content
+from .purged import is_purged_file
 
-IMPORTED_ID = "imported_id"
+IMPORTED, IMPORTED_ID = "imported", "imported_id"
+_PARENT = "parent_message_id"  # in the context of a turn from elsewhere
 _REFERENCES = ("memory_refs", "references", "source", "target", "turn_ref")
 _NOT_SAID = ("id", "turn", IMPORTED_ID, "decay", *_REFERENCES)
+# What other programs go on changing in an entry that is kept as a whole, below `imported`: how much it matters, not what it says.
+_CHANGING = ("priority", "access", "decay_factor", "access_count", "last_accessed", "last_decay_update")
 Values = dict[str, Value]
 Read = Callable[[str], bytes | None]  # the content of a file that is there
 
@@ -41,6 +46,7 @@ class Standing:
     read: Read
     highest: Callable[[Kind, bytes], int]
     deleted: dict[tuple[str, str], set[str | None]] = field(default_factory=dict)  # by file and id: of which time
+    deleted_before: dict[tuple[str, str], set[str | None]] = field(default_factory=dict)  # by what each was known as before
     evicted: dict[tuple[str, str], list[Values]] = field(default_factory=dict)
 
 
@@ -94,7 +100,7 @@ class _Plan:
             self._compare(kind, building.read(file), self._standing.read(file))
         self._settle_doubts()
         for file, values in self._waiting.items():
-            changed = [_referring(value, merge.renamed) for value in values]
+            changed = [referring(value, merge.renamed) for value in values]
             if file in self._absent and not merge.renamed:
                 merge.whole[file] = building.read(file)
             else:
@@ -105,7 +111,7 @@ class _Plan:
                 self._other(file, building.read(file), self._standing.read(file))
         if self._gone:
             named = ", ".join(self._gone[:5]) + (", …" if len(self._gone) > 5 else "")
-            merge.problems.append(f"{named}: deleted or anonymised here, and not brought back; smp restore does that.")
+            merge.notes.append(f"{named}: deleted or anonymised here, and not brought back; smp restore does that.")
         return merge
 
     # Records.
@@ -116,9 +122,12 @@ class _Plan:
         incoming = sorted(found.records, key=lambda record: record.start)
         by_id: dict[str, list[Values]] = {}
         by_old_id: dict[str, list[Values]] = {}
+        evicted = [value for (file, _), values in self._standing.evicted.items() if file == kind.file for value in values]
         for record in known.records:
             by_id.setdefault(str(record.value.get("id")), []).append(record.value)
-            by_old_id.setdefault(str(record.value.get(IMPORTED_ID)), []).append(record.value)
+        for value in [*(record.value for record in known.records), *evicted]:
+            if old := known_before(kind, value):
+                by_old_id.setdefault(old, []).append(value)
         last, own = form.highest(found, content), self._standing.highest(kind, there or b"")
         self._numbers[kind.file] = max(last, own)
         if last > own:
@@ -126,7 +135,8 @@ class _Plan:
         for record in incoming:
             memory_id, value = str(record.value.get("id")), record.value
             same_id = by_id.get(memory_id, []) + self._standing.evicted.get((kind.file, memory_id), [])
-            self._sort_in(kind, memory_id, value, same_id, by_old_id.get(memory_id, []), has_id=record.has_id)
+            same_old_id = by_old_id.get(memory_id, []) + by_old_id.get(known_before(kind, value) or memory_id, [])
+            self._sort_in(kind, memory_id, value, same_id, same_old_id, has_id=record.has_id)
         if there is None and len(self._waiting.get(kind.file, ())) == len(incoming):
             self._absent.add(kind.file)
         if there is None and not incoming:
@@ -141,11 +151,17 @@ class _Plan:
             self._merge.skipped += not is_deleted(kind, value)
         elif not has_id:
             self._merge.problems.append(f"{kind.file}: a record without an id was left out.")
+        elif known := next((one for one in same_old_id if said(one) == said(value)), None):
+            if memory_id != known["id"]:
+                self._merge.renamed[memory_id] = str(known["id"])
+            self._merge.skipped += 1
+        elif self._building.purged and self._building.purged.when(kind.file, memory_id):
+            self._building.left_out.append(memory_id)
+        elif self._building.taken_back and self._building.taken_back.when(kind.file, memory_id):
+            # Of a turn the number stands, and nobody else gets it.
+            self._doubtful.append((kind, value, same_id)) if same_id else self._waiting.setdefault(kind.file, []).append(value)
         elif self._is_gone(kind, memory_id, value, same_id):
             self._gone.append(memory_id)
-        elif known := next((one for one in same_old_id if _said(one) == _said(value)), None):
-            self._merge.renamed[memory_id] = str(known["id"])
-            self._merge.skipped += 1
         elif same_id or (kind.file, memory_id) in self._standing.deleted:
             self._doubtful.append((kind, value, same_id))
         else:
@@ -154,17 +170,19 @@ class _Plan:
     def _is_gone(self, kind: Kind, memory_id: str, value: Values, same_id: list[Values]) -> bool:
         """Whether it was deleted here. One of another time only has the number of one that was."""
         times = {one.get("timestamp") for one in same_id if is_deleted(kind, one)}
-        return value.get("timestamp") in times | self._standing.deleted.get((kind.file, memory_id), set())
+        times |= self._standing.deleted.get((kind.file, memory_id), set())
+        times |= self._standing.deleted_before.get((kind.file, known_before(kind, value) or ""), set())
+        return value.get("timestamp") in times
 
     def _settle_doubts(self) -> None:
         """Of those whose id is taken: one that differs only because what it refers to has got another id is there already."""
         only_references = [(kind, value, same_id) for kind, value, same_id in self._doubtful
-                           if any(_said(one) == _said(value) for one in same_id)]  # fmt: skip
+                           if any(said(one) == said(value) for one in same_id)]  # fmt: skip
         doubtful = [one for one in self._doubtful if one not in only_references]
         for kind, value, _ in doubtful:
             self._rename(kind, value)
         for kind, value, same_id in only_references:
-            if any(_same(one, _referring(value, self._merge.renamed)) for one in same_id):
+            if any(_same(one, referring(value, self._merge.renamed)) or _is_of_a_log(one, value) for one in same_id):
                 self._merge.skipped += 1
             else:
                 self._rename(kind, value)
@@ -180,10 +198,15 @@ class _Plan:
     # Everything else.
 
     def _other(self, file: str, content: bytes, there: bytes | None) -> None:
-        if there == content or file == ACCESS_LOG or (there is not None and file == METADATA):
+        if there == content or file == ACCESS_LOG:
+            return
+        if there is not None and file == METADATA:
+            self._metadata(content, there)
             return
         named = _stem(file, STATES, ".yaml") or _stem(file, ARTIFACTS, ".md")
-        if there is None and named and (file, named) in self._standing.deleted:
+        if self._building.purged and is_purged_file(self._building.purged, file, content):
+            self._building.left_out.append(named or PROFILE.removesuffix(".yaml"))
+        elif there is None and named and (file, named) in self._standing.deleted:
             self._gone.append(named)
         elif agent := _stem(file, STATES, ".yaml"):
             self._state(agent, file, content, there)
@@ -246,10 +269,20 @@ class _Plan:
                 self._merge.renamed[name] = new
                 self._merge.count += 1
                 return
-            said, its_text = parse_artifact(found)
-            if said.get(IMPORTED_ID) == name and its_text == text and _said(said) == _said(head):
+            its_head, its_text = parse_artifact(found)
+            if its_head.get(IMPORTED_ID) == name and its_text == text and said(its_head) == said(head):
                 self._merge.skipped += 1
                 return
+
+    def _metadata(self, content: bytes, there: bytes) -> None:
+        """What is here stays; what another layout said of the session, for whoever writes it again, is added if there is none."""
+        try:
+            new, own = (load_mapping(one, "session", METADATA) for one in (content, there))
+        except SMPError as error:
+            self._merge.problems.append(f"{METADATA}: {error}")
+            return
+        if IMPORTED in new and IMPORTED not in own:
+            self._merge.whole[METADATA] = replace_parts(there, "session", {IMPORTED: new[IMPORTED]}, METADATA)
 
     def _profile(self, content: bytes, there: bytes) -> None:
         """What is said only there is added; where both say something else, what is here stays."""
@@ -272,21 +305,46 @@ def _stem(file: str, folder: str, ending: str) -> str:
 
 def _same(one: Mapping[str, Value], other: Mapping[str, Value]) -> bool:
     """Whether two memories of one id say the same; how they have decayed since is not what they say."""
-    return _without(one, ("decay",)) == _without(other, ("decay",))
+    return _without(_settled(one), ("decay",)) == _without(_settled(other), ("decay",))
 
 
-def _said(value: Mapping[str, Value]) -> bytes:
+def _is_of_a_log(one: Mapping[str, Value], other: Mapping[str, Value]) -> bool:
+    """Of one turn of a log, which refers to what was taken out of its text: more or less of that, as was asked for."""
+    notes, others = one.get(IMPORTED), other.get(IMPORTED)
+    return isinstance(notes, dict) and notes == others and notes.get("layout") == "markdown-log"
+
+
+def said(value: Mapping[str, Value]) -> bytes:
     """All but what may become another when it is imported."""
-    return _without(value, _NOT_SAID)
+    return _without(_settled(value), _NOT_SAID)
+
+
+def known_before(kind: Kind, value: Mapping[str, Value]) -> str | None:
+    """What a memory was known as where it comes from: by its id there, or, where it stood only in a conversation, by its words."""
+    if isinstance(old := value.get(IMPORTED_ID), str):
+        return old
+    notes = value.get(IMPORTED)
+    return f"{value.get('turn_ref')}\n{value.get(kind.text)}" if isinstance(notes, dict) and notes.get("extracted") else None
+
+
+def _settled(value: Mapping[str, Value]) -> Mapping[str, Value]:
+    """Without what changes in the place that it comes from while it says the same."""
+    notes, around = value.get(IMPORTED), value.get("context")
+    if isinstance(notes, dict) and isinstance(whole := notes.get("original"), dict) and not whole.keys().isdisjoint(_CHANGING):
+        rest: Value = {name: part for name, part in whole.items() if name not in _CHANGING}
+        value = {**value, IMPORTED: {**notes, "original": rest}}
+    if isinstance(around, dict) and _PARENT in around:
+        value = {**value, "context": {name: part for name, part in around.items() if name != _PARENT}}
+    return value
 
 
 def _without(value: Mapping[str, Value], names: Iterable[str]) -> bytes:
     return canonical({name: part for name, part in value.items() if name not in names})
 
 
-def _referring(value: Values, renamed: Mapping[str, str]) -> Values:
+def referring(value: Values, renamed: Mapping[str, str]) -> Values:
     """With references to what has got another id."""
-    if not renamed or value.keys().isdisjoint(_REFERENCES):
+    if not renamed or (value.keys().isdisjoint(_REFERENCES) and "context" not in value):
         return value
     new: dict[str, Any] = dict(value)
     for name in ("memory_refs", "references"):
@@ -295,6 +353,8 @@ def _referring(value: Values, renamed: Mapping[str, str]) -> Values:
     for name in ("source", "target"):
         if isinstance(one := value.get(name), str):
             new[name] = renamed.get(one, one)
+    if isinstance(around := value.get("context"), dict) and isinstance(parent := around.get(_PARENT), str) and parent in renamed:
+        new["context"] = {**around, _PARENT: renamed[parent]}
     if isinstance(turn := value.get("turn_ref"), int) and (moved := renamed.get(f"turn-{turn}")):
         new["turn_ref"] = number_of(TURN, moved)
     return new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from .building import SESSION, Building
 from .entries import BESIDE, kind_of
 from .entries import DELETED as DELETED_PLACE
 from .entries import QUARANTINE as QUARANTINE_PLACE
-from .merging import Merge, Standing, plan, wanted_files
+from .merging import Merge, Standing, known_before, plan, wanted_files
 
 if TYPE_CHECKING:
     from ..files import Tree
@@ -173,7 +173,26 @@ def _standing(memory: Memory, files: Session | GlobalMemory, tails: dict[str, Ta
     if memory.root.is_dir():
         for item in memory.deleted(scope.name):
             standing.deleted.setdefault((item.file, item.id), set()).add(item.timestamp)
+        _add_deleted(memory, scope.name, standing)
     return standing
+
+
+def _add_deleted(memory: Memory, session: str, standing: Standing) -> None:
+    """What the deleted ones were known as where they were imported from."""
+    if not standing.deleted:
+        return
+    from ..privacy.store import Store
+
+    store = Store(memory, session)
+    with suppress(SMPError, OSError):
+        members = store.members()
+        for item in store.items():
+            with suppress(SMPError, OSError):
+                value = store.copy(item, members)[1]
+                if (kind := kind_of(session, item["file"])) and (old := known_before(kind, value)):
+                    stamp = value.get("timestamp")
+                    times = standing.deleted_before.setdefault((kind.file, old), set())
+                    times.add(stamp if isinstance(stamp, str) else None)
 
 
 def _add_put_away(memory: Memory, session: str, standing: Standing) -> None:
@@ -283,8 +302,11 @@ def _merge_evictions(memory: Memory, building: Building, planned: Merge, *, dry_
              for record in format_of(kind).parse(standing.read(kind.file) or b"").records}  # fmt: skip
     known = there | standing.evicted.keys() | standing.deleted.keys()
     for name, (head, items) in building.evictions.items():
-        wanted = [(item, raw) for item, raw in items if (item["file"], item["id"]) not in known]
-        planned.skipped += len(items) - len(wanted)
+        gone = [item for item, _ in items if building.purged and building.purged.when(item["file"], item["id"])
+                and (item["file"], item["id"]) not in known]  # fmt: skip
+        building.left_out += [str(item["id"]) for item in gone]
+        wanted = [(item, raw) for item, raw in items if (item["file"], item["id"]) not in known and item not in gone]
+        planned.skipped += len(items) - len(wanted) - len(gone)
         planned.count += len(wanted)
         if not dry_run:
             _place_evictions(memory.tree, building, [(name, head, wanted)])
@@ -293,13 +315,18 @@ def _merge_evictions(memory: Memory, building: Building, planned: Merge, *, dry_
 # What is neither in a session nor a memory that was taken out.
 
 
-def place_elsewhere(memory: Memory, building: Building, *, dry_run: bool) -> list[str]:
+def place_elsewhere(memory: Memory, building: Building, *, dry_run: bool, without: Collection[str] = ()) -> list[str]:
     """Deleted memories, quarantine, and whatever else stood beside an archive; gives back what could not be put there."""
     problems: list[str] = []
     tree = memory.tree
     for place_, top in ((BESIDE, ARCHIVED), (DELETED_PLACE, DELETED), (QUARANTINE_PLACE, QUARANTINE)):
+        if place_ in without:
+            continue
         directory = f"{top}/{building.session}"
+        known = _pieces(tree, directory) if top == QUARANTINE and memory.root.is_dir() else frozenset()
         for file in building.files(place_) if building.tree.exists(building.path(place_)) else ():
+            if _piece(file) in known and not tree.exists(f"{directory}/{file}"):
+                continue  # the same bytes from the same place; only the file that they come from was touched since
             content = building.read(file, place_)
             if memory.root.is_dir() and tree.exists(f"{directory}/{file}"):
                 if tree.read(f"{directory}/{file}") != content:
@@ -310,4 +337,21 @@ def place_elsewhere(memory: Memory, building: Building, *, dry_run: bool) -> lis
     return problems
 
 
-__all__ = ["SESSION", "merge", "place", "place_elsewhere", "standing_in_archive"]
+def pieces_in(tree: Tree, directory: str, names: Iterable[str]) -> bool:
+    """Whether each of these pieces is in a quarantine, whenever it came there."""
+    return _pieces(tree, directory).issuperset(map(_piece, names))
+
+
+def _pieces(tree: Tree, directory: str) -> frozenset[str]:
+    try:
+        return frozenset(map(_piece, tree.list(directory)))
+    except FileNotFoundError:
+        return frozenset()
+
+
+def _piece(name: str) -> str:
+    """What a piece in the quarantine is called without the time at its beginning: its file, and a digest of place and bytes."""
+    return name.partition("-")[2] or name
+
+
+__all__ = ["SESSION", "merge", "pieces_in", "place", "place_elsewhere", "standing_in_archive"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import io
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from .. import audit
 from ..errors import Conflict, Invalid, StorageFailed
@@ -17,10 +16,12 @@ from ..files import Tree, sync
 from . import formats
 from .entries import Entry
 from .importing import Imported, Importing
+from .opening import opened
 from .reading import Reading, Transform, Wanted
 
 if TYPE_CHECKING:
     from ..memory import Memory
+    from .layouts import Found
 
 _NOTHING: Callable[[], None] = lambda: None  # noqa: E731
 
@@ -32,6 +33,7 @@ class Exported:
     sessions: list[str] = field(default_factory=list)
     entries: int = 0
     bytes: int = 0
+    format: str = ""
     problems: list[str] = field(default_factory=list)
 
 
@@ -50,7 +52,7 @@ def export(
 ) -> Exported:  # fmt: skip
     reading = Reading(memory, sessions, wanted=wanted, transform=transform, deleted=deleted)
     form = checked_format(format, target)
-    said = Exported(reading.sessions, problems=reading.problems)
+    said = Exported(reading.sessions, format=form, problems=reading.problems)
     noted = functools.partial(
         audit.noted, memory.tree, "export", clock=memory.options.clock, by=by, count=len(reading.sessions), format=form,
         session=reading.sessions[0] if len(reading.sessions) == 1 and not reading.with_global else None,
@@ -62,20 +64,41 @@ def export(
             _write(reading, form, target, said, advance)
         return said
     place = Path(target).expanduser().absolute()
-    tree = Tree(place.parent)
-    if not overwrite and place.exists():
-        raise Conflict(f"{place} is there already.", advice="Choose another name, or have it overwritten.")
+    if _is_stream(place):
+        with noted(), place.open("wb") as out:
+            _write(reading, form, out, said, advance)
+        return said
+    _check(place, overwrite=overwrite)
     with noted():
-        _write_file(tree, place.name, overwrite, lambda out: _write(reading, form, out, said, advance))
+        _write_file(Tree(place.parent), place.name, overwrite, lambda out: _write(reading, form, out, said, advance))
     return said
+
+
+def _is_stream(place: Path) -> bool:
+    """A pipe or a device, which cannot be replaced."""
+    return place.exists() and not place.is_file() and not place.is_dir()
+
+
+def _check(place: Path, *, overwrite: bool) -> None:
+    if place.is_dir():
+        raise Invalid([f"{place} is a directory, and no file can be written there"])
+    if not place.parent.is_dir():
+        raise Invalid([f"the directory {place.parent} does not exist"])
+    if not overwrite and place.exists():
+        raise _there_already(place)
+
+
+def _there_already(place: Path) -> Conflict:
+    advice = "Choose another name, or overwrite it with --force, in Python overwrite=True."
+    return Conflict(f"{place} is there already.", advice=advice)
 
 
 def checked_format(format: str | None, target: object = None) -> str:
     """The format that was asked for, else the one that the name of the file says, else YAML."""
     named = formats.format_of_name(str(target)) if isinstance(target, (str, Path)) else None
-    form = format or named or "yaml"
-    if form not in formats.FORMATS:
-        raise Invalid([f"format {form!r} must be one of {', '.join(formats.FORMATS)}"])
+    form = formats.format_named(format) if format else named or "yaml"
+    if form is None:
+        raise Invalid([f"format {format!r} must be one of {', '.join(formats.FORMATS)}"])
     return form
 
 
@@ -107,51 +130,37 @@ def _write_file(tree: Tree, name: str, overwrite: bool, write: Callable[[IO[byte
         tree.sync_parent(name)
     except FileExistsError as error:
         tree.unlink(aside)
-        raise Conflict(f"{tree.root / name} is there already.", advice="Choose another name, or have it overwritten.") from error
+        raise _there_already(tree.root / name) from error
     except BaseException:
         tree.unlink(aside)
         raise
 
 
 def import_(
-    memory: Memory, source: str | Path | IO[bytes], *, dry_run: bool, transform: Transform | None, by: str,
-    advance: Callable[[], None] | None,
+    memory: Memory, source: str | Path | IO[bytes] | Sequence[Found], *, layout: str | None, extract: bool, dry_run: bool,
+    transform: Transform | None, by: str, advance: Callable[[], None] | None, purged: bool,
 ) -> Imported:  # fmt: skip
-    if isinstance(source, (str, Path)):
-        with Path(source).expanduser().open("rb") as opened:
-            return _import(memory, opened, str(source), dry_run=dry_run, transform=transform, by=by, advance=advance)
-    name = str(getattr(source, "name", "the export"))
-    return _import(memory, source, name, dry_run=dry_run, transform=transform, by=by, advance=advance)
+    from .elsewhere import found_at, import_found
+
+    found = found_at(source, layout, extract=extract) if isinstance(source, (str, Path)) else source
+    if isinstance(found, Sequence):
+        return import_found(memory, found, dry_run=dry_run, transform=transform, by=by, advance=advance, purged=purged)
+    if layout not in (None, "smp"):
+        raise Invalid(["a stream can only be an export of SMP; give a file or a folder"])
+    name = str(getattr(found, "name", "the export"))
+    return _import(memory, found, name, dry_run=dry_run, transform=transform, by=by, advance=advance, purged=purged)
 
 
 def _import(
     memory: Memory, source: IO[bytes], name: str, *, dry_run: bool, transform: Transform | None, by: str,
-    advance: Callable[[], None] | None,
+    advance: Callable[[], None] | None, purged: bool,
 ) -> Imported:  # fmt: skip
-    beginning = source.read(formats.BEGINNING_BYTES)
-    form = formats.recognise(beginning)
-    if form is None:
-        raise Invalid([f"{name} is no export of SMP: it begins with neither JSON, YAML nor Markdown of one"])
-    given = formats.read(io.BufferedReader(_Joined(beginning, source), 1 << 20), form)
-    importing = Importing(memory, name, dry_run=dry_run, transform=transform)
+    form, given = opened(source, name)
+    importing = Importing(memory, name, dry_run=dry_run, transform=transform, purged=purged)
     if dry_run:
         return importing.take_all(given, advance or _NOTHING)
     memory.create()
-    with audit.noted(memory.tree, "import", clock=memory.options.clock, by=by, format=form):
-        return importing.take_all(given, advance or _NOTHING)
-
-
-class _Joined(io.RawIOBase):
-    """What was read of a stream to see what it is, and the rest: a pipe cannot be begun again."""
-
-    def __init__(self, beginning: bytes, rest: IO[bytes]) -> None:
-        self._beginning, self._rest = beginning, rest
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        piece = self._beginning[: len(buffer)] or self._rest.read(len(buffer))
-        self._beginning = self._beginning[len(piece) :]
-        buffer[: len(piece)] = piece
-        return len(piece)
+    with audit.noted(memory.tree, "import", clock=memory.options.clock, by=by, count=None, format=form) as tell:
+        done = importing.take_all(given, advance or _NOTHING)
+        tell(done.added)
+        return done

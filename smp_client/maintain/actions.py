@@ -35,11 +35,13 @@ class VersionAction(Action):
 
 @dataclass
 class Outcome:
-    """What a pass came to, for one session or for all; `problems` says what could not be done, and why."""
+    """What a pass came to, for one session or for all; `problems` says what could not be done, and why, `notes` what is to be known
+    although all of it was."""
 
     actions: list[Action] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     dry_run: bool = False
+    notes: list[str] = field(default_factory=list)
 
     @property
     def bytes_freed(self) -> int:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 SUMMARY, ARCHIVE = "summary.yaml", "archive.tar.gz"
 NEXT_SUMMARY = "summary.next.yaml"  # of an archive that is about to be replaced
+_UNPACKED = "+unpacked+"
 TOP = "archive"
 ARCHIVING: Final = "archiving"
 IN_ARCHIVE: Final = "archived"
@@ -99,7 +100,8 @@ def unarchive(memory: Memory, session_id: str, *, dry_run: bool = False) -> Outc
             for _ in packed(memory, session_id, said):
                 pass  # which raises where it is damaged
             return Outcome([action], dry_run=True)
-        aside = unpack_aside(tree, awakened(memory, packed(memory, session_id, said), "brought back from the archive"))
+        files = awakened(memory, packed(memory, session_id, said), "brought back from the archive")
+        aside = unpack_aside(tree, session_id, files)
         try:
             _note(tree, session_id, RESTORING, tree.stat(aside).st_ino)
             put_in_place(memory, aside, session_id)
@@ -137,6 +139,7 @@ def is_archived(tree: Tree, session_id: str) -> bool:
 def settle(memory: Memory, session_id: str) -> None:
     """Finishes or undoes what a crash has cut off, under the lock of the session's passes."""
     tree = memory.tree
+    drop_unpacked(tree, session_id)
     _settle_replacement(tree, session_id)
     leaving.finish(memory, session_id)
     if not tree.exists(_path(session_id, SUMMARY)):
@@ -186,6 +189,13 @@ def settle_alone(memory: Memory, session_id: str, finish: Callable[[Memory, str]
     return True
 
 
+def held(tree: Tree, session_id: str) -> set[Member]:
+    """What the archive holds of a session; nothing where it is not there."""
+    if not tree.exists(_path(session_id, SUMMARY)):
+        return set()
+    return set(members_of(load_summary(tree, session_id), _path(session_id, SUMMARY)))
+
+
 def repack(memory: Memory, session_id: str, directory: str) -> list[Member]:
     """The archive anew from what is left of the session, into which somebody has still written."""
     said = load_summary(memory.tree, session_id)
@@ -226,9 +236,21 @@ def files_in(tree: Tree, directory: str, prefix: str = "") -> Iterator[tuple[str
         yield f"{prefix}{file}", tree.read(f"{directory}/{file}")
 
 
-def unpack_aside(tree: Tree, members: Iterable[tuple[str, bytes]]) -> str:
+def aside_of(session_id: str) -> str:
+    """The name of a directory for what is unpacked, by which it is known whose it is."""
+    return f"{TEMPORARY}/{session_id}{_UNPACKED}{uuid.uuid4().hex}"
+
+
+def drop_unpacked(tree: Tree, session_id: str) -> None:
+    """What a crash has left of it: who has the lock of the session's passes, and has unpacked nothing, knows that it is nobody's."""
+    for name in tree.list(TEMPORARY):
+        if name.startswith(f"{session_id}{_UNPACKED}"):
+            tree.remove_directory(f"{TEMPORARY}/{name}")
+
+
+def unpack_aside(tree: Tree, session_id: str, members: Iterable[tuple[str, bytes]]) -> str:
     """A directory of a session that nobody knows yet, durable."""
-    aside = f"{TEMPORARY}/{uuid.uuid4().hex}"
+    aside = aside_of(session_id)
     directories = {aside, *(f"{aside}/{name}" for name in SESSION_DIRECTORIES)}
     try:
         for directory in sorted(directories):

@@ -27,10 +27,10 @@ from ..packing import read_members, write_archive
 from ..privacy import reworking
 from ..privacy.standing import Contents, head_of_file, is_record_file, standing, value_of_file
 from ..privacy.store import RECORD, Store, member_of
-from ..records import kind_of_file
 from ..scope import UPKEEP
-from . import evictions, purged, removal, traces
+from . import evictions, purged, quarantined, removal, traces
 from .doomed import ITEMS, TOP, WHOLE, Doomed, Gone, as_gone, backup_of, directories, doomed_of, files_below, items_of, record_of
+from .quarantined import Words
 from .traces import Telling
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 _VALUES = "values/"  # before the name of a copy, see deletion.py
 _SAYS_NOTHING = ("decay:", "timestamp:", "**", "- id:", "last_", "#", "---", "version", "<!-- smp", "access_count:", "session_id:")
-_WORD_CHARACTERS = 24
-_FEW_CHARACTERS = 6
 _PAUSE_S = 0.1
 _WORDS_CAP_BYTES = 1024 * 1024
 ABANDONED_S = 600.0  # no write takes this long
@@ -48,17 +46,18 @@ ABANDONED_S = 600.0  # no write takes this long
 
 @dataclass
 class Erased:
-    """What came of it; `lines` are some of those that it said, to look for afterwards."""
+    """What came of it; `lines` are some of those that it said, to look for afterwards, `notes` what a person should look at."""
 
     bytes_freed: int = 0
     lines: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
-def erase(memory: Memory, one: Doomed, now: datetime, *, forced: bool) -> Erased:
+def erase(memory: Memory, one: Doomed, now: datetime, *, forced: bool, by: str = "user") -> Erased:
     with _as_decided(memory, one) as scope:
         ids = [gone.id for gone in one.memories]
         facts = {"whole_session": one.is_session or None, "deleted_at": one.deleted_at, "at_once": now < one.deadline or None}
-        audit.note(memory.tree, "purge", at=now, by="purge", session=one.session, count=len(ids) or 1, ids=ids, **facts)
+        audit.note(memory.tree, "purge", at=now, by=by, session=one.session, count=len(ids) or 1, ids=ids, **facts)
         if one.is_session:
             return _erase_session(memory, one, now, forced=forced)
         return _erase_memories(scope, memory, one, now, forced=forced)
@@ -184,7 +183,7 @@ def _sampled(lines: list[str]) -> list[str]:
     """Lines that only say when, or how SMP writes its files, stand in every file."""
     said = (traces.without_field(line) for line in lines if not line.startswith(_SAYS_NOTHING))
     # A single word may be the name of a file, or a time.
-    telling = [line for line in said if len(line) >= (traces.LINE_CHARACTERS if " " in line else _WORD_CHARACTERS)]
+    telling = [line for line in said if len(line) >= (traces.LINE_CHARACTERS if " " in line else quarantined.WORD_CHARACTERS)]
     return telling[:: max(1, len(telling) // 20)]
 
 
@@ -205,13 +204,14 @@ def _erase_memories(scope: Scope, memory: Memory, one: Doomed, now: datetime, *,
     lines = lines_of_memories(memory, one.session, taken_out, values)
     telling = Telling(lines)
     traces.ask_for_scrub(memory, one.session)
-    purged.note(memory, one, now, forced=forced)
+    known_before = [old for value in values if isinstance(old := value.get("imported_id"), str)]
+    purged.note(memory, one, now, forced=forced, imported_ids=known_before)
     erased = Erased(lines=lines if sum(map(len, lines)) <= _WORDS_CAP_BYTES else lines[:: len(lines) // 100 + 1])
     if is_active:
         _wipe_old_versions(scope, {gone.file for gone in taken_out}, telling)
         erased.bytes_freed += _remove_derived(scope, taken_out, telling)
     erased.bytes_freed += _take_out_of_evictions(tree, one.session, taken_out, values)
-    erased.bytes_freed += _remove_set_aside(tree, one.session, telling, own_words(taken_out, values))
+    _remove_set_aside(tree, one.session, telling, quarantined.own_words(taken_out, values), erased)
     erased.bytes_freed += sum(remove(tree, name) for name in list(temporaries(tree, telling)))
     erased.bytes_freed += _take_out(tree, one)
     return erased
@@ -298,30 +298,18 @@ def _take_out_of_evictions(tree: Tree, session_id: str, memories: Iterable[Gone]
     return freed
 
 
-def own_words(memories: Iterable[Gone], values: Iterable[dict[str, Any]]) -> list[bytes]:
-    """What they said, also in few letters: for places where nothing but this session's own bytes are."""
-    fields = {gone.id: kind_of_file(gone.file).text for gone in memories if is_record_file(gone.file)}
-    texts = (str(value.get(fields.get(str(value.get("id")), ""), "")) for value in values)
-    return [line.strip().encode() for text in texts for line in text.splitlines() if len(line.strip()) >= _FEW_CHARACTERS]
-
-
-def _remove_set_aside(tree: Tree, session_id: str, telling: Telling, words: list[bytes]) -> int:
-    """What was set aside of this session and holds their words, each with its note."""
+def _remove_set_aside(tree: Tree, session_id: str, telling: Telling, words: Words, erased: Erased) -> None:
+    """What was set aside of this session and holds their words, each with its note; what only may do so is told."""
     directory = f"{QUARANTINE}/{session_id}"
-    freed = 0
-    for path in set_aside_with(tree, session_id, telling, words):
+    theirs, perhaps = quarantined.holding(tree, session_id, telling, words)
+    for path in theirs:
         # The note first: without it the bytes are found again.
-        freed += remove(tree, f"{path.removesuffix('.bytes')}.note.yaml") + remove(tree, path)
-    if freed:
+        erased.bytes_freed += remove(tree, f"{path.removesuffix('.bytes')}.note.yaml") + remove(tree, path)
+    if theirs:
         tree.sync_parent(f"{directory}/any")
         tree.remove_empty(directory)
-    return freed
-
-
-def set_aside_with(tree: Tree, session_id: str, telling: Telling, words: list[bytes]) -> list[str]:
-    directory = f"{QUARANTINE}/{session_id}"
-    paths = [f"{directory}/{name}" for name in tree.list(directory) if not name.endswith(".note.yaml")]
-    return [path for path in paths if telling.stand_in(tree, path) or traces.found_in(tree, path, words)]
+    erased.notes += [f"{session_id}: {path}, which was set aside, has a word of what was purged, and may be somebody else's: it is"
+                     " kept." for path in perhaps]  # fmt: skip
 
 
 def _take_out(tree: Tree, one: Doomed) -> int:

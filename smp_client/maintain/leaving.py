@@ -11,11 +11,12 @@ import json
 import os
 import time
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import rewrite
 from ..errors import LockTimeout, SMPError
-from ..files import is_left_alone
+from ..files import is_left_alone, nobody_writes, read_from
 from ..layout import ACTIVE, LEAVING, RETIRED
 from ..locks import NO_PATIENCE, lock
 from ..packing import Member, member_of, walk
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 # Somebody may have found the name just before it changed, and not have opened the file yet, which the kernel does not count.
 GRACE_S = 2.0
 _PAUSE_S = 0.05
+_QUIET_S = 0.1  # after which a program that has a file open is not in the middle of a write
 
 
 def leave(scope: Scope, copy: str, members: list[Member]) -> None:
@@ -65,8 +67,15 @@ def finish_all(memory: Memory) -> list[str]:
 def finish(memory: Memory, session_id: str) -> bool:
     """The same for one session, under the lock of its passes. Gives back whether nothing is left."""
     names = [name.removesuffix(".json") for name in memory.tree.list(LEAVING) if name.endswith(".json")]
-    done = [_finish(memory, f"{LEAVING}/{name}") for name in names if name.partition("+")[0] == session_id]
+    done = [_tried(memory, f"{LEAVING}/{name}") for name in names if name.partition("+")[0] == session_id]
     return all(done)
+
+
+def _tried(memory: Memory, slot: str) -> bool:
+    try:
+        return _finish(memory, slot)
+    except LockTimeout:
+        return False  # somebody is writing one of its files just now: it is tried again
 
 
 def finish_soon(memory: Memory, session_id: str) -> bool:
@@ -87,20 +96,44 @@ def _finish(memory: Memory, slot: str) -> bool:
     session_id = str(manifest["session"])
     scope = Scope(tree, session_id, slot, memory.options)
     is_back = tree.exists(f"{ACTIVE}/{session_id}")
-    if not is_back:
+    is_copied = not is_back and _is_copied(memory, manifest)
+    if is_copied:
         _fold_old_versions(scope)
-    is_closed = all(_is_closed(scope, file) for file in walk(tree, slot))
-    late = {file for file in walk(tree, slot) if member_of(file, tree.read(f"{slot}/{file}")) not in _members(manifest)}
-    if late and is_back:
-        _bring_into(memory, scope, manifest, late)
-    elif late:
+    contents = {file: _settled(scope, file) for file in walk(tree, slot)}
+    known = _members(manifest)
+    late = {file: content for file, content in contents.items() if content is not None and member_of(file, content) not in known}
+    if late and is_copied and None not in contents.values():
         manifest["members"] = [list(member) for member in _repack(memory, session_id, manifest["copy"], slot)]
         tree.replace(f"{slot}.json", json.dumps(manifest).encode())
-    if not is_closed or time.time() - tree.stat(slot).st_ctime <= GRACE_S or (not is_back and _old_versions(scope)):
+    elif late and not is_copied:
+        _bring_into(memory, scope, manifest, late)
+    is_closed = all(_is_closed(scope, file) for file in walk(tree, slot))
+    if not is_closed or None in contents.values() or time.time() - tree.stat(slot).st_ctime <= GRACE_S:
+        return False
+    if is_copied and _old_versions(scope):
         return False
     tree.remove_directory(slot)
     tree.unlink(f"{slot}.json")
     return True
+
+
+def _is_copied(memory: Memory, manifest: dict[str, Any]) -> bool:
+    """Whether what the archive, or the backup, holds is still what this directory held. It is not where the session came back and
+    was put away again, or where something was deleted from the archive: that must not be overwritten."""
+    from . import archive, removal
+
+    held = archive.held if manifest["copy"] == "archived" else removal.held
+    return held(memory.tree, str(manifest["session"])) == _members(manifest)
+
+
+def _settled(scope: Scope, file: str) -> bytes | None:
+    """The content, if nobody is in the middle of a write; one that crosses a page is seen in two parts."""
+    with scope.tree.opened(scope.path(file)) as descriptor:
+        content = read_from(descriptor, 0)
+        closed = nobody_writes(descriptor)
+        status = os.fstat(descriptor)
+    is_at_rest = content.endswith(b"\n") and time.time() - status.st_mtime > _QUIET_S
+    return content if status.st_size == len(content) and (closed or is_at_rest) else None
 
 
 def _manifest(session_id: str, copy: str, members: list[Member]) -> bytes:
@@ -134,19 +167,20 @@ def _fold_old_versions(scope: Scope) -> None:
             rewrite.fold_retired(scope, file)
 
 
-def _bring_into(memory: Memory, scope: Scope, manifest: dict[str, Any], late: set[str]) -> None:
-    """What came late, after the session was brought back: behind what it has now, or, where it was more than that, set aside."""
+def _bring_into(memory: Memory, scope: Scope, manifest: dict[str, Any], late: Mapping[str, bytes]) -> None:
+    """What came late, after the session was brought back: behind what it has now. Where that cannot be done it is set aside, and
+    nothing else if it was only added."""
     known = {member.path: member for member in _members(manifest)}
-    for file in sorted(late):
-        content = scope.tree.read(scope.path(file))
+    target = memory._scope(scope.name)
+    for file, content in sorted(late.items()):
         before = known.get(file)
         is_longer = before is not None and member_of(file, content[: before.size_bytes]) == before
-        session = memory.session(scope.name)
-        if is_longer and before is not None and scope.tree.exists(session.scope.path(file)):
+        extra = content[before.size_bytes :] if is_longer and before is not None else content
+        if is_longer and scope.tree.exists(target.path(file)):
             with lock(scope.tree, scope.name, file, NO_PATIENCE, "bringing in late writes"):
-                rewrite.append_extra(session.scope, session.scope.path(file), content[before.size_bytes :])
+                rewrite.append_extra(target, target.path(file), extra)
         else:
             why = "written while the session was put away and brought back"
-            set_aside(scope.tree, scope.name, file, 0, content, why, memory.options.clock())
+            set_aside(scope.tree, scope.name, file, 0, extra, why, memory.options.clock())
         known[file] = member_of(file, content)
         scope.tree.replace(f"{scope.directory}.json", _manifest(scope.name, manifest["copy"], list(known.values())))

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING
 
 from ..errors import Conflict, Invalid, MemoryNotFound, SMPError
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, MARKER, QUARANTINE, check_session_id
+from ..mapping import load_mapping
 from ..records import STATE_HISTORY
 from ..timestamps import render_time
-from . import deadlines, erasure, removal, traces
+from . import deadlines, erasure, purged, removal, traces
 from .actions import Action, Outcome
 from .deadlines import Seen
-from .doomed import Doomed, Gone, Snapshot, doomed_of, look
+from .doomed import TOP, Doomed, Gone, Snapshot, directories, doomed_of, items_of, look, record_of
 
 if TYPE_CHECKING:
+    from ..files import Tree
     from ..index import Index
     from ..memory import Memory
 
@@ -97,14 +99,16 @@ def planned(memory: Memory, *, force: bool = False) -> PurgePlan:
     return plan(look(memory), memory.options.clock(), deadlines.load(memory), force=force)
 
 
-def purge(memory: Memory, *, dry_run: bool = False, force: bool = False, index: Index | None = None) -> Outcome:
+def purge(
+    memory: Memory, *, dry_run: bool = False, force: bool = False, by: str = "user", index: Index | None = None
+) -> Outcome:
     """What is due goes. Whoever leads the root gives its index; a daemon observes the deadlines (see deadlines.py) just before."""
     decided = planned(memory, force=force)
     if dry_run:
         return Outcome([decision.as_action() for decision in decided.going], list(decided.problems), dry_run=True)
     if not memory.tree.exists(MARKER):
         return Outcome(problems=list(decided.problems))
-    outcome = apply(memory, decided.going, forced=force, index=index)
+    outcome = apply(memory, decided.going, forced=force, by=by, index=index)
     outcome.problems[:0] = decided.problems
     return outcome
 
@@ -115,24 +119,27 @@ def purge_now(
 ) -> Outcome:  # fmt: skip
     """Erases memories, all that was deleted under a batch, or with neither a whole session, at once and whatever the deadline.
 
-    What is not deleted yet is deleted first. Also says where else the same words still stand. A batch is known without a session.
+    Of an id under which something is deleted, or was anonymised, only that; of any other what stands there, which is deleted first.
+    Also says where else the same words still stand. A batch is known without a session.
     """
     memory.require()
     if ids is not None and batch is not None:
         raise Invalid(["ids and a batch cannot be given together"])
-    problems: list[str] = []
+    told = Outcome(dry_run=dry_run)
     if batch is not None:
         decisions = _batch_now(memory, name, batch)
     elif name is None:
         raise Invalid(["it must be said of which session"])
     elif ids is not None:
-        decisions = _memories_now(memory, name, list(dict.fromkeys(ids)), by, problems, dry_run=dry_run)
+        decisions = _memories_now(memory, name, list(dict.fromkeys(ids)), by, told)
     else:
         decisions = [_session_now(memory, check_session_id(name), by, dry_run=dry_run)]
     if dry_run:
-        return Outcome([decision.as_action() for decision in decisions], problems, dry_run=True)
-    outcome = apply(memory, decisions, forced=True, index=index, thorough=True)
-    outcome.problems[:0] = problems
+        told.actions += [decision.as_action() for decision in decisions]
+        return told
+    outcome = apply(memory, decisions, forced=True, by=by, index=index, thorough=True)
+    outcome.problems[:0] = told.problems
+    outcome.notes[:0] = told.notes
     return outcome
 
 
@@ -168,9 +175,7 @@ def _batch_now(memory: Memory, name: str | None, batch: str) -> list[Decision]:
     return found
 
 
-def _memories_now(
-    memory: Memory, name: str, ids: Sequence[str], by: str, problems: list[str], *, dry_run: bool
-) -> list[Decision]:
+def _memories_now(memory: Memory, name: str, ids: Sequence[str], by: str, told: Outcome) -> list[Decision]:
     from ..privacy.selection import Selection, delete, is_named
     from ..privacy.standing import standing
 
@@ -180,17 +185,25 @@ def _memories_now(
 
     parts = _parts(memory, name, is_meant)
     deleted = {gone.id for part in parts for gone in part.doomed.memories}
-    found = [*standing(memory, name, [])]
-    left = [one for one in ids if one not in deleted or any(is_named(other, [one]) for other in found)]
+    if deleted:
+        found = [*standing(memory, name, [])]
+        still = [one for one in ids if one in deleted and any(is_named(other, [one]) for other in found)]
+        told.notes += [_still_stands(name, one) for one in still]
+    left = [one for one in ids if one not in deleted]
     if not left:
         return parts
-    done = delete(memory, name, Selection(tuple(left)), reason="erased at once", by=by, dry_run=dry_run)
-    problems += done.problems
-    if not dry_run:
+    done = delete(memory, name, Selection(tuple(left)), reason="erased at once", by=by, dry_run=told.dry_run)
+    told.problems += done.problems
+    if not told.dry_run:
         return _parts(memory, name, lambda gone: is_meant(gone) or gone.batch == done.batch)
     now = memory.options.clock()
     going = tuple(Gone(one.id, one.type, one.file, "", "", one.batch) for one in done)
     return [*parts, Decision(Doomed(name, render_time(now), now, going), True, _ASKED_FOR)]
+
+
+def _still_stands(name: str, memory_id: str) -> str:
+    return (f"{name}: only what is in {DELETED}/ of {memory_id} is erased; one that is not deleted still stands."
+            f" smp purge --session {name} --id {memory_id} --now, once more, erases that too.")  # fmt: skip
 
 
 def _session_now(memory: Memory, session_id: str, by: str, *, dry_run: bool) -> Decision:
@@ -209,7 +222,7 @@ def _session_now(memory: Memory, session_id: str, by: str, *, dry_run: bool) -> 
 
 
 def apply(
-    memory: Memory, going: Sequence[Decision], *, forced: bool, index: Index | None = None, thorough: bool = False
+    memory: Memory, going: Sequence[Decision], *, forced: bool, by: str = "user", index: Index | None = None, thorough: bool = False
 ) -> Outcome:
     """One after the other: what is wrong with one keeps no other. Then the index is cleaned, and all is looked through."""
     outcome = Outcome()
@@ -217,11 +230,12 @@ def apply(
     lines: dict[str, list[str]] = {}
     for decision in going:
         try:
-            erased = erasure.erase(memory, decision.doomed, now, forced=forced)
+            erased = erasure.erase(memory, decision.doomed, now, forced=forced, by=by)
         except (SMPError, OSError) as error:
             outcome.problems.append(f"{decision.doomed.session}: not purged: {error}")
             continue
         outcome.actions.append(decision.as_action(erased.bytes_freed))
+        outcome.notes += erased.notes
         lines.setdefault(decision.doomed.session, []).extend(erased.lines)
     try:
         erasure.sweep(memory)
@@ -232,23 +246,43 @@ def apply(
     for session_id, said in lines.items():
         # While the index could not be cleaned, it is known where the words are.
         own = [f"{QUARANTINE}/{session_id}", *([] if unclean else [_OWN])]
-        outcome.problems += _left_over(memory, session_id, said, own, thorough=thorough)
+        _look_for_the_rest(memory, session_id, said, own, outcome, thorough=thorough)
     return outcome
 
 
-def _left_over(memory: Memory, session_id: str, lines: list[str], own: list[str], *, thorough: bool) -> list[str]:
+def _look_for_the_rest(
+    memory: Memory, session_id: str, lines: list[str], own: list[str], outcome: Outcome, *, thorough: bool
+) -> None:
     """Places that still hold what was purged. That others say the same, and the index has it from them, is no trace of it."""
     # The index may be large, and a few lines are enough to know whether it was cleaned.
-    needles = traces.needles(lines, traces.NEEDLES_CAP if thorough else _CHECKED_LINES)
-    others = (ACTIVE, GLOBAL, ARCHIVED, DELETED)
-    problems = []
-    if thorough and (said_again := traces.places_with(memory, needles, others)):
-        problems.append(f"{session_id}: the same words still stand in {_listed(said_again)}.")
+    every = traces.needles(lines, traces.NEEDLES_CAP if thorough else _CHECKED_LINES)
+    # What stands in our own list of what was purged is an id or a time, and nothing that anybody has said.
+    needles = [needle for needle in every if not traces.found_in(memory.tree, purged.FILE, [needle])]
+    if thorough and (said_again := _others_with(memory, needles)):
+        outcome.notes.append(f"{session_id}: the same words still stand in {_listed(said_again)}.")
     if traces.places_with(memory, needles, own):
-        rest = [needle for needle in needles if not traces.places_with(memory, [needle], others)]
+        rest = [needle for needle in needles if not _others_with(memory, [needle])]
         if places := traces.places_with(memory, rest, own):
-            problems.append(f"{session_id}: what was purged can still be found in {_listed(places)}.")
-    return problems
+            outcome.problems.append(f"{session_id}: what was purged can still be found in {_listed(places)}.")
+
+
+def _others_with(memory: Memory, needles: Sequence[bytes]) -> list[str]:
+    """The files of memories in which others say the same; of the records of deletions only the reasons are anybody's words."""
+    tree = memory.tree
+    records = {record_of(name): name for name in directories(tree, DELETED)}
+    found = [file for file in traces.places_with(memory, needles, (ACTIVE, GLOBAL, ARCHIVED, DELETED)) if file != purged.FILE]
+    return [file for file in found if file not in records or any(needle in _reasons(tree, file) for needle in needles)]
+
+
+def _reasons(tree: Tree, record: str) -> bytes:
+    try:
+        said = load_mapping(tree.read(record), TOP, record)
+    except (SMPError, OSError):
+        return b""
+    given = [said.get("reason"), *(item.get("reason_specific") for item in items_of(said) if isinstance(item, dict))]
+    whole = said.get("deleted_session")
+    given += [whole.get("reason")] if isinstance(whole, dict) else []
+    return "\n".join(str(one) for one in given).encode("utf-8", "replace")
 
 
 def _listed(places: list[str]) -> str:

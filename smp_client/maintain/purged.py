@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..document import parse
 from ..layout import DELETED
 from ..locks import lock
+from ..records import STATE_HISTORY
 from ..timestamps import render_time
 from ..values import Value, render_entries
 from ..versions import require_known, version_in
@@ -28,7 +31,7 @@ _SCOPE, _LOCK = "+purge", "purged.yaml"  # no session can have this name
 _LIST = "purged"
 
 
-def note(memory: Memory, one: Doomed, now: datetime, *, forced: bool) -> None:
+def note(memory: Memory, one: Doomed, now: datetime, *, forced: bool, imported_ids: Sequence[str] = ()) -> None:
     key = _key(one)
     with lock(memory.tree, _SCOPE, _LOCK, memory.options.patience, "noting what is purged"):
         content = _read(memory)
@@ -38,7 +41,7 @@ def note(memory: Memory, one: Doomed, now: datetime, *, forced: bool) -> None:
             opening = b"" if not content or content.endswith(b"\n") else b"\n"
             head = content or f"version: 1\n{_LIST}:\n".encode()
             memory.tree.make_directory(DELETED)
-            memory.tree.replace(FILE, head + opening + _rendered(key, one, now, forced=forced))
+            memory.tree.replace(FILE, head + opening + _rendered(key, one, now, forced, imported_ids))
 
 
 def sessions(memory: Memory) -> set[str]:
@@ -47,12 +50,52 @@ def sessions(memory: Memory) -> set[str]:
     return {str(record.value.get("session")) for record in found if record.value.get("what") == "session"}
 
 
+@dataclass
+class Purged:
+    """What was purged of one session, or of `global`."""
+
+    whole: str = ""  # when the session itself was, if it was
+    memories: dict[str, str] = field(default_factory=dict)  # each with when; of a session that was made anew since, only since then
+    imported: dict[str, str] = field(default_factory=dict)  # the same by the ids that some had where they were imported from
+    _files: dict[str, set[str]] = field(default_factory=dict)
+
+    def when(self, file: str, memory_id: str) -> str | None:
+        """When the memory of this id went. Ids are never given twice, but each agent counts its earlier states by itself."""
+        files = self._files.get(memory_id, set())
+        is_it = file in files if files else not file.startswith(f"{STATE_HISTORY}/")
+        return (self.memories.get(memory_id) or self.imported.get(memory_id)) if is_it else None
+
+    def take(self, entry: Mapping[str, Value]) -> None:
+        at = str(entry.get("purged_at"))
+        if entry.get("what") == "session":
+            self.whole, self.memories, self.imported, self._files = at, {}, {}, {}
+            return
+        files = _texts(entry.get("files"))
+        for name, known in (("ids", self.memories), ("imported_ids", self.imported)):
+            for memory_id in _texts(entry.get(name)):
+                known[memory_id] = at
+                self._files.setdefault(memory_id, set()).update(files)
+
+
+def _texts(listed: Value) -> list[str]:
+    return [str(one) for one in listed] if isinstance(listed, list) else []
+
+
+def load(tree: Tree) -> dict[str, Purged]:
+    """All that was purged, by session."""
+    found: dict[str, Purged] = {}
+    try:
+        content = tree.read(FILE)
+    except FileNotFoundError:
+        return found
+    for record in parse(content, _LIST).records:
+        found.setdefault(str(record.value.get("session")), Purged()).take(record.value)
+    return found
+
+
 def memories(tree: Tree, session_id: str) -> dict[str, str]:
     """The memories of a session that were purged one by one, each with when."""
-    content = tree.read(FILE) if tree.exists(FILE) else b""
-    entries = [record.value for record in parse(content, _LIST).records if record.value.get("session") == session_id]
-    lists = [(entry.get("ids"), str(entry.get("purged_at"))) for entry in entries]
-    return {str(memory_id): at for ids, at in lists for memory_id in (ids if isinstance(ids, list) else ())}
+    return load(tree).get(session_id, Purged()).memories
 
 
 def _read(memory: Memory) -> bytes:
@@ -68,12 +111,14 @@ def _key(one: Doomed) -> str:
     return "k" + hashlib.sha256(said.encode()).hexdigest()[:20]
 
 
-def _rendered(key: str, one: Doomed, now: datetime, *, forced: bool) -> bytes:
+def _rendered(key: str, one: Doomed, now: datetime, forced: bool, imported_ids: Sequence[str]) -> bytes:
     entry: dict[str, Value] = {"key": key, "session": one.session, "what": "session" if one.is_session else "memories"}
     if one.is_session:
         entry["bytes"] = one.size_bytes
     else:
         entry["ids"] = [gone.id for gone in one.memories]
+        entry["files"] = [*sorted({gone.file for gone in one.memories})]
+        entry |= {"imported_ids": [*imported_ids]} if imported_ids else {}
         entry["types"] = dict(Counter(gone.type for gone in one.memories))
     entry |= {"deleted_at": one.deleted_at, "recovery_deadline": render_time(one.deadline)}
     entry |= {"purged_at": render_time(now), "forced": forced}

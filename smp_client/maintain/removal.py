@@ -47,6 +47,8 @@ class DeletedSession:
 
 def delete_session(memory: Memory, session_id: str, reason: str, deleted_by: str = "user", *, dry_run: bool = False) -> Outcome:
     """Takes a session out whole, from its place or from the archive. For the retention period `undelete_session` brings it back."""
+    from ..privacy import reworking  # which needs us
+
     said = check_said(reason, deleted_by)
     tree = memory.tree
     memory.require()
@@ -55,6 +57,7 @@ def delete_session(memory: Memory, session_id: str, reason: str, deleted_by: str
         if not dry_run:
             settle(memory, session_id)
             archive.settle(memory, session_id)
+            reworking.settle_memories(memory, session_id)
         is_active = tree.exists(f"{ACTIVE}/{session_id}")
         if not is_active and not archive.is_archived(tree, session_id):
             raise SessionNotFound(f"There is no session {session_id!r} under {memory.root}.", session_id=session_id)
@@ -62,7 +65,7 @@ def delete_session(memory: Memory, session_id: str, reason: str, deleted_by: str
             raise Conflict(f"Another session {session_id!r} was deleted, and can still be restored.", session_id=session_id,
                            advice=f"Move {DELETED}/{session_id} away, or rename this session; nothing was changed.")  # fmt: skip
         files = [*_files(tree, session_id)]
-        action = Action(session_id, "delete_session", (session_id,), reason, sum(len(content) for _, content in files))
+        action = Action(session_id, "delete_session", (session_id,), str(said["reason"]), sum(len(content) for _, content in files))
         if dry_run:
             return Outcome([action], dry_run=True)
         facts = {"session": session_id, "count": 1, "whole_session": True}
@@ -94,7 +97,9 @@ def _take_away(memory: Memory, session_id: str, said: dict[str, Any], *, is_acti
         _note(memory, session_id, IN_DELETED, None)
 
 
-def undelete_session(memory: Memory, session_id: str, reason: str = "restored", *, dry_run: bool = False) -> Outcome:
+def undelete_session(
+    memory: Memory, session_id: str, reason: str = "restored", *, by: str = "user", dry_run: bool = False
+) -> Outcome:
     """Puts a deleted session back where it was."""
     reason = harmless(reason)
     tree = memory.tree
@@ -116,7 +121,7 @@ def undelete_session(memory: Memory, session_id: str, reason: str = "restored", 
         if dry_run:
             return Outcome([action], dry_run=True)
         facts = {"session": session_id, "count": 1, "whole_session": True}
-        with audit.noted(tree, "restore", clock=memory.options.clock, by="user", **facts):
+        with audit.noted(tree, "restore", clock=memory.options.clock, by=by, **facts):
             _put_back(memory, session_id, said, members, reason)
         settle(memory, session_id)
     return Outcome([action])
@@ -151,6 +156,7 @@ def whole_deletion(tree: Tree, session_id: str) -> dict[str, Any] | None:
 def settle(memory: Memory, session_id: str) -> None:
     """Finishes or undoes what a crash has cut off, under the lock of the session's passes."""
     tree = memory.tree
+    archive.drop_unpacked(tree, session_id)
     leaving.finish(memory, session_id)
     said = whole_deletion(tree, session_id)
     if said is None:
@@ -183,6 +189,12 @@ def _is_unsettled(tree: Tree, name: str) -> bool:
         return False
     # Most records are of single memories, and some are long: they need not be understood.
     return tree.exists(_path(name, RECORD)) and f"{WHOLE}:".encode() in tree.read(_path(name, RECORD))
+
+
+def held(tree: Tree, session_id: str) -> set[Member]:
+    """What the backup holds of a session that was deleted whole; nothing where none was."""
+    said = whole_deletion(tree, session_id)
+    return set() if said is None else set(_of_session(archive.members_of(said, _path(session_id, RECORD))))
 
 
 def repack(memory: Memory, session_id: str, directory: str) -> list[Member]:
@@ -222,7 +234,8 @@ def _put_back(memory: Memory, session_id: str, said: dict[str, Any], members: li
         pass
     beside = {path.removeprefix(_ARCHIVED): content for path, content in copies.items() if path.startswith(_ARCHIVED)}
     inside = [(path.removeprefix(_SESSION), content) for path, content in copies.items() if path.startswith(_SESSION)]
-    aside = archive.unpack_aside(tree, archive.awakened(memory, inside, reason)) if said.get("was") != ARCHIVED else None
+    is_packed = said.get("was") == ARCHIVED
+    aside = None if is_packed else archive.unpack_aside(tree, session_id, archive.awakened(memory, inside, reason))
     try:
         _note(memory, session_id, RESTORING, archive.inode_of(tree, aside) if aside else None)
         # The summary last: with it, the session is in the archive.

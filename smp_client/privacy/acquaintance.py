@@ -30,6 +30,7 @@ class Acquaintance:
     projects: dict[str, None] = field(default_factory=dict)
     speakers: dict[str, None] = field(default_factory=dict)
     actors: dict[str, None] = field(default_factory=dict)  # who is said to be an agent
+    passed_over: dict[str, None] = field(default_factory=dict)  # too short, or too common, to be looked for
 
     def names(self) -> Names:
         """Whoever speaks is somebody, unless said to be an agent. What is a placeholder already is nobody's name."""
@@ -46,7 +47,7 @@ class Acquaintance:
     def give(self, names: Iterable[str], projects: Iterable[str]) -> None:
         for known, given in ((self.people, names), (self.projects, projects)):
             for name in given:
-                if sum(map(str.isalnum, name)) < 2:
+                if len(name.strip()) < 2 or not any(map(str.isalnum, name)):
                     raise Invalid([f"{name!r} is too short for a name"])
                 known[name.strip()] = None
 
@@ -56,14 +57,12 @@ class Acquaintance:
         for agent in agents if isinstance(agents, list) else ():
             if isinstance(name := _mapping(agent).get("agent_id"), str):
                 self.actors[name] = None
-        for known, name in ((self.people, participants.get("user_id")), (self.projects, context.get("project_name"))):
-            if isinstance(name, str) and is_somebody(name):
-                known[name] = None
+        self._meet(self.people, participants.get("user_id"))
+        self._meet(self.projects, context.get("project_name"))
 
     def meet_profile(self, value: Mapping[str, Any]) -> None:
         for name in (part.get(key) for part in (value, _mapping(value.get("user"))) for key in _OWN_NAMES):
-            if isinstance(name, str) and is_somebody(name):
-                self.people[name] = None
+            self._meet(self.people, name)
 
     def meet_speaker(self, name: object) -> None:
         if isinstance(name, str) and name not in self.people:
@@ -71,6 +70,20 @@ class Acquaintance:
 
     def meet_agent(self, name: str) -> None:
         self.actors[name] = None
+
+    def told_passed_over(self) -> list[str]:
+        """Names that are not looked for unless somebody gives them, in sentences."""
+        return [f"{name!r} was not looked for: it is too short, or a word that is no name; give it with --name or --project."
+                for name in self.passed_over if name not in self.people and name not in self.projects]  # fmt: skip
+
+    def _meet(self, known: dict[str, None], name: object) -> None:
+        if not isinstance(name, str) or not name.strip():
+            return
+        if is_somebody(name):
+            known[name] = None
+        # A user called `user` has no name; a project called so has.
+        elif known is self.projects or not name.strip().isalpha() or len(name.strip()) < 2:
+            self.passed_over[name] = None
 
 
 def acquainted(memory: Memory, found: Iterable[Standing], names: Iterable[str] = (), projects: Iterable[str] = ()) -> Acquaintance:

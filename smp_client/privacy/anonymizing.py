@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..errors import SMPError
+from ..errors import InvalidQuery, SMPError
 from ..formats import HEAD
 from ..layout import ACTIVE, ARCHIVED, GLOBAL, QUARANTINE
 from ..maintain.doomed import files_below
@@ -21,6 +22,7 @@ from ..records import check_memory_id
 from ..whereabouts import missing
 from .acquaintance import Acquaintance, acquainted
 from .clearing import wipe_old_versions
+from .names import PROJECT, USER
 from .placeholders import Anonymization, Placeholders, Replacement
 from .replacing import Replacing, Unreadable
 from .reworking import Change, rework
@@ -32,19 +34,21 @@ if TYPE_CHECKING:
     from ..memory import Memory
 
 CANNOT_FIND = (
-    "Names that are neither in the metadata, nor in the user's profile, nor in the list given; nicknames, misspelt or bent names.",
-    "Postal addresses, birthdays, titles, places of work, and descriptions by which somebody can be recognised.",
-    "Numbers that have no check digit or usual form, and whatever is said in images, in encoded or in binary data.",
-    "Ids of sessions and memories, names of files and keys of mappings: they stay, whatever they say.",
-    "Other sessions, and what was deleted before: they are not touched.",
+    "Names that are not in the metadata, in the user's profile or given; nicknames, misspelt or bent names.",
+    "Postal addresses, birthdays and descriptions; numbers of no usual form; what is in images, encoded or binary data.",
+    "Ids, names of files and keys of mappings, other sessions, and what was deleted before: they stay.",
 )
-_LINES_CAP = 5
+_LINES_CAP, _PLACES_CAP = 5, 3
+_NAMES_CAP = 20  # for each of which every file is read
+_NAMING = (USER, PROJECT, "email")
 
 
 @dataclass(frozen=True)
 class Anonymized:
     """What was replaced, or would be. `batch` restores it until its deadline, unless it was erased; `agents` took part and kept
-    their names, since agents are no persons; `problems` says what may still hold names, in sentences."""
+    their names, since agents are no persons; `problems` says what may still hold names, in sentences, and `notes` which names
+    were not looked for or stand elsewhere. `earlier` are originals of anonymisations before this one, which can still be restored;
+    `now` erases them as well."""
 
     session: str
     memories: list[Deleted]
@@ -52,6 +56,8 @@ class Anonymized:
     counts: dict[str, int]
     agents: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    earlier: list[Deleted] = field(default_factory=list)
     cannot_find: tuple[str, ...] = CANNOT_FIND
     batch: str = ""
     erased: bool = False
@@ -66,15 +72,21 @@ def anonymize(
     wanted = None if ids is None else [check_memory_id(one) for one in ids]
     run = _Run(memory, session, wanted, (tuple(names), tuple(projects)), config)
     done = rework(memory, session, run.changes, reason=reason, by=by, action=ANONYMIZATION, dry_run=dry_run)
-    problems = [*run.problems, *done.problems]
-    if now and done and not dry_run:
-        problems += memory.purge_now(session, batch=done.batch, by=by).problems
+    problems, notes = [*run.problems, *done.problems], run.known.told_passed_over()
+    earlier = [] if wanted is not None else _earlier(memory, session, done.batch)
+    if now and not dry_run:
+        for batch in dict.fromkeys([*(one.batch for one in earlier), *([done.batch] if done else [])]):
+            erased = memory.purge_now(session, batch=batch, by=by)
+            problems += erased.problems
+            notes += [note for note in erased.notes if note not in notes]
     if not dry_run and ids is None:
-        problems += [*_wiped(memory, session), *_left(memory, session, run.placeholders)]
+        problems += [*_wiped(memory, session), *_left(memory, session, run.placeholders, notes)]
+    if not dry_run and now:
+        notes += _elsewhere(memory, run.placeholders.replacements(telling=True))
+    kept = done.batch if done and not dry_run and not now else ""
     return Anonymized(
         session, [one for one in done if one.id != HEAD], run.placeholders.replacements(telling=dry_run), run.placeholders.counts(),
-        run.known.agents, list(dict.fromkeys(problems)), batch=done.batch if done and not dry_run and not now else "",
-        erased=now and not dry_run, dry_run=dry_run,
+        run.known.agents, list(dict.fromkeys(problems)), notes, earlier, batch=kept, erased=now and not dry_run, dry_run=dry_run,
     )  # fmt: skip
 
 
@@ -136,15 +148,41 @@ def _wiped(memory: Memory, session: str) -> list[str]:
     return [] if contents.is_archived else wipe_old_versions(memory._scope(session), contents.files())
 
 
-def _left(memory: Memory, session: str, placeholders: Placeholders) -> list[str]:
-    """Where a known name still stands: in comments, in what cannot be read, in drops that nobody has taken in yet."""
+def _earlier(memory: Memory, session: str, batch: str) -> list[Deleted]:
+    """What anonymisations before the one of this batch have left for a restore."""
+    return [one for one in memory.deleted(session) if one.action == ANONYMIZATION and one.batch != batch]
+
+
+def _elsewhere(memory: Memory, replacements: Iterable[Replacement]) -> Iterator[str]:
+    """Where else a name stands that was replaced here: what `smp show --all-about` would find."""
+    from .everywhere import all_about
+
+    whats = list(dict.fromkeys(one.what for one in replacements if one.what and one.kind in _NAMING))
+    if len(whats) > _NAMES_CAP:
+        yield f"Only the first {_NAMES_CAP} of {len(whats):,} names were looked for elsewhere; smp show --all-about finds the others."
+    for what in whats[:_NAMES_CAP]:
+        with suppress(InvalidQuery):
+            found = list(dict.fromkeys(one.where for one in all_about(memory, what) if not one.problem))
+            if found:
+                more = f" and {len(found) - _PLACES_CAP:,} more" if len(found) > _PLACES_CAP else ""
+                yield f"{what!r} still stands in {', '.join(found[:_PLACES_CAP])}{more}; smp show --all-about {what!r} shows all."
+
+
+def _left(memory: Memory, session: str, placeholders: Placeholders, notes: list[str]) -> list[str]:
+    """Where a known name still stands: in comments, in what cannot be read, in drops that nobody has taken in yet. What is left
+    because it may mean something else is only a note."""
     problems: list[str] = []
+    unsure: dict[str, list[str]] = {}
     for file, content in _files(memory, session, problems):
         text = content.decode("utf-8", "replace").replace(session, "")
+        for name in placeholders.names_left(text):
+            unsure.setdefault(name, []).append(file)
         if placeholders.finds(text):
             lines = [str(number) for number, line in enumerate(text.splitlines(), 1) if placeholders.finds(line)]
             where = f", line {', '.join(lines[:_LINES_CAP])}{' and more' if len(lines) > _LINES_CAP else ''}," if lines else ""
             problems.append(f"{file}{where} still holds a known name; edit it by hand.")
+    notes += [f"{name!r} is short or also a word, so it was left where it is written small, in {', '.join(files[:_PLACES_CAP])}"
+              f"{' and more' if len(files) > _PLACES_CAP else ''}." for name, files in unsure.items()]  # fmt: skip
     return problems
 
 

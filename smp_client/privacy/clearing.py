@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import rewrite
 from ..errors import SMPError
 from ..layout import GLOBAL, QUARANTINE, TEMPORARY
-from ..maintain import erasure, leaving, traces
+from ..maintain import erasure, leaving, quarantined, traces
 from ..maintain.doomed import as_gone
 from ..status import INDEX_FILE
 from .store import Store
@@ -31,7 +31,7 @@ def clear(memory: Memory, scope: Scope, files: Collection[str], ids: Collection[
     """After these memories were taken out of these files of a scope, under the locks of its passes and of its record. Gives back
     what could not be done, in sentences: what was deleted is deleted all the same."""
     session_id = "" if scope.name == GLOBAL else scope.name
-    problems = _tried(scope, wipe_old_versions, scope, files)
+    problems = _tried(scope, wipe_old_versions, scope, files) if files else []  # of what is packed there are none
     # Once more than before they were taken out: whoever leads may have cleaned the index in between.
     problems += _tried(scope, _ask, memory, session_id)
     unclean = traces.scrub_index(memory)
@@ -79,7 +79,7 @@ def _remove_yaml_indexes(memory: Memory, session_id: str) -> list[str]:
 def _elsewhere(memory: Memory, name: str, ids: Collection[str]) -> Iterator[str]:
     """What is not part of the tree, and may hold the same words."""
     tree = memory.tree
-    if leaving.is_leaving(tree, name) and not leaving.finish(memory, name):
+    if leaving.is_leaving(tree, name) and not leaving.finish_soon(memory, name):
         yield f"{name}: what is left of it from when it was put away may hold what was deleted; it goes within seconds."
     if not tree.list(f"{QUARANTINE}/{name}") and not tree.list(TEMPORARY):
         return
@@ -89,12 +89,12 @@ def _elsewhere(memory: Memory, name: str, ids: Collection[str]) -> Iterator[str]
     left = list(erasure.temporaries(tree, telling, older_than_s=rewrite.GRACE_S))
     if left:
         yield f"{name}: a write that was cut off has left what was deleted in {_listed(left)}; it is removed within the hour."
-    if aside := erasure.set_aside_with(tree, name, telling, words):
+    if aside := quarantined.holding(tree, name, telling, words)[0]:
         yield (f"{name}: what could not be read once, and was set aside in {_listed(aside)}, holds words of what was deleted; it is"
                " kept until that is purged.")  # fmt: skip
 
 
-def _words(memory: Memory, name: str, ids: Collection[str]) -> tuple[traces.Telling, list[bytes]]:
+def _words(memory: Memory, name: str, ids: Collection[str]) -> tuple[traces.Telling, quarantined.Words]:
     """What they said, from their copies."""
     store = Store(memory, name)
     members = store.members()
@@ -104,7 +104,7 @@ def _words(memory: Memory, name: str, ids: Collection[str]) -> tuple[traces.Tell
     for item in items:
         with suppress(ValueError, SMPError):
             gone.append(as_gone(name, item))
-    return traces.Telling(erasure.lines_of_memories(memory, name, gone, values)), erasure.own_words(gone, values)
+    return traces.Telling(erasure.lines_of_memories(memory, name, gone, values)), quarantined.own_words(gone, values)
 
 
 def _listed(places: list[str]) -> str:

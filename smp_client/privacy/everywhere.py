@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..audit import FILE as AUDIT_LOG
 from ..errors import SMPError
+from ..formats import HEAD
 from ..layout import ARCHIVED, DELETED
 from ..maintain.evictions import MANIFEST, is_eviction
 from ..maintain.traces import opened
@@ -26,7 +27,7 @@ from .needle import Needle, excerpt
 from .passages import Passage, found_in, passages_of, record_passage, text_of
 from .places import DERIVED, is_own_name, place_of
 from .standing import EVICTED, is_record_file
-from .store import BACKUP, RECORD, TOP, VALUES, member_of
+from .store import BACKUP, DELETION, RECORD, TOP, VALUES, member_of
 from .unpacking import DEPTH_CAP, PACKED, Budget, is_foreign, members, reading
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ WHOLE_CAP_BYTES = 32 * 1024 * 1024  # a larger file is none that SMP writes, and
 _PIECE_BYTES = 4 * 1024 * 1024
 _WHOLE_SESSION, _ITS_ARCHIVE = "session/", "archived/"  # below these a backup holds a session that was deleted whole
 NAME = "name"
+WITH_ITS_SESSION, HEAD_OF_FILE = "delete_session", "head"
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Occurrence:
     count: int = 1  # on this line, in this field
     until: str = ""  # of what was deleted: when it can be restored at the latest
     problem: str = ""
+    action: str = ""  # of what was deleted: delete, anonymize, or delete_session with its whole session
+    batch: str = ""  # and under which it went
 
     @property
     def where(self) -> str:
@@ -291,7 +295,8 @@ class _Backup(_Contents):
         where = self._at(member)
         for below in (_WHOLE_SESSION, _ITS_ARCHIVE):
             if member.startswith(below) and isinstance(self._said[""], dict):
-                yield replace(where, until=str(self._said[""].get("recovery_deadline") or "")), member.removeprefix(below)
+                until = str(self._said[""].get("recovery_deadline") or "")
+                yield replace(where, until=until, action=WITH_ITS_SESSION), member.removeprefix(below)
                 return
         if member.startswith(VALUES) and member.removeprefix(VALUES) in self._seen:
             return  # the same again, as JSON
@@ -300,13 +305,17 @@ class _Backup(_Contents):
             yield where, f"{member}.json" if member.startswith(VALUES) else member
             return
         self._id = str(item["id"])
-        yield replace(where, until=str(item.get("recovery_deadline") or "")), str(item["file"])
+        until, batch = (str(item.get(name) or "") for name in ("recovery_deadline", "batch"))
+        yield replace(where, until=until, action=str(item.get("action") or DELETION), batch=batch), str(item["file"])
 
     def splits(self, file: str) -> bool:
         return bool(self._id) and is_record_file(file)
 
     def split(self, where: Occurrence, file: str, content: bytes) -> Iterator[Occurrence]:
-        yield from self._search.in_passage(where, record_passage(file, content, self._id))
+        if self._id == HEAD:
+            yield from self._search.in_passage(where, Passage(text_of(content), 1, None, "", HEAD_OF_FILE, is_ours=True))
+        else:
+            yield from self._search.in_passage(where, record_passage(file, content, self._id))
 
 
 def _behind(head: bytes, source: IO[bytes]) -> IO[bytes]:

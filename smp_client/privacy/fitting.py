@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from typing import TYPE_CHECKING
 
@@ -27,11 +27,12 @@ from ..records import STATE_HISTORY, kind_of_file, state_history
 from ..session_files import METADATA
 from ..values import Value
 from .needle import Needle
-from .standing import EVICTED, PROFILE, Standing, id_of_file
+from .standing import EVICTED, PROFILE, Standing, id_of_file, standing
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from ..memory import Memory
     from .selection import Selection
 
 _KEPT, _EVERY = "kept", "every"  # scopes of the index that is made
@@ -121,3 +122,34 @@ def _entry(one: Standing, number: int) -> Entry | None:
 
 def _located(value: dict[str, Value]) -> Located:
     return Located(0, 0, {"id": "", **value})
+
+
+@dataclass
+class Described:
+    """Who and what memories are by and about, for one who named somebody or something that none of them is."""
+
+    topics: set[str] = field(default_factory=set)
+    agents: set[str] = field(default_factory=set)
+    tags: set[str] = field(default_factory=set)
+    of_sessions: set[str] = field(default_factory=set)  # topics and tags of sessions themselves, in their metadata
+
+    def add(self, other: Described) -> None:
+        for name in ("topics", "agents", "tags", "of_sessions"):
+            getattr(self, name).update(getattr(other, name))
+
+
+def describe(memory: Memory, name: str) -> Described:
+    """Of a session, wherever it is, or of `global`."""
+    found = Described()
+    for number, one in enumerate(standing(memory, name, [])):
+        if one.file == METADATA:
+            context = one.value.get("context")
+            told = context if isinstance(context, dict) else {}
+            tags = told.get("tags")
+            said = [told.get("primary_topic"), *(tags if isinstance(tags, list) else ())]
+            found.of_sessions.update(str(topic) for topic in said if topic)
+        elif entry := _entry(one, number):
+            found.tags.update(entry.tags)
+            found.topics.update((*entry.tags, *entry.topics))
+            found.agents.update([entry.actor] if entry.actor else [])
+    return found

@@ -77,6 +77,16 @@ def _is_numbered(value: str) -> bool:
     return any(map(str.isdigit, value)) and not stands_for(value)
 
 
+def _has_numbered_parts(value: str) -> bool:
+    """The ids of a team and of a user, before a last part that may be letters alone."""
+    return bool(re.match(r"\d{9,}-", value)) or mixed(value)
+
+
+def _is_random(value: str) -> bool:
+    """Not the hash of a commit."""
+    return mixed(value) and any(map(str.isupper, value)) and any(map(str.islower, value))
+
+
 def _names_a_secret_place(value: str) -> bool:
     return value.count("/") == 2 or mixed(value)
 
@@ -88,13 +98,17 @@ _HEX32, _WORD = "[0-9a-f]{32}", r"[A-Za-z0-9_\-]"
 # kind, the beginnings (each is searched for), what follows, and the check.
 _FORMS: tuple[tuple[str, str, str, _Check], ...] = (
     ("aws_access_key", "AKIA ASIA", r"[A-Z0-9]{16}(?![A-Za-z0-9])", None),
+    # In the neighbourhood of the key there is hardly anything else that looks like this.
+    ("aws_secret_key", "AKIA ASIA", r"[A-Z0-9]{16}(?![A-Za-z0-9])[\s\S]{0,60}?(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/])",
+     _is_random),
     ("aws_bedrock_key", "ABSK", r"[A-Za-z0-9+/]{100,}+={0,2}", None),
     ("github_token", "ghp_ gho_ ghu_ ghs_ ghr_", r"[A-Za-z0-9]{30,}+", None),
     ("github_token", "github_pat_", r"\w{40,}+", None),
     ("gitlab_token", "glpat- gldt- glrt- glcbt- glptt- glft- glsoat- glimt- glagent- gloas- glffct-",
      rf"{_WORD}{{20,}}+(?:\.{_WORD}{{2,}}+)*", None),
     ("gitlab_token", "GR1348941", rf"{_WORD}{{20,}}+", None),
-    ("slack_token", "xoxb- xoxp- xoxa- xoxr- xoxs- xoxo- xoxe- xoxe.xoxb- xoxe.xoxp- xoxc- xoxd-", r"[A-Za-z0-9%\-]{10,}+", mixed),
+    ("slack_token", "xoxb- xoxp- xoxa- xoxr- xoxs- xoxo- xoxe- xoxe.xoxb- xoxe.xoxp- xoxc- xoxd-", r"[A-Za-z0-9%\-]{10,}+",
+     _has_numbered_parts),
     ("slack_token", "xapp-", r"[0-9]-[A-Za-z0-9\-]{10,}+", None),
     ("slack_webhook", "hooks.slack.com/", r"(?:services|workflows|triggers)/([A-Za-z0-9/]{20,}+)", _names_a_secret_place),
     ("discord_webhook", "discord.com/api/ discordapp.com/api/", rf"(?:v\d{{1,2}}/)?webhooks/\d{{10,25}}/({_WORD}{{40,}}+)", None),
@@ -173,7 +187,7 @@ _FOLDED_FORMS: tuple[tuple[str, str, str, _Check], ...] = (
     ("bearer_token", "bearer", r"(?:\s|%20|\+){1,4}([A-Za-z0-9._~+/\-]{12,}+={0,2})", _is_opaque),
     ("bearer_token", "authorization",
      r"[\"']?\s{0,4}[:=,]\s{0,4}[\"']?(?:bearer|token|api-?key)\s{1,4}([\w.~+/=\-]{8,}+)", _is_numbered),
-    ("basic_auth", "auth", r"[\"']\s{0,4}:\s{0,4}[\"']([A-Za-z0-9+/]{8,}+={0,2})[\"']", _has_password),  # of a registry
+    ("basic_auth", "auth' auth\"", r"\s{0,4}:\s{0,4}[\"']([A-Za-z0-9+/]{8,}+={0,2})[\"']", _has_password),  # of a registry
     ("basic_auth", "basic", r"(?:\s|%20){1,4}([A-Za-z0-9+/]{8,}+={0,2})", _has_password),
     ("password", "machine ", r"\S{1,200}\s{1,9}login\s{1,9}\S{1,200}\s{1,9}password\s{1,9}(\S{1,200})", _is_literal),  # .netrc
     ("password", "curl ", r"[^\n]{0,200}?(?<=\s)(?:-u|--user)[\s=]{0,3}[\"']?[^\s:\"']{1,80}:([^\s\"']{1,200})", _is_literal),

@@ -46,6 +46,17 @@ _HARMLESS = frozenset(
     """.split()  # noqa: SIM905
 )
 
+_PHRASE_CHARACTERS = 8
+# In quotes after such a name, they say that this is a message, a label or a rule; the others only link words.
+_TALK = frozenset(
+    """
+    at least more less than contain contains do does don't cannot could be been are were ask asks stored kept used uses forgot confirm
+    new old current show hide please only one two digit digits letter letters character characters symbol symbols if when then where
+    by via case sensitive set given passwords tokens secrets keys
+    """.split()  # noqa: SIM905
+)
+_LINKS = frozenset("a an the of to in on my our and or for from with this that it no as".split())  # noqa: SIM905
+
 _NAME_BEFORE = re.compile(r"[\w.-]{0,40}+(?: [A-Za-z]{1,20}+(?![\w.-])){0,2}", re.ASCII)  # read backwards
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-zß-ÿ]+|\d+")
 _VALUE = r"""
@@ -87,6 +98,7 @@ class Assigned(NamedTuple):
     quoted: bool
     prose: bool  # said rather than assigned
     bare: bool  # `NAME=value`, without spaces
+    equals: bool
     around: str  # what stands nearby, in small letters
 
 
@@ -124,7 +136,7 @@ def _assignment(text: str, folded: str, at: int, match: re.Match[str]) -> Assign
     bare = match["assigns"] == "=" and (name.isupper() or in_a_row)
     around = folded[max(0, first - 100) : first] + "\n" + folded[end : end + 60]
     prose = match["said"] is not None or match["break"] is not None
-    return Assigned(words, name, value, begin, end, match["quoted"] is not None, prose, bare, around)
+    return Assigned(words, name, value, begin, end, match["quoted"] is not None, prose, bare, "=" in (match["assigns"] or ""), around)
 
 
 def _flag(match: re.Match[str]) -> Assigned | None:
@@ -132,7 +144,7 @@ def _flag(match: re.Match[str]) -> Assigned | None:
     if not says_secret(words):
         return None
     value, begin = _value(match)
-    return Assigned(words, match["name"], value, begin, begin + len(value), match["quoted"] is not None, False, False, "")
+    return Assigned(words, match["name"], value, begin, begin + len(value), match["quoted"] is not None, False, False, True, "")
 
 
 def _value(match: re.Match[str]) -> tuple[str, int]:
@@ -176,13 +188,15 @@ def says_secret(words: list[str]) -> bool:
 
 
 def _is_token(one: Assigned) -> bool:
-    return opaque(one.value) and " " not in one.value and (not one.prose or len(one.value) >= 12)
+    if " " in one.value:
+        return one.words[-1] in ("secret", "secrets") and one.equals and _is_phrase(one)
+    return opaque(one.value) and (not one.prose or len(one.value) >= 12)
 
 
 def _is_password(one: Assigned) -> bool:
     value = one.value
     if " " in value:
-        return _is_phrase(value, one.name)
+        return _is_phrase(one)
     letters, digits = any(map(str.isalpha, value)), sum(map(str.isdigit, value))
     if one.prose:
         return (bool(letters and digits and len(value) >= 6) or opaque(value)) and not says_secret(_words_of(value))
@@ -194,12 +208,16 @@ def _is_password(one: Assigned) -> bool:
     return _is_word_as_password(one)
 
 
-def _is_phrase(value: str, name: str) -> bool:
-    """Several words in quotes: a label or a sentence, unless one of them is no word, or the name asks for a phrase."""
-    words = value.split()
+def _is_phrase(one: Assigned) -> bool:
+    """Several words in quotes: a secret if one of them is no word, or if together they say nothing about secrets. A label or a
+    sentence begins with a capital."""
+    words = one.value.split()
     if any(opaque(word) and not stands_for(word) for word in words):
         return len(words) <= 6
-    return "phrase" in name.lower() and 4 <= len(words) <= 12 and all(re.fullmatch("[a-z]{3,}", word) for word in words)
+    if one.prose or not one.quoted or not 2 <= len(words) <= 12 or len(one.value) < _PHRASE_CHARACTERS:
+        return False
+    plain = [word.lower().strip(".,;:!?'") for word in words]
+    return not one.value[0].isupper() and not any(word in _TALK or (stands_for(word) and word not in _LINKS) for word in plain)
 
 
 def _is_word_as_password(one: Assigned) -> bool:

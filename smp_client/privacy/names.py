@@ -2,7 +2,8 @@
 
 A text is read word by word, so a name is never found inside another word: not `Ann` in `Annotation`. `_`, `-`, `.`, blanks and
 apostrophes end a word, so it is found in `anna_berg`, `anna-berg`, `Anna's` and `anna.berg@example.org`. Names in scripts that
-set no blanks between words are found anywhere.
+set no blanks between words are found anywhere. Other signs belong to a name: `Foo & Co` is found as `Foo&Co` and `foo-co`, not as
+`Foo Co`, and `C++` is not found in `C`.
 
 Of a person's full name each part alone means the same person. A name of one word that is shorter than three letters, or also an
 ordinary English word (`Will`, `Rose`, a project `Search`), is found only where it begins with a capital, or where it is all that a
@@ -12,6 +13,7 @@ text says.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import sys
 import unicodedata
@@ -23,6 +25,9 @@ _SHORT = 3
 _JOINED_LETTERS = 5  # of several words written as one; fewer may be a word of their own
 _GAP = re.compile(r"[\s._\-,'’]{1,3}")
 _SPLIT = re.compile(r"[\s._\-,]+")
+_LOOSE = re.compile(r"[\s._\-,'’]+")  # what may stand between two words of a name or not
+_SLUG = re.compile(r"[_-]{1,2}")  # what a name of a file has in the place of signs
+_SIGNED_CAP = 8  # characters between two words with a sign between them
 _NO_BLANKS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff\u3130-\u318f\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
 )  # fmt: skip
@@ -65,17 +70,28 @@ class Hit(NamedTuple):
     name: Name
 
 
+class _Form(NamedTuple):
+    """A way in which a name is written: its words in small letters, and the signs that stand between them and around them."""
+
+    words: tuple[str, ...]
+    signs: tuple[str, ...]  # between one word and the next; nothing where only blanks and the like are
+    before: str
+    after: str
+
+
 class Names:
     """All that are known. Of two that share a part, that part means the one who was given first."""
 
     def __init__(self, people: Iterable[str] = (), projects: Iterable[str] = ()) -> None:
-        self._by_first: dict[str, dict[tuple[str, ...], Name]] = {}
+        self._by_first: dict[str, dict[_Form, Name]] = {}
         self._anywhere: dict[str, Name] = {}
         # Who is called by one word is taken for the one who has it as a part of the whole name.
-        for text in sorted(dict.fromkeys(people), key=lambda text: len(_pieces(text)) == 1):
-            self._add_person(Name(USER, text), _pieces(text))
-        for text in projects:
-            self._add(_words(text), Name(PROJECT, text))
+        self.known = [Name(USER, text) for text in sorted(dict.fromkeys(people), key=lambda text: len(_pieces(text)) == 1)]
+        for name in self.known:
+            self._add_person(name, _pieces(name.text))
+        for text in dict.fromkeys(projects):
+            self.known.append(name := Name(PROJECT, text))
+            self._add(_form(text), name)
         longest_first = sorted(self._anywhere, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
@@ -92,22 +108,27 @@ class Names:
                 kept.append(hit)
         return kept
 
-    def _add_person(self, name: Name, pieces: list[str]) -> None:
-        self._add(_words(name.text), name)
-        if len(pieces) > 1:
-            self._add(_words(" ".join(reversed(pieces))), name)
-            for piece in pieces:
-                self._add(_words(piece) if len(piece) > 1 else (), name)
+    def literally_in(self, text: str) -> list[Name]:
+        """Those that stand in a text as they are, in whatever case and not in the middle of a word; also where one means nobody."""
+        folded = _folded(text)
+        return [name for name in self.known if _is_in(_folded(name.text), folded)]
 
-    def _add(self, words: tuple[str, ...], name: Name) -> None:
-        if not words:
+    def _add_person(self, name: Name, pieces: list[str]) -> None:
+        self._add(_form(name.text), name)
+        if len(pieces) > 1:
+            self._add(_form(" ".join(reversed(pieces))), name)
+            for piece in pieces:
+                self._add(_form(piece) if len(piece) > 1 else None, name)
+
+    def _add(self, form: _Form | None, name: Name) -> None:
+        if not form:
             return
-        if all(_NO_BLANKS.fullmatch(word) for word in words):
-            self._anywhere.setdefault("".join(words), name)
-        self._by_first.setdefault(words[0], {}).setdefault(words, name)
-        joined = "".join(words)
-        if len(words) > 1 and len(joined) >= _JOINED_LETTERS:
-            self._by_first.setdefault(joined, {}).setdefault((joined,), name)
+        if all(_NO_BLANKS.fullmatch(word) for word in form.words):
+            self._anywhere.setdefault("".join(form.words), name)
+        self._by_first.setdefault(form.words[0], {}).setdefault(form, name)
+        joined = "".join(form.words)
+        if len(form.words) > 1 and len(joined) >= _JOINED_LETTERS:
+            self._by_first.setdefault(joined, {}).setdefault(_Form((joined,), (), "", ""), name)
 
     def _in_letters(self, text: str) -> Iterator[Hit]:
         for match in self._pattern.finditer(text) if self._pattern else ():
@@ -121,22 +142,29 @@ class Names:
         words = [_folded(place[0]) for place in places]
         number = 0
         while number < len(places):
-            length, name = self._at(text, places, words, number)
-            if name:
-                yield Hit(places[number].start(), places[number + length - 1].end(), name)
-            number += max(length, 1)
+            form, hit = self._at(text, places, words, number)
+            if hit:
+                yield hit
+            number += len(form.words) if form else 1
 
-    def _at(self, text: str, places: list[re.Match[str]], words: list[str], number: int) -> tuple[int, Name | None]:
-        known = self._by_first.get(words[number])
-        for sought in sorted(known, key=len, reverse=True) if known else ():
-            length = len(sought)
-            if tuple(words[number : number + length]) != sought:
+    def _at(
+        self, text: str, places: list[re.Match[str]], words: list[str], number: int
+    ) -> tuple[_Form, Hit] | tuple[None, None]:  # fmt: skip
+        known = self._by_first.get(words[number], {})
+        for form in sorted(known, key=_size, reverse=True) if known else ():
+            length = len(form.words)
+            if tuple(words[number : number + length]) != form.words:
                 continue
             gaps = (text[places[at].end() : places[at + 1].start()] for at in range(number, number + length - 1))
-            if all(map(_GAP.fullmatch, gaps)) and (length > 1 or _is_meant(text, places[number], words[number])):
-                assert known is not None
-                return length, known[sought]
-        return 0, None
+            if not all(map(_is_gap, gaps, form.signs)):
+                continue
+            start, end = places[number].start(), places[number + length - 1].end()
+            has_signs = text.endswith(form.before, 0, start) and text.startswith(form.after, end)
+            is_signed = has_signs and bool(form.before or form.after)
+            if is_signed or length > 1 or (_is_meant(text, places[number], words[number]) and not _needs_its_signs(form)):
+                start, end = (start - len(form.before), end + len(form.after)) if is_signed else (start, end)
+                return form, Hit(start, end, known[form])
+        return None, None
 
 
 def is_somebody(name: object) -> bool:
@@ -146,19 +174,58 @@ def is_somebody(name: object) -> bool:
 
 
 def _pieces(text: str) -> list[str]:
-    """The parts of a full name; of an id with a number in it, such as `user-123`, none means anybody."""
-    pieces = [piece for piece in _SPLIT.split(text) if piece]
+    """The parts of a full name, of an e-mail address those before the `@`; of an id with a number in it, such as `user-123`, none
+    means anybody."""
+    pieces = [piece for piece in _SPLIT.split(text.partition("@")[0]) if any(map(str.isalnum, piece))]
     return [text] if any(piece.isdecimal() for piece in pieces) else pieces
 
 
 def _is_meant(text: str, place: re.Match[str], word: str) -> bool:
-    if len(word) >= _SHORT and word not in _ORDINARY:
+    if _is_telling(word):
         return True
     return place[0][0].isupper() or not place[0][0].isalpha() or not (text[: place.start()] + text[place.end() :]).strip()
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(_folded(place[0]) for place in _word().finditer(text))
+def _is_in(sought: str, folded: str) -> bool:
+    at = -1
+    while (at := folded.find(sought, at + 1)) >= 0:
+        around = (folded[at - 1 : at] + sought[0], sought[-1] + folded[at + len(sought) :][:1])
+        if not any(len(pair) == 2 and pair.isalnum() for pair in around):
+            return True
+    return False
+
+
+def _is_telling(word: str) -> bool:
+    return len(word) >= _SHORT and word not in _ORDINARY
+
+
+def _needs_its_signs(form: _Form) -> bool:
+    """Of `C++` nothing is left without them that names it; `Yahoo` is `Yahoo!`."""
+    return bool(form.before or form.after) and not _is_telling(form.words[0])
+
+
+def _size(form: _Form) -> tuple[int, int]:
+    """Longer ones are tried first."""
+    return len(form.words), len("".join((form.before, *form.signs, form.after)))
+
+
+def _form(text: str) -> _Form | None:
+    places = list(_word().finditer(text))
+    if not places:
+        return None
+    between = (text[one.end() : other.start()] for one, other in itertools.pairwise(places))
+    before, after = text[: places[0].start()], text[places[-1].end() :]
+    return _Form(tuple(_folded(place[0]) for place in places), tuple(map(_signs, between)), _signs(before), _signs(after))
+
+
+def _signs(gap: str) -> str:
+    return _LOOSE.sub("", gap)
+
+
+def _is_gap(gap: str, signs: str) -> bool:
+    if not signs:
+        return _GAP.fullmatch(gap) is not None
+    return (len(gap) <= len(signs) + _SIGNED_CAP and _signs(gap) == signs) or _SLUG.fullmatch(gap) is not None
 
 
 def _folded(word: str) -> str:

@@ -38,7 +38,6 @@ class AnonymousExport:
     """Give it to an export as its `transform`; afterwards it says what it has replaced, and what it has left out."""
 
     anonymizes = True
-    cannot_find = CANNOT_FIND
 
     def __init__(
         self, memory: Memory, sessions: Sequence[str] | None = None, *, names: Iterable[str] = (), projects: Iterable[str] = (),
@@ -57,6 +56,10 @@ class AnonymousExport:
             if self._placeholders.finds(name):
                 self.problems.append(f"The id of the session {name} holds a known name, and stays.")
         self._replacing = Replacing(self._placeholders, wanted)
+
+    @property
+    def cannot_find(self) -> tuple[str, ...]:
+        return (*self._known.told_passed_over(), *CANNOT_FIND)
 
     @property
     def agents(self) -> list[str]:

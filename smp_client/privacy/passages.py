@@ -99,7 +99,8 @@ def found_in(passage: Passage, needle: Needle) -> list[Found]:
     places = _matched(hits, passage.text, raw)
     unused = sorted(set(raw) - set(places.values()))
     lines = _Lines(passage.text)
-    told = [(lines.at(places[number].start) if number in places else 0, hit) for number, hit in enumerate(hits)]
+    told = [(lines.at(places[number].start if number in places else _escaped_at(passage.text, hit)), hit)
+            for number, hit in enumerate(hits)]  # fmt: skip
     told += [(lines.at(span.start), _Hit("", *_on_its_line(passage.text, span))) for span in unused]
     grouped: dict[tuple[int, str], list[_Hit]] = {}
     for line, hit in told:
@@ -209,6 +210,18 @@ def _matched(hits: Sequence[_Hit], text: str, raw: Sequence[Span]) -> dict[int, 
                 del free[same]
     left = [number for number in range(len(hits)) if number not in places]
     return places | dict(zip(left, free, strict=False))
+
+
+def _escaped_at(text: str, hit: _Hit) -> int:
+    """Where it stands in the bytes as YAML and JSON write it, or else where its field begins."""
+    said = hit.text[hit.span.start : hit.span.end]
+    forms = [json.dumps(said)[1:-1], json.dumps(said, ensure_ascii=False)[1:-1], said.replace("'", "''")]
+    for form in forms:
+        if (found := text.find(form)) >= 0:
+            return found
+    name = re.sub(r"\[\d+\]$", "", hit.field).rpartition(".")[2]
+    field = re.search(rf"^[ \t]*(?:- )?[\"']?{re.escape(name)}[\"']?:", text, re.MULTILINE) if name else None
+    return field.start() if field else 0
 
 
 def _around(text: str, span: Span) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ..errors import Invalid
 from .names import PROJECT, USER, Names
+from .redaction import around
 from .shapes import personal, secrets
 from .spans import Found, joined
 
@@ -120,6 +121,14 @@ class Placeholders:
             return True
         return any(self._is_wanted(hit.name.of) for hit in self._names.find(text))
 
+    def names_left(self, text: str) -> Iterator[str]:
+        """Known names that stand in it as they are and were left, since there they may mean something else."""
+        said = _FORM.sub("", text)
+        found = {hit.name for hit in self._names.find(said)}
+        for name in self._names.literally_in(said):
+            if self._is_wanted(name.of) and name not in found:
+                yield name.text
+
     def replacements(self, *, telling: bool) -> list[Replacement]:
         """In the order in which they were first met; what stood there only where that may be told."""
         return [Replacement(kind, new, self._counts[new], shown if telling else None) for new, (kind, shown) in self._shown.items()]
@@ -171,9 +180,9 @@ class Placeholders:
     def _shapes(self, text: str, key: str) -> list[Found]:
         found = secrets(text) if self._config.secrets else []
         if key and self._config.secrets and len(text) <= _KEYED_CHARACTERS:
-            head = f"{key}: "
-            found += [Found(max(one.start - len(head), 0), one.end - len(head), one.kind) for one in secrets(head + text)
-                      if one.end > len(head)]  # fmt: skip
+            head, tail = around(key, text)
+            found += [Found(max(one.start - len(head), 0), min(one.end - len(head), len(text)), one.kind)
+                      for one in secrets(head + text + tail) if one.end > len(head)]  # fmt: skip
         return joined([*found, *(one for one in personal(text) if self._is_wanted(one.kind))])
 
 

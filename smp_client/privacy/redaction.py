@@ -27,6 +27,8 @@ WORD = "redacted"  # what stands for one where only a name may stand: a tag, an 
 UNLOCKED = ("report", "redact", "off")
 PATTERNS_CAP, PATTERN_CAP_CHARACTERS = 100, 1000
 _DEPTH_CAP = 64
+_ROUNDS = 8
+_QUOTED_CHARACTERS = 200
 _KEY_CHARACTERS = 16  # no shorter key is a secret by its shape
 _PATTERN_NAME = r"[a-z][a-z0-9_]{0,39}"
 _PLACEHOLDER = r"\[redacted: [a-z0-9_ ]{1,40}\]"
@@ -37,6 +39,7 @@ _NAMING = (
 )  # fmt: skip
 # What a mapping that is one entry of a list calls its key and its value: `{name: DB_PASSWORD, value: …}`.
 _KEY_PARTS, _VALUE_PARTS = ("name", "key", "topic", "variable"), ("value", "preference")
+_WITHOUT_TEXT = frozenset((int, float, bool, type(None)))
 _NAMES_ONLY = frozenset(("tags", "source", "target", "memory_refs", "references"))
 
 
@@ -77,6 +80,13 @@ class Redaction:
         texts: list[str] = []
         _gather(value, "", texts, 0)
         return (value if not texts or self._is_clean(texts) else self._value(value, "", kinds, 0)), kinds
+
+    def is_clean(self, values: Iterable[Any]) -> bool:
+        """Whether there is nothing to take out of any of many; cheaper than to ask of each."""
+        texts: list[str] = []
+        for value in values if self.enabled else ():
+            _gather(value, "", texts, 0)
+        return not texts or self._is_clean(texts)
 
     def redacted_fields(self, fields: Mapping[str, Value]) -> tuple[dict[str, Value], Counter[str]]:
         """The fields of a record, or the parts of a file; what was taken out before is counted with it, in `redacted`."""
@@ -129,13 +139,18 @@ class Redaction:
         return WORD if found else text
 
     def _text(self, text: str, key: str, kinds: Counter[str]) -> str:
-        pieces: list[str] = []
-        position = 0
-        for start, end, kind in self._found(text, key):
-            kinds[kind] += 1
-            pieces += [text[position:start], placeholder(kind)]
-            position = end
-        return "".join([*pieces, text[position:]]) if pieces else text
+        """Until nothing is found any more: what stood beside something that is gone can have a shape now that it had not."""
+        for _ in range(_ROUNDS):
+            pieces: list[str] = []
+            position = 0
+            for start, end, kind in self._found(text, key):
+                kinds[kind] += 1
+                pieces += [text[position:start], placeholder(kind)]
+                position = end
+            if not pieces:
+                return text
+            text = "".join([*pieces, text[position:]])
+        return text
 
     def _found(self, text: str, key: str) -> Iterable[Found]:
         """What is to be taken out of a text that stands under a key, in order and never overlapping."""
@@ -144,9 +159,9 @@ class Redaction:
         secrets, personal = _shapes()
         found = secrets(text)
         if key and _is_naming(key):
-            head = f"{key}: "
-            found += [Found(max(one.start - len(head), 0), one.end - len(head), one.kind) for one in secrets(head + text)
-                      if one.end > len(head)]  # fmt: skip
+            head, tail = around(key, text)
+            found += [Found(max(one.start - len(head), 0), min(one.end - len(head), len(text)), one.kind)
+                      for one in secrets(head + text + tail) if one.end > len(head)]  # fmt: skip
         if self.personal:
             found += [one for one in personal(text) if one.kind in self.personal]
         for name, pattern in _compiled(self.patterns):
@@ -181,6 +196,12 @@ def with_counts(fields: Mapping[str, Value], before: Value, kinds: Mapping[str, 
     counts.update(kinds)
     new = {name: value for name, value in fields.items() if name not in (FIELD, "decay")}
     return {**new, FIELD: dict(sorted(counts.items())), **({"decay": fields["decay"]} if "decay" in fields else {})}
+
+
+def around(key: str, text: str) -> tuple[str, str]:
+    """What a text is looked at with that stands under a key. Several words are all of the value, as if they stood in quotes."""
+    is_phrase = " " in text and len(text) <= _QUOTED_CHARACTERS and not any(sign in text for sign in "\"'`\n\\")
+    return (f'{key}: "', '"') if is_phrase else (f"{key}: ", "")
 
 
 def harmless(text: str) -> str:
@@ -225,7 +246,7 @@ def _gather(value: Any, key: str, texts: list[str], depth: int) -> None:
     if isinstance(value, str):
         texts.append(value)
         if key and _is_naming(key):
-            texts.append(f"{key}: {value}")
+            texts.append(value.join(around(key, value)))
     elif isinstance(value, list) and depth <= _DEPTH_CAP:
         for item in value:
             _gather(item, key, texts, depth + 1)
@@ -234,8 +255,16 @@ def _gather(value: Any, key: str, texts: list[str], depth: int) -> None:
         for name, item in value.items():
             if len(name) >= _KEY_CHARACTERS:
                 texts.append(name)
-            if isinstance(item, (str, list, dict)):
-                _gather(item, (paired.get(name) or name) if paired else name, texts, depth + 1)
+            kind = type(item)
+            if kind in _WITHOUT_TEXT:
+                continue
+            under = (paired.get(name) or name) if paired else name
+            if kind is str:
+                texts.append(item)
+                if _is_naming(under):
+                    texts.append(item.join(around(under, item)))
+            else:
+                _gather(item, under, texts, depth + 1)
 
 
 def _is_one_word(text: str) -> bool:

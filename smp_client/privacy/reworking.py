@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from .. import audit
 from ..errors import Conflict, CorruptionDetected, Invalid, LockTimeout, SMPError, TransactionPending
-from ..layout import ARCHIVED, DELETED, GLOBAL, TEMPORARY, check_session_id
+from ..layout import ARCHIVED, DELETED, GLOBAL, check_session_id
 from ..locks import NO_PATIENCE, lock, lock_all
 from ..maintain import traces
+from ..maintain.doomed import directories
 from ..records import TURN, kind_of_file
 from ..scope import UPKEEP, Scope
 from ..session_files import METADATA
@@ -46,6 +47,8 @@ from .store import (
 
 if TYPE_CHECKING:
     from ..memory import Memory
+    from ..files import Tree
+    from ..records import Record
     from ..session import RecordFiles
 
 New = Mapping[str, Value] | bytes | None
@@ -88,7 +91,7 @@ def rework(
         store = Store(memory, name)
         store.require_no_session()
         items, batch = store.items(contents), batch or new_batch(memory)
-        taken, now = set(store.members()), memory.options.clock()
+        taken, now = store.taken(), memory.options.clock()
         added: list[dict[str, Any]] = []
         for change in changes:
             days = memory.options.retention.deleted_days
@@ -103,7 +106,7 @@ def rework(
         with audit.noted(memory.tree, action, clock=memory.options.clock, by=by, **facts):
             traces.ask_for_scrub(memory, "" if name == GLOBAL else name)  # which whoever comes after a crash sees to
             _apply(memory, contents, store, items, added, changes)
-        done.problems += _cleared(memory, contents, changes)
+        done.problems += _clear_after(memory, contents, added)
         return done
 
 
@@ -141,40 +144,69 @@ def require_left(memory: Memory, contents: Contents) -> None:
 def settle_all(memory: Memory) -> list[str]:
     """Finishes what a crash has cut off, of every session; gives back of which. What somebody is at work on is left to them."""
     tree = memory.tree
-    marks = [f"\n  {mark}:".encode() for mark in (UNFINISHED, RESTORING)]
-    records = {name: f"{DELETED}/{name}/{RECORD}" for name in tree.list(DELETED)}
-    cut_off = [name for name, path in records.items() if tree.exists(path) and any(mark in tree.read(path) for mark in marks)]
     settled: list[str] = []
-    for name in cut_off:
-        with suppress(LockTimeout), lock_all(tree, name, (UPKEEP, RECORD), NO_PATIENCE, "finishing a deletion"):
-            settle(memory, name)
-            settled.append(name)
+    for name in directories(tree, DELETED):
+        # What is wrong with one keeps no other waiting: `check` tells of it.
+        with suppress(SMPError, OSError):
+            if not _is_cut_off(tree, name) or Store(memory, name).holds_session():
+                continue
+            with lock_all(tree, name, (UPKEEP, RECORD), NO_PATIENCE, "finishing a deletion"):
+                settle(memory, name)
+                settled.append(name)
     return settled
 
 
-def settle(memory: Memory, name: str) -> None:
-    """Finishes what a crash has cut off, under both locks."""
+def _is_cut_off(tree: Tree, name: str) -> bool:
+    """Some records are long, and most need not be understood."""
+    path = f"{DELETED}/{name}/{RECORD}"
+    content = tree.read(path) if tree.exists(path) else b""
+    return any(f" {mark}:".encode() in content for mark in (UNFINISHED, RESTORING))
+
+
+def settle_memories(memory: Memory, name: str) -> None:
+    """The same of one session for whoever has the lock of its passes. What cannot be finished now is left for later."""
+    with suppress(SMPError):
+        if _is_cut_off(memory.tree, name):
+            with lock(memory.tree, name, RECORD, memory.options.patience, "finishing a deletion"):
+                settle(memory, name)
+
+
+def settle(memory: Memory, name: str) -> list[Record]:
+    """Finishes what a crash has cut off, under both locks; gives back what it has put back."""
     if name != GLOBAL:
         from ..maintain import archive
 
         archive.settle(memory, name)
     store, contents = Store(memory, name), Contents(memory, name)
+    back: list[Record] = []
+    if not _is_cut_off(memory.tree, name) or store.holds_session():
+        return back
     if store.restoring():
         from .restoring import finish
 
-        finish(memory, contents, store)
+        back = finish(memory, contents, store)
         contents = Contents(memory, name)
-    if (batch := store.unfinished()) is None:
-        return
-    if replacing := [item for item in store.listed() if item.get("batch") == batch and "replaced_by" in item]:
+    if (batch := store.unfinished()) is not None:
+        _settle_unfinished(memory, contents, store, [item for item in store.known() if item.get("batch") == batch])
+    return back
+
+
+def _settle_unfinished(memory: Memory, contents: Contents, store: Store, batch: Sequence[Mapping[str, Any]]) -> None:
+    if replacing := [item for item in batch if "replaced_by" in item]:
         _settle_replacing(memory, contents, store, replacing)
         return
-    going = {(item.get("file"), item.get("id"), item.get("sha256")) for item in store.listed() if item.get("batch") == batch}
-    left = [Change(one) for one in standing(memory, name, [], contents) if (one.file, one.id, fingerprint_of(one)) in going]
+    out = store.items(contents)
+    if any(item.get("place") != EVICTED and item not in out for item in batch):
+        # What stands in the files of the session went at once, or not at all: then nothing of it was deleted.
+        store.save([item for item in out if item not in batch], {})
+        return
+    going = {(item.get("file"), item.get("id"), item.get("sha256")) for item in batch}
+    left = [Change(one) for one in standing(memory, contents.name, [], contents)
+            if one.place == EVICTED and (one.file, one.id, fingerprint_of(one)) in going]  # fmt: skip
     if left:
         _carry_out(memory, contents, left)
     store.finished()
-    _cleared(memory, contents, left)
+    _clear_after(memory, contents, batch)
 
 
 def _settle_replacing(memory: Memory, contents: Contents, store: Store, replacing: Sequence[Mapping[str, Any]]) -> None:
@@ -189,11 +221,7 @@ def _settle_replacing(memory: Memory, contents: Contents, store: Store, replacin
     left = {_key(contents, item): json.loads(members[name]) for item in as_before if (name := f"{NEW}{member_of(item)}") in members}
     evictions.change(memory.tree, left)
     store.finished()
-    files = {str(item["file"]) for item in replacing if item.get("place") != EVICTED}
-    if not contents.is_archived:
-        from .clearing import clear
-
-        clear(memory, memory._scope(contents.name), files, {str(item["id"]) for item in replacing})
+    _clear_after(memory, contents, replacing)
 
 
 def _fingerprints(memory: Memory, contents: Contents) -> dict[tuple[str, str, str], str]:
@@ -233,12 +261,11 @@ def _apply(
 ) -> None:  # fmt: skip
     copies = {name: raw for item, change in zip(added, changes, strict=True)
               for name, raw in copies_of(item, change.standing).items()}  # fmt: skip
-    # Files of the session and what compaction holds of it do not change in one step: then it must be known what is on its way.
-    several = any(change.standing.place == EVICTED for change in changes)
     for item, change in zip(added, changes, strict=True):
         if change.standing.place == EVICTED and isinstance(change.new, Mapping):
             copies |= new_of(item, change.new)
-    store.save([*items, *added], copies, unfinished=added[0]["batch"] if several else None)
+    # Until all of it is done it must be known what was on its way: it may still stand, and be changed, when somebody looks again.
+    store.save([*items, *added], copies, unfinished=added[0]["batch"])
     try:
         _carry_out(memory, contents, changes)
     except TransactionPending:
@@ -319,8 +346,8 @@ def unpacked(memory: Memory, name: str) -> Iterator[_Aside]:
     from ..memory import Memory as Root
 
     tree = memory.tree
-    inner = archive.unpack_aside(tree, archive.packed(memory, name, archive.load_summary(tree, name)))
-    outer = f"{TEMPORARY}/{uuid.uuid4().hex}"
+    inner = archive.unpack_aside(tree, name, archive.packed(memory, name, archive.load_summary(tree, name)))
+    outer = archive.aside_of(name)
     try:
         tree.make_directory(f"{outer}/active")
         tree.rename(inner, f"{outer}/active/{name}")
@@ -344,12 +371,9 @@ def unpacked(memory: Memory, name: str) -> Iterator[_Aside]:
         tree.remove_directory(outer)
 
 
-def _cleared(memory: Memory, contents: Contents, changes: Collection[Change]) -> list[str]:
+def _clear_after(memory: Memory, contents: Contents, items: Collection[Mapping[str, Any]]) -> list[str]:
     from .clearing import clear
 
-    if contents.name == GLOBAL or not contents.is_archived:
-        # Of what compaction had taken out, a summary in the file that it came from may have told.
-        files, ids = ({change.standing.file for change in changes}, {change.standing.id for change in changes})
-        return clear(memory, memory._scope(contents.name), files, ids)
-    traces.ask_for_scrub(memory, contents.name)
-    return traces.scrub_index(memory)
+    # Of what compaction had taken out, a summary in the file that it came from may have told.
+    files, ids = {str(item["file"]) for item in items}, {str(item["id"]) for item in items}
+    return clear(memory, memory._scope(contents.name), () if contents.is_archived else files, ids)

@@ -100,7 +100,14 @@ def line_of(memory: Place, one: Spotted) -> int | None:
     return content.count(b"\n", 0, one.start) + 1
 
 
-def sentence(spotted: Iterable[Spotted]) -> str:
+def advice(is_by_shape: bool, *, redacts: bool) -> str:
+    """What can be done; `redacts` where the daemon takes secrets out by itself."""
+    if redacts:
+        return "that is tried again" if is_by_shape else "own patterns and personal data in edited files are only reported"
+    return "redaction.unlocked_edits: redact takes secrets out by itself" if is_by_shape else "the daemon only reports it"
+
+
+def sentence(spotted: Iterable[Spotted], *, redacts: bool = False) -> str:
     """What a person is told: how many, of which kinds, where the first of them are, and what can be done."""
     from .redaction import harmless, told
 
@@ -110,9 +117,10 @@ def sentence(spotted: Iterable[Spotted]) -> str:
         kinds.update(dict(one.kinds))
     number = len(all_of_them)
     named = ", ".join(harmless(one.place) for one in all_of_them[:3]) + (f" and {number - 3:,} more" if number > 3 else "")
+    further = advice(any(one.is_by_shape for one in all_of_them), redacts=redacts)
     return (
         f"{number:,} place{' holds' if number == 1 else 's hold'} what should have been redacted ({told(kinds)}): {named}. Take it"
-        " out of the file, or the memory with smp delete; redaction.unlocked_edits: redact takes secrets out by itself."
+        f" out of the file, or the memory with smp delete; {further}."
     )
 
 

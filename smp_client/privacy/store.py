@@ -2,7 +2,7 @@
 
 `deletion-record.yaml` says what, when, by whom, why, and until when it can be restored; `backup.tar.gz` holds the bytes of each
 memory and, under `values/`, what they say. What is still where it was does not count as deleted, whatever the record says: a crash
-may have come before it was taken out.
+may have come before it was taken out. Until a batch is, `unfinished` names it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from ..document import Located
 from ..errors import Conflict, CorruptionDetected, Invalid
 from ..formats import HEAD, format_of
 from ..layout import ARCHIVED, DELETED, GLOBAL
-from ..mapping import load_mapping, render_mapping
+from ..mapping import load_mapping, render_mapping, replace_parts
 from ..packing import read_members, write_archive
 from ..records import check_memory_id, is_deleted, kind_of_file, plain_fields
 from ..timestamps import render_time
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _FEW = 16  # memories of one file, which are found without reading the others
 RECORD, BACKUP = "deletion-record.yaml", "backup.tar.gz"
-TOP, UNFINISHED, RESTORING = "deletion", "unfinished", "restoring"
+TOP, UNFINISHED, RESTORING, WHOLE = "deletion", "unfinished", "restoring", "deleted_session"
 VALUES = "values/"  # before the name of a copy: its value as JSON, for a file whose style has changed since
 NEW = "new/"  # and what is to stand in its place, while that is on its way
 DELETION, ANONYMIZATION = "delete", "anonymize"
@@ -151,11 +151,15 @@ class Store:
 
     def items(self, contents: Contents | None = None) -> list[dict[str, Any]]:
         """What is deleted; what a crash has left where it was is not."""
-        items = [item for item in self.listed() if self._is_known(item)]
+        items = self.known()
         if not items:
             return []
-        there = _Present(self._memory, contents or Contents(self._memory, self.name), items)
+        there = _Present(self._memory, contents or Contents(self._memory, self.name), items, self.unfinished())
         return [item for item in items if not there.holds(item)]
+
+    def known(self) -> list[dict[str, Any]]:
+        """What the record names, but for what a person wrote there and we do not understand."""
+        return [item for item in self.listed() if self._is_known(item)]
 
     def copy(self, item: Mapping[str, Any], members: Mapping[str, bytes] | None = None) -> tuple[bytes, dict[str, Value]]:
         """The bytes of a memory, and what they say; a whole file says nothing further."""
@@ -166,6 +170,11 @@ class Store:
         if raw is not None and (value := self._value(item, raw, members.get(f"{VALUES}{member_of(item)}"))):
             return raw, value
         raise CorruptionDetected(f"{self.path(BACKUP)} does not hold {item['id']} any more.", session_id=self.name)
+
+    def taken(self) -> set[str]:
+        """The names that copies have. One that no item names is left from a crash, and makes room; a person's items may mean any."""
+        listed = self.listed()
+        return {member_of(item) for item in listed} if all(map(self._is_known, listed)) else set(self.members())
 
     def members(self) -> dict[str, bytes]:
         return dict(read_members(self._tree, self.path(BACKUP))) if self._tree.exists(self.path(BACKUP)) else {}
@@ -192,8 +201,7 @@ class Store:
     def finished(self) -> None:
         """Everything that the record names is taken out, everywhere."""
         if self.unfinished():
-            listed = self.listed()
-            self._write_record(listed, listed[-1], None)
+            self._mark({UNFINISHED: None})
             members = self.members()
             if any(name.startswith(NEW) for name in members):
                 kept = {name: raw for name, raw in members.items() if not name.startswith(NEW)}
@@ -206,8 +214,12 @@ class Store:
 
     def begin_restoring(self, items: Iterable[Mapping[str, Any]]) -> None:
         """From here on it is known what is on its way back, should somebody die before all of it is."""
-        listed = self.listed()
-        self._write_record(listed, listed[-1], self.unfinished(), [member_of(item) for item in items])
+        self._mark({RESTORING: [member_of(item) for item in items]})
+
+    def end_restoring(self) -> None:
+        """What is not back now does not come back by itself."""
+        if self.restoring():
+            self._mark({RESTORING: None})
 
     def restoring(self) -> set[str]:
         """The names of the copies that were on their way back."""
@@ -220,23 +232,30 @@ class Store:
             raise CorruptionDetected(f"'deleted_items' in {self.path(RECORD)} is not a list.", session_id=self.name)
         return listed or []
 
-    def _write_record(
-        self, items: Iterable[Any], last: Mapping[str, Any], unfinished: str | None, restoring: Sequence[str] = ()
-    ) -> None:
+    def _write_record(self, items: Iterable[Any], last: Mapping[str, Any], unfinished: str | None) -> None:
         parts: dict[str, Any] = {
             "session_id": self.name, "deleted_at": last.get("deleted_at"), "deleted_by": last.get("deleted_by"),
             "reason": last.get("reason_specific"), "deleted_items": [*items],
             "recovery_deadline": last.get("recovery_deadline"), "backup_location": self.path(BACKUP),
         }  # fmt: skip
-        if unfinished is not None:
-            parts[UNFINISHED] = unfinished
-        if restoring:
-            parts[RESTORING] = [*restoring]
-        self._tree.replace(self.path(RECORD), render_mapping(TOP, parts))
+        if self._tree.exists(self.path(RECORD)):
+            self._mark({**parts, UNFINISHED: unfinished, RESTORING: None})
+            return
+        said = {name: value for name, value in {**parts, UNFINISHED: unfinished}.items() if value is not None}
+        self._tree.replace(self.path(RECORD), render_mapping(TOP, said))
+
+    def _mark(self, parts: Mapping[str, Any]) -> None:
+        """Whatever else the record says stays."""
+        path = self.path(RECORD)
+        self._tree.replace(path, replace_parts(self._tree.read(path), TOP, parts, path))
+
+    def holds_session(self) -> bool:
+        """Whether the whole session is there: then all that can be said of its memories waits until it is back."""
+        return WHOLE in self._said()
 
     def require_no_session(self) -> None:
         """A whole session of the same id can have been deleted before this one was made: its copy is not ours to change."""
-        if "deleted_session" in self._said():
+        if self.holds_session():
             name = self.name
             raise Conflict(f"A whole session {name!r} was deleted and can still be restored; nothing was changed.", session_id=name,
                            advice=f"Move {DELETED}/{name} away; after a crash, smp check --repair puts it right.")  # fmt: skip
@@ -291,8 +310,11 @@ def is_known_file(name: str, file: object) -> bool:
 class _Present:
     """Whether what was copied still stands where it was; each file is read once."""
 
-    def __init__(self, memory: Memory, contents: Contents, items: Collection[Mapping[str, Any]]) -> None:
+    def __init__(
+        self, memory: Memory, contents: Contents, items: Collection[Mapping[str, Any]], unfinished: str | None = None
+    ) -> None:
         self._contents = contents
+        self._unfinished = unfinished
         self._files: dict[str, bytes] = {}
         self._many = {file for file, count in Counter(str(item["file"]) for item in items).items() if count > _FEW}
         self._parsed: dict[str, dict[str, Located]] = {}
@@ -310,9 +332,14 @@ class _Present:
         if not is_record_file(file):
             return bool(content) and fingerprint(content) == item.get("sha256")
         found = self._find(file, memory_id, content) if content else None
-        # Another one of the same id does not bring it back.
-        return (found is not None and not is_deleted(kind_of_file(file), found.value)
-                and fingerprint(found.value) == item.get("sha256"))  # fmt: skip
+        if found is None or is_deleted(kind_of_file(file), found.value):
+            return False
+        if fingerprint(found.value) == item.get("sha256"):
+            return True
+        # Another one of the same id does not bring it back. But it may never have been taken out, and was changed since: then it
+        # still has the time that it was made at.
+        is_doubtful = bool(self._unfinished) and item.get("batch") == self._unfinished and "replaced_by" not in item
+        return is_doubtful and item.get("timestamp") is not None and found.value.get("timestamp") == item.get("timestamp")
 
     def _find(self, file: str, memory_id: str, content: bytes) -> Located | None:
         form = format_of(kind_of_file(file))

@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -32,7 +34,7 @@ COMMANDS = {
     "decay": ("upkeep", "Write the priorities as of now into the files of SESSION, or everywhere."),
     "delete": ("deleting", "Delete SESSION, or memories of it."),
     "export": ("exchange", "Write sessions, or everything, into one file that can be imported again."),
-    "import": ("exchange", "Take in what smp export has written, in any of its formats."),
+    "import": ("exchange", "Take in an export, or memories in other layouts and conversation logs."),
     "init": ("health", "Make a sessions tree."),
     "migrate": ("migrate", "Bring files that an older SMP has written up to this version."),
     "new": ("write", "Make a session and print its id."),
@@ -50,6 +52,22 @@ COMMANDS = {
     "topics": ("read", "What SESSION, or everything, is about."),
     "unarchive": ("put_away", "Bring SESSION back from the archive."),
 }
+
+
+@contextmanager
+def _quoting_no_secret() -> Iterator[None]:
+    """What click says of an argument quotes it, and whoever mistyped may have given a secret there."""
+    try:
+        yield
+    except click.ClickException as error:
+        from smp_client.privacy.redaction import harmless
+
+        said = error.format_message()
+        if (shown := harmless(said)) == said:
+            raise
+        told = click.UsageError(shown, error.ctx) if isinstance(error, click.UsageError) else click.ClickException(shown)
+        told.exit_code = error.exit_code
+        raise told from None
 
 
 _SPELT = {"anonymise": "anonymize"}
@@ -76,6 +94,16 @@ class LazyGroup(click.Group):
             if close := difflib.get_close_matches(args[0], COMMANDS, cutoff=0.7):
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(close)}?")
         return super().resolve_command(ctx, args)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with _quoting_no_secret():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _quoting_no_secret():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -106,7 +134,9 @@ def main() -> None:
 
             if not isinstance(error, (SMPError, OSError)):
                 raise
-            click.echo(f"smp: {error}", err=True)
+            from smp_client.privacy.redaction import harmless
+
+            click.echo(f"smp: {harmless(str(error))}", err=True)
             sys.exit(EXIT_BY_CODE.get(getattr(error, "code", ""), EXIT_ERROR))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .arguments import complete_memory_id, json_option, open_memory, root_option
+from .nearby import suggesting_ids
 from .outcome import asks, confirm, dry_run_option, yes_option
 from .output import Column, one_line, print_json, print_table, say
 from .places import active, archived, find_standing, holds_everywhere, in_words, reason_option, session_in
@@ -82,15 +83,16 @@ def anonymize(
     found = find_standing(memory, session, or_global=True)
 
     def do(dry_run: bool) -> Anonymized:
-        return memory.anonymize(found, ids or None, names=known, projects=projects, config=config, reason=reason, by=by,
-                                dry_run=dry_run, now=is_now)  # fmt: skip
+        with suggesting_ids(memory, found, ids):
+            return memory.anonymize(found, ids or None, names=known, projects=projects, config=config, reason=reason, by=by,
+                                    dry_run=dry_run, now=is_now)  # fmt: skip
 
-    if not dry_run and asks(yes=yes) and (plan := do(True)).memories:
+    if not dry_run and asks(yes=yes) and ((plan := do(True)).memories or (is_now and plan.earlier)):
         confirm(_question(plan, is_now=is_now, days=memory.options.retention.deleted_days), yes=yes)
     with progress("anonymising"):
         done = do(dry_run)
     if as_json:
-        print_json({**asdict(done), "memories": [one.id for one in done.memories]})
+        print_json({**asdict(done), "memories": [one.id for one in done.memories], "earlier": _batches(done)})
     else:
         _print(done, f"{memory.options.retention.deleted_days:g} days")
     sys.exit(1 if done.problems else 0)
@@ -99,7 +101,14 @@ def anonymize(
 def _question(plan: Anonymized, *, is_now: bool, days: float) -> str:
     what = f"{sum(plan.counts.values()):,} places in {len(plan.memories):,} memories of {plan.session}"
     after = "What was there is erased: nothing brings it back." if is_now else f"For {days:g} days smp restore brings it back."
-    return f"Replace {what}? {after}"
+    if not plan.memories:
+        return f"Erase what {len(plan.earlier):,} memories of {plan.session} were before earlier anonymisations? {after}"
+    earlier = " What earlier anonymisations left for a restore goes too." if is_now and plan.earlier else ""
+    return f"Replace {what}? {after}{earlier}"
+
+
+def _batches(done: Anonymized) -> list[str]:
+    return list(dict.fromkeys(one.batch for one in done.earlier))
 
 
 def _print(done: Anonymized, days: str) -> None:
@@ -115,9 +124,24 @@ def _print(done: Anonymized, days: str) -> None:
     say(f"{count:,} memor{'y' if count == 1 else 'ies'} {would}changed" + ("; nothing was changed" if done.dry_run else ""))
     if done.batch:
         say(one_line(f"For {days} smp restore --batch {done.batch} brings back what was there."))
-    say_what_it_leaves(done.agents, done.cannot_find)
+    if done.earlier:
+        say(one_line(_of_earlier(done)))
+    if done.memories:
+        say_what_it_leaves(done.agents, (*done.notes, *done.cannot_find))
+    else:
+        for note in done.notes:
+            click.echo(f"note: {one_line(note)}", err=True)
     for problem in done.problems:
         click.echo(f"smp: {one_line(problem)}", err=True)
+
+
+def _of_earlier(done: Anonymized) -> str:
+    what = f"What {len(done.earlier):,} memor{'y was' if len(done.earlier) == 1 else 'ies were'} before earlier anonymisations"
+    if done.erased:
+        return f"{what} is erased."
+    purging = "; ".join(f"smp purge --batch {batch} --now" for batch in _batches(done)[:_NAMED])
+    until = max(one.recovery_deadline for one in done.earlier)
+    return f"{what} can still be restored, until {until}. --now erases it, or {purging}."
 
 
 def say_what_it_leaves(agents: Sequence[str], cannot_find: Sequence[str]) -> None:

@@ -96,8 +96,19 @@ def only_one(memory: Memory, name: str, ids: Iterable[str], state: str = "") -> 
                               advice="Give more of the id.")  # fmt: skip
     if every:
         raise elsewhere[every[0]]
+    if (purged_at := _purged_at(memory, name)) is not None:
+        raise SessionNotFound(f"The session {name!r} was purged on {purged_at}.", advice="Nothing brings it back.")
     advice = _did_you_mean(memory, name, known) or "List them with smp sessions --all."
     raise SessionNotFound(f"There is no {what} {name!r} under {memory.root}.", advice=advice)
+
+
+def _purged_at(memory: Memory, name: str) -> str | None:
+    from smp_client.maintain.purged import Purged, load
+
+    from .output import short_time
+
+    stamp = load(memory.tree).get(name, Purged()).whole
+    return f"{short_time(stamp)} UTC" if stamp else None
 
 
 def _put_away(memory: Memory, is_meant: Callable[[str], bool]) -> dict[str, SessionPutAway]:

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from .arguments import complete_memory_id, completing_values
-from .read import since_option, types_option, until_option
+from .nearby import did_you_mean
+from .read import LONG_NAMES, TYPES, since_option, types_option, until_option
 
 CONDITIONS = "--topic, --agent, --since, --until, --type, --tag or --text"
 
@@ -30,6 +31,10 @@ def what_is_meant(ids: tuple[str, ...], conditions: Mapping[str, Any]) -> What:
     found = What(ids, {name: value for name, value in conditions.items() if value not in (None, ())})
     if found.ids and found.conditions:
         raise click.UsageError(f"Give ids, or conditions ({CONDITIONS}); not both.")
+    for name in conditions.get("types") or ():
+        if name not in (*TYPES, *LONG_NAMES):
+            near = did_you_mean(name, TYPES)
+            raise click.UsageError(f"{name!r} is no kind of memory. {near}{' ' if near else ''}There are {', '.join(TYPES)}.")
     return found
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from smp_client.maintain.actions import Action, MemoryAction, Outcome
 
 from .arguments import json_option, open_memory, root_option
 from .conditions import CONDITIONS, What, selecting_options, what_is_meant
+from .nearby import explain_memory, suggesting_ids, why_nothing_fits
 from .outcome import asks, confirm, dry_run_option, finish, merged, yes_option
 from .places import (
     active,
@@ -32,14 +35,28 @@ from .progress import progress
 from .restorable import complete_batch, complete_deleted_id, print_restorable
 
 if TYPE_CHECKING:
-    from smp_client import Memory
+    from smp_client import Memory, MemoryNotFound
     from smp_client.privacy.reworking import Reworked
     from smp_client.privacy.store import Deleted
 
 _NAMED = 5
 
 
-@click.command(epilog="""\b
+class _Deletion(click.Command):
+    """One that says how memories are named to whom gives them as smp show takes them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            found = re.search(r"unexpected extra arguments? \((.*)\)", error.message)
+            if found is None:
+                raise
+            named = " ".join(f"--id {one}" for one in found[1].split())
+            raise click.UsageError(f"{error.message.rstrip('.')}. Memories are named with --id: {named}.", ctx) from error
+
+
+@click.command(cls=_Deletion, epilog="""\b
 smp delete session-2026-01-11-abc123 --reason "made by mistake"
 smp delete latest --id DEC-001 --id FIND-002 --reason "no longer true"
 smp delete latest --topic billing --since "last 7 days" --reason "not ours" --dry-run
@@ -65,16 +82,24 @@ def delete(
     meant = what_is_meant(ids, conditions)
     _check(session, meant, is_all=is_all)
     memory = open_memory(root)
-    do = _deletion(memory, session, meant, reason, deleted_by)
+    plain = _deletion(memory, session, meant, reason, deleted_by)
+
+    def do(dry_run: bool) -> Outcome:
+        with _in_words_of_a_deletion():
+            return plain(dry_run)
+
     days = f"{memory.options.retention.deleted_days:g} days"
     if not dry_run and asks(yes=yes) and (plan := do(True)).actions:
         confirm(f"Delete {_told(plan)}? For {days} smp restore brings it back.", yes=yes, what_stays="Nothing was deleted.")
     with progress("deleting"):
         outcome = do(dry_run)
+    nothing = "Nothing fits: nothing was deleted."
+    if not outcome.actions and meant.conditions:
+        nothing = f"{nothing} {why_nothing_fits(memory, _found(memory, session, meant), meant.conditions)}"
     text = meant.conditions.get("text")
     elsewhere = "" if text is None else f" smp show --all-about {shlex.quote(text)} says where else it stands."
     finish(outcome, as_json=as_json, note=f"For {days} {_again(outcome)} brings it back.{elsewhere}",
-           nothing="Nothing fits: nothing was deleted.")  # fmt: skip
+           nothing=nothing)  # fmt: skip
 
 
 def _check(session: str | None, meant: What, *, is_all: bool) -> None:
@@ -86,17 +111,40 @@ def _check(session: str | None, meant: What, *, is_all: bool) -> None:
         raise click.UsageError(f"global is not deleted whole: say which of its memories, with --id, {CONDITIONS}.")
 
 
+def _found(memory: Memory, session: str | None, meant: What) -> str | None:
+    from smp_client import SessionNotFound, SessionPutAway
+
+    try:
+        return None if session is None else find_standing(memory, session, or_global=not meant.is_whole)
+    except SessionPutAway:
+        raise
+    except SessionNotFound as error:
+        explain_memory(memory, str(session), error, "smp delete SESSION --id ID --reason … deletes it.")
+
+
+@contextmanager
+def _in_words_of_a_deletion() -> Iterator[None]:
+    from smp_client import InvalidQuery
+
+    try:
+        yield
+    except InvalidQuery as error:
+        raise InvalidQuery(str(error).removesuffix(error.advice).rstrip(), advice="Nothing was deleted.") from error
+
+
 def _deletion(memory: Memory, session: str | None, meant: What, reason: str, by: str) -> Callable[[bool], Outcome]:
     if session is None:
         return lambda dry_run: _outcome(
             memory, memory.delete_everywhere(reason=reason, deleted_by=by, dry_run=dry_run, **meant.conditions), reason, dry_run
         )  # fmt: skip
-    name = find_standing(memory, session, or_global=not meant.is_whole)
+    name = _found(memory, session, meant)
+    assert name is not None
     if meant.is_whole:
         return lambda dry_run: _whole(memory, name, reason, by, dry_run=dry_run)
 
     def do(dry_run: bool) -> Outcome:
-        done = memory.delete(name, meant.ids or None, reason=reason, deleted_by=by, dry_run=dry_run, **meant.conditions)
+        with suggesting_ids(memory, name, meant.ids):
+            done = memory.delete(name, meant.ids or None, reason=reason, deleted_by=by, dry_run=dry_run, **meant.conditions)
         return _outcome(memory, {name: done}, reason, dry_run)
 
     return do
@@ -191,17 +239,19 @@ smp restore --list
 smp restore session-2026-01-11-abc123
 smp restore DEC-001 FIND-002 --session latest
 smp restore --batch 20260111T144000-5f3a9c""")
-@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=_complete_restorable)
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=_complete_restorable)
 @click.option("--session", shell_complete=completing(active, archived, holds_everywhere),
               help="Whose memories the names are, or global; else they are those of sessions.")  # fmt: skip
 @click.option("--batch", shell_complete=complete_batch, help="All that was deleted, or anonymised, in one go.")
 @click.option("--list", "is_list", is_flag=True, help="Say what can be restored, and until when.")
+@click.option("--by", metavar="WHO", default="user", show_default=True, callback=in_words, help="Who does it, for the audit log.")
 @root_option
 @dry_run_option
 @json_option
 def restore(
-    names: tuple[str, ...], session: str | None, batch: str | None, is_list: bool, root: str | None, dry_run: bool, as_json: bool
-) -> None:
+    names: tuple[str, ...], session: str | None, batch: str | None, is_list: bool, by: str, root: str | None, dry_run: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Bring back deleted sessions, or memories of a session."""
     if bool(names) + (batch is not None) + is_list > 1:
         raise click.UsageError("Give only one of names, --batch and --list.")
@@ -214,11 +264,11 @@ def restore(
         raise click.UsageError("Say what: sessions, memories and --session, or --batch; smp restore --list shows what there is.")
     with progress("restoring"):
         if batch is not None:
-            outcome = _restore_batch(memory, batch, session, dry_run=dry_run)
+            outcome = _restore_batch(memory, batch, session, by, dry_run=dry_run)
         elif session is not None:
-            outcome = _each(_restore(memory, find_standing(memory, session, or_global=True)), names, dry_run=dry_run)
+            outcome = _each(_restore(memory, find_standing(memory, session, or_global=True), by), names, dry_run=dry_run)
         else:
-            outcome = _each(_undelete(memory, names), names, dry_run=dry_run)
+            outcome = _each(_undelete(memory, names, by), names, dry_run=dry_run)
     finish(outcome, as_json=as_json)
 
 
@@ -236,12 +286,12 @@ def _each(do: Callable[[str, bool], Outcome], names: Sequence[str], *, dry_run: 
     return outcome
 
 
-def _undelete(memory: Memory, names: Sequence[str]) -> Callable[[str, bool], Outcome]:
+def _undelete(memory: Memory, names: Sequence[str], by: str) -> Callable[[str, bool], Outcome]:
     from smp_client.maintain.removal import undelete_session
 
     # Before the first comes back: then the others would be fewer, and a beginning might mean another.
     meant = {name: _find_deleted(memory, name) for name in names}
-    return lambda name, dry_run: undelete_session(memory, meant[name], "restored by hand", dry_run=dry_run)
+    return lambda name, dry_run: undelete_session(memory, meant[name], "restored by hand", by=by, dry_run=dry_run)
 
 
 def _find_deleted(memory: Memory, name: str) -> str:
@@ -268,21 +318,34 @@ def _find_deleted(memory: Memory, name: str) -> str:
         raise MemoryNotFound(f"{name!r} is a memory{of}, not a session.", advice=advice) from None
 
 
-def _restore(memory: Memory, session: str) -> Callable[[str, bool], Outcome]:
-    from smp_client import MemoryNotFound
+def _restore(memory: Memory, session: str, by: str) -> Callable[[str, bool], Outcome]:
     def do(name: str, dry_run: bool) -> Outcome:
         known = [one for one in memory.deleted(session) if one.id == name]
         if not known:
-            raise MemoryNotFound(f"There is no deleted memory {name!r} of {session}.", session_id=session,
-                                 advice="smp restore --list shows what can be restored.")  # fmt: skip
+            raise _not_deleted(memory, session, name)
         if not dry_run:
-            memory.restore(session, [name])
+            memory.restore(session, [name], by=by)
         return Outcome(_restorations(memory, session, [known[-1]]), dry_run=dry_run)
 
     return do
 
 
-def _restore_batch(memory: Memory, batch: str, session: str | None, *, dry_run: bool) -> Outcome:
+def _not_deleted(memory: Memory, session: str, name: str) -> MemoryNotFound:
+    """Where it is instead, or that it is nowhere any more."""
+    from smp_client import MemoryNotFound
+    from smp_client.privacy.standing import EVICTED, standing
+    from smp_client.whereabouts import missing
+
+    if any(one.id == name and one.place != EVICTED for one in standing(memory, session, [])):
+        return MemoryNotFound(f"{name!r} of {session} is not deleted: it is in its place.", session_id=session, advice="")
+    found = missing(memory._scope(session), name)
+    if found.advice != MemoryNotFound.advice:
+        return found
+    return MemoryNotFound(f"There is no deleted memory {name!r} of {session}.", session_id=session,
+                          advice="smp restore --list shows what can be restored.")  # fmt: skip
+
+
+def _restore_batch(memory: Memory, batch: str, session: str | None, by: str, *, dry_run: bool) -> Outcome:
     from smp_client.privacy.restoring import of_batch
 
     sessions = [find_standing(memory, session, or_global=True)] if session else of_batch(memory, batch)
@@ -290,7 +353,7 @@ def _restore_batch(memory: Memory, batch: str, session: str | None, *, dry_run: 
     def do(name: str, dry_run: bool) -> Outcome:
         going = [one for one in memory.deleted(name) if one.batch == batch]
         if not dry_run or not going:
-            memory.restore(name, batch=batch)
+            memory.restore(name, batch=batch, by=by)
         return Outcome(_restorations(memory, name, going), dry_run=dry_run)
 
     return _each(do, sessions, dry_run=dry_run)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from .arguments import json_option, open_memory, root_option
-from .outcome import action_json, asks, confirm, dry_run_option, finish, yes_option
-from .places import active, archived, completing, deleted, find_standing, holds_everywhere
+from .nearby import suggesting_ids
+from .outcome import action_json, asks, confirm, dry_run_option, finish, listed, yes_option
+from .places import active, archived, completing, deleted, find_standing, holds_everywhere, in_words
 from .progress import progress
 from .restorable import complete_batch, complete_erasable_id
 
@@ -32,14 +33,15 @@ smp purge --session session-2026-01-11-abc123 --now""")
 @click.option("--session", shell_complete=completing(active, archived, deleted, holds_everywhere),
               help="With --now: whose memories, or global; without --id and --batch all of it.")  # fmt: skip
 @click.option("--id", "ids", multiple=True, metavar="ID", shell_complete=complete_erasable_id,
-              help="With --now and --session: this memory; repeat it for several.")  # fmt: skip
+              help="With --now and --session: what is deleted of this memory, else the memory; repeat it for several.")  # fmt: skip
 @click.option("--batch", shell_complete=complete_batch, help="With --now: all that was deleted, or anonymised, in one go.")
+@click.option("--by", metavar="WHO", default="user", show_default=True, callback=in_words, help="Who does it, for the audit log.")
 @yes_option
 @root_option
 @dry_run_option
 @json_option
 def purge(
-    force: bool, is_now: bool, session: str | None, ids: tuple[str, ...], batch: str | None, yes: bool, root: str | None,
+    force: bool, is_now: bool, session: str | None, ids: tuple[str, ...], batch: str | None, by: str, yes: bool, root: str | None,
     dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Destroy what was deleted and is past its deadline; with --now, what is named.
@@ -49,9 +51,9 @@ def purge(
     _check(session, ids, batch, is_now=is_now, force=force)
     memory = open_memory(root)
     if is_now:
-        _purge_now(memory, session, ids, batch, yes=yes, dry_run=dry_run, as_json=as_json)
+        _purge_now(memory, session, ids, batch, by, yes=yes, dry_run=dry_run, as_json=as_json)
     else:
-        _purge_due(memory, force=force, yes=yes, dry_run=dry_run, as_json=as_json)
+        _purge_due(memory, by, force=force, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 def _check(session: str | None, ids: Sequence[str], batch: str | None, *, is_now: bool, force: bool) -> None:
@@ -73,12 +75,13 @@ def _check(session: str | None, ids: Sequence[str], batch: str | None, *, is_now
 
 
 def _purge_now(
-    memory: Memory, session: str | None, ids: Sequence[str], batch: str | None, *, yes: bool, dry_run: bool, as_json: bool
+    memory: Memory, session: str | None, ids: Sequence[str], batch: str | None, by: str, *, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
     name = None if session is None else find_standing(memory, session, or_global=True, or_deleted=True)
 
     def do(dry_run: bool) -> Outcome:
-        return memory.purge_now(name, list(ids) or None, batch=batch, dry_run=dry_run)
+        with suggesting_ids(memory, name or "", ids):
+            return memory.purge_now(name, list(ids) or None, batch=batch, by=by, dry_run=dry_run)
 
     if not dry_run and asks(yes=yes):
         confirm(f"Erase {_named(do(True))} for good? Nothing brings it back.", yes=yes, what_stays="Nothing was erased.")
@@ -106,7 +109,7 @@ def _listed(ids: Sequence[str]) -> str:
 # What is due.
 
 
-def _purge_due(memory: Memory, *, force: bool, yes: bool, dry_run: bool, as_json: bool) -> None:
+def _purge_due(memory: Memory, by: str, *, force: bool, yes: bool, dry_run: bool, as_json: bool) -> None:
     from smp_client.maintain.actions import Outcome
     from smp_client.maintain.purge import planned
 
@@ -114,7 +117,7 @@ def _purge_due(memory: Memory, *, force: bool, yes: bool, dry_run: bool, as_json
         confirm(f"Destroy {_going(going)} for good?", yes=yes, what_stays="Nothing was destroyed.")
     with progress("purging"):
         kept = [decision for decision in planned(memory, force=force).decisions if not decision.purge]
-        outcome = memory.purge(force=force, dry_run=dry_run)
+        outcome = memory.purge(force=force, by=by, dry_run=dry_run)
     waiting = Outcome([decision.as_action() for decision in kept])
     if not as_json:
         _say_what_is_held_back(memory, kept, known=outcome.problems, is_forced=force)
@@ -136,7 +139,7 @@ def _say_what_is_held_back(memory: Memory, kept: Sequence[Decision], *, known: S
         one = decision.doomed
         if one.deadline <= now and decision.reason not in known:
             ids = [gone.id for gone in one.memories]
-            does = "stays" if one.is_session else f"keeps {_listed(ids)}"
+            does = "stays" if one.is_session else f"keeps {listed(ids)}"
             parts.setdefault(one.session, []).append(f"{does}: {decision.reason}")
     for session, said in parts.items():
         click.echo(f"note: {one_line(session)} {one_line('; it '.join(said))}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from . import importing
 from .anonymizing import configuration, given_names, naming_options, say_what_it_leaves
 from .arguments import LATEST, complete_session, find_session, json_option, only_one, open_memory, root_option
 from .conditions import What, selecting_options, what_is_meant
@@ -20,9 +22,13 @@ if TYPE_CHECKING:
     from smp_client import Memory
     from smp_client.exchange.importing import Imported
     from smp_client.exchange.reading import Wanted
+    from smp_client.exchange.transfer import Exported
+    from smp_client.exchange.verifying import Verified
 
 FORMATS = ("yaml", "json", "jsonl", "markdown")
+LAYOUTS = ("jsonl", "jsonl-per-kind", "jsonl-checked")
 _STANDARD = "-"  # stdin, or stdout
+_STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")  # where it is redirected, a file that is there already
 _NAMED = 20
 
 
@@ -30,10 +36,12 @@ _NAMED = 20
 smp export latest -o session.md
 smp export latest --type decision --since "last 7 days" -o decisions.yaml
 smp export --all --format jsonl | gzip > everything.jsonl.gz
-smp export session-2026-01-11-abc123 global --deleted -o mine.json""")
+smp export session-2026-01-11-abc123 global --deleted -o mine.json
+smp export --all --layout jsonl-per-kind -o .bmad/memory""")
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_session)
 @click.option("--all", "everything", is_flag=True, help="Every session, archived ones too, and what holds everywhere.")
-@click.option("--format", type=click.Choice(FORMATS), help="Else what the ending of FILE says, else yaml.")
+@click.option("--format", type=click.Choice((*FORMATS, "md", "yml")), help="Else what the ending of FILE says, else yaml.")
+@click.option("--layout", type=click.Choice(LAYOUTS), help="Into a folder FILE, as another program keeps its memories.")
 @click.option("-o", "--output", metavar="FILE", default=_STANDARD, help="Where to; else stdout. It appears when it is whole.")
 @click.option("--force", is_flag=True, help="Overwrite FILE.")
 @click.option("--deleted", is_flag=True, help="Also what was deleted and can still be restored.")
@@ -43,20 +51,23 @@ smp export session-2026-01-11-abc123 global --deleted -o mine.json""")
 @root_option
 @json_option
 def export(
-    sessions: tuple[str, ...], everything: bool, format: str | None, output: str, force: bool, deleted: bool, ids: tuple[str, ...],
-    anonymous: bool, names: tuple[str, ...], names_file: str | None, projects: tuple[str, ...], keep: str | None, root: str | None,
-    as_json: bool, **conditions: Any,
+    sessions: tuple[str, ...], everything: bool, format: str | None, layout: str | None, output: str, force: bool, deleted: bool,
+    ids: tuple[str, ...], anonymous: bool, names: tuple[str, ...], names_file: str | None, projects: tuple[str, ...],
+    keep: str | None, root: str | None, as_json: bool, **conditions: Any,
 ) -> None:  # fmt: skip
     """Write sessions, or everything, into one file that can be imported again.
 
     SESSION may be archived, or global for what holds everywhere. With --id, or with conditions, which must all hold, only these
     memories. The file holds all that the sessions hold, so keep it as safe as they are; smp import takes it in again, into an empty
-    tree as an equal one.
+    tree as an equal one. With --layout it is a folder that other programs read: jsonl, a file per session; jsonl-per-kind, a file
+    per kind; jsonl-checked, a log with checksums.
     """
     if bool(sessions) == everything:
         raise click.UsageError("Give one or more sessions, or --all; not both.")
+    output = _STANDARD if output in _STDOUT else output
     if as_json and output == _STANDARD:
         raise click.UsageError("--json goes with -o FILE: stdout is the export itself.")
+    _check_layout(layout, format, output, deleted=deleted)
     if anonymous and deleted:
         raise click.UsageError("--deleted does not go with --anonymize: what was deleted is packed as it was.")
     if not anonymous and (names or names_file or projects or keep):
@@ -72,9 +83,14 @@ def export(
                                       config=configuration(keep)) if anonymous else None  # fmt: skip
     total = len(wanted) if wanted is not None else len(memory.sessions()) + len(memory.archived_sessions())
     target: str | IO[bytes] = sys.stdout.buffer if output == _STANDARD else output
+    selected = _selected(memory, meant)
     with progress("exporting", total) as advance:
-        done = memory.export(target, wanted, format=format, deleted=deleted, transform=changed, overwrite=force, advance=advance,
-                             wanted=_selected(memory, meant))  # fmt: skip
+        if layout:
+            done: Exported = memory.export_layout(output, wanted, layout=layout, transform=changed, overwrite=force,
+                                                  advance=advance, wanted=selected)  # fmt: skip
+        else:
+            done = memory.export(target, wanted, format=format, deleted=deleted, transform=changed, overwrite=force,
+                                 advance=advance, wanted=selected)  # fmt: skip
     done.problems += changed.problems if changed else []
     if output == _STANDARD:
         sys.stdout.flush()
@@ -83,10 +99,21 @@ def export(
         print_json({"file": str(Path(output).absolute()), **asdict(done), **replaced})
     else:
         what = f"{len(done.sessions):,} session{'' if len(done.sessions) == 1 else 's'}"
-        say(one_line(f"{what} as {done.entries:,} entries, {short_size(done.bytes)}, in {output}"))
+        say(one_line(f"{what} as {done.entries:,} entries of {done.format}, {short_size(done.bytes)}, in {output}"))
     if changed and not as_json:
         say_what_it_leaves(changed.agents, changed.cannot_find)
+    for what in () if as_json else getattr(done, "left_out", ()):
+        click.echo(one_line(f"{layout} has no place for {what}"), err=True)
     _finish(done.problems, as_json=as_json)
+
+
+def _check_layout(layout: str | None, format: str | None, output: str, *, deleted: bool) -> None:
+    if layout and format:
+        raise click.UsageError("--format is for our own exports: give it, or --layout.")
+    if layout and output == _STANDARD:
+        raise click.UsageError("--layout goes with -o DIRECTORY.")
+    if layout and deleted:
+        raise click.UsageError("--deleted does not go with --layout: others are told that something was deleted, and not what.")
 
 
 def _selected(memory: Memory, meant: What) -> Wanted | None:
@@ -111,26 +138,80 @@ def _named(memory: Memory, name: str, *, deleted: bool) -> str:
 
 @click.command("import", epilog="""\b
 smp import session.md --dry-run
-zcat everything.jsonl.gz | smp import -""")
-@click.argument("path", metavar="PATH", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+smp import everything.jsonl.gz
+smp import ~/shop --migrate
+smp import ~/shop --verify
+smp import chat.txt --as markdown-log""")
+@click.argument("path", metavar="PATH", type=click.Path(exists=True, allow_dash=True))
+@click.option("--as", "layout", type=click.Choice(importing.LAYOUTS), help="Only what is in this layout; else all that is found.")
+@click.option("--migrate", is_flag=True, help="With a backup before, and priorities and a comparison of both sides behind.")
+@click.option("--verify", is_flag=True, help="Only compare: whether all of PATH is here and says the same. Changes nothing.")
+@click.option("--no-extract", is_flag=True, help="Leave decisions, findings and preferences that logs mark in the turns alone.")
+@click.option("--purged", is_flag=True, help="Also what was purged here; else that stays away.")
 @root_option
 @dry_run_option
 @json_option
-def import_(path: str, root: str | None, dry_run: bool, as_json: bool) -> None:
-    """Take in what smp export has written, in any of its formats; - reads stdin.
+def import_(
+    path: str, layout: str | None, migrate: bool, verify: bool, no_extract: bool, purged: bool, root: str | None, dry_run: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Take in an export, or memories in other layouts and conversation logs.
 
-    What is there already is left as it is: an import may be repeated, also after it was cut off. A memory whose id another one has
-    gets a new id, and keeps the old one as imported_id. What cannot be read is told with its line, and everything else is taken in.
+    PATH may be a project; - is an export on stdin. Whatever is found there is taken in. What is there already is left as it is: an import may be repeated,
+    also after it was cut off. A memory whose id another one has gets a new id, and keeps the old one as imported_id. What cannot be
+    read is told with its line, and everything else is taken in. Secrets are taken out, unless it is an export of SMP.
     """
+    if migrate and verify:
+        raise click.UsageError("--migrate compares both sides itself; give it, or --verify.")
     memory = _memory(root)
-    source: str | IO[bytes] = sys.stdin.buffer if path == _STANDARD else path
-    with progress(f"importing {'stdin' if path == _STANDARD else Path(path).name}", _entries(path)) as advance:
-        done = memory.import_(source, dry_run=dry_run, advance=advance)
+    if path == _STANDARD:
+        if layout not in (None, "smp") or migrate or verify:
+            raise click.UsageError("stdin can only be an export, which is imported; give a file or a folder.")
+        with progress("importing stdin") as advance:
+            done = memory.import_(sys.stdin.buffer, dry_run=dry_run, advance=advance, purged=purged)
+        _end(done, {}, as_json=as_json)
+    gc.disable()  # no entry refers to itself, and to look for what does costs a fifth of the time
+    found = importing.look(path, layout, extract=not no_extract)
+    said: dict[str, Any] = {"found": importing.found_json(found)}
+    if not as_json:
+        importing.say_found(found)
+    if verify:
+        _end_verified(importing.verify(memory, found), said, as_json=as_json)
+    backup = importing.back_up(memory, found) if migrate and not dry_run else None
+    if migrate and not as_json:
+        importing.say_backup(memory, found, backup)
+    with progress(f"importing {Path(path).name}", importing.entries_in(found)) as advance:
+        done = memory.import_(found, dry_run=dry_run, advance=advance, purged=purged)
+    if backup is None:
+        _end(done, said, as_json=as_json)
+    decayed = importing.set_priorities(memory, done)
+    verified = importing.verify(memory, found)
     if as_json:
-        print_json(asdict(done))
+        print_json({**said, "backup": {**asdict(backup), "path": str(backup.path)}, "imported": asdict(done), "decayed": decayed,
+                    "verified": importing.verified_json(verified)})  # fmt: skip
+    else:
+        _print(done)
+        say(f"priorities set in {decayed:,} session{'' if decayed == 1 else 's'}")
+        importing.say_verified(verified)
+        importing.say_what_is_left(backup)
+    _finish([*done.problems, *importing.problems_of(verified)], as_json=as_json)
+
+
+def _end(done: Imported, said: dict[str, Any], *, as_json: bool) -> NoReturn:
+    if as_json:
+        print_json({**asdict(done), **said})
     else:
         _print(done)
     _finish(done.problems, as_json=as_json)
+
+
+def _end_verified(done: Verified, said: dict[str, Any], *, as_json: bool) -> NoReturn:
+    if as_json:
+        print_json({**said, "verified": importing.verified_json(done)})
+    else:
+        importing.say_verified(done)
+        importing.say_notes(done)
+    _finish(importing.problems_of(done), as_json=as_json)
 
 
 def _memory(root: str | None) -> Memory:
@@ -138,14 +219,6 @@ def _memory(root: str | None) -> Memory:
     from smp_client import Memory
 
     return Memory(root)
-
-
-def _entries(path: str) -> int | None:
-    """About how many there will be, where each is a line: for how far it is."""
-    if path == _STANDARD or not path.endswith((".jsonl", ".ndjson", ".json")) or sys.stderr is None or not sys.stderr.isatty():
-        return None
-    with Path(path).open("rb") as opened:
-        return sum(piece.count(b"\n") for piece in iter(lambda: opened.read(1 << 20), b""))
 
 
 def _print(done: Imported) -> None:
@@ -158,7 +231,10 @@ def _print(done: Imported) -> None:
         say(one_line(f"{session}: {', '.join(listed)}{more}"))
     would = "would be " if done.dry_run else ""
     end = "; nothing was changed" if done.dry_run else ""
-    say(f"{done.added:,} memor{'y' if done.added == 1 else 'ies'} {would}added, {done.skipped:,} there already{end}")
+    deleted = f", {done.deleted:,} as deleted" if done.deleted else ""
+    say(f"{done.added:,} memor{'y' if done.added == 1 else 'ies'} {would}added{deleted}, {done.skipped:,} there already{end}")
+    if done.redacted:
+        say(f"taken out: {', '.join(f'{count:,} × {kind.replace(chr(95), chr(32))}' for kind, count in done.redacted.items())}")
     for note in done.notes:
         click.echo(one_line(note), err=True)
 

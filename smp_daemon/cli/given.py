@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from smp_client import GlobalMemory, Invalid, Record, Session
-from smp_client.privacy.redaction import OFF
+from smp_client.privacy.redaction import OFF, Redaction
 from smp_client.records import FINDING, GLOBAL_KINDS, RELATIONSHIP, SESSION_KINDS, TURN, Kind, check_memory_id, new_fields
 from smp_client.timestamps import now, parse_time
 from smp_client.values import BadYaml, Value, decode, load
@@ -36,6 +37,7 @@ class Shared:
     tags: tuple[str, ...] = ()
     refs: tuple[str, ...] = ()
     further: Mapping[str, Value] = field(default_factory=dict)
+    redaction: Redaction = field(default=OFF, compare=False)  # of where it is written
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,11 @@ def write(target: Session | GlobalMemory, news: Sequence[New]) -> list[Record]:
         with target.transaction() as transaction:
             written = [_write(transaction, new) for new in news]
     return [record or _saved(target, new) for record, new in zip(written, news, strict=True)]
+
+
+def taken_out(target: Session | GlobalMemory, news: Sequence[New]) -> Counter[str]:
+    """What a write of them takes out, by kind."""
+    return sum((target.scope.redaction.spotted(new.fields) for new in news), Counter[str]())
 
 
 def parse_fields(texts: Sequence[str]) -> dict[str, Value]:
@@ -220,7 +227,7 @@ def _record(kind: Kind, own: dict[str, Any], shared: Shared) -> New:
             check_memory_id(fields.get(end, ""))
     if kind is TURN and "turn_ref" in fields and fields["turn_ref"] is not None:
         raise Invalid(["a turn refers to another with --ref turn-N"])
-    new_fields(kind, fields, timestamp or now(), OFF)  # raises before a number is given
+    new_fields(kind, fields, timestamp or now(), shared.redaction)  # raises before a number is given
     return New(kind, fields, timestamp=timestamp)
 
 

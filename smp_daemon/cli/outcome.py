@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from .output import Column, one_line, print_json, print_table, say, short_size
+from .output import Column, on_terminal, one_line, print_json, print_table, say, short_size
 from .progress import each
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
         "dry_run": outcome.dry_run,
         "actions": [action_json(action) for action in outcome.actions],
         "problems": outcome.problems,
+        "notes": outcome.notes,
         "bytes_freed": outcome.bytes_freed,
     }
 
@@ -68,6 +69,7 @@ def merged(whole: Outcome, part: Outcome) -> None:
     """Adds what came of one to what came of all."""
     whole.actions += part.actions
     whole.problems += part.problems
+    whole.notes += part.notes
 
 
 def for_each(files: Sequence[_Files], label: str, do: Callable[[_Files], Outcome], *, dry_run: bool) -> Outcome:
@@ -87,6 +89,7 @@ def for_each(files: Sequence[_Files], label: str, do: Callable[[_Files], Outcome
                     whole.problems.append(f"{one.scope.name}: {error}")
                 continue
             whole.actions += outcome.actions
+            whole.notes += outcome.notes
             whole.problems += outcome.problems if len(files) == 1 else [_of(one.scope.name, said) for said in outcome.problems]
     return whole
 
@@ -108,6 +111,8 @@ def _print(outcome: Outcome, note: str, nothing: str) -> None:
         say(one_line(nothing))
     if note and outcome.actions and not outcome.dry_run:
         say(one_line(note))
+    for said in outcome.notes:
+        click.echo(f"note: {one_line(said)}", err=True)
     for problem in outcome.problems:
         click.echo(f"smp: {one_line(problem)}", err=True)
 
@@ -123,11 +128,17 @@ def _sizes(actions: Sequence[Action]) -> dict[str, list[str | None]]:
 
 
 def _row(action: Action, *sizes: object) -> Sequence[object]:
-    named = ", ".join(action.about[:_NAMED])
-    if len(action.about) > _NAMED:
-        named += f" and {len(action.about) - _NAMED:,} more"
-    what = None if action.about == (action.session,) else named
+    what = None if action.about == (action.session,) else listed(action.about)
     return action.session, action.type.replace("_", " "), what, *sizes, action.reason
+
+
+def listed(ids: Sequence[str]) -> str:
+    """Some of them on a terminal, and all of them everywhere else."""
+    from smp_client.formats import HEAD
+
+    names = ["the head of the file" if one == HEAD else one for one in ids]
+    few = names[:_NAMED] if on_terminal() else names
+    return ", ".join(few) + (f" and {len(names) - len(few):,} more" if len(few) < len(names) else "")
 
 
 def _total(outcome: Outcome) -> str:

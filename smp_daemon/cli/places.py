@@ -49,7 +49,11 @@ def reason_option(help: str, *, default: str | None = None, shown: str = "", req
 def in_words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     if value is not None and not value.strip():
         raise click.BadParameter("it must be said in words.")
-    return value
+    if value is None:
+        return None
+    from smp_client.privacy.redaction import harmless
+
+    return harmless(value)  # as it is stored, so that it is shown as that
 
 
 def completing(*places: Place) -> Callable[..., list[str]]:

@@ -58,7 +58,8 @@ class Bar:
     def line(self, passed_s: float) -> str:
         """What is shown after so many seconds."""
         if self._total is None or self._total < 2:
-            return f"{self._label}  {_length(passed_s)}"
+            done = f"{self._done:,}  {_rate(self._done / passed_s)}  " if self._done > 1 and passed_s > 0 else ""
+            return f"{self._label}  {done}{_length(passed_s)}"
         share = min(1.0, self._done / self._total)
         bar = "#" * round(share * _BAR_COLUMNS)
         rate = self._done / passed_s if passed_s > 0 else 0.0

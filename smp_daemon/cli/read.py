@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from smp_client.topics import Event
 
 SORTS = ("relevance", "priority", "importance", "newest", "oldest")
-_TYPES = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern", "state", "artifact",
-          "summary")  # fmt: skip
+TYPES = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern", "state", "artifact",
+         "summary")  # fmt: skip
+LONG_NAMES = ("conversation_turn", "agent_state")  # as the files and the library have them
 # What of an explanation is shown, by the title of its column.
 _EXPLAINED = {"MATCH": "text", "PRIORITY": "time", "IMPORTANCE": "importance", "USE": "access", "STATE": "session"}
 _FAR_INSIDE = 40  # characters: a match behind these would often be cut off on a terminal
@@ -30,8 +31,8 @@ _WHEN = 'an ISO time, a date, or words: "last 7 days", yesterday'
 since_option = click.option("--since", metavar="WHEN", help=f"Only from then on; {_WHEN}.")
 until_option = click.option("--until", metavar="WHEN", help="Only until then, included.")
 types_option = click.option(
-    "--type", "types", multiple=True, metavar="TYPE", help=f"Only of this kind: {', '.join(_TYPES)}; repeat it for several.",
-    shell_complete=lambda _ctx, _param, incomplete: [name for name in _TYPES if name.startswith(incomplete)],
+    "--type", "types", multiple=True, metavar="TYPE", help=f"Only of this kind: {', '.join(TYPES)}; repeat it for several.",
+    shell_complete=lambda _ctx, _param, incomplete: [name for name in TYPES if name.startswith(incomplete)],
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from smp_client.privacy.store import Deleted, Store
 
 _ACTIONS = {"delete": "deleted", "anonymize": "anonymised"}
+_KINDS = {"head": "head of the file"}
 _TEXT_CHARACTERS = 200
 
 
@@ -47,6 +48,7 @@ def print_restorable(memory: Memory, session: str | None, *, as_json: bool) -> N
 def _print_table(found: list[dict[str, Any]]) -> None:
     """What was done to it, and where it was, only where that is not the same of all."""
     from .output import Column, print_table, short_time
+    from .read import short_type
 
     is_told = {"ACTION": any(one["action"] != "deleted" for one in found),
                "PLACE": any(one["place"] in ("archived", "evicted") for one in found)}  # fmt: skip
@@ -54,7 +56,7 @@ def _print_table(found: list[dict[str, Any]]) -> None:
                *(Column(title) for title, told in is_told.items() if told), Column("DELETED", gives_way=True),
                Column("BY", gives_way=True), Column("REASON", gives_way=True), Column("TEXT", gives_way=True)]  # fmt: skip
     print_table(columns, [
-        (one["session"], one["id"], one["type"],
+        (one["session"], None if one["type"] == "head" else one["id"], _KINDS.get(one["type"]) or short_type(one["type"]),
          short_time(one["recovery_deadline"]) + (" (overdue)" if one["is_overdue"] else ""), one["batch"],
          *(one[title.lower()] for title, told in is_told.items() if told), short_time(one["deleted_at"]),
          one["deleted_by"], one["reason"], one["text"]) for one in found

@@ -17,7 +17,8 @@ _NO_SESSION = "in no session"
 # Where somebody has to look who wants it gone: nobody else takes anything out of these.
 _BY_HAND = ("inbox", "rejected", "quarantined", "other")
 _PASSING = ("journal", "retired", "leaving")
-_NO_MEMORIES = ("", "metadata", "summary", "unreadable", "directory")
+_NO_MEMORIES = ("", "metadata", "summary", "unreadable", "directory", "head")
+_ANONYMIZED, _WITH_ITS_SESSION = "anonymize", "delete_session"
 
 
 def show_everywhere(memory: Memory, text: str, session: str | None, *, as_json: bool) -> None:
@@ -65,9 +66,10 @@ def _print(memory: Memory, text: str, session: str | None, found: Sequence[Occur
         groups.setdefault(one.session, []).append(one)
     for name, group in groups.items():
         say(styled(one_line(name) or _NO_SESSION, fg="cyan", bold=True))
-        columns = [Column("WHERE"), Column("ID", style=lambda _: {"fg": "cyan"}), Column("TYPE"), Column("PLACE"),
-                   Column("TEXT", gives_way=True)]  # fmt: skip
-        print_table(columns, [(one.where, one.id, _type(one), _place(one), _said(one)) for one in group])
+        is_packed = any(one.member for one in group)
+        columns = [Column("WHERE"), *([Column("PACKED IN IT")] if is_packed else []), Column("ID", style=lambda _: {"fg": "cyan"}),
+                   Column("TYPE"), Column("PLACE"), Column("TEXT", gives_way=True)]  # fmt: skip
+        print_table(columns, [(*_where(one)[: 1 + is_packed], one.id, _type(one), _place(one), _said(one)) for one in group])
         say("")
     memories = len({(one.session, one.type, one.id) for one in found if _is_memory(one, (*_MEMORIES, "deleted"))})
     counted = ", ".join(f"{count} {place}" for place, count in Counter(one.place for one in found).items())
@@ -79,14 +81,23 @@ def _is_memory(one: Occurrence, places: Sequence[str] = _MEMORIES) -> bool:
     return one.place in places and one.type not in _NO_MEMORIES
 
 
+def _where(one: Occurrence) -> tuple[str, str]:
+    """The file, and what is packed in it; the line belongs to the inner one."""
+    line = f":{one.line}" if one.line else ""
+    return (one.path, f"{one.member}{line}") if one.member else (f"{one.path}{line}", "")
+
+
 def _type(one: Occurrence) -> str:
     from .read import short_type
 
+    if one.type == "head":
+        return "head of the file"
     return short_type(one.type) if one.type else ""
 
 
 def _place(one: Occurrence) -> str:
-    return f"{one.place} until {one.until[:10]}" if one.until else one.place
+    place = "anonymised," if one.action == _ANONYMIZED else one.place
+    return f"{place} until {one.until[:10]}" if one.until else one.place
 
 
 def _said(one: Occurrence) -> str:
@@ -107,6 +118,24 @@ def _only(sessions: set[str]) -> str:
     return next(iter(sessions)) if len(sessions) == 1 else "SESSION"
 
 
+def _is_of_an_archive(one: Occurrence) -> bool:
+    return bool(one.member) or one.type == "summary"
+
+
+def _about_deleted(deleted: Sequence[Occurrence]) -> list[str]:
+    """How each goes before its time: by its id, with its session, or all that was anonymised with it."""
+    if not deleted:
+        return []
+    advice = ["smp restore --list shows what is deleted and until when it can be restored."]
+    if batches := dict.fromkeys(one.batch for one in deleted if one.action == _ANONYMIZED and one.batch):
+        advice += [f"smp purge --batch {batch} --now destroys what stood there before it was anonymised." for batch in batches]
+    for name in dict.fromkeys(one.session for one in deleted if one.action == _WITH_ITS_SESSION):
+        advice.append(f"smp purge --session {name} --now destroys the deleted session before that.")
+    if sessions := {one.session for one in deleted if one.action not in (_ANONYMIZED, _WITH_ITS_SESSION)}:
+        advice.append(f"smp purge --session {_only(sessions)} --id ID --now destroys a deleted memory before that.")
+    return advice
+
+
 def _print_advice(text: str, found: Sequence[Occurrence]) -> None:
     from .output import one_line, say
 
@@ -116,11 +145,16 @@ def _print_advice(text: str, found: Sequence[Occurrence]) -> None:
     if sessions := {one.session for one in found if _is_memory(one)}:
         named = next(iter(sessions)) if len(sessions) == 1 else "--all"
         advice.append(f"smp delete {named} --text {quoted} --reason … deletes the memories that hold it.")
-    if sessions := {one.session for one in found if one.place == "deleted"}:
-        advice.append("smp restore --list shows what is deleted and until when it can be restored.")
-        advice.append(f"smp purge --session {_only(sessions)} --id ID --now destroys a deleted memory before that.")
-    if places & set(_BY_HAND) or any(one.place in _MEMORIES and not _is_memory(one) for one in found):
+    advice += _about_deleted([one for one in found if one.place == "deleted"])
+    holding = {one.session for one in found if _is_memory(one)}
+    no_memory = [one for one in found if one.place in _BY_HAND or (one.place in _MEMORIES and not _is_memory(one))]
+    # A summary is made anew from the memories that stay.
+    no_memory = [one for one in no_memory if one.type != "summary" or one.session not in holding]
+    if any(not _is_of_an_archive(one) for one in no_memory):
         advice.append("What is in no memory, such as the metadata of a session, is to be taken out of its file by hand.")
+    if sessions := {one.session for one in no_memory if _is_of_an_archive(one)}:
+        advice.append(f"What is in the archive and in no memory: smp anonymize {_only(sessions)} replaces it, or"
+                      f" smp unarchive {_only(sessions)} first, and then by hand.")  # fmt: skip
     if places & set(_PASSING):
         advice.append("What is in .smp/ goes by itself, when nobody has the old file open any more.")
     if "derived" in places:

@@ -10,6 +10,8 @@ import click
 from .arguments import find_session, json_option, root_option, session_argument
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from smp_client import GlobalMemory, Memory, Session
 
     from .given import New
@@ -40,10 +42,12 @@ def new(session_id: str | None, quota_bytes: int | None, root: str | None, as_js
         quota_bytes = load(None).quota_bytes
     memory = _memory(root)
     session = memory.create_session(id=session_id, quota_bytes=quota_bytes, **about)
+    redacted: Any = dict(session.metadata()).get("redacted") or {}
     if as_json:
-        print_json({"id": session.id, "root": str(memory.root), "quota_bytes": session.quota_bytes()})
+        print_json({"id": session.id, "root": str(memory.root), "quota_bytes": session.quota_bytes(), "redacted": redacted})
     else:
         say(session.id)
+    _say_what_was_taken_out(redacted)
 
 
 @click.command(epilog="""\b
@@ -80,13 +84,13 @@ def add(
     KIND is turn, decision, finding, preference, learning, relationship (then SOURCE TARGET RELATION), state (then the AGENT and
     its state in YAML) or artifact (then its NAME and Markdown). A preference or a pattern can go into the session "global".
     """
-    from .given import Shared, from_words, from_yaml, parse_fields, write
+    from .given import Shared, from_words, from_yaml, parse_fields, taken_out, write
     from .output import print_json, record_json, say
 
     before = () if is_yaml else _words_before(kind, words)
     memory = _memory(root)
     target = _target(memory, session)
-    shared = Shared(**options, further=parse_fields(fields))
+    shared = Shared(**options, further=parse_fields(fields), redaction=target.scope.redaction)
     is_global = session == "global"
     text = _text(kind, words[len(before) :], file, is_yaml=is_yaml, needs_none=kind == "state" and bool(fields))
     news: list[New]
@@ -96,12 +100,25 @@ def add(
         news = [from_words(str(kind), before, text, shared, is_global=is_global)]
     if is_global:
         memory.create()
+    taken = taken_out(target, news)
     records = write(target, news)
     if as_json:
-        found = [record_json(record) for record in records]
+        found = [{**record_json(record), "redacted": taken_out(target, [new])} for record, new in zip(records, news, strict=True)]
         print_json(found if is_yaml else found[0])
     else:
         say("\n".join(record.id for record in records))
+    _say_what_was_taken_out(taken)
+
+
+def _say_what_was_taken_out(kinds: Mapping[str, int]) -> None:
+    """On stderr: whoever wrote it must know that it is not there."""
+    from smp_client.privacy.redaction import told
+
+    number = sum(kinds.values())
+    if number == 1:
+        click.echo(f"note: 1 {told(kinds)} was taken out.", err=True)
+    elif number:
+        click.echo(f"note: {number:,} places were taken out: {told(kinds)}.", err=True)
 
 
 def _memory(root: str | None) -> Memory:

@@ -25,6 +25,8 @@ import smp_client.access
 import smp_client.append
 import smp_client.asker
 import smp_client.deletion
+import smp_client.exchange.backup
+import smp_client.exchange.elsewhere
 import smp_client.exchange.transfer
 import smp_client.files
 import smp_client.journal
@@ -232,8 +234,18 @@ PASSES: dict[str, Action] = {
 }
 
 
+def move_in(memory: Memory) -> None:
+    """A migration: what it takes in is beside the root."""
+    found = smp_client.exchange.elsewhere.found_at(memory.root.parent / "incoming")
+    smp_client.exchange.backup.back_up(memory, found)
+    done = memory.import_(found)
+    for name in done.sessions:
+        if memory.tree.exists(f"active/{name}"):
+            memory.session(name).decay()
+
+
 # What brings memories in from elsewhere: what it takes in is in the tree itself, so that a copy of the tree has it too.
-MOVES: dict[str, Action] = {"import": lambda memory: memory.import_(memory.root / "incoming.jsonl")}
+MOVES: dict[str, Action] = {"import": lambda memory: memory.import_(memory.root / "incoming.jsonl"), "move_in": move_in}
 
 
 def open_later(root: Path) -> Memory:

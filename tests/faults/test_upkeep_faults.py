@@ -300,12 +300,13 @@ for number in range(60):
 """
 
 
-def test_writers_lose_nothing_to_all_passes_together(tmp_path: Path) -> None:
+def test_writers_lose_nothing_to_all_passes_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that writes under the locks, and tries again what is refused, and a shell that appends without, against decay,
     compaction, archiving and bringing back, one after the other and again and again, in another process: in the end each record
     that either could write is there exactly once.
 
     Seen to fail where the directory of a session that is put away is removed at once, and where files are replaced by a rename."""
+    monkeypatch.undo()  # without the grace, a shell that has found a file and is held up before it opens it can lose a line
     root, stop = tmp_path / "root", tmp_path / "stop"
     prepared("compact", root)
     memory = open_later(root)

@@ -29,15 +29,15 @@ from .recognising import Found, Recognising
 LAYOUTS = ("smp", "jsonl", "jsonl-per-kind", "jsonl-checked", "markdown-log")
 
 
-def recognise(path: str | Path, layout: str | None = None) -> list[Found]:
+def recognise(path: str | Path, layout: str | None = None, *, extract: bool = True) -> list[Found]:
     """Every layout that is found at a path, or only this one, each with why; none where nothing is. Raises Invalid where there is
-    no such path or layout."""
+    no such path or layout. Without `extract`, what logs mark as decisions, findings and so on stays in their text alone."""
     if layout is not None and layout not in LAYOUTS:
         raise Invalid([f"layout {layout!r} must be one of {', '.join(LAYOUTS)}"])
     place = Path(path).expanduser()
     if not place.exists():
         raise Invalid([f"there is nothing at {place}"])
-    return Recognising(place, layout).found()
+    return Recognising(place, layout, extract=extract).found()
 
 
 def read(found: Found) -> Iterator[Read]:

@@ -14,8 +14,9 @@ compacted: it comes as deleted and can be restored. A tombstone of something tha
 
 A record keeps under `imported`, beside what shaping.py notes: `type` of a kind that we do not have, `timestamp` in a form that is
 not ours, `outside` and `outer` as in single.py, `inside` for tags and references among its `content`, `bare` where that is a text,
-`checksum`: the form that fitted, `tombstone`; under `imported` of its `decay` the `decay_factor` and when and how often it was
-read. What belongs to the session (`total_entries`, `preferences`, …) stands in its metadata under its own name.
+`checksum`: the form that fitted, where it is not the canonical one, `tombstone`; under `imported` of its `decay` the
+`decay_factor` and when and how often it was read. What belongs to the session (`total_entries`, `preferences`, …) stands in its
+metadata under its own name.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 from ...records import Kind
 from ..entries import ACTIVE
 from ..formats import Read
-from . import shaping
+from . import own, shaping
 from .lines import Line
 from .sessions import Collected, entries_of
 from .shaping import IMPORTED, ORIGINAL, WITHOUT, Ids, Names, Values
@@ -112,7 +113,7 @@ def fitting_form(entry: Mapping[str, Any]) -> str | None:
 
 
 def _collect(aside: Aside, name: str) -> Collected:
-    found = Collected()
+    found = Collected(aside.folder.advance)
     lines: list[tuple[Line, Values]] = []
     for line in aside.lines(MEMORY):
         value = line.value
@@ -124,7 +125,7 @@ def _collect(aside: Aside, name: str) -> Collected:
         else:
             lines.append((line, value))
     marks = _marks(aside, found)
-    ids = Ids()
+    ids = found.ids = Ids()
     given = [(kind := shaping.kind_of_type(value.get("type"))[0], ids.give(kind, value.get("id"))) for _, value in lines]
     seen: set[Any] = set()
     for (line, value), (kind, memory_id) in zip(lines, given, strict=True):
@@ -164,6 +165,8 @@ def _marks(aside: Aside, found: Collected) -> dict[Any, Values]:
 
 def _metadata(session: str, name: str, said: Values, found: Collected) -> Values:
     """The times, the user and the session's own settings are ours too; the rest stays under `imported`, to be written again."""
+    if known := own.metadata_of(said, session):
+        return known
     created, accessed = (shaping.time_of(said.get(part)) for part in ("created_at", "last_accessed"))
     notes: Values = {"layout": LAYOUT}
     if name != session:
@@ -228,8 +231,8 @@ def ours(
         else:
             fields[name] = value
             notes.setdefault("outer", []).append(name)
-    if "checksum" in entry:
-        notes["checksum"] = fitting_form(entry)
+    if "checksum" in entry and (form := fitting_form(entry)) != "canonical":
+        notes["checksum"] = form
     if mark is not None:
         notes["tombstone"] = dict(mark)
     shaping.without(entry, FIELDS, notes)

@@ -93,7 +93,7 @@ def _is_harmless(raw: bytes) -> bool:
 
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
-    if not all(0 < len(key) <= KEY_CAP_CHARACTERS for key in mapping):
+    if mapping and ("" in mapping or len(max(mapping, key=len)) > KEY_CAP_CHARACTERS):
         raise ValueError(f"a key must have 1 to {KEY_CAP_CHARACTERS} characters")
     if len(mapping) != len(pairs):
         seen: set[str] = set()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,8 +91,8 @@ def is_log(name: str, beginning: bytes) -> bool:
     return len(turns) >= 2 or (len(turns) == 1 and turns[0].speaker.lower() in _SPEAKERS)
 
 
-def read(folder: Folder, name: str, session_name: str | None = None) -> Iterator[Read]:
-    """One session, from a log."""
+def read(folder: Folder, name: str, session_name: str | None = None, *, extract: bool = True) -> Iterator[Read]:
+    """One session, from a log; if wanted with the decisions, findings and so on that it marks as memories of their own."""
     content = folder.read(name)
     for problem in folder.problems:
         yield Read(0, None, problem)
@@ -107,7 +107,7 @@ def read(folder: Folder, name: str, session_name: str | None = None) -> Iterator
         yield from (Read(0, None, problem) for problem in log.problems)
         yield Read(0, None, f"{where}, line 1: nobody speaks here: no line begins with a speaker, such as 'User:'")
         return
-    found = _collected(log, _date_of(folder, name, log))
+    found = _collected(log, _date_of(folder, name, log), folder.advance, extract=extract)
     notes: Values = {"layout": LAYOUT, "file": name, **({"session_id": old} if old != session else {})}
     if log.head:
         notes["head"] = log.head
@@ -264,8 +264,8 @@ def _from_memlog(text: str, where: str) -> Log:
 # Turns.
 
 
-def _collected(log: Log, date: str | None) -> Collected:
-    found = Collected()
+def _collected(log: Log, date: str | None, advance: Callable[[], None], *, extract: bool = True) -> Collected:
+    found = Collected(advance)
     texts = ["\n".join(said.text) for said in log.turns]
     extraction = Extraction(given_ids(iter(texts)), LAYOUT)
     last = shaping.time_of(log.head.get("started") or log.head.get("created") or log.head.get("date") or "") or date
@@ -284,8 +284,8 @@ def _collected(log: Log, date: str | None) -> Collected:
             notes[shaping.ADDED] = ["timestamp"]
         if said.time is not None and added:
             notes["time"] = said.time
-        listed = marks(text)
-        if said.type in ("decision", "finding", "preference", "learning") and not listed:
+        listed = marks(text) if extract else []
+        if extract and said.type in ("decision", "finding", "preference", "learning") and not listed:
             listed = marks(f"{said.type.capitalize()}: {' '.join(text.split())}")
         extraction.take(turn, listed)
         found.add(TURN, {**turn, IMPORTED: notes, "decay": shaping.decay(TURN, own)})

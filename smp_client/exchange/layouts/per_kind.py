@@ -16,7 +16,7 @@ from ...errors import SMPError
 from ...records import DECISION, FINDING, PREFERENCE, TURN, Kind
 from ..entries import ACTIVE, ARCHIVED, made
 from ..formats import Read
-from . import shaping
+from . import own, shaping
 from .lines import Line
 from .sessions import Collected, entries_of
 from .shaping import IMPORTED, ORIGINAL, WITHOUT, Ids, Names, Values
@@ -83,13 +83,13 @@ def read_config(folder: Folder) -> Iterator[Read]:
 
 
 def _collect(aside: Aside) -> Collected:
-    found = Collected()
+    found = Collected(aside.folder.advance)
     lines: list[tuple[str, Kind, Line, Values]] = []
     for name, kind in KINDS.items():
         for line in aside.lines(name):
             assert line.value is not None
             lines.append((name, kind, line, line.value))
-    ids = Ids()
+    ids = found.ids = Ids()
     given = [ids.give(kind, value.get("id")) for _, kind, _, value in lines]
     for (name, kind, line, value), memory_id in zip(lines, given, strict=True):
         at = value.get("timestamp")
@@ -100,6 +100,8 @@ def _collect(aside: Aside) -> Collected:
 
 
 def _metadata(session: str, name: str, said: Values, found: Collected, archived: Values) -> Values:
+    if known := own.metadata_of(said, session):
+        return known
     created, updated = (shaping.time_of(said.get(part)) for part in ("created_at", "updated_at"))
     about = said["metadata"] if isinstance(said.get("metadata"), dict) else {}
     agents = said["agent_ids"] if shaping.is_list_of_texts(said.get("agent_ids")) else None

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..formats import BEGINNING_BYTES, Read
 from ..formats import recognise as recognise_export
+from ..opening import plain
 from . import checked, logs, per_kind, shared, single
 from .lines import read_lines
 from .memlog import NAME as MEMLOG
@@ -19,9 +20,10 @@ from .sources import Source
 Part = Callable[[], Iterator[Read]]
 SMP = "smp"
 _BELOW = ("", ".bmad/memory", "_bmad/memory", "memory", ".bmad/sessions", "_bmad/sessions")
+BACKUP = "backup-pre-smp"  # the copies that are made before a migration: see ../backup.py
 _LOG_DEPTH, _LOG_FILES = 8, 20_000
 _NOT_LOOKED_INTO = frozenset(("node_modules", ".git", ".venv", "venv", "__pycache__", ".smp", "active", "archived", "deleted",
-                              "quarantine"))  # fmt: skip
+                              "quarantine", BACKUP))  # fmt: skip
 _FEW_LINES = 20
 _PACKED = ".tar.gz"
 
@@ -31,21 +33,36 @@ class Found:
     """A layout at a path. `parts` are read one behind the other; most are one session each."""
 
     layout: str
-    path: Path
+    source: Source
     reasons: list[str] = field(default_factory=list)
     sessions: list[str] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)  # files, and folders whose files are read
 
-    def add(self, session: str, part: Part, reason: str) -> None:
+    def add(self, session: str, part: Part, reason: str, *places: str) -> None:
         self.sessions.append(session)
         self.parts.append(part)
         self.reasons.append(reason)
+        self.places += places
+
+    @property
+    def path(self) -> Path:
+        return self.source.path
+
+    def files(self) -> list[str]:
+        """What is read, below the folder that was named, or that the file is in."""
+        source = self.source
+        listed: dict[str, None] = {}
+        for place in self.places:
+            inner = source.folder(place).names if source.is_directory(place) else None
+            listed.update(dict.fromkeys([place] if inner is None else [_inside(place, name) for name in inner]))
+        return list(listed)
 
 
 class Recognising:
-    def __init__(self, path: Path, forced: str | None) -> None:
+    def __init__(self, path: Path, forced: str | None, *, extract: bool = True) -> None:
         self._source = Source(path)
-        self._forced = forced
+        self._forced, self._extract = forced, extract
         self._found: dict[str, Found] = {}
 
     def found(self) -> list[Found]:
@@ -59,7 +76,7 @@ class Recognising:
         return [one for one in self._found.values() if self._forced in (None, one.layout)]
 
     def _of(self, layout: str) -> Found:
-        return self._found.setdefault(layout, Found(layout, self._source.path))
+        return self._found.setdefault(layout, Found(layout, self._source))
 
     def _wants(self, layout: str) -> bool:
         return self._forced in (None, layout)
@@ -86,12 +103,12 @@ class Recognising:
         files = set(self._source.folder(place).names)
         if self._wants(checked.LAYOUT) and checked.MEMORY in files and self._is_checked(place, files):
             part = functools.partial(_read_folder, checked.read, self._source, place, name)
-            self._of(checked.LAYOUT).add(name, part, f"{place or '.'} has {checked.MEMORY}")
+            self._of(checked.LAYOUT).add(name, part, f"{place or '.'} has {checked.MEMORY}", place)
             return True
         known = sorted(files & {per_kind.MANIFEST, *per_kind.KINDS})
         if self._wants(per_kind.LAYOUT) and known and (len(known) > 1 or self._is_per_kind(place, known[0])):
             part = functools.partial(_read_folder, per_kind.read, self._source, place, name)
-            self._of(per_kind.LAYOUT).add(name, part, f"{place or '.'} has {', '.join(known)}")
+            self._of(per_kind.LAYOUT).add(name, part, f"{place or '.'} has {', '.join(known)}", place)
             return True
         return False
 
@@ -123,12 +140,14 @@ class Recognising:
                 found = self._of(per_kind.LAYOUT)
                 found.parts.insert(before.get(per_kind.LAYOUT, 0), lambda: shared.read(source.folder(_inside(directory, "shared"))))
                 found.reasons.append(f"{_inside(directory, 'shared')} has preferences or knowledge of all sessions")
+                found.places.append(_inside(directory, "shared"))
             for name in source.list(_inside(directory, "archive")):
                 self._look_at_pack(_inside(directory, "archive"), name)
         for layout, part in ((checked.LAYOUT, checked.read_config), (per_kind.LAYOUT, per_kind.read_config)):
             if "config.json" in names and self._grown(layout, before):
                 config = functools.partial(_read_config, part, source, directory)
                 self._found[layout].parts.insert(before.get(layout, 0), config)
+                self._found[layout].places.append(_inside(directory, "config.json"))
                 return
 
     def _grown(self, layout: str, before: dict[str, int]) -> bool:
@@ -138,14 +157,17 @@ class Recognising:
         if name.endswith(_PACKED) and self._wants(per_kind.LAYOUT):
             session = name.removesuffix(_PACKED)
             part = functools.partial(per_kind.read_archived, self._source, directory, session)
-            self._of(per_kind.LAYOUT).add(session, part, f"{_inside(directory, name)} is a packed session")
+            beside = _inside(directory, f"{session}.manifest.json")
+            places = [_inside(directory, name), *([beside] if self._source.exists(beside) else [])]
+            self._of(per_kind.LAYOUT).add(session, part, f"{places[0]} is a packed session", *places)
 
     # A file.
 
     def _look_at_file(self, name: str) -> None:
         beginning = self._source.beginning(name, BEGINNING_BYTES)
-        if self._wants(SMP) and (recognise_export(beginning) is not None or self._forced == SMP):
+        if self._wants(SMP) and (recognise_export(plain(beginning)) is not None or self._forced == SMP):
             self._of(SMP).reasons.append(f"{name} begins like an export")
+            self._of(SMP).places.append(name)
             if self._forced is None:
                 return
         if name.endswith(_PACKED):
@@ -162,7 +184,7 @@ class Recognising:
         reason = next((said for value in self._first(place) if (said := _is_single(value))), "")
         if self._wants(single.LAYOUT) and (reason or self._forced == single.LAYOUT):
             part = functools.partial(_read_file, single.read, self._source, directory, name)
-            self._of(single.LAYOUT).add(name.removesuffix(".jsonl"), part, f"{place}: {reason or 'as you say'}")
+            self._of(single.LAYOUT).add(name.removesuffix(".jsonl"), part, f"{place}: {reason or 'as you say'}", place)
 
     # Logs.
 
@@ -190,9 +212,10 @@ class Recognising:
         place = _inside(directory, name)
         is_one = logs.is_log(name, _whole_lines(self._source.beginning(place)))
         if is_one or (self._forced == logs.LAYOUT and not self._source.is_folder):
-            part = functools.partial(_read_file, logs.read, self._source, directory, name)
+            reading = functools.partial(logs.read, extract=self._extract)
+            part = functools.partial(_read_file, reading, self._source, directory, name)
             why = "is a memlog" if name.endswith(MEMLOG) else "has lines that say who speaks" if is_one else "is a log, as you say"
-            self._of(logs.LAYOUT).add(place, part, f"{place} {why}")
+            self._of(logs.LAYOUT).add(place, part, f"{place} {why}", place)
 
 
 def _is_single(value: dict[str, Any]) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...layout import FORMAT_VERSION
 from ...records import DELETED_TURN, TURN, Kind
 from ..entries import Entry, made
 from ..formats import Read
-from .shaping import IMPORTED, UNKNOWN, Values, time_of
+from . import own
+from .shaping import IMPORTED, UNKNOWN, Ids, Values, time_of
 
 DELETED = "deleted"  # the kind of an entry that is no part of an export: see removed.py
 SOFT = "Deleted where it was imported from."
@@ -19,14 +21,22 @@ SOFT = "Deleted where it was imported from."
 class Collected:
     """Records by kind, those that are deleted apart, and what is known of the session beside its manifest."""
 
+    advance: Callable[[], None] = lambda: None  # called for each that is added
     records: list[tuple[Kind, Values]] = field(default_factory=list)
     deleted: list[tuple[Kind, Values, Values]] = field(default_factory=list)  # with when and why
     tombstones: list[Values] = field(default_factory=list)  # of what is not there any more
     problems: list[str] = field(default_factory=list)
+    others: list[Entry] = field(default_factory=list)  # of ours that are no memories of any kind of theirs
+    ids: Ids | None = None
     speakers: dict[str, int] = field(default_factory=dict)
     _last: dict[str, str] = field(default_factory=dict)  # when each spoke last
 
     def add(self, kind: Kind, record: Values, mark: Mapping[str, Any] | None = None, time: str = "timestamp") -> None:
+        if mark is None and (entry := own.entry_of(record)):
+            self.others.append(entry)
+            return
+        kind, record = own.regained(kind, record, self.ids)
+        self.advance()
         if mark is None:
             self.records.append((kind, record))
             if kind is TURN:
@@ -68,11 +78,15 @@ def entries_of(session: str, place: str, metadata: Values | None, found: Collect
     """The session; of a deleted turn its number stays. What is deleted comes last, when the session is there."""
     if metadata is not None:
         yield Read(0, made("session", session=session, place=place, metadata=metadata))
+        if any(kind is TURN for kind, *_ in [*found.records, *found.deleted]):
+            yield Read(0, made("file", session=session, place=place, file=TURN.file, head=_title(session, metadata["session"])))
     yield from _heads(session, place, found)
     places = [(TURN, _place_of(record)) for kind, record, _ in found.deleted if kind is TURN]
     turns = sorted([one for one in found.records if one[0] is TURN] + places, key=lambda one: int(one[1]["turn"]))
     for kind, record in [*turns, *(one for one in found.records if one[0] is not TURN)]:
         yield Read(0, made("memory", session=session, place=place, file=kind.file, type=kind.name, record=record))
+    for entry in found.others:
+        yield Read(0, {**entry, "session": session, "place": place})
     for kind, record, said in found.deleted:
         yield Read(0, deleted(session, kind, record, said))
     for problem in found.problems:
@@ -87,6 +101,15 @@ def deleted(session: str, kind: Kind, record: Values, said: Values) -> Entry:
 def _place_of(record: Values) -> Values:
     stamp = {"timestamp": record["timestamp"]} if "timestamp" in record else {}
     return {"id": record["id"], "turn": record["turn"], **stamp, "type": DELETED_TURN, "content": ""}
+
+
+def _title(session: str, said: Mapping[str, Any]) -> Values:
+    """What stands above the turns: of when the conversation is, and not of when it was imported."""
+    people = said["participants"]
+    named = [people.get("user_id"), *(agent["agent_id"] for agent in people.get("agents", ()))]
+    names = [name for name in named if isinstance(name, str) and name.isprintable()]
+    started = str(said["created_at"]).partition(".")[0].removesuffix("Z").replace("T", " ") + " UTC" if "created_at" in said else ""
+    return {"Session": session, "Started": started, "Participants": ", ".join(names), "Format-Version": str(FORMAT_VERSION)}
 
 
 def _heads(session: str, place: str, found: Collected) -> Iterator[Read]:

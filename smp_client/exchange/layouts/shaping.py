@@ -13,6 +13,7 @@ not what it says, so an entry that has only decayed since is still the same one 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -66,7 +67,6 @@ _SEVERITIES = {"blocker": "critical", "fatal": "critical", "severe": "high", "ma
 _CONFIDENCES = {DECISION.name: ("high", "medium", "low", "uncertain"), PREFERENCE.name: ("explicit", "inferred", "uncertain")}
 _TEXT_CHARACTERS = 2000
 _SPEAKER_CHARACTERS = 128
-_exactly = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode  # tells 1 from 1.0 and from true
 _MILLISECONDS_FROM = 1e11  # a number of seconds that large would be a time thousands of years ahead
 
 
@@ -95,7 +95,7 @@ class Ids:
 
     def give(self, kind: Kind, old: object) -> str:
         if kind is TURN:
-            self._turns += 1
+            self._turns = max(self._turns + 1, _own_number(old))
             new = TURN.memory_id(self._turns)
         else:
             new = self._free(kind, old)
@@ -119,6 +119,8 @@ class Ids:
     def know(self, new: str, old: object) -> None:
         """Of a record that has its id: for the way back."""
         self._old[new] = old
+        if isinstance(old, (str, int)):
+            self._new.setdefault(old, new)
 
     def ours(self, old: str) -> str:
         return self._new.get(old, old)
@@ -130,6 +132,11 @@ class Ids:
     @property
     def last_turn(self) -> int:
         return self._turns
+
+
+def _own_number(old: object) -> int:
+    """Of a turn that has an id like ours: where others before it are missing, it keeps its number."""
+    return int(old.removeprefix("turn-")) if isinstance(old, str) and re.fullmatch(r"turn-[0-9]{1,9}", old) else 0
 
 
 def session_id(name: str) -> str:
@@ -148,13 +155,19 @@ def time_of(value: object) -> str | None:
     """A time as we write it; None where it is none. A bare number is one of seconds, or of milliseconds, since 1970."""
     try:
         if isinstance(value, str):
-            return render_time(parse_time(value.strip()))
+            return _time_of_text(value.strip())
         if is_number(value):
             seconds = float(value) / 1000 if abs(value) >= _MILLISECONDS_FROM else float(value)
             return render_time(datetime.fromtimestamp(seconds, UTC))
     except (ValueError, OverflowError, OSError):
         pass
     return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _time_of_text(text: str) -> str:
+    """One is asked for more than once while it is on its way, and many have the same."""
+    return render_time(parse_time(text))
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -181,7 +194,7 @@ def decay(kind: Kind, at: str | None, *, priority: object = None, base: object =
 def changing(entry: Mapping[str, Any], counter: str, *, factor: str, usually: float) -> Values:
     """What of an entry changes with time, as far as the decay of a record does not say the same."""
     was: Values = {}
-    if factor in entry and _exactly(entry[factor]) != _exactly(usually):
+    if factor in entry and not _is_exactly(entry[factor], usually):
         was[factor] = entry[factor]
     for name in ("last_accessed", "last_decay_update"):
         if name in entry:
@@ -237,7 +250,7 @@ def shaped(kind: Kind, given: Mapping[str, Any], usual: Names, ids: Ids) -> Shap
     made = Shaped()
     left = dict(given)
     for ours, aliases in _ALIASES[kind.name].items():
-        _take_text(kind, made, left, ours, dict.fromkeys((usual.get(ours, ours), *aliases)), usual)
+        _take_text(kind, made, left, ours, _likeliest(usual.get(ours, ours), aliases), usual)
     for ours, theirs in usual.items():
         if theirs in left and ours not in made.fields and (ours == theirs or ours not in left):
             _take_known(made, left, ours, theirs)
@@ -267,6 +280,11 @@ def unshaped(kind: Kind, record: Mapping[str, Any], usual: Names, ids: Ids) -> V
             theirs = names.get(ours, ours)
             given[theirs] = _back(ours, theirs, value)
     return {**given, **notes.get(KEPT, {})}
+
+
+@functools.cache
+def _likeliest(first: str, aliases: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((first, *aliases)))
 
 
 def _take_text(kind: Kind, made: Shaped, left: Values, ours: str, aliases: Iterable[str], usual: Names) -> None:
@@ -428,9 +446,22 @@ def counted(worn: Mapping[str, Any], was: Mapping[str, Any]) -> Values:
 
 def settled(made: Values, original: Mapping[str, Any], back: Mapping[str, Any]) -> Values:
     """With the whole original where the way back does not lead there: so nothing that an entry says is ever lost."""
-    if _exactly(back) != _exactly(original):
+    if not _is_exactly(back, original):
         for name in (NAMES, ADDED, KEPT, WITHOUT):
             made[IMPORTED].pop(name, None)
         made[IMPORTED][ORIGINAL] = dict(original)
     return made
 
+
+def _is_exactly(one: Any, other: Any) -> bool:
+    """Whether both are the same in JSON, which tells 1 from 1.0 and from true. Most of what is compared is one and the same."""
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind is dict:
+        return len(one) == len(other) and all(name in other and _is_exactly(value, other[name]) for name, value in one.items())
+    if kind is list:
+        return len(one) == len(other) and all(map(_is_exactly, one, other))
+    return bool(one == other) and (kind is not float or repr(one) == repr(other))

@@ -14,7 +14,7 @@ from ...layout import GLOBAL
 from ...records import GLOBAL_PREFERENCE, PATTERN, Kind
 from ..entries import ACTIVE, made
 from ..formats import Read
-from . import shaping
+from . import own, shaping
 from .lines import parse
 from .shaping import IMPORTED, ORIGINAL, Ids, Values
 from .sources import Folder, told
@@ -43,7 +43,7 @@ def read(folder: Folder) -> Iterator[Read]:
         ids = Ids()
         given = [_id(ids, kind, item, number) for number, (_, item) in enumerate(items, 1)]
         for (at, item), memory_id in zip(items, given, strict=True):
-            record = ours(kind, memory_id, item, at, name, ids)
+            _, record = own.regained(kind, ours(kind, memory_id, item, at, name, ids), ids)
             yield Read(0, made("memory", session=GLOBAL, place=ACTIVE, file=kind.file, type=kind.name, record=record))
     if profile:
         yield Read(0, made("profile", profile={"version": 1, "user_profile": profile}))

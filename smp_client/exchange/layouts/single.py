@@ -50,7 +50,7 @@ def _collect(aside: Aside, name: str) -> Collected:
     """Every line first: a line may refer to one behind it, and what a mark deletes stands before it."""
     lines: list[tuple[Line, Values]] = []
     marks: dict[int, Values] = {}  # by the place of what they delete
-    found = Collected()
+    found = Collected(aside.folder.advance)
     standing: dict[Any, list[int]] = {}
     for line in aside.lines(name):
         value = line.value
@@ -68,7 +68,7 @@ def _collect(aside: Aside, name: str) -> Collected:
             if value.get("deleted") is True:
                 marks[len(lines)] = {"id": key, "deleted": True}
             lines.append((line, value))
-    ids = Ids()
+    ids = found.ids = Ids()
     given = [(kind := shaping.kind_of_type(value.get("type"))[0], ids.give(kind, value.get("id"))) for _, value in lines]
     for place, ((line, value), (kind, memory_id)) in enumerate(zip(lines, given, strict=True)):
         if (at := value.get("ts")) is not None and shaping.time_of(at) is None:

@@ -36,6 +36,7 @@ class Folder:
     content: Callable[[str], bytes]
     written_at: datetime
     name: str = ""  # of the folder itself
+    advance: Callable[[], None] = lambda: None  # called for each entry that was read: a large file takes its time
     problems: list[str] = field(default_factory=list)
 
     def read(self, name: str) -> bytes | None:
@@ -69,6 +70,7 @@ class Source:
         self.path = Path(path).expanduser().absolute()
         self.is_folder = self.path.is_dir()
         self.tree = Tree(self.path if self.is_folder else self.path.parent)
+        self.advance: Callable[[], None] = lambda: None
 
     def list(self, directory: str = "") -> list[str]:
         try:
@@ -93,7 +95,7 @@ class Source:
         times = [self.tree.stat(_inside(directory, name)).st_mtime for name in names if self.exists(_inside(directory, name))]
         at = datetime.fromtimestamp(max(times, default=0), UTC).replace(microsecond=0)
         own = directory.rpartition("/")[2] or (self.path if self.is_folder else self.path.parent).name
-        return Folder(directory, names, lambda name: self.tree.read(_inside(directory, name)), at, own)
+        return Folder(directory, names, lambda name: self.tree.read(_inside(directory, name)), at, own, self.advance)
 
     def beginning(self, name: str, size: int = 65536) -> bytes:
         """The first bytes of a file; none where it cannot be read."""

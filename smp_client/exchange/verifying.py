@@ -1,0 +1,342 @@
+"""Whether everything that an import takes in is in the tree, and says the same: both sides are read and compared, nothing changes.
+
+Each memory of the source is looked for by its id, by what it was known as before, wherever a session keeps memories: in its files,
+in the archive, among what compaction took out or what was deleted. What it says is compared, with the time and every field, but for
+how much it matters; then whether it still refers to the same. Of both sides the digests of all that was found are put into one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SMPError
+from ..layout import ARCHIVED, DELETED, GLOBAL, QUARANTINE
+from ..mapping import load_mapping
+from ..records import Kind, is_deleted
+from ..scopes import ARTIFACTS
+from ..session_files import artifact_file, parse_artifact, state_file
+from ..values import Value, canonical
+from . import entries as entry_of
+from .elsewhere import entries, found_at
+from .entries import Entry, content_of, kind_of, problem_of
+from .formats import Read
+from .layouts.sessions import DELETED as COMES_DELETED
+from .merging import known_before, referring, said
+from .placing import pieces_in
+
+if TYPE_CHECKING:
+    from ..memory import Memory
+    from ..privacy.standing import Contents
+    from .layouts import Found
+
+_NAMED_CAP = 1000
+_WHOLE_FILES = (entry_of.BESIDE, entry_of.DELETED)
+_REFERRING = ("memory_refs", "references", "source", "target", "turn_ref")
+Values = dict[str, Value]
+
+
+@dataclass
+class Compared:
+    """One session, or `global`. Counts are of memories."""
+
+    source: int = 0
+    found: int = 0  # of them here, where `deleted` and `put_away` of these are not in their files
+    deleted: int = 0
+    put_away: int = 0  # by compaction
+    missing: int = 0
+    changed: int = 0  # says something else, and nobody has changed it through SMP
+    updated: int = 0  # was changed here through SMP since
+    extra: int = 0  # that are only here
+    source_sha256: str = ""
+    tree_sha256: str = ""  # of what was found; the same where nothing is missing or changed
+
+
+@dataclass
+class Verified:
+    sessions: dict[str, Compared] = field(default_factory=dict)
+    quarantined: int = 0  # lines of the source that cannot be read, and are set aside here
+    missing: list[str] = field(default_factory=list)  # each in a sentence
+    changed: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what is wrong with the source itself
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.missing and not self.changed
+
+    def total(self, name: str) -> int:
+        return sum(getattr(one, name) for one in self.sessions.values())
+
+
+def verify(
+    memory: Memory, source: str | Path | Sequence[Found], *, layout: str | None, extract: bool, advance: Callable[[], None] | None
+) -> Verified:
+    found = found_at(source, layout, extract=extract) if isinstance(source, (str, Path)) else source
+    verifying = _Verifying(memory)
+    for one in entries(memory, found, Counter()):
+        verifying.take(one)
+        if advance:
+            advance()
+    return verifying.end()
+
+
+@dataclass
+class _Here:
+    """A memory of the tree."""
+
+    value: Values
+    place: str
+    is_met: bool = False
+
+
+class _Session:
+    """What the tree holds of one session."""
+
+    def __init__(self, memory: Memory, name: str) -> None:
+        from ..privacy.standing import Contents
+
+        self.name = name
+        self._memory = memory
+        self.is_known = memory.root.is_dir()
+        self.memories: list[_Here] = []
+        self._by_id: dict[tuple[str, str], list[_Here]] = {}
+        self._by_old_id: dict[tuple[str, str], list[_Here]] = {}
+        self.contents: Contents | None = Contents(memory, name) if self.is_known else None
+        self.is_there = bool(self.contents and self.contents.is_there)
+        self.renamed: dict[str, str] = {}
+        self.referring: list[tuple[str, Values, Values]] = []
+        self.digests: tuple[list[bytes], list[bytes]] = ([], [])
+        self.seen: dict[tuple[str, str], bytes] = {}
+        self.purged: Mapping[str, str] = {}
+        self.is_deleted = False
+        if self.is_known:
+            self._load()
+
+    def _load(self) -> None:
+        from ..maintain import purged
+        from ..maintain.removal import whole_deletion
+        from ..privacy.standing import standing
+        from ..privacy.store import Store
+
+        for one in standing(self._memory, self.name, [], self.contents):
+            if one.id and (kind := kind_of(self.name, one.file)) and not is_deleted(kind, one.value):
+                self._add(kind, one.value, one.place)
+        self.is_deleted = self.name != GLOBAL and whole_deletion(self._memory.tree, self.name) is not None
+        store = Store(self._memory, self.name)
+        with suppress(SMPError, OSError):
+            members = store.members()
+            for item in store.items():
+                if kind := kind_of(self.name, item["file"]):
+                    with suppress(SMPError, OSError):
+                        self._add(kind, store.copy(item, members)[1], "deleted")
+        self.purged = purged.memories(self._memory.tree, self.name)
+
+    def _add(self, kind: Kind, value: Values, place: str) -> None:
+        here = _Here(value, place)
+        self.memories.append(here)
+        self._by_id.setdefault((kind.file, str(value.get("id"))), []).append(here)
+        if old := known_before(kind, value):
+            self._by_old_id.setdefault((kind.file, old), []).append(here)
+
+    def like(self, kind: Kind, value: Mapping[str, Value]) -> list[_Here]:
+        """Those that it could be, the likeliest first."""
+        memory_id, old = str(value.get("id")), known_before(kind, value)
+        found = [*self._by_id.get((kind.file, memory_id), ()), *self._by_old_id.get((kind.file, memory_id), ())]
+        return found + (self._by_old_id.get((kind.file, old), []) if old else [])
+
+    def read(self, file: str) -> bytes | None:
+        if self.contents is None or not self.contents.is_there:
+            return None
+        try:
+            return self.contents.read(file) or None
+        except (SMPError, OSError):
+            return None
+
+
+class _Verifying:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._result = Verified()
+        self._sessions: dict[str, _Session] = {}
+        self._current = ""
+
+    def take(self, read: Read) -> None:
+        entry = read.entry
+        if entry is None:
+            self._result.quarantined += read.problem.endswith("it was set aside")
+            self._note(self._result.notes, f"{f'line {read.line}: ' if read.line else ''}{read.problem}")
+            return
+        if "entry" not in entry or entry["entry"] == "end":
+            return
+        if entry["entry"] != COMES_DELETED and (problem := problem_of(entry)):
+            self._note(self._result.missing, f"line {read.line} cannot be taken in: {problem}")
+            return
+        name = entry.get("session", GLOBAL)
+        session = self._session(name)
+        compared = self._result.sessions.setdefault(name, Compared())
+        if entry["entry"] in ("memory", "evicted", COMES_DELETED):
+            self._take_memory(session, compared, entry)
+        else:
+            self._take_other(session, entry)
+
+    def _session(self, name: str) -> _Session:
+        """Kept while its entries come; they may come again, from another layout."""
+        if name != self._current and self._current in self._sessions:
+            self._close(self._current)
+        self._current = name
+        if name not in self._sessions:
+            self._sessions[name] = _Session(self._memory, name)
+        return self._sessions[name]
+
+    # Memories.
+
+    def _take_memory(self, session: _Session, compared: Compared, entry: Entry) -> None:
+        file = entry["item"]["file"] if entry["entry"] == "evicted" else entry["file"]
+        kind, value = kind_of(session.name, file), entry["record"]
+        if kind is None or is_deleted(kind, value):
+            return
+        key, own = (file, str(value.get("id"))), said(value)
+        if session.seen.get(key) == own:
+            return  # the same memory in a second layout
+        session.seen[key] = own
+        compared.source += 1
+        session.digests[0].append(hashlib.sha256(own).digest())
+        like = session.like(kind, value)
+        here = next((one for one in like if said(one.value) == own), None)
+        if here is not None:
+            self._found(session, compared, value, here)
+        elif session.is_deleted or value.get("id") in session.purged:
+            compared.found += 1
+            compared.deleted += 1
+            session.digests[1].append(session.digests[0][-1])
+        elif like:
+            self._differs(session, compared, value, like[0])
+        else:
+            compared.missing += 1
+            self._note(self._result.missing, f"{session.name}: {_named(value)} is not here")
+
+    def _found(self, session: _Session, compared: Compared, value: Values, here: _Here) -> None:
+        here.is_met = True
+        compared.found += 1
+        compared.deleted += here.place == "deleted"
+        compared.put_away += here.place == "evicted"
+        session.digests[1].append(hashlib.sha256(said(here.value)).digest())
+        old, new = str(value.get("id")), str(here.value.get("id"))
+        if old != new:
+            session.renamed[old] = new
+        if any(value.get(name) != here.value.get(name) for name in _REFERRING):
+            session.referring.append((_named(value), value, here.value))
+
+    def _differs(self, session: _Session, compared: Compared, value: Values, here: _Here) -> None:
+        here.is_met = True
+        session.digests[1].append(hashlib.sha256(said(here.value)).digest())
+        if here.value.get("updated_at") != value.get("updated_at"):
+            compared.updated += 1
+            return
+        compared.changed += 1
+        own = here.value
+        names = sorted(name for name in value.keys() | own.keys() if name != "decay" and value.get(name) != own.get(name))
+        self._note(self._result.changed, f"{session.name}: {_named(value)} says something else here: {', '.join(names)}")
+
+    # Everything else.
+
+    def _take_other(self, session: _Session, entry: Entry) -> None:
+        kind = entry["entry"]
+        if kind == "session" and not (session.is_there or session.is_deleted):
+            self._note(self._result.missing, f"{session.name}: there is no such session here")
+        elif kind == "bytes" and not self._has_file(session, entry):
+            self._note(self._result.missing, f"{session.name}: {entry['path']} is not here, or not the same")
+        elif kind == "state" and not session.is_deleted and not _has_state(session, entry):
+            self._note(self._result.missing, f"{session.name}: the state of {entry['agent']} is not here")
+        elif kind == "artifact" and not session.is_deleted and not _has_artifact(session, entry):
+            self._note(self._result.missing, f"{session.name}: artifact {entry['artifact']} is not here, or not the same")
+        elif kind == "profile":
+            self._take_profile(session, entry)
+
+    def _has_file(self, session: _Session, entry: Entry) -> bool:
+        place, path, tree = entry["place"], entry["path"], self._memory.tree
+        if not session.is_known:
+            return False
+        if place == entry_of.QUARANTINE:
+            return pieces_in(tree, f"{QUARANTINE}/{session.name}", [path])
+        if place in _WHOLE_FILES:
+            return tree.exists(f"{ARCHIVED if place == entry_of.BESIDE else DELETED}/{session.name}/{path}")
+        return session.is_deleted or session.read(path) == content_of(entry) or path.startswith("inbox/")
+
+    def _take_profile(self, session: _Session, entry: Entry) -> None:
+        given = entry["profile"].get("user_profile", {})
+        own: Mapping[str, Value] = {}
+        with suppress(SMPError):
+            own = load_mapping(session.read(entry_of.PROFILE) or b"", "user_profile", entry_of.PROFILE)
+        for name in given if isinstance(given, dict) else ():
+            if name not in own:
+                self._note(self._result.missing, f"{entry_of.PROFILE}: {name!r} is not here")
+            elif canonical(own[name]) != canonical(given[name]):
+                self._note(self._result.changed, f"{entry_of.PROFILE}: {name!r} says something else here")
+
+    # The end.
+
+    def _close(self, name: str) -> None:
+        session, compared = self._sessions[name], self._result.sessions[name]
+        for called, value, here in session.referring:
+            meant = referring(value, session.renamed)
+            is_log = isinstance(notes := value.get("imported"), dict) and notes.get("layout") == "markdown-log"
+            if any(canonical(meant.get(part)) != canonical(here.get(part)) for part in _REFERRING) and not is_log:
+                compared.changed += 1
+                self._note(self._result.changed, f"{name}: {called} refers to something else here")
+        session.referring.clear()
+        compared.extra = sum(not here.is_met for here in session.memories)
+        compared.source_sha256, compared.tree_sha256 = (_digest(digests) for digests in session.digests)
+
+    def end(self) -> Verified:
+        for name in self._sessions:
+            self._close(name)
+        return self._result
+
+    def _note(self, sentences: list[str], sentence: str) -> None:
+        if len(sentences) < _NAMED_CAP:
+            sentences.append(sentence)
+        elif len(sentences) == _NAMED_CAP:
+            sentences.append("and more")
+
+
+def _has_state(session: _Session, entry: Entry) -> bool:
+    """As the state of the agent, or among its earlier ones."""
+    given = _bare(entry["state"].get("agent_state"))
+    file = state_file(entry["agent"])
+    with suppress(SMPError):
+        if canonical(_bare(load_mapping(session.read(file) or b"", "agent_state", file))) == canonical(given):
+            return True
+    return any(canonical(_bare(here.value.get("state"))) == canonical(given) for here in session.memories)
+
+
+def _bare(state: Value) -> Value:
+    return {name: value for name, value in state.items() if name != "decay"} if isinstance(state, dict) else state
+
+
+def _has_artifact(session: _Session, entry: Entry) -> bool:
+    """Under its name, or under the one that it has got because that was taken."""
+    name = entry["artifact"]
+    contents = session.contents
+    listed = [file for file in (contents.files() if contents and contents.is_there else ()) if file.startswith(f"{ARTIFACTS}/")]
+    others = [file for file in listed if file.startswith(f"{ARTIFACTS}/{name[:48]}-imported-")]
+    return any((content := session.read(file)) is not None and parse_artifact(content)[1] == entry["text"]
+               for file in [artifact_file(name), *others])  # fmt: skip
+
+
+def _digest(digests: Iterable[bytes]) -> str:
+    """The same for the same memories in any order."""
+    whole = hashlib.sha256()
+    for digest in sorted(digests):
+        whole.update(digest)
+    return whole.hexdigest()
+
+
+def _named(value: Mapping[str, Any]) -> str:
+    own, old = str(value.get("id")), value.get("imported_id")
+    return f"{own} (there {old})" if isinstance(old, str) and old != own else own

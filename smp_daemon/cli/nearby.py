@@ -1,0 +1,78 @@
+"""What somebody may have meant who named something that is not there: an id, a kind, a topic, an agent, a tag."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from smp_client import Memory, SessionNotFound
+
+_SUGGESTIONS = 3
+_CONDITIONS = {"topic": "topics", "agent": "agents", "tags": "tags"}
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    names = {one.lower(): one for one in known if one.isprintable()}
+    close = [names[one] for one in difflib.get_close_matches(name.lower(), names, _SUGGESTIONS)]
+    return f"Did you mean {' or '.join(close)}?" if close else otherwise
+
+
+@contextmanager
+def suggesting_ids(memory: Memory, session: str, ids: Sequence[str]) -> Iterator[None]:
+    """Of an id that no memory of the session has, the error says which ones are like it."""
+    from smp_client import MemoryNotFound, SMPError
+    from smp_client.privacy.standing import standing
+
+    try:
+        yield
+    except MemoryNotFound as error:
+        if error.advice != MemoryNotFound.advice:
+            raise  # it says what has become of it
+        known: set[str] = set()
+        with suppress(SMPError, OSError):
+            known = {one.id for one in standing(memory, session, []) if one.id} | {one.id for one in memory.deleted(session)}
+        unknown = next((one for one in ids if one not in known), ids[0] if ids else "")
+        advice = did_you_mean(unknown, known, f"See what there is with smp search --session {session}.")
+        raise MemoryNotFound(f"There is no memory {unknown!r} in {session}.", advice=advice, session_id=session) from error
+
+
+def explain_memory(memory: Memory, name: str, error: SessionNotFound, does: str) -> NoReturn:
+    """For one who gave the id of a memory where a session is asked for; `does` says what to call, with SESSION and ID in it."""
+    from smp_client import MemoryNotFound, SMPError
+    from smp_client.records import SESSION_KINDS, kind_of
+
+    holders: list[str] = []
+    with suppress(SMPError):
+        called = {"filters": [{"field": "id", "operator": "equals", "value": name}]}
+        holders = sorted({record.session for record in memory.query(called, count_access=False) if record.type != "summary"})
+    if not holders and kind_of(name, SESSION_KINDS) is None:
+        raise error
+    of = f" of {', '.join(holders[:5])}{', …' if len(holders) > 5 else ''}" if holders else ""
+    command = does.replace("SESSION", holders[0] if len(holders) == 1 else "SESSION").replace("ID", name)
+    raise MemoryNotFound(f"{name!r} is a memory{of}, not a session.", advice=command) from None
+
+
+def why_nothing_fits(memory: Memory, session: str | None, conditions: Mapping[str, Any]) -> str:
+    """What there is instead of a topic, an agent or a tag that no memory has."""
+    from smp_client import SMPError
+    from smp_client.privacy.fitting import Described, describe
+    from smp_client.privacy.standing import names_with_memories
+
+    known = Described()
+    for name in names_with_memories(memory) if session is None else [session]:
+        with suppress(SMPError, OSError):
+            known.add(describe(memory, name))
+    said: list[str] = []
+    for condition, what in _CONDITIONS.items():
+        given = conditions.get(condition) or ()
+        for one in (given,) if isinstance(given, str) else given:
+            of_memories = getattr(known, what)
+            if condition == "topic" and one.lower() in {topic.lower() for topic in known.of_sessions} and one not in of_memories:
+                said.append(f"{one!r} is the topic of the session itself, in its metadata, and of no memory in it: smp delete"
+                            " SESSION deletes the session whole, --id and the other conditions memories of it.")  # fmt: skip
+            elif one.lower() not in {other.lower() for other in of_memories}:
+                said.append(did_you_mean(one, of_memories))
+    return " ".join(dict.fromkeys(part for part in said if part))

@@ -1,0 +1,311 @@
+"""`Memory.import_` of a path in any layout: all of it arrives, without secrets, and a second time adds nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from layouts_data import (
+    CHECKED_EXAMPLE,
+    CONVERSATION_EXAMPLE,
+    KNOWLEDGE_EXAMPLE,
+    MANIFEST_EXAMPLE,
+    MEMLOG_EXAMPLE,
+    METADATA_EXAMPLE,
+    PER_KIND_EXAMPLE,
+    SINGLE_EXAMPLE,
+    Entry,
+    with_checksum,
+    write_checked,
+    write_lines,
+    write_per_kind,
+)
+
+from smp_client import Invalid, Memory, audit
+from smp_client.privacy.redaction import Redaction
+
+TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def write_single(path: Path) -> None:
+    write_lines(path / "s1.jsonl", [*SINGLE_EXAMPLE, {"id": "m003", "deleted": True, "ts": "2026-01-12T00:00:00Z"}])
+
+
+def write_kinds(path: Path) -> None:
+    write_per_kind(path / "sessions/s1", {**MANIFEST_EXAMPLE, "session_id": "s1"}, PER_KIND_EXAMPLE)
+    (path / "shared").mkdir()
+    (path / "shared/agent-knowledge.json").write_text(json.dumps(KNOWLEDGE_EXAMPLE))
+
+
+def write_log(path: Path) -> None:
+    path.mkdir(exist_ok=True, parents=True)
+    (path / "s1.md").write_text(CONVERSATION_EXAMPLE.replace("session-2026-01-11-abc123", "s1"))
+
+
+def write_checks(path: Path) -> None:
+    lines = [with_checksum({**line, "session_id": "s1"}) for line in CHECKED_EXAMPLE]
+    gone = [{"id": "mem_002", "timestamp": "2026-01-12T00:00:00Z", "reason": "asked to"}]
+    write_checked(path / "sessions/s1", {**METADATA_EXAMPLE, "session_id": "s1"}, lines, gone)
+
+
+def write_export(path: Path) -> None:
+    memory = Memory(path.parent / "exported")
+    session = memory.create_session(id="s1")
+    session.record_decision("Use OAuth", made_by="architect")
+    session.add_turn("user", "Hello")
+    path.mkdir(exist_ok=True, parents=True)
+    memory.export(path / "export.jsonl")
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {"jsonl": write_single, "jsonl-per-kind": write_kinds, "jsonl-checked": write_checks,
+                                              "markdown-log": write_log, "smp": write_export}  # fmt: skip
+
+
+def source_of(layout: str, directory: Path) -> Path:
+    WRITERS[layout](directory)
+    return directory / "export.jsonl" if layout == "smp" else directory
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    names = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in names.items() if not name.startswith(".smp/") and name != "audit.log"}
+
+
+@pytest.fixture(params=WRITERS)
+def layout(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# Each layout.
+
+
+def test_importing_twice_adds_nothing(layout: str, memory: Memory, tmp_path: Path) -> None:
+    """Not a byte of the tree changes, and nothing is told but that all is there; also where every file was touched since."""
+    source = source_of(layout, tmp_path / "from")
+    done = memory.import_(source)
+    assert (done.problems, done.sessions["s1"]) == ([], "new")
+    assert done.added > 0
+    before = contents(memory.root)
+    for path in [path for path in (tmp_path / "from").rglob("*") if path.is_file()]:
+        os.utime(path, (2_000_000_000, 2_000_000_000))
+    again = memory.import_(source)
+    assert (again.added, again.deleted, again.problems, again.renamed) == (0, 0, [], {})
+    assert set(again.sessions.values()) == {"unchanged"}
+    assert contents(memory.root) == before
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(layout: str, memory: Memory, tmp_path: Path) -> None:
+    source = source_of(layout, tmp_path / "from")
+    said = memory.import_(source, dry_run=True)
+    assert not memory.root.exists()
+    done = memory.import_(source)
+    assert (said.added, said.deleted, said.sessions) == (done.added, done.deleted, done.sessions)
+
+
+def test_an_import_is_noted_in_the_audit_log(layout: str, memory: Memory, tmp_path: Path) -> None:
+    """Before it begins, and with what it came to when it is done."""
+    done = memory.import_(source_of(layout, tmp_path / "from"))
+    lines = [(line["action"], line["format"], line["count"]) for line in audit.read(memory.tree)]
+    assert lines == [("import", layout, None), ("import", layout, done.added)]
+
+
+def test_what_was_found_can_be_forced(layout: str, memory: Memory, tmp_path: Path) -> None:
+    source = source_of(layout, tmp_path / "from")
+    for other in WRITERS:
+        if other == layout:
+            assert memory.import_(source, layout=other, dry_run=True).added > 0
+        elif source.is_dir():
+            with pytest.raises(Invalid, match="nothing in the layout|no export"):
+                memory.import_(source, layout=other, dry_run=True)
+
+
+def test_a_second_import_of_a_source_that_was_merged_adds_nothing(layout: str, memory: Memory, tmp_path: Path) -> None:
+    """Into a session that has memories of its own under the same ids: new ids the first time, and the same ones from then on."""
+    source = source_of(layout, tmp_path / "from")
+    session = memory.create_session(id="s1")
+    session.add_turn("user", "I was here before.")
+    session.record_decision("Mine", made_by="me")
+    done = memory.import_(source)
+    assert (done.problems, done.sessions["s1"]) == ([], "merged")
+    before = contents(memory.root)
+    again = memory.import_(source)
+    assert (again.added, again.deleted, again.problems) == (0, 0, [])
+    assert contents(memory.root) == before
+    assert memory.verify_import(source).is_whole
+
+
+def test_how_far_it_is_counts_each_entry_once(layout: str, memory: Memory, tmp_path: Path) -> None:
+    """Half when it was read, half when it is written: a large file is read whole before the first is written."""
+    source = source_of(layout, tmp_path / "from")
+    calls = 0
+
+    def advance() -> None:
+        nonlocal calls
+        calls += 1
+
+    done = memory.import_(source, advance=advance)
+    assert done.added <= calls <= done.added + 8
+
+
+# A project.
+
+
+def test_everything_in_a_project_is_imported(memory: Memory, tmp_path: Path) -> None:
+    """Several layouts in one folder, below `.bmad/memory`, beside memlogs: all in one go."""
+    project = tmp_path / "shop"
+    write_kinds(project / ".bmad/memory")
+    write_lines(project / "memory/two.jsonl", SINGLE_EXAMPLE)
+    (project / "docs/brainstorm-2026-06-07").mkdir(parents=True)
+    (project / "docs/brainstorm-2026-06-07/.memlog.md").write_text(MEMLOG_EXAMPLE)
+    (project / "README.md").write_text("# Shop\n\nNote: buy milk\n")
+    done = memory.import_(project)
+    assert done.problems == []
+    assert done.sessions == {"global": "merged", "s1": "new", "two": "new", "brainstorm-2026-06-07": "new"}
+    assert memory.session("brainstorm-2026-06-07").records("decision")[0].text == "lead with one account; defer the others"
+
+
+def test_without_extraction_a_log_is_only_turns(memory: Memory, tmp_path: Path) -> None:
+    """And with it later, what it marks is added, and no turn a second time."""
+    write_log(tmp_path / "from")
+    memory.import_(tmp_path / "from", extract=False)
+    session = memory.session("s1")
+    turns = [turn.text for turn in session.turns()]
+    assert turns
+    assert not session.records("finding")
+    memory.import_(tmp_path / "from")
+    assert session.records("finding")
+    assert [turn.text for turn in session.turns()] == turns
+
+
+def test_what_is_in_no_layout_is_refused(memory: Memory, tmp_path: Path) -> None:
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from/picture.png").write_bytes(b"\x89PNG")
+    for source in (tmp_path / "from", tmp_path / "from/picture.png"):
+        with pytest.raises(Invalid, match="no export of SMP, and nothing in any layout"):
+            memory.import_(source)
+    assert not memory.root.exists()
+
+
+# A source that goes on changing.
+
+
+def test_a_source_that_dropped_its_oldest_messages_adds_nothing(memory: Memory, tmp_path: Path) -> None:
+    """Its turns are numbered anew each time they are read; they are known by the ids that they have there."""
+    said = [{"id": f"m{number}", "type": "conversation", "ts": "2026-01-11T14:30:00Z", "priority": 1.0, "access": 0,
+             "data": {"role": "user", "content": f"message {number}"}} for number in range(6)]  # fmt: skip
+    decided = {"id": "d1", "type": "decision", "ts": "2026-01-11T14:31:00Z", "priority": 1.0, "access": 0,
+               "data": {"decision": "x", "by": "a", "references": ["m4"]}}  # fmt: skip
+    write_lines(tmp_path / "s1.jsonl", [*said, decided])
+    memory.import_(tmp_path / "s1.jsonl")
+    before = contents(memory.root)
+    write_lines(tmp_path / "s1.jsonl", [*said[3:], decided])
+    again = memory.import_(tmp_path / "s1.jsonl")
+    assert (again.added, again.problems) == (0, [])
+    assert contents(memory.root) == before
+    assert memory.verify_import(tmp_path / "s1.jsonl").is_whole
+
+
+def test_replies_of_a_source_that_dropped_messages_are_known_too(memory: Memory, tmp_path: Path) -> None:
+    """What they reply to is a turn with another number this time."""
+    lines = [{**PER_KIND_EXAMPLE["conversation.jsonl"][1], "id": f"msg-{number}",
+              "context": {"parent_message_id": f"msg-{number - 1}"}} for number in range(1, 6)]  # fmt: skip
+    write_per_kind(tmp_path / "s1", {"session_id": "s1"}, {"conversation.jsonl": lines})
+    memory.import_(tmp_path)
+    shutil.rmtree(tmp_path / "s1")
+    write_per_kind(tmp_path / "s1", {"session_id": "s1"}, {"conversation.jsonl": lines[2:]})
+    assert memory.import_(tmp_path).added == 0
+
+
+def test_what_was_deleted_here_is_not_brought_back_under_another_number(memory: Memory, tmp_path: Path) -> None:
+    lines = [{**SINGLE_EXAMPLE[0], "id": f"m{number}", "ts": f"2026-01-11T14:3{number}:00Z"} for number in range(4)]
+    write_lines(tmp_path / "s1.jsonl", lines)
+    memory.import_(tmp_path / "s1.jsonl")
+    memory.session("s1").delete("turn-3", reason="asked to")
+    write_lines(tmp_path / "s1.jsonl", lines[1:])
+    again = memory.import_(tmp_path / "s1.jsonl")
+    assert again.added == 0
+    assert "not brought back" in again.notes[0]
+
+
+def test_a_grown_log_does_not_number_its_decisions_anew(memory: Memory, tmp_path: Path) -> None:
+    """A decision with an id of its own, said later, moves the numbers of those without one; they are known by their words."""
+    log = "User: Decision: use tabs\n\nAssistant: Fine.\n"
+    (tmp_path / "s1.md").write_text(log)
+    memory.import_(tmp_path / "s1.md")
+    (tmp_path / "s1.md").write_text(f"{log}\nUser: DEC-007: use blanks\n")
+    again = memory.import_(tmp_path / "s1.md")
+    assert (again.added, again.problems) == (2, [])
+    assert {one.id: one.text for one in memory.session("s1").records("decision")} == {"DEC-001": "use tabs", "DEC-007": "use blanks"}
+
+
+def test_an_odd_entry_that_has_only_decayed_since_is_the_same(memory: Memory, tmp_path: Path) -> None:
+    """Also one that is kept as a whole because it says more than its layout foresees."""
+    odd: Entry = {**SINGLE_EXAMPLE[1], "data": ["x", 1.0], "decay": 3}
+    write_lines(tmp_path / "s1.jsonl", [odd])
+    memory.import_(tmp_path / "s1.jsonl")
+    write_lines(tmp_path / "s1.jsonl", [{**odd, "priority": 0.2, "access": 9}])
+    assert memory.import_(tmp_path / "s1.jsonl").added == 0
+
+
+def test_a_touched_source_sets_nothing_aside_twice(memory: Memory, tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "s1.jsonl", SINGLE_EXAMPLE)
+    path.write_text(path.read_text() + "nonsense\n")
+    for time in (1_800_000_000, 1_900_000_000):
+        os.utime(path, (time, time))
+        assert "line 5: not JSON" in memory.import_(path).problems[0]
+        assert len(list((memory.root / "quarantine/s1").glob("*.bytes"))) == 1
+        assert len(list((memory.root / "quarantine/s1").iterdir())) == 2
+
+
+def test_what_another_layout_says_of_a_session_is_kept_in_one_that_is_there(memory: Memory, tmp_path: Path) -> None:
+    memory.create_session(id="s1", topic="mine")
+    write_kinds(tmp_path / "from")
+    memory.import_(tmp_path / "from")
+    told = memory.session("s1").metadata()
+    assert told["imported"]["layout"] == "jsonl-per-kind"  # type: ignore[index,call-overload]
+    assert told["context"]["primary_topic"] == "mine"  # type: ignore[index,call-overload]
+
+
+# Secrets.
+
+
+def secret_source(path: Path) -> Path:
+    lines: list[Any] = [
+        {**SINGLE_EXAMPLE[0], "data": {"role": "user", "content": f"My token is {TOKEN}."}},
+        {**SINGLE_EXAMPLE[1], "data": {"decision": "x", "by": "a", "settings": {TOKEN: 1}}, "odd": {"decay": [TOKEN]}},
+        {**SINGLE_EXAMPLE[2], "data": {"issue": f"{TOKEN} is in the log"}},
+        {"id": "m003", "deleted": True},
+    ]
+    return write_lines(path / "s1.jsonl", lines)
+
+
+def test_secrets_from_elsewhere_are_taken_out(memory: Memory, tmp_path: Path) -> None:
+    """Of every field, of keys, of what comes as deleted; how many there were is told, and stands in the record."""
+    source = secret_source(tmp_path / "from")
+    done = memory.import_(source)
+    assert done.problems == []
+    assert done.redacted == {"github_token": 4}
+    assert (done.added, done.deleted) == (2, 1)
+    session = memory.session("s1")
+    assert session.turns()[0].text == "My token is [redacted: github token]."
+    assert session.turns()[0].data["redacted"] == {"github_token": 1}
+    assert session.get("m002").data["settings"] == {"[redacted: github token]": 1}
+    session.restore("m003")
+    assert "[redacted: github token] is in the log" in session.get("m003").text
+    assert not [path for path in memory.root.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
+    assert (memory.import_(source).added, memory.verify_import(source).is_whole) == (0, True)
+
+
+def test_secrets_stay_where_redaction_is_off_or_an_export_is_moved(tmp_path: Path) -> None:
+    open_memory = Memory(tmp_path / "open", redaction=Redaction(enabled=False))
+    open_memory.import_(secret_source(tmp_path / "from"))
+    assert open_memory.session("s1").turns()[0].text == f"My token is {TOKEN}."
+    open_memory.export(tmp_path / "export.yaml")
+    moved = Memory(tmp_path / "moved")
+    assert moved.import_(tmp_path / "export.yaml").redacted == {}
+    assert moved.session("s1").turns()[0].text == f"My token is {TOKEN}."
