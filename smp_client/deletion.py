@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .privacy.everywhere import Occurrence
     from .privacy.outgoing import AnonymousExport
     from .privacy.placeholders import Anonymization
+    from .privacy.restoring import Restored
     from .privacy.reworking import Reworked
     from .privacy.selection import Selection
     from .privacy.store import Deleted
@@ -138,20 +139,18 @@ class MemoryDeletion:
         return deleted(cast("Memory", self), session)
 
     def restore(
-        self, session: str, ids: Sequence[str] | None = None, *, batch: str | None = None, by: str = "user"
+        self, session: str, ids: str | Sequence[str] | None = None, *, batch: str | None = None, by: str = "user"
     ) -> list[Record]:
         """Puts deleted memories of a session back, or all that was deleted in one go."""
         from .privacy.restoring import restore
 
         return restore(cast("Memory", self), session, ids, batch=batch, by=by)
 
-    def restore_batch(self, batch: str, *, by: str = "user") -> list[Record]:
-        """Puts back all that was deleted, or anonymised, in one go, in whatever sessions that was."""
-        from .privacy.restoring import of_batch, restore
+    def restore_batch(self, batch: str, *, by: str = "user") -> Restored:
+        """Puts back all that was deleted, or anonymised, in one go, in whatever sessions that was; see `Restored.problems`."""
+        from .privacy.restoring import restore_everywhere
 
-        memory = cast("Memory", self)
-        return [record for name in of_batch(memory, batch) for record in restore(memory, name, batch=batch, by=by)]
-
+        return restore_everywhere(cast("Memory", self), batch, by=by)
 
     def all_about(self, text: str, session: str | None = None) -> Iterator[Occurrence]:
         """Every place below the root where a text stands, in any case of its letters: in memories wherever they are kept, archived,

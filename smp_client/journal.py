@@ -85,6 +85,11 @@ def read(scope: Scope, file: str) -> bytes:
             return content
 
 
+def going(scope: Scope) -> set[str]:
+    """The files that a recorded transaction takes out whole, and that are still there."""
+    return {step["file"] for name in pending(scope) for step in load(scope, name) if "remove" in step}
+
+
 def _content(scope: Scope, file: str) -> bytes:
     try:
         return scope.tree.read(scope.path(file))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from . import journal
 from .append import append, note_rewritten, settle, with_id
 from .asking import Asking
 from .deletion import Deletion
@@ -314,7 +315,7 @@ class Session(RecordFiles, SessionUpkeep):
     def artifact(self, artifact_id: str) -> Record:
         file = artifact_file(check_file_id("artifact", artifact_id))
         content = self.scope.read(file)
-        if not content and not self.scope.tree.exists(self.scope.path(file)):
+        if not content and (not self.scope.tree.exists(self.scope.path(file)) or file in journal.going(self.scope)):
             raise MemoryNotFound(f"There is no artifact {artifact_id!r} in {self.id}.", session_id=self.id)
         fields, text = parse_artifact(content)
         return Record(artifact_id, "artifact", self.id, {**fields, "id": artifact_id, "content": text}, text)
@@ -326,7 +327,8 @@ class Session(RecordFiles, SessionUpkeep):
         with self.scope.answering(f"listing {directory}"):
             self.scope.finish_transactions()
             names = self.scope.tree.sizes(self.scope.path(directory))
-        return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix))
+            going = journal.going(self.scope)
+        return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix) and f"{directory}/{name}" not in going)
 
     def agent(self, name: str) -> AgentMemory:
         """The session as an agent sees it: what bears on its work, what it records, its own state."""

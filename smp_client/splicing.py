@@ -63,8 +63,8 @@ def splice(kind: Kind, content: bytes, change: Splice) -> bytes:
 
 
 def is_as_read(content: bytes, change: Splice) -> bool:
-    """Whether every record still stands where it stood. An append that was seen in part may have gone on since: then the last record
-    does not end any more where it did."""
+    """Whether every record still stands where it stood. An append that was seen in part may have gone on since: then the last
+    record does not end any more where it did."""
     has_last = any(part.end >= change.size for part in change.parts)
     is_long_enough = len(content) == change.size or (len(content) > change.size and not has_last)
     return is_long_enough and zlib.crc32(memoryview(content)[: change.size]) == change.checksum

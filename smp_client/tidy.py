@@ -73,12 +73,16 @@ def _finish_put_away(memory: Memory) -> list[Tidied]:
     from .maintain import archive, leaving, removal  # which load tar and gzip
     from .privacy import reworking
 
+    done: list[Tidied] = []
+    for settle_all in (archive.settle_all, removal.settle_all, reworking.settle_all):
+        try:
+            done += [Tidied(session_id, "finished putting it away or bringing it back") for session_id in settle_all(memory)]
+        except (SMPError, OSError) as error:
+            done.append(Tidied("", "left as it was", str(error)))
     try:
-        settled = [*archive.settle_all(memory), *removal.settle_all(memory), *reworking.settle_all(memory)]
         problems = leaving.finish_all(memory)
     except (SMPError, OSError) as error:
-        return [Tidied("", "left as it was", str(error))]
-    done = [Tidied(session_id, "finished putting it away or bringing it back") for session_id in settled]
+        problems = [str(error)]
     return done + [Tidied("", "left as it was", problem) for problem in problems]
 
 

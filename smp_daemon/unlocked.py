@@ -26,6 +26,8 @@ AGAIN_S = 60.0  # before what could not be taken out is tried again
 BY = "daemon"
 _UNREADABLE = "SELECT scope, file, size, checksum, mtime_ns FROM files WHERE bad > 0 OR problem IS NOT NULL"
 _ABOUT = "secrets in what cannot be read"
+_ABOUT_UNINDEXED = "secrets in what is in no index"
+_IDLE_SHARE = 100.0
 
 
 class Unlocked:
@@ -38,7 +40,9 @@ class Unlocked:
         self._counted: dict[str, int] = {}  # how many places there were, by root
         self._said: dict[str, set[object]] = {}  # by root; so that each is said once in the life of a daemon
         self._tried: dict[tuple[str, Spotted], float] = {}  # when it is tried again
-        self._unreadable: dict[tuple[str, str, str], tuple[tuple[int, ...], Counter[str]]] = {}
+        # What was found in files as a whole, by root and what they are: by scope and file, with the state of the file.
+        self._whole_files: dict[tuple[str, str], dict[tuple[str, str], tuple[tuple[object, ...], Counter[str]]]] = {}
+        self._due_unindexed: dict[str, float] = {}
 
     def look(self, root: Root) -> None:
         """At what is new in the index."""
@@ -46,9 +50,11 @@ class Unlocked:
         if not redaction.enabled or redaction.unlocked_edits == "off":
             spotting.forget(root.index)
             root.problems.pop(_ABOUT, None)
+            root.problems.pop(_ABOUT_UNINDEXED, None)
             return
         is_new = self._look(root, redaction)
         self._look_at_unreadable(root, redaction)
+        self._look_at_unindexed(root, redaction)
         count = spotting.count(root.index)
         is_due = any(when <= time.monotonic() for when in self._tried.values())
         if not is_new and not is_due and self._counted.get(str(root.path)) == count:
@@ -94,45 +100,67 @@ class Unlocked:
 
     def _redact_file(self, root: Root, scope: str, file: str, spotted: list[Spotted]) -> None:
         ids = [one.id for one in spotted if one.id]
-        kinds: Counter[str] = Counter()
-        for one in spotted:
-            kinds.update(dict(one.kinds))
         try:
-            left = redact(root.memory, scope, file, ids, Redaction(), BY)
+            left, refused = redact(root.memory, scope, file, ids, Redaction(), BY)
         except (OSError, SMPError) as error:
             # It may go later: somebody holds the lock, or has changed it just now.
             self._report(root, spotted, redacts=True)
             self._log.warning("secret stays", component="privacy", root=str(root.path), session_id=scope, file=file,
                               reason=harmless(str(error)))  # fmt: skip
             return
-        self._log.info("redacted", component="privacy", root=str(root.path), session_id=scope, file=file,
-                       memories=list(map(harmless, ids)), kinds=dict(kinds), left=left)  # fmt: skip
+        self._report(root, [one for one in spotted if one.id in refused], redacts=True)
+        kinds: Counter[str] = Counter()
+        for one in spotted:
+            kinds.update(dict(one.kinds) if one.id not in refused else {})
+        done = [harmless(memory_id) for memory_id in ids if memory_id not in refused]
+        self._log.info("redacted", component="privacy", root=str(root.path), session_id=scope, file=file, memories=done,
+                       kinds=dict(kinds), left=left)  # fmt: skip
         root.note(f"{directory_of(scope)}/{file}")
 
     def _look_at_unreadable(self, root: Root, redaction: Redaction) -> None:
         """Bytes that are no memory are in no index: they can only be reported."""
-        path = str(root.path)
-        now: dict[tuple[str, str, str], tuple[tuple[int, ...], Counter[str]]] = {}
-        for scope, file, *state in root.index.connection.execute(_UNREADABLE).fetchall():
-            known = self._unreadable.get((path, scope, file))
-            now[path, scope, file] = known if known and known[0] == tuple(state) else (
-                tuple(state), self._kinds_in_file(root, scope, file, redaction))  # fmt: skip
-        self._unreadable = {key: value for key, value in self._unreadable.items() if key[0] != path} | now
-        named = [f"{file} in {scope} ({told(kinds)})" for (_, scope, file), (_, kinds) in now.items() if kinds]
-        if named:
-            root.problems[_ABOUT] = (
-                f"What cannot be read holds what looks like a secret: {', '.join(named[:3])}. smp check names the lines."
-            )
-        else:
-            root.problems.pop(_ABOUT, None)
+        rows = root.index.connection.execute(_UNREADABLE).fetchall()
+        named = self._named(root, _ABOUT, [(scope, file, tuple(state)) for scope, file, *state in rows], redaction)
+        problem = f"What cannot be read holds what looks like a secret: {named}. smp check names the lines."
+        _say(root, _ABOUT, problem if named else "")
 
-    def _kinds_in_file(self, root: Root, scope: str, file: str, redaction: Redaction) -> Counter[str]:
+    def _look_at_unindexed(self, root: Root, redaction: Redaction) -> None:
+        """Nor are these; and there can be many, so that looking for them takes at most a hundredth of the time."""
+        began = time.monotonic()
+        if began < self._due_unindexed.get(str(root.path), 0.0):
+            return
+        named = self._named(root, _ABOUT_UNINDEXED, spotting.unindexed(root.memory, root.index), redaction)
+        self._due_unindexed[str(root.path)] = began + _IDLE_SHARE * (time.monotonic() - began)
+        _say(root, _ABOUT_UNINDEXED, f"What looks like a secret stands in {named}. Take it out by hand." if named else "")
+
+    def _named(self, root: Root, about: str, files: Iterable[tuple[str, str, tuple[object, ...]]], redaction: Redaction) -> str:
+        """Those of the files in which there is a secret, in words; one is read again only when it has changed."""
+        known = self._whole_files.get((str(root.path), about), {})
+        now: dict[tuple[str, str], tuple[tuple[object, ...], Counter[str]]] = {}
+        for scope, file, state in files:
+            self._keep_going()
+            before = known.get((scope, file))
+            is_same = before is not None and before[0] == state
+            now[scope, file] = before if before and is_same else (state, self._kinds_in_file(root, scope, file, about, redaction))
+        self._whole_files[str(root.path), about] = now
+        found = [f"{harmless(file)} in {scope} ({told(kinds)})" for (scope, file), (_, kinds) in now.items() if kinds]
+        return ", ".join(found[:3]) + (f" and {len(found) - 3:,} more" if len(found) > 3 else "")
+
+    def _kinds_in_file(self, root: Root, scope: str, file: str, about: str, redaction: Redaction) -> Counter[str]:
         try:
             content = root.memory.tree.read(f"{directory_of(scope)}/{file}")
         except (OSError, SMPError):
             return Counter()
         kinds = redaction.redacted_text(content.decode("utf-8", "replace"))[1]
         if kinds:
-            self._log.warning("secret", component="privacy", root=str(root.path), session_id=scope, file=file, kinds=dict(kinds),
-                              advice="it stands in what cannot be read; smp check names the lines")  # fmt: skip
+            advice = "it stands in what cannot be read; smp check names the lines" if about == _ABOUT else "take it out by hand"
+            self._log.warning("secret", component="privacy", root=str(root.path), session_id=scope, file=harmless(file),
+                              kinds=dict(kinds), advice=advice)  # fmt: skip
         return kinds
+
+
+def _say(root: Root, about: str, problem: str) -> None:
+    if problem:
+        root.problems[about] = problem
+    else:
+        root.problems.pop(about, None)

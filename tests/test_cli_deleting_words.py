@@ -118,7 +118,7 @@ def test_where_nothing_fits_it_is_said_what_may_be_meant(session: Session, condi
 
 
 def test_an_unknown_kind_is_told_in_the_words_of_the_help(session: Session) -> None:
-    shown = said("delete", "first-1", "--type", "decison", "--reason", "r", code=2)
+    shown = said("delete", "first-1", "--type", "decison", "--reason", "r", code=1)
     assert "'decison' is no kind of memory. Did you mean decision? There are turn, decision," in shown
     assert "conversation_turn" not in shown
     assert in_json("delete", "first-1", "--type", "conversation_turn", "--reason", "r", "--dry-run")["actions"]

@@ -61,7 +61,7 @@ def test_every_place_is_a_row_below_its_session(session: Session, memory: Memory
     lines = shown("--all-about", "JANE roe").splitlines()
     rows = [line.split() for line in lines if line.startswith(("active/", "deleted/"))]
     assert lines.index("s1") < lines.index("s2")
-    assert [row[:3] for row in rows if row[1] == "turn-1"] == [["active/s1/conversation.md:15", "turn-1", "turn"]]
+    assert [row[:4] for row in rows if row[2] == "turn-1"] == [["active/s1/conversation.md:15", "-", "turn-1", "turn"]]
     (gone,) = [line for line in lines if line.startswith("deleted/")]
     assert gone.split()[:7] == ["deleted/s1/backup.tar.gz", "decisions.yaml/DEC-001:4", "DEC-001", "decision", "deleted", "until",
                                 "2026-03-31"]  # fmt: skip

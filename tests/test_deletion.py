@@ -218,7 +218,7 @@ def test_what_cannot_be_put_back_changes_nothing(filled: Session, monkeypatch: p
     """No way leads to a file that holds it and all the others: the file stays as it is, and so does the copy."""
     filled.delete("DEC-002", reason="r")
     before = content(filled, "decisions.yaml")
-    monkeypatch.setattr("smp_client.privacy.restoring._attempts", lambda *_: iter([before + b"  - id: ]", before, b""]))
+    monkeypatch.setattr("smp_client.privacy.back_into_lists._attempts", lambda *_: iter([before + b"  - id: ]", before, b""]))
     with pytest.raises(CorruptionDetected, match="cannot be put back"):
         filled.restore("DEC-002")
     assert content(filled, "decisions.yaml") == before
@@ -228,7 +228,7 @@ def test_what_cannot_be_put_back_changes_nothing(filled: Session, monkeypatch: p
 
 def test_the_copy_stays_until_the_memory_reads_back(filled: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     filled.delete("DEC-002", reason="r")
-    monkeypatch.setattr("smp_client.privacy.restoring._into_list", lambda *_: None)
+    monkeypatch.setattr("smp_client.privacy.restoring._into", lambda *_: None)
     with pytest.raises(CorruptionDetected, match="does not read back"):
         filled.restore("DEC-002")
     monkeypatch.undo()
@@ -300,6 +300,27 @@ def test_a_disk_that_refuses_is_told_as_such(filled: Session, monkeypatch: pytes
     monkeypatch.undo()
     assert filled.get("DEC-001").text == "decided 0"
     assert filled.restore("turn-2").text == "said 1"
+
+
+def test_a_file_whose_deletion_is_only_recorded_is_gone(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full, say: the deletion will happen, so whoever asks is told of no artifact and no state, in whatever way."""
+    session.save_artifact("report", "a zebra in it")
+    session.save_agent_state("vera", {"a": "lion"})
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("smp_client.journal.carry_out", refuse)
+        with pytest.raises(TransactionPending):
+            session.delete(["report", "vera"], reason="r")
+        with pytest.raises(MemoryNotFound):
+            session.artifact("report")
+        assert (session.artifacts(), session.agent_states(), session.agent_state("vera")) == ([], [], {})
+        assert session.search("zebra") == []
+        assert {one.id for one in session.deleted()} == {"report", "vera"}
+    assert session.restore("report").text == "a zebra in it"
+    assert session.artifacts() == ["report"]
 
 
 def test_a_deletion_that_is_only_recorded_keeps_its_copies(filled: Session, monkeypatch: pytest.MonkeyPatch) -> None:

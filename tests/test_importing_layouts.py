@@ -120,7 +120,7 @@ def test_what_was_found_can_be_forced(layout: str, memory: Memory, tmp_path: Pat
         if other == layout:
             assert memory.import_(source, layout=other, dry_run=True).added > 0
         elif source.is_dir():
-            with pytest.raises(Invalid, match="nothing in the layout|no export"):
+            with pytest.raises(Invalid, match=r"nothing in the layout|no export"):
                 memory.import_(source, layout=other, dry_run=True)
 
 
@@ -149,7 +149,7 @@ def test_how_far_it_is_counts_each_entry_once(layout: str, memory: Memory, tmp_p
         calls += 1
 
     done = memory.import_(source, advance=advance)
-    assert done.added <= calls <= done.added + 8
+    assert done.added <= calls <= done.added + 12  # with heads and metadata
 
 
 # A project.
@@ -240,7 +240,8 @@ def test_a_grown_log_does_not_number_its_decisions_anew(memory: Memory, tmp_path
     (tmp_path / "s1.md").write_text(f"{log}\nUser: DEC-007: use blanks\n")
     again = memory.import_(tmp_path / "s1.md")
     assert (again.added, again.problems) == (2, [])
-    assert {one.id: one.text for one in memory.session("s1").records("decision")} == {"DEC-001": "use tabs", "DEC-007": "use blanks"}
+    decided = {one.id: one.text for one in memory.session("s1").records("decision")}
+    assert decided == {"DEC-001": "use tabs", "DEC-007": "use blanks"}
 
 
 def test_an_odd_entry_that_has_only_decayed_since_is_the_same(memory: Memory, tmp_path: Path) -> None:

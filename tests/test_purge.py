@@ -596,6 +596,46 @@ def test_a_short_secret_is_not_left_in_quarantine(session: Session, memory: Memo
     assert everywhere(memory, (b"hunter2!x",)) == []
 
 
+@pytest.mark.parametrize(("said", "kept"), [
+    ("decision", b"    decision: UNRELATED work of somebody else that a crash cut"),
+    ("decision", b"  - id: DEC-099\n    made_by: b\n    decision: decision"),
+    ("approved", b"    decision: it was approved by somebody else"),
+    ("of all", b"    decision: the best of all the words"),
+    ("say yes", b'{"insert": [{"decision": "to say yes to it"}]}'),
+], ids=["a key", "one word under another id", "a word in a text", "words in a text", "in a journal"])  # fmt: skip
+def test_what_somebody_else_wrote_and_was_set_aside_is_kept(
+    session: Session, memory: Memory, clock: Clock, said: str, kept: bytes
+) -> None:
+    """One common word, or the name of a field, does not say whose it is: the only copy of a record is not destroyed for it."""
+    one = session.record_decision(said, made_by="quality-agent", tags=["architecture-review"])
+    set_aside(memory.tree, "s1", "decisions.yaml", 0, kept, "torn", clock.now)
+    set_aside(memory.tree, "s1", "decisions.yaml", 0, b"    made_by: quality-agent\n    decision: another", "torn", clock.now)
+    memory.purge_now("s1", [one.id])
+    assert {path.read_bytes() for path in (memory.root / "quarantine/s1").glob("*.bytes")} >= {kept}
+    assert len(list((memory.root / "quarantine/s1").glob("*.bytes"))) == 2
+
+
+@pytest.mark.parametrize("torn", [
+    b"  - id: DEC-002 # smp\n    made_by: a\n    decision: approved", b'{"id": "DEC-002", "decision": "approved"}',
+], ids=["a record", "in a journal"])  # fmt: skip
+def test_one_word_goes_where_it_is_sure_to_be_theirs(session: Session, memory: Memory, clock: Clock, torn: bytes) -> None:
+    """Under the same id, as the whole of a value."""
+    one = session.record_decision("approved", made_by="a")
+    assert one.id == "DEC-002"
+    set_aside(memory.tree, "s1", "decisions.yaml", 0, torn, "torn", clock.now)
+    assert memory.purge_now("s1", [one.id]).notes == []
+    assert not (memory.root / "quarantine/s1").exists()
+
+
+def test_what_may_be_theirs_is_kept_and_told(session: Session, memory: Memory, clock: Clock) -> None:
+    one = session.record_finding("hunter2!x", discovered_by="vera")
+    set_aside(memory.tree, "s1", "findings.yaml", 0, b"finding: they say that hunter2!x is the word", "torn", clock.now)
+    (note,) = memory.purge_now("s1", [one.id]).notes
+    assert "quarantine/s1/" in note
+    assert "it is kept" in note
+    assert len(list((memory.root / "quarantine/s1").glob("*.bytes"))) == 1
+
+
 def test_what_an_archived_session_left_in_the_index_goes_too(session: Session, memory: Memory, clock: Clock) -> None:
     """With no daemon the rows of a session stay when it is archived, also those of a memory that was deleted just before. (A
     simulated year found it.)"""

@@ -196,6 +196,49 @@ def test_what_cannot_be_read_is_only_reported(memory: Memory, tmp_path: Path) ->
     assert before.endswith(f"{TOKEN}\n".encode())
 
 
+def test_a_secret_key_in_one_memory_keeps_no_other_from_being_redacted(memory: Memory, tmp_path: Path) -> None:
+    """A key cannot be replaced, so its memory is reported and stays; whatever else the file holds goes, before and behind it."""
+    session = memory.create_session(id="s1")
+    file = memory.root / "active/s1/decisions.yaml"
+    keyed = f"  - id: DEC-k\n    made_by: a\n    decision: keyed\n    extra: {{{ACCESS_KEY}: 1}}\n"
+    plain = "".join(f"  - id: DEC-{name}\n    made_by: a\n    decision: {SAYS}\n" for name in "xy")
+    first, second = plain.split("  - id: DEC-y")
+    _append(file, f"{first}{keyed}  - id: DEC-y{second}")
+    config = settings_file(tmp_path, **QUICK, redaction={"unlocked_edits": "redact"})
+    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+        wait_until(lambda: places_of(memory.root, TOKEN) == [], "what can go is gone")
+        wait_until(lambda: [line["memory_id"] for line in daemon.said("secret")] == ["DEC-k"], "the other is reported")
+        wait_until(lambda: daemon.said("redacted"), "it is said what was done")
+        assert [line["memories"] for line in daemon.said("redacted")] == [["DEC-x", "DEC-y"]]
+    assert [session.get(f"DEC-{name}").text for name in "xky"] == [SHOWN, "keyed", SHOWN]
+    assert ACCESS_KEY.encode() in file.read_bytes()
+
+
+def test_files_that_no_index_holds_are_looked_at(memory: Memory, tmp_path: Path) -> None:
+    """What agents' states were, and the user's profile: reported once, and no more when it is gone."""
+    session = memory.create_session(id="s1")
+    session.save_agent_state("vera", {"a": 1})
+    history = memory.root / "active/s1/agent-states/history/vera.yaml"
+    history.parent.mkdir(parents=True)
+    history.write_text(f"version: 1\nhistory:\n  - id: STATE-001\n    timestamp: {AT}\n    state: {{v: {TOKEN}}}\n")
+    profile = memory.root / "global/user-profile.yaml"
+    profile.write_text(f"version: 1\nuser_profile:\n  password: {PASSWORD}\n")
+    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)) as daemon:
+        (told,) = wait_until(lambda: [p for p in status(memory.root)["problems"] if "secret" in p], "it is in the status")
+        assert "agent-states/history/vera.yaml in s1 (github token)" in told
+        assert "user-profile.yaml in global (password)" in told
+        assert {line["file"] for line in daemon.said("secret")} == {"agent-states/history/vera.yaml", "user-profile.yaml"}
+        history.unlink()
+        profile.unlink()
+
+        def is_gone() -> bool:
+            session.record_decision("something new, so that it is looked again", made_by="a")
+            return bool(status(memory.root)["health"] == "ok")
+
+        wait_until(is_gone, "nothing of it is left")
+        assert len(daemon.said("secret")) == 2
+
+
 def test_off_means_that_nobody_looks(memory: Memory, tmp_path: Path) -> None:
     memory.create_session(id="s1")
     write_unlocked_decision(memory.root)

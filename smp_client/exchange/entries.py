@@ -131,9 +131,9 @@ def _depth(entry: Entry) -> int:
 def _name_problem(entry: Entry) -> str | None:
     """Whether its names can only lead to where they belong."""
     kind, session = entry["entry"], entry.get("session")
-    if session is not None and not (session == GLOBAL and kind in ("file", "memory", "bytes")):
-        if problem := _session_problem(session):
-            return problem
+    is_named = session is not None and not (session == GLOBAL and kind in ("file", "memory", "bytes"))
+    if is_named and (problem := _session_problem(str(session))):
+        return problem
     place = entry.get("place", ACTIVE)
     if place not in (PLACES if kind == "bytes" else (ACTIVE, ARCHIVED)):
         return f"there is no place {_shown(place)}"

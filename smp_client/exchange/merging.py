@@ -176,11 +176,12 @@ class _Plan:
 
     def _settle_doubts(self) -> None:
         """Of those whose id is taken: one that differs only because what it refers to has got another id is there already."""
-        only_references = [(kind, value, same_id) for kind, value, same_id in self._doubtful
-                           if any(said(one) == said(value) for one in same_id)]  # fmt: skip
-        doubtful = [one for one in self._doubtful if one not in only_references]
-        for kind, value, _ in doubtful:
-            self._rename(kind, value)
+        only_references: list[tuple[Kind, Values, list[Values]]] = []
+        for kind, value, same_id in self._doubtful:
+            if any(said(one) == said(value) for one in same_id):
+                only_references.append((kind, value, same_id))
+            else:
+                self._rename(kind, value)
         for kind, value, same_id in only_references:
             if any(_same(one, referring(value, self._merge.renamed)) or _is_of_a_log(one, value) for one in same_id):
                 self._merge.skipped += 1
@@ -358,4 +359,3 @@ def referring(value: Values, renamed: Mapping[str, str]) -> Values:
     if isinstance(turn := value.get("turn_ref"), int) and (moved := renamed.get(f"turn-{turn}")):
         new["turn_ref"] = number_of(TURN, moved)
     return new
-

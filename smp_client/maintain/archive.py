@@ -242,7 +242,7 @@ def aside_of(session_id: str) -> str:
 
 
 def drop_unpacked(tree: Tree, session_id: str) -> None:
-    """What a crash has left of it: who has the lock of the session's passes, and has unpacked nothing, knows that it is nobody's."""
+    """What a crash has left of it: whoever has the lock of the session's passes, and has unpacked nothing, knows it is nobody's."""
     for name in tree.list(TEMPORARY):
         if name.startswith(f"{session_id}{_UNPACKED}"):
             tree.remove_directory(f"{TEMPORARY}/{name}")

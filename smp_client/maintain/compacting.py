@@ -122,6 +122,7 @@ def compact(
     keep_going()
     with session.scope.undisturbed("compacting"):
         session.scope.require()
+        evictions.settle_deletions(session)
         result.notes += evictions.drop_leftovers(session)
         done = _compact(session, policy, spoken, result, keep_going)
         if done.index_bytes_freed or done.missing_bytes:

@@ -24,7 +24,7 @@ from ..layout import ACTIVE, ARCHIVED, DELETED, JOURNAL, LEAVING, LOCKS, QUARANT
 from ..locks import NO_PATIENCE, lock, lock_all
 from ..mapping import load_mapping, replace_parts
 from ..packing import read_members, write_archive
-from ..privacy import reworking
+from ..privacy import retelling, reworking
 from ..privacy.standing import Contents, head_of_file, is_record_file, standing, value_of_file
 from ..privacy.store import RECORD, Store, member_of
 from ..scope import UPKEEP
@@ -213,6 +213,7 @@ def _erase_memories(scope: Scope, memory: Memory, one: Doomed, now: datetime, *,
     erased.bytes_freed += _take_out_of_evictions(tree, one.session, taken_out, values)
     _remove_set_aside(tree, one.session, telling, quarantined.own_words(taken_out, values), erased)
     erased.bytes_freed += sum(remove(tree, name) for name in list(temporaries(tree, telling)))
+    retelling.forget_told(memory, one.session, {gone.copy for gone in one.memories})
     erased.bytes_freed += _take_out(tree, one)
     return erased
 

@@ -186,14 +186,21 @@ def change(tree: Tree, changes: Mapping[tuple[str, str, str], Mapping[str, Value
             drop(tree, name)
 
 
-def put_copy_back(tree: Tree, name: str, head: Mapping[str, Any], item: dict[str, Any], raw: bytes) -> None:
-    """Puts a copy that was deleted, or changed, back among the others; into a file of its own where that is gone by now."""
+def with_copies(
+    tree: Tree, name: str, head: Mapping[str, Any], copies: Sequence[tuple[dict[str, Any], bytes]]
+) -> Callable[[], None]:
+    """What puts copies that were deleted, or changed, back among the others; into a file of its own where that is gone by now."""
     eviction = load(tree, name) if tree.exists(name) else Eviction(name, {"version": VERSION, **head}, [], {})
-    others = [(other, eviction.held(other)) for other in eviction.items if _place(other) != _place(item)]
-    tree.make_directory(name.rpartition("/")[0])
+    back = {_place(item) for item, _ in copies}
+    others = [(other, eviction.held(other)) for other in eviction.items if _place(other) not in back]
     # Turns stand in the order in which they were said: a summary stands for those from one to another.
-    every = sorted([*others, (item, raw)], key=lambda one: (one[0]["file"], number_of(_kind(one[0]["file"]), one[0]["id"]) or 0))
-    _save(tree, name, eviction.head, every)
+    every = sorted([*others, *copies], key=lambda one: (one[0]["file"], number_of(_kind(one[0]["file"]), one[0]["id"]) or 0))
+
+    def write() -> None:
+        tree.make_directory(name.rpartition("/")[0])
+        _save(tree, name, eviction.head, every)
+
+    return write
 
 
 def turns(tree: Tree, session_id: str) -> list[list[Copy]]:
@@ -295,12 +302,21 @@ def drop_leftovers(session: Session) -> list[str]:
     return problems
 
 
+def settle_deletions(session: Session) -> None:
+    """What is on its way to or from `deleted/` is neither taken out nor brought back. Under the lock of the passes."""
+    from ..deletion import memory_of
+    from ..privacy.reworking import settle_memories  # which needs us
+
+    settle_memories(memory_of(session), session.id)
+
+
 def bring_back(session: Session, ids: str | Iterable[str] | None = None) -> Outcome:
     """Puts what was taken out, or these memories of it, back into its place, with its old bytes and ids, within the quota."""
     wanted = None if ids is None else {check_memory_id(one) for one in ([ids] if isinstance(ids, str) else ids)}
     scope = session.scope
     with scope.undisturbed("bringing back what compaction has taken out"):
         scope.require()
+        settle_deletions(session)
         outcome = Outcome(problems=drop_leftovers(session))
         found = list(_readable(scope.tree, session.id))[::-1]
         if missing := sorted((wanted or set()) - {item["id"] for one in found for item in one.items}):

@@ -176,6 +176,7 @@ def _batch_now(memory: Memory, name: str | None, batch: str) -> list[Decision]:
 
 
 def _memories_now(memory: Memory, name: str, ids: Sequence[str], by: str, told: Outcome) -> list[Decision]:
+    from ..privacy import reworking
     from ..privacy.selection import Selection, delete, is_named
     from ..privacy.standing import standing
 
@@ -183,7 +184,12 @@ def _memories_now(memory: Memory, name: str, ids: Sequence[str], by: str, told: 
         # What an agent's state was earlier goes with the state.
         return gone.id in ids or any(gone.file == f"{STATE_HISTORY}/{agent}.yaml" for agent in ids)
 
-    parts = _parts(memory, name, is_meant)
+    if not told.dry_run:
+        with reworking.locked(memory, name, "purging"):
+            reworking.settle(memory, name)
+    # What stands as it was deleted goes with its copy: it is taken out once more.
+    again = reworking.standing_as_deleted(memory, name, ids)
+    parts = _parts(memory, name, lambda gone: is_meant(gone) and gone.id not in again)
     deleted = {gone.id for part in parts for gone in part.doomed.memories}
     if deleted:
         found = [*standing(memory, name, [])]

@@ -47,10 +47,14 @@ class _Edit(NamedTuple):
     copy: Copy
 
 
-def put_back(kind: Kind, content: bytes, copies: Sequence[Copy], evictions: Sequence[Sequence[Copy]] = ()) -> PutBack:
+def put_back(
+    kind: Kind, content: bytes, copies: Sequence[Copy], evictions: Sequence[Sequence[Copy]] = (),
+    behind: Mapping[str, str] | None = None,
+) -> PutBack:  # fmt: skip
     """The file with these records in it; the file itself where they are there already.
 
-    `evictions` is all that was taken out of it, the newest first: summaries stand for turns that follow each other there.
+    `evictions` is all that was taken out of it, the newest first: summaries stand for turns that follow each other there. `behind`
+    says which record that stands there each comes behind, or nothing for the first; then the copies come in their order.
     """
     form = format_of(kind)
     found = form.parse(content)
@@ -71,7 +75,7 @@ def put_back(kind: Kind, content: bytes, copies: Sequence[Copy], evictions: Sequ
         found = form.parse(content)
         standing = by_id(found.records)
     replaced = {copy.id: standing[copy.id] for copy in missing if copy.id in standing}
-    for after in _attempts(kind, form, content, found, replaced, missing):
+    for after in _attempts(kind, form, content, found, replaced, missing, behind):
         if _is_whole(form, found, after, replaced, missing):
             return PutBack(after, conflicts)
     why = f"it cannot be put back into {kind.file} as that is now"
@@ -155,33 +159,43 @@ def _as_item(turn: Copy, value: Mapping[str, Value]) -> Item:
 
 
 def _attempts(
-    kind: Kind, form: Format, content: bytes, found: RecordList, replaced: Mapping[str, Located], missing: Sequence[Copy]
-) -> Iterator[bytes]:
+    kind: Kind, form: Format, content: bytes, found: RecordList, replaced: Mapping[str, Located], missing: Sequence[Copy],
+    behind: Mapping[str, str] | None,
+) -> Iterator[bytes]:  # fmt: skip
     """The file with the records in it, the best way first."""
     if found.listed and not found.flow and not found.null:
-        yield _with(kind, content, found, replaced, missing)
+        yield _with(kind, content, found, replaced, missing, behind)
     values = {copy.id: value for copy in missing if (value := value_of(kind, copy.raw))}
     if len(values) < len(missing):
         return
     if found.listed and not found.flow and not found.null:
         again = [copy._replace(raw=form.render(values[copy.id], found.indent)) for copy in missing]
-        yield _with(kind, content, found, replaced, again)
+        yield _with(kind, content, found, replaced, again, behind)
     if not replaced:
         for value in values.values():
             content = form.insert(content, value)
         yield content
 
 
-def _with(kind: Kind, content: bytes, found: RecordList, replaced: Mapping[str, Located], copies: Sequence[Copy]) -> bytes:
+def _with(
+    kind: Kind, content: bytes, found: RecordList, replaced: Mapping[str, Located], copies: Sequence[Copy],
+    known: Mapping[str, str] | None = None,
+) -> bytes:  # fmt: skip
     records = sorted((record for record in found.records if record.has_id), key=lambda record: record.start)
     starts = [record.start for record in records]
     highest = list(accumulate((number_of(kind, str(record.value["id"])) or 0 for record in records), max))
     ends = {copy.id: _end(content, replaced[copy.id], starts, copy.raw) for copy in copies if copy.id in replaced}
+    places = {str(record.value["id"]): place for place, record in enumerate(records, 1)}
     edits: list[_Edit] = []
-    for copy in copies:
+    for order, copy in enumerate(copies):
         number = number_of(kind, copy.id)
         if place := replaced.get(copy.id):
             edits.append(_Edit(place.start, ends[copy.id], number or 0, copy))
+            continue
+        if known is not None and ((nearest := known.get(copy.id, "?")) == "" or nearest in places):
+            behind = places.get(nearest, 0)
+            at = starts[behind] if behind < len(records) else found.insert_at
+            edits.append(_Edit(at, at, order, copy))
             continue
         # Before the first record of a higher number; one whose id is of another form knows no place but the end.
         behind = bisect_right(highest, number) if number is not None else len(records)

@@ -1,8 +1,8 @@
 """What was set aside of a session, and holds words of memories that are purged.
 
 It goes with them only where that is sure, because it may be the only copy of what somebody else wrote: a line by which they are
-known, or a short text where it is the whole of a value. The name of a field, or of an agent, stands in everybody's records. Where it
-is not sure it is kept, and told.
+known, or a short text where it is the whole of a value. The name of a field, or of an agent, stands in everybody's records. Where
+it is not sure it is kept, and told.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def _elsewhere(memory: Memory, replacements: Iterable[Replacement]) -> Iterator[
 
     whats = list(dict.fromkeys(one.what for one in replacements if one.what and one.kind in _NAMING))
     if len(whats) > _NAMES_CAP:
-        yield f"Only the first {_NAMES_CAP} of {len(whats):,} names were looked for elsewhere; smp show --all-about finds the others."
+        yield f"Only {_NAMES_CAP} of {len(whats):,} names were looked for elsewhere; smp show --all-about finds the others."
     for what in whats[:_NAMES_CAP]:
         with suppress(InvalidQuery):
             found = list(dict.fromkeys(one.where for one in all_about(memory, what) if not one.problem))

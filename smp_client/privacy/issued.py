@@ -99,8 +99,8 @@ _HEX32, _WORD = "[0-9a-f]{32}", r"[A-Za-z0-9_\-]"
 _FORMS: tuple[tuple[str, str, str, _Check], ...] = (
     ("aws_access_key", "AKIA ASIA", r"[A-Z0-9]{16}(?![A-Za-z0-9])", None),
     # In the neighbourhood of the key there is hardly anything else that looks like this.
-    ("aws_secret_key", "AKIA ASIA", r"[A-Z0-9]{16}(?![A-Za-z0-9])[\s\S]{0,60}?(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/])",
-     _is_random),
+    ("aws_secret_key", "AKIA ASIA",
+     r"[A-Z0-9]{16}(?![A-Za-z0-9])[\s\S]{0,60}?(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/])", _is_random),
     ("aws_bedrock_key", "ABSK", r"[A-Za-z0-9+/]{100,}+={0,2}", None),
     ("github_token", "ghp_ gho_ ghu_ ghs_ ghr_", r"[A-Za-z0-9]{30,}+", None),
     ("github_token", "github_pat_", r"\w{40,}+", None),

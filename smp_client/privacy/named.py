@@ -50,9 +50,9 @@ _PHRASE_CHARACTERS = 8
 # In quotes after such a name, they say that this is a message, a label or a rule; the others only link words.
 _TALK = frozenset(
     """
-    at least more less than contain contains do does don't cannot could be been are were ask asks stored kept used uses forgot confirm
-    new old current show hide please only one two digit digits letter letters character characters symbol symbols if when then where
-    by via case sensitive set given passwords tokens secrets keys
+    at least more less than contain contains do does don't cannot could be been are were ask asks stored kept used uses forgot
+    confirm new old current show hide please only one two digit digits letter letters character characters symbol symbols if
+    when then where by via case sensitive set given passwords tokens secrets keys
     """.split()  # noqa: SIM905
 )
 _LINKS = frozenset("a an the of to in on my our and or for from with this that it no as".split())  # noqa: SIM905
@@ -136,7 +136,8 @@ def _assignment(text: str, folded: str, at: int, match: re.Match[str]) -> Assign
     bare = match["assigns"] == "=" and (name.isupper() or in_a_row)
     around = folded[max(0, first - 100) : first] + "\n" + folded[end : end + 60]
     prose = match["said"] is not None or match["break"] is not None
-    return Assigned(words, name, value, begin, end, match["quoted"] is not None, prose, bare, "=" in (match["assigns"] or ""), around)
+    equals, quoted = "=" in (match["assigns"] or ""), match["quoted"] is not None
+    return Assigned(words, name, value, begin, end, quoted, prose, bare, equals, around)
 
 
 def _flag(match: re.Match[str]) -> Assigned | None:

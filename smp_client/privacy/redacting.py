@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import audit
 from ..errors import Conflict, CorruptionDetected
@@ -22,7 +22,7 @@ from ..scope import Scope
 from ..scopes import ARTIFACTS, STATES, is_archived, kinds_of
 from ..session_files import METADATA, parse_artifact
 from ..values import Value, render_entries
-from .redaction import FIELD, Redaction, with_counts
+from .redaction import FIELD, Redaction, SecretKey, with_counts
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -36,11 +36,18 @@ _IMPATIENT = Patience(timeout_s=0.2, attempts=1)
 _TOPS = {METADATA: "session"}
 
 
-def redact(memory: Memory, scope_name: str, file: str, ids: Collection[str], redaction: Redaction, by: str) -> list[str]:
-    """Takes the secrets out of these memories of a file, all or none; gives back, in sentences, where they could still be.
+class Redacted(NamedTuple):
+    """`left` says, in sentences, where they could still be; `refused` are the memories of which a key is a secret."""
+
+    left: list[str]
+    refused: tuple[str, ...]
+
+
+def redact(memory: Memory, scope_name: str, file: str, ids: Collection[str], redaction: Redaction, by: str) -> Redacted:
+    """Takes the secrets out of these memories of a file in one step. One that has a secret as a key keeps no other from it.
 
     Raises Conflict where there was nothing that it could take out, or where somebody changed it just now; CorruptionDetected where
-    it cannot be read.
+    it cannot be read; SecretKey where each has a secret as a key.
     """
     from ..maintain import traces
     from .clearing import clear
@@ -51,16 +58,20 @@ def redact(memory: Memory, scope_name: str, file: str, ids: Collection[str], red
     scope = files.scope
     with scope.undisturbed("redacting"):
         transaction = files.transaction()
-        kinds = _collect(transaction, scope, file, ids, redaction)
+        refused: dict[str, SecretKey] = {}
+        kinds = _collect(transaction, scope, file, ids, redaction, refused)
         if not kinds:
             transaction.rollback()
+            for error in refused.values():
+                raise error
             raise Conflict(f"Nothing of {file} in {scope_name} could be taken out.", advice="Take it out by hand, or delete it.")
         # Before it goes and, by clearing, after: a crash in between must not leave its words in the index.
         traces.ask_for_scrub(memory, "" if scope_name == GLOBAL else scope_name)
-        facts = {"session": scope_name, "count": len(ids) or 1, "file": file, "ids": sorted(ids), "kinds": dict(kinds)}
+        done = [memory_id for memory_id in ids if memory_id not in refused]
+        facts = {"session": scope_name, "count": len(done) or 1, "file": file, "ids": sorted(done), "kinds": dict(kinds)}
         with audit.noted(scope.tree, "redact", clock=scope.options.clock, by=by, **facts):
             transaction.commit()
-        return clear(memory, scope, [file], ids)
+        return Redacted(clear(memory, scope, [file], done), tuple(refused))
 
 
 def _opened(memory: Memory, scope_name: str) -> RecordFiles:
@@ -70,12 +81,17 @@ def _opened(memory: Memory, scope_name: str) -> RecordFiles:
     return memory.everywhere
 
 
-def _collect(transaction: Transaction, scope: Scope, file: str, ids: Collection[str], redaction: Redaction) -> Counter[str]:
+def _collect(
+    transaction: Transaction, scope: Scope, file: str, ids: Collection[str], redaction: Redaction, refused: dict[str, SecretKey]
+) -> Counter[str]:
     content = scope.read(file)
     kinds: Counter[str] = Counter()
     if kind := kinds_of(scope.name).get(file):
         for memory_id in ids:
-            kinds += _replace_record(transaction, kind, content, memory_id, redaction)
+            try:
+                kinds += _replace_record(transaction, kind, content, memory_id, redaction)
+            except SecretKey as error:
+                refused[memory_id] = error
         return kinds
     rewritten = _artifact if file.startswith(f"{ARTIFACTS}/") else _mapping
     after = rewritten(file, content, redaction, kinds)

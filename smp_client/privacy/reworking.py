@@ -17,16 +17,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import audit
-from ..errors import Conflict, CorruptionDetected, Invalid, LockTimeout, SMPError, TransactionPending
+from ..errors import Conflict, CorruptionDetected, Invalid, SMPError, TransactionPending
 from ..layout import ARCHIVED, DELETED, GLOBAL, check_session_id
 from ..locks import NO_PATIENCE, lock, lock_all
 from ..maintain import traces
 from ..maintain.doomed import directories
-from ..records import TURN, kind_of_file
+from ..records import STATE_HISTORY, TURN, kind_of_file
 from ..scope import UPKEEP, Scope
 from ..session_files import METADATA
 from ..values import Value
-from .standing import EVICTED, Contents, Standing, heads, in_file, standing
+from .standing import EVICTED, Contents, Standing, heads, in_file, in_order, standing, taken_out_of
 from .store import (
     ANONYMIZATION,
     DELETION,
@@ -46,12 +46,14 @@ from .store import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from ..memory import Memory
     from ..files import Tree
+    from ..memory import Memory
     from ..records import Record
     from ..session import RecordFiles
 
+_NEIGHBOURS_CAP = 16
 New = Mapping[str, Value] | bytes | None
+Back = list[tuple[Mapping[str, Any], "Record"]]  # what was put back, and what the record of deletions said of each
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,14 @@ class Change:
 
 
 class Reworked(list[Deleted]):
-    """What was taken out or replaced, and can be restored; `problems` says what could not be reached, in sentences."""
+    """What was taken out or replaced, and can be restored. In sentences, `problems` says what could not be reached, and `notes`
+    where a text that was looked for stands in what is no memory."""
 
     def __init__(self, items: Iterable[Deleted] = (), batch: str = "", problems: Iterable[str] = ()) -> None:
         super().__init__(items)
         self.batch = batch
         self.problems = [*problems]
+        self.notes: list[str] = []
 
 
 Choose = Callable[[Sequence[Standing]], Iterable[Change]]
@@ -86,16 +90,20 @@ def rework(
             settle(memory, name)
         contents = require(memory, name)
         problems: list[str] = []
-        changes = list(choose([*standing(memory, name, problems, contents)]))
+        every = [*standing(memory, name, problems, contents)]
+        changes = list(choose(every))
         _check(name, changes)
         store = Store(memory, name)
         store.require_no_session()
         items, batch = store.items(contents), batch or new_batch(memory)
         taken, now = store.taken(), memory.options.clock()
         added: list[dict[str, Any]] = []
+        before = _before(every, changes, items)
         for change in changes:
             days = memory.options.retention.deleted_days
             item = new_item(change.standing, taken, said, now=now, days=days, batch=batch, action=action, new=change.new)
+            if change.new is None and change.standing.key in before:
+                item |= _behind(before[change.standing.key])
             added.append(item)
             taken.add(item["copy"])
         done = Reworked((as_deleted(name, item) for item in added), batch, problems)
@@ -163,6 +171,18 @@ def _is_cut_off(tree: Tree, name: str) -> bool:
     return any(f" {mark}:".encode() in content for mark in (UNFINISHED, RESTORING))
 
 
+def standing_as_deleted(memory: Memory, name: str, ids: Collection[str]) -> set[str]:
+    """Those of these ids of which the very memory that was deleted stands again, or never went: an editor has saved it back, or a
+    crash came first. Whoever erases what is deleted must take that out too."""
+    store = Store(memory, name)
+    if store.holds_session():
+        return set()
+    out = store.items()
+    there = [item for item in store.known() if "replaced_by" not in item and item not in out]
+    histories = {f"{STATE_HISTORY}/{agent}.yaml": agent for agent in ids}
+    return {found for item in there if (found := histories.get(str(item["file"]), str(item["id"]))) in ids}
+
+
 def settle_memories(memory: Memory, name: str) -> None:
     """The same of one session for whoever has the lock of its passes. What cannot be finished now is left for later."""
     with suppress(SMPError):
@@ -171,14 +191,19 @@ def settle_memories(memory: Memory, name: str) -> None:
                 settle(memory, name)
 
 
-def settle(memory: Memory, name: str) -> list[Record]:
+def settle(memory: Memory, name: str) -> Back:
     """Finishes what a crash has cut off, under both locks; gives back what it has put back."""
     if name != GLOBAL:
         from ..maintain import archive
 
         archive.settle(memory, name)
-    store, contents = Store(memory, name), Contents(memory, name)
-    back: list[Record] = []
+    store = Store(memory, name)
+    if name != GLOBAL and store.holds_session():
+        from ..maintain import removal
+
+        removal.settle(memory, name)  # the session may be on its way out, or back
+    contents = Contents(memory, name)
+    back: Back = []
     if not _is_cut_off(memory.tree, name) or store.holds_session():
         return back
     if store.restoring():
@@ -233,6 +258,34 @@ def _key(contents: Contents, item: Mapping[str, Any]) -> tuple[str, str, str]:
     """Where it stood: see `Standing.key`."""
     file = str(item["file"])
     return str(item["eviction"]) if item.get("place") == EVICTED else contents.container(file), file, str(item["id"])
+
+
+def _before(
+    every: Sequence[Standing], changes: Sequence[Change], items: Sequence[Mapping[str, Any]]
+) -> dict[tuple[str, str, str], list[str]]:
+    """Of each that goes the ids that it stands behind, the nearest first, with those among them that are deleted already."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    going = {change.standing.key for change in changes if change.standing.place != EVICTED and not change.standing.is_file}
+    for file in {file for _, file, _ in going}:
+        there = [one for one in every if one.file == file and one.place != EVICTED and one.id]
+        order = in_order([one.id for one in there], taken_out_of(file, items))
+        place = {memory_id: number for number, memory_id in enumerate(order)}
+        standing_ids = {one.id for one in there}
+        for one in there:
+            if one.key in going:
+                found[one.key] = _nearest(order, place[one.id], standing_ids)
+    return found
+
+
+def _nearest(order: Sequence[str], place: int, there: Collection[str]) -> list[str]:
+    """As far as the second that stands: the first may be gone for good one day."""
+    near = order[max(0, place - _NEIGHBOURS_CAP) : place][::-1]
+    standing_ones = [number for number, one in enumerate(near, 1) if one in there]
+    return [*near[: standing_ones[1]]] if len(standing_ones) > 1 else [*near]
+
+
+def _behind(before: Sequence[str]) -> dict[str, Any]:
+    return {"behind": before[0] if before else None, **({"behind_that": [*before[1:]]} if len(before) > 1 else {})}
 
 
 def new_batch(memory: Memory) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import CorruptionDetected, Invalid, SessionNotFound, SMPError
+from ..errors import CorruptionDetected, Invalid, InvalidQuery, SessionNotFound, SMPError
+from ..layout import DELETED, GLOBAL
 from ..maintain.putting_back import stands_in
 from ..records import TURN, check_memory_id
 from ..session_files import METADATA
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from ..memory import Memory
 
 _TEXTS = ("topic", "agent", "text")
+_OF_ITSELF = (DELETED, "derived", "retired", "journal", "leaving")  # places that hold it on purpose, or that deleting clears itself
+_LISTED = 5
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,35 @@ def delete(
     done = rework(memory, name, lambda found: map(Change, chosen(memory, name, selection, found, unnamed)), reason=reason, by=by,
                   dry_run=dry_run, batch=batch, is_undisturbed=is_undisturbed)  # fmt: skip
     done.problems += unnamed
+    if not batch:
+        _tell_what_is_left(memory, selection, name, {name: done}, batch=done.batch, dry_run=dry_run)
     return done
+
+
+def _tell_what_is_left(
+    memory: Memory, selection: Selection, name: str | None, done: dict[str, Reworked], *, batch: str, dry_run: bool
+) -> None:
+    """Whoever names nothing but a text wants it gone: where it stands in no memory, or in what cannot be read, is told."""
+    if selection.text is None or selection != Selection(text=selection.text):
+        return
+    from .everywhere import all_about
+
+    places: dict[str, dict[str, None]] = {}
+    with suppress(InvalidQuery):  # too short to be looked for in what is no memory
+        for one in all_about(memory, selection.text, name):
+            session = one.session or name or GLOBAL
+            is_going = dry_run and one.id in {item.id for item in done.get(session, ())}
+            if one.place in _OF_ITSELF or is_going:
+                continue
+            if one.problem:
+                done.setdefault(session, Reworked(batch=batch)).problems.append(f"{one.where}: {one.problem}")
+            else:
+                places.setdefault(session, {})[one.where] = None
+    for session, found in places.items():
+        listed = ", ".join([*found][:_LISTED]) + (f" and {len(found) - _LISTED} more" if len(found) > _LISTED else "")
+        done.setdefault(session, Reworked(batch=batch)).notes.append(
+            f"{session}: the text also stands in what is no memory, or cannot be read as one, and stays there: {listed}."
+        )
 
 
 def wanted_by(memory: Memory, selection: Selection) -> Callable[[str, str, str, Mapping[str, Value]], bool]:
@@ -111,6 +143,7 @@ def delete_everywhere(
             one = Reworked(batch=batch, problems=[f"{name}: {error}"])
         if one or one.problems:
             done[name] = one
+    _tell_what_is_left(memory, selection, None, done, batch=batch, dry_run=dry_run)
     return done
 
 

@@ -11,10 +11,13 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsafePath
+from ..layout import GLOBAL
+from ..records import STATE_HISTORY
 from ..scopes import directory_of
 from ..session_files import METADATA
 
@@ -23,12 +26,14 @@ if TYPE_CHECKING:
     from ..place import Place
     from .redaction import Redaction
 
+_PROFILE = "user-profile.yaml"
 _ROUND = 1000
 _FOUND_CAP = 10_000
 _SETTING = "redaction"  # in the index: what was looked for
 _UNSEEN = "SELECT key, type, text, data FROM memories WHERE secrets IS NULL ORDER BY key LIMIT ?"
 _FOUND = "SELECT scope, file, id, start, hash, secrets FROM memories WHERE secrets > '' ORDER BY scope, file, start LIMIT ?"
 _FOUND_IN_METADATA = "SELECT scope, secrets FROM sessions WHERE secrets > '' ORDER BY scope"
+_WITH_STATES = "SELECT DISTINCT scope FROM files WHERE file > 'agent-states/' AND file < 'agent-states0' ORDER BY scope"
 _SAY_OF_MEMORY, _SAY_OF_SESSION = "UPDATE memories SET secrets = ? WHERE key = ?", "UPDATE sessions SET secrets = ? WHERE scope = ?"
 _COUNT = "SELECT (SELECT COUNT(*) FROM memories WHERE secrets > '') + (SELECT COUNT(*) FROM sessions WHERE secrets > '')"
 
@@ -89,6 +94,18 @@ def forget(index: Index) -> None:
     """Nobody wants to know any more."""
     if count(index):
         _all_unseen(index)
+
+
+def unindexed(memory: Place, index: Index) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Files of SMP that no index holds, each with what changes when it does: the user's profile, and what agents' states were."""
+    for (scope,) in [(GLOBAL,), *index.connection.execute(_WITH_STATES).fetchall()]:
+        folder = "" if scope == GLOBAL else f"{STATE_HISTORY}/"
+        with suppress(OSError, UnsafePath):
+            names = [_PROFILE] if scope == GLOBAL else memory.tree.list(f"{directory_of(scope)}/{STATE_HISTORY}")
+            for name in names:
+                with suppress(FileNotFoundError):
+                    status = memory.tree.stat(f"{directory_of(scope)}/{folder}{name}")
+                    yield scope, f"{folder}{name}", (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def line_of(memory: Place, one: Spotted) -> int | None:

@@ -5,7 +5,7 @@ Whoever deletes, anonymises or looks for something must see all of them, and eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -149,6 +149,50 @@ def heads(contents: Contents) -> Iterator[Standing]:
     for file in contents.files() if contents.is_there else ():
         if is_record_file(file) and (head := head_of_file(contents, file)):
             yield head
+
+
+def taken_out_of(file: str, items: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of the deleted ones that stood in the file of the session itself."""
+    return [item for item in items if item["file"] == file and item.get("place") != EVICTED and "replaced_by" not in item]
+
+
+def in_order(there: Sequence[str], items: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The ids of the records of a file as they would stand if none had been taken out: each behind the one that it was behind."""
+    standing, out = set(there), dict[str, Mapping[str, Any]]()
+    for item in items:
+        memory_id = str(item["id"])
+        out.pop(memory_id, None)  # of two that had one id the later
+        if memory_id not in standing:
+            out[memory_id] = item
+    following: dict[str, list[str]] = {}
+    for memory_id, item in out.items():
+        # Of two that were behind the same one, the first that went stood closer to it.
+        following.setdefault(_one_before(item, there, standing | out.keys()), []).append(memory_id)
+    order: list[str] = []
+    for start in ("", *there):
+        todo = [start]
+        while todo:
+            order += [one] if (one := todo.pop()) else []
+            todo += reversed(following.pop(one, []))
+    return [*order, *(memory_id for several in following.values() for memory_id in several)]
+
+
+def _one_before(item: Mapping[str, Any], there: Sequence[str], known: Collection[str]) -> str:
+    """Nothing for the first of the file. Where all that it was behind is gone for good, its number says where it belongs."""
+    own, further = str(item["id"]), item.get("behind_that")
+    before = [item.get("behind"), *(further if isinstance(further, list) else ())]
+    if before[0] is None:
+        return ""
+    for one in map(str, before):
+        if one in known and one != own:
+            return one
+    later = next((place for place, one in enumerate(there) if _number(one) > _number(own)), len(there))
+    return there[later - 1] if later else ""
+
+
+def _number(memory_id: str) -> int:
+    last = memory_id.rpartition("-")[2]
+    return int(last) if last.isdecimal() else 0
 
 
 class _LineCounter:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from ..document import Located
@@ -154,8 +155,15 @@ class Store:
         items = self.known()
         if not items:
             return []
-        there = _Present(self._memory, contents or Contents(self._memory, self.name), items, self.unfinished())
-        return [item for item in items if not there.holds(item)]
+        unfinished = self.unfinished()
+        doubtful = {member_of(item) for item in items if unfinished and item.get("batch") == unfinished} | self.restoring()
+        there = _Present(self._memory, contents or Contents(self._memory, self.name), items, doubtful)
+        held = [there.holds(item) for item in items]
+        own = [item.get("batch") == unfinished and item.get("place") != EVICTED for item in items]
+        # What stands in the files of the session goes at once, or not at all.
+        is_undone = unfinished is not None and any(map(and_, held, own))
+        return [item for item, is_held in zip(items, held, strict=True)
+                if not is_held and not (is_undone and item.get("batch") == unfinished)]  # fmt: skip
 
     def known(self) -> list[dict[str, Any]]:
         """What the record names, but for what a person wrote there and we do not understand."""
@@ -172,7 +180,7 @@ class Store:
         raise CorruptionDetected(f"{self.path(BACKUP)} does not hold {item['id']} any more.", session_id=self.name)
 
     def taken(self) -> set[str]:
-        """The names that copies have. One that no item names is left from a crash, and makes room; a person's items may mean any."""
+        """The names that copies have. One that no item names is left by a crash, and makes room; a person's items may mean any."""
         listed = self.listed()
         return {member_of(item) for item in listed} if all(map(self._is_known, listed)) else set(self.members())
 
@@ -197,6 +205,9 @@ class Store:
         kept = {name: raw for name, raw in members.items() if foreign or name.removeprefix(VALUES) in wanted}
         if kept.keys() != members.keys():
             write_archive(self._tree, self.path(BACKUP), kept.items())
+
+    def replace_members(self, members: Mapping[str, bytes]) -> None:
+        write_archive(self._tree, self.path(BACKUP), members.items())
 
     def finished(self) -> None:
         """Everything that the record names is taken out, everywhere."""
@@ -311,10 +322,10 @@ class _Present:
     """Whether what was copied still stands where it was; each file is read once."""
 
     def __init__(
-        self, memory: Memory, contents: Contents, items: Collection[Mapping[str, Any]], unfinished: str | None = None
+        self, memory: Memory, contents: Contents, items: Collection[Mapping[str, Any]], doubtful: Collection[str]
     ) -> None:
         self._contents = contents
-        self._unfinished = unfinished
+        self._doubtful = doubtful  # copies of what was on its way when somebody died
         self._files: dict[str, bytes] = {}
         self._many = {file for file, count in Counter(str(item["file"]) for item in items).items() if count > _FEW}
         self._parsed: dict[str, dict[str, Located]] = {}
@@ -336,9 +347,9 @@ class _Present:
             return False
         if fingerprint(found.value) == item.get("sha256"):
             return True
-        # Another one of the same id does not bring it back. But it may never have been taken out, and was changed since: then it
-        # still has the time that it was made at.
-        is_doubtful = bool(self._unfinished) and item.get("batch") == self._unfinished and "replaced_by" not in item
+        # Another one of the same id does not bring it back. But it may never have been taken out, or be back, and changed since:
+        # then it still has the time that it was made at.
+        is_doubtful = member_of(item) in self._doubtful and "replaced_by" not in item
         return is_doubtful and item.get("timestamp") is not None and found.value.get("timestamp") == item.get("timestamp")
 
     def _find(self, file: str, memory_id: str, content: bytes) -> Located | None:

@@ -65,9 +65,7 @@ def _quoting_no_secret() -> Iterator[None]:
         said = error.format_message()
         if (shown := harmless(said)) == said:
             raise
-        told = click.UsageError(shown, error.ctx) if isinstance(error, click.UsageError) else click.ClickException(shown)
-        told.exit_code = error.exit_code
-        raise told from None
+        raise (click.UsageError(shown, error.ctx) if isinstance(error, click.UsageError) else click.ClickException(shown)) from None
 
 
 _SPELT = {"anonymise": "anonymize"}

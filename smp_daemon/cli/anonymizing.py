@@ -102,7 +102,7 @@ def _question(plan: Anonymized, *, is_now: bool, days: float) -> str:
     what = f"{sum(plan.counts.values()):,} places in {len(plan.memories):,} memories of {plan.session}"
     after = "What was there is erased: nothing brings it back." if is_now else f"For {days:g} days smp restore brings it back."
     if not plan.memories:
-        return f"Erase what {len(plan.earlier):,} memories of {plan.session} were before earlier anonymisations? {after}"
+        return f"Erase what {plan.session} was before earlier anonymisations? {after}"
     earlier = " What earlier anonymisations left for a restore goes too." if is_now and plan.earlier else ""
     return f"Replace {what}? {after}{earlier}"
 
@@ -127,16 +127,15 @@ def _print(done: Anonymized, days: str) -> None:
     if done.earlier:
         say(one_line(_of_earlier(done)))
     if done.memories:
-        say_what_it_leaves(done.agents, (*done.notes, *done.cannot_find))
-    else:
-        for note in done.notes:
-            click.echo(f"note: {one_line(note)}", err=True)
+        say_what_it_leaves(done.agents, done.cannot_find)
+    for note in done.notes:
+        click.echo(f"note: {one_line(note)}", err=True)
     for problem in done.problems:
         click.echo(f"smp: {one_line(problem)}", err=True)
 
 
 def _of_earlier(done: Anonymized) -> str:
-    what = f"What {len(done.earlier):,} memor{'y was' if len(done.earlier) == 1 else 'ies were'} before earlier anonymisations"
+    what = "What was there before earlier anonymisations"
     if done.erased:
         return f"{what} is erased."
     purging = "; ".join(f"smp purge --batch {batch} --now" for batch in _batches(done)[:_NAMED])

@@ -33,8 +33,11 @@ def what_is_meant(ids: tuple[str, ...], conditions: Mapping[str, Any]) -> What:
         raise click.UsageError(f"Give ids, or conditions ({CONDITIONS}); not both.")
     for name in conditions.get("types") or ():
         if name not in (*TYPES, *LONG_NAMES):
+            from smp_client import InvalidQuery
+
             near = did_you_mean(name, TYPES)
-            raise click.UsageError(f"{name!r} is no kind of memory. {near}{' ' if near else ''}There are {', '.join(TYPES)}.")
+            advice = f"{near} There are {', '.join(TYPES)}.".lstrip()
+            raise InvalidQuery(f"{name!r} is no kind of memory.", advice=advice)
     return found
 
 

@@ -167,6 +167,7 @@ def _outcome(memory: Memory, done: Mapping[str, Reworked], reason: str, dry_run:
         planned = [replace(one, batch="") for one in reworked] if dry_run else reworked
         outcome.actions += _actions(memory, name, "delete_memories", planned, reason)
         outcome.problems += reworked.problems
+        outcome.notes += reworked.notes
     return outcome
 
 

@@ -157,9 +157,10 @@ def import_(
 ) -> None:  # fmt: skip
     """Take in an export, or memories in other layouts and conversation logs.
 
-    PATH may be a project; - is an export on stdin. Whatever is found there is taken in. What is there already is left as it is: an import may be repeated,
-    also after it was cut off. A memory whose id another one has gets a new id, and keeps the old one as imported_id. What cannot be
-    read is told with its line, and everything else is taken in. Secrets are taken out, unless it is an export of SMP.
+    PATH may be a project; - is an export on stdin. Whatever is found there is taken in. What is there already is left as it is: an
+    import may be repeated, also after it was cut off. A memory whose id another one has gets a new id, and keeps the old one as
+    imported_id. What cannot be read is told with its line, and everything else is taken in. Secrets are taken out, unless it is an
+    export of SMP.
     """
     if migrate and verify:
         raise click.UsageError("--migrate compares both sides itself; give it, or --verify.")

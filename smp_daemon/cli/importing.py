@@ -131,5 +131,6 @@ def verified_json(done: Verified) -> dict[str, Any]:
 
 def say_what_is_left(backup: BackedUp) -> None:
     """The last step is nobody's but the user's."""
-    say(one_line(f"The old files are as they were. {backup.path / 'backup.json'} lists them: remove them when you like, and the backup"
-                 f" not before {_KEPT_DAYS} days."))  # fmt: skip
+    listed = backup.path / "backup.json"
+    say(one_line(f"The old files are as they were, and listed in {listed}: remove them when you like, the backup not before"
+                 f" {_KEPT_DAYS} days."))  # fmt: skip

@@ -126,4 +126,18 @@ def _problem(value: Any, depth: int, size: list[int]) -> str:
     return ""
 
 
+def is_exactly(one: Any, other: Any) -> bool:
+    """Whether both are the same in JSON, which tells 1 from 1.0 and from true. Most of what is compared is one and the same."""
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind is dict:
+        return len(one) == len(other) and all(name in other and is_exactly(value, other[name]) for name, value in one.items())
+    if kind is list:
+        return len(one) == len(other) and all(map(is_exactly, one, other))
+    return bool(one == other) and (kind is not float or repr(one) == repr(other))
+
+
 _DECODER = json.JSONDecoder(parse_constant=_no_number, object_pairs_hook=_mapping)

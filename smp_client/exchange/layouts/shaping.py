@@ -39,6 +39,7 @@ from ...records import (
     is_memory_id,
 )  # fmt: skip
 from ...timestamps import parse_time, render_time
+from .lines import is_exactly
 
 IMPORTED, IMPORTED_ID = "imported", "imported_id"
 NAMES, ADDED, KEPT, WITHOUT, ORIGINAL, OLD_ID = "names", "added", "kept", "without", "original", "id"
@@ -194,7 +195,7 @@ def decay(kind: Kind, at: str | None, *, priority: object = None, base: object =
 def changing(entry: Mapping[str, Any], counter: str, *, factor: str, usually: float) -> Values:
     """What of an entry changes with time, as far as the decay of a record does not say the same."""
     was: Values = {}
-    if factor in entry and not _is_exactly(entry[factor], usually):
+    if factor in entry and not is_exactly(entry[factor], usually):
         was[factor] = entry[factor]
     for name in ("last_accessed", "last_decay_update"):
         if name in entry:
@@ -250,7 +251,7 @@ def shaped(kind: Kind, given: Mapping[str, Any], usual: Names, ids: Ids) -> Shap
     made = Shaped()
     left = dict(given)
     for ours, aliases in _ALIASES[kind.name].items():
-        _take_text(kind, made, left, ours, _likeliest(usual.get(ours, ours), aliases), usual)
+        _take_text(kind, made, left, ours, (usual.get(ours, ours), *aliases), usual)
     for ours, theirs in usual.items():
         if theirs in left and ours not in made.fields and (ours == theirs or ours not in left):
             _take_known(made, left, ours, theirs)
@@ -280,11 +281,6 @@ def unshaped(kind: Kind, record: Mapping[str, Any], usual: Names, ids: Ids) -> V
             theirs = names.get(ours, ours)
             given[theirs] = _back(ours, theirs, value)
     return {**given, **notes.get(KEPT, {})}
-
-
-@functools.cache
-def _likeliest(first: str, aliases: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((first, *aliases)))
 
 
 def _take_text(kind: Kind, made: Shaped, left: Values, ours: str, aliases: Iterable[str], usual: Names) -> None:
@@ -446,22 +442,8 @@ def counted(worn: Mapping[str, Any], was: Mapping[str, Any]) -> Values:
 
 def settled(made: Values, original: Mapping[str, Any], back: Mapping[str, Any]) -> Values:
     """With the whole original where the way back does not lead there: so nothing that an entry says is ever lost."""
-    if not _is_exactly(back, original):
+    if not is_exactly(back, original):
         for name in (NAMES, ADDED, KEPT, WITHOUT):
             made[IMPORTED].pop(name, None)
         made[IMPORTED][ORIGINAL] = dict(original)
     return made
-
-
-def _is_exactly(one: Any, other: Any) -> bool:
-    """Whether both are the same in JSON, which tells 1 from 1.0 and from true. Most of what is compared is one and the same."""
-    if one is other:
-        return True
-    kind = type(one)
-    if kind is not type(other):
-        return False
-    if kind is dict:
-        return len(one) == len(other) and all(name in other and _is_exactly(value, other[name]) for name, value in one.items())
-    if kind is list:
-        return len(one) == len(other) and all(map(_is_exactly, one, other))
-    return bool(one == other) and (kind is not float or repr(one) == repr(other))
