@@ -480,7 +480,7 @@ def steps_of(root: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     return len(seen)
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
 def test_killed_anywhere_it_was_done_or_not(
     compacted: Session, memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:

@@ -191,7 +191,7 @@ def test_bad_bytes_and_nobody(tmp_path: Path) -> None:
     assert "talk.md, line 1: nobody speaks here" in stream(path, "markdown-log")[1][0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["User", "Assistant"]), SAYINGS), min_size=1, max_size=6),
        st.sampled_from(["**{}:** {}", "{}: {}", "[2026-01-11 14:30] {}: {}"]))  # fmt: skip
 def test_every_turn_arrives_in_a_tree(said: list[tuple[str, str]], form: str) -> None:

@@ -60,7 +60,9 @@ def done_again(root: Path) -> dict[str, Any]:
     return {"left": left, "problems": done.problems, **contents(root)}
 
 
-def kill_everywhere(runner: Programs, directory: Path, calls_at: tuple[str, ...], variant: str = "sound") -> Iterator[str]:
+def kill_everywhere(
+    runner: Programs, directory: Path, calls_at: tuple[str, ...], variant: str = "sound", every: int = 1
+) -> Iterator[str]:
     base = prepared(directory)
     undisturbed = directory / "undisturbed"
     shutil.copytree(base, undisturbed)
@@ -69,7 +71,7 @@ def kill_everywhere(runner: Programs, directory: Path, calls_at: tuple[str, ...]
     assert wanted["left"] == wanted["problems"] == []
     assert "active/new/conversation.md" in wanted
     assert "archived/packed/summary.yaml" in wanted
-    for call in [call for call in calls if call[0] in calls_at]:
+    for call in [call for call in calls if call[0] in calls_at][::every]:
         root = directory / "killed"
         shutil.copytree(base, root)
         outcome = runner.run("import", root, variant=variant, strace=injection(call, "signal=KILL"))
@@ -83,8 +85,8 @@ def kill_everywhere(runner: Programs, directory: Path, calls_at: tuple[str, ...]
 
 @needs_strace
 def test_an_import_that_is_killed_and_repeated_ends_where_it_would_have_ended(runner: Programs, tmp_path: Path) -> None:
-    """Nothing is there twice, nothing is missing, nothing is left behind, whichever rename or unlink it was killed at."""
-    assert list(kill_everywhere(runner, tmp_path, MOVING)) == []
+    """Nothing is there twice, nothing is missing, nothing is left behind, at whichever fourth rename or unlink it was killed."""
+    assert list(kill_everywhere(runner, tmp_path, MOVING, every=4)) == []
 
 
 @needs_strace

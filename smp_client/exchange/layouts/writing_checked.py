@@ -55,11 +55,13 @@ class CheckedLayout:
                     counts[_COUNTED[sort]] += 1
             index.finish()
         with self._target.lines(f"{folder}/{TOMBSTONES}") as tombstones:
+            written: list[Any] = []  # two memories that had one id were deleted by one mark
             for mark in marks:
                 key = mark.get("id")
                 # Where the id was given again since, it would delete that one.
-                if not isinstance(key, (str, int)) or key not in held.live:
+                if mark not in written and (not isinstance(key, (str, int)) or key not in held.live):
                     tombstones.add(mark)
+                    written.append(mark)
         self.entries += log.count
         metadata = self._metadata(held, name, counts)
         metadata |= {"total_entries": log.count, "total_size_bytes": log.bytes + file.bytes + tombstones.bytes}
