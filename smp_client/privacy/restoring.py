@@ -78,6 +78,8 @@ def restore(
                 found = _put_back(memory, contents, copies, items)
             except BaseException:
                 with suppress(SMPError, OSError):
+                    # What came back all the same, because only the last of it failed, is not deleted any more.
+                    store.save(store.items(Contents(memory, name)), {})
                     store.end_restoring()
                 raise
             store.save([item for item in items if item not in wanted], {})

