@@ -8,6 +8,7 @@ import math
 import os
 import re
 import sqlite3
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -356,10 +357,30 @@ def owner_word(scope: str) -> str:
     return "o" + hashlib.blake2b(scope.encode(), digest_size=8).hexdigest()
 
 
+class _Connection(sqlite3.Connection):
+    """One that is known for as long as it is open: see `is_open_here`."""
+
+    def close(self) -> None:
+        super().close()
+        _open_here.discard(self)
+
+
+_open_here: weakref.WeakSet[sqlite3.Connection] = weakref.WeakSet()
+
+
+def is_open_here() -> bool:
+    """Whether this process has any index open: then it must not close a descriptor of its own of such a file, or SQLite loses the
+    locks that it has on that."""
+    return bool(_open_here)
+
+
 def _connect(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path, uri=path.startswith("file:"), isolation_level=None, timeout=_BUSY_MS / 1000, check_same_thread=False
+        path, uri=path.startswith("file:"), isolation_level=None, timeout=_BUSY_MS / 1000, check_same_thread=False,
+        factory=_Connection,
     )  # fmt: skip
+    if path != ":memory:":
+        _open_here.add(connection)
     try:
         connection.execute("SELECT EXP(0)")
     except sqlite3.OperationalError:

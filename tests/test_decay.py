@@ -232,7 +232,7 @@ def moment(days: float | None) -> datetime | None:
     return None if days is None else (NOW + timedelta(days=days)).replace(microsecond=0)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(RECORDS, CONFIGS)
 def test_an_answer_has_the_priority_of_the_formula(
     tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], config: dict[str, Any] | None

@@ -549,7 +549,7 @@ SLOTS: dict[str, Callable[[Session, str], tuple[str, str]]] = {
 }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(needles, st.lists(st.tuples(st.sampled_from(sorted(SLOTS)), st.none() | forms, around, around), max_size=8))
 def test_a_text_is_found_exactly_where_it_was_put(needle: str, slots: list[tuple[str, Any, str, str]]) -> None:
     """In any of its forms, among whatever YAML and Markdown have to quote, fold or escape."""

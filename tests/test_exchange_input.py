@@ -93,7 +93,7 @@ def test_a_broken_entry_in_the_middle_costs_only_itself(full: Memory, tmp_path: 
 
 
 @given(content=st.binary(max_size=200) | st.sampled_from(TRICKY).map(str.encode), form=st.sampled_from(formats.FORMATS))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_no_bytes_upset_a_reader(content: bytes, form: str) -> None:
     for one in formats.read(io.BytesIO(b'{"smp_export": 1, "entries": [' + content if form == "json" else content), form):
         assert one.entry is not None or one.problem

@@ -52,7 +52,7 @@ from smp_client.exchange.layouts import checked, per_kind, shared
 from smp_client.exchange.layouts.sessions import DELETED
 from smp_client.exchange.layouts.shaping import IMPORTED, Ids
 
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 # The examples of the documents.

@@ -126,7 +126,7 @@ def test_a_whole_session_goes_and_comes_back_and_goes_for_good(memory: Memory) -
     assert {place for place in places_with(memory, [NEEDLE.encode()]) if not place.startswith("deleted/global/")} == set()
 
 
-@pytest.mark.parametrize("command", ["reindex", "check", "sync"])
+@pytest.mark.parametrize("command", ["reindex", *(pytest.param(one, marks=pytest.mark.slow) for one in ("check", "sync"))])
 def test_nothing_brings_it_back_but_a_restore(memory: Memory, command: str) -> None:
     """Neither a scan, a new index, a check nor the restoring of another memory."""
     memory.session("s1").record_decision("something else entirely", made_by="vera")

@@ -268,7 +268,7 @@ def write(session: Session, number: int, what: str, who: str, day: int, tags: li
         session.save_agent_state(who, {"said": text, "tags": tags})
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ONE, min_size=1, max_size=12), st.sampled_from(WORDS), st.sampled_from(WHO), DAYS, DAYS)
 def test_conditions_mean_what_they_mean_in_a_question(
     memories: list[tuple[str, str, int, list[str], str]], word: str, who: str, first: int, last: int

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Invalid, NotInTime, SessionNotFound, SMPError, UnsafePath
 from ..files import Tree, read_from
+from ..index import is_open_here
 from ..indexing import outdated, refresh
 from ..layout import GLOBAL
 from ..scopes import archived_scope, has_moved, is_there
@@ -237,9 +238,15 @@ def found_in(tree: Tree, file: str, sought: list[bytes]) -> list[bytes]:
 
 @contextmanager
 def opened(tree: Tree, file: str) -> Iterator[int]:
-    """The index's own files are opened once and never closed: with any descriptor of such a file that is closed, this whole process
-    loses the locks that SQLite has on it, and another may remove its WAL."""
+    """The index's own files are opened once, and closed when this process has no index open any more: with any descriptor of such a
+    file that is closed, the whole process loses the locks that SQLite has on it, and another may remove its WAL."""
     if not file.startswith(INDEX_FILE):
+        with tree.opened(file) as descriptor:
+            yield descriptor
+        return
+    if not is_open_here():
+        while _kept_open:
+            os.close(_kept_open.popitem()[1])
         with tree.opened(file) as descriptor:
             yield descriptor
         return

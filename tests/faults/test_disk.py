@@ -65,9 +65,10 @@ def _settled(outcome: Outcome, operation: str) -> bool | None:
 )
 @pytest.mark.parametrize(
     ("error", "names"),
-    [("EIO", SYNCING), ("EIO", WRITING), ("ENOSPC", WRITING), ("EIO", _OTHERS)],
+    [("EIO", SYNCING), ("EIO", WRITING), pytest.param("ENOSPC", WRITING, marks=pytest.mark.slow),
+     pytest.param("EIO", _OTHERS, marks=pytest.mark.slow)],
     ids=["EIO from fsync", "EIO from write", "ENOSPC from write", "EIO from the others"],
-)
+)  # fmt: skip
 def test_a_call_that_fails_is_not_acknowledged(
     runner: Programs, operation: str, error: str, names: tuple[str, ...], tmp_path: Path
 ) -> None:

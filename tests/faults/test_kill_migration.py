@@ -99,7 +99,7 @@ def test_a_move_that_is_killed_and_begun_again_ends_where_it_would_have_ended(
     runner: Programs, tmp_path: Path, layout: str, there: bool
 ) -> None:
     """Nothing is there twice, nothing is missing, nothing is left behind; here at some of the renames and unlinks."""
-    assert list(kill_everywhere(runner, tmp_path, layout, MOVING, there=there, every=6)) == []
+    assert list(kill_everywhere(runner, tmp_path, layout, MOVING, there=there, every=12)) == []
 
 
 @needs_strace

@@ -102,7 +102,7 @@ def kill_everywhere(
 
 # Every pass has its turn in the slow test below, at every call that changes anything.
 @needs_strace
-@pytest.mark.parametrize("operation", ["decay", "compact", "archive", "delete_session", "forget"])
+@pytest.mark.parametrize("operation", ["decay", "archive", "delete_session", "forget"])
 def test_a_pass_that_is_killed_and_done_again_ends_where_it_would_have_ended(
     runner: Programs, operation: str, tmp_path: Path
 ) -> None:
