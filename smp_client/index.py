@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from .entries import Entry, FileState
 from .files import FILE_MODE
@@ -362,16 +363,16 @@ class _Connection(sqlite3.Connection):
 
     def close(self) -> None:
         super().close()
-        _open_here.discard(self)
+        _open_here.pop(self, None)
 
 
-_open_here: weakref.WeakSet[sqlite3.Connection] = weakref.WeakSet()
+_open_here: weakref.WeakKeyDictionary[sqlite3.Connection, str] = weakref.WeakKeyDictionary()  # each with its file
 
 
-def is_open_here() -> bool:
-    """Whether this process has any index open: then it must not close a descriptor of its own of such a file, or SQLite loses the
-    locks that it has on that."""
-    return bool(_open_here)
+def is_open_here(path: str) -> bool:
+    """Whether this process has the index open: then it must not close a descriptor of its own of that file, or SQLite loses the
+    locks that it has on it."""
+    return path in _open_here.values()
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -380,7 +381,7 @@ def _connect(path: str) -> sqlite3.Connection:
         factory=_Connection,
     )  # fmt: skip
     if path != ":memory:":
-        _open_here.add(connection)
+        _open_here[connection] = unquote(urlsplit(path).path) if path.startswith("file:") else path
     try:
         connection.execute("SELECT EXP(0)")
     except sqlite3.OperationalError:

@@ -284,10 +284,12 @@ def _exchanged(process: subprocess.Popen[bytes], content: bytes, most_bytes: int
     assert process.stdin
     assert process.stdout
     threading.Thread(target=_feed, args=(process.stdin, content), daemon=True).start()
+    ready = select.poll()  # which, unlike select, also takes a number above 1023
+    ready.register(process.stdout, select.POLLIN)
     pieces: list[bytes] = []
     while True:
         left_s = deadline - time.monotonic()
-        if left_s <= 0 or not select.select([process.stdout], [], [], left_s)[0]:
+        if left_s <= 0 or not ready.poll(1000 * left_s):
             raise CommandFailed("it took too long")
         piece = os.read(process.stdout.fileno(), 1 << 16)
         if not piece:

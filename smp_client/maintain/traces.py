@@ -42,7 +42,7 @@ _FIELD = re.compile(r"^(?:- )?\w{1,40}: ")
 _PIECE_BYTES = 8 * 1024 * 1024
 _UNPACKED_CAP_BYTES = 256 * 1024 * 1024
 _DEPTH_CAP = 3
-_kept_open: dict[tuple[int, int], int] = {}  # by device and inode
+_kept_open: dict[tuple[int, int], tuple[int, str]] = {}  # by device and inode, with the index that it is of
 _NO_TEXT = frozenset(("id", "timestamp", "updated_at", "decay", "type", "deleted_at"))
 _OF_SMP = frozenset(("session_id", "agent_id", "last_updated", "decay"))  # also inside of a state: names that stand elsewhere too
 _PENDING = "The index may still hold words of what was removed, because {}: it is tried again."
@@ -238,23 +238,26 @@ def found_in(tree: Tree, file: str, sought: list[bytes]) -> list[bytes]:
 
 @contextmanager
 def opened(tree: Tree, file: str) -> Iterator[int]:
-    """The index's own files are opened once, and closed when this process has no index open any more: with any descriptor of such a
-    file that is closed, the whole process loses the locks that SQLite has on it, and another may remove its WAL."""
+    """The index's own files are opened once, and closed when this process has that index open no more: with any descriptor of such
+    a file that is closed, the whole process loses the locks that SQLite has on it, and another may remove its WAL."""
     if not file.startswith(INDEX_FILE):
         with tree.opened(file) as descriptor:
             yield descriptor
         return
-    if not is_open_here():
-        while _kept_open:
-            os.close(_kept_open.popitem()[1])
+    for known, (kept, path) in list(_kept_open.items()):
+        if not is_open_here(path):
+            del _kept_open[known]
+            os.close(kept)
+    index = os.fspath(tree.root / INDEX_FILE)
+    if not is_open_here(index):
         with tree.opened(file) as descriptor:
             yield descriptor
         return
     status = tree.stat(file)
     key = status.st_dev, status.st_ino
     if key not in _kept_open:
-        _kept_open[key] = tree.open(file, os.O_RDONLY)
-    yield _kept_open[key]
+        _kept_open[key] = tree.open(file, os.O_RDONLY), index
+    yield _kept_open[key][0]
 
 
 def _pieces(tree: Tree, file: str, overlap: int) -> Iterator[bytes]:
