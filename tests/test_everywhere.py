@@ -7,7 +7,6 @@ import gzip
 import io
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tarfile
@@ -26,6 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smp_client import InvalidQuery, Memory, Session
+from smp_client.index import Index
 from smp_client.journal import record as record_intent
 from smp_client.maintain.compacting import compact
 from smp_client.privacy import everywhere, unpacking
@@ -572,7 +572,8 @@ def test_looking_into_the_index_takes_no_lock_from_sqlite(memory: Memory) -> Non
     """A descriptor of the index that is closed would: then another process could write while this one is in a transaction."""
     memory.create_session(id="s1").search("x")
     memory.close()
-    with closing(sqlite3.connect(memory.root / INDEX_FILE, isolation_level=None)) as ours:
+    with closing(Index.open(memory.root / INDEX_FILE)) as index:
+        ours = index.connection
         ours.execute("PRAGMA journal_mode = DELETE")
         ours.execute("BEGIN EXCLUSIVE")
         assert about(memory, "stands nowhere") == []
