@@ -52,7 +52,7 @@ from smp_client.exchange.layouts import checked, per_kind, shared
 from smp_client.exchange.layouts.sessions import DELETED
 from smp_client.exchange.layouts.shaping import IMPORTED, Ids
 
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+QUICK = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 # The examples of the documents.
@@ -252,7 +252,7 @@ def _round_trip(write: Callable[[Path], Path], written: Callable[[Records], Any]
             assert before == {path: path.read_bytes() for path in (place / "root/active").rglob("*") if path.is_file()}
 
 
-@settings(QUICK, max_examples=12)
+@settings(QUICK, max_examples=8)
 @given(single_session())
 def test_a_single_file_comes_back_from_a_tree(lines: list[Entry]) -> None:
     """And importing it a second time adds nothing."""
@@ -260,14 +260,14 @@ def test_a_single_file_comes_back_from_a_tree(lines: list[Entry]) -> None:
     _round_trip(lambda place: write_lines(place / "s1.jsonl", lines), written_single, multiset(live(lines)))
 
 
-@settings(QUICK, max_examples=12)
+@settings(QUICK, max_examples=8)
 @given(per_kind_session())
 def test_a_file_per_kind_comes_back_from_a_tree(given: tuple[Entry, dict[str, list[Entry]]]) -> None:
     expected = {name: multiset(lines) for name, lines in given[1].items()}
     _round_trip(lambda place: write_per_kind(place / "s1", *given), written_per_kind, expected)
 
 
-@settings(QUICK, max_examples=12)
+@settings(QUICK, max_examples=8)
 @given(checked_session())
 def test_a_checked_log_comes_back_from_a_tree(given: tuple[Entry, list[Entry], list[Entry]]) -> None:
     _round_trip(lambda place: write_checked(place / "s1", *given), written_checked, bare(given[1]))

@@ -38,7 +38,7 @@ from smp_client.errors import Conflict, Invalid
 from smp_client.exchange.layouts import checked
 from smp_daemon.cli import smp as main_command
 
-QUICK = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 LAYOUTS = ("jsonl", "jsonl-per-kind", "jsonl-checked")
 TEXT = "Größe: 10 \u2028 lines,\nnot one"
 

@@ -22,7 +22,7 @@ from smp_client.maintain.traces import places_with
 from smp_client.tidy import tidy
 
 _RANDOM = re.compile(rb"evicted-[0-9T]+-[0-9a-f]+|batch: .*")  # as the names of what was done in one go are
-_KILLS_CAP = 60
+_KILLS_CAP = 35
 MOVING = ("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir")
 
 
@@ -107,7 +107,7 @@ def test_a_pass_that_is_killed_and_done_again_ends_where_it_would_have_ended(
     runner: Programs, operation: str, tmp_path: Path
 ) -> None:
     """Nothing is lost, nothing is there twice, nothing is left behind, whichever rename or unlink it was killed at."""
-    assert list(kill_everywhere(runner, operation, tmp_path, MOVING, cap=30)) == []
+    assert list(kill_everywhere(runner, operation, tmp_path, MOVING, cap=15)) == []
 
 
 @needs_strace

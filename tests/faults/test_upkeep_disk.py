@@ -18,7 +18,7 @@ from test_kill_upkeep import _no_grace, contents, done_again, prepared  # noqa: 
 from smp_client import SMPError
 from smp_client.tidy import tidy
 
-_CALLS_CAP = 30
+_CALLS_CAP = 18
 MOST = ("archive", "unarchive", "delete_session", "compact", "decay")  # of the passes, those that the quick tests try
 
 
