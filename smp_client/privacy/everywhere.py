@@ -234,7 +234,8 @@ class _Contents:
         return False
 
     def split(self, where: Occurrence, file: str, content: bytes) -> Iterator[Occurrence]:
-        raise NotImplementedError
+        """What of it holds the text; of a plain file, all of it is one part."""
+        yield from self._search._in_content(where, file, content)
 
     def _at(self, member: str) -> Occurrence:
         inner = _printable(member)

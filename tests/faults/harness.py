@@ -35,6 +35,7 @@ PROGRAMS = Path(programs.__file__)
 Call = tuple[str, int]  # a system call: its name, and how many of that name it is
 
 # Between two of these the disk does not change, so that a kill before each stands for a kill at any system call.
+MOVING = ("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir")
 CHANGING = (
     "write", "pwrite64", "writev", "pwritev", "pwritev2", "rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat",
     "rmdir", "mkdir", "mkdirat", "ftruncate", "truncate", "fallocate", "fsync", "fdatasync", "utimensat", "fchmod", "fchmodat",

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import CHANGING, Programs, injection, needs_strace
+from harness import CHANGING, MOVING, Programs, injection, needs_strace
 from programs import SESSION, build, open_later, open_memory
 
 from smp_client.maintain import leaving
 from smp_client.tidy import tidy
-
-MOVING = ("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir")
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import CHANGING, Programs, injection, needs_strace
+from harness import CHANGING, MOVING, Programs, injection, needs_strace
 from programs import move_in, open_later, open_memory
 
 from smp_client import Memory
@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # whoever runs only the faul
 from test_importing_layouts import WRITERS, contents
 
 LAYOUTS = [name for name in WRITERS if name != "smp"]  # which test_kill_import.py has
-MOVING = ("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir")
 
 
 @pytest.fixture(autouse=True)

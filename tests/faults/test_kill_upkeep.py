@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import CHANGING, Programs, injection, needs_strace
+from harness import CHANGING, MOVING, Programs, injection, needs_strace
 from programs import PASSES, PREPARATIONS, SECRET, SESSION, build, open_later, read
 
 from smp_client import SMPError
@@ -23,7 +23,6 @@ from smp_client.tidy import tidy
 
 _RANDOM = re.compile(rb"evicted-[0-9T]+-[0-9a-f]+|batch: .*")  # as the names of what was done in one go are
 _KILLS_CAP = 35
-MOVING = ("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir")
 
 
 @pytest.fixture(autouse=True)
