@@ -310,3 +310,15 @@ def test_secrets_stay_where_redaction_is_off_or_an_export_is_moved(tmp_path: Pat
     moved = Memory(tmp_path / "moved")
     assert moved.import_(tmp_path / "export.yaml").redacted == {}
     assert moved.session("s1").turns()[0].text == f"My token is {TOKEN}."
+
+
+def test_the_reason_of_a_deletion_is_written_without_its_secret(tmp_path: Path) -> None:
+    """It came with the mark of the deletion, and is kept beside the memory."""
+    token = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5"
+    entry = {"id": "m1", "type": "decision", "ts": "2026-01-11T14:31:00Z", "data": {"decision": "x", "by": "a"}}
+    mark = {"id": "m1", "deleted": True, "ts": "2026-01-12T00:00:00Z", "reason": f"leaked {token}"}
+    (tmp_path / "s-3.jsonl").write_text(f"{json.dumps(entry)}\n{json.dumps(mark)}\n")
+    memory = Memory(tmp_path / "root")
+    memory.import_(tmp_path / "s-3.jsonl")
+    assert [one.reason for one in memory.deleted("s-3")] == ["leaked [redacted: github token]"]
+    assert [path for path in memory.root.rglob("*") if path.is_file() and token.encode() in path.read_bytes()] == []

@@ -57,6 +57,7 @@ class Removed:
 def put(memory: Memory, session: str, entries: Iterable[Entry]) -> tuple[int, list[str]]:
     """Those that are neither deleted here already, nor purged, nor back in their file; doing it again adds nothing."""
     from ...maintain import purged
+    from ...privacy.redaction import harmless
     from ...privacy.reworking import locked, new_batch, settle
     from ...privacy.standing import standing
     from ...privacy.store import Store, copies_of, new_item
@@ -76,7 +77,8 @@ def put(memory: Memory, session: str, entries: Iterable[Entry]) -> tuple[int, li
             one = _standing(session, entry, problems)
             if one is None or (one.file, one.id) in known or one.id in gone:
                 continue
-            said = entry["deletion"]
+            # Why it was deleted is kept as well, and may quote what it was deleted for.
+            said = {name: harmless(text) if isinstance(text, str) else text for name, text in entry["deletion"].items()}
             item = new_item(one, taken, said, now=memory.options.clock(), days=memory.options.retention.deleted_days, batch=batch)
             item["deleted_at"] = _earlier(said.get("deleted_at"), item["deleted_at"])
             added.append(item)
