@@ -86,6 +86,12 @@ def commit(memory: Memory, mood: str = "busy") -> None:
         tx.save_artifact("report", f"# After, {mood}\n")
 
 
+def delete(memory: Memory, *ids: str) -> None:
+    done = memory.delete(SESSION, list(ids), reason="privacy")
+    if done.problems:
+        raise StorageFailed("; ".join(done.problems))  # what it says of itself when it could not do everything
+
+
 OPERATIONS: dict[str, tuple[Action, ...]] = {
     "append": (
         lambda memory: memory.session(SESSION).record_finding("one more", discovered_by="veritas"),
@@ -102,7 +108,7 @@ OPERATIONS: dict[str, tuple[Action, ...]] = {
     ),
     "transaction": (commit,),
     "delete": (
-        lambda memory: memory.session(SESSION).delete(["DEC-003", "turn-1"], reason="privacy"),
+        lambda memory: delete(memory, "DEC-003", "turn-1"),
         lambda memory: memory.session(SESSION).restore("turn-1"),
         lambda memory: memory.session(SESSION).restore("DEC-003"),
     ),
@@ -168,9 +174,7 @@ FORGOTTEN_IN_ARCHIVE = ("turn-1", "FIND-002", "DEC-002", "veritas", "report")
 def forget(memory: Memory, ids: tuple[str, ...] = FORGOTTEN) -> None:
     """All or none of them are deleted already."""
     if set(ids).isdisjoint(one.id for one in memory.deleted(SESSION)):
-        done = memory.delete(SESSION, list(ids), reason="privacy")
-        if done.problems:
-            raise StorageFailed("; ".join(done.problems))  # what it says of itself when it could not do everything
+        delete(memory, *ids)
 
 
 def remember(memory: Memory) -> None:

@@ -116,7 +116,7 @@ class Failing:
 
 def is_derived(name: str, path: str) -> bool:
     """What nobody loses by: the index, which alone is synced with fdatasync, and the directory of the locks."""
-    return name == "fdatasync" or path.startswith("/.smp/index.db") or path == "/.smp/locks"
+    return name == "fdatasync" or path.startswith("/.smp/index.db") or path.endswith("/.smp/locks")
 
 
 @needs_strace
