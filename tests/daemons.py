@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from forking import Forked, Forking, starts_alike
+
 from smp_client import Memory
 from smp_client.index import Index
 from smp_client.indexing import rebuild
@@ -20,6 +23,7 @@ from smp_client.status import INDEX_FILE
 
 SMP = [sys.executable, "-m", "smp_daemon"]
 PATIENCE_S = 60.0
+_FORKING = Forking()
 _PAUSE = threading.Event()  # never set: only so as not to take the processor from what is waited for
 
 
@@ -33,6 +37,8 @@ def wait_until(condition: Callable[[], Any], what: str) -> Any:
 
 
 def smp(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    if options.keys() <= {"input", "cwd", "env"} and starts_alike(options.get("env")):
+        return _FORKING.run([*map(str, arguments)], options.get("input"), options.get("cwd"), options.get("env"))
     return subprocess.run([*SMP, *map(str, arguments)], capture_output=True, text=True, check=False, **options)
 
 
@@ -52,8 +58,12 @@ class Daemon:
     def __init__(self, roots: Sequence[Path], log: Path, config: Path | None = None, prefix: Sequence[str] = ()) -> None:
         self.log = log
         named = [part for root in roots for part in ("--root", str(root))] + (["--config", str(config)] if config else [])
-        with log.open("ab") as output:
-            self.process = subprocess.Popen([*prefix, *SMP, "run", *named], stderr=output, stdin=subprocess.DEVNULL)
+        self.process: Forked | subprocess.Popen[bytes]
+        with log.open("ab") as output, open(os.devnull, "r+b") as nothing:
+            if prefix:
+                self.process = subprocess.Popen([*prefix, *SMP, "run", *named], stderr=output, stdin=nothing)
+            else:
+                self.process = _FORKING.start(["run", *named], [nothing.fileno(), nothing.fileno(), output.fileno()])
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
@@ -67,6 +77,21 @@ class Daemon:
             return len(self.said("ready")) >= roots
 
         wait_until(is_ready, "the daemon is ready")
+
+    def pause(self) -> None:
+        """Has it stand still, at a moment when it is in nobody's way."""
+
+        def is_at_rest() -> bool:
+            self.process.send_signal(signal.SIGSTOP)
+            wait_until(lambda: Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", "it stands")
+            held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+            own = [one[1] for one in held if one[-5:-4] == ["WRITE"] and one[-4] == str(self.process.pid)]
+            if own == ["FLOCK"]:  # the one by which it leads
+                return True
+            self.process.send_signal(signal.SIGCONT)
+            return False
+
+        wait_until(is_at_rest, "the daemon holds no lock but its own")
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

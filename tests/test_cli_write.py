@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +51,10 @@ def on_a_terminal(*arguments: object, columns: int, **variables: str) -> str:
 
 def completed(typed: str, root: Path) -> list[str]:
     """What the shell would offer for the last word."""
-    program = "import sys; sys.argv[0] = 'smp'; from smp_daemon.cli import main; main()"
     words = typed.split(" ")
     environment = {**os.environ, "_SMP_COMPLETE": "bash_complete", "SMP_ROOT": str(root),
                    "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    done = smp(env=environment)
     assert not done.stderr
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import daemons
 import pytest
 from apscheduler.triggers.cron import CronTrigger  # type: ignore[import-untyped]
 from hypothesis import given
@@ -56,7 +57,7 @@ def problems(path: Path, text: str | bytes) -> list[tuple[int, str]]:
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*SMP, *arguments], capture_output=True, text=True, check=False, cwd=cwd)
+    return daemons.smp(*arguments, cwd=cwd)
 
 
 # The one description

@@ -166,7 +166,7 @@ GROUPS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(GROUPS, st.lists(TEXTS.map(lambda text: " ".join(text.split())), max_size=3), st.integers(0, 3_000))
 def test_no_context_exceeds_its_budget(
     groups: list[tuple[str, list[str], bool, bool, bool]], header: list[str], budget: int

@@ -72,7 +72,7 @@ class History:
             wait_until_true(self.memory.root)
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 99)), min_size=5, max_size=25))
 def test_after_any_history_the_index_equals_a_rebuild(steps: list[tuple[str, int]]) -> None:
     """The daemon is killed at any moment, and started again, while the tree changes in every way."""

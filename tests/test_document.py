@@ -687,7 +687,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 
 @given(damaged() | st.lists(st.sampled_from(PIECES), max_size=25).map(b"".join) | st.binary(max_size=80))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_bytes_are_parsed_without_an_error_into_spans_that_are_true(content: bytes) -> None:
     """Never raises; each span loads to its record alone, no two overlap, and `find_record` agrees where nothing is bad."""
     found = parse(content, "decisions")
@@ -704,7 +704,7 @@ def test_any_bytes_are_parsed_without_an_error_into_spans_that_are_true(content:
 
 
 @given(damaged().map(lambda content: content + b"\n"))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_an_insert_into_any_file_adds_one_record_and_hides_none(content: bytes) -> None:
     """All that was read before is read after, the new record is there, and every byte of the file still is, in its order."""
     found = parse(content, "decisions")
@@ -722,7 +722,7 @@ def test_an_insert_into_any_file_adds_one_record_and_hides_none(content: bytes) 
 
 
 @given(damaged(), st.sampled_from(["DEC-001", "DEC-002"]), st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_rewrite_of_any_file_changes_one_record_and_no_other(content: bytes, memory_id: str, remove: bool) -> None:
     """The others load to what they were; what was bad stays, byte for byte."""
     found = parse(content, "decisions")

@@ -6,7 +6,6 @@ import os
 import random
 import re
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -78,7 +77,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Memory]:
         daemon.wait_ready()
         assert smp("sync", "--root", memory.root).returncode == 0
         if request.param == "stopped daemon":
-            daemon.process.send_signal(signal.SIGSTOP)
+            daemon.pause()
         yield memory
     finally:
         daemon.kill()
@@ -682,7 +681,7 @@ PIECES = st.sampled_from(
 TEXTS = st.one_of(st.text(), st.lists(PIECES, max_size=12).map(" ".join), st.lists(PIECES, max_size=12).map("".join))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(TEXTS)
 def test_any_text_is_a_question(asked: Session, text: str) -> None:
     """Whatever was typed or pasted, there is an answer, without doubles, and paging does not change it."""

@@ -546,7 +546,7 @@ def ignoring_refusals() -> Iterator[None]:
 
 # Without shrinking: a failure is read as it is, because making it smaller takes minutes.
 Histories.TestCase.settings = settings(
-    max_examples=12, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow],
+    max_examples=8, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )  # fmt: skip
 TestHistories = Histories.TestCase

@@ -268,7 +268,7 @@ lengths = st.lists(st.sampled_from([0, 1, 50, 5_000, 65_000, 70_000, 300_000]), 
 
 
 @given(lengths, st.integers(0, 10), st.sampled_from(["x", "\\## Turn 3\n", "## Turn 3\n", "---\n", "é🙂"]), st.booleans())
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_last_turns_are_those_of_the_whole(session: Session, sizes: list[int], last: int, unit: str, bad: bool) -> None:
     """turns(last=n) == turns()[-n:], whatever the sizes, also where the piece that is read begins in the middle of a turn.
 
@@ -297,7 +297,7 @@ PIECES = (b"## Turn 1", b"\n", b"---", b"<!-- smp -->", b"**A:** b", b"\r", b"x"
 
 
 @given(st.binary(max_size=60) | st.lists(st.sampled_from(PIECES)).map(b"".join))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_bytes_are_parsed_without_an_error(content: bytes) -> None:
     """Nothing is ever raised, spans do not overlap, and a turn that is added is the last and hides none."""
     found = markdown.parse(content)

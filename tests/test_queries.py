@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -110,7 +109,7 @@ class Tree:
             shutil.copy(self.index, self.saved)
         if way in ("stopped", "unindexed"):
             assert self.daemon
-            self.daemon.process.send_signal(signal.SIGSTOP)
+            self.daemon.pause()
         change(self.root)
         if way == "daemon":
             self.sync()

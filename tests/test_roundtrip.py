@@ -36,7 +36,7 @@ def shown(values: list[dict[str, Value]]) -> list[bytes]:
 
 
 @given(FIELDS, DECAY, st.sampled_from([0, 2, 4, 8]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_record_comes_back_the_same(fields: dict[str, Value], decay: Value, indent: int) -> None:
     """parse(render_record) is the identity, at any indentation, with its span from the first byte to the last.
 
@@ -52,7 +52,7 @@ def test_any_record_comes_back_the_same(fields: dict[str, Value], decay: Value, 
 
 
 @given(FIELDS.map(without_nan), DECAY.map(without_nan))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_pyyaml_reads_the_same_record(fields: Any, decay: Value) -> None:
     """yaml.safe_load gives the same texts, numbers and words."""
     value = record(1, fields, decay)
@@ -122,7 +122,7 @@ class Rewriting(RuleBasedStateMachine):
 
 
 TestRewriting = Rewriting.TestCase
-TestRewriting.settings = settings(max_examples=40, stateful_step_count=12, deadline=None)
+TestRewriting.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
 
 
 class InASession(RuleBasedStateMachine):
@@ -283,17 +283,18 @@ def cut_everywhere(session: Session, file: str, foreign: bytes = b"", step: int 
     return whole
 
 
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("file", WRITERS)
-def test_a_record_cut_anywhere_is_set_aside_and_costs_no_other(memory: Memory, file: str) -> None:
-    """Behind every byte of the last record: before the next append either the old state or the whole record is seen; after it the
-    earlier records and the new one are right, and the cut bytes are in quarantine/ with a note.
+def test_a_record_cut_anywhere_is_set_aside_and_costs_no_other(memory: Memory, file: str, step: int) -> None:
+    """Behind every byte of the last record, or each third one where it has to be quick: before the next append either the old state
+    or the whole record is seen; after it the earlier records and the new one are right, and the cut bytes are in quarantine/.
 
     Shown to fail: with the old rule (a file must end with a line end), a cut behind the first blank of the dash line set aside the
     record before; with `_cut_off` always false, half a record was shown; with `---` escaped only when alone on its line,
     the cut behind three of four dashes was taken for a whole turn.
     """
     session = Memory(memory.root, fsync="batch").create_session(id="cut")
-    assert cut_everywhere(session, file) >= 1
+    assert cut_everywhere(session, file, step=step) >= 1
 
 
 @pytest.mark.parametrize(
@@ -309,10 +310,10 @@ def test_a_record_cut_anywhere_is_set_aside_and_costs_no_other(memory: Memory, f
 def test_a_record_cut_behind_one_written_by_hand_leaves_that_alone(memory: Memory, file: str, foreign: bytes) -> None:
     """A record without the mark and without `decay`, or a turn left open, is never set aside with the torn one behind it.
 
-    Every fifth cut will do here: what the bytes of the torn record do is seen above.
+    Every ninth cut will do here: what the bytes of the torn record do is seen above.
     """
     session = Memory(memory.root, fsync="batch").create_session(id="cut")
-    assert cut_everywhere(session, file, foreign, step=5) >= 1
+    assert cut_everywhere(session, file, foreign, step=9) >= 1
 
 
 def test_a_cut_in_a_file_in_another_style_is_seen_as_well() -> None:

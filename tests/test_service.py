@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import daemons
 import pytest
 
 from smp_client import Conflict, Invalid, StorageFailed
@@ -46,7 +47,7 @@ def place_in(directory: Path, *, system: bool = False) -> Place:
 def smp(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     unwanted = ("SMP_ROOT", "SMP_CONFIG", "XDG_CONFIG_HOME")
     environment = {name: value for name, value in os.environ.items() if name not in unwanted} | {"HOME": str(home)}
-    return subprocess.run([*SMP, *arguments], env=environment, cwd=home, capture_output=True, text=True, check=False)
+    return daemons.smp(*arguments, env=environment, cwd=home)
 
 
 # The files

@@ -501,7 +501,7 @@ specs = st.fixed_dictionaries({}, optional={
 })  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(spec=specs | st.dictionaries(words, anything, max_size=4) | anything)
 @example(spec={"filters": [{"field": "a" + '".b' * 15, "operator": "equals", "value": "x"}] * 100})
 @example(spec={"filters": [{"field": ".".join("abcdefghijklmnop"), "operator": "contains", "value": "x"}] * 100})
@@ -530,7 +530,7 @@ def test_anything_gives_rows_or_is_invalid(index: Index, spec: Any) -> None:
 plain = st.booleans() | st.integers(-3, 70) | st.sampled_from([0.5, 2.5]) | st.sampled_from(TEXTS) | st.text(max_size=3)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     field=st.sampled_from(JSON_FIELDS),
     operator=st.sampled_from(["equals", "not", "contains", "prefix", "greaterThan", "lessThan"]),
@@ -560,7 +560,7 @@ def paths(value: Any, way: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
             yield from paths(inner, (*way, name))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(record=st.dictionaries(names, things, max_size=3), other=leaves)
 def test_any_record_is_found_by_what_is_in_it(record: dict[str, Any], other: Any) -> None:
     """Whatever its names and texts are, in lists and below them."""

@@ -41,7 +41,7 @@ def same(one: Value, other: Value) -> bool:
 
 
 @given(nested)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_any_value_on_one_line_loads_to_itself(value: Value) -> None:
     """load(render_flow(value)) is the value, and there is no line break in between.
 
@@ -53,7 +53,7 @@ def test_any_value_on_one_line_loads_to_itself(value: Value) -> None:
 
 
 @given(mappings, st.sampled_from([0, 2, 4]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_any_mapping_in_block_style_loads_to_itself(mapping: dict[str, Value], indent: int) -> None:
     """load(render_entries(mapping)) is the mapping at every indentation.
 
@@ -83,7 +83,7 @@ def without_nan(value: Value) -> Value:
 
 @given(mappings.map(without_nan))
 @example({"large": 1e16, "small": 1e-7, "plain": "e", "negative": -2.5e-300})
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_pyyaml_reads_what_we_render_and_sees_the_same(mapping: dict[str, Value]) -> None:
     """yaml.safe_load, a reader of YAML 1.1, gives the same value with the same types.
 
@@ -189,7 +189,7 @@ def test_ten_megabytes_on_one_line_are_just_long(text: str) -> None:
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_any_bytes_load_or_are_refused(content: bytes) -> None:
     """Nothing but BadYaml is ever raised."""
     with suppress(BadYaml):

@@ -302,7 +302,7 @@ def put(index: Index, number: int, made: dict[str, Any]) -> None:
     index.add("s", file, [entry])
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(made=MEMORIES, context=st.fixed_dictionaries({"primary_topic": NAMES, "tags": st.lists(NAMES, max_size=3)}))
 def test_any_memories_give_files_that_hold_together(made: list[dict[str, Any]], context: dict[str, Any]) -> None:
     """YAML that another reader reads; every reference leads to a memory; every memory with a time is one event, in its hour."""

@@ -302,7 +302,7 @@ def quick_root(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("sessions", "days", "step"),
     [
-        pytest.param(6, 140, timedelta(hours=24), id="a few months, day by day"),
+        pytest.param(5, 120, timedelta(hours=24), id="a few months, day by day"),
         pytest.param(50, 365, timedelta(hours=1), id="a year, hour by hour", marks=pytest.mark.slow),
     ],
 )

