@@ -1,20 +1,24 @@
-"""What it costs to bring memories in from another layout.
+"""What it costs to bring memories in from the other layouts.
 
 An import reads, renders and writes each entry once; nothing is locked or indexed for a single one. So it stands beside two bare
-operations: the lines parsed and the bytes that came of them written, and the same with every record rendered in between.
+operations: the lines parsed and the bytes that came of them written, and the same with every record rendered in between. What an
+import does more than that is to find out what each line means, to look for secrets, and to make sure that the line could be written
+again from what became of it.
 """
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
 from smp_client import Memory
+from smp_client.exchange.layouts.checked import checksum
 from smp_client.exchange.pieces import render
 from smp_client.formats import format_of
 from smp_client.records import SESSION_KINDS, Kind
@@ -35,9 +39,14 @@ _counter = itertools.count()
 
 @benchmark("import")
 def import_layout(bench: Bench) -> Iterator[Row]:
-    for count in (1_000,) if bench.quick else (10_000, 100_000):
-        source = _source(bench.directory / f"s{count}.jsonl", count)
-        trees = bench.directory / f"trees-{count}"
+    few, many = (1_000, 1_000) if bench.quick else (10_000, 100_000)
+    for layout, source, count in (
+        ("one file per session", _source(bench.directory / f"s{few}.jsonl", few), few),
+        ("a file per kind", _per_kind(bench.directory / "per-kind" / "s1", few), few),
+        ("a log with checksums", _checked(bench.directory / "checked" / "s1", few), few),
+        *(() if many == few else (("one file per session", _source(bench.directory / f"s{many}.jsonl", many), many),)),
+    ):
+        trees = bench.directory / "trees"
         written, records = _written(trees / "first", source)
         rounds = 3 if count > 10_000 else 9
         ours = partial(_import, trees, source)
@@ -46,16 +55,50 @@ def import_layout(bench: Bench) -> Iterator[Row]:
                            ("and records rendered", partial(_parse_and_render, source, records, written, target))):  # fmt: skip
             times = bench.compare(ours, bare, rounds=rounds)
             note = f"{count / times[0].median_s:,.0f} a second"
-            yield Row("import of one file per session", f"{count:,} entries", name, *times, note=note)
+            yield Row(f"import of {layout}", f"{count:,} entries", name, *times, note=note)
         shutil.rmtree(trees)
 
 
+# What is imported.
+
+
+def _said(count: int) -> Iterator[tuple[int, str, str, dict[str, str]]]:
+    """Of each entry its number, its kind, when it was and what it says."""
+    for number, kind in zip(range(count), itertools.cycle(_KINDS), strict=False):
+        yield number, kind, f"2026-01-11T14:{number // 60 % 60:02d}:{number % 60:02d}Z", _SAID[kind](number)
+
+
 def _source(path: Path, count: int) -> Path:
-    lines = ({"id": f"m{number:06d}", "type": kind, "ts": f"2026-01-11T14:{number // 60 % 60:02d}:{number % 60:02d}Z",
-              "data": _SAID[kind](number), "priority": 0.9, "access": 1}
-             for number, kind in zip(range(count), itertools.cycle(_KINDS), strict=False))  # fmt: skip
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return _lines(path, ({"id": f"m{number:06d}", "type": kind, "ts": at, "data": said, "priority": 0.9, "access": 1}
+                         for number, kind, at, said in _said(count)))  # fmt: skip
+
+
+def _per_kind(folder: Path, count: int) -> Path:
+    for kind, name in (("conversation", "conversation"), ("decision", "decisions"), ("finding", "findings"),
+                       ("preference", "preferences")):  # fmt: skip
+        entries = ({"id": f"{kind}-{number}", "timestamp": at, "decay_factor": 1.0, "access_count": 1, **said}
+                   for number, one, at, said in _said(count) if one == kind)  # fmt: skip
+        _lines(folder / f"{name}.jsonl", entries)
+    (folder / "manifest.json").write_text(json.dumps({"session_id": folder.name, "version": "1.0"}))
+    return folder
+
+
+def _checked(folder: Path, count: int) -> Path:
+    entries = ({"id": f"mem_{number:06d}", "session_id": folder.name, "timestamp": at, "type": kind, "content": said,
+                "importance": 0.9, "decay_factor": 1.0, "tags": [], "references": []}
+               for number, kind, at, said in _said(count))  # fmt: skip
+    _lines(folder / "memory.jsonl", ({**entry, "checksum": checksum(entry)} for entry in entries))
+    (folder / "metadata.json").write_text(json.dumps({"session_id": folder.name}))
+    return folder
+
+
+def _lines(path: Path, entries: Iterable[object]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     return path
+
+
+# Ours, and the bare operations.
 
 
 def _written(root: Path, source: Path) -> tuple[bytes, list[tuple[Kind, dict[str, Value]]]]:
@@ -68,7 +111,11 @@ def _written(root: Path, source: Path) -> tuple[bytes, list[tuple[Kind, dict[str
 
 
 def _import(trees: Path, source: Path) -> None:
-    done = Memory(trees / str(next(_counter))).import_(source)
+    gc.disable()  # as `smp import` does
+    try:
+        done = Memory(trees / str(next(_counter))).import_(source)
+    finally:
+        gc.enable()
     assert done.added
     assert not done.problems
 
@@ -81,8 +128,9 @@ def _write(content: bytes, path: Path) -> None:
 
 
 def _parse(source: Path) -> None:
-    for line in source.read_bytes().splitlines():
-        json.loads(line)
+    for file in sorted(source.glob("*.jsonl")) if source.is_dir() else [source]:
+        for line in file.read_bytes().splitlines():
+            json.loads(line)
 
 
 def _parse_and_write(source: Path, written: bytes, path: Path) -> None:

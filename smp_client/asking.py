@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .priorities import View
     from .query import Answer, QueryOptions, Wanted
     from .summary import Summary
-    from .topics import Event, Topic
+    from .topics import Timeline, Topic
     from .when import When
 
 T = TypeVar("T")
@@ -128,8 +128,8 @@ class Asking(ABC):
 
         return self._asker().ask(lambda view: topics_of(view.index, view.together))
 
-    def timeline(self, since: When | None = None, until: When | None = None) -> list[Event]:
-        """What happened, in order."""
+    def timeline(self, since: When | None = None, until: When | None = None) -> Timeline:
+        """What happened, in order; `without_time` of the list names what has no time."""
         from .query import microseconds
         from .topics import timeline_of
         from .when import moment
@@ -140,7 +140,7 @@ class Asking(ABC):
             except (ValueError, OverflowError) as error:
                 raise InvalidQuery(f"{error}.") from error
 
-        def question(view: View) -> list[Event]:
+        def question(view: View) -> Timeline:
             return timeline_of(view.index, view.together, at(since, view.now, end=False), at(until, view.now, end=True))
 
         return self._asker().ask(question)

@@ -14,13 +14,14 @@ _COMMA = re.compile(rb"\s*(?:#[^\n]*\n\s*)*(?=,)")
 
 def render_record(value: Mapping[str, Value], indent: int = INDENT) -> bytes:
     """The record as an item of a block list: `id` first and marked, `decay` last and on one line."""
-    body = {name: item for name, item in value.items() if name not in ("id", "decay")}
-    lines = render_entries({"id": value["id"]}, indent + 2) + render_entries(body, indent + 2)
+    body = {"id": value["id"], **value}
+    worn = body.pop("decay", None)
+    lines = render_entries(body, indent + 2)
     lines[0] = f"{' ' * indent}- {lines[0].lstrip()}"
     if "decay" in value:
         lines[0] += f" {MARK}"
-        lines.append(f"{' ' * (indent + 2)}decay: {render_flow(value['decay'])}")
-    return "".join(line + "\n" for line in lines).encode()
+        lines.append(f"{' ' * (indent + 2)}decay: {render_flow(worn)}")
+    return "\n".join([*lines, ""]).encode()
 
 
 def opening(found: RecordList, content: bytes, key: str) -> bytes | None:

@@ -108,11 +108,11 @@ class Invalid(SMPError):
     code = "MEM_E008"
     advice = "Nothing was written; correct the values and try again."
 
-    def __init__(self, problems: Sequence[str], *, session_id: str | None = None) -> None:
+    def __init__(self, problems: Sequence[str], *, advice: str | None = None, session_id: str | None = None) -> None:
         from .privacy.redaction import harmless  # which raises this
 
         self.problems = tuple(map(harmless, problems))
-        super().__init__("; ".join(self.problems) + ".", session_id=session_id)
+        super().__init__("; ".join(self.problems) + ".", advice=advice, session_id=session_id)
 
 
 class Conflict(SMPError):

@@ -14,7 +14,7 @@ from datetime import datetime
 from .document import CUT_OFF, Bad, Located, RecordList
 from .layout import FORMAT_VERSION
 from .privacy.redaction import harmless
-from .timestamps import parse_time, render_time
+from .timestamps import parse_time, render_time, same_time
 from .values import DEPTH_CAP, BadYaml, Value, decode, load, render_flow
 
 # Stands before a turn that the library wrote: such a turn is closed by `---`, so one that is not is torn.
@@ -32,7 +32,7 @@ _UNESCAPE = re.compile(r"^\\(\\*)(?=## Turn \d|---|<!-- smp -->)", re.MULTILINE)
 _NAMES = {"speaker": "Speaker", "type": "Type", "memory_refs": "Memory-Refs", "tags": "Tags", "pinned": "Pinned", "decay": "Decay"}
 _KEYS = {name: key for key, name in _NAMES.items()}
 _render_json = json.JSONEncoder(ensure_ascii=False).encode
-_ELSEWHERE = ("id", "turn", "timestamp", "content", "decay")
+_ELSEWHERE = frozenset(("id", "turn", "timestamp", "content", "decay"))
 
 
 def render_header(session_id: str, started: datetime, participants: list[str]) -> bytes:
@@ -45,15 +45,17 @@ def render_header(session_id: str, started: datetime, participants: list[str]) -
 def render_turn(turn: Mapping[str, Value]) -> bytes:
     lines = [f"## Turn {turn['turn']}"]
     if "timestamp" in turn:
-        lines[0] += " - " + render_time(parse_time(str(turn["timestamp"]))).replace("T", " ").removesuffix("Z")
-    named = {key: value for key, value in turn.items() if key in _NAMES and key != "decay" and _has_line(key, value)}
-    lines += [f"**{_NAMES[key]}:** {_render_field(named[key])}" for key in _NAMES if key in named]
-    further = {key: value for key, value in turn.items() if key not in named and key not in _ELSEWHERE}
+        lines[0] += " - " + same_time(str(turn["timestamp"])).replace("T", " ").removesuffix("Z")
+    further = {key: value for key, value in turn.items() if key not in _ELSEWHERE}
+    lines += [f"**{name}:** {_render_field(further.pop(key))}" for key, name in _NAMES.items()
+              if key in further and _has_line(key, further[key])]  # fmt: skip
     if further:
         lines.append(f"**Fields:** {_render_json(further)}")
     if "decay" in turn and turn["decay"] != _unread(turn):
         lines.append(f"**Decay:** {render_flow(turn['decay'])}")
-    text = _ESCAPE.sub(r"\1\\", str(turn["content"]))
+    text = str(turn["content"])
+    if "---" in text or "## Turn " in text or "<!-- smp -->" in text:
+        text = _ESCAPE.sub(r"\1\\", text)
     return MARK + "\n".join([*lines, "", text, "", "---", "", ""]).encode()
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from datetime import UTC, datetime
+
+# What `render_time` gives: no day ends at 24:00, and no fraction ends in three noughts.
+_RENDERED = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.(?!000Z)\d{3}(?:(?!000)\d{3})?)?Z", re.ASCII)
 
 
 def parse_time(text: str) -> datetime:
@@ -18,6 +23,16 @@ def render_time(time: datetime) -> str:
     time = time.astimezone(UTC)
     precision = "seconds" if not time.microsecond else "milliseconds" if not time.microsecond % 1000 else "microseconds"
     return time.replace(tzinfo=None).isoformat(timespec=precision) + "Z"
+
+
+@functools.lru_cache(maxsize=1024)
+def same_time(text: str) -> str:
+    """The time that a text says, as `render_time` writes it; raises ValueError where it is no time. Most are written so already,
+    and of one memory the same one is asked for more than once."""
+    if _RENDERED.fullmatch(text):
+        datetime.fromisoformat(text)
+        return text
+    return render_time(parse_time(text))
 
 
 def now() -> datetime:

@@ -92,6 +92,14 @@ class Event:
     further: dict[str, str]  # the severity of a finding; source, relationship and target of a relationship
 
 
+class Timeline(list[Event]):
+    """Events in order. What has no time is in none, and named apart: type, session and id of each."""
+
+    def __init__(self, events: Iterable[Event], without_time: Iterable[tuple[str, str, str]] = ()) -> None:
+        super().__init__(events)
+        self.without_time = list(without_time)
+
+
 @dataclass(frozen=True, slots=True)
 class AgentSummary:
     """Somebody who spoke or made a memory."""
@@ -135,7 +143,7 @@ def topics_of(index: Index, scopes: Scopes) -> list[Topic]:
     return _topics(_read(index, scopes))
 
 
-def timeline_of(index: Index, scopes: Scopes, since_us: int | None = None, until_us: int | None = None) -> list[Event]:
+def timeline_of(index: Index, scopes: Scopes, since_us: int | None = None, until_us: int | None = None) -> Timeline:
     """The events of this time, both ends included, in order."""
     return _timeline(_read(index, scopes), since_us, until_us)
 
@@ -328,13 +336,15 @@ def _narrow_and_wide(mentions: Mapping[str, int], names: tuple[str, ...]) -> Ite
 # Events.
 
 
-def _timeline(items: Iterable[_Item], since_us: int | None = None, until_us: int | None = None) -> list[Event]:
-    return [
+def _timeline(items: Sequence[_Item], since_us: int | None = None, until_us: int | None = None) -> Timeline:
+    memories = [item for item in items if item.type not in (_SESSION, SUMMARY)]
+    events = (
         Event(item.timestamp, item.at, item.type, item.session, item.id, item.actor, item.text, item.topics, item.further)
-        for item in items
-        if item.at is not None and item.timestamp is not None and item.type not in (_SESSION, SUMMARY)
+        for item in memories
+        if item.at is not None and item.timestamp is not None
         and (since_us is None or item.at >= since_us) and (until_us is None or item.at <= until_us)
-    ]  # fmt: skip
+    )  # fmt: skip
+    return Timeline(events, ((item.type, item.session, item.id) for item in memories if item.at is None or item.timestamp is None))
 
 
 # Agents.

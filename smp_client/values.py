@@ -221,11 +221,12 @@ _NOT_LITERAL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe
 def render_entries(mapping: Mapping[str, Value], indent: int) -> list[str]:
     """The lines of a mapping in block style."""
     lines: list[str] = []
+    margin = " " * indent
     for key, value in mapping.items():
-        head = f"{' ' * indent}{_render_text(key)}:"
-        if isinstance(value, str) and _literal_fits(value):
+        head = f"{margin}{_render_text(key)}:"
+        if isinstance(value, str) and "\n" in value and _literal_fits(value):
             lines.append(f"{head} |{'' if value.endswith(chr(10)) else '-'}")
-            lines += [f"{' ' * (indent + 2)}{line}" if line else "" for line in value.removesuffix("\n").split("\n")]
+            lines += [f"{margin}  {line}" if line else "" for line in value.removesuffix("\n").split("\n")]
         elif (short := _render_short(value)) is not None:
             lines.append(f"{head} {short}")
         else:
@@ -236,10 +237,12 @@ def render_entries(mapping: Mapping[str, Value], indent: int) -> list[str]:
 
 def render_flow(value: Value) -> str:
     """The value on one line."""
+    if render := _RENDERED_ALIKE.get(type(value)):
+        return render(value)
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_render_text(key)}: {render_flow(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join([f"{_render_text(key)}: {render_flow(item)}" for key, item in value.items()]) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(render_flow(item) for item in value) + "]"
+        return "[" + ", ".join([render_flow(item) for item in value]) + "]"
     return _render_scalar(value)
 
 
@@ -260,6 +263,8 @@ def _render_block(value: Value, indent: int) -> list[str]:
 
 def _render_short(value: Value) -> str | None:
     """Scalars, and the lists of scalars that fit on a line; None for what needs a block."""
+    if render := _RENDERED_ALIKE.get(type(value)):
+        return render(value)
     if isinstance(value, dict):
         return None if value else "{}"
     if isinstance(value, list):
@@ -277,14 +282,23 @@ def _render_scalar(value: Value) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float) and not math.isfinite(value):
+    return _render_float(value) if isinstance(value, float) else repr(value)
+
+
+def _render_float(value: float) -> str:
+    if not math.isfinite(value):
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     # A reader of YAML 1.1 knows a number with an exponent only by its point.
-    return repr(value).replace("e", ".0e") if "." not in repr(value) else repr(value)
+    shown = repr(value)
+    return shown if "." in shown else shown.replace("e", ".0e")
 
 
 def _render_text(text: str) -> str:
     return _render_word(text) if len(text) <= _WORD_CHARACTERS else _quote(text)
+
+
+# By the exact type: what almost every value is.
+_RENDERED_ALIKE: dict[type, Callable[[Any], str]] = {str: _render_text, int: repr, float: _render_float}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -321,4 +335,7 @@ def _literal_fits(text: str) -> bool:
 
 def canonical(value: Value) -> bytes:
     """The same bytes for the same value, whatever its style was: for hashes."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    return _dense(value).encode("utf-8", "surrogatepass")
+
+
+_dense = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode

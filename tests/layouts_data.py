@@ -31,6 +31,7 @@ STAMPS = (
     | st.datetimes().map(lambda time: time.isoformat(timespec="milliseconds") + "Z")
     | st.sampled_from(["2026-01-11T14:30:00Z", "2026-01-11T14:30:00.000Z", "2026-01-11T15:30:00+01:00", "2026-01-11"])
 )
+VERSIONS = st.sampled_from(["1.0", "1.2", "draft"])  # a later one is told
 ROLES = st.sampled_from(["user", "assistant", "system", "architect"]) | WORDS
 # Names that mean something in a file of ours, among others.
 FIELD_NAMES = NAMES | st.sampled_from(
@@ -39,6 +40,7 @@ FIELD_NAMES = NAMES | st.sampled_from(
      "text", "role", "message", "deleted", "topic", "version", "session", "access_count", "last_accessed", "fields"]
 )  # fmt: skip
 FURTHER = st.dictionaries(FIELD_NAMES, ANYTHING, max_size=3)
+NOT_DELETED = FURTHER.filter(lambda further: not further.get("deleted"))  # what is deleted is written as a mark, or not at all
 
 
 def some(*required: tuple[str, st.SearchStrategy[Any]], **optional: st.SearchStrategy[Any]) -> st.SearchStrategy[Entry]:
@@ -160,7 +162,7 @@ def _per_kind_entry(file: str, ids: st.SearchStrategy[Any]) -> st.SearchStrategy
     }  # fmt: skip
     optional = {"access_count": st.integers(0, 99), "last_accessed": STAMPS, "last_decay_update": st.integers(10**12, 2 * 10**12)}
     known = some(*common, *own[file], **optional)
-    return st.builds(lambda further, entry: {**further, **entry}, FURTHER, known) | known
+    return st.builds(lambda further, entry: {**further, **entry}, NOT_DELETED, known) | known
 
 
 @st.composite
@@ -171,7 +173,7 @@ def per_kind_session(draw: st.DrawFn) -> tuple[Entry, dict[str, list[Entry]]]:
     every = st.builds(lambda prefix, number: f"{prefix}-{number:03d}", st.sampled_from(list(ids.values())), numbers)
     files = {file: draw(st.lists(_per_kind_entry(file, every | NAMES), max_size=3)) for file in ids}
     manifest = {**draw(FURTHER), **draw(some(
-        ("session_id", st.just("s1")), ("created_at", STAMPS), ("updated_at", STAMPS), ("user_id", WORDS), ("version", WORDS),
+        ("session_id", st.just("s1")), ("created_at", STAMPS), ("updated_at", STAMPS), ("user_id", WORDS), ("version", VERSIONS),
         ("agent_ids", st.lists(WORDS, max_size=3)), ("metadata", some(project_name=WORDS, tags=TAGS)),
         ("statistics", st.dictionaries(NAMES, NUMBERS, max_size=3)),
     ))}  # fmt: skip
@@ -239,7 +241,7 @@ def checked_entry(draw: st.DrawFn, ids: st.SearchStrategy[Any]) -> Entry:
         ("references", st.lists(ids, max_size=2)),
         schema_version=st.integers(1, 3), access_count=st.integers(0, 99), last_accessed=STAMPS,
     ))  # fmt: skip
-    entry = {**draw(FURTHER), **entry}
+    entry = {**draw(NOT_DELETED), **entry}
     entry.pop("checksum", None)
     return with_checksum(entry) if draw(st.booleans()) else entry
 
@@ -251,7 +253,7 @@ def checked_session(draw: st.DrawFn) -> tuple[Entry, list[Entry], list[Entry]]:
     log = draw(st.lists(checked_entry(ids), max_size=8))
     gone = draw(st.lists(st.sampled_from([entry["id"] for entry in log]) | NAMES, max_size=2, unique=True)) if log else []
     tombstones = [{"id": one, "timestamp": "2026-01-12T00:00:00Z", "reason": "asked to"} for one in gone]
-    metadata = {**draw(FURTHER), **draw(some(
+    metadata = {**draw(FURTHER.filter(lambda further: "version" not in further)), **draw(some(
         ("session_id", st.just("s1")), ("user_id", WORDS), ("created_at", STAMPS), ("last_accessed", STAMPS),
         ("total_entries", st.integers(0, 99)), decay_config=st.just(METADATA_EXAMPLE["decay_config"]), preferences=FURTHER,
     ))}  # fmt: skip

@@ -71,8 +71,8 @@ def take_in(memory: Memory, path: Path, layout: str | None = None) -> tuple[Impo
     taken = removed.Removed()
     importing = Importing(memory, path.name)
     result = importing.take_all(taken.take_out(one for found in recognise(path, layout) for one in read(found)))
-    count, problems = taken.put(memory)
-    return result, count, problems
+    put = taken.put(memory)
+    return result, put.count, put.problems
 
 
 def on_disk(memory: Memory, session: str) -> Records:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import subprocess
@@ -14,8 +15,10 @@ from click.testing import CliRunner, Result
 from daemons import SMP, smp
 from test_exchange import contents
 
-from smp_client import Memory, audit
+from smp_client import Memory, StorageFailed, audit
+from smp_client.exchange import formats
 from smp_daemon.cli import smp as main_command
+from smp_daemon.cli.importing import entries_in, look
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J"
 
@@ -112,6 +115,15 @@ def test_what_could_not_be_taken_in_is_told_on_stderr_and_ends_with_1(root: Path
     assert "4 memories added" in done.stdout
 
 
+def test_a_file_is_named_once_in_what_is_wrong_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "s1.jsonl"
+    path.write_text('{"id": "m1", "type": "decision", "ts": "2026-01-11T10:00:00Z", "data": {}}\n{"x": "y\n')
+    (problem,) = Memory(tmp_path / "root").import_(path, layout="jsonl", dry_run=True).problems
+    assert problem == f"{path}, line 2: not JSON: Unterminated string starting at character 7; it goes to quarantine/s1"
+    (problem,) = Memory(tmp_path / "root").import_(tmp_path, layout="jsonl", dry_run=True).problems
+    assert problem.startswith(f"{tmp_path}: s1.jsonl, line 2: ")
+
+
 def test_new_ids_are_told(root: Path, tmp_path: Path) -> None:
     target = tmp_path / "x.md"
     run(root, "export", "latest", "-o", target)
@@ -166,6 +178,11 @@ def test_a_file_that_cannot_be_is_refused_with_its_reason(root: Path, tmp_path: 
     assert not audit.read(Memory(root).tree)
 
 
+def test_a_disk_that_is_full_is_named(root: Path) -> None:
+    with pytest.raises(StorageFailed, match="Could not write /dev/full: No space left on device"):
+        Memory(root).export("/dev/full")
+
+
 def test_the_format_is_told_and_has_short_names(root: Path, tmp_path: Path) -> None:
     assert "entries of yaml" in run(root, "export", "--all", "-o", tmp_path / "x.txt").output
     assert "entries of markdown" in run(root, "export", "--all", "--format", "md", "-o", tmp_path / "y.txt").output
@@ -213,3 +230,41 @@ def test_what_is_packed_and_no_export_is_refused(root: Path, tmp_path: Path) -> 
         assert "no export of SMP" in smp("import", packed, "--root", tmp_path / "copy").stderr
         assert "no export of SMP" in str(run(tmp_path / "copy", "import", "-", input=content, code=1).exception)
     assert not (tmp_path / "copy").exists()
+
+
+def test_ids_of_the_source_that_changed_are_told_and_where_sessions_were(tmp_path: Path) -> None:
+    """Of a folder that held several; of one session it is clear."""
+    line = {"id": "m1", "type": "decision", "ts": "2026-01-11T10:00:00Z", "data": {"decision": "Tea", "by": "ann"}}
+    (tmp_path / "from").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / f"from/{name}.jsonl").write_text(json.dumps(line) + "\n")
+    with (tmp_path / "from/two.jsonl").open("a") as more:
+        more.write(json.dumps({**line, "data": {"decision": "Coffee"}}) + "\n")
+    said = run(tmp_path / "root", "import", tmp_path / "from").stdout.splitlines()
+    assert [row.split() for row in said[1:5]] == [
+        ["SESSION", "BECAME", "NEW", "IDS", "FROM"], ["one", "new", "-", "one.jsonl"], ["two", "new", "1", "two.jsonl"],
+        ["two:", "m1", "is", "m1-2"],
+    ]  # fmt: skip
+    found = json.loads(run(tmp_path / "root", "import", tmp_path / "from", "--json").stdout)["found"]
+    assert found[0]["came_from"] == {"one": ["one.jsonl"], "two": ["two.jsonl"]}
+    assert "FROM" not in run(tmp_path / "root", "import", tmp_path / "from/two.jsonl").stdout
+
+
+@pytest.mark.parametrize(("command", "advice"), [
+    (["export"], "one or more sessions, or --all"), (["export", "a", "--all"], "not both"),
+    (["migrate"], "smp import PATH --migrate"), (["migrate", "a", "--all"], "not both"),
+])  # fmt: skip
+def test_a_command_that_does_not_say_which_is_told_what_to_say(root: Path, command: list[str], advice: str) -> None:
+    assert advice in " ".join(run(root, *command, code=2).output.split())
+
+
+@pytest.mark.parametrize("form", ["yaml", "json", "jsonl", "markdown"])
+def test_how_many_entries_there_are_is_known_for_whoever_waits(
+    root: Path, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a terminal is told how long it will take, whatever the form."""
+    run(root, "export", "--all", "--format", form, "-o", tmp_path / "x")
+    monkeypatch.setattr("sys.stderr", type("Terminal", (), {"isatty": lambda self: True})())
+    known = entries_in(look(str(tmp_path / "x"), None, extract=True))
+    assert known is not None
+    assert abs(known - sum(1 for _ in formats.read(io.BytesIO((tmp_path / "x").read_bytes()), form))) <= 2

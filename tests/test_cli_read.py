@@ -303,6 +303,21 @@ def test_a_timeline_is_in_order_and_can_be_narrowed(root: Path) -> None:
     }  # fmt: skip
 
 
+def test_what_has_no_time_is_named_beside_a_timeline(tmp_path: Path) -> None:
+    """On stderr, also beside JSON; only of the types that were asked for."""
+    memory = Memory(tmp_path)
+    session = memory.create_session(id="s1")
+    session.record_decision("At some time", made_by="ann")
+    (tmp_path / "active/s1/findings.yaml").write_text("findings:\n  - {id: FIND-001, finding: At no time, discovered_by: ann}\n")
+    assert [one[1:] for one in session.timeline().without_time] == [("s1", "FIND-001")]
+    for arguments, told in (((), "s1/FIND-001"), (("s1",), "FIND-001"), (("s1", "--json", "--since", "today"), "FIND-001")):
+        done = CliRunner().invoke(main_command, ["timeline", *arguments, "--root", str(tmp_path)])
+        assert "At some time" in done.stdout
+        assert done.stderr == f"1 memory has no time, and is not listed: {told}\n"
+    only = CliRunner().invoke(main_command, ["timeline", "--type", "decision", "--root", str(tmp_path)])
+    assert only.stderr == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [

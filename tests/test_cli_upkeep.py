@@ -566,6 +566,10 @@ def test_progress_of_how_many_nobody_knows_tells_how_many_and_how_fast(terminal:
     bar = Bar("importing", None, terminal.stream)
     bar.advance(5000)
     assert bar.line(10.0) == "importing  5,000  500/s  10 s"
+    counted = Bar("comparing", 100, terminal.stream)
+    assert counted.line(7.0) == "comparing  [....................]  0/100  7 s"
+    counted.advance(120)  # more than was thought
+    assert counted.line(10.0) == "comparing  [####################]  120/100  12/s  0 s left"
 
 
 @pytest.mark.parametrize("fails", [False, True])

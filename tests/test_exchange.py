@@ -173,7 +173,7 @@ ENTRIES = st.lists(st.fixed_dictionaries({"entry": st.just("profile"), "profile"
 
 @FORMATS
 @given(given=ENTRIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_value_comes_back_from_any_format(given: list[Entry], form: str) -> None:
     """Shown to fail: without `$smp`, `.nan` was no JSON; with a fence of three backticks, a text with four ended the block."""
     every: list[Entry] = [{"smp_export": 1}, *given, {"entry": "end", "entries": len(given)}]
@@ -185,7 +185,7 @@ def test_any_value_comes_back_from_any_format(given: list[Entry], form: str) -> 
 
 
 @given(given=ENTRIES, indent=st.sampled_from([None, 0, 1, 4]), chunk=st.sampled_from([7, 64, 1 << 20]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_json_is_read_in_any_layout(given: list[Entry], indent: int | None, chunk: int) -> None:
     """Re-indented, or all in one line, and in whatever pieces it comes."""
     document = {"smp_export": 1, "entries": [json.loads(json_form.dumps(one)) for one in given]}
@@ -257,7 +257,7 @@ def trees(draw: st.DrawFn) -> dict[str, bytes]:
 
 @FORMATS
 @given(files=trees())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_tree_comes_back_byte_for_byte(files: dict[str, bytes], form: str) -> None:
     """Also what nobody can read, in any place: a session that was dropped in, edited by hand, torn, without metadata, or empty.
 

@@ -143,3 +143,37 @@ def test_entries_of_another_layout_may_come_in_any_order(memory: Memory) -> None
     assert [record.id for record in session.records("decision")] == ["DEC-007", "foreign.id"]
     assert session.add_turn("a", "next").id == "turn-4"
     assert import_entries(memory, given, "elsewhere").added == 0
+
+
+NEWER = {
+    "its metadata": r'("metadata": \{"version": )1(, "session": \{"id": "two")',
+    "a file of it": r'("session": "two", "place": "active", "file": "decisions.yaml", "head": \{"version": )1()',
+    "its conversation": r'(\{"Session": "two", [^}]*"Format-Version": ")1(")',
+    "the state of an agent": r'("agent": "vera", "state": \{"version": )1()',
+}
+
+
+@pytest.mark.parametrize("what", NEWER)
+def test_a_session_that_a_later_smp_has_written_is_refused_whole(what: str, tmp_path: Path) -> None:
+    """Whatever of it says so; the sessions before and behind it are taken in, also by a dry run and the second time."""
+    memory = Memory(tmp_path / "from")
+    for name in ("one", "two", "zero"):
+        session = memory.create_session(id=name)
+        session.record_decision(f"Of {name}", made_by="vera")
+        session.add_turn("user", f"In {name}")
+        if name == "two":
+            session.save_agent_state("vera", {"focus": name})
+    content = io.BytesIO()
+    memory.export(content, format="jsonl")
+    newer, count = re.subn(NEWER[what], r"\g<1>2\2", content.getvalue().decode())
+    assert count == 1
+    other = Memory(tmp_path / "to")
+    for dry_run in (True, False, False):
+        done = other.import_(io.BytesIO(newer.encode()), dry_run=dry_run)
+        assert done.sessions["two"] == "refused"
+        assert len(done.problems) == 1
+        assert done.problems[0].startswith("two: nothing of it is taken in: ")
+        assert "has format version 2; this SMP knows versions up to 1" in done.problems[0]
+        assert done.added + done.skipped == 4
+    assert {session.id for session in other.sessions()} == {"one", "zero"}
+    assert not list(other.root.glob("*/two"))

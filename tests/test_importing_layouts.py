@@ -131,7 +131,9 @@ def test_a_second_import_of_a_source_that_was_merged_adds_nothing(layout: str, m
     session.add_turn("user", "I was here before.")
     session.record_decision("Mine", made_by="me")
     done = memory.import_(source)
-    assert (done.problems, done.sessions["s1"]) == ([], "merged")
+    # A log says nothing of which session it is: what does not overlap is another conversation.
+    became = {"s1-2": "new"} if layout == "markdown-log" else {**done.sessions, "s1": "merged"}
+    assert (done.problems, done.sessions) == ([], became)
     before = contents(memory.root)
     again = memory.import_(source)
     assert (again.added, again.deleted, again.problems) == (0, 0, [])

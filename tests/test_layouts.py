@@ -175,7 +175,7 @@ def test_a_checksum_may_be_taken_in_several_ways(tmp_path: Path, form: str) -> N
     bad = {**good, "id": "mem_bad", "importance": 0.1}
     write_checked(tmp_path / "s1", METADATA_EXAMPLE, [good, bad, CHECKED_EXAMPLE[0]], [])
     entries, problems = stream(tmp_path / "s1")
-    assert problems == ["memory.jsonl, line 2: its checksum does not fit what it says; it was set aside"]
+    assert problems == ["memory.jsonl, line 2: its checksum does not fit what it says; it goes to quarantine/s1"]
     assert by_id(entries).keys() == {"mem_abc123xyz", "turn-1"}
     assert by_id(entries)["mem_abc123xyz"]["imported"].get("checksum", "canonical") == form
     aside, note = (entry for entry in entries if entry["entry"] == "bytes")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layouts_data import CONVERSATION_EXAMPLE, MEMLOG_EXAMPLE
-from layouts_reading import by_id, folder, records, stream, take_in
+from layouts_reading import by_id, folder, records, stream
 
 from smp_client import Memory
 from smp_client.exchange.layouts.extracting import marks
@@ -36,6 +37,9 @@ FORMS = {
     "front matter": "---\ntopic: talk\nparticipants: Ann, Bob\n---\n\nAnn: Hello\nBob: Hi!\nHow are you?\n",
     "participants": "**Participants:** Ann, Bob\n\nAnn: Hello\nBob: Hi!\nHow are you?\n",
     "names again and again": "**Ann:** Hello\n\n**Bob:** Hi!\nHow are you?\n\n**Ann:** Well.\n\n**Bob:** Good.\n",
+    "names that nobody told of": "Ann: Hello\nBob: Hi!\nHow are you?\nAnn: Well.\n",
+    "names before paragraphs": "Ann: Hello\n\nBob: Hi!\nHow are you?\n\nAnn: Well.\nVery well.\nIndeed.\n",
+    "times with an offset": "2026-01-11T16:30:00+02:00 Ann: Hello\n2026-01-11T14:31:00.123Z Bob: Hi!\nHow are you?\n",
 }  # fmt: skip
 
 
@@ -49,7 +53,7 @@ def test_who_speaks_is_told_in_many_forms(tmp_path: Path, text: str) -> None:
     assert [turn["content"] for turn in turns] == ["Hello", "Hi!\nHow are you?"]
     assert turns[0]["speaker"].lower() in ("user", "you", "ann")
     assert turns[1]["speaker"].lower() in ("assistant", "chatgpt", "bob")
-    assert ("timestamp" in turns[0]) == ("2026" in text)
+    assert ("added" in turns[0]["imported"]) == ("2026" not in text)
     if "2026" in text:
         assert turns[0]["timestamp"] == "2026-01-11T14:30:00Z"
     assert entries[0]["session"] == "talk"
@@ -64,6 +68,35 @@ def test_a_word_before_a_colon_is_no_speaker() -> None:
     assert not is_log("app.log", b"[2026-01-11 14:30] INFO: started\n[2026-01-11 14:31] ERROR: stopped\n")
     assert not is_log("README.md", b"# Title\n\nNote: x\n\nUsage: y\n")
     assert not is_log("script.py", b"User: hi\nAssistant: ho\n")
+    assert not is_log("CHANGES.md", b"Added: a door\nFixed: the roof\nAdded: a window\n")
+    assert not is_log("page.md", b"Ann: is here\n\nOne.\n\nTwo.\n\nThree.\n\nBob: too\n\nFour.\n\nFive.\n\nAnn: again\n")
+    assert not is_log("chat.txt", b"Ann: Hello\nBob: Hi\n")
+
+
+def test_whoever_insists_has_any_name_taken_for_a_speaker(tmp_path: Path) -> None:
+    """Also one that stands there once; no label, though, and nothing where somebody is known to speak."""
+    (tmp_path / "chat.txt").write_text("Ann: Hello\nbob: Hi\nNote: no speaker\n")
+    (tmp_path / "known.txt").write_text("User: Hello\nPlan: go\nBot: Hi\n")
+    (tmp_path / "page.txt").write_text("One: word\nOf\nmany\nothers: here\n")
+    said = [(one["session"], one["record"]["speaker"], one["record"]["content"])
+            for one in stream(tmp_path, "markdown-log")[0] if one["entry"] == "memory"]  # fmt: skip
+    place = tmp_path.name
+    assert said == [(place, "Ann", "Hello"), (place, "bob", "Hi\nNote: no speaker"), ("known", "User", "Hello\nPlan: go"),
+                    ("known", "Bot", "Hi")]  # fmt: skip
+
+
+def test_the_time_of_the_file_is_the_last_resort(tmp_path: Path) -> None:
+    """For the day of a time without one as well; each is told as borrowed."""
+    path = tmp_path / "talk.txt"
+    path.write_text("User: a\n[10:00] Bot: b\nUser: c\n[2026-01-11 09:00] Bot: d\nUser: e\n")
+    os.utime(path, (1_770_000_000, 1_770_000_000))
+    found = by_id(stream(path)[0])
+    turns = [found[f"turn-{number}"] for number in range(1, 6)]
+    assert [turn["timestamp"] for turn in turns] == [
+        "2026-02-02T02:40:00Z", "2026-02-02T10:00:00Z", "2026-02-02T10:00:00Z", "2026-01-11T09:00:00Z", "2026-01-11T09:00:00Z",
+    ]  # fmt: skip
+    assert ["added" in turn["imported"] for turn in turns] == [True, True, True, False, True]
+    assert turns[1]["imported"]["time"] == "10:00"
 
 
 def test_what_stands_before_the_first_turn_is_kept(tmp_path: Path) -> None:
@@ -147,10 +180,30 @@ MARKED = {
     "DEC-003: use OAuth": ("decision", "use OAuth", "DEC-003"),
     "[FIND-002] no MFA": ("finding", "no MFA", "FIND-002"),
     "**DEC-003** use OAuth": ("decision", "use OAuth", "DEC-003"),
+    "Decision DEC-003: use OAuth": ("decision", "use OAuth", "DEC-003"),
+    "**Finding (FIND-002):** no MFA": ("finding", "no MFA", "FIND-002"),
     "Learning: ask first": ("learning", "ask first", None),
     "**HIGH:** no limit [FIND-004]": ("finding", "no limit", "FIND-004"),
     "**Memory Stored:**\n- Decision to go [DEC-001]": ("decision", "Decision to go", "DEC-001"),
 }
+
+
+SEVERAL = {
+    "DEC-001: a\nDEC-002: b": [("DEC-001", "a"), ("DEC-002", "b")],
+    "DEC-001: a. DEC-002: b": [("DEC-001", "a."), ("DEC-002", "b")],
+    "- **DEC-001:** a **FIND-002:** b": [("DEC-001", "a"), ("FIND-002", "b")],
+    "Decision: a [DEC-001]. Decision: b [DEC-002]": [("DEC-001", "a"), ("DEC-002", "b")],
+    "DEC-001: a; DEC-002: b": [("DEC-001", "a"), ("DEC-002", "b")],
+    "Decision: a. Finding: b": [(None, "a."), (None, "b")],
+    "DEC-001: as in DEC-002: b": [("DEC-001", "as in DEC-002: b")],
+    "DEC-001: instead of DEC-002, which was a": [("DEC-001", "instead of DEC-002, which was a")],
+}
+
+
+@pytest.mark.parametrize(("text", "said"), SEVERAL.items(), ids=SEVERAL)
+def test_several_marks_in_one_turn(text: str, said: list[tuple[str | None, str]]) -> None:
+    """On lines of their own or in one; a mention is none."""
+    assert [(mark.id, mark.text) for mark in marks(text)] == said
 
 
 @pytest.mark.parametrize(("text", "said"), MARKED.items(), ids=MARKED)
@@ -200,13 +253,13 @@ def test_every_turn_arrives_in_a_tree(said: list[tuple[str, str]], form: str) ->
         path = place / "talk.md"
         path.write_text("\n\n".join(form.format(*one) for one in said) + "\n", encoding="utf-8")
         memory = Memory(place / "root")
-        take_in(memory, path, "markdown-log")
+        memory.import_(path, layout="markdown-log")
         turns = memory.session("talk").turns()
         assert [(turn.data["speaker"], turn.text) for turn in turns] == said
-        again, _, _ = take_in(memory, path, "markdown-log")
+        again = memory.import_(path, layout="markdown-log")
         assert again.added == 0
         with path.open("a", encoding="utf-8") as file:
             file.write("\n\n" + form.format("User", "One more") + "\n")
-        more, _, _ = take_in(memory, path, "markdown-log")
+        more = memory.import_(path, layout="markdown-log")
         assert more.added == 1
         assert memory.session("talk").turns()[-1].text == "One more"

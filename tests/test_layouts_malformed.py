@@ -24,6 +24,7 @@ from layouts_reading import by_id, folder, multiset, on_disk, records, stream, t
 
 from smp_client import Memory
 from smp_client.errors import Invalid
+from smp_client.exchange import layouts
 from smp_client.exchange.layouts import LAYOUTS, recognise, shared
 from smp_client.exchange.layouts.lines import LINE_CAP_BYTES, read_lines
 from smp_client.exchange.layouts.shaping import Ids
@@ -31,7 +32,7 @@ from smp_client.exchange.layouts.shaping import Ids
 GOOD = json.dumps(SINGLE_EXAMPLE[1]).encode()
 BAD_LINES: dict[str, tuple[bytes, str]] = {
     "no JSON": (b"{oops}", "not JSON"),
-    "cut off in the middle": (b'{"id": "m9", "type": "decision", "ts', "not JSON"),
+    "cut off in the middle": (b'{"id": "m9", "type": "decision", "ts', "not JSON: Unterminated string starting at character 34"),
     "not UTF-8": (b'{"id": "m9", "data": {"decision": "\xff\xfe"}, "type": "decision"}', "not UTF-8 at byte"),
     "a key twice": (b'{"id": "m9", "id": "m8", "type": "decision", "data": {}}', "the key 'id' stands twice"),
     "a key twice inside": (b'{"id": "m9", "type": "decision", "data": {"a": 1, "a": 2}}', "the key 'a' stands twice"),
@@ -207,7 +208,86 @@ def test_shared_files_of_any_form(tmp_path: Path, document: str) -> None:
         assert shared.theirs(kind, entry["record"], Ids()) == place
 
 
+@pytest.mark.parametrize(("document", "agents"), [
+    ({"architect": {"learned": ["Prefers REST"], "style": {"text": "short"}}}, {"architect"}),
+    ({"agents": {"architect": [{"pattern": "REST"}]}, "patterns": [{"pattern": "tests", "learned_by": "veritas"}]},
+     {"architect", "veritas"}),
+    ({"patterns": [{"pattern": "Prefers REST"}]}, {None}), (["Prefers REST"], {None}),
+])  # fmt: skip
+def test_knowledge_is_of_the_agent_who_has_it(tmp_path: Path, document: Any, agents: set[str | None]) -> None:
+    """Who stands around it, and not what the list of it is called."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/agent-knowledge.json").write_text(json.dumps(document))
+    entries, problems = stream(tmp_path)
+    assert problems == []
+    assert {entry["record"].get("learned_by") for entry in entries} == agents
+
+
+@pytest.mark.parametrize(("said", "text"), [(["a", "b"], "a; b"), ({"a": 1}, '{"a": 1}'), (7, "7")])
+def test_what_is_no_text_is_told_in_words(tmp_path: Path, said: Any, text: str) -> None:
+    """And not as "unknown"; the entry can be written again as it was."""
+    lines = [{**SINGLE_EXAMPLE[1], "data": {"decision": said, "by": "vera"}}]
+    memory = Memory(tmp_path / "root")
+    assert take_in(memory, write_lines(tmp_path / "s1.jsonl", lines))[0].problems == []
+    assert [record.text for record in memory.session("s1").records("decision")] == [text]
+    assert written_single(on_disk(memory, "s1")) == multiset(lines)
+
+
+@pytest.mark.parametrize(("version", "is_told"), [("2.0", True), (3, True), ("1.9", False), (1, False), ("new", False)])
+def test_a_later_version_of_a_layout_is_told(tmp_path: Path, version: object, is_told: bool) -> None:
+    """What it holds is read as far as it is known."""
+    write_per_kind(tmp_path / "sessions/s1", {**MANIFEST_EXAMPLE, "version": version}, PER_KIND_EXAMPLE)
+    write_checked(tmp_path / "memory/sessions/s2", {**METADATA_EXAMPLE, "version": version}, CHECKED_EXAMPLE, [])
+    entries, problems = stream(tmp_path)
+    told = f"it says version {version}, and SMP knows version 1 of this layout; all of it was read as that"
+    files = ("sessions/s1/manifest.json", "memory/sessions/s2/metadata.json")
+    assert problems == ([f"{file}: {told}" for file in files] if is_told else [])
+    assert len(records(entries)) == sum(map(len, PER_KIND_EXAMPLE.values())) + len(CHECKED_EXAMPLE)
+
+
+def test_ids_that_cannot_stay_are_told_once(tmp_path: Path) -> None:
+    """Two entries of one id, and one that is no id of ours: not messages, which all become turns; and not again the second time."""
+    decision = SINGLE_EXAMPLE[1]
+    lines = [SINGLE_EXAMPLE[0], decision, *({**decision, "data": {"decision": text}} for text in "ab"), {**decision, "id": "a b/c"}]
+    memory = Memory(tmp_path / "root")
+    path = write_lines(tmp_path / "s1.jsonl", lines)
+    expected = {"s1": {"m002-2": "m002", "m002-3": "m002", "a-b-c-2": "a b/c"}}
+    assert memory.import_(path, dry_run=True).mapped == expected
+    assert memory.import_(path).mapped == expected
+    assert memory.import_(path).mapped == {}
+    write_lines(path, [*lines, {**decision, "data": {"decision": "c"}}])
+    assert memory.import_(path).mapped == {"s1": {"m002-4": "m002"}}
+    memory.export(tmp_path / "ours.jsonl")
+    assert Memory(tmp_path / "other").import_(tmp_path / "ours.jsonl").mapped == {}
+
+
+def test_where_each_session_was_is_known_when_it_is_read(tmp_path: Path) -> None:
+    write_lines(tmp_path / "memory/two.jsonl", SINGLE_EXAMPLE)
+    write_per_kind(tmp_path / "sessions/a b", MANIFEST_EXAMPLE, PER_KIND_EXAMPLE)
+    found = recognise(tmp_path)
+    assert [one.came_from for one in found] == [{}, {}]
+    assert all(list(layouts.read(one)) for one in [*found, *found])
+    (session, places), *others = found[0].came_from.items()
+    assert (session.partition("-"), places, others) == (("a", "-", session[2:]), ["sessions/a b"], [])
+    assert found[1].came_from == {"two": ["memory/two.jsonl"]}
+
+
 # Which layout it is.
+
+
+def test_nothing_says_what_was_looked_for_and_where(tmp_path: Path) -> None:
+    """Each form by the name that --as has for it, and each place; of a tree of ours, how it can be taken in."""
+    write_lines(tmp_path / "a/b/c/s1.jsonl", SINGLE_EXAMPLE)
+    (tmp_path / "x.bin").write_bytes(b"")
+    said = str(layouts.nothing_at(tmp_path, None))
+    assert all(f"{layout}: " in said for layout in LAYOUTS if layout != "smp")
+    assert all(place in said for place in ("the folder itself", ".bmad/memory", "sessions of each", "--as"))
+    assert all(f"{layout}: " in str(layouts.nothing_at(tmp_path / "x.bin", None)) for layout in LAYOUTS)
+    assert "the folder itself" not in str(layouts.nothing_at(tmp_path / "x.bin", None))
+    assert "markdown-log" not in str(layouts.nothing_at(tmp_path, "jsonl"))
+    assert "one file" in str(layouts.nothing_at(tmp_path, "smp"))
+    Memory(tmp_path / "ours").create()
+    assert f"smp export --all --root {tmp_path / 'ours'} | smp import -" in str(layouts.nothing_at(tmp_path / "ours", None))
 
 
 def test_every_layout_is_recognised_with_its_reasons(tmp_path: Path) -> None:

@@ -373,7 +373,7 @@ def test_what_was_deleted_is_marked_and_not_told(memory: Memory, full: Session, 
         everything = b"".join(path.read_bytes() for path in (tmp_path / layout).rglob("*") if path.is_file())
         assert b"pooling" not in everything
         assert "Größe".encode() not in everything
-        assert ("that memories were deleted: s1" in done.left_out) == (layout == "jsonl-per-kind")
+        assert ("the fact that memories were deleted: s1" in done.left_out) == (layout == "jsonl-per-kind")
     at = {one.id: one.deleted_at for one in full.deleted()}
     marks = [one for one in lines(tmp_path / "jsonl/s1.jsonl") if "type" not in one]
     wanted = [("FIND-001", "asked to"), ("turn-1", "private")]
@@ -422,8 +422,8 @@ def test_archived_sessions_and_what_holds_everywhere(memory: Memory, full: Sessi
     assert (result.problems, result.sessions["s1"]) == ([], "archived")
     assert [value for _, value in on_disk(other, "global")] == [value for _, value in on_disk(memory, "global")]
     told = memory.export_layout(tmp_path / "checked", layout="jsonl-checked").left_out
-    assert "1 memories that hold everywhere" in told
-    assert "that it is archived: s1" in told
+    assert "1 memory that holds everywhere" in told
+    assert "the fact that it is archived: s1" in told
 
 
 def test_a_selection_and_an_anonymous_one(memory: Memory, full: Session, tmp_path: Path) -> None:
@@ -486,10 +486,13 @@ def test_from_the_command_line(memory: Memory, full: Session, tmp_path: Path) ->
         return done
 
     memory.everywhere.record_preference("Tea")
+    (memory.root / "quarantine/s1").mkdir()
+    (memory.root / "quarantine/s1/torn.bytes").write_bytes(b"- id")
     out = str(tmp_path / "out")
     said = run("--all", "--layout", "jsonl-checked", "-o", out)
+    assert "note: jsonl-checked has no place for what is in quarantine: s1\n" in said.stderr
     assert "1 session as 10 entries of jsonl-checked" in said.stdout
-    assert "jsonl-checked has no place for 1 memories that hold everywhere" in said.stderr
+    assert "jsonl-checked has no place for 1 memory that holds everywhere" in said.stderr
     CheckedSession(tmp_path / "out/sessions/s1").check()
     assert "is there already" in str(run("--all", "--layout", "jsonl", "-o", out, code=1).exception)
     run("s1", "--id", "DEC-001", "--layout", "jsonl", "-o", out, "--force")

@@ -74,7 +74,7 @@ def test_a_migration_may_be_repeated(project: Path) -> None:
     assert "made before and left as it is" in again.stdout
     assert "0 memories added, 19 there already" in again.stdout
     assert "19 of 19 memories are here, 1 line in quarantine; nothing is lost" in again.stdout
-    assert "not before 30 days" in again.stdout
+    assert "keep the backup for 30 days" in again.stdout
     assert contents(root) == before
     assert files_in(project / ".bmad/backup-pre-smp") == backup
 
@@ -82,7 +82,7 @@ def test_a_migration_may_be_repeated(project: Path) -> None:
 def test_a_dry_run_of_a_migration_writes_nothing(project: Path) -> None:
     before = files_in(project)
     said = run(project / ".bmad/sessions", "import", project, "--migrate", "--dry-run", code=1).stdout
-    assert "backup: 8 files would be in" in said
+    assert "backup: 8 files would be copied to" in said
     assert "nothing was changed" in said
     assert files_in(project) == before
 
@@ -217,9 +217,9 @@ def change_a_reference(session: Session) -> None:
 
 @pytest.mark.parametrize(("damage", "told"), [
     (lose_a_decision, "s1: mem_abc123xyz is not here"),
-    (change_a_decision, "s1: mem_abc123xyz says something else here: decision"),
+    (change_a_decision, "s1: mem_abc123xyz says something else here: its text"),
     (lose_the_session, "s1: there is no such session here"),
-    (change_a_time, "s1: turn-1 (there mem_001) says something else here: timestamp"),
+    (change_a_time, "s1: turn-1 (there mem_001) says something else here: its time"),
     (change_a_reference, "s1: mem_abc123xyz refers to something else here"),
 ])  # fmt: skip
 def test_whatever_is_lost_or_changed_is_named(damage: Callable[[Session], None], told: str, memory: Memory, tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def test_what_was_purged_is_noted_once_and_without_a_word(session: Session, memo
     assert entry.pop("key")
     assert entry == {
         "session": "s1", "what": "memories", "ids": ["FIND-001", "turn-1"], "files": ["conversation.md", "findings.yaml"],
-        "types": {"finding": 1, "conversation_turn": 1},
+        "timestamps": ["2026-06-01T12:00:00Z", "2026-06-01T12:00:00Z"], "types": {"finding": 1, "conversation_turn": 1},
         "deleted_at": "2026-06-01T12:00:00Z", "recovery_deadline": "2026-07-01T12:00:00Z", "purged_at": "2026-07-02T12:00:00Z",
         "forced": True,
     }  # fmt: skip

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from smp_client import Invalid, Memory, Session
 from smp_client.decay import Policy
+from smp_client.privacy import issued
 from smp_client.privacy.redaction import OFF, Redaction, harmless, problem_of
 from smp_client.published import POLICY_FILE, publish, published
 from smp_client.ranking import Weights
@@ -437,3 +438,13 @@ def test_new_fields_redacts_unless_it_is_told_not_to() -> None:
     """Whoever forgets to say what is configured gets the defaults."""
     assert new_fields(DECISION, {"decision": SAYS, "made_by": "a"}, now())["decision"] == SHOWN
     assert new_fields(DECISION, {"decision": SAYS, "made_by": "a"}, now(), OFF)["decision"] == SAYS
+
+
+def test_times_and_what_comes_twice_hide_no_secret() -> None:
+    """Many are asked about at once: what repeats is looked at once, and a time not at all. Fails where a word that only begins with
+    a time is passed over too."""
+    at, token = "2026-01-11T14:00:00Z", "ghp_" + "a1B2c3D4e5" * 4
+    assert Redaction().is_clean([{"timestamp": at, "text": at}] * 3)
+    for text in (token, f"{at} {token}", f"{at}-{token}", f"{at}:{token}"):
+        assert not Redaction().is_clean([{"timestamp": at}, {"timestamp": at, "text": text}, {"timestamp": at, "text": text}])
+    assert not [hint for hint, _ in issued._HINTS if issued._TIME.fullmatch(hint)]

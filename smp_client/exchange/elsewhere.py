@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import audit
-from ..errors import Invalid
 from ..privacy.redaction import FIELD, Redaction, SecretKey, harmless, placeholder, with_counts
 from . import formats
 from .entries import ACTIVE, ARCHIVED, Entry
 from .importing import Imported, Importing
-from .layouts import LAYOUTS, Found, read, recognise
+from .layouts import Found, nothing_at, read, recognise
+from .layouts.continuing import LAYOUT as LOG
+from .layouts.continuing import Continuing
 from .layouts.recognising import SMP
 from .layouts.removed import Removed
 from .layouts.sessions import DELETED
@@ -40,11 +41,8 @@ _FIELDS = {"memory": ("record", ""), DELETED: ("record", ""), "evicted": ("recor
 def found_at(path: str | Path, layout: str | None = None, *, extract: bool = True) -> list[Found]:
     """Every layout at a path; raises Invalid where there is none, or not the one that was asked for."""
     found = recognise(path, layout, extract=extract)
-    if not found and layout is None:
-        others = ", ".join(name for name in LAYOUTS if name != SMP)
-        raise Invalid([f"{path} is no export of SMP, and nothing in any layout that SMP knows ({others}) is there"])
     if not found:
-        raise Invalid([f"nothing in the layout {layout} is at {path}"])
+        raise nothing_at(path, layout)
     return found
 
 
@@ -63,10 +61,15 @@ def import_found(
 
     def done() -> Imported:
         result = importing.take_all(given, half_step)
-        result.deleted, problems = removed.put(memory, dry_run=dry_run)
-        for problem in problems:
+        left_out = [session for session, became in result.sessions.items() if became == "left out"]
+        put = removed.put(memory, dry_run=dry_run, purged=purged, without=left_out)
+        result.deleted, result.notes = put.count, [*result.notes, *put.notes]
+        result.sessions |= {session: "merged" for session in put.sessions if result.sessions.get(session) == "unchanged"}
+        for problem in put.problems:
             result.problem(problem)
         result.redacted = dict(sorted(counts.items()))
+        for one in found:
+            result.notes += one.continuing.notes
         return result
 
     if dry_run:
@@ -81,6 +84,10 @@ def entries(
     memory: Memory, found: Iterable[Found], counts: Counter[str], advance: Callable[[], None] = _NOTHING
 ) -> Iterator[formats.Read]:
     """What an import of these would write; `advance` is called for each entry as soon as it was read."""
+    found = list(found)
+    of_logs = next((one for one in found if one.layout == LOG), None)
+    if of_logs:
+        of_logs.continuing = Continuing(memory)
     for one in found:
         if one.layout == SMP:
             for given in _read_export(one):
@@ -88,7 +95,16 @@ def entries(
                 yield given
             continue
         one.source.advance = advance
-        yield from cleaned(read(one), memory.everywhere.scope.redaction, counts)
+        given_now = read(one) if of_logs is None or one is of_logs else _noted(read(one), of_logs.continuing)
+        yield from cleaned(given_now, memory.everywhere.scope.redaction, counts)
+
+
+def _noted(given: Iterable[formats.Read], continuing: Continuing) -> Iterator[formats.Read]:
+    """What logs are compared with, before it is in the tree."""
+    for one in given:
+        if one.entry is not None:
+            continuing.note(one.entry)
+        yield one
 
 
 def _read_export(found: Found) -> Iterator[formats.Read]:

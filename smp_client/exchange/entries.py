@@ -59,6 +59,7 @@ _SHAPES: dict[str, dict[str, tuple[type, ...]]] = {
     "bytes": {**_IN_PLACE, "path": _TEXT},
     "end": {"entries": (int,)},
 }
+_WORDS = {str: "text", dict: "mapping", int: "number"}
 _ONLY_TEXTS = {str}
 _EXACT = ("written", "before", "behind")
 
@@ -114,7 +115,7 @@ def problem_of(entry: object) -> str | None:
         return f"there is no kind of entry {_shown(entry.get('entry'))}"
     for name, types in shape.items():
         if name not in entry or not isinstance(entry[name], types) or isinstance(entry[name], bool):
-            return f"its {name!r} is missing, or not a {types[0].__name__}"
+            return f"its {name!r} is missing, or no {_WORDS[types[0]]}"
     if wrong := [name for name in _EXACT if not isinstance(entry.get(name, ""), str)]:
         return f"its {wrong[0]!r} must be a text"
     return _name_problem(entry) or storable_problem(entry, _depth(entry))

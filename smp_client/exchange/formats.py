@@ -35,6 +35,7 @@ class Read(NamedTuple):
     line: int
     entry: Entry | None
     problem: str = ""
+    is_sound: bool = False  # whether the entry need not be looked at: what it is made of was, when it was read
 
 
 def format_of_name(name: str) -> str | None:

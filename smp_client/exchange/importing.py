@@ -16,12 +16,24 @@ from ..layout import ACTIVE, GLOBAL
 from ..maintain import purged as purged_file
 from ..maintain.archive import is_archived, put_away_scope, settle
 from ..maintain.removal import whole_deletion
+from ..records import TURN
+from ..session_files import METADATA, state_file
+from ..versions import require_known, stated
 from . import placing
 from .building import Building, Refused
-from .entries import DELETED, HEADER, VERSION, Entry, problem_of
+from .entries import DELETED, HEADER, PROFILE, VERSION, Entry, problem_of
 from .formats import Read
 from .merging import Merge, plan
-from .purged import TAKE_IN_ALL_THE_SAME, deletes_what_was_purged, is_here, is_purged, is_purged_session, named_by, purged_note
+from .purged import (
+    TAKE_IN_ALL_THE_SAME,
+    deletes_what_was_purged,
+    is_here,
+    is_purged,
+    is_purged_session,
+    named_by,
+    purged_note,
+    renumber,
+)  # fmt: skip
 from .reading import Transform
 
 if TYPE_CHECKING:
@@ -30,6 +42,7 @@ if TYPE_CHECKING:
     from ..memory import Memory
 
 _PROBLEMS_CAP = 1000
+_VERSIONED = {"session": "metadata", "file": "head", "state": "state", "profile": "profile"}  # entries, and what says a version
 
 
 @dataclass
@@ -40,9 +53,11 @@ class Imported:
     sessions: dict[str, str] = field(default_factory=dict)  # what became of each: new, archived, merged, unchanged, refused
     added: int = 0  # memories
     skipped: int = 0  # that were there already
-    deleted: int = 0  # memories that came as deleted, and can be restored
+    deleted: int = 0  # memories that are deleted where they come from, and so here; they can be restored
     redacted: dict[str, int] = field(default_factory=dict)  # secrets that were taken out, by kind
     renamed: dict[str, dict[str, str]] = field(default_factory=dict)  # by session: old id, new id
+    # By session: a new id, and the id there, which two had, or which can be none of ours.
+    mapped: dict[str, dict[str, str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # what was left out, and need not trouble anybody
     problems: list[str] = field(default_factory=list)
 
@@ -67,6 +82,8 @@ class Importing:
         self._is_export = False
         self._aside = memory.tree
         self._purged, self._takes_back = purged_file.load(memory.tree), purged
+        self._newer: NewerFormat | None = None  # why nothing of the session is taken in that is being built
+        self._mapped: dict[str, tuple[str, str]] = {}  # of that session: the file of each new id, and the id there
 
     def take_all(self, given: Iterable[Read], advance: Callable[[], None] = lambda: None) -> Imported:
         with self._tree_aside():
@@ -98,12 +115,14 @@ class Importing:
         where = f"{self._name}, line {read.line}: " if read.line else f"{self._name}: "
         entry = read.entry
         if entry is None:
-            self.result.problem(where + read.problem)
+            own = self._name.rpartition("/")[2]
+            is_named = read.problem.startswith((f"{own}, ", f"{own}: ")) and not read.line
+            self.result.problem(f"{self._name}{read.problem.removeprefix(own)}" if is_named else where + read.problem)
             return
         if HEADER in entry:
             self._check_version(entry[HEADER])
             return
-        if (problem := problem_of(entry)) is not None:
+        if not read.is_sound and (problem := problem_of(entry)) is not None:
             self.result.problem(where + problem)
             self._count += 1
             return
@@ -129,13 +148,27 @@ class Importing:
                 building = self._building = Building(self._aside, session, self._memory.options.clock())
                 known = self._purged.get(session)
                 building.purged, building.taken_back = (None, known) if self._takes_back else (known, None)
+                self._newer, self._mapped = None, {}
             building.place = building.place or place or ""
+            if self._newer:
+                return
+            require_known_version(entry)
             if building.purged and is_purged(entry, building.purged) and not is_here(self._memory, session):
                 building.left_out.append(str(named_by(entry)[1]))
                 return
             building.take(entry)
+            self._note_mapped(entry)
+        except NewerFormat as error:
+            self._newer = error
         except (Refused, SMPError, OSError) as error:
             self.result.problem(f"{where}{error}")
+
+    def _note_mapped(self, entry: Entry) -> None:
+        """Messages become turns with numbers, all of them; and an export of ours has its ids from long ago."""
+        if entry["entry"] == "memory" and entry["file"] != TURN.file and not self._is_export:
+            record = entry["record"]
+            if isinstance(old := record.get("imported_id"), str):
+                self._mapped[record["id"]] = entry["file"], old
 
     def _check_version(self, version: object) -> None:
         self._is_export = True
@@ -155,6 +188,10 @@ class Importing:
             return
         session = building.session
         try:
+            if self._newer:
+                self.result.sessions[session] = "refused"
+                self.result.problem(f"{session}: nothing of it is taken in: {self._newer}")
+                return
             building.finish()
             for problem in building.problems:
                 self.result.problem(f"{session}: {problem}")
@@ -195,6 +232,8 @@ class Importing:
         """A session that is nowhere."""
         if building.place == "archived" and not building.has_session:
             building.place = ""
+        if renamed := renumber(building, self._now()):
+            self.result.renamed.setdefault(building.session, {}).update(renamed)
         if not self.result.dry_run:
             try:
                 placing.place(self._memory, building)
@@ -214,10 +253,11 @@ class Importing:
     def _compare(self, building: Building) -> None:
         """With one that is in the archive: nothing is added there, so that a second import of all adds nothing either."""
         merge = plan(building, placing.standing_in_archive(self._memory, building.session), self._now())
-        if merge.count or merge.copies:
+        if merge.lacking or merge.copies:
             self.result.sessions[building.session] = "refused"
-            self.result.problem(f"{building.session} is archived here, and {merge.count:,} memories of this one are not in it;"
-                                f" smp unarchive {building.session}, and then it can be imported.")  # fmt: skip
+            lacks = "1 memory is" if merge.lacking == 1 else f"{merge.lacking:,} memories are" if merge.lacking else "a file is"
+            self.result.problem(f"{building.session} is archived here, and {lacks} not in it; smp unarchive {building.session},"
+                                " and then it can be imported.")  # fmt: skip
             return
         merge.whole.clear()
         self._tell(building, "unchanged", merge)
@@ -237,6 +277,10 @@ class Importing:
         result, session = self.result, building.session
         before = result.sessions.get(session)
         result.sessions[session] = before if before and became == "unchanged" else became
+        added = {value["id"] for values in merge.added.values() for value in values} if merge else set()
+        mapped = {new: old for new, (file, old) in self._mapped.items() if not merge or file in merge.whole or new in added}
+        if mapped:
+            result.mapped.setdefault(session, {}).update(mapped)
         if merge is None:
             result.added += building.memories
             return
@@ -250,6 +294,16 @@ class Importing:
 
     def _now(self) -> datetime:
         return self._memory.options.clock()
+
+
+def require_known_version(entry: Entry) -> None:
+    """Raises NewerFormat where a later SMP has written what an entry holds: it could mean something else. Whole files that travel
+    as their bytes are left as they are, and refused by whoever reads them."""
+    part = _VERSIONED.get(entry["entry"])
+    if part and isinstance(said := entry.get(part), dict):
+        named = {"session": METADATA, "profile": PROFILE, "state": state_file(str(entry.get("agent")))}
+        file = named.get(entry["entry"]) or str(entry.get("file"))
+        require_known(stated(said.get("Format-Version" if file == TURN.file else "version")), file)
 
 
 def import_entries(memory: Memory, given: Iterable[Entry], name: str, **options: Any) -> Imported:

@@ -95,10 +95,15 @@ def parse(line: bytes) -> tuple[Entry | None, str]:
     except UnicodeDecodeError as error:
         return None, f"not UTF-8 at byte {error.start} of the line"
     except json.JSONDecodeError as error:
-        return None, f"not JSON: {error.msg} at character {error.pos + 1}"
+        return None, no_json(error)
     except (ValueError, RecursionError) as error:
         return None, f"not JSON: {error}"
     return (value, "") if isinstance(value, dict) else (None, "an entry must be a mapping")
+
+
+def no_json(error: json.JSONDecodeError) -> str:
+    """Some of its messages end with the word that leads to the place, and some do not."""
+    return f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
 
 
 def read_document(source: IO[bytes]) -> Iterator[OneRead]:

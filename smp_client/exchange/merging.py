@@ -3,7 +3,7 @@
 A memory that is there with the same id and says the same is skipped; how much it still matters does not count. One whose id nobody
 has is added with its id. One whose id belongs to another memory gets a new one, and keeps the old one as `imported_id`, by which it
 is known the next time; so is what comes with an `imported_id`, whatever number it has got this time. What was deleted here is not
-brought back.
+brought back, and what was changed here stays as it is. What a log says at greater length than before is replaced: it has grown.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _REFERENCES = ("memory_refs", "references", "source", "target", "turn_ref")
 _NOT_SAID = ("id", "turn", IMPORTED_ID, "decay", *_REFERENCES)
 # What other programs go on changing in an entry that is kept as a whole, below `imported`: how much it matters, not what it says.
 _CHANGING = ("priority", "access", "decay_factor", "access_count", "last_accessed", "last_decay_update")
+_MARKS = frozenset(("deleted", "tombstone", "deleted_at", "deleted_by"))  # and whether it is deleted there: for removed.py
 Values = dict[str, Value]
 Read = Callable[[str], bytes | None]  # the content of a file that is there
 
@@ -57,6 +58,7 @@ class Merge:
     added: dict[str, list[Values]] = field(default_factory=dict)  # records, by the file that is there
     whole: dict[str, bytes] = field(default_factory=dict)  # files that are not there, or are replaced: all of them text
     copies: dict[str, bytes] = field(default_factory=dict)  # any other file
+    grown: dict[str, dict[str, Values]] = field(default_factory=dict)  # by file and id: what stands there, with more text
     last: dict[str, int] = field(default_factory=dict)  # the highest number that was given where it comes from
     renamed: dict[str, str] = field(default_factory=dict)
     skipped: int = 0
@@ -66,7 +68,12 @@ class Merge:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.added or self.whole or self.copies)
+        return not (self.added or self.grown or self.whole or self.copies)
+
+    @property
+    def lacking(self) -> int:
+        """How many memories are not there, or not whole."""
+        return self.count + sum(map(len, self.grown.values()))
 
 
 def plan(building: Building, standing: Standing, at: datetime) -> Merge:
@@ -89,6 +96,7 @@ class _Plan:
         self._numbers: dict[str, int] = {}
         self._doubtful: list[tuple[Kind, Values, list[Values]]] = []
         self._gone: list[str] = []
+        self._changed: list[str] = []  # here
         self._absent: set[str] = set()  # files that are not there, and of which nothing is to be left out
         self._waiting: dict[str, list[Values]] = {}  # what is added, while it is not yet known which ids change
 
@@ -109,10 +117,16 @@ class _Plan:
         for file in files:
             if kind_of(building.session, file) is None:
                 self._other(file, building.read(file), self._standing.read(file))
-        if self._gone:
-            named = ", ".join(self._gone[:5]) + (", …" if len(self._gone) > 5 else "")
-            merge.notes.append(f"{named}: deleted or anonymised here, and not brought back; smp restore does that.")
+        self._tell_what_stays()
         return merge
+
+    def _tell_what_stays(self) -> None:
+        grown = [memory_id for values in self._merge.grown.values() for memory_id in values]
+        for ids, what in ((self._gone, "deleted or anonymised here, and not brought back; smp restore does that."),
+                          (self._changed, "changed here since, and left as it is here."),
+                          (grown, "longer than before; what is new was added to it.")):  # fmt: skip
+            if ids:
+                self._merge.notes.append(f"{', '.join(ids[:5])}{', …' if len(ids) > 5 else ''}: {what}")
 
     # Records.
 
@@ -136,6 +150,9 @@ class _Plan:
             memory_id, value = str(record.value.get("id")), record.value
             same_id = by_id.get(memory_id, []) + self._standing.evicted.get((kind.file, memory_id), [])
             same_old_id = by_old_id.get(memory_id, []) + by_old_id.get(known_before(kind, value) or memory_id, [])
+            if here := next((one for one in by_id.get(memory_id, ()) if _has_grown(kind, one, value)), None):
+                self._merge.grown.setdefault(kind.file, {})[memory_id] = _longer(kind, here, value)
+                continue
             self._sort_in(kind, memory_id, value, same_id, same_old_id, has_id=record.has_id)
         if there is None and len(self._waiting.get(kind.file, ())) == len(incoming):
             self._absent.add(kind.file)
@@ -155,17 +172,27 @@ class _Plan:
             if memory_id != known["id"]:
                 self._merge.renamed[memory_id] = str(known["id"])
             self._merge.skipped += 1
-        elif self._building.purged and self._building.purged.when(kind.file, memory_id):
+        elif changed := next((one for one in (*same_id, *same_old_id) if _is_changed_here(kind, one, value)), None):
+            if memory_id != changed["id"]:
+                self._merge.renamed[memory_id] = str(changed["id"])
+            self._changed.append(str(changed["id"]))
+            self._merge.skipped += 1
+        elif self._building.purged and self._building.purged.holds(kind.file, value) and not is_deleted(kind, value):
             self._building.left_out.append(memory_id)
-        elif self._building.taken_back and self._building.taken_back.when(kind.file, memory_id):
+        elif self._building.taken_back and self._building.taken_back.holds(kind.file, value):
             # Of a turn the number stands, and nobody else gets it.
             self._doubtful.append((kind, value, same_id)) if same_id else self._waiting.setdefault(kind.file, []).append(value)
         elif self._is_gone(kind, memory_id, value, same_id):
             self._gone.append(memory_id)
-        elif same_id or (kind.file, memory_id) in self._standing.deleted:
+        elif same_id or (kind.file, memory_id) in self._standing.deleted or self._was_purged(kind, value):
             self._doubtful.append((kind, value, same_id))
         else:
             self._waiting.setdefault(kind.file, []).append(value)
+
+    def _was_purged(self, kind: Kind, value: Values) -> bool:
+        """Whether another one of this id went for good: its number is not given again."""
+        known = self._building.purged or self._building.taken_back
+        return known is not None and known.when(kind.file, str(value["id"])) is not None and not is_deleted(kind, value)
 
     def _is_gone(self, kind: Kind, memory_id: str, value: Values, same_id: list[Values]) -> bool:
         """Whether it was deleted here. One of another time only has the number of one that was."""
@@ -315,6 +342,33 @@ def _is_of_a_log(one: Mapping[str, Value], other: Mapping[str, Value]) -> bool:
     return isinstance(notes, dict) and notes == others and notes.get("layout") == "markdown-log"
 
 
+def _has_grown(kind: Kind, here: Mapping[str, Value], value: Mapping[str, Value]) -> bool:
+    """Whether a log says more than it did, of the same turn or in the same mark."""
+    text, longer = here.get(kind.text), value.get(kind.text)
+    if not (isinstance(text, str) and text and isinstance(longer, str) and len(longer) > len(text) and longer.startswith(text)):
+        return False
+    same = ("timestamp", "turn_ref", kind.actor)
+    return _is_of_a_log(here, value) and all(here.get(name) == value.get(name) for name in same)
+
+
+def _longer(kind: Kind, here: Values, value: Values) -> Values:
+    refs, further = here.get("memory_refs"), value.get("memory_refs")
+    named: Value = list(dict.fromkeys([*(refs if isinstance(refs, list) else ()), *(further if isinstance(further, list) else ())]))
+    rest = {name: part for name, part in here.items() if name != "decay"}
+    return {**rest, **({"memory_refs": named} if named else {}), kind.text: value[kind.text],
+            **({"decay": here["decay"]} if "decay" in here else {})}  # fmt: skip
+
+
+def _is_changed_here(kind: Kind, here: Mapping[str, Value], value: Mapping[str, Value]) -> bool:
+    """Whether it is the same memory, which somebody has changed since it came; a turn of a log also by hand, in its file."""
+    if here.get("timestamp") is None or here.get("timestamp") != value.get("timestamp") or is_deleted(kind, here):
+        return False
+    own, theirs = here.get("updated_at"), value.get("updated_at")
+    if isinstance(own, str):
+        return not isinstance(theirs, str) or theirs < own
+    return kind is TURN and _is_of_a_log(here, value) and said(here) != said(value)
+
+
 def said(value: Mapping[str, Value]) -> bytes:
     """All but what may become another when it is imported."""
     return _without(_settled(value), _NOT_SAID)
@@ -331,12 +385,29 @@ def known_before(kind: Kind, value: Mapping[str, Value]) -> str | None:
 def _settled(value: Mapping[str, Value]) -> Mapping[str, Value]:
     """Without what changes in the place that it comes from while it says the same."""
     notes, around = value.get(IMPORTED), value.get("context")
+    if isinstance(notes, dict):
+        notes = _unmarked(notes)
+        if not notes:
+            value = {name: part for name, part in value.items() if name != IMPORTED}
+        elif notes is not value[IMPORTED]:
+            value = {**value, IMPORTED: notes}
     if isinstance(notes, dict) and isinstance(whole := notes.get("original"), dict) and not whole.keys().isdisjoint(_CHANGING):
         rest: Value = {name: part for name, part in whole.items() if name not in _CHANGING}
         value = {**value, IMPORTED: {**notes, "original": rest}}
     if isinstance(around, dict) and _PARENT in around:
         value = {**value, "context": {name: part for name, part in around.items() if name != _PARENT}}
     return value
+
+
+def _unmarked(notes: Values) -> Values:
+    """Without what says that it is deleted there: a mark, or a field of an entry."""
+    marked = {name: part for name in ("kept", "outside", "original")
+              if isinstance(part := notes.get(name), dict) and not part.keys().isdisjoint(_MARKS)}  # fmt: skip
+    if not marked and notes.keys().isdisjoint(_MARKS):
+        return notes
+    bare = {name: part for name, part in notes.items() if name not in _MARKS and name not in marked}
+    further = {name: {field: value for field, value in part.items() if field not in _MARKS} for name, part in marked.items()}
+    return {**bare, **{name: part for name, part in further.items() if part}}
 
 
 def _without(value: Mapping[str, Value], names: Iterable[str]) -> bytes:

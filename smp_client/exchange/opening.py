@@ -25,7 +25,8 @@ def opened(source: IO[bytes], name: str) -> tuple[str, Iterator[formats.Read]]:
     form = formats.recognise(beginning)
     if form is None:
         why = f", and it cannot be unpacked: {unpacking.damage}" if unpacking and unpacking.damage else ""
-        raise Invalid([f"{name} is no export of SMP: it begins with neither JSON, YAML nor Markdown of one{why}"])
+        raise Invalid([f"{name} is no export of SMP: it begins with neither JSON, YAML nor Markdown of one{why}"],
+                      advice="Nothing was written; give it a file that smp export has written.")  # fmt: skip
     given = formats.read(whole, form)
     return form, _unpacked(given, unpacking) if unpacking else given
 

@@ -224,11 +224,13 @@ def _carry_out(files: Session | GlobalMemory, planned: Merge, held: dict[str, Lo
         if file not in tails and (kind := kind_of(scope.name, file)):
             tails[file] = settle_file(scope, kind, held[file])
     steps = [_step(scope, file, values, tails[file]) for file, values in planned.added.items()]
+    # Behind what is appended: that has its place by the size of the file.
+    steps += [{"file": file, "insert": [], "change": values, "last": tails[file].last} for file, values in planned.grown.items()]
     steps += [{"file": file, "content": content.decode()} for file, content in planned.whole.items()]
     with ExitStack() as stack:
         if steps and (quota := files.quota_bytes()) is not None:
             stack.enter_context(brief_lock(scope.tree, scope.name, "usage", scope.options.patience))
-            scope.usage.require(scope.name, _growth(steps), quota)
+            scope.usage.require(scope.name, _growth(steps) + _longer(files, planned), quota)
         if steps:
             name = journal.record(scope, steps)
             for step in steps:
@@ -268,10 +270,20 @@ def _growth(steps: list[dict[str, Any]]) -> int:
     return sum(len(str(step.get("append") or step.get("content") or json.dumps(step.get("insert", ""))).encode()) for step in steps)
 
 
+def _longer(files: Session | GlobalMemory, planned: Merge) -> int:
+    """How many bytes what has grown needs further."""
+    further = 0
+    for file, values in planned.grown.items():
+        if kind := kind_of(files.scope.name, file):
+            form, content = format_of(kind), files.scope.read(file)
+            further += len(form.rewrite(content, values, 0)) - len(content)
+    return further
+
+
 def _quota_problem(files: Session | GlobalMemory, planned: Merge) -> list[str]:
     if (quota := files.quota_bytes()) is None or planned.is_empty:
         return []
-    needed = sum(map(len, planned.whole.values()))
+    needed = sum(map(len, planned.whole.values())) + _longer(files, planned)
     for file, values in planned.added.items():
         if kind := kind_of(files.scope.name, file):
             needed += sum(len(format_of(kind).render(value, 2)) for value in values)

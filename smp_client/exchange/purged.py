@@ -1,7 +1,9 @@
 """What was purged here stays away: an older export that still holds it does not bring it back, unless that is asked for.
 
-Ids are never given twice, so the same id in the same session is the same memory. An agent's state and an artifact keep their
-names, and are known by their time as well; so is a session that was made anew under the id of one that was purged.
+Ids are never given twice, so the same id in the same session is the same memory. Other programs number theirs by themselves: what
+comes from their layouts is known by its time as well, and gets another id where it only has that of a purged one. An agent's state
+and an artifact keep their names, and are known by their time, too; so is a session that was made anew under the id of one that was
+purged.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SMPError
+from ..formats import format_of
 from ..layout import ACTIVE, GLOBAL
 from ..maintain.archive import is_archived
 from ..mapping import load_mapping
@@ -20,7 +23,9 @@ from ..privacy.store import RECORD, TOP
 from ..records import is_deleted
 from ..session_files import METADATA, artifact_file, state_file
 from ..timestamps import parse_time
+from ..values import Value
 from .entries import DELETED, PROFILE, Entry, kind_of
+from .pieces import render, separator
 
 if TYPE_CHECKING:
     from ..maintain.purged import Purged
@@ -57,12 +62,13 @@ def named_by(entry: Entry) -> tuple[str, str]:
 
 def is_purged(entry: Entry, purged: Purged) -> bool:
     file, memory_id = named_by(entry)
+    if "record" in entry:
+        kind = kind_of(entry["session"], file)
+        is_place = kind is not None and is_deleted(kind, entry["record"])  # of a deleted turn only its number stands
+        return purged.holds(file, entry["record"]) and not is_place
     at = purged.when(file, memory_id) if file else None
     if at is None:
         return False
-    if "record" in entry:
-        kind = kind_of(entry["session"], file)
-        return kind is None or not is_deleted(kind, entry["record"])  # of a deleted turn only its number stands
     said = entry["state"].get("agent_state", entry["state"]) if entry["entry"] == "state" else entry["head"]
     return not _is_later(said, at)
 
@@ -94,18 +100,44 @@ def _time(stamp: object) -> datetime | None:
 
 def is_purged_session(memory: Memory, building: Building) -> bool:
     """Whether it is the one that was purged, and not another that was made under the same id since."""
-    at = _time(building.purged.whole) if building.purged else None
+    if building.purged is None:
+        return False
+    created: Value = None
+    with suppress(SMPError, OSError):
+        created = load_mapping(building.read(METADATA), "session", METADATA).get("created_at")
+    return is_of_purged_session(memory, building.session, building.purged, created)
+
+
+def is_of_purged_session(memory: Memory, session: str, purged: Purged, created_at: Value) -> bool:
+    """The same of one that was made then."""
+    at, created = _time(purged.whole), _time(created_at)
     if at is None:
         return False
-    created = None
-    with suppress(SMPError, OSError):
-        created = _time(load_mapping(building.read(METADATA), "session", METADATA).get("created_at"))
-    if not is_here(memory, building.session):
+    if not is_here(memory, session):
         return created is None or created <= at
     own = None
     with suppress(SMPError, OSError):
-        own = _time(load_mapping(Contents(memory, building.session).read(METADATA), "session", METADATA).get("created_at"))
+        own = _time(load_mapping(Contents(memory, session).read(METADATA), "session", METADATA).get("created_at"))
     return created is not None and created <= at and created != own
+
+
+def renumber(building: Building, at: datetime) -> dict[str, str]:
+    """Of a session that is not here any more: what only has the id of one that was purged gets another, which what refers to it
+    follows. Gives back which."""
+    from .merging import Standing, plan
+
+    purged = building.purged or building.taken_back
+    if purged is None or not purged.memories:
+        return {}
+    merge = plan(building, Standing(lambda _: None, lambda kind, _: purged.highest(kind)), at)
+    for file, values in merge.added.items() if merge.renamed else ():
+        kind = kind_of(building.session, file)
+        assert kind
+        content = building.read(file)
+        start = min(record.start for record in format_of(kind).parse(content).records)
+        rendered = [render(kind, value) + separator(kind) for value in values]
+        building.tree.replace(f"{building.path()}/{file}", b"".join([content[:start], *rendered]))
+    return merge.renamed
 
 
 def deletes_what_was_purged(building: Building) -> bool:

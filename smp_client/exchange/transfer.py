@@ -6,6 +6,7 @@ import functools
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -65,13 +66,24 @@ def export(
         return said
     place = Path(target).expanduser().absolute()
     if _is_stream(place):
-        with noted(), place.open("wb") as out:
+        with noted(), _named(place), place.open("wb") as out:
             _write(reading, form, out, said, advance)
         return said
     _check(place, overwrite=overwrite)
     with noted():
         _write_file(Tree(place.parent), place.name, overwrite, lambda out: _write(reading, form, out, said, advance))
     return said
+
+
+@contextmanager
+def _named(place: Path) -> Iterator[None]:
+    """A disk that is full does not say which."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StorageFailed(f"Could not write {place}: {error.strerror or error}.") from error
 
 
 def _is_stream(place: Path) -> bool:
@@ -122,7 +134,7 @@ def _write_file(tree: Tree, name: str, overwrite: bool, write: Callable[[IO[byte
     except OSError as error:
         raise StorageFailed(f"Could not write {tree.root / name}: {error}.") from error
     try:
-        with os.fdopen(descriptor, "wb", buffering=1 << 20) as out:
+        with _named(tree.root / name), os.fdopen(descriptor, "wb", buffering=1 << 20) as out:
             write(out)
             out.flush()
             sync(out.fileno())

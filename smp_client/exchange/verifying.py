@@ -3,6 +3,8 @@
 Each memory of the source is looked for by its id, by what it was known as before, wherever a session keeps memories: in its files,
 in the archive, among what compaction took out or what was deleted. What it says is compared, with the time and every field, but for
 how much it matters; then whether it still refers to the same. Of both sides the digests of all that was found are put into one.
+
+A session is held while its entries come. Of one that is done only digests are kept: it may come again, in another layout.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ from . import entries as entry_of
 from .elsewhere import entries, found_at
 from .entries import Entry, content_of, kind_of, problem_of
 from .formats import Read
+from .layouts.removed import is_marked
 from .layouts.sessions import DELETED as COMES_DELETED
 from .merging import known_before, referring, said
 from .placing import pieces_in
+from .purged import is_of_purged_session, is_purged
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -38,6 +42,12 @@ if TYPE_CHECKING:
 _NAMED_CAP = 1000
 _WHOLE_FILES = (entry_of.BESIDE, entry_of.DELETED)
 _REFERRING = ("memory_refs", "references", "source", "target", "turn_ref")
+# What our fields are called where people read it; others have the names that they have there.
+_WORDS = {"timestamp": "its time", "tags": "its tags", "imported": "its form there", "pinned": "whether it is pinned",
+          "redacted": "which secrets were taken out", "resolution": "whether it is resolved", "type": "what kind of turn it is",
+          "severity": "how severe it is", "confidence": "how sure it is", "updated_at": "when it was changed",
+          **dict.fromkeys(_REFERRING, "what it refers to")}  # fmt: skip
+_NOT_NAMED = ("id", "turn", "imported_id", "decay")
 Values = dict[str, Value]
 
 
@@ -98,31 +108,42 @@ class _Session:
     """What the tree holds of one session."""
 
     def __init__(self, memory: Memory, name: str) -> None:
-        from ..privacy.standing import Contents
+        from ..maintain.purged import Purged, load
 
         self.name = name
         self._memory = memory
         self.is_known = memory.root.is_dir()
-        self.memories: list[_Here] = []
-        self._by_id: dict[tuple[str, str], list[_Here]] = {}
-        self._by_old_id: dict[tuple[str, str], list[_Here]] = {}
-        self.contents: Contents | None = Contents(memory, name) if self.is_known else None
-        self.is_there = bool(self.contents and self.contents.is_there)
         self.renamed: dict[str, str] = {}
         self.referring: list[tuple[str, Values, Values]] = []
         self.digests: tuple[list[bytes], list[bytes]] = ([], [])
         self.seen: dict[tuple[str, str], bytes] = {}
-        self.purged: Mapping[str, str] = {}
-        self.is_deleted = False
-        if self.is_known:
-            self._load()
+        self.purged = load(memory.tree).get(name, Purged()) if self.is_known else Purged()
+        self.is_deleted = self.is_purged = False  # as a whole
+        self.release()
+        self.load()
 
-    def _load(self) -> None:
-        from ..maintain import purged
+    @property
+    def is_gone(self) -> bool:
+        return self.is_deleted or self.is_purged
+
+    def release(self) -> None:
+        """Lets go of what it says."""
+        self.is_loaded = False
+        self.contents: Contents | None = None
+        self.memories: list[_Here] = []
+        self._by_id: dict[tuple[str, str], list[_Here]] = {}
+        self._by_old_id: dict[tuple[str, str], list[_Here]] = {}
+
+    def load(self) -> None:
         from ..maintain.removal import whole_deletion
-        from ..privacy.standing import standing
+        from ..privacy.standing import Contents, standing
         from ..privacy.store import Store
 
+        self.is_loaded = True
+        self.contents = Contents(self._memory, self.name) if self.is_known else None
+        self.is_there = bool(self.contents and self.contents.is_there)
+        if not self.is_known:
+            return
         for one in standing(self._memory, self.name, [], self.contents):
             if one.id and (kind := kind_of(self.name, one.file)) and not is_deleted(kind, one.value):
                 self._add(kind, one.value, one.place)
@@ -134,7 +155,11 @@ class _Session:
                 if kind := kind_of(self.name, item["file"]):
                     with suppress(SMPError, OSError):
                         self._add(kind, store.copy(item, members)[1], "deleted")
-        self.purged = purged.memories(self._memory.tree, self.name)
+        met = Counter(self.digests[1])  # before it was let go of
+        for here in self.memories if met else ():
+            digest = _digest_of(here.value)
+            here.is_met = met[digest] > 0
+            met[digest] -= here.is_met
 
     def _add(self, kind: Kind, value: Values, place: str) -> None:
         here = _Here(value, place)
@@ -168,7 +193,7 @@ class _Verifying:
     def take(self, read: Read) -> None:
         entry = read.entry
         if entry is None:
-            self._result.quarantined += read.problem.endswith("it was set aside")
+            self._result.quarantined += f"{QUARANTINE}/" in read.problem
             self._note(self._result.notes, f"{f'line {read.line}: ' if read.line else ''}{read.problem}")
             return
         if "entry" not in entry or entry["entry"] == "end":
@@ -185,12 +210,13 @@ class _Verifying:
             self._take_other(session, entry)
 
     def _session(self, name: str) -> _Session:
-        """Kept while its entries come; they may come again, from another layout."""
         if name != self._current and self._current in self._sessions:
             self._close(self._current)
         self._current = name
         if name not in self._sessions:
             self._sessions[name] = _Session(self._memory, name)
+        elif not self._sessions[name].is_loaded:
+            self._sessions[name].load()
         return self._sessions[name]
 
     # Memories.
@@ -200,53 +226,66 @@ class _Verifying:
         kind, value = kind_of(session.name, file), entry["record"]
         if kind is None or is_deleted(kind, value):
             return
-        key, own = (file, str(value.get("id"))), said(value)
-        if session.seen.get(key) == own:
+        key, own, digest = (file, str(value.get("id"))), said(value), _digest_of(value)
+        if session.seen.get(key) == digest:
             return  # the same memory in a second layout
-        session.seen[key] = own
+        session.seen[key] = digest
         compared.source += 1
-        session.digests[0].append(hashlib.sha256(own).digest())
+        session.digests[0].append(digest)
         like = session.like(kind, value)
+        if entry["entry"] == COMES_DELETED:
+            like.sort(key=lambda one: one.place != "deleted")
         here = next((one for one in like if said(one.value) == own), None)
         if here is not None:
             self._found(session, compared, value, here)
-        elif session.is_deleted or value.get("id") in session.purged:
+        elif session.is_gone or session.purged.holds(file, value):
             compared.found += 1
             compared.deleted += 1
-            session.digests[1].append(session.digests[0][-1])
+            session.digests[1].append(digest)
         elif like:
-            self._differs(session, compared, value, like[0])
+            here = like[0]
+            self._differs(session, compared, kind, value, here)
         else:
             compared.missing += 1
             self._note(self._result.missing, f"{session.name}: {_named(value)} is not here")
+        if entry["entry"] == COMES_DELETED and here is not None and here.place != "deleted" and not is_marked(here.value):
+            compared.changed += 1
+            self._note(self._result.changed, f"{session.name}: {_named(value)} is deleted where it comes from, and stands here")
 
     def _found(self, session: _Session, compared: Compared, value: Values, here: _Here) -> None:
         here.is_met = True
         compared.found += 1
         compared.deleted += here.place == "deleted"
         compared.put_away += here.place == "evicted"
-        session.digests[1].append(hashlib.sha256(said(here.value)).digest())
+        session.digests[1].append(_digest_of(here.value))
         old, new = str(value.get("id")), str(here.value.get("id"))
         if old != new:
             session.renamed[old] = new
         if any(value.get(name) != here.value.get(name) for name in _REFERRING):
             session.referring.append((_named(value), value, here.value))
 
-    def _differs(self, session: _Session, compared: Compared, value: Values, here: _Here) -> None:
+    def _differs(self, session: _Session, compared: Compared, kind: Kind, value: Values, here: _Here) -> None:
         here.is_met = True
-        session.digests[1].append(hashlib.sha256(said(here.value)).digest())
+        session.digests[1].append(_digest_of(here.value))
         if here.value.get("updated_at") != value.get("updated_at"):
             compared.updated += 1
             return
         compared.changed += 1
-        own = here.value
-        names = sorted(name for name in value.keys() | own.keys() if name != "decay" and value.get(name) != own.get(name))
-        self._note(self._result.changed, f"{session.name}: {_named(value)} says something else here: {', '.join(names)}")
+        own, words = here.value, {**_WORDS, kind.text: "its text", kind.actor: "who it is from"}
+        names = sorted(name for name in value.keys() | own.keys() if name not in _NOT_NAMED and value.get(name) != own.get(name))
+        what = ", ".join(dict.fromkeys(words.get(name, repr(name)) for name in names))
+        self._note(self._result.changed, f"{session.name}: {_named(value)} says something else here: {what}")
 
     # Everything else.
 
     def _take_other(self, session: _Session, entry: Entry) -> None:
         kind = entry["entry"]
+        if kind == "session":
+            about = (entry["metadata"] or {}).get("session")
+            created = about.get("created_at") if isinstance(about, dict) else None
+            session.is_purged = is_of_purged_session(self._memory, session.name, session.purged, created)
+        if session.is_purged or (kind in ("state", "artifact") and is_purged(entry, session.purged)):
+            return
         if kind == "session" and not (session.is_there or session.is_deleted):
             self._note(self._result.missing, f"{session.name}: there is no such session here")
         elif kind == "bytes" and not self._has_file(session, entry):
@@ -292,10 +331,11 @@ class _Verifying:
         session.referring.clear()
         compared.extra = sum(not here.is_met for here in session.memories)
         compared.source_sha256, compared.tree_sha256 = (_digest(digests) for digests in session.digests)
+        session.release()
 
     def end(self) -> Verified:
-        for name in self._sessions:
-            self._close(name)
+        if self._current in self._sessions:
+            self._close(self._current)
         return self._result
 
     def _note(self, sentences: list[str], sentence: str) -> None:
@@ -327,6 +367,10 @@ def _has_artifact(session: _Session, entry: Entry) -> bool:
     others = [file for file in listed if file.startswith(f"{ARTIFACTS}/{name[:48]}-imported-")]
     return any((content := session.read(file)) is not None and parse_artifact(content)[1] == entry["text"]
                for file in [artifact_file(name), *others])  # fmt: skip
+
+
+def _digest_of(value: Mapping[str, Value]) -> bytes:
+    return hashlib.sha256(said(value)).digest()
 
 
 def _digest(digests: Iterable[bytes]) -> str:

@@ -32,6 +32,7 @@ class Gone(NamedTuple):
     sha256: str
     batch: str = ""
     is_replaced: bool = False  # it was anonymised: another one stands in its place
+    timestamp: str | None = None
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def as_gone(session_id: str, item: Any) -> Gone:
         raise ValueError("no memory of a session")
     memory_id, file = check_memory_id(item.get("id", "")), str(item["file"])
     return Gone(memory_id, type_of_file(file), file, member_of(item), str(item.get("sha256")), str(item.get("batch") or ""),
-                "replaced_by" in item)  # fmt: skip
+                "replaced_by" in item, stamp if isinstance(stamp := item.get("timestamp"), str) else None)  # fmt: skip
 
 
 def _times(said: Any) -> tuple[str, datetime]:

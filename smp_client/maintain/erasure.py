@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -204,8 +204,7 @@ def _erase_memories(scope: Scope, memory: Memory, one: Doomed, now: datetime, *,
     lines = lines_of_memories(memory, one.session, taken_out, values)
     telling = Telling(lines)
     traces.ask_for_scrub(memory, one.session)
-    known_before = [old for value in values if isinstance(old := value.get("imported_id"), str)]
-    purged.note(memory, one, now, forced=forced, imported_ids=known_before)
+    purged.note(memory, one, now, forced=forced, imported=[known for value in values for known in _known_before(value)])
     erased = Erased(lines=lines if sum(map(len, lines)) <= _WORDS_CAP_BYTES else lines[:: len(lines) // 100 + 1])
     if is_active:
         _wipe_old_versions(scope, {gone.file for gone in taken_out}, telling)
@@ -247,6 +246,14 @@ def _values(tree: Tree, one: Doomed, taken_out: Iterable[Gone]) -> list[dict[str
                 value = _loaded(content) if is_record_file(names[path]) else value_of_file(names[path], content)
                 found += [value] if value else [{"text": content.decode("utf-8", "replace")}]
     return found
+
+
+def _known_before(value: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """Under which ids others may bring it again: the one that it was imported with, and the one that it had before that."""
+    notes, stamp = value.get("imported"), value.get("timestamp")
+    for old in dict.fromkeys((value.get("imported_id"), notes.get("id") if isinstance(notes, dict) else None)):
+        if isinstance(old, str):
+            yield old, stamp if isinstance(stamp, str) else None
 
 
 def _loaded(content: bytes) -> dict[str, Any] | None:

@@ -1,7 +1,8 @@
 """`deleted/purged.yaml`: what was purged, when and why it could be, without a word of what it said.
 
 An entry is durable before anything of it is removed, and has a key that is the same for whoever finishes what a crash has cut off:
-so each purge stands there once.
+so each purge stands there once. The time of each memory is kept with its id: programs that number their memories anew give an id
+more than once, and by its time the one that was purged is told from another.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..document import parse
 from ..layout import DELETED
 from ..locks import lock
-from ..records import STATE_HISTORY
+from ..records import STATE_HISTORY, Kind
 from ..timestamps import render_time
 from ..values import Value, render_entries
 from ..versions import require_known, version_in
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
 FILE = f"{DELETED}/purged.yaml"
 _SCOPE, _LOCK = "+purge", "purged.yaml"  # no session can have this name
 _LIST = "purged"
+_IMPORTED, _IMPORTED_ID = "imported", "imported_id"
+Known = Sequence[tuple[str, str | None]]  # an id, and the time of the memory
 
 
-def note(memory: Memory, one: Doomed, now: datetime, *, forced: bool, imported_ids: Sequence[str] = ()) -> None:
+def note(memory: Memory, one: Doomed, now: datetime, *, forced: bool, imported: Known = ()) -> None:
+    """`imported` are the ids that some had where they were imported from."""
     key = _key(one)
     with lock(memory.tree, _SCOPE, _LOCK, memory.options.patience, "noting what is purged"):
         content = _read(memory)
@@ -41,7 +45,7 @@ def note(memory: Memory, one: Doomed, now: datetime, *, forced: bool, imported_i
             opening = b"" if not content or content.endswith(b"\n") else b"\n"
             head = content or f"version: 1\n{_LIST}:\n".encode()
             memory.tree.make_directory(DELETED)
-            memory.tree.replace(FILE, head + opening + _rendered(key, one, now, forced, imported_ids))
+            memory.tree.replace(FILE, head + opening + _rendered(key, one, now, forced, imported))
 
 
 def sessions(memory: Memory) -> set[str]:
@@ -58,6 +62,7 @@ class Purged:
     memories: dict[str, str] = field(default_factory=dict)  # each with when; of a session that was made anew since, only since then
     imported: dict[str, str] = field(default_factory=dict)  # the same by the ids that some had where they were imported from
     _files: dict[str, set[str]] = field(default_factory=dict)
+    _times: dict[str, set[str | None]] = field(default_factory=dict)  # by id: of when the memories are, None where nobody knows
 
     def when(self, file: str, memory_id: str) -> str | None:
         """When the memory of this id went. Ids are never given twice, but each agent counts its earlier states by itself."""
@@ -65,16 +70,41 @@ class Purged:
         is_it = file in files if files else not file.startswith(f"{STATE_HISTORY}/")
         return (self.memories.get(memory_id) or self.imported.get(memory_id)) if is_it else None
 
+    def holds(self, file: str, value: Mapping[str, Value]) -> bool:
+        """Whether this very memory went. One from another layout may have an id that was another memory's here: its time tells."""
+        memory_id, old = str(value.get("id")), value.get(_IMPORTED_ID)
+        if not isinstance(value.get(_IMPORTED), dict):
+            return self.when(file, memory_id) is not None
+        known = [memory_id, *([old] if isinstance(old, str) else [])]
+        return any(self.when(file, one) is not None and self._is_of_its_time(one, value.get("timestamp")) for one in known)
+
+    def _is_of_its_time(self, memory_id: str, stamp: Value) -> bool:
+        times = self._times.get(memory_id, {None})
+        return not isinstance(stamp, str) or None in times or stamp in times
+
+    def highest(self, kind: Kind) -> int:
+        """The highest number that one of this kind had."""
+        numbers = [one.rpartition("-") for one in self.memories]
+        return max((int(number) for prefix, _, number in numbers if prefix == kind.prefix and number.isdecimal()), default=0)
+
     def take(self, entry: Mapping[str, Value]) -> None:
         at = str(entry.get("purged_at"))
         if entry.get("what") == "session":
-            self.whole, self.memories, self.imported, self._files = at, {}, {}, {}
+            self.whole, self.memories, self.imported, self._files, self._times = at, {}, {}, {}, {}
             return
         files = _texts(entry.get("files"))
-        for name, known in (("ids", self.memories), ("imported_ids", self.imported)):
-            for memory_id in _texts(entry.get(name)):
+        for known, ids, times in ((self.memories, "ids", "timestamps"), (self.imported, "imported_ids", "imported_timestamps")):
+            named = _texts(entry.get(ids))
+            for memory_id, stamp in zip(named, _stamps(entry.get(times), len(named)), strict=True):
                 known[memory_id] = at
                 self._files.setdefault(memory_id, set()).update(files)
+                self._times.setdefault(memory_id, set()).add(stamp)
+
+
+def _stamps(listed: Value, count: int) -> list[str | None]:
+    """One for each id; of what was purged by an older version there are none."""
+    stamps = listed if isinstance(listed, list) and len(listed) == count else [None] * count
+    return [stamp if isinstance(stamp, str) else None for stamp in stamps]
 
 
 def _texts(listed: Value) -> list[str]:
@@ -111,14 +141,16 @@ def _key(one: Doomed) -> str:
     return "k" + hashlib.sha256(said.encode()).hexdigest()[:20]
 
 
-def _rendered(key: str, one: Doomed, now: datetime, forced: bool, imported_ids: Sequence[str]) -> bytes:
+def _rendered(key: str, one: Doomed, now: datetime, forced: bool, imported: Known) -> bytes:
     entry: dict[str, Value] = {"key": key, "session": one.session, "what": "session" if one.is_session else "memories"}
     if one.is_session:
         entry["bytes"] = one.size_bytes
     else:
         entry["ids"] = [gone.id for gone in one.memories]
+        entry["timestamps"] = [gone.timestamp for gone in one.memories]
         entry["files"] = [*sorted({gone.file for gone in one.memories})]
-        entry |= {"imported_ids": [*imported_ids]} if imported_ids else {}
+        if imported:
+            entry |= {"imported_ids": [old for old, _ in imported], "imported_timestamps": [stamp for _, stamp in imported]}
         entry["types"] = dict(Counter(gone.type for gone in one.memories))
     entry |= {"deleted_at": one.deleted_at, "recovery_deadline": render_time(one.deadline)}
     entry |= {"purged_at": render_time(now), "forced": forced}

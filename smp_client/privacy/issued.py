@@ -93,6 +93,7 @@ def _names_a_secret_place(value: str) -> bool:
 
 _ARMOUR = "LS0tLS1CRUdJTi"  # -----BEGIN in base64
 _LONG = 18  # characters; what the first table describes has more
+_TIME = re.compile(r"[0-9TZ:.+-]+")  # long as well, every memory has some, and no beginning is made of these alone
 _HEX32, _WORD = "[0-9a-f]{32}", r"[A-Za-z0-9_\-]"
 
 # kind, the beginnings (each is searched for), what follows, and the check.
@@ -228,7 +229,7 @@ def issued(text: str, folded: str) -> list[Found]:
     """The keys and tokens in a text; `folded` is the same text in small letters, as long as it."""
     found = private_keys(text) if "PRIVATE KEY" in text else []
     # Most are one long word, and a text seldom has any.
-    if long := " ".join([word for word in text.split() if len(word) >= _LONG]):
+    if long := " ".join([word for word in text.split() if len(word) >= _LONG and not _TIME.fullmatch(word)]):
         for hint, row in _HINTS:
             if hint in long:
                 found.extend(_of(row, text, text))

@@ -21,6 +21,7 @@ from .spans import Found, joined
 
 REMOVED = "[removed]"
 _TAG_REMOVED, _TAG_CHARACTERS = "removed", 32
+_PLACEHOLDERS = 16  # in a text that is compared with what it may have been
 _ROUNDS = 64  # far more than any text needs
 _KEYED_CHARACTERS = 512  # a longer text is none that its key explains
 _HIDDEN = "secrets"
@@ -65,6 +66,14 @@ class Anonymization:
         if wrong := [name for name in names if name not in KINDS]:
             raise Invalid([f"there is no {name!r} to keep: it must be one of {', '.join(KINDS)}" for name in wrong])
         return cls(**dict.fromkeys(names, False))
+
+
+def stands_for(text: str, original: str, *, literal_characters: int = 0) -> bool:
+    """Whether a text is another one with placeholders in it, and as much as this beside them."""
+    parts = re.split(f"{_FORM.pattern}|{_TAKEN_OUT.pattern}", text)
+    if len(parts) == 1 or len(parts) > _PLACEHOLDERS or sum(map(len, parts)) < literal_characters:
+        return False
+    return re.fullmatch(".{1,120}?".join(map(re.escape, parts)), original) is not None
 
 
 KINDS = tuple(field.name for field in fields(Anonymization) if field.name != "replace_with_placeholders")

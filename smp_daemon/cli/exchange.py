@@ -19,8 +19,11 @@ from .output import Column, one_line, print_json, print_table, say, short_size
 from .progress import progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from smp_client import Memory
     from smp_client.exchange.importing import Imported
+    from smp_client.exchange.layouts import Found
     from smp_client.exchange.reading import Wanted
     from smp_client.exchange.transfer import Exported
     from smp_client.exchange.verifying import Verified
@@ -62,8 +65,10 @@ def export(
     tree as an equal one. With --layout it is a folder that other programs read: jsonl, a file per session; jsonl-per-kind, a file
     per kind; jsonl-checked, a log with checksums.
     """
-    if bool(sessions) == everything:
-        raise click.UsageError("Give one or more sessions, or --all; not both.")
+    if not sessions and not everything:
+        raise click.UsageError("Say which: one or more sessions, or --all for everything.")
+    if sessions and everything:
+        raise click.UsageError("--all is everything: give it, or sessions, not both.")
     output = _STANDARD if output in _STDOUT else output
     if as_json and output == _STANDARD:
         raise click.UsageError("--json goes with -o FILE: stdout is the export itself.")
@@ -103,7 +108,7 @@ def export(
     if changed and not as_json:
         say_what_it_leaves(changed.agents, changed.cannot_find)
     for what in () if as_json else getattr(done, "left_out", ()):
-        click.echo(one_line(f"{layout} has no place for {what}"), err=True)
+        click.echo(one_line(f"note: {layout} has no place for {what}"), err=True)
     _finish(done.problems, as_json=as_json)
 
 
@@ -170,7 +175,7 @@ def import_(
             raise click.UsageError("stdin can only be an export, which is imported; give a file or a folder.")
         with progress("importing stdin") as advance:
             done = memory.import_(sys.stdin.buffer, dry_run=dry_run, advance=advance, purged=purged)
-        _end(done, {}, as_json=as_json)
+        _end(done, [], {}, as_json=as_json)
     gc.disable()  # no entry refers to itself, and to look for what does costs a fifth of the time
     found = importing.look(path, layout, extract=not no_extract)
     said: dict[str, Any] = {"found": importing.found_json(found)}
@@ -183,26 +188,27 @@ def import_(
         importing.say_backup(memory, found, backup)
     with progress(f"importing {Path(path).name}", importing.entries_in(found)) as advance:
         done = memory.import_(found, dry_run=dry_run, advance=advance, purged=purged)
+    said["found"] = importing.found_json(found)
     if backup is None:
-        _end(done, said, as_json=as_json)
+        _end(done, found, said, as_json=as_json)
     decayed = importing.set_priorities(memory, done)
     verified = importing.verify(memory, found)
     if as_json:
         print_json({**said, "backup": {**asdict(backup), "path": str(backup.path)}, "imported": asdict(done), "decayed": decayed,
                     "verified": importing.verified_json(verified)})  # fmt: skip
     else:
-        _print(done)
+        _print(done, found)
         say(f"priorities set in {decayed:,} session{'' if decayed == 1 else 's'}")
         importing.say_verified(verified)
         importing.say_what_is_left(backup)
     _finish([*done.problems, *importing.problems_of(verified)], as_json=as_json)
 
 
-def _end(done: Imported, said: dict[str, Any], *, as_json: bool) -> NoReturn:
+def _end(done: Imported, found: Sequence[Found], said: dict[str, Any], *, as_json: bool) -> NoReturn:
     if as_json:
         print_json({**asdict(done), **said})
     else:
-        _print(done)
+        _print(done, found)
     _finish(done.problems, as_json=as_json)
 
 
@@ -222,14 +228,21 @@ def _memory(root: str | None) -> Memory:
     return Memory(root)
 
 
-def _print(done: Imported) -> None:
-    rows = [(name, became, len(done.renamed.get(name, {})) or None) for name, became in done.sessions.items()]
+def _print(done: Imported, found: Sequence[Found]) -> None:
+    changed = {name: [(old, new) for new, old in done.mapped.get(name, {}).items()] + list(done.renamed.get(name, {}).items())
+               for name in done.sessions}  # fmt: skip
+    places = importing.places_of(found)
+    columns = [Column("SESSION", keeps=True), Column("BECAME"), Column("NEW IDS", right=True)]
+    rows: list[Sequence[object]] = [(name, became, len(changed[name]) or None) for name, became in done.sessions.items()]
+    if len(places) > 1:
+        columns.append(Column("FROM", gives_way=True))
+        rows = [(*row, ", ".join(places.get(str(row[0]), ()))) for row in rows]
     if rows:
-        print_table([Column("SESSION", keeps=True), Column("BECAME"), Column("NEW IDS", right=True)], rows)
-    for session, renamed in done.renamed.items():
-        listed = [f"{old} is {new}" for old, new in list(renamed.items())[:_NAMED]]
-        more = f" and {len(renamed) - _NAMED:,} more" if len(renamed) > _NAMED else ""
-        say(one_line(f"{session}: {', '.join(listed)}{more}"))
+        print_table(columns, rows)
+    for session, pairs in changed.items():
+        more = f" and {len(pairs) - _NAMED:,} more" if len(pairs) > _NAMED else ""
+        if pairs:
+            say(one_line(f"{session}: {', '.join(f'{old} is {new}' for old, new in pairs[:_NAMED])}{more}"))
     would = "would be " if done.dry_run else ""
     end = "; nothing was changed" if done.dry_run else ""
     deleted = f", {done.deleted:,} as deleted" if done.deleted else ""
@@ -237,7 +250,7 @@ def _print(done: Imported) -> None:
     if done.redacted:
         say(f"taken out: {', '.join(f'{count:,} × {kind.replace(chr(95), chr(32))}' for kind, count in done.redacted.items())}")
     for note in done.notes:
-        click.echo(one_line(note), err=True)
+        click.echo(one_line(f"note: {note}"), err=True)
 
 
 def _finish(problems: list[str], *, as_json: bool) -> NoReturn:

@@ -6,8 +6,10 @@ up, which is left to the user.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 LAYOUTS = ("smp", "jsonl", "jsonl-per-kind", "jsonl-checked", "markdown-log")
 _NAMED = 3  # reasons for each layout
 _KEPT_DAYS = 30
+_BEGINS = {"jsonl": b"\n", "json": b"\n", "yaml": b"---\n", "markdown": b"```yaml\n"}  # once for each entry, or nearly
 
 
 def look(path: str, layout: str | None, *, extract: bool) -> list[Found]:
@@ -43,20 +46,36 @@ def say_found(found: Sequence[Found]) -> None:
 
 
 def found_json(found: Sequence[Found]) -> list[dict[str, Any]]:
-    return [{"layout": one.layout, "path": str(one.path), "sessions": one.sessions, "reasons": one.reasons} for one in found]
+    return [{"layout": one.layout, "path": str(one.path), "sessions": one.sessions, "reasons": one.reasons,
+             "came_from": one.came_from} for one in found]  # fmt: skip
+
+
+def places_of(found: Sequence[Found]) -> dict[str, list[str]]:
+    """Where each session was read, below the path."""
+    places: dict[str, list[str]] = {}
+    for one in found:
+        for session, those in one.came_from.items():
+            places.setdefault(session, []).extend(place or "." for place in those)
+    return places
 
 
 def entries_in(found: Sequence[Found]) -> int | None:
     """About how many entries there are, for how far it is; only for a person, who is to see it."""
     if sys.stderr is None or not sys.stderr.isatty():
         return None
+    from smp_client import SMPError
+    from smp_client.exchange import formats
+
     total = 0
     for one in found:
-        for file in one.files():
-            if file.endswith((".jsonl", ".ndjson", ".json")):
-                with (one.source.tree.root / file).open("rb") as opened:
-                    while piece := opened.read(1 << 20):
-                        total += piece.count(b"\n")
+        for file in one.files() if one.layout != "markdown-log" else ():
+            # What cannot be read is told by whoever reads it.
+            with suppress(SMPError, OSError), os.fdopen(one.source.tree.open(file, os.O_RDONLY), "rb") as lines:
+                piece = lines.read(1 << 20)
+                form = formats.recognise(piece) or ("jsonl" if file.endswith((".jsonl", ".ndjson", ".json")) else "")
+                while piece and form in _BEGINS:
+                    total += piece.count(_BEGINS[form])
+                    piece = lines.read(1 << 20)
     return total or None
 
 
@@ -75,10 +94,15 @@ def say_backup(memory: Memory, found: Sequence[Found], done: BackedUp | None) ->
     from smp_client.exchange.backup import directory_of
 
     if done is None:
-        say(one_line(f"backup: {sum(len(one.files()) for one in found):,} files would be in {directory_of(memory, found[0].path)}"))
+        count, place = sum(len(one.files()) for one in found), directory_of(memory, found[0].path)
+        say(one_line(f"backup: {_files(count)} would be copied to {place}"))
     else:
         how = "" if done.is_new else ", made before and left as it is"
-        say(one_line(f"backup: {done.files:,} files, {short_size(done.bytes)}, in {done.path}{how}"))
+        say(one_line(f"backup: {_files(done.files)}, {short_size(done.bytes)}, in {done.path}{how}"))
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}"
 
 
 def set_priorities(memory: Memory, done: Imported) -> int:
@@ -109,7 +133,7 @@ def say_verified(done: Verified) -> None:
             for name, one in done.sessions.items()]  # fmt: skip
     if rows:
         print_table([Column("SESSION", keeps=True), *(Column(name, right=True) for name, _ in columns), Column("CONTENT")], rows)
-    counts = {"of them deleted here": done.total("deleted"), "of them put away by compaction": done.total("put_away"),
+    counts = {"of them deleted or purged here": done.total("deleted"), "of them put away by compaction": done.total("put_away"),
               f"line{'' if done.quarantined == 1 else 's'} in quarantine": done.quarantined}  # fmt: skip
     away = "".join(f", {count:,} {what}" for what, count in counts.items() if count)
     end = "nothing is lost" if done.is_whole else "not everything is as it was"
@@ -118,7 +142,7 @@ def say_verified(done: Verified) -> None:
 
 def say_notes(done: Verified) -> None:
     for note in done.notes:
-        click.echo(one_line(note), err=True)
+        click.echo(one_line(f"note: {note}"), err=True)
 
 
 def problems_of(done: Verified) -> list[str]:
@@ -132,5 +156,5 @@ def verified_json(done: Verified) -> dict[str, Any]:
 def say_what_is_left(backup: BackedUp) -> None:
     """The last step is nobody's but the user's."""
     listed = backup.path / "backup.json"
-    say(one_line(f"The old files are as they were, and listed in {listed}: remove them when you like, the backup not before"
+    say(one_line(f"The old files are as they were, and listed in {listed}: remove them when you like, and keep the backup for"
                  f" {_KEPT_DAYS} days."))  # fmt: skip

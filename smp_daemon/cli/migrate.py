@@ -30,8 +30,11 @@ def migrate(sessions: tuple[str, ...], is_all: bool, root: str | None, dry_run: 
     from smp_client import migration
     from smp_client.maintain.actions import VersionAction
 
-    if bool(sessions) == is_all:
-        raise click.UsageError("Give sessions, or --all; not both.")
+    if not sessions and not is_all:
+        raise click.UsageError("Say which: one or more sessions, or --all for every file of this tree. What other programs keep is"
+                               " taken in by smp import PATH --migrate.")  # fmt: skip
+    if sessions and is_all:
+        raise click.UsageError("--all is every session: give it, or sessions, not both.")
     memory = open_memory(root)
     files: list[RecordFiles] = [find_scope(memory, name) for name in sessions] or [memory.everywhere, *memory.sessions()]
     outcome = for_each(files, "migrating", lambda one: migration.migrate(one.scope, dry_run=dry_run), dry_run=dry_run)

@@ -63,8 +63,9 @@ class Bar:
         share = min(1.0, self._done / self._total)
         bar = "#" * round(share * _BAR_COLUMNS)
         rate = self._done / passed_s if passed_s > 0 else 0.0
-        left = f"{_length((self._total - self._done) / rate)} left" if rate else "…"
-        return f"{self._label}  [{bar:.<{_BAR_COLUMNS}}]  {self._done:,}/{self._total:,}  {_rate(rate)}  {left}"
+        # More may be done than was counted before.
+        left = f"{_rate(rate)}  {_length(max(self._total - self._done, 0) / rate)} left" if rate else _length(passed_s)
+        return f"{self._label}  [{bar:.<{_BAR_COLUMNS}}]  {self._done:,}/{self._total:,}  {left}"
 
     def _write(self, line: str) -> None:
         encoding = self._stream.encoding or "utf-8"

@@ -24,6 +24,7 @@ LONG_NAMES = ("conversation_turn", "agent_state")  # as the files and the librar
 _EXPLAINED = {"MATCH": "text", "PRIORITY": "time", "IMPORTANCE": "importance", "USE": "access", "STATE": "session"}
 _FAR_INSIDE = 40  # characters: a match behind these would often be cut off on a terminal
 _BEFORE_A_MATCH = 12
+_NAMED = 5  # of what is not listed
 _ID_COLUMNS = 20  # of a timeline, at most: an id from elsewhere can be longer
 _SHARE = click.FloatRange(0, 1)
 _WHEN = 'an ISO time, a date, or words: "last 7 days", yesterday'
@@ -203,7 +204,7 @@ def timeline(
 ) -> None:
     """What happened in SESSION, or everywhere, in order.
 
-    Times are in UTC.
+    Times are in UTC. Memories that have none are not listed, and named on stderr.
     """
     from smp_client import InvalidQuery
     from smp_client.query import type_named
@@ -214,7 +215,9 @@ def timeline(
     wanted = [type_named(name, problems) for name in _type_names(types)]
     if problems:
         raise InvalidQuery("; ".join(problems) + ".")
-    found = [event for event in _asked(root, session).timeline(since, until) if not wanted or event.type in wanted]
+    whole = _asked(root, session).timeline(since, until)
+    found = [event for event in whole if not wanted or event.type in wanted]
+    _say_without_time([one for one in whole.without_time if not wanted or one[0] in wanted], names_session=session is None)
     if as_json:
         print_json([_event_json(event) for event in found])
     elif not found:
@@ -223,6 +226,17 @@ def timeline(
         _print_hours(found, names_session=session is None)
     else:
         _print_events(found, names_session=session is None)
+
+
+def _say_without_time(those: Sequence[tuple[str, str, str]], *, names_session: bool) -> None:
+    """Also beside JSON, which is a list of what has a time."""
+    from .output import one_line
+
+    if those:
+        names = [f"{session}/{memory_id}" if names_session else memory_id for _, session, memory_id in those]
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        what = "1 memory has no time, and is" if len(those) == 1 else f"{len(those):,} memories have no time, and are"
+        click.echo(one_line(f"{what} not listed: {', '.join(names[:_NAMED])}{more}"), err=True)
 
 
 def _event_json(event: Event) -> dict[str, Any]:

@@ -10,13 +10,14 @@ that in more than one way, so an entry is sound where one of `FORMS` gives its c
     spaced      the same with a blank behind each comma and colon
 
 One that fits none goes to the quarantine. What a tombstone, or the index, says is deleted is still in the log until it is
-compacted: it comes as deleted and can be restored. A tombstone of something that is gone is kept in the session's metadata.
+compacted, and so is an entry that says of itself that it is `deleted`: it comes as deleted and can be restored. A tombstone of
+something that is gone is kept in the session's metadata.
 
 A record keeps under `imported`, beside what shaping.py notes: `type` of a kind that we do not have, `timestamp` in a form that is
 not ours, `outside` and `outer` as in single.py, `inside` for tags and references among its `content`, `bare` where that is a text,
-`checksum`: the form that fitted, where it is not the canonical one, `tombstone`; under `imported` of its `decay` the
-`decay_factor` and when and how often it was read. What belongs to the session (`total_entries`, `preferences`, …) stands in its
-metadata under its own name.
+`checksum`: the form that fitted, where it is not the canonical one, `tombstone` (`true` where the entry says it itself); under
+`imported` of its `decay` the `decay_factor` and when and how often it was read. What belongs to the session (`total_entries`,
+`preferences`, …) stands in its metadata under its own name.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from ...records import Kind
 from ..entries import ACTIVE
 from ..formats import Read
 from . import own, shaping
-from .lines import Line
+from .collecting import Mark, Taken, collect, key_of, note_of
+from .lines import says_yes
 from .sessions import Collected, entries_of
 from .shaping import IMPORTED, ORIGINAL, WITHOUT, Ids, Names, Values
 from .sources import Aside, Folder, beside, configuration
@@ -84,7 +86,7 @@ def _dense(value: Any) -> str:
 
 
 FORMS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "canonical": lambda entry: json.dumps(entry, sort_keys=True, ensure_ascii=False, separators=(",", ":")),
+    "canonical": json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode,
     "ascii": lambda entry: json.dumps(entry, sort_keys=True, separators=(",", ":")),
     "listed": _listed,
     "plain": _dense,
@@ -114,29 +116,22 @@ def fitting_form(entry: Mapping[str, Any]) -> str | None:
 
 def _collect(aside: Aside, name: str) -> Collected:
     found = Collected(aside.folder.advance)
-    lines: list[tuple[Line, Values]] = []
+    taken: list[Taken] = []
     for line in aside.lines(MEMORY):
         value = line.value
         assert value is not None
         if not value.keys() & {"type", "content"}:
             aside.refuse(MEMORY, line, "it has neither a type nor content")
-        elif "checksum" in value and fitting_form(value) is None:
+        elif "checksum" in value and (form := fitting_form(value)) is None:
             aside.refuse(MEMORY, line, "its checksum does not fit what it says")
         else:
-            lines.append((line, value))
+            if "checksum" in value and form == "canonical":
+                del value["checksum"]  # the usual one, of which nothing is kept: it need not be made a second time
+            taken.append(Taken(MEMORY, line, shaping.kind_of_type(value.get("type"))[0], value))
     marks = _marks(aside, found)
-    ids = found.ids = Ids()
-    given = [(kind := shaping.kind_of_type(value.get("type"))[0], ids.give(kind, value.get("id"))) for _, value in lines]
-    seen: set[Any] = set()
-    for (line, value), (kind, memory_id) in zip(lines, given, strict=True):
-        at = value.get("timestamp")
-        if at is not None and shaping.time_of(at) is None:
-            where = f"{aside.folder.where(MEMORY)}, line {line.number}"
-            found.problems.append(f"{where}: 'timestamp' is no time, and was kept as it is")
-        key = value["id"] if isinstance(value.get("id"), (str, int)) else None
-        mark = marks.get(key)
-        seen.add(key)
-        found.add(kind, ours(kind, memory_id, value, ids, name, mark), mark)
+    seen = {key_of(one.value) for one in taken}
+    taken = [one._replace(mark=marks.get(key_of(one.value))) for one in taken]
+    collect(aside, found, taken, lambda one, memory_id, ids: ours(one.kind, memory_id, one.value, ids, name, one.mark))
     found.tombstones += [mark for key, mark in marks.items() if key not in seen]
     return found
 
@@ -153,7 +148,7 @@ def _marks(aside: Aside, found: Collected) -> dict[Any, Values]:
             aside.refuse(TOMBSTONES, line, "it has no id")
     try:
         listed = json.loads(aside.folder.read(INDEX) or b"{}").get("entries", {})
-        gone = {key: one for key, one in listed.items() if isinstance(one, dict) and one.get("deleted") is True}
+        gone = {key: one for key, one in listed.items() if isinstance(one, dict) and says_yes(one.get("deleted"))}
     except (ValueError, AttributeError, RecursionError):
         found.problems.append(f"{aside.folder.where(INDEX)}: it cannot be read; an index is made anew anyway")
         gone = {}
@@ -198,9 +193,7 @@ def metadata_of(session: Mapping[str, Any]) -> Values:
     return {**told, **{name: session[name] for name in _OF_SESSION if name in session}, **notes.get("metadata", {})}
 
 
-def ours(
-    kind: Kind, memory_id: str, entry: Mapping[str, Any], ids: Ids, session: str, mark: Mapping[str, Any] | None = None
-) -> Values:
+def ours(kind: Kind, memory_id: str, entry: Mapping[str, Any], ids: Ids, session: str, mark: Mark | None = None) -> Values:
     """An entry of the log as a record of ours."""
     content, notes = entry.get("content"), Values({})
     said = content if isinstance(content, dict) else {kind.text: content} if isinstance(content, str) and content.strip() else {}
@@ -234,7 +227,7 @@ def ours(
     if "checksum" in entry and (form := fitting_form(entry)) != "canonical":
         notes["checksum"] = form
     if mark is not None:
-        notes["tombstone"] = dict(mark)
+        notes["tombstone"] = note_of(entry, mark)
     shaping.without(entry, FIELDS, notes)
     worn = _decay(kind, entry, at, accessed)
     record = shaping.record(memory_id, kind, at, fields, notes, entry.get("id"), worn)

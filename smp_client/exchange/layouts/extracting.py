@@ -2,8 +2,9 @@
 
 What counts as a mark, at the beginning of a line that is not in a block of code (behind a dash, a number or a quote sign):
 
-    Decision: …      **Finding:** …      Preference (architect): …      Learning: …
+    Decision: …      **Finding:** …      Preference (architect): …      Learning: …      Decision DEC-004: …
     DEC-004: …       [DEC-004] …         **FIND-002** …
+    … . DEC-005: …   Decision: … . Finding: …   in a line that begins with a mark: behind the end of a sentence, with its colon
     … [FIND-001]     at the end of a line that begins with one of the words above, or with a severity such as **CRITICAL:**
     **Memory Stored:** and the list below it, each item with a word or an id
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from ...records import DECISION, FINDING, LEARNING, PREFERENCE, SEVERITIES, Kind
 from . import shaping
@@ -26,6 +28,7 @@ _BULLET = r"[ \t>]*(?:[-*+][ \t]+|\d{1,3}[.)][ \t]+)?(?:\[[ xX]\][ \t]+)?"
 _ID = r"(?P<id>(?:DEC|FIND|PREF|LEARN)-[A-Za-z0-9][A-Za-z0-9_.-]{0,40})"
 _WORD = re.compile(
     rf"{_BULLET}(?:\*\*|__)?(?P<word>decision|finding|preference|learning|lesson)(?P<made> made| recorded| learned)?"
+    rf"(?:[ \t]+[\[(]?{_ID}[\])]?)?"
     r"(?:[ \t]*\((?P<by>[^()\n]{1,64})\))?(?:(?:\*\*|__)?[ \t]*:|:(?:\*\*|__))(?:\*\*|__)?[ \t]*(?P<text>.*)", re.IGNORECASE
 )  # fmt: skip
 _NUMBERED = re.compile(rf"{_BULLET}(?:\*\*|__|\[)*{_ID}(?:\*\*|__|\])*[ \t]*(?::|-|–|—)?(?:\*\*|__)?[ \t]*(?P<text>\S.*)")
@@ -33,6 +36,11 @@ _SEVERE = re.compile(
     rf"{_BULLET}(?:\*\*|__)?(?P<word>{'|'.join(SEVERITIES)})(?:\*\*|__)?:(?:\*\*|__)?[ \t]*(?P<text>.*)", re.IGNORECASE
 )  # fmt: skip
 _TRAILING = re.compile(rf"[ \t]*[\[(]{_ID}[\])][ \t.]*$")
+_BARE_ID = _ID.replace("?P<id>", "?:")
+_FURTHER = re.compile(  # where another mark begins in the same line; a mere mention is neither bold nor behind a sentence
+    r"(?:(?<=[.,;!?])[ \t]+|(?<=[\w.)\]])[ \t]+(?=\*\*))"
+    rf"(?=(?:\*\*|\[)?(?:{_BARE_ID}|Decision|Finding|Preference|Learning|Lesson)(?:\*\*|\])?:)"
+)
 _STORED = re.compile(r"[ \t>]*(?:\*\*|__)?Memory Stored(?:\*\*|__)?:(?:\*\*|__)?[ \t]*$", re.IGNORECASE)
 _ITEM = re.compile(r"[ \t>]*(?:[-*+]|\d{1,3}[.)])[ \t]+(?P<text>\S.*)")
 _RATIONALE = re.compile(rf"{_BULLET}(?:\*\*|__)?rationale(?:\*\*|__)?[ \t]*:(?:\*\*|__)?[ \t]*(?P<text>\S.*)", re.IGNORECASE)
@@ -86,17 +94,25 @@ def marks(text: str) -> list[Mark]:
             in_list = True
             continue
         in_list = in_list and (bool(_ITEM.match(line)) or not line.strip())
-        mark = _mark(line, is_stored=in_list)
-        if mark is None:
-            if found and found[-1].kind is DECISION and (reason := _RATIONALE.match(line)):
-                found[-1].rationale = found[-1].rationale or reason["text"].strip()
-        elif mark.id is not None and mark.id in by_id:
-            by_id[mark.id].join(mark)
-        else:
+        listed = _marks_in(line, is_stored=in_list)
+        if not listed and found and found[-1].kind is DECISION and (reason := _RATIONALE.match(line)):
+            found[-1].rationale = found[-1].rationale or reason["text"].strip()
+        for mark in listed:
+            if mark.id is not None and mark.id in by_id:
+                by_id[mark.id].join(mark)
+                continue
             found.append(mark)
             if mark.id is not None:
                 by_id[mark.id] = mark
     return found
+
+
+def _marks_in(line: str, *, is_stored: bool) -> list[Mark]:
+    """None, one, or several behind each other."""
+    first = _mark(line, is_stored=is_stored)
+    parts = _FURTHER.split(line) if first else []
+    each = [_mark(part.rstrip(" \t,;"), is_stored=is_stored) for part in parts]
+    return [mark for mark in each if mark] if len(each) > 1 and all(each) else [first] if first else []
 
 
 def _mark(line: str, *, is_stored: bool) -> Mark | None:
@@ -105,7 +121,8 @@ def _mark(line: str, *, is_stored: bool) -> Mark | None:
     memory_id = trailing["id"] if trailing else None
     of_id = _PREFIXES[memory_id.partition("-")[0]] if memory_id else None
     if word := _WORD.match(head):
-        kind = of_id or _KINDS[word["word"].lower()]
+        memory_id = memory_id or word["id"]
+        kind = _PREFIXES[memory_id.partition("-")[0]] if memory_id else _KINDS[word["word"].lower()]
         text = _plain(word["text"])
         return Mark(kind, text, memory_id, word["by"], is_stored=is_stored) if text else None
     if numbered := _NUMBERED.match(head):
@@ -122,11 +139,19 @@ def _plain(text: str) -> str:
     return text.removesuffix("**").strip() if text.count("**") == 1 and text.endswith("**") else text
 
 
-class Extraction:
-    """The marks of a conversation, turn by turn, as records; ids that nobody gave follow on those that somebody did."""
+class Names(Protocol):
+    """The ids of what was taken out of the same conversation before."""
 
-    def __init__(self, given: set[str], layout: str) -> None:
-        self._layout = layout
+    def known(self, kind: Kind, turn: int, text: str) -> str | None: ...
+    def is_taken(self, memory_id: str, *, by_purged: bool) -> bool: ...
+
+
+class Extraction:
+    """The marks of a conversation, turn by turn, as records. What is known keeps its id; other ids that nobody gave follow on those
+    that somebody did."""
+
+    def __init__(self, given: set[str], layout: str, names: Names) -> None:
+        self._layout, self._names = layout, names
         self._numbers: dict[str, int] = {}
         for memory_id in given:
             self._count(memory_id)
@@ -137,21 +162,23 @@ class Extraction:
         if number.isascii() and number.isdigit() and len(number) < 16:
             self._numbers[prefix] = max(int(number), self._numbers.get(prefix, 0))
 
-    def take(self, turn: Values, found: list[Mark]) -> None:
-        """Adds to the turn what it is about."""
-        refs = list(turn.get("memory_refs") or [])
+    def take(self, turn: Values, found: list[Mark], *, is_known: bool = False) -> list[str]:
+        """Gives back the ids of what the turn is about."""
+        refs: list[str] = []
         for mark in found:
-            memory_id = mark.id or self._next(mark.kind)
+            memory_id = mark.id or self._names.known(mark.kind, turn["turn"], mark.text) or self._next(mark.kind, is_known=is_known)
             if memory_id not in self._records:
                 self._records[memory_id] = (mark.kind, self._record(memory_id, mark, turn))
-            if memory_id not in refs:
-                refs.append(memory_id)
-        if refs:
-            turn["memory_refs"] = refs
+            refs.append(memory_id)
+        return refs
 
-    def _next(self, kind: Kind) -> str:
-        self._numbers[kind.prefix] = self._numbers.get(kind.prefix, 0) + 1
-        return kind.memory_id(self._numbers[kind.prefix])
+    def _next(self, kind: Kind, *, is_known: bool) -> str:
+        """In a turn that was here before, the number of one that was purged is its own: it stays away."""
+        while True:
+            self._numbers[kind.prefix] = self._numbers.get(kind.prefix, 0) + 1
+            memory_id = kind.memory_id(self._numbers[kind.prefix])
+            if memory_id not in self._records and not self._names.is_taken(memory_id, by_purged=not is_known):
+                return memory_id
 
     def _record(self, memory_id: str, mark: Mark, turn: Values) -> Values:
         kind, at, speaker = mark.kind, turn.get("timestamp"), str(turn.get("speaker") or shaping.UNKNOWN)

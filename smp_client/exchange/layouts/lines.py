@@ -15,12 +15,15 @@ from typing import Any, NamedTuple
 from ...records import CONTENT_CAP_BYTES
 from ...values import DEPTH_CAP, KEY_CAP_CHARACTERS
 from ..entries import LARGEST_NUMBER
+from ..json_form import no_json
 
 LINE_CAP_BYTES = 16 * 1024 * 1024
 _LEVELS = DEPTH_CAP - 6  # what is left of them inside a record
-_LARGE_NUMBER = re.compile(rb"[0-9]{200}|[eE]\+?[0-9]{3}")
+_LARGE_NUMBER = re.compile(rb"[0-9]{200}")
 _BOM = b"\xef\xbb\xbf"
 CUT_OFF = "the last line is cut off"
+_TOO_LARGE = "it holds too large a number"
+_YES = frozenset(("true", "yes", "y", "on", "1"))
 
 
 class Line(NamedTuple):
@@ -67,7 +70,7 @@ def parse(raw: bytes) -> tuple[Any, str]:
     except UnicodeDecodeError as error:
         return None, f"not UTF-8 at byte {error.start}"
     except json.JSONDecodeError as error:
-        return None, f"not JSON: {error.msg} at character {error.pos + 1}"
+        return None, no_json(error)
     except ValueError as error:
         return None, f"{error}"
     except RecursionError:
@@ -85,6 +88,13 @@ def _no_number(word: str) -> None:
     raise ValueError(f"{word} is no number")
 
 
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(_TOO_LARGE)
+    return value
+
+
 def _is_harmless(raw: bytes) -> bool:
     """Whether its bytes tell already that there is nothing to be looked for: almost always."""
     return (len(raw) <= CONTENT_CAP_BYTES and b"\\u" not in raw and raw.count(b"{") + raw.count(b"[") < _LEVELS
@@ -93,7 +103,8 @@ def _is_harmless(raw: bytes) -> bool:
 
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
-    if mapping and ("" in mapping or len(max(mapping, key=len)) > KEY_CAP_CHARACTERS):
+    # Mostly all keys together are not as long as one may be.
+    if "" in mapping or (len("".join(mapping)) > KEY_CAP_CHARACTERS and len(max(mapping, key=len)) > KEY_CAP_CHARACTERS):
         raise ValueError(f"a key must have 1 to {KEY_CAP_CHARACTERS} characters")
     if len(mapping) != len(pairs):
         seen: set[str] = set()
@@ -109,10 +120,8 @@ def _problem(value: Any, depth: int, size: list[int]) -> str:
             size[0] += len(value) if value.isascii() else len(value.encode())
         except UnicodeEncodeError:
             return "it holds half of a character (a lone surrogate)"
-    elif isinstance(value, float):
-        return "" if math.isfinite(value) else "it holds too large a number"
     elif isinstance(value, int):
-        return "" if abs(value) < LARGEST_NUMBER else "it holds too large a number"
+        return "" if abs(value) < LARGEST_NUMBER else _TOO_LARGE
     elif isinstance(value, (dict, list)):
         if depth >= _LEVELS:
             return f"nested deeper than {_LEVELS} levels"
@@ -126,6 +135,11 @@ def _problem(value: Any, depth: int, size: list[int]) -> str:
     return ""
 
 
+def says_yes(value: object) -> bool:
+    """Whether a mark is set; programs write that in more than one way."""
+    return value.strip().lower() in _YES if isinstance(value, str) else isinstance(value, (int, float)) and value != 0
+
+
 def is_exactly(one: Any, other: Any) -> bool:
     """Whether both are the same in JSON, which tells 1 from 1.0 and from true. Most of what is compared is one and the same."""
     if one is other:
@@ -134,10 +148,15 @@ def is_exactly(one: Any, other: Any) -> bool:
     if kind is not type(other):
         return False
     if kind is dict:
-        return len(one) == len(other) and all(name in other and is_exactly(value, other[name]) for name, value in one.items())
+        if len(one) != len(other):
+            return False
+        for name, value in one.items():
+            if name not in other or not (value is other[name] or is_exactly(value, other[name])):
+                return False
+        return True
     if kind is list:
         return len(one) == len(other) and all(map(is_exactly, one, other))
     return bool(one == other) and (kind is not float or repr(one) == repr(other))
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_number, object_pairs_hook=_mapping)
+_DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_mapping)

@@ -4,16 +4,16 @@
     ### Assistant        You said: / ChatGPT said:                 ## Turn 3 - 2026-01-11 14:30:30, as in our own conversations
 
 and memlogs (`.memlog.md`): front matter, and one entry a line, `- (decision by user) …`. A word before a colon is taken for a
-speaker only where it is known as one: a usual role, somebody named under `Participants`, or a name in bold at the beginning of a
-paragraph more than once. Nothing in a block of code is. What stands before the first turn, and is no field, is kept as `preamble`
-under `imported` of the session's metadata. A turn without a time has that of the one before it, or of the head; then `timestamp` is
-among its `added`.
+speaker only where it is known as one: a usual role, somebody named under `Participants`, a name in bold at the beginning of a
+paragraph more than once, or one of several names that begin most of the lines or paragraphs; where somebody insists that it is a
+log, any name of few words is. Nothing in a block of code is. What stands before the first turn, and is no field, is kept as
+`preamble` under `imported` of the session's metadata. A turn without a time has that of the one before it, of the head, or, as a
+last resort, of the file; then `timestamp` is among its `added`.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,37 +23,17 @@ from ...records import TURN
 from ..entries import ACTIVE
 from ..formats import Read
 from . import shaping
+from .continuing import LAYOUT, Continuing, Incoming, Pair, Placed, has_own_time
 from .extracting import Extraction, given_ids, marks, unfenced
 from .memlog import NAME as MEMLOG
 from .memlog import is_memlog, read_memlog
 from .sessions import Collected, entries_of
 from .shaping import IMPORTED, Values
 from .sources import Folder
+from .speakers import SPEAKERS, USERS, is_clock, names, speaker
 
-LAYOUT = "markdown-log"
 ENDINGS = (".md", ".markdown", ".txt", ".log")
-_USERS = frozenset(("user", "human", "you", "me", "customer", "client"))
-_SPEAKERS = _USERS | frozenset(
-    """assistant ai bot agent system tool developer chatgpt gpt claude gemini copilot llama mistral bmad-master bmad-orchestrator
-    architect analyst pm po sm dev qa ux-expert veritas""".split()  # noqa: SIM905
-)
-_LABELS = frozenset(
-    """decision finding preference learning lesson rationale memory-stored note notes todo example warning important critical minor
-    info high medium low date session started participants format-version last-turn speaker type tags memory-refs topic title status
-    summary result output input question answer http https file error debug trace warn fatal""".split()  # noqa: SIM905
-)
-_LEVELS = frozenset("info error warn warning debug trace fatal critical notice".split())  # noqa: SIM905
 _GENERIC = frozenset("conversation chat log transcript history messages readme memlog session export".split())  # noqa: SIM905
-_TIME = r"\d{4}-\d{2}-\d{2}[T ]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d{1,6})?)?(?:[ ]?(?:Z|UTC|[+-]\d{2}:?\d{2}))?|\d{1,2}:\d{2}(?::\d{2})?"
-_NAME = r"(?P<name>[^\s*:\[\]()#`<>|{}\"][^*:\[\]()#`<>|{}\"\n]{0,63}?)"
-_BOLD = re.compile(rf"(?:\[(?P<early>{_TIME})\][ \t]*)?\*\*{_NAME}(?:[ \t]*[(\[](?P<time>{_TIME})[)\]])?"
-                   rf"(?::\*\*|\*\*(?:[ \t]*[(\[](?P<late>{_TIME})[)\]])?[ \t]*:)[ \t]*(?P<text>.*)")  # fmt: skip
-_STAMPED = re.compile(rf"(?:\[(?P<time>{_TIME})\]|(?P<early>\d{{4}}-\d{{2}}-\d{{2}}[T ]\d{{1,2}}:\d{{2}}(?::\d{{2}})?Z?)"
-                      rf"(?:[ \t]*[-–|])?)[ \t]*<?{_NAME}>?:(?:[ \t]+(?P<text>.*)|[ \t]*$)")  # fmt: skip
-_PLAIN = re.compile(rf"{_NAME}(?:[ \t]*[(\[](?P<time>{_TIME})[)\]])?(?P<said> said)?:(?:[ \t]+(?P<text>.*)|[ \t]*$)")
-_HEADING = re.compile(
-    rf"#{{1,6}}[ \t]+(?:[^\w\s#][^\w\s]*[ \t]*)?{_NAME}(?:[ \t]*[-–(\[][ \t]*(?P<time>{_TIME})[)\]]?)?[ \t]*:?[ \t]*#*"
-)  # fmt: skip
 _TURN = re.compile(rb"^(?:<!-- smp -->\r?\n)?## Turn \d", re.MULTILINE)
 _FIELD = re.compile(r"(?:\*\*([^*:\n]{1,64}):\*\*|([A-Z][A-Za-z -]{1,31}):)[ \t]*(.*)")
 _DATE = re.compile(r"(?<!\d)(\d{4}-\d{2}-\d{2})(?!\d)")
@@ -79,8 +59,18 @@ class Log:
     problems: list[str] = field(default_factory=list)
 
 
-def is_log(name: str, beginning: bytes) -> bool:
-    """Whether somebody speaks in it."""
+@dataclass
+class Asked:
+    """How a log is to be read."""
+
+    continuing: Continuing = field(default_factory=Continuing)
+    extract: bool = True
+    is_forced: bool = False  # somebody insists that it is one
+    written_at: str | None = None
+
+
+def is_log(name: str, beginning: bytes, *, is_forced: bool = False) -> bool:
+    """Whether somebody speaks in it. Where logs are asked for, names that stand there only once are enough."""
     base = name.rpartition("/")[2].lower()
     if not base.endswith(ENDINGS) and not base.endswith(MEMLOG):
         return False
@@ -88,11 +78,16 @@ def is_log(name: str, beginning: bytes) -> bool:
     if base.endswith(MEMLOG) or is_memlog(text) or _TURN.search(beginning):
         return True
     turns = parse_log(text).turns
-    return len(turns) >= 2 or (len(turns) == 1 and turns[0].speaker.lower() in _SPEAKERS)
+    if is_forced and len(turns) < 2:
+        turns = parse_log(text, is_forced=True).turns
+        lines = sum(bool(line.strip()) for line in text.split("\n"))
+        return len({turn.speaker for turn in turns}) > 1 and len(turns) * 2 > lines
+    return len(turns) >= 2 or (len(turns) == 1 and turns[0].speaker.lower() in SPEAKERS)
 
 
-def read(folder: Folder, name: str, session_name: str | None = None, *, extract: bool = True) -> Iterator[Read]:
-    """One session, from a log; if wanted with the decisions, findings and so on that it marks as memories of their own."""
+def read(folder: Folder, name: str, asked: Asked) -> Iterator[Read]:
+    """One session, from a log; if wanted with the decisions, findings and so on that it marks as memories of their own. Of one that
+    another log has given before, only what that had not."""
     content = folder.read(name)
     for problem in folder.problems:
         yield Read(0, None, problem)
@@ -100,14 +95,16 @@ def read(folder: Folder, name: str, session_name: str | None = None, *, extract:
     if content is None:
         return
     where = folder.where(name)
-    log = _parsed(name, content, where)
-    old = session_name or log.head.get("session") or _name_of(folder, name)
-    session = shaping.session_id(old)
+    log = _parsed(name, content, where, is_forced=asked.is_forced)
     if not log.turns:
         yield from (Read(0, None, problem) for problem in log.problems)
         yield Read(0, None, f"{where}, line 1: nobody speaks here: no line begins with a speaker, such as 'User:'")
         return
-    found = _collected(log, _date_of(folder, name, log), folder.advance, extract=extract)
+    old = log.head.get("session") or _name_of(folder, name)
+    told = Told(log, _date_of(folder, name, log), asked.written_at)
+    placed = asked.continuing.placed(shaping.session_id(old), told.incoming(), where)
+    session = placed.name
+    found = _collected(told, placed, folder.advance, extract=asked.extract)
     notes: Values = {"layout": LAYOUT, "file": name, **({"session_id": old} if old != session else {})}
     if log.head:
         notes["head"] = log.head
@@ -115,15 +112,15 @@ def read(folder: Folder, name: str, session_name: str | None = None, *, extract:
         notes["preamble"] = log.preamble.strip("\n")
     people = [one.strip() for one in log.head.get("participants", "").split(",") if one.strip()]
     users = [one for one in people if re.fullmatch(r"user([-_ ].*)?", one.lower())]
-    agents = [one for one in dict.fromkeys([*people, *found.speakers]) if one.lower() not in _USERS | {shaping.UNKNOWN, *users}]
+    agents = [one for one in dict.fromkeys([*people, *found.speakers]) if one.lower() not in USERS | {shaping.UNKNOWN, *users}]
     context = {key: log.head[name] for key, name in (("primary_topic", "topic"), ("project_name", "project"), ("title", "title"))
                if log.head.get(name)}  # fmt: skip
     metadata = found.metadata(session, notes, user=users[0] if users else None, agents=agents, context=context)
-    yield from entries_of(session, ACTIVE, metadata, found)
+    yield from entries_of(session, ACTIVE, metadata if placed.is_first else None, found)
     yield from (Read(0, None, problem) for problem in log.problems)
 
 
-def _parsed(name: str, content: bytes, where: str) -> Log:
+def _parsed(name: str, content: bytes, where: str, *, is_forced: bool) -> Log:
     try:
         text = content.decode().lstrip("\ufeff")
         problems = []
@@ -138,6 +135,8 @@ def _parsed(name: str, content: bytes, where: str) -> Log:
         log = _from_turns(text, where)
     else:
         log = parse_log(text)
+        if is_forced and len(log.turns) < 2:  # where somebody speaks who is known, other words before a colon are only words
+            log = parse_log(text, is_forced=True)
     log.problems[:0] = problems
     return log
 
@@ -145,17 +144,19 @@ def _parsed(name: str, content: bytes, where: str) -> Log:
 # The forms.
 
 
-def parse_log(text: str) -> Log:
+def parse_log(text: str, *, is_forced: bool = False) -> Log:
     """A conversation whose turns begin with who speaks."""
     lines, open_lines = text.split("\n"), list(unfenced(text))
     log = Log()
     start = _read_head(lines, log)
-    names = _names(lines, open_lines, log)
+    fields = filter(None, map(_FIELD.fullmatch, lines[:60]))
+    declared = [one[3] for one in fields if (one[1] or one[2]).strip().lower() == "participants"]
+    known = names(open_lines, [*declared, log.head.get("participants", "")], is_forced=is_forced)
     preamble: list[str] = []
     for number, (line, is_open) in enumerate(zip(lines, open_lines, strict=True), 1):
         if number <= start:
             continue
-        found = _speaker(line, names) if is_open else None
+        found = speaker(line, known) if is_open else None
         if found:
             log.turns.append(Said(number, found[0], [found[2]] if found[2] else [], found[1]))
         elif log.turns:
@@ -189,37 +190,6 @@ def _read_title(preamble: list[str], log: Log) -> None:
             preamble[number] = ""
             break
     log.preamble = "\n".join(line for line in preamble if line.strip() not in ("---", "***", "___"))
-
-
-def _names(lines: list[str], open_lines: list[str], log: Log) -> frozenset[str]:
-    """Who is known to speak here."""
-    fields = filter(None, map(_FIELD.fullmatch, lines[:60]))
-    declared = [one[3] for one in fields if (one[1] or one[2]).strip().lower() == "participants"]
-    declared.append(log.head.get("participants", ""))
-    people = {one.strip().lower() for value in declared for one in value.split(",") if one.strip()}
-    bold: Counter[str] = Counter()
-    for before, line in zip(["", *open_lines], open_lines, strict=False):
-        if (found := _BOLD.match(line)) and not before.strip():
-            bold[found["name"].strip().lower()] += 1
-    often = {name for name, count in bold.items() if count > 1 and name.replace(" ", "-") not in _LABELS}
-    return frozenset(_SPEAKERS | people | often)
-
-
-def _speaker(line: str, names: frozenset[str]) -> tuple[str, str | None, str] | None:
-    """Who begins to speak in this line, when, and what the line says."""
-    line = line.strip()
-    for form in (_BOLD, _STAMPED, _PLAIN, _HEADING):
-        found = form.fullmatch(line)
-        if not found:
-            continue
-        parts = found.groupdict()
-        name = parts["name"].strip()
-        is_known = name.lower() in names
-        if form is _STAMPED and name.lower() not in _LEVELS | _LABELS and len(name.split()) <= 4:
-            is_known = True
-        if is_known:
-            return name, parts.get("time") or parts.get("early") or parts.get("late"), (parts.get("text") or "").strip()
-    return None
 
 
 def _from_turns(text: str, where: str) -> Log:
@@ -264,34 +234,98 @@ def _from_memlog(text: str, where: str) -> Log:
 # Turns.
 
 
-def _collected(log: Log, date: str | None, advance: Callable[[], None], *, extract: bool = True) -> Collected:
-    found = Collected(advance)
-    texts = ["\n".join(said.text) for said in log.turns]
-    extraction = Extraction(given_ids(iter(texts)), LAYOUT)
-    last = shaping.time_of(log.head.get("started") or log.head.get("created") or log.head.get("date") or "") or date
-    numbers = [said.fields.get("turn") for said in log.turns]
-    keeps = len(set(numbers)) == len(numbers) and all(isinstance(number, int) for number in numbers)
-    for place, (said, text) in enumerate(zip(log.turns, texts, strict=True), 1):
-        own, added = _time(said.time, last)
-        last = own or last
-        speaker = said.speaker if said.speaker.isprintable() and len(said.speaker) <= 128 else shaping.UNKNOWN
-        number = said.fields.get("turn") if keeps else place
-        further = {name: value for name, value in said.fields.items() if name != "turn"}
-        turn: Values = {"id": f"turn-{number}", "turn": number, **({"timestamp": own} if own else {}), "speaker": speaker,
-                        "type": said.type, **further, "content": _trimmed(text)}  # fmt: skip
-        notes: Values = {"layout": LAYOUT}
-        if added:
-            notes[shaping.ADDED] = ["timestamp"]
-        if said.time is not None and added:
-            notes["time"] = said.time
+class _Clock:
+    """Times, one behind the other. That of the file is a last resort, and changes when the log grows: nothing follows from it."""
+
+    def __init__(self, begun: str | None, written_at: str | None) -> None:
+        self._last, self._written_at = begun, written_at
+        self._is_sure = begun is not None
+
+    def time(self, said: str | None) -> tuple[str | None, bool]:
+        """When a turn was, and whether that is borrowed, be it only the day."""
+        own, is_borrowed = _time(said, self._last or self._written_at)
+        if not is_borrowed and said and is_clock(said) and not self._is_sure:
+            self._last = own
+            return own, True
+        if not is_borrowed:
+            self._last, self._is_sure = own, True
+        return own, is_borrowed
+
+    def follow(self, turn: Values) -> None:
+        """Goes on behind a turn that is known."""
+        if isinstance(stamp := turn.get("timestamp"), str) and (self._is_sure or has_own_time(turn)):
+            self._last, self._is_sure = stamp, True
+
+
+class Told:
+    """The turns of a log with their texts and numbers."""
+
+    def __init__(self, log: Log, date: str | None, written_at: str | None) -> None:
+        self.turns = log.turns
+        self.texts = ["\n".join(said.text) for said in log.turns]
+        head = log.head
+        self._begun = shaping.time_of(head.get("started") or head.get("created") or head.get("date") or "") or date
+        self._written_at = written_at
+        own: list[Any] = [said.fields.get("turn") for said in log.turns]
+        keeps = len(set(own)) == len(own) and all(isinstance(number, int) for number in own)
+        self.numbers: list[int] = own if keeps else [*range(1, len(own) + 1)]
+
+    def clock(self) -> _Clock:
+        return _Clock(self._begun, self._written_at)
+
+    def incoming(self) -> list[Incoming]:
+        turns, clock = [], self.clock()
+        for said, text in zip(self.turns, self.texts, strict=True):
+            stamp, is_borrowed = clock.time(said.time)
+            of_day = said.time if said.time and is_clock(said.time) else None
+            turns.append(Incoming(_speaker_of(said), _trimmed(text), None if is_borrowed else stamp, of_day, stamp))
+        return turns
+
+
+def _speaker_of(said: Said) -> str:
+    return said.speaker if said.speaker.isprintable() and len(said.speaker) <= 128 else shaping.UNKNOWN
+
+
+def _collected(told: Told, placed: Placed, advance: Callable[[], None], *, extract: bool) -> Collected:
+    found, clock = Collected(advance), told.clock()
+    extraction = Extraction(given_ids(iter(told.texts)), LAYOUT, placed)
+    for place, (said, text) in enumerate(zip(told.turns, told.texts, strict=True)):
+        pair = placed.pair(place)
+        turn = _known_turn(pair, said, text) if pair and pair.known.versions else _new_turn(told, place, placed, clock)
+        clock.follow(turn)
         listed = marks(text) if extract else []
         if extract and said.type in ("decision", "finding", "preference", "learning") and not listed:
             listed = marks(f"{said.type.capitalize()}: {' '.join(text.split())}")
-        extraction.take(turn, listed)
-        found.add(TURN, {**turn, IMPORTED: notes, "decay": shaping.decay(TURN, own)})
+        refs = extraction.take(turn, listed, is_known=pair is not None)
+        if refs and not (pair and pair.is_same):
+            turn["memory_refs"] = list(dict.fromkeys([*(turn.get("memory_refs") or ()), *refs]))
+        if placed.give(TURN, turn):
+            found.add(TURN, turn)
     for kind, record in extraction.records():
-        found.add(kind, record)
+        if placed.give(kind, record):
+            found.add(kind, record)
     return found
+
+
+def _known_turn(pair: Pair, said: Said, text: str) -> Values:
+    """As it stands here, with what the log says; whether that becomes of it is for whoever merges."""
+    if pair.is_same and pair.value:
+        return dict(pair.value)
+    fields = {name: value for name, value in pair.known.versions[0].items() if name != "updated_at"}
+    return {**fields, "speaker": _speaker_of(said), "content": _trimmed(text)}
+
+
+def _new_turn(told: Told, place: int, placed: Placed, clock: _Clock) -> Values:
+    said, gap = told.turns[place], placed.pair(place)
+    stamp, is_borrowed = clock.time(said.time)
+    number = gap.known.number if gap else placed.number(told.numbers[place])
+    at = (gap.known.stamp if gap else None) or stamp  # of one that is gone here: by its time it is known as that
+    further = {name: value for name, value in said.fields.items() if name != "turn"}
+    notes: Values = {"layout": LAYOUT, **({shaping.ADDED: ["timestamp"]} if is_borrowed else {}),
+                     **({"time": said.time} if is_borrowed and said.time is not None else {})}  # fmt: skip
+    return {"id": f"turn-{number}", "turn": number, **({"timestamp": at} if at else {}), "speaker": _speaker_of(said),
+            "type": said.type, **further, "content": _trimmed(told.texts[place]), IMPORTED: notes,
+            "decay": shaping.decay(TURN, at)}  # fmt: skip
 
 
 def _time(said: str | None, last: str | None) -> tuple[str | None, bool]:
@@ -299,7 +333,7 @@ def _time(said: str | None, last: str | None) -> tuple[str | None, bool]:
     if said is None:
         return last, last is not None
     text = said.strip().replace(",", ".").removesuffix(" UTC")
-    if re.fullmatch(r"\d{1,2}:\d{2}(?::\d{2})?", text):
+    if is_clock(text):
         text = f"{last[:10]}T{text.zfill(5 if text.count(':') == 1 else 8)}" if last else ""
     else:
         text = re.sub(r"[T ](\d):", r"T0\1:", text.replace(" ", "T", 1)).replace(" ", "")

@@ -1,10 +1,11 @@
 """A folder per session with `manifest.json` and a file per kind: `conversation.jsonl`, `decisions.jsonl`, `findings.jsonl`,
-`preferences.jsonl`; beside them `shared/` and `config.json`, and in `archive/` sessions that were packed.
+`preferences.jsonl`; beside them `shared/` and `config.json`, and in `archive/` sessions that were packed. An entry that says of
+itself that it is `deleted` comes as deleted, and can be restored.
 
 A record keeps under `imported`, beside what shaping.py notes: `timestamp` in a form that is not ours, among `kept` the
-`references` of a decision, which are sorted by kind there, `in_metadata` where those of a message stand among its metadata. Under
-`imported` of its `decay`: `decay_factor`, `last_decay_update`, when and how often it was read. The manifest's own fields are the
-session's, and what we have no place for is under `imported` of its metadata.
+`references` of a decision, which are sorted by kind there, `in_metadata` where those of a message stand among its metadata,
+`deleted`. Under `imported` of its `decay`: `decay_factor`, `last_decay_update`, when and how often it was read. The manifest's own
+fields are the session's, and what we have no place for is under `imported` of its metadata.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ...records import DECISION, FINDING, PREFERENCE, TURN, Kind
 from ..entries import ACTIVE, ARCHIVED, made
 from ..formats import Read
 from . import own, shaping
-from .lines import Line
+from .collecting import MARK, Mark, Taken, collect, note_of
 from .sessions import Collected, entries_of
 from .shaping import IMPORTED, ORIGINAL, WITHOUT, Ids, Names, Values
 from .sources import Aside, Folder, Source, beside, configuration, packed, unpacked
@@ -84,18 +85,9 @@ def read_config(folder: Folder) -> Iterator[Read]:
 
 def _collect(aside: Aside) -> Collected:
     found = Collected(aside.folder.advance)
-    lines: list[tuple[str, Kind, Line, Values]] = []
-    for name, kind in KINDS.items():
-        for line in aside.lines(name):
-            assert line.value is not None
-            lines.append((name, kind, line, line.value))
-    ids = found.ids = Ids()
-    given = [ids.give(kind, value.get("id")) for _, kind, _, value in lines]
-    for (name, kind, line, value), memory_id in zip(lines, given, strict=True):
-        at = value.get("timestamp")
-        if at is not None and shaping.time_of(at) is None:
-            found.problems.append(f"{aside.folder.where(name)}, line {line.number}: 'timestamp' is no time, and was kept as it is")
-        found.add(kind, ours(kind, memory_id, value, ids))
+    lines = [(name, kind, line) for name, kind in KINDS.items() for line in aside.lines(name)]
+    taken = [Taken(name, line, kind, line.value) for name, kind, line in lines if line.value is not None]
+    collect(aside, found, taken, lambda one, memory_id, ids: ours(one.kind, memory_id, one.value, ids, one.mark))
     return found
 
 
@@ -161,7 +153,7 @@ def _summary(session: str, metadata: Values, manifest: Values) -> Values:
 # One entry.
 
 
-def ours(kind: Kind, memory_id: str, entry: Mapping[str, Any], ids: Ids) -> Values:
+def ours(kind: Kind, memory_id: str, entry: Mapping[str, Any], ids: Ids, mark: Mark | None = None) -> Values:
     """A line as a record of ours."""
     given = {name: value for name, value in entry.items() if name not in FIELDS and name not in _OF_DECAY}
     notes: Values = {}
@@ -175,6 +167,8 @@ def ours(kind: Kind, memory_id: str, entry: Mapping[str, Any], ids: Ids) -> Valu
         notes[name] = {**notes.get(name, {}), **value} if isinstance(value, dict) else [*notes.get(name, []), *value]
     if at != entry.get("timestamp"):
         notes["timestamp"] = entry.get("timestamp")
+    if mark is not None:
+        notes[MARK] = note_of(entry, mark)
     shaping.without(entry, FIELDS, notes)
     priority = kind.base_priority * shaping.share(entry.get("decay_factor"), 1.0)
     was = shaping.changing(entry, "access_count", factor="decay_factor", usually=1.0)
@@ -233,5 +227,3 @@ def theirs(kind: Kind, record: Mapping[str, Any], ids: Ids) -> Values:
     }
     entry = {name: value for name, value in entry.items() if name not in notes.get(WITHOUT, ())}
     return {**entry, **shaping.counted(worn, was), **given}
-
-

@@ -12,16 +12,18 @@ from typing import Any
 from ..formats import BEGINNING_BYTES, Read
 from ..formats import recognise as recognise_export
 from ..opening import plain
-from . import checked, logs, per_kind, shared, single
+from . import checked, logs, per_kind, shaping, shared, single
+from .continuing import LAYOUT as LOG
+from .continuing import Continuing
 from .lines import read_lines
 from .memlog import NAME as MEMLOG
 from .sources import Source
 
 Part = Callable[[], Iterator[Read]]
 SMP = "smp"
-_BELOW = ("", ".bmad/memory", "_bmad/memory", "memory", ".bmad/sessions", "_bmad/sessions")
+BELOW = ("", ".bmad/memory", "_bmad/memory", "memory", ".bmad/sessions", "_bmad/sessions")
 BACKUP = "backup-pre-smp"  # the copies that are made before a migration: see ../backup.py
-_LOG_DEPTH, _LOG_FILES = 8, 20_000
+LOG_DEPTH, _LOG_FILES = 8, 20_000
 _NOT_LOOKED_INTO = frozenset(("node_modules", ".git", ".venv", "venv", "__pycache__", ".smp", "active", "archived", "deleted",
                               "quarantine", BACKUP))  # fmt: skip
 _FEW_LINES = 20
@@ -38,12 +40,21 @@ class Found:
     sessions: list[str] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     places: list[str] = field(default_factory=list)  # files, and folders whose files are read
+    continuing: Continuing = field(default_factory=Continuing)  # which sessions logs belong to: of each import its own
+    came_from: dict[str, list[str]] = field(default_factory=dict)  # what was read so far: sessions as ours, and their places
 
     def add(self, session: str, part: Part, reason: str, *places: str) -> None:
         self.sessions.append(session)
-        self.parts.append(part)
+        self.parts.append(functools.partial(self._noted, part, places[0]))
         self.reasons.append(reason)
         self.places += places
+
+    def _noted(self, part: Part, place: str) -> Iterator[Read]:
+        for one in part():
+            if one.entry is not None and one.entry["entry"] == "session":
+                places = self.came_from.setdefault(one.entry["session"], [])
+                places += [place] if place not in places else []
+            yield one
 
     @property
     def path(self) -> Path:
@@ -67,7 +78,7 @@ class Recognising:
 
     def found(self) -> list[Found]:
         if self._source.is_folder:
-            for directory in _BELOW:
+            for directory in BELOW:
                 if self._source.is_directory(directory):
                     self._look(directory)
             self._look_for_logs()
@@ -165,8 +176,9 @@ class Recognising:
 
     def _look_at_file(self, name: str) -> None:
         beginning = self._source.beginning(name, BEGINNING_BYTES)
-        if self._wants(SMP) and (recognise_export(plain(beginning)) is not None or self._forced == SMP):
-            self._of(SMP).reasons.append(f"{name} begins like an export")
+        is_export = recognise_export(plain(beginning)) is not None
+        if self._wants(SMP) and (is_export or self._forced == SMP):
+            self._of(SMP).reasons.append(f"{name} {'begins like an export' if is_export else 'is an export, as you say'}")
             self._of(SMP).places.append(name)
             if self._forced is None:
                 return
@@ -176,7 +188,7 @@ class Recognising:
             return
         elif name.endswith((".jsonl", ".ndjson")) or self._forced == single.LAYOUT:
             self._look_at_lines("", name)
-        elif self._wants(logs.LAYOUT):
+        elif self._wants(LOG):
             self._look_at_log("", name)
 
     def _look_at_lines(self, directory: str, name: str) -> None:
@@ -189,13 +201,13 @@ class Recognising:
     # Logs.
 
     def _look_for_logs(self) -> None:
-        """Memlogs always, for nothing else has such a name; other logs where there is nothing else, or where they are asked for."""
-        if not self._wants(logs.LAYOUT):
+        """Wherever they are, but in folders of another layout, whose files are part of it; recognition is strict."""
+        if not self._wants(LOG):
             return
-        is_only = not self._found or self._forced == logs.LAYOUT
+        folders = {place for one in self._found.values() for place in one.places if self._source.is_directory(place)}
         for count, place in enumerate(self._walk("", 0)):
             directory, _, name = place.rpartition("/")
-            if name.endswith(MEMLOG) or (is_only and name.lower().endswith(logs.ENDINGS)):
+            if directory not in folders and name.lower().endswith((MEMLOG, *logs.ENDINGS)):
                 self._look_at_log(directory, name)
             if count >= _LOG_FILES:
                 return
@@ -205,17 +217,16 @@ class Recognising:
             place = _inside(directory, name)
             if not self._source.is_directory(place):
                 yield place
-            elif name not in _NOT_LOOKED_INTO and depth < _LOG_DEPTH:
+            elif name not in _NOT_LOOKED_INTO and depth < LOG_DEPTH:
                 yield from self._walk(place, depth + 1)
 
     def _look_at_log(self, directory: str, name: str) -> None:
         place = _inside(directory, name)
-        is_one = logs.is_log(name, _whole_lines(self._source.beginning(place)))
-        if is_one or (self._forced == logs.LAYOUT and not self._source.is_folder):
-            reading = functools.partial(logs.read, extract=self._extract)
-            part = functools.partial(_read_file, reading, self._source, directory, name)
+        is_one = logs.is_log(name, _whole_lines(self._source.beginning(place)), is_forced=self._forced == LOG)
+        if is_one or (self._forced == LOG and not self._source.is_folder):
+            part = functools.partial(_read_log, self._of(LOG), directory, name, self._extract, self._forced == LOG)
             why = "is a memlog" if name.endswith(MEMLOG) else "has lines that say who speaks" if is_one else "is a log, as you say"
-            self._of(logs.LAYOUT).add(place, part, f"{place} {why}", place)
+            self._of(LOG).add(place, part, f"{place} {why}", place)
 
 
 def _is_single(value: dict[str, Any]) -> str:
@@ -239,6 +250,12 @@ def _read_folder(read: Callable[..., Iterator[Read]], source: Source, place: str
 
 def _read_file(read: Callable[..., Iterator[Read]], source: Source, directory: str, name: str) -> Iterator[Read]:
     yield from read(source.folder(directory), name)
+
+
+def _read_log(found: Found, directory: str, name: str, extract: bool, is_forced: bool) -> Iterator[Read]:
+    written_at = found.source.tree.stat(_inside(directory, name)).st_mtime
+    asked = logs.Asked(found.continuing, extract, is_forced, shaping.time_of(int(written_at)))
+    yield from logs.read(found.source.folder(directory), name, asked)
 
 
 def _read_config(read: Callable[..., Iterator[Read]], source: Source, directory: str) -> Iterator[Read]:

@@ -32,10 +32,11 @@ class Collected:
     _last: dict[str, str] = field(default_factory=dict)  # when each spoke last
 
     def add(self, kind: Kind, record: Values, mark: Mapping[str, Any] | None = None, time: str = "timestamp") -> None:
-        if mark is None and (entry := own.entry_of(record)):
-            self.others.append(entry)
-            return
-        kind, record = own.regained(kind, record, self.ids)
+        if own.FIELD in record:
+            if mark is None and (entry := own.entry_of(record)):
+                self.others.append(entry)
+                return
+            kind, record = own.regained(kind, record, self.ids)
         self.advance()
         if mark is None:
             self.records.append((kind, record))
@@ -84,7 +85,9 @@ def entries_of(session: str, place: str, metadata: Values | None, found: Collect
     places = [(TURN, _place_of(record)) for kind, record, _ in found.deleted if kind is TURN]
     turns = sorted([one for one in found.records if one[0] is TURN] + places, key=lambda one: int(one[1]["turn"]))
     for kind, record in [*turns, *(one for one in found.records if one[0] is not TURN)]:
-        yield Read(0, made("memory", session=session, place=place, file=kind.file, type=kind.name, record=record))
+        # As `made` gives it, of which there are many. What stands in it was looked at in lines.py, or is the text of a log.
+        entry = {"entry": "memory", "session": session, "place": place, "file": kind.file, "type": kind.name, "record": record}
+        yield Read(0, entry, is_sound=True)
     for entry in found.others:
         yield Read(0, {**entry, "session": session, "place": place})
     for kind, record, said in found.deleted:

@@ -13,7 +13,6 @@ not what it says, so an entry that has only decayed since is still the same one 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import math
@@ -28,7 +27,6 @@ from ...layout import check_session_id
 from ...records import (
     DECISION,
     FINDING,
-    GLOBAL_PREFERENCE,
     LEARNING,
     PATTERN,
     PREFERENCE,
@@ -38,7 +36,7 @@ from ...records import (
     check_tags,
     is_memory_id,
 )  # fmt: skip
-from ...timestamps import parse_time, render_time
+from ...timestamps import render_time, same_time
 from .lines import is_exactly
 
 IMPORTED, IMPORTED_ID = "imported", "imported_id"
@@ -49,7 +47,9 @@ Names = Mapping[str, str]  # ours, theirs
 
 # What means something here, so that a field of theirs that happens to have the name must not stand there.
 RESERVED = frozenset(("id", "turn", "type", "timestamp", "decay", "session", "version", "pinned", "updated_at", "redacted",
-                      "deleted", "turn_ref", "memory_refs", "references", "tags", IMPORTED, IMPORTED_ID))  # fmt: skip
+                      "deleted", "deleted_at", "deleted_by", "turn_ref", "memory_refs", "references", "tags", IMPORTED,
+                      IMPORTED_ID))  # fmt: skip
+_IN_ANOTHER_FORM = ("resolution", "alternatives_considered")
 _OF_THE_WHOLE = ("id", "turn", "timestamp", "decay", IMPORTED, IMPORTED_ID)
 _WHO = ("by", "agent_id", "agent", "author", "created_by")
 _TEXTS = ("text", "content", "message", "description", "summary")
@@ -63,6 +63,7 @@ _ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
     PATTERN.name: {"pattern": ("pattern", "learning", "insight", *_TEXTS), "learned_by": ("learned_by", *_WHO)},
 }
 _KINDS = {"conversation": TURN, "decision": DECISION, "finding": FINDING, "preference": PREFERENCE, "learning": LEARNING}
+_TYPES = {kind.name: name for name, kind in _KINDS.items()}
 _SEVERITIES = {"blocker": "critical", "fatal": "critical", "severe": "high", "major": "important", "moderate": "medium",
                "warning": "medium", "trivial": "low", "information": "info", "informational": "info"}  # fmt: skip
 _CONFIDENCES = {DECISION.name: ("high", "medium", "low", "uncertain"), PREFERENCE.name: ("explicit", "inferred", "uncertain")}
@@ -78,7 +79,7 @@ def kind_of_type(name: object) -> tuple[Kind, bool]:
 
 
 def type_of_kind(kind: Kind) -> str:
-    return next(name for name, one in _KINDS.items() if one is kind)
+    return _TYPES[kind.name]
 
 
 # Ids.
@@ -156,19 +157,13 @@ def time_of(value: object) -> str | None:
     """A time as we write it; None where it is none. A bare number is one of seconds, or of milliseconds, since 1970."""
     try:
         if isinstance(value, str):
-            return _time_of_text(value.strip())
+            return same_time(value.strip())
         if is_number(value):
             seconds = float(value) / 1000 if abs(value) >= _MILLISECONDS_FROM else float(value)
             return render_time(datetime.fromtimestamp(seconds, UTC))
     except (ValueError, OverflowError, OSError):
         pass
     return None
-
-
-@functools.lru_cache(maxsize=1024)
-def _time_of_text(text: str) -> str:
-    """One is asked for more than once while it is on its way, and many have the same."""
-    return render_time(parse_time(text))
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -271,15 +266,17 @@ def unshaped(kind: Kind, record: Mapping[str, Any], usual: Names, ids: Ids) -> V
     notes = record.get(IMPORTED)
     notes = notes if isinstance(notes, dict) else {}
     names = {**usual, **notes.get(NAMES, {})}
+    left_out = {*_OF_THE_WHOLE, *notes.get(ADDED, ()), *(("type",) if kind is TURN else ())}
+    references = "memory_refs" if kind is TURN else "references"
     given: Values = {}
     for ours, value in record.items():
-        if ours in _OF_THE_WHOLE or (kind is TURN and ours == "type") or ours in notes.get(ADDED, ()):
+        if ours in left_out:
             continue
-        if ours == ("memory_refs" if kind is TURN else "references"):
+        if ours == references:
             given["references"] = [ids.theirs(one) if isinstance(one, str) else one for one in value]
         else:
             theirs = names.get(ours, ours)
-            given[theirs] = _back(ours, theirs, value)
+            given[theirs] = _back(ours, theirs, value) if ours in _IN_ANOTHER_FORM else value
     return {**given, **notes.get(KEPT, {})}
 
 
@@ -383,8 +380,8 @@ def _complete(kind: Kind, made: Shaped) -> None:
         if not isinstance(made.fields.get(name), str):
             if name in made.fields:
                 made.kept[name] = made.fields.pop(name)
-            made.add(name, "inferred" if name == "confidence" else UNKNOWN)
-    if kind in (PREFERENCE, GLOBAL_PREFERENCE) and "topic" not in made.fields and isinstance(key := made.fields.get("key"), str):
+            made.add(name, "inferred" if name == "confidence" else _told(made.kept[name]) if name == kind.text else UNKNOWN)
+    if kind.name == PREFERENCE.name and "topic" not in made.fields and isinstance(key := made.fields.get("key"), str):
         made.add("topic", key)
 
 
@@ -392,11 +389,14 @@ def _in_words(made: Shaped) -> str:
     """A text for what is said only in fields."""
     said = {**made.kept, **made.fields}
     if isinstance(key := said.get("key"), str) and "value" in said:
-        value = said["value"]
-        text = f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-    else:
-        shown = {name: value for name, value in said.items() if name not in made.added}
-        text = json.dumps(shown, ensure_ascii=False) if shown else "(nothing was said)"
+        return _told(f"{key}: {_told(said['value'])}")
+    shown = {name: value for name, value in said.items() if name not in made.added}
+    return _told(shown) if shown else "(nothing was said)"
+
+
+def _told(value: Any) -> str:
+    said = "; ".join(value) if is_list_of_texts(value) else value
+    text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
     return text if len(text) <= _TEXT_CHARACTERS else f"{text[: _TEXT_CHARACTERS - 1]}…"
 
 

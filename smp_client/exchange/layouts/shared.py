@@ -23,6 +23,8 @@ PREFERENCES, KNOWLEDGE = "user-preferences.json", "agent-knowledge.json"
 FILES: dict[str, Kind] = {PREFERENCES: GLOBAL_PREFERENCE, KNOWLEDGE: PATTERN}
 _OF_THE_FILE = frozenset(("version", "schema_version", "created_at", "updated_at", "last_updated", "user_id"))
 _OF_AN_ITEM = frozenset(("id", "key", "value", "preference", "pattern", "learning", "insight", "description", "text", "content"))
+_NO_AGENT = frozenset(("agents", "by_agent", "agent_knowledge", "knowledge", "shared", "learned", "learnings", "patterns",
+                       "learned_patterns", "insights"))  # fmt: skip
 _DEPTH = 3
 Item = tuple[list[str | int], Any]
 
@@ -73,8 +75,8 @@ def ours(kind: Kind, memory_id: str, item: Any, at: list[str | int], file: str, 
     shape = shaping.shaped(kind, own, {}, ids)
     stamp = shaping.time_of(given.get("timestamp"))
     notes: Values = {"file": file, "at": at, **shape.notes()}
-    if kind is PATTERN and shape.fields.get("learned_by") is None and (agents := [part for part in at if isinstance(part, str)]):
-        shape.add("learned_by", agents[-1])
+    if kind is PATTERN and shape.fields.get("learned_by") is None and (agent := _agent(at)):
+        shape.add("learned_by", agent)
         notes[shaping.ADDED] = shape.added
     old = given.get("id", memory_id)
     worn = shaping.decay(kind, stamp, accesses=given.get("access_count"))
@@ -82,6 +84,11 @@ def ours(kind: Kind, memory_id: str, item: Any, at: list[str | int], file: str, 
     if not isinstance(item, dict) or theirs(kind, record, ids) != item:
         notes[ORIGINAL] = item
     return record
+
+
+def _agent(at: list[str | int]) -> str | None:
+    """Whose knowledge stands at a place: what is sorted by agents names them further out than what it says of each."""
+    return next((part for part in at if isinstance(part, str) and part.lower() not in _NO_AGENT), None)
 
 
 def _given(kind: Kind, item: Any, at: list[str | int]) -> Values:

@@ -1,11 +1,13 @@
 """One file per session, `{session}.jsonl`: each line has `id`, `type`, `ts`, `data`, `priority` and `access`.
 
-A line `{"id": …, "deleted": true}` says that what stood before it under this id was deleted. It is still there, so it comes as
-deleted and can be restored; a mark for something that is not there any more is kept in the session's metadata.
+A line `{"id": …, "deleted": true}` says that what stood before it under this id was deleted; a line can say that of itself, too.
+What it says is still there, so it comes as deleted and can be restored; a mark for something that is not there any more is kept in
+the session's metadata.
 
 A record keeps under `imported`, beside what shaping.py notes: `type` of a kind that we do not have, `ts` in a form that is not
 ours, `outside` for further fields of the line and `outer` for the names of those that stand among ours, `bare` where `data` is a
-text, `deleted` for the mark; under `imported` of its `decay` the `priority`, where that has decayed.
+text, `deleted` for the mark, or `true` where it stands in the line itself; under `imported` of its `decay` the `priority`, where
+that has decayed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from ...records import Kind
 from ..entries import ACTIVE
 from ..formats import Read
 from . import shaping
-from .lines import Line
+from .collecting import MARK, Mark, Taken, collect, key_of, note_of
+from .lines import says_yes
 from .sessions import Collected, entries_of
 from .shaping import IMPORTED, ORIGINAL, WITHOUT, Ids, Names, Values
 from .sources import Aside, Folder
@@ -47,37 +50,30 @@ def read(folder: Folder, name: str) -> Iterator[Read]:
 
 
 def _collect(aside: Aside, name: str) -> Collected:
-    """Every line first: a line may refer to one behind it, and what a mark deletes stands before it."""
-    lines: list[tuple[Line, Values]] = []
-    marks: dict[int, Values] = {}  # by the place of what they delete
+    """What a mark deletes stands before it."""
+    taken: list[Taken] = []
     found = Collected(aside.folder.advance)
     standing: dict[Any, list[int]] = {}
     for line in aside.lines(name):
         value = line.value
         assert value is not None
-        key = value["id"] if isinstance(value.get("id"), (str, int)) else None
-        if value.get("deleted") is True and key is not None and not value.keys() & {"type", "data"}:
+        key = key_of(value)
+        if says_yes(value.get(MARK)) and key is not None and not value.keys() & {"type", "data"}:
             places = standing.pop(key, [])
-            marks.update(dict.fromkeys(places, value))
+            for place in places:
+                taken[place] = taken[place]._replace(mark=value)
             if not places:
                 found.tombstones.append(value)
         elif not value.keys() & {"type", "data"}:
             aside.refuse(name, line, "it has neither a type nor data")
         else:
-            standing.setdefault(key, []).append(len(lines))
-            if value.get("deleted") is True:
-                marks[len(lines)] = {"id": key, "deleted": True}
-            lines.append((line, value))
-    ids = found.ids = Ids()
-    given = [(kind := shaping.kind_of_type(value.get("type"))[0], ids.give(kind, value.get("id"))) for _, value in lines]
-    for place, ((line, value), (kind, memory_id)) in enumerate(zip(lines, given, strict=True)):
-        if (at := value.get("ts")) is not None and shaping.time_of(at) is None:
-            found.problems.append(f"{aside.folder.where(name)}, line {line.number}: 'ts' is no time, and was kept as it is")
-        found.add(kind, ours(kind, memory_id, value, ids, marks.get(place)), marks.get(place), "ts")
+            standing.setdefault(key, []).append(len(taken))
+            taken.append(Taken(name, line, shaping.kind_of_type(value.get("type"))[0], value))
+    collect(aside, found, taken, lambda one, memory_id, ids: ours(one.kind, memory_id, one.value, ids, one.mark), "ts")
     return found
 
 
-def ours(kind: Kind, memory_id: str, entry: Mapping[str, Any], ids: Ids, mark: Mapping[str, Any] | None = None) -> Values:
+def ours(kind: Kind, memory_id: str, entry: Mapping[str, Any], ids: Ids, mark: Mark | None = None) -> Values:
     """A line as a record of ours."""
     data, notes = entry.get("data"), Values({})
     given = data if isinstance(data, dict) else {kind.text: data} if isinstance(data, str) and data.strip() else {}
@@ -99,8 +95,8 @@ def ours(kind: Kind, memory_id: str, entry: Mapping[str, Any], ids: Ids, mark: M
         else:
             fields[name] = value
             notes.setdefault("outer", []).append(name)
-    if mark is not None and "deleted" not in entry:
-        notes["deleted"] = dict(mark)
+    if mark is not None:
+        notes[MARK] = note_of(entry, mark)
     shaping.without(entry, FIELDS, notes)
     was = shaping.changing(entry, "access", factor="priority", usually=kind.base_priority)
     worn = shaping.decay(kind, at, priority=entry.get("priority"), accesses=entry.get("access"), was=was)
@@ -115,7 +111,7 @@ def theirs(kind: Kind, record: Mapping[str, Any], ids: Ids) -> Values:
     if ORIGINAL in notes:
         return dict(notes[ORIGINAL])
     outer = {name: record[name] for name in notes.get("outer", ()) if name in record}
-    inner = {name: value for name, value in record.items() if name not in outer}
+    inner = {name: value for name, value in record.items() if name not in outer} if outer else record
     data = shaping.unshaped(kind, inner, USUAL[kind.name], ids)
     worn, was = shaping.changed(record)
     entry: Values = {
@@ -126,8 +122,7 @@ def theirs(kind: Kind, record: Mapping[str, Any], ids: Ids) -> Values:
         "priority": was.get("priority", worn.get("priority")),
         "access": was.get("access", worn.get("access_count", 0)),
     }
-    entry = {name: value for name, value in entry.items() if name not in notes.get(WITHOUT, ())}
+    for name in notes.get(WITHOUT, ()):
+        entry.pop(name, None)
     told = {name: was[name] for name in _CHANGING if name in was}
     return {**entry, **told, **outer, **notes.get("outside", {})}
-
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -58,9 +59,17 @@ class Folder:
         value, problem = parse(content) if content is not None else ({}, "")
         if content is not None and not problem and not isinstance(value, dict):
             problem = "it must be an object, in braces"
+        if isinstance(value, dict) and (version := _later_version(value)):
+            problem = f"it says version {version}, and SMP knows version 1 of this layout; all of it was read as that"
         if problem:
             self.problems.append(f"{self.where(name)}: {problem}")
         return value if isinstance(value, dict) else {}
+
+
+def _later_version(said: Mapping[str, Any]) -> str:
+    """Of a manifest; empty where it has one that is known, or none that can be told."""
+    version = str(said.get("version", said.get("schema_version", "")))
+    return version if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}", version) and int(version.partition(".")[0]) > 1 else ""
 
 
 class Source:
@@ -163,7 +172,8 @@ class Aside:
         self._close()
 
     def refuse(self, name: str, line: Line, why: str) -> None:
-        self._said.append(Read(0, None, f"{self.folder.where(name)}, line {line.number}: {why}; it was set aside"))
+        where = f"{self.folder.where(name)}, line {line.number}"
+        self._said.append(Read(0, None, f"{where}: {why}; it goes to quarantine/{self.session}"))
         if self._run and (self._run[-1][0] != name or self._run[-1][1].number + 1 != line.number):
             self._close()
         self._run.append((name, line, why))

@@ -113,7 +113,7 @@ class _Writing:
                 folder = folder_name(held.notes.get("session_id") if came_from else None, name, self._taken)
                 self._writer.session(held, folder, self._marks(held))
             if held.place == "archived" and self._layout != per_kind.LAYOUT:
-                held.leave_out("that it is archived")
+                held.leave_out("the fact that it is archived")
         for what in held.left_out:
             self._left_out.setdefault(what, []).append(name)
 
@@ -123,7 +123,7 @@ class _Writing:
         gone = held.notes.get("tombstones")
         marks = [mark for mark in gone if isinstance(mark, dict)] if isinstance(gone, list) else []
         try:
-            return deleted(self._memory, held.name, _TIMES.get(self._layout, "timestamp")) + marks
+            return deleted(self._memory, held, _TIMES.get(self._layout, "timestamp")) + marks
         except (SMPError, OSError) as error:
             self._said.problems.append(f"{held.name}: what was deleted could not be told: {error}")
             return marks
@@ -131,7 +131,8 @@ class _Writing:
     def _tell(self) -> None:
         left_out = self._said.left_out
         if self._everywhere:
-            left_out.append(f"{self._everywhere:,} memories that hold everywhere")
+            many = f"{self._everywhere:,} memories that hold everywhere"
+            left_out.append(many if self._everywhere > 1 else "1 memory that holds everywhere")
         if not isinstance(self._writer, SingleLayout):
             left_out += [f"{what} that holds everywhere" for what in self._writer.shared.left_out]
         for what, names in self._left_out.items():

@@ -16,6 +16,8 @@ from typing import Any
 from ...records import DECISION, FINDING, PREFERENCE, TURN, Kind
 from ...values import canonical
 from . import checked, own, per_kind, shaping, single
+from .collecting import MARK
+from .lines import says_yes
 from .shaping import IMPORTED, Ids, Values
 
 _KNOWN = (TURN, DECISION, FINDING, PREFERENCE)
@@ -49,7 +51,9 @@ class Writing:
 
     def entry(self, kind: Kind, record: Mapping[str, Any]) -> Values:
         if isinstance(record.get(IMPORTED), dict) and self._came_from in (None, self._way.layout) and self._is_theirs(kind, record):
-            return _finite(self._way.theirs(kind, record, self._ids, self._session))
+            entry = self._way.theirs(kind, record, self._ids, self._session)
+            # It stands here: what came as deleted was restored.
+            return _finite({name: value for name, value in entry.items() if name != MARK or not says_yes(value)})
         return _finite(self._of_ours(kind, record))
 
     def other(self, name: str, text: str, entry: Mapping[str, Any], at: object) -> Values:

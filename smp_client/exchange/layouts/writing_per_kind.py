@@ -84,7 +84,7 @@ class PerKindLayout:
             if file not in per_kind.FILES:
                 self._target.put(f"{folder}/{file}", content)
         if marks:
-            held.leave_out("that memories were deleted")
+            held.leave_out("the fact that memories were deleted")
         if held.place == ARCHIVED:
             self._pack(held, name, folder, manifest)
 

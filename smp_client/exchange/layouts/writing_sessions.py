@@ -107,7 +107,7 @@ class Held:
         if entry["place"] in (ACTIVE, ARCHIVED) and path != inner and "/" not in inner and not inner.startswith("."):
             self.files[inner] = content_of(entry)
         else:
-            self.leave_out("in quarantine" if entry["place"] == "quarantine" else f"file {path}")
+            self.leave_out("what is in quarantine" if entry["place"] == "quarantine" else f"file {path}")
 
     def _lay_down(self, what: Values, at: str = "") -> None:
         line = json.dumps(what).encode() + b"\n"
@@ -143,10 +143,12 @@ def _described(entry: Entry) -> Described:
     return f"state.{agent}.{record['id']}", f"Earlier state of {agent}", entry, record.get("timestamp")
 
 
-def deleted(memory: Memory, session: str, time: str) -> list[Values]:
-    """Marks of what was deleted and can be restored: ids, times and reasons; nothing of what it said."""
+def deleted(memory: Memory, held: Held, time: str) -> list[Values]:
+    """Marks of what was deleted and can be restored: ids, times and reasons; nothing of what it said. What refers to it still does,
+    by the id that it had there."""
     from ...privacy.store import DELETION, Store
 
+    session = held.name
     store = Store(memory, session)
     members: dict[str, bytes] | None = None
     marks: list[Values] = []
@@ -159,11 +161,12 @@ def deleted(memory: Memory, session: str, time: str) -> list[Values]:
         _, value = store.copy(item, members)
         notes = value.get(IMPORTED) if isinstance(value.get(IMPORTED), dict) else {}
         assert isinstance(notes, dict)
+        known = notes.get(shaping.OLD_ID, item["id"])
+        held.ids.know(str(item["id"]), known)
         mark = notes.get("deleted" if time == "ts" else "tombstone")
         if isinstance(mark, Mapping):
             marks.append({name: mark[name] for name in _OF_A_MARK if name in mark})
             continue
-        known = notes.get(shaping.OLD_ID, item["id"])
         reason = item.get("reason_specific")
         marks.append({"id": known, time: item.get("deleted_at"), **({"reason": reason} if isinstance(reason, str) else {})})
     return marks

@@ -13,7 +13,7 @@ from ...files import Tree
 from ...packing import is_inner_path
 from .writing_sessions import Lines, document
 
-_ADVICE = "Choose another name, or have it overwritten."
+_ADVICE = "Choose another name, or overwrite it with --force, in Python overwrite=True."
 # What the three layouts have at their top: only a folder that holds nothing else is replaced.
 _OURS = re.compile(r"sessions|shared|archive|indices|config\.json|[^/]+\.jsonl")
 
