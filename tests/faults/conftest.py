@@ -16,3 +16,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def runner() -> Iterator[Programs]:
     with Programs() as programs:
         yield programs
+
+
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes next may remove what nobody has open."""
+    monkeypatch.setattr("smp_client.maintain.leaving.GRACE_S", -1.0)
+    monkeypatch.setattr("smp_client.rewrite.GRACE_S", -1.0)
+    monkeypatch.setattr("smp_client.tidy.ABANDONED_S", -1.0)

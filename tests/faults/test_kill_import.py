@@ -11,16 +11,9 @@ import pytest
 from harness import CHANGING, MOVING, Programs, injection, needs_strace
 from programs import SESSION, build, open_later, open_memory
 
-from smp_client.maintain import leaving
 from smp_client.tidy import tidy
 
-
-@pytest.fixture(autouse=True)
-def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes next may remove what nobody has open."""
-    monkeypatch.setattr(leaving, "GRACE_S", -1.0)
-    monkeypatch.setattr("smp_client.rewrite.GRACE_S", -1.0)
-    monkeypatch.setattr("smp_client.tidy.ABANDONED_S", -1.0)
+pytestmark = pytest.mark.usefixtures("no_grace")
 
 
 def prepared(directory: Path) -> Path:

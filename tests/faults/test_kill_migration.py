@@ -15,22 +15,14 @@ from harness import CHANGING, MOVING, Programs, injection, needs_strace
 from programs import move_in, open_later, open_memory
 
 from smp_client import Memory
-from smp_client.maintain import leaving
 from smp_client.tidy import tidy
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # whoever runs only the faults
 
 from test_importing_layouts import WRITERS, contents
 
+pytestmark = pytest.mark.usefixtures("no_grace")
 LAYOUTS = [name for name in WRITERS if name != "smp"]  # which test_kill_import.py has
-
-
-@pytest.fixture(autouse=True)
-def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes next may remove what nobody has open."""
-    monkeypatch.setattr(leaving, "GRACE_S", -1.0)
-    monkeypatch.setattr("smp_client.rewrite.GRACE_S", -1.0)
-    monkeypatch.setattr("smp_client.tidy.ABANDONED_S", -1.0)
 
 
 def prepared(directory: Path, layout: str, *, there: bool) -> Path:

@@ -17,20 +17,12 @@ from programs import PASSES, PREPARATIONS, SECRET, SESSION, build, open_later, r
 
 from smp_client import SMPError
 from smp_client.access import Readings
-from smp_client.maintain import leaving
 from smp_client.maintain.traces import places_with
 from smp_client.tidy import tidy
 
+pytestmark = pytest.mark.usefixtures("no_grace")
 _RANDOM = re.compile(rb"evicted-[0-9T]+-[0-9a-f]+|batch: .*")  # as the names of what was done in one go are
 _KILLS_CAP = 35
-
-
-@pytest.fixture(autouse=True)
-def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes next may remove what nobody has open."""
-    monkeypatch.setattr(leaving, "GRACE_S", -1.0)
-    monkeypatch.setattr("smp_client.rewrite.GRACE_S", -1.0)
-    monkeypatch.setattr("smp_client.tidy.ABANDONED_S", -1.0)
 
 
 def prepared(operation: str, root: Path) -> None:

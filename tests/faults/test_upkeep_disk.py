@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from harness import SYNCING, WRITING, Call, Outcome, Programs, injection, mounted, needs_mounts, needs_strace
 from programs import PASSES, SESSION, open_later
-from test_kill_upkeep import _no_grace, contents, done_again, prepared  # noqa: F401  # the first holds for all tests here
+from test_kill_upkeep import contents, done_again, prepared
 
 from smp_client import SMPError
 from smp_client.tidy import tidy
 
+pytestmark = pytest.mark.usefixtures("no_grace")
 _CALLS_CAP = 18
 MOST = ("archive", "unarchive", "delete_session", "compact", "decay")  # of the passes, those that the quick tests try
 

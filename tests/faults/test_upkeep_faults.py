@@ -20,7 +20,7 @@ import pytest
 from harness import needs_strace
 from programs import SESSION, open_later
 from test_daemon_faults import changing_calls, needs_root, stop_traced
-from test_kill_upkeep import MOVING, _no_grace, members, prepared  # noqa: F401  # the second holds for all tests here
+from test_kill_upkeep import MOVING, members, prepared
 from test_upkeep_disk import differing
 
 from smp_client import Memory
@@ -41,6 +41,8 @@ from smp_daemon.worker import Timing, Worker
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from daemons import Daemon, running, settings_file, smp, status, wait_until, wait_until_true
+
+pytestmark = pytest.mark.usefixtures("no_grace")
 
 # A tree that is not as it was.
 

@@ -1,0 +1,394 @@
+"""The watcher where watching fails: what it may have missed is Lost, it polls while it must, says why, and watches again."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import test_watcher
+from test_watcher import (
+    PATIENCE_S,
+    Clock,
+    Receiver,
+    append,
+    assert_copy_is_true,
+    changed,
+    descriptors,
+    directories,
+    holding,
+    kernel_watches,
+    linux,
+    lost,
+    make_cookie,
+    start_copying,
+)
+
+from smp_client.files import Tree
+from smp_client.status import COOKIES
+from smp_daemon.ingest import polling
+from smp_daemon.ingest.notices import Changed, Cookie, Notice, Outbox
+from smp_daemon.ingest.watcher import Inotify, Watcher
+
+pytestmark = linux
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the kernel's limits")
+QUEUE = Path("/proc/sys/fs/inotify/max_queued_events")
+
+# The same fixtures.
+gate, root, clock = test_watcher.gate, test_watcher.root, test_watcher.clock
+receiver, watching = test_watcher.receiver, test_watcher.watching
+
+
+class SlowReceiver(Receiver):
+    """Its first notice is not taken before it is released, so that the kernel's queue fills up behind it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.reached, self.released = threading.Event(), threading.Event()
+
+    def report(self, notice: Notice) -> None:
+        self.reached.set()
+        assert self.released.wait(PATIENCE_S)
+        super().report(notice)
+
+
+def overflow(root: Path, receiver: SlowReceiver, events: int) -> None:
+    """More events than the queue holds; then, unseen, a new directory and a cookie."""
+    append(root, root)
+    assert receiver.reached.wait(PATIENCE_S)
+    one, other = ((root / f"active/s1/artifacts/{name}.md").open("ab", buffering=0) for name in "ab")
+    with one, other:
+        for _ in range(events):
+            one.write(b".")
+            other.write(b".")
+    (root / "active/new").mkdir()
+    (root / "active/new/findings.yaml").write_text("findings: []\n")
+    (root / "active/s1").rename(root / "active/renamed")
+
+
+@pytest.mark.parametrize("reports", [True, False], ids=["sound", "broken"])
+def test_an_overflow_is_lost_and_then_all_is_watched_again(
+    reports: bool, root: Path, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an overflow of the real queue Lost comes before the next cookie, cookies whose event was lost included, and
+    directories made meanwhile are watched. The broken variant does what watchdog's users get, nothing: its copy is wrong."""
+    if not reports:
+        monkeypatch.setattr(Inotify, "on_queue_overflow", lambda self: None)
+    receiver = SlowReceiver(root)
+    made = Watcher(root, receiver.report, polling_s=60)
+    with holding(gate, fcntl.LOCK_SH):
+        made.start()
+        slots = int(QUEUE.read_text())
+    try:
+        start_copying(root, receiver)
+        overflow(root, receiver, slots)
+        waiting = make_cookie(root)
+        receiver.released.set()
+        if not reports:
+            # The first cookie is lost as well; the second comes, and vouches for what nobody saw.
+            with pytest.raises(AssertionError):
+                assert_copy_is_true(root, receiver)
+            return
+        notices = receiver.wait_for(lambda notices: Cookie(waiting) in notices)
+        assert lost(notices) == ["the kernel's queue of events overflowed"]
+        assert_copy_is_true(root, receiver)
+        (root / "active/new/findings.yaml").write_text("later")
+        (root / "active/renamed/artifacts/a.md").write_text("later")
+        assert changed(assert_copy_is_true(root, receiver)) == {"active/new/findings.yaml", "active/renamed/artifacts/a.md"}
+        assert kernel_watches(made) == len(directories(root))
+        assert made.check() == []
+    finally:
+        receiver.released.set()
+        made.stop()
+
+
+def write_many(root: Path, count: int) -> set[str]:
+    for number in range(count):
+        (root / ".smp/tmp/new").write_text(f"{number}")
+        (root / ".smp/tmp/new").rename(root / f"active/s1/artifacts/a{number}.md")
+    return {f"active/s1/artifacts/a{number}.md" for number in range(count)}
+
+
+@needs_root
+def test_a_queue_of_64_events_loses_nothing_silently(root: Path, receiver: Receiver, gate: Path) -> None:
+    """2,000 atomic writes against the smallest sensible queue: the copy is the tree when the cookie comes."""
+    made = Watcher(root, receiver.report, polling_s=60)
+    with holding(gate, fcntl.LOCK_EX):
+        before = QUEUE.read_text()
+        try:
+            QUEUE.write_text("64")
+            made.start()
+        finally:
+            QUEUE.write_text(before)
+    try:
+        start_copying(root, receiver)
+        write_many(root, 2_000)
+        assert_copy_is_true(root, receiver)
+        assert made.check() == []
+    finally:
+        made.stop()
+
+
+# Runs where the number of watches is limited for it alone. Says what the watcher made of it.
+LIMITED = """
+import json, sys, time
+from pathlib import Path
+from smp_daemon.ingest import watcher
+from smp_daemon.ingest.notices import Changed, Cookie, Lost
+
+root, at_first, broken = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "broken"
+limit = Path("/proc/sys/user/max_inotify_watches")
+now, notices, said = 0.0, [], {}
+
+def until(there):
+    end = time.monotonic() + (1 if broken else 15)
+    while not there():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+def cookie(name):
+    (root / ".smp/cookies" / name).touch()
+    return until(lambda: Cookie(name) in notices)
+
+if broken:
+    def add(self, path, sound=watcher.Inotify._add):
+        try:
+            return sound(self, path)
+        except OSError:
+            return -1
+    watcher.Inotify._add = add
+limit.write_text(str(at_first))
+made = watcher.Watcher(root, notices.append, 0.05, clock=lambda: now)
+made.start()
+said["first"] = [made.mode, made.check()]
+(root / "active/late").mkdir()
+(root / "active/late/decisions.yaml").write_text("decisions: []")
+said["cookie"] = cookie("one")
+said["lost before it"] = any(isinstance(notice, Lost) for notice in notices)
+said["then"] = [made.check(), made.mode]
+del notices[:]
+(root / "active/late/decisions.yaml").write_text("decisions: [1]")
+said["noticed"] = until(lambda: Lost("polling") in notices or Changed("active/late/decisions.yaml") in notices)
+limit.write_text("1000")
+now += 61
+said["after"] = [made.check(), made.mode]
+del notices[:]
+(root / "active/late/decisions.yaml").write_text("decisions: [2]")
+said["watched again"] = cookie("two") and Changed("active/late/decisions.yaml") in notices[: notices.index(Cookie("two"))]
+made.stop()
+print(json.dumps(said))
+"""
+
+
+def run_limited(root: Path, limit: int, variant: str = "sound") -> dict[str, object]:
+    command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", LIMITED, str(root), str(limit), variant]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parent.parent)
+    assert done.returncode == 0, done.stderr
+    said: dict[str, object] = json.loads(done.stdout)
+    return said
+
+
+@needs_root
+@pytest.mark.parametrize("spare", [-1, 0], ids=["at the start", "later"])
+def test_at_the_watch_limit_it_polls_and_says_so(spare: int, root: Path) -> None:
+    """With too few watches for the tree, or for a directory that is added, changes and cookies come through by polling, `check`
+    names the limit, and once it is raised everything is watched again."""
+    Tree(root).make_directory(COOKIES)
+    said = run_limited(root, len(directories(root)) + spare)
+    problem = "fs.inotify.max_user_watches"
+    first_mode, first_problems = said["first"]  # type: ignore[misc]
+    assert (first_mode, problem in str(first_problems)) == (("inotify", False) if spare == 0 else ("polling", True))  # type: ignore[has-type]
+    assert said["cookie"]
+    assert said["lost before it"]
+    then_problems, then_mode = said["then"]  # type: ignore[misc]
+    assert problem in str(then_problems)  # type: ignore[has-type]
+    assert then_mode == "polling"  # type: ignore[has-type]
+    assert said["noticed"]
+    assert said["after"] == [[], "inotify"]
+    assert said["watched again"]
+
+
+@needs_root
+def test_a_watcher_that_ignores_the_limit_is_found_out(root: Path) -> None:
+    """The test above can fail: one that goes on without the watch, as watchdog's observer does, reports no loss and no change."""
+    Tree(root).make_directory(COOKIES)
+    said = run_limited(root, len(directories(root)), "broken")
+    assert said["then"] == [[], "inotify"]
+    assert said["cookie"]
+    assert not said["lost before it"]
+    assert not said["noticed"]
+
+
+def test_a_failing_receiver_costs_a_scan_and_not_the_watcher(root: Path, watching: Watcher, receiver: Receiver) -> None:
+    """Where `report` raises, Lost comes as soon as it works again, before anything else; also by the next check."""
+    failing = threading.Event()
+    sound = receiver.report
+
+    def report(notice: Notice) -> None:
+        if failing.is_set() or notice == Changed("active/s1/bad.md"):
+            failed.set()
+            raise RuntimeError("no room")
+        sound(notice)
+
+    failed = threading.Event()
+    watching._outbox._report = report
+    (root / "active/s1/bad.md").write_text("once")
+    assert "no room" in lost(receiver.sync())[0]
+    append(root, root)
+    receiver.wait_for(lambda notices: Changed("active/s1/decisions.yaml") in notices)
+    failing.set()
+    failed.clear()
+    append(root, root)
+    assert failed.wait(PATIENCE_S)
+    cookie = make_cookie(root)
+    failing.clear()
+    assert watching.check() == []
+    notices = receiver.wait_for(lambda notices: Cookie(cookie) in notices)
+    assert lost(notices[: notices.index(Cookie(cookie))])
+    append(root, root)
+    assert changed(receiver.sync()) >= {"active/s1/decisions.yaml"}
+    assert watching.mode == "inotify"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_without_the_outbox_a_failing_receiver_ends_the_reader(
+    root: Path, watching: Watcher, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test above can fail: handed over directly, the exception ends the thread, and only `check` brings it back."""
+    reader = watching._source._reader  # type: ignore[union-attr]
+    monkeypatch.setattr(Outbox, "send", lambda self, notice: 1 / 0)
+    monkeypatch.setattr(Inotify, "on_event", Inotify._handle)
+    append(root, root)
+    reader.join(PATIENCE_S)
+    assert not reader.is_alive()
+
+
+def kill_reader(made: Watcher, root: Path) -> None:
+    """Ends the reader's thread from outside, as nothing but a defect would."""
+    reader = made._source._reader  # type: ignore[union-attr]
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(reader.ident), ctypes.py_object(SystemExit))
+    while reader.is_alive():
+        append(root, root)
+        reader.join(0.01)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_dead_reader_is_replaced(root: Path, watching: Watcher, receiver: Receiver, clock: Clock) -> None:
+    """`check` begins again and reports Lost; a second death soon after means polling until it is time to try again; nothing
+    leaks. Without the check (the first assertion) the watcher stays deaf."""
+    open_before, clock.now = descriptors(), 10.0
+    kill_reader(watching, root)
+    with pytest.raises(AssertionError):
+        receiver.sync(within_s=0.3)
+    assert watching.check() == []
+    assert lost(receiver.sync()) == ["the thread that reads the events has died"]
+    append(root, root)
+    assert changed(receiver.sync()) == {"active/s1/decisions.yaml"}
+    kill_reader(watching, root)
+    (problem,) = watching.check()
+    assert "the thread that reads the events has died" in problem
+    assert watching.mode == "polling"
+    append(root, root)
+    assert lost(receiver.sync())
+    clock.now += polling.LONGEST_RETRY_S
+    assert watching.check() == []
+    assert watching.mode == "inotify"
+    assert lost(receiver.sync())[-1] == "changes are watched again"
+    assert descriptors() == open_before
+    assert kernel_watches(watching) == len(directories(root))
+
+
+def test_a_deaf_watcher_can_be_told_to_begin_again(root: Path, watching: Watcher, receiver: Receiver, clock: Clock) -> None:
+    """Whoever sends canaries may know better than the watcher: `restart` arms it anew and reports Lost."""
+    clock.now = 10.0
+    watching._source._reader.remove_callbacks(  # type: ignore[union-attr]
+        [(wd, number) for wd, (_, number) in watching._source._watches.items()]  # type: ignore[union-attr]
+    )
+    with pytest.raises(AssertionError):
+        receiver.sync(within_s=0.3)
+    watching.restart()
+    assert len(lost(receiver.sync())) == 1
+    assert watching.mode == "inotify"
+
+
+@pytest.mark.parametrize("place", ["active", "global", "deleted", COOKIES])
+def test_a_watched_place_that_is_replaced_is_watched_again(
+    place: str, root: Path, watching: Watcher, receiver: Receiver, clock: Clock, tmp_path: Path
+) -> None:
+    """Removed and made again, with the same inode or another, or moved away: the next check arms the watches anew."""
+    for remove in (shutil.rmtree, lambda path: path.rename(tmp_path / "away")):
+        clock.now += 1000
+        remove(root / place)
+        (root / place).mkdir(mode=0o700)
+        receiver.wait_for(lambda _: watching._source.trouble())  # type: ignore[union-attr]
+        assert watching.check() == []
+        assert watching.mode == "inotify"
+        assert lost(receiver.sync())
+        (root / place / "new").mkdir()
+        assert changed(receiver.sync()) == ({f"{place}/new"} if place != COOKIES else set())
+
+
+def test_a_root_that_is_gone_is_said_and_nothing_is_made_in_its_place(
+    root: Path, watching: Watcher, receiver: Receiver, clock: Clock
+) -> None:
+    """With an empty directory where the root was, as after an unmount, `check` says so and writes nothing; later it recovers."""
+    away = root.with_name("away")
+    root.rename(away)
+    root.mkdir()
+    clock.now += 10
+    (problem,) = watching.check()
+    assert f"{root / 'active'} is missing" in problem
+    assert list(root.iterdir()) == []
+    root.rmdir()
+    away.rename(root)
+    clock.now += polling.LONGEST_RETRY_S
+    assert watching.check() == []
+    assert "changes are watched again" in lost(receiver.sync())
+    append(root, root)
+    assert changed(receiver.sync()) == {"active/s1/decisions.yaml"}
+
+
+def test_a_remote_filesystem_is_polled(root: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where others' changes are not announced, every change is found by a scan, and cookies keep their promise."""
+    mounted = subprocess.run(["stat", "-f", "-c", "%T", root], capture_output=True, text=True, check=True).stdout
+    kinds = {line.split(" - ")[1].split()[0] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
+    monkeypatch.setattr(polling, "REMOTE", frozenset(kinds))
+    made = Watcher(root, receiver.report, polling_s=0.05)
+    made.start()
+    try:
+        assert made.mode == "polling", mounted
+        assert "does not announce what others change" in made.check()[0]
+        start_copying(root, receiver)
+        for _ in range(5):
+            append(root, root)
+            assert set(lost(assert_copy_is_true(root, receiver))) == {"polling"}
+        receiver.wait_for(lambda notices: len(notices) > 3)
+    finally:
+        made.stop()
+
+
+def test_this_filesystem_is_watched(root: Path) -> None:
+    """A disk of the machine itself is not taken for a remote one."""
+    assert polling.remote_filesystem(root) is None
+
+
+def test_retries_come_at_once_after_a_calm_time_and_then_less_often() -> None:
+    """1, 2, 4 … 60 seconds between tries while it keeps failing, and 1 again after it has held."""
+    retry, now, waits = polling.Retry(), 0.0, []
+    for _ in range(9):
+        retry.note(now)
+        wait = next(step for step in range(100) if retry.is_due(now + step))
+        waits.append(wait)
+        now += wait
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    retry.note(now + 1000)
+    assert retry.is_due(now + 1001)
