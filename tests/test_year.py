@@ -303,7 +303,7 @@ def quick_root(tmp_path: Path) -> Iterator[Path]:
     ("sessions", "days", "step"),
     [
         pytest.param(5, 120, timedelta(hours=24), id="a few months, day by day"),
-        pytest.param(50, 365, timedelta(hours=1), id="a year, hour by hour", marks=pytest.mark.slow),
+        pytest.param(30, 365, timedelta(hours=2), id="a year, two hours at a time", marks=pytest.mark.slow),
     ],
 )
 def test_a_year(quick_root: Path, sessions: int, days: int, step: timedelta, monkeypatch: pytest.MonkeyPatch) -> None:
