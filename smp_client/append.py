@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from .locks import Lock, brief_lock
 from .migration import identity
 from .quarantine import set_aside
 from .records import Kind
-from .rewrite import rewrite
+from .rewrite import read_whole, rewrite
 from .values import Value
 
 if TYPE_CHECKING:
@@ -84,8 +85,9 @@ def settle(scope: Scope, kind: Kind, held: Lock) -> Tail:
     else:
         if identity(status) == note.get("file"):
             return Tail(note["size"], note["checksum"], note["indent"], note["last"])
+    # Somebody may be appending without a lock, line by line as shells do: between two of their lines is no place for ours.
+    content = read_whole(scope.tree, path)
     with scope.tree.opened(path) as descriptor:
-        content = read_from(descriptor, 0)
         tail, torn = _examine(form, content, note)
         # What is unfinished and not ours may still be on its way; what is ours cannot be, for we hold its writer's lock.
         if torn is None or not (form.is_ours(content, torn) or is_left_alone(descriptor)):
@@ -97,21 +99,32 @@ def settle(scope: Scope, kind: Kind, held: Lock) -> Tail:
 
 def add(scope: Scope, file: str, held: Lock, tail: Tail, content: bytes, quota: Quota) -> None:
     """Writes behind the tail, within the quota, and notes the new tail; leaves everything as it was where it fails."""
-    path = scope.path(file)
-    with scope.tree.opened(path, os.O_RDWR | os.O_APPEND) as descriptor:
-        try:
-            if (limit := quota()) is None:
-                write_all(descriptor, content)
-            else:
-                with brief_lock(scope.tree, scope.name, "usage", scope.options.patience):
-                    scope.usage.require(scope.name, len(content), limit)
-                    write_all(descriptor, content)
-            if scope.options.fsync == "every_write":
-                sync(descriptor)
-        except OSError as error:
-            _undo(descriptor, tail.size, content)
-            raise StorageFailed(f"Could not write {file}: {error}.", session_id=scope.name) from error
-        note_tail(held, tail, content, os.fstat(descriptor))
+    path, size = scope.path(file), tail.size
+    for is_last in (False, False, True):
+        with scope.tree.opened(path, os.O_RDWR | os.O_APPEND) as descriptor:
+            try:
+                is_written = _put(scope, descriptor, content, None if is_last else size, quota)
+                if is_written and scope.options.fsync == "every_write":
+                    sync(descriptor)
+            except OSError as error:
+                _undo(descriptor, tail.size, content)
+                raise StorageFailed(f"Could not write {file}: {error}.", session_id=scope.name) from error
+            if is_written:
+                note_tail(held, tail, content, os.fstat(descriptor))
+                return
+        size = len(read_whole(scope.tree, path))
+
+
+def _put(scope: Scope, descriptor: int, content: bytes, size: int | None, quota: Quota) -> bool:
+    """Not where the file has another size by now: somebody has begun to write there, and may be between two lines."""
+    with ExitStack() as stack:
+        if (limit := quota()) is not None:
+            stack.enter_context(brief_lock(scope.tree, scope.name, "usage", scope.options.patience))
+            scope.usage.require(scope.name, len(content), limit)
+        if size is not None and os.fstat(descriptor).st_size != size:
+            return False
+        write_all(descriptor, content)
+        return True
 
 
 def insert(scope: Scope, kind: Kind, held: Lock, tail: Tail, values: list[dict[str, Value]], quota: Quota) -> None:

@@ -21,6 +21,7 @@ from .layout import RETIRED
 from .quarantine import set_aside
 
 if TYPE_CHECKING:
+    from .files import Tree
     from .scope import Scope
 
 # A writer that has found the old file by its name, and is held up before it has opened it, is not counted by the kernel yet.
@@ -38,7 +39,7 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
     """
     path = scope.path(file)
     try:
-        before = _read_whole(scope, path)
+        before = read_whole(scope.tree, path)
     except FileNotFoundError:
         after = transform(b"")
         scope.tree.create(path, after)
@@ -49,7 +50,7 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
         slot = _prepare(scope, file, before, after)
         scope.tree.exchange(slot, path)
         scope.tree.sync_parent(path)
-        came, closed = _read(scope, slot)
+        came, closed = _read(scope.tree, slot)
         if came.startswith(before):
             # What somebody is still writing is taken in when it is whole.
             came = before if closed is False else came
@@ -71,23 +72,23 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
     return after
 
 
-def _read_whole(scope: Scope, path: str) -> bytes:
+def read_whole(tree: Tree, path: str) -> bytes:
     """The content at a moment when nobody is in the middle of a write; one that crosses a page comes in two parts.
 
     A program that goes on and on writing, or has the file open and has not written for a while, is not waited for.
     """
     for _ in range(_TRIES):
-        content, closed = _read(scope, path)
-        quiet = time.time() - scope.tree.stat(path).st_mtime > _TRIES * _PAUSE_S
+        content, closed = _read(tree, path)
+        quiet = time.time() - tree.stat(path).st_mtime > _TRIES * _PAUSE_S
         if closed or quiet or (closed is None and content.endswith(b"\n")):
             break
         time.sleep(_PAUSE_S)
     return content
 
 
-def _read(scope: Scope, path: str) -> tuple[bytes, bool | None]:
+def _read(tree: Tree, path: str) -> tuple[bytes, bool | None]:
     """The content, and whether it is whole because nobody had the file open for writing; None where the kernel cannot tell."""
-    with scope.tree.opened(path) as descriptor:
+    with tree.opened(path) as descriptor:
         content = read_from(descriptor, 0)
         closed = nobody_writes(descriptor)
         # Whoever was writing while we read, and is done since, has made it longer.
@@ -100,7 +101,7 @@ def _put_back(scope: Scope, file: str, slot: str, ours: bytes) -> None:
     scope.tree.sync_parent(path)
     # From here on it is our content that was replaced, by the edit.
     slot = _renamed(scope, slot, _slot(scope, file, scope.tree.stat(path).st_ino, ours))
-    came, closed = _read(scope, slot)
+    came, closed = _read(scope.tree, slot)
     if came.startswith(ours):
         came = ours if closed is False else came
         slot = _take_in(scope, file, slot, came[len(ours) :])
@@ -201,7 +202,7 @@ def _fold(scope: Scope, file: str, slot: str) -> None:
     if is_recent and status.st_size == size:
         # It has to stay anyway, and is not worth reading yet.
         return
-    content, closed = _read(scope, slot)
+    content, closed = _read(scope.tree, slot)
     if not (closed or time.time() - scope.tree.stat(slot).st_mtime > QUIET_S):
         return
     if zlib.crc32(content[:size]) == checksum:

@@ -15,6 +15,7 @@ import pytest
 from daemons import wait_until
 
 from smp_client import Memory, MemoryNotFound, Session
+from smp_client import append as append_module
 from smp_client import rewrite as rewrite_module
 from smp_client import session as session_module
 from smp_client.files import Tree
@@ -348,6 +349,41 @@ while size := sys.stdin.buffer.readline():
         yield write
         commands.close()
         writer.wait(timeout=60)
+
+
+@pytest.mark.parametrize("begins", ["before we look", "while we write"])
+def test_a_shell_that_writes_line_by_line_is_not_crossed(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    """A shell's printf of several lines is as many writes: our turn comes behind the last, not between.
+
+    Seen to fail where an append looked only at the size that it had noted: the shell's turn was torn in two."""
+    session.add_turn("a", "first")
+    path = memory.root / "active/s1/conversation.md"
+    shell = path.open("ab", buffering=0)
+
+    def begin(*_: Any) -> None:
+        shell.write(b"## Turn 90 - 2026-01-01 00:00:00\n")
+
+    def go_on(_: float) -> None:
+        shell.write(b"**Speaker:** shell\n\nby the shell\n\n---\n\n")
+        shell.close()
+
+    monkeypatch.setattr(rewrite_module.time, "sleep", go_on)
+    if begins == "before we look":
+        begin()
+    else:
+        put = append_module._put
+
+        def crossed(*given: Any) -> bool:
+            monkeypatch.setattr(append_module, "_put", put)
+            begin()
+            return put(*given)
+
+        monkeypatch.setattr(append_module, "_put", crossed)
+    session.add_turn("a", "last")
+    assert shell.closed
+    assert texts(session, "turn") == ["first", "by the shell", "last"]
 
 
 def test_a_file_kept_open_across_a_rewrite_loses_nothing(session: Session, memory: Memory) -> None:

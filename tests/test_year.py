@@ -302,7 +302,7 @@ def quick_root(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("sessions", "days", "step"),
     [
-        pytest.param(5, 120, timedelta(hours=24), id="a few months, day by day"),
+        pytest.param(6, 140, timedelta(hours=24), id="a few months, day by day"),
         pytest.param(30, 365, timedelta(hours=2), id="a year, two hours at a time", marks=pytest.mark.slow),
     ],
 )

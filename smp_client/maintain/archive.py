@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from .. import rewrite
 from ..errors import Conflict, CorruptionDetected, SessionNotFound, SMPError
 from ..layout import ACTIVE, ARCHIVED, SESSION_DIRECTORIES, TEMPORARY, check_session_id
 from ..locks import NO_PATIENCE, lock
@@ -231,9 +232,10 @@ def put_away_scope(memory: Memory, session_id: str) -> Scope:
 
 
 def files_in(tree: Tree, directory: str, prefix: str = "") -> Iterator[tuple[str, bytes]]:
-    """Every file below a directory with its content, as an archive takes them."""
+    """Every file below a directory with its content, as an archive takes them: what comes behind it later is put behind it, so half
+    of what somebody is writing must not be in it."""
     for file in walk(tree, directory):
-        yield f"{prefix}{file}", tree.read(f"{directory}/{file}")
+        yield f"{prefix}{file}", rewrite.read_whole(tree, f"{directory}/{file}")
 
 
 def aside_of(session_id: str) -> str:

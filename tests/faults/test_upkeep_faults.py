@@ -274,11 +274,12 @@ def test_a_daemon_that_is_killed_while_it_decays_compacts_archives_and_purges(tm
 
 # Others who write meanwhile.
 
+# With a printf of its own, that writes all lines at once: between two that the shell itself writes, another program's can come.
 SHELL = r"""
 i=0
 while [ ! -e "$2" ]; do
     i=$((i+1))
-    if printf '## Turn %s - 2026-01-01 00:00:00\n**Speaker:** shell\n\nshell-%s.\n\n---\n\n' $((1000000+1000*i)) $i >> "$1"
+    if env printf '## Turn %s - 2026-01-01 00:00:00\n**Speaker:** shell\n\nshell-%s.\n\n---\n\n' $((1000000+1000*i)) $i >> "$1"
     then echo $i; fi 2> /dev/null
     /bin/true
 done
