@@ -182,8 +182,7 @@ def _lines_of_files(tree: Tree, backup: str) -> list[str]:
 def _sampled(lines: list[str]) -> list[str]:
     """Lines that only say when, or how SMP writes its files, stand in every file."""
     said = (traces.without_field(line) for line in lines if not line.startswith(_SAYS_NOTHING))
-    # A single word may be the name of a file, or a time.
-    telling = [line for line in said if len(line) >= (traces.LINE_CHARACTERS if " " in line else quarantined.WORD_CHARACTERS)]
+    telling = [line for line in said if quarantined.is_telling(line)]
     return telling[:: max(1, len(telling) // 20)]
 
 

@@ -19,7 +19,8 @@ from . import traces
 from .doomed import Gone
 from .traces import Telling
 
-WORD_CHARACTERS = 24  # a shorter word may be the name of a file, of somebody, or a time
+_WORD_CHARACTERS = 24  # a shorter word may be the name of a file, or of somebody
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ][\d:.]+(?:Z|[+-][\d:]+)?")
 _FEW_CHARACTERS = 6
 _BEFORE_A_VALUE = rb"(?:^[ \t]*(?:- )?|: ?|[\[,] ?)[\"']?"
 _AFTER_A_VALUE = rb"(?:[\"'][ \t]*[,}\]]?)?[ \t\r]*(?:\\n|[,}\]]|$)"
@@ -38,7 +39,7 @@ def own_words(memories: Iterable[Gone], values: Iterable[dict[str, Any]]) -> Wor
     for value in values:
         memory_id = str(value.get("id"))
         lines = [line.strip() for line in str(value.get(fields.get(memory_id, ""), "")).splitlines()]
-        if not any(map(_is_telling, lines)):
+        if not any(map(is_telling, lines)):
             found.update(dict.fromkeys((memory_id, line) for line in lines if len(line) >= _FEW_CHARACTERS))
     return Words(tuple(found))
 
@@ -47,8 +48,8 @@ def holding(tree: Tree, session_id: str, telling: Telling, words: Words) -> tupl
     """The files that are of these memories, and those that may be."""
     directory = f"{QUARANTINE}/{session_id}"
     paths = [f"{directory}/{name}" for name in tree.list(directory) if not name.endswith(".note.yaml")]
-    sure = Telling([line for line in telling.lines if _is_telling(line)])
-    doubtful = Telling([line for line in telling.lines if not _is_telling(line)])
+    sure = Telling([line for line in telling.lines if is_telling(line)])
+    doubtful = Telling([line for line in telling.lines if not is_telling(line)])
     theirs: list[str] = []
     perhaps: list[str] = []
     for path in paths:
@@ -60,8 +61,9 @@ def holding(tree: Tree, session_id: str, telling: Telling, words: Words) -> tupl
     return theirs, perhaps
 
 
-def _is_telling(line: str) -> bool:
-    return len(line) >= (traces.LINE_CHARACTERS if " " in line else WORD_CHARACTERS)
+def is_telling(line: str) -> bool:
+    """Whether a line is sure to be of those whose it is: not a word, or a time, that others can say too."""
+    return len(line) >= (traces.LINE_CHARACTERS if " " in line else _WORD_CHARACTERS) and not _TIME.fullmatch(line)
 
 
 def _verdicts(tree: Tree, path: str, words: Words) -> set[bool]:
