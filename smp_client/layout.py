@@ -13,6 +13,7 @@ FORMAT_VERSION = 1
 ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE = "active", "archived", "deleted", "global", "quarantine"
 LOCKS, JOURNAL, RETIRED, LEAVING, TEMPORARY = ".smp/locks", ".smp/journal", ".smp/retired", ".smp/leaving", ".smp/tmp"
 ACCESS_LOG = "access.log"  # of a session: what was read, see access.py
+BACKUP = "backup-pre-smp"  # beside a root: the copies that are made before a migration, see exchange/backup.py
 MARKER = ".smp/root.json"  # where this is missing, the disk is not the one that we know
 TOP_DIRECTORIES = (ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE, LOCKS, JOURNAL, RETIRED, LEAVING, TEMPORARY)
 SESSION_DIRECTORIES = ("agent-states", "artifacts", "inbox", "indexes")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from . import document, editing, markdown
 from .document import Located, RecordList
 from .errors import CorruptionDetected, SMPError, UnsafePath
+from .formats import format_of
 from .layout import ACTIVE, FORMAT_VERSION, GLOBAL, is_file_id
 from .mapping import load_parts, render_anew, splice_parts
 from .records import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN, Kind, kind_of_file
@@ -91,9 +92,9 @@ def migrate(scope: Scope, *, dry_run: bool = False) -> Outcome:
     for one in planned(scope):
         try:
             require_known(one.version, scope.path(one.file))
-            older.append(one)
             if dry_run:
                 migrated(one.file, scope.read(one.file))
+            older.append(one)
         except SMPError as error:
             outcome.problems.append(str(error))
     if older and not dry_run:
@@ -149,15 +150,14 @@ def present(file: str, content: bytes) -> bytes:
 
 def _records(kind: Kind, content: bytes, version: int) -> bytes:
     found = _parse(kind, content)
-    if found.bad and not found.listed:
-        raise _unreadable(kind.file, version, found.bad[0].problem)
-    new = {record.start: record_now(kind, record.value, version) for record in found.records if record.has_id}
-    changed = [(record, new[record.start]) for record in found.records if new.get(record.start, record.value) != record.value]
+    _require_readable(kind, found, content, version)
+    new = {record.start: record_now(kind, record.value, version) for record in found.records}
+    changed = [(record, new[record.start]) for record in found.records if new[record.start] != record.value]
     splices = [(record.start, record.end, _rendered(kind, found, content, record, value)) for record, value in changed]
     if place := number_in(kind.file, content):
         splices.append((*place, b"%d" % FORMAT_VERSION))
     after = editing.splice(content, splices)
-    wanted = [new.get(record.start, record.value) for record in sorted(found.records, key=lambda record: record.start)]
+    wanted = [new[record.start] for record in sorted(found.records, key=lambda record: record.start)]
     if _says(kind, after, wanted):
         return after
     # Some style in which this cannot be done piece by piece.
@@ -165,6 +165,19 @@ def _records(kind: Kind, content: bytes, version: int) -> bytes:
     if found.bad or not _says(kind, after, wanted):
         raise _unreadable(kind.file, version, found.bad[0].problem if found.bad else "it is written in an unusual way")
     return after
+
+
+def _require_readable(kind: Kind, found: RecordList, content: bytes, version: int) -> None:
+    """What cannot be read would keep its old words below a new version, and be misread when it is mended. Only the end of a write
+    that was cut off does not count: it is set aside by whoever writes next."""
+    torn = format_of(kind).torn(found, content)
+    for bad in found.bad:
+        if bad.start != torn or not found.listed:
+            raise _unreadable(kind.file, version, f"line {bad.line}: {bad.problem}")
+    for record in found.records:
+        if not record.has_id:
+            line = content.count(b"\n", 0, record.start) + 1
+            raise _unreadable(kind.file, version, f"line {line}: a record must have an id")
 
 
 def _parse(kind: Kind, content: bytes) -> RecordList:
@@ -182,9 +195,10 @@ def _rendered(kind: Kind, found: RecordList, content: bytes, record: Located, va
     if kind is TURN:
         return markdown.render_turn(value).removesuffix(b"\n")
     rendered = editing.render_change(found, value)
-    if found.flow:
-        return rendered
     raw = content[record.start : record.end]
+    if found.flow:
+        noted = _comments(raw, _loaded)
+        return b"".join(b"\n  " + comment for comment in noted) + (b"\n  " if noted else b"") + rendered
     noted = _comments(raw, lambda piece: [one.value for one in document.parse_tail(piece, 0, found.indent).records])
     return b"".join(b" " * found.indent + comment + b"\n" for comment in noted) + rendered
 

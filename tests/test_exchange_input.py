@@ -177,3 +177,17 @@ def test_a_session_that_a_later_smp_has_written_is_refused_whole(what: str, tmp_
         assert done.added + done.skipped == 4
     assert {session.id for session in other.sessions()} == {"one", "zero"}
     assert not list(other.root.glob("*/two"))
+
+
+def test_a_newer_file_that_travels_as_its_bytes_is_kept_and_told(memory: Memory, session: Session, tmp_path: Path) -> None:
+    """By an SMP that could not read it: nobody reads it here either, and it may be all that there is."""
+    session.record_decision("Of the future", made_by="vera")
+    path = memory.root / "active/s1/decisions.yaml"
+    path.write_text(path.read_text().replace("version: 1", "version: 7", 1))
+    memory.export(tmp_path / "x.yaml")
+    other = Memory(tmp_path / "to")
+    for dry_run in (True, False, False):
+        told = other.import_(tmp_path / "x.yaml", dry_run=dry_run).problems
+        assert told
+        assert all("decisions.yaml has format version 7" in problem for problem in told)
+    assert (other.root / "active/s1/decisions.yaml").read_bytes() == path.read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from layouts_data import SINGLE_EXAMPLE, write_lines
 
 from smp_client import Memory, journal
 from smp_client.exchange.importing import Imported
-from smp_client.exchange.layouts.continuing import Incoming, Known, overlap_of
+from smp_client.exchange.layouts.extracting import marks
+from smp_client.exchange.layouts.logs import Told, _parsed
+from smp_client.exchange.layouts.overlapping import Incoming, Known, overlap_of
 
 
 class Log:
@@ -112,7 +115,7 @@ def test_a_session_that_was_deleted_whole_is_meant_by_its_log(log: Log) -> None:
     log.memory.delete_session("talk", reason="asked to")
     done = log.memory.import_(log.path)
     assert done.sessions == {"talk": "refused"}
-    assert "smp restore talk" in done.problems[0]
+    assert "smp restore talk" in "".join([*done.problems, *done.notes])
 
 
 # What grows.
@@ -205,8 +208,123 @@ def test_where_a_log_goes_on(length: int, start: int, further: int, gone: set[in
     if found is None:
         assert length - start - len(gone) < 2  # too little is left to be sure
     else:
-        assert [pair.known.number for pair in found.pairs] == [*range(start + 1, length + 1)]
+        assert [pair.known.number for pair in found.pairs.values()] == [*range(start + 1, length + 1)]
     assert overlap_of(known, [Incoming("b", text) for text in texts[start:]]) is None
+
+
+def test_a_log_that_was_cut_off_down_to_little(log: Log) -> None:
+    """To one short turn, and where the other one that is left was purged here: nothing comes a second time, or back."""
+    log.taken_in("User: a1\nBot: b2\nUser: c3\nBot: d4\n")
+    assert log.taken_in("User: c3\nBot: d4\n").sessions == {"talk": "unchanged"}
+    log.memory.session("talk").delete("turn-3", reason="asked to")
+    log.memory.purge_now("talk", ["turn-3"])
+    assert log.taken_in().sessions == {"talk": "unchanged"}
+    assert log.taken_in("Bot: d4\n").sessions == {"talk": "unchanged"}
+    assert log.taken_in("Bot: d4 and something more\n").sessions == {"talk": "merged"}
+    assert log.taken_in("Bot: d4 and something more\nUser: e5\n").added == 1
+    assert log.said() == ["turn-1 a1", "turn-2 b2", "turn-4 d4 and something more", "turn-5 e5"]
+    log.memory.session("talk").delete("turn-4", reason="asked to")
+    log.memory.purge_now("talk", ["turn-4"])
+    assert log.taken_in("Bot: d4 and something more\n").sessions == {"talk": "unchanged"}
+    assert is_whole(log)
+
+
+def test_what_is_put_in_beside_what_was_purged(log: Log) -> None:
+    """Nobody can tell which of them is which: what was purged does not come back, and that is told."""
+    log.taken_in("User: one\nBot: two\nUser: three\n")
+    log.memory.session("talk").delete("turn-2", reason="asked to")
+    log.memory.purge_now("talk", ["turn-2"])
+    done = log.taken_in("User: one\nBot: two\nBot: new\nUser: three\n")
+    assert "talk.txt: 2 turns stand where fewer were purged here; which is new cannot be told, and none is taken in." in done.notes
+    assert log.said() == ["turn-1 one", "turn-3 three"]
+
+
+def test_a_log_that_says_the_same_again_and_again(log: Log) -> None:
+    """Cut off at its top and grown: only what is new comes."""
+    log.taken_in("User: go on\nBot: ok\n" * 20)
+    assert log.taken_in("Bot: ok\n" + "User: go on\nBot: ok\n" * 9 + "User: stop\n").added == 1
+    assert log.said()[-2:] == ["turn-40 ok", "turn-41 stop"]
+
+
+def test_a_turn_that_was_put_in_between(log: Log) -> None:
+    """Before all others or between them: it comes behind them, which is told, and only once."""
+    log.taken_in("User: one\nBot: two\nUser: three\nBot: four\n")
+    done = log.taken_in("User: zero\nUser: one\nBot: two\nUser: and a half\nUser: three\nBot: four\n")
+    assert (done.added, done.sessions) == (2, {"talk": "merged"})
+    assert "talk.txt: 2 turns stand between others there, and came behind all of them in talk." in done.notes
+    assert log.taken_in("User: zero\nUser: one\nBot: two\nUser: and a half\nUser: three\nBot: four\nUser: five\n").added == 1
+    assert [one.partition(" ")[2] for one in log.said()] == ["one", "two", "three", "four", "zero", "and a half", "five"]
+    assert is_whole(log)
+
+
+def test_a_log_that_was_renamed(log: Log) -> None:
+    """It is the session that says nearly all that it says, and goes on with it. One that only begins like it is another one."""
+    text = "User: what now\nBot: this and that\nUser: and then\nBot: nothing more\n"
+    log.taken_in(text)
+    (log.path / "talk.txt").unlink()
+    log.write(f"{text}User: fine\n", "moved.txt")
+    done = log.taken_in()
+    assert (done.sessions, done.added) == ({"talk": "merged"}, 1)
+    assert done.notes == ["moved.txt → talk: that is where this conversation stands."]
+    log.write(f"{text}User: no, wait\n", "branch.txt")
+    log.write("User: what now\nBot: this and that\n", "short.txt")
+    assert log.taken_in().sessions == {"talk": "unchanged", "branch": "new", "short": "new"}
+    assert is_whole(log)
+
+
+def test_a_name_that_speaks_a_second_time_only_later(log: Log) -> None:
+    """Only then is it known as that of a speaker, and what it said before stood in the turn of another: there it stays."""
+    log.write("**User:** who is there?\n\n**Mary:** it is me\n", "talk.txt")
+    log.taken_in()
+    assert log.said() == ["turn-1 who is there?\n\n**Mary:** it is me"]
+    grown = "**User:** who is there?\n\n**Mary:** it is me, the analyst\n\n**User:** go on\n\n**Mary:** so I do\n"
+    assert log.taken_in(grown).sessions == {"talk": "merged"}
+    assert log.said() == ["turn-1 who is there?\n\n**Mary:** it is me, the analyst", "turn-2 go on", "turn-3 so I do"]
+    assert log.taken_in(grown + "\n**User:** well\n").added == 1
+    assert log.taken_in(grown + "\n**User:** well\n\nMary: " + "no name\n" * 20).added == 1
+    assert len(log.said()) == 5
+
+
+def test_a_name_that_is_known_no_more(log: Log) -> None:
+    """Names that begin most of the lines, until somebody says something long: who spoke before speaks still."""
+    log.taken_in("Ann: one\nBob: two\nAnn: three\nUser: four\n")
+    assert log.taken_in("Ann: one\nBob: two\nAnn: three\nUser: four\n" + "and more\n\n" * 20).sessions == {"talk": "merged"}
+    assert len(log.said()) == 4
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.sampled_from("abcdef"), min_size=4, max_size=14), st.data())
+def test_nothing_of_a_log_is_lost_or_doubled(said: list[str], data: st.DataObject) -> None:
+    """Whatever was taken away from it, and wherever something was put in: what it goes on with is paired with one turn each."""
+    known = [Known(place, [{"speaker": "a", "content": text}]) for place, text in enumerate(said, 1)]
+    left = [text for text in said if data.draw(st.integers(0, 9))]
+    at = data.draw(st.integers(0, len(left)))
+    turns = [Incoming("a", text) for text in [*left[:at], "new", *left[at:]]]
+    found = overlap_of(known, turns)
+    if found:
+        numbers = [pair.known.number for pair in found.pairs.values()]
+        assert len(set(numbers)) == len(numbers)
+        assert all(pair.value is None or pair.value["content"] == turns[place].text for place, pair in found.pairs.items())
+    if len(left) == len(said):
+        assert found is not None
+        assert sorted(numbers) == [*range(1, len(said) + 1)] or at == len(left)
+
+
+@pytest.mark.parametrize("text", [
+    "User: hi\n" + " " * 300_000 + "\nAssistant: a" + " " * 300_000 + "b\n#" + "!" * 300_000 + "\n",
+    "User: ok then\nAssistant: ok\n" * 3_000,
+    "".join(f"## Turn {number}\n**Speaker:** User\n\nword {number}\n\n" for number in range(1, 4_000)),
+], ids=["blanks", "the same again", "turns"])  # fmt: skip
+def test_long_logs_take_no_longer_than_they_are(text: str) -> None:
+    """Reading each, and laying it on itself, took from ten seconds to an hour when the time grew with the square of the length."""
+    begun = time.process_time()
+    turns = Told(_parsed("talk.md", text, "talk.md", is_forced=False), None, None).incoming()
+    assert sum(len(marks(turn.text)) for turn in turns) == 0
+    known = [Known(place, [{"speaker": turn.speaker, "content": turn.text}]) for place, turn in enumerate(turns, 1)]
+    found = overlap_of(known, turns)
+    assert found is not None
+    assert len(found.pairs) == len(turns)
+    assert time.process_time() - begun < 8
 
 
 # What was changed here.

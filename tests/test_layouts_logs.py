@@ -12,6 +12,7 @@ from layouts_data import CONVERSATION_EXAMPLE, MEMLOG_EXAMPLE
 from layouts_reading import by_id, folder, records, stream
 
 from smp_client import Memory
+from smp_client.exchange.entries import content_of
 from smp_client.exchange.layouts.extracting import marks
 from smp_client.exchange.layouts.logs import is_log, parse_log
 from smp_client.exchange.layouts.memlog import is_memlog, read_memlog
@@ -39,6 +40,7 @@ FORMS = {
     "names again and again": "**Ann:** Hello\n\n**Bob:** Hi!\nHow are you?\n\n**Ann:** Well.\n\n**Bob:** Good.\n",
     "names that nobody told of": "Ann: Hello\nBob: Hi!\nHow are you?\nAnn: Well.\n",
     "names before paragraphs": "Ann: Hello\n\nBob: Hi!\nHow are you?\n\nAnn: Well.\nVery well.\nIndeed.\n",
+    "times of day": "10:00 ann: Hello\n10:01 bob: Hi!\nHow are you?\n10:02 ann: Well.\n",
     "times with an offset": "2026-01-11T16:30:00+02:00 Ann: Hello\n2026-01-11T14:31:00.123Z Bob: Hi!\nHow are you?\n",
 }  # fmt: skip
 
@@ -71,6 +73,28 @@ def test_a_word_before_a_colon_is_no_speaker() -> None:
     assert not is_log("CHANGES.md", b"Added: a door\nFixed: the roof\nAdded: a window\n")
     assert not is_log("page.md", b"Ann: is here\n\nOne.\n\nTwo.\n\nThree.\n\nBob: too\n\nFour.\n\nFive.\n\nAnn: again\n")
     assert not is_log("chat.txt", b"Ann: Hello\nBob: Hi\n")
+    assert not is_log("day.md", b"10:00 Meeting: room 5\n11:00 Lunch: canteen\n")
+
+
+def test_an_id_is_no_speaker() -> None:
+    """What it begins is marked, however often it does, and whoever insists."""
+    text = "User: shall we?\nBot: yes.\nDEC-001: use Postgres\n**DEC-001:** Postgres\n\n**DEC-001:** so be it\nUser: fine\n"
+    for is_forced in (False, True):
+        turns = parse_log(text, is_forced=is_forced).turns
+        assert [turn.speaker for turn in turns] == ["User", "Bot", "User"]
+    assert [mark.id for mark in marks("\n".join(turns[1].text))] == ["DEC-001"]
+    assert parse_log("[10:00] User: a\n[10:01] FIND-002: b\n").turns[0].text[1] == "[10:01] FIND-002: b"
+
+
+@pytest.mark.parametrize("fence", [
+    "```\ncode\n", "~~~ python\nBot: code\n~~~\n```x``` is code\n", "look: ```python\nBot: code\n```\n",
+    "```\nBot: code\n```\n~~~\n",
+], ids=["never closed", "closed", "behind a text", "closed, and one that is not"])  # fmt: skip
+def test_a_block_of_code_ends(fence: str) -> None:
+    """One that nobody closes is none, and one may begin behind a text: whoever speaks later speaks all the same."""
+    assert [turn.speaker for turn in parse_log(f"User: a\n{fence}Bot: b\nUser: ```\nBot: code\n```\nBot: c\n").turns] == [
+        "User", "Bot", "User", "Bot",
+    ]  # fmt: skip
 
 
 def test_whoever_insists_has_any_name_taken_for_a_speaker(tmp_path: Path) -> None:
@@ -158,6 +182,9 @@ def test_a_memlog(tmp_path: Path) -> None:
     assert (found["DEC-001"]["decision"], found["DEC-001"]["made_by"]) == ("lead with one account; defer the others", "user")
     assert found["turn-4"]["memory_refs"] == ["DEC-001"]
     assert entries[0]["metadata"]["session"]["imported"]["head"]["goal"] == "keep people for a week"
+    path.rename(path.with_name("plan.memlog.md"))  # without a day in the name of its folder
+    path.parent.rename(tmp_path / "run")
+    assert by_id(stream(tmp_path)[0])["turn-1"]["timestamp"] == "2026-06-07T14:22:00Z"
 
 
 def test_a_memlog_that_somebody_edited() -> None:
@@ -184,6 +211,7 @@ MARKED = {
     "**Finding (FIND-002):** no MFA": ("finding", "no MFA", "FIND-002"),
     "Learning: ask first": ("learning", "ask first", None),
     "**HIGH:** no limit [FIND-004]": ("finding", "no limit", "FIND-004"),
+    "**Memory Stored:** DEC-004: Use Redis": ("decision", "Use Redis", "DEC-004"),
     "**Memory Stored:**\n- Decision to go [DEC-001]": ("decision", "Decision to go", "DEC-001"),
 }
 
@@ -235,13 +263,53 @@ def test_ids_that_nobody_gave_follow_those_that_somebody_did(tmp_path: Path) -> 
 def test_bad_bytes_and_nobody(tmp_path: Path) -> None:
     """What is not UTF-8 is told with its line, and the rest is imported; a log in which nobody speaks is told as that."""
     path = tmp_path / "talk.md"
-    path.write_bytes(b"User: a\nBot: \xff\xfe\nUser: c\n")
+    path.write_bytes(b"User: a\nBot: \x81\xfe\nUser: c\n")
     entries, problems = stream(path)
     assert problems[0].startswith("talk.md, line 2: not UTF-8 at byte 13")
     assert len(records(entries)) == 3
+    aside = [content_of(entry) for entry in entries if entry["entry"] == "bytes"]
+    assert aside[0] == b"Bot: \x81\xfe"
     path.write_text("Nothing to see.\n")
     assert stream(path) == ([], [])
     assert "talk.md, line 1: nobody speaks here" in stream(path, "markdown-log")[1][0]
+
+
+def test_a_log_that_is_written_otherwise(tmp_path: Path) -> None:
+    """Where the bytes can be nothing else, it is read as that, and told."""
+    (tmp_path / "old.txt").write_bytes("User: café\nBot: œuvre\n".encode("cp1252"))
+    (tmp_path / "wide.txt").write_text("User: café\nBot: ja\n", encoding="utf-16")
+    memory = Memory(tmp_path / "root")
+    done = memory.import_(tmp_path)
+    assert (done.sessions, done.problems) == ({"old": "new", "wide": "new"}, [])
+    assert done.notes == ["old.txt is not UTF-8, and was read as Windows-1252.", "wide.txt is not UTF-8, and was read as UTF-16."]
+    assert [turn.text for turn in memory.session("old").turns()] == ["café", "œuvre"]
+
+
+def test_a_conversation_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "conversation.md").write_text("**Format-Version:** 7\n\n## Turn 1\n**Speaker:** user\n\nHello\n")
+    entries, problems = stream(tmp_path)
+    assert entries == []
+    assert "conversation.md has format version 7" in problems[0]
+
+
+def test_which_files_are_looked_at(tmp_path: Path) -> None:
+    """A long first line or broken lines do not hide what a file is, nor does the name of its folder; what is left out is told."""
+    entry = '{"id":"d1","type":"decision","ts":"2026-01-11T14:31:00Z","data":{"decision":"%s"}}\n'
+    (tmp_path / "long.jsonl").write_text(entry % ("x" * 70_000))
+    (tmp_path / "BROKEN.JSONL").write_text("{broken\n" * 30 + entry % "y")
+    (tmp_path / "none.jsonl").write_text("{broken\n")
+    (tmp_path / "other.jsonl").write_text('{"id": 1}\n')
+    (tmp_path / "deep.md").write_text("x" * 200_000 + "\n\nAnn: Hello\nBob: Hi\nAnn: Well\n")
+    (tmp_path / "active").mkdir()
+    (tmp_path / "active/talk.md").write_text("User: hi\nthere\n")
+    (tmp_path / "linked.md").symlink_to("active/talk.md")
+    done = Memory(tmp_path / ".smp-root").import_(tmp_path)
+    assert done.sessions.keys() == {"long", "BROKEN", "talk", "deep"}
+    told = " ".join(done.problems)
+    assert "none.jsonl is not read: line 1: " in told
+    assert "other.jsonl is not read: its first lines do not have 'type', 'ts' and 'data'" in told
+    assert "linked.md is a link, and was not followed." in done.notes
+    assert [one["session"] for one in stream(tmp_path, "markdown-log")[0] if one["entry"] == "session"] == ["talk", "deep"]
 
 
 @settings(max_examples=30, deadline=None)

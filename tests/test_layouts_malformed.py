@@ -84,6 +84,15 @@ def test_lines_that_stand_together_are_set_aside_together(tmp_path: Path) -> Non
     assert aside == ["bad\nworse", "worst"]
 
 
+def test_a_line_is_set_aside_once_wherever_it_stands(tmp_path: Path) -> None:
+    """Also when what is above it becomes longer; two that are the same are two."""
+    path, memory = tmp_path / "s1.jsonl", Memory(tmp_path / "root")
+    for first in (b"", b"\n\n", GOOD + b"\n"):
+        path.write_bytes(first + GOOD + b"\n{oops}\n" + GOOD + b"\n{oops}\n")
+        memory.import_(path)
+        assert len(list((memory.root / "quarantine/s1").glob("*.bytes"))) == 2
+
+
 def test_a_torn_last_line(tmp_path: Path) -> None:
     """One that is cut off is told as that; one that is whole and only lacks its end is taken."""
     path = tmp_path / "s1.jsonl"
@@ -270,6 +279,20 @@ def test_where_each_session_was_is_known_when_it_is_read(tmp_path: Path) -> None
     (session, places), *others = found[0].came_from.items()
     assert (session.partition("-"), places, others) == (("a", "-", session[2:]), ["sessions/a b"], [])
     assert found[1].came_from == {"two": ["memory/two.jsonl"]}
+
+
+def test_no_secret_is_in_a_head_and_names_that_look_like_one_are_told(tmp_path: Path) -> None:
+    """Who took part stands in the head of the conversation. An id stays, since memories are known by it."""
+    token = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5"
+    lines = {**PER_KIND_EXAMPLE, "decisions.jsonl": [{**PER_KIND_EXAMPLE["decisions.jsonl"][0], "id": token}]}
+    write_per_kind(tmp_path / "sessions/s1", {**MANIFEST_EXAMPLE, "user_id": token}, lines)
+    memory = Memory(tmp_path / "root")
+    done = memory.import_(tmp_path / "sessions")
+    head = (memory.root / f"active/{next(iter(done.sessions))}/conversation.md").read_text().partition("## Turn")[0]
+    assert "[redacted: github token]" in head
+    assert token not in head
+    assert "**redacted" not in head
+    assert [note for note in done.notes if note.startswith("1 id or name of a session looks like a secret and stays")]
 
 
 # Which layout it is.

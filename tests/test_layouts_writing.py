@@ -36,6 +36,7 @@ from layouts_reading import bare, folder, live, multiset, on_disk, take_in
 from smp_client import Memory, Session, audit
 from smp_client.errors import Conflict, Invalid
 from smp_client.exchange.layouts import checked
+from smp_client.maintain.archive import load_summary
 from smp_daemon.cli import smp as main_command
 
 QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -420,6 +421,9 @@ def test_archived_sessions_and_what_holds_everywhere(memory: Memory, full: Sessi
     other = Memory(tmp_path / "other")
     result, _, _ = take_in(other, tmp_path / "out")
     assert (result.problems, result.sessions["s1"]) == ([], "archived")
+    there, here = (load_summary(one.tree, "s1") for one in (memory, other))
+    assert [name for name in ("memories", "decisions", "preferences", "last_turns") if there[name] != here[name]] == []
+    assert [found.session for found in other.search("PostgreSQL")] == ["s1"]
     assert [value for _, value in on_disk(other, "global")] == [value for _, value in on_disk(memory, "global")]
     told = memory.export_layout(tmp_path / "checked", layout="jsonl-checked").left_out
     assert "1 memory that holds everywhere" in told
@@ -432,7 +436,7 @@ def test_a_selection_and_an_anonymous_one(memory: Memory, full: Session, tmp_pat
     take_in(memory, write_lines(tmp_path / "s2.jsonl", [odd]))
     full.delete("turn-1", reason="private")
     memory.export_layout(tmp_path / "some", layout="jsonl", wanted=lambda *given: given[2] == "decision")
-    assert {one["id"] for path in (tmp_path / "some").iterdir() for one in lines(path)} == {"DEC-001", "m002"}
+    assert {one["id"] for path in (tmp_path / "some").glob("*.jsonl") for one in lines(path)} == {"DEC-001", "m002"}
     for layout in LAYOUTS:
         changed = memory.anonymous_export(["s2"], names=["Jane Doe"])
         memory.export_layout(tmp_path / layout, ["s2"], layout=layout, transform=changed)
@@ -441,11 +445,37 @@ def test_a_selection_and_an_anonymous_one(memory: Memory, full: Session, tmp_pat
         assert len(entries_in(tmp_path / layout, layout, "s2")) == 1
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_cannot_be_read_is_told_as_a_problem(memory: Memory, full: Session, tmp_path: Path, layout: str) -> None:
+    """A record, a file of a later version, one that is no text, a state, an archive; and the rest of each goes out."""
+    directory = memory.root / "active/s1"
+    memory.everywhere.record_preference("Tea")
+    memory.create_session(id="packed").add_turn("user", "hello")
+    memory.archive_session("packed", "done")
+    packed = next((memory.root / "archived/packed").glob("*.tar*"))
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with (directory / "decisions.yaml").open("ab") as file:
+        file.write(b'  - id: DEC-009\n    decision: "broken quote\n')
+    with (directory / "preferences.yaml").open("ab") as file:
+        file.write(b"  - id: PREF-9\n    preference: \xff\n")
+    (directory / "findings.yaml").write_bytes((directory / "findings.yaml").read_bytes().replace(b"version: 1", b"version: 7", 1))
+    (memory.root / "global/cross-session-preferences.yaml").write_text("version: 7\npreferences:\n")
+    (directory / "agent-states").mkdir(exist_ok=True)
+    (directory / "agent-states/torn.yaml").write_text("agent_state: [")
+    problems = memory.export_layout(tmp_path / "out", layout=layout).problems
+    for told in ("s1/decisions.yaml: 1 record that cannot be read was left out.", "s1/preferences.yaml: 1 record",
+                 "s1: nothing of findings.yaml is in it", "global: nothing of cross-session-preferences.yaml is in it",
+                 "s1: agent-states/torn.yaml cannot be read", f"packed: {packed.name} cannot be read"):  # fmt: skip
+        assert [problem for problem in problems if problem.startswith(told)], (told, problems)
+    ids = {entry["id"] for entry in entries_in(tmp_path / "out", layout, "s1")}
+    assert {"DEC-001", "PREF-001"} <= ids
+
+
 # Where it is written.
 
 
 def test_nothing_is_overwritten_unasked(memory: Memory, full: Session, tmp_path: Path) -> None:
-    """Neither a file nor a folder; with leave to, only one that is an export. What fails leaves nothing behind."""
+    """Neither a file nor a folder; with leave to, only an export as it was written. What fails leaves nothing behind."""
     out = tmp_path / "out"
     memory.export_layout(out, ["s1"], layout="jsonl-checked")
     with pytest.raises(Conflict):
@@ -457,6 +487,8 @@ def test_nothing_is_overwritten_unasked(memory: Memory, full: Session, tmp_path:
     with pytest.raises(Conflict, match=r"thesis\.tex"):
         memory.export_layout(out, ["s1"], layout="jsonl", overwrite=True)
     assert (out / "thesis.tex").read_text() == "mine"
+    with pytest.raises(Invalid, match="does not exist"):
+        memory.export_layout(tmp_path / "nowhere/out", ["s1"], layout="jsonl")
     (tmp_path / "empty").mkdir()
     memory.export_layout(tmp_path / "empty", ["s1"], layout="jsonl")
     memory.export_layout(tmp_path / "one.jsonl", ["s1"], layout="jsonl")
@@ -475,6 +507,36 @@ def test_nothing_is_overwritten_unasked(memory: Memory, full: Session, tmp_path:
     assert {path.name for path in tmp_path.iterdir()} == names
     last = audit.read(memory.tree)[-1]
     assert (last["action"], last["layout"], last["session"], last["failed"]) == ("export", "jsonl-checked", "s1", "RuntimeError")
+
+
+def test_what_another_program_has_written_is_never_replaced(memory: Memory, full: Session, tmp_path: Path) -> None:
+    """Another session of theirs, a line behind ours, a link, or a folder of theirs: refused, and named."""
+    out = tmp_path / "out"
+
+    def export() -> None:
+        memory.export_layout(out, ["s1"], layout="jsonl-per-kind", overwrite=True)
+
+    export()
+    export()
+    theirs = out / "sessions/theirs/decisions.jsonl"
+    theirs.parent.mkdir()
+    theirs.write_text("{}\n")
+    with pytest.raises(Conflict, match=r"'sessions/theirs/decisions\.jsonl' was added"):
+        export()
+    theirs.unlink()
+    theirs.symlink_to(tmp_path)
+    with pytest.raises(Conflict, match="was added"):
+        export()
+    theirs.unlink()
+    with (out / "sessions/s1/decisions.jsonl").open("a") as file:
+        file.write("{}\n")
+    with pytest.raises(Conflict, match=r"'sessions/s1/decisions\.jsonl' was changed"):
+        export()
+    (out / ".smp-export.json").unlink()
+    with pytest.raises(Conflict, match="no folder that smp export has written"):
+        export()
+    assert lines(out / "sessions/s1/decisions.jsonl")[-1] == {}
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "sessions"}
 
 
 def test_from_the_command_line(memory: Memory, full: Session, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from layouts_data import CHECKED_EXAMPLE, MEMLOG_EXAMPLE, PER_KIND_EXAMPLE, SING
 from test_importing_layouts import WRITERS, contents, source_of, write_checks, write_kinds, write_log, write_single
 
 from smp_client import CorruptionDetected, Invalid, Memory, Session
-from smp_client.exchange.backup import back_up, directory_of
+from smp_client.exchange.backup import back_up, directory_of, not_backed_up
 from smp_client.exchange.layouts import recognise
 from smp_daemon.cli import smp as main_command
 
@@ -138,6 +138,47 @@ def test_a_backup_is_never_overwritten(project: Path, memory: Memory) -> None:
     assert (first.path / "files/memory/two.jsonl").read_text() != "other\n"
 
 
+def test_what_an_earlier_backup_lacks_is_in_a_further_one(project: Path, memory: Memory) -> None:
+    """Files that have grown since, and those that were not read the first time."""
+    first = back_up(memory, recognise(project, "jsonl-per-kind"))
+    second = back_up(memory, recognise(project))
+    assert (second.is_new, second.files, second.path.name, second.earlier) == (True, 2, f"{first.path.name}-2", [first.path])
+    with (project / "memory/two.jsonl").open("a") as file:
+        file.write("\n{}\n")
+    assert not_backed_up(memory, recognise(project)) == ["memory/two.jsonl"]
+    third = back_up(memory, recognise(project))
+    assert (third.files, third.path.name) == (1, f"{first.path.name}-3")
+    assert (third.path / "files/memory/two.jsonl").read_bytes() == (project / "memory/two.jsonl").read_bytes()
+    assert not_backed_up(memory, recognise(project)) == []
+    assert not back_up(memory, recognise(project)).is_new
+
+
+def test_old_files_may_go_only_when_nothing_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not while something cannot be read, is missing here, or was written to since the backup."""
+    root, archive = tmp_path / "root/sessions", tmp_path / "from/archive/old.tar.gz"
+    write_kinds(tmp_path / "from")
+    archive.parent.mkdir()
+    archive.write_bytes(b"no archive")
+    said = run(root, "import", tmp_path / "from", "--migrate", code=1).stdout
+    assert "Keep the old files (1 thing that could not be read)" in said
+    assert "remove them" not in said
+    assert "nothing is lost" not in run(root, "import", tmp_path / "from", "--verify", code=1).stdout
+    archive.unlink()
+    assert "remove them when you like" in run(root, "import", tmp_path / "from", "--migrate").stdout
+
+    def grow(*_: object) -> int:
+        with (tmp_path / "from/sessions/s1/decisions.jsonl").open("a") as file:
+            file.write("\n")
+        return 1
+
+    monkeypatch.setattr("smp_daemon.cli.importing.set_priorities", grow)
+    said = run(root, "import", tmp_path / "from", "--migrate").stdout
+    assert "Keep the old files (1 file written to since the backup, sessions/s1/decisions.jsonl among them)" in said
+    path = root / "active/s1/findings.yaml"
+    path.write_text(path.read_text().replace("version: 1", "version: 9", 1))
+    assert "Keep the old files" in run(root, "import", tmp_path / "from", "--migrate", code=1).stdout
+
+
 def test_a_backup_that_was_cut_off_is_gone_on_with(project: Path, memory: Memory) -> None:
     """Whatever a killed run has left is no backup; what of it is right is kept."""
     whole = back_up(memory, recognise(project)).path
@@ -217,20 +258,22 @@ def change_a_reference(session: Session) -> None:
 
 @pytest.mark.parametrize(("damage", "told"), [
     (lose_a_decision, "s1: mem_abc123xyz is not here"),
-    (change_a_decision, "s1: mem_abc123xyz says something else here: its text"),
+    (change_a_decision, "note: s1: mem_abc123xyz was changed in its file since it came: its text"),
     (lose_the_session, "s1: there is no such session here"),
-    (change_a_time, "s1: turn-1 (there mem_001) says something else here: its time"),
+    (change_a_time, "note: s1: turn-1 (there mem_001) was changed in its file since it came: its time"),
     (change_a_reference, "s1: mem_abc123xyz refers to something else here"),
 ])  # fmt: skip
 def test_whatever_is_lost_or_changed_is_named(damage: Callable[[Session], None], told: str, memory: Memory, tmp_path: Path) -> None:
+    """A file may be edited, so a memory that says something else than when it came is only a note."""
     write_lines(tmp_path / "from/s1/memory.jsonl", [with_checksum({**line, "session_id": "s1"}) for line in CHECKED_EXAMPLE])
     memory.import_(tmp_path / "from")
     damage(memory.session("s1"))
-    done = run(memory.root, "import", tmp_path / "from", "--verify", code=1)
+    code = 0 if told.startswith("note") else 1
+    done = run(memory.root, "import", tmp_path / "from", "--verify", code=code)
     assert told in done.stderr
-    said = json.loads(run(memory.root, "import", tmp_path / "from", "--verify", "--json", code=1).stdout)["verified"]
-    assert not said["is_whole"]
-    assert told in said["missing"] + said["changed"]
+    said = json.loads(run(memory.root, "import", tmp_path / "from", "--verify", "--json", code=code).stdout)["verified"]
+    assert said["is_whole"] == (code == 0)
+    assert told.removeprefix("note: ") in said["missing"] + said["changed"] + said["notes"]
 
 
 def test_what_happened_here_since_is_no_loss(memory: Memory, tmp_path: Path) -> None:
@@ -259,8 +302,11 @@ def test_a_line_that_cannot_be_read_is_in_quarantine_and_not_lost(memory: Memory
     memory.import_(path)
     done = memory.verify_import(path)
     assert (done.is_whole, done.quarantined, len(done.notes)) == (True, 2, 2)
-    shutil.rmtree(memory.root / "quarantine/s1")
-    assert "is not here" in memory.verify_import(path).missing[0]
+    shutil.rmtree(memory.root / "quarantine/s1")  # by somebody who has looked at it
+    done = memory.verify_import(path)
+    assert (done.is_whole, done.quarantined, done.removed) == (True, 0, 2)
+    said = run(memory.root, "import", path, "--verify").stdout
+    assert "2 lines that cannot be read and are not in quarantine; nothing else is lost" in said
 
 
 def test_an_export_is_compared_as_well(memory: Memory, session: Session, tmp_path: Path) -> None:
@@ -296,3 +342,14 @@ def test_nothing_of_a_source_stays_unnoticed(memory: Memory, tmp_path: Path) -> 
             other.import_(tmp_path / "from", transform=lambda entry, out=left_out: None if entry == out else entry)  # type: ignore[misc]
             assert len(other.verify_import(tmp_path / "from").missing) == 1, left_out
             shutil.rmtree(tmp_path / "other")
+
+
+def test_a_purge_says_that_the_backup_still_holds_it(memory: Memory, tmp_path: Path) -> None:
+    """And nothing of how an import keeps its books is taken for words of somebody."""
+    path = tmp_path / "talk.md"
+    path.write_text("User: my secret garden is large\n\nAssistant: so it is, and blooming\n")
+    run(memory.root, "import", path, "--migrate")
+    session = memory.session("talk")
+    session.delete("turn-1", reason="asked to")
+    notes = memory.purge_now("talk", ["turn-1"]).notes
+    assert [note for note in notes if "backup-pre-smp holds what was imported" in note] == notes

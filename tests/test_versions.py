@@ -264,16 +264,42 @@ def test_an_export_of_old_files_is_of_the_present_version(old: Memory, new: Memo
     assert contents(old.root) == contents(GOLDEN / "before")
 
 
-def test_an_old_record_that_cannot_be_read_stays_where_it_is(old: Memory) -> None:
-    """It costs itself only: the others are brought up, and a person can mend it."""
+def test_an_old_record_that_cannot_be_read_keeps_its_file_in_its_version(old: Memory) -> None:
+    """Below a new version its old words would mean nothing. The others are read; mended, it says what it said."""
     path = old.root / "active/old/findings.yaml"
     further = b"- id: FIND-002\n  text: 'never closed\n- id: FIND-003\n  by: veritas\n  text: after it\n"
-    path.write_bytes(path.read_bytes() + further)
+    path.write_bytes(before := path.read_bytes() + further)
     session = old.session("old")
+    line = before.count(b"\n", 0, before.index(b"- id: FIND-002")) + 1
+    with pytest.raises(CorruptionDetected, match=r"findings\.yaml has format version 0 and cannot be brought up to 1: line"):
+        session.record_finding("one more", discovered_by="veritas")
+    for dry_run in (True, False):
+        outcome = migrate(session.scope, dry_run=dry_run)
+        assert [problem for problem in outcome.problems if "findings.yaml" in problem]
+        assert "findings.yaml" not in [action.about[0] for action in outcome.actions]
+    assert path.read_bytes() == before
+    assert [record.text for record in session.records("finding")] == ["No MFA requirement", "after it"]
+    assert [(problem.file, problem.line >= line) for problem in session.problems()] == [("findings.yaml", True)]
+    path.write_bytes(before.replace(b"'never closed", b"closed now"))
     session.record_finding("one more", discovered_by="veritas")
-    assert [record.text for record in session.records("finding")] == ["No MFA requirement", "after it", "one more"]
-    assert b"- id: FIND-002\n  text: 'never closed\n" in path.read_bytes()
-    assert [problem.file for problem in session.problems()] == ["findings.yaml"]
+    assert [record.text for record in session.records("finding")] == ["No MFA requirement", "closed now", "after it", "one more"]
+
+
+@pytest.mark.parametrize(("records", "is_brought_up"), [
+    (b"\n- id: DEC-001\n  text: b\n- id: DEC-002 # smp\n  te", True),  # a write that was cut off, and is set aside by the next
+    (b"\n- id: DEC-001\n  text: b\n- text: without an id\n", False),
+    (b" [{id: DEC-001, # why\n text: b}, # and so\n]\n", True),
+])  # fmt: skip
+def test_nothing_that_a_person_wrote_is_lost_on_the_way_up(records: bytes, is_brought_up: bool) -> None:
+    content = b"version: 0\ndecisions:" + records
+    if not is_brought_up:
+        with pytest.raises(CorruptionDetected, match="must have an id"):
+            migrated("decisions.yaml", content)
+        return
+    after = migrated("decisions.yaml", content)
+    assert after.startswith(b"version: 1\n")
+    assert [comment in after for comment in (b"# why", b"# and so") if comment in content] in ([], [True, True])
+    assert [one.value["decision"] for one in format_of(DECISION).parse(after).records] == ["b"]
 
 
 def test_an_old_file_that_is_no_list_at_all_is_refused(old: Memory) -> None:

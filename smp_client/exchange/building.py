@@ -192,6 +192,10 @@ class Building:
         self.purged: Purged | None = None  # of this session, where that is to stay away
         self.taken_back: Purged | None = None  # and where it is not
         self.left_out: list[str] = []  # the ids of what stays away
+        # By file and id, what stands in the session and has come in this same import before; None where all of it has.
+        self.met: set[tuple[str, str]] | None = set()
+        self.given: set[tuple[str, ...]] = set()  # what was, for whoever has to know whether it comes again
+        self.is_told = False  # what holds for the session as a whole was given
         self._files: dict[str, _RecordFile] = {}
         self._whole: set[str] = set()
         tree.make_directory(f"{self.directory}/{SESSION}")
@@ -199,6 +203,7 @@ class Building:
     def take(self, entry: Entry) -> None:
         """Raises Refused where nothing can be made of it."""
         kind = entry["entry"]
+        self.is_told |= kind == "session"
         self.has_session |= kind not in ("evicted", "archive") and entry.get("place") not in _ELSEWHERE
         if kind in ("file", "memory"):
             self._take_record(entry)

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 _NOTHING: Callable[[], None] = lambda: None  # noqa: E731
 _AT_ONCE = 50
 _KEPT = ("id", "turn")  # of a record: by which it is known
+_NAMES = ""  # counted like the kinds of secrets: ids and sessions whose names look like one
 # Where in an entry of each kind the fields are that secrets are taken out of; in a mapping of the second name, where there is one.
 _FIELDS = {"memory": ("record", ""), DELETED: ("record", ""), "evicted": ("record", ""), "session": ("metadata", "session"),
            "state": ("state", "agent_state"), "profile": ("profile", "user_profile"), "archive": ("summary", ""),
-           "artifact": ("head", "")}  # fmt: skip
+           "artifact": ("head", ""), "file": ("head", "")}  # fmt: skip
 
 
 def found_at(path: str | Path, layout: str | None = None, *, extract: bool = True) -> list[Found]:
@@ -67,9 +68,11 @@ def import_found(
         result.sessions |= {session: "merged" for session in put.sessions if result.sessions.get(session) == "unchanged"}
         for problem in put.problems:
             result.problem(problem)
-        result.redacted = dict(sorted(counts.items()))
+        result.redacted = {kind: count for kind, count in sorted(counts.items()) if kind != _NAMES}
+        if counts[_NAMES]:
+            result.notes.append(_names_note(counts[_NAMES]))
         for one in found:
-            result.notes += one.continuing.notes
+            result.notes += [*one.notes, *one.continuing.notes]
         return result
 
     if dry_run:
@@ -139,17 +142,28 @@ def _texts_of(one: formats.Read) -> Any:
     if entry is None:
         return one.problem
     fields = entry.get(_FIELDS[entry["entry"]][0]) if entry["entry"] in _FIELDS else None
-    return [fields, entry["text"]] if "text" in entry else fields
+    return [fields, entry.get("text"), entry["session"] if entry["entry"] == "session" else None]
+
+
+def _names_note(count: int) -> str:
+    what = "1 id or name of a session looks like a secret and stays"
+    what = what if count == 1 else f"{count:,} ids or names of sessions look like secrets and stay"
+    return f"{what}: memories are known by them; give others where it comes from, purge what came, and import it anew"
 
 
 def _clean(redaction: Redaction, counts: Counter[str], entry: Entry) -> Entry:
     kind = entry["entry"]
+    record = entry.get("record") if kind in ("memory", DELETED) else None
+    name = record.get("id") if isinstance(record, dict) else entry.get("session") if kind == "session" else None
+    counts[_NAMES] += isinstance(name, str) and bool(redaction.redacted_text(name)[1])
     if kind in _FIELDS:
         name, inner = _FIELDS[kind]
         whole = entry.get(name) or {}
         fields = whole[inner] if isinstance(whole.get(inner), dict) else whole
         new = _clean_fields(redaction, counts, fields)
         if new is not fields:
+            if kind == "file":
+                new = {part: value for part, value in new.items() if part != FIELD or part in fields}  # the head has no such line
             entry = {**entry, name: new if fields is whole else {**whole, inner: new}}
     if isinstance(text := entry.get("text"), str) and entry.get("place") in (ACTIVE, ARCHIVED):
         new_text, kinds = redaction.redacted_text(text)

@@ -16,13 +16,15 @@ from ..layout import ACTIVE, GLOBAL
 from ..maintain import purged as purged_file
 from ..maintain.archive import is_archived, put_away_scope, settle
 from ..maintain.removal import whole_deletion
+from ..migration import is_versioned
 from ..records import TURN
 from ..session_files import METADATA, state_file
-from ..versions import require_known, stated
+from ..versions import require_known, stated, version_in
 from . import placing
 from .building import Building, Refused
-from .entries import DELETED, HEADER, PROFILE, VERSION, Entry, problem_of
+from .entries import DELETED, HEADER, PROFILE, VERSION, Entry, content_of, problem_of
 from .formats import Read
+from .identity import with_digest
 from .merging import Merge, plan
 from .purged import (
     TAKE_IN_ALL_THE_SAME,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from ..memory import Memory
 
 _PROBLEMS_CAP = 1000
+_IN_THE_SESSION = ("active", "archived")
 _VERSIONED = {"session": "metadata", "file": "head", "state": "state", "profile": "profile"}  # entries, and what says a version
 
 
@@ -84,6 +87,8 @@ class Importing:
         self._purged, self._takes_back = purged_file.load(memory.tree), purged
         self._newer: NewerFormat | None = None  # why nothing of the session is taken in that is being built
         self._mapped: dict[str, tuple[str, str]] = {}  # of that session: the file of each new id, and the id there
+        self._met: dict[str, set[tuple[str, str]] | None] = {}  # by session: see Building.met
+        self._foreseen = placing.Foreseen()
 
     def take_all(self, given: Iterable[Read], advance: Callable[[], None] = lambda: None) -> Imported:
         with self._tree_aside():
@@ -140,7 +145,8 @@ class Importing:
         session = entry.get("session", GLOBAL)
         place = entry.get("place") if entry["entry"] != "bytes" or entry.get("place") in ("active", "archived") else None
         building = self._building
-        if building is not None and (building.session != session or (place and building.place and place != building.place)):
+        if building is not None and (building.session != session or (place and building.place and place != building.place)
+                                     or self._comes_again(building, entry)):  # fmt: skip
             self._settle()
             building = None
         try:
@@ -148,6 +154,7 @@ class Importing:
                 building = self._building = Building(self._aside, session, self._memory.options.clock())
                 known = self._purged.get(session)
                 building.purged, building.taken_back = (None, known) if self._takes_back else (known, None)
+                building.met = self._met.setdefault(session, set())
                 self._newer, self._mapped = None, {}
             building.place = building.place or place or ""
             if self._newer:
@@ -156,12 +163,36 @@ class Importing:
             if building.purged and is_purged(entry, building.purged) and not is_here(self._memory, session):
                 building.left_out.append(str(named_by(entry)[1]))
                 return
-            building.take(entry)
+            building.take(self._with_digest(entry))
+            if session == GLOBAL and not self._is_export:
+                building.given.add((entry["entry"], *named_by(entry)))
             self._note_mapped(entry)
+            if entry["entry"] == "bytes" and entry["place"] in _IN_THE_SESSION and is_versioned(file := str(entry["path"])):
+                self._tell_newer(session, file, version_in(file, content_of(entry)))
         except NewerFormat as error:
             self._newer = error
         except (Refused, SMPError, OSError) as error:
             self.result.problem(f"{where}{error}")
+
+    def _comes_again(self, building: Building, entry: Entry) -> bool:
+        """Whether it begins anew in another place or layout: that is merged into it like a second import."""
+        if self._is_export:
+            return False
+        if building.session != GLOBAL:
+            return entry["entry"] == "session" and building.is_told
+        return (entry["entry"], *named_by(entry)) in building.given
+
+    def _with_digest(self, entry: Entry) -> Entry:
+        if entry["entry"] != "memory" or self._is_export or (record := with_digest(entry["record"])) is entry["record"]:
+            return entry
+        return {**entry, "record": record}
+
+    def _tell_newer(self, session: str, file: str, version: int) -> None:
+        """It may be all that there is of it, so it is kept."""
+        try:
+            require_known(version, file)
+        except NewerFormat as error:
+            self.result.problem(f"{session}: {error}")
 
     def _note_mapped(self, entry: Entry) -> None:
         """Messages become turns with numbers, all of them; and an export of ours has its ids from long ago."""
@@ -200,7 +231,8 @@ class Importing:
             self.result.sessions[session] = "refused"
             self.result.problem(f"{session}: {error}")
         finally:
-            building.discard()
+            if self._foreseen.built.get(session) is not building:
+                building.discard()
 
     def _put(self, building: Building) -> None:
         session, memory = building.session, self._memory
@@ -216,15 +248,15 @@ class Importing:
         with nullcontext() if dry_run else scope.undisturbed("importing", may_be_new=True):
             if not dry_run:
                 settle(memory, session)
-            if not memory.root.is_dir():
-                self._tell(building, "new" if building.place != "archived" else "archived", None)
-            elif memory.tree.exists(f"{ACTIVE}/{session}"):
+            if session in self._foreseen.built or memory.tree.exists(f"{ACTIVE}/{session}"):
                 self._merge(building)
+            elif not memory.root.is_dir():
+                self._place(building)
             elif building.has_session and is_archived(memory.tree, session):
                 self._compare(building)
             elif building.has_session and whole_deletion(memory.tree, session) is not None:
                 self.result.sessions[session] = "refused"
-                self.result.problem(f"{session} is deleted here; smp restore {session}, and then it can be imported.")
+                self.result.notes.append(f"{session} is deleted here; smp restore {session}, and then it can be imported.")
             else:
                 self._place(building)
 
@@ -234,6 +266,7 @@ class Importing:
             building.place = ""
         if renamed := renumber(building, self._now()):
             self.result.renamed.setdefault(building.session, {}).update(renamed)
+        note = placing.quota_note(self._memory, building)
         if not self.result.dry_run:
             try:
                 placing.place(self._memory, building)
@@ -241,12 +274,16 @@ class Importing:
                 # Another import, or whoever else makes a session of this id, was first.
                 self._merge(building)
                 return
+        elif building.has_session:
+            self._foreseen.built[building.session] = building
+        self._met[building.session] = None
+        self.result.notes += note
         if building.has_session or building.evictions:
             self._tell(building, "archived" if building.place == "archived" else "new", None)
         self._elsewhere(building)
 
     def _merge(self, building: Building) -> None:
-        merge = placing.merge(self._memory, building, dry_run=self.result.dry_run)
+        merge = (self._foreseen.merge if self.result.dry_run else placing.merge)(self._memory, building)
         self._tell(building, "unchanged" if merge.is_empty else "merged", merge)
         self._elsewhere(building)
 
@@ -276,7 +313,8 @@ class Importing:
     def _tell(self, building: Building, became: str, merge: Merge | None) -> None:
         result, session = self.result, building.session
         before = result.sessions.get(session)
-        result.sessions[session] = before if before and became == "unchanged" else became
+        is_new = before in ("new", "archived") and became == "merged"
+        result.sessions[session] = before if before and (is_new or became == "unchanged") else became
         added = {value["id"] for values in merge.added.values() for value in values} if merge else set()
         mapped = {new: old for new, (file, old) in self._mapped.items() if not merge or file in merge.whole or new in added}
         if mapped:
@@ -298,7 +336,7 @@ class Importing:
 
 def require_known_version(entry: Entry) -> None:
     """Raises NewerFormat where a later SMP has written what an entry holds: it could mean something else. Whole files that travel
-    as their bytes are left as they are, and refused by whoever reads them."""
+    as their bytes come as they are, and are refused by whoever reads them."""
     part = _VERSIONED.get(entry["entry"])
     if part and isinstance(said := entry.get(part), dict):
         named = {"session": METADATA, "profile": PROFILE, "state": state_file(str(entry.get("agent")))}

@@ -3,39 +3,51 @@
 A memory that is there with the same id and says the same is skipped; how much it still matters does not count. One whose id nobody
 has is added with its id. One whose id belongs to another memory gets a new one, and keeps the old one as `imported_id`, by which it
 is known the next time; so is what comes with an `imported_id`, whatever number it has got this time. What was deleted here is not
-brought back, and what was changed here stays as it is. What a log says at greater length than before is replaced: it has grown.
+brought back, and what was changed here stays as it is. What was changed where it comes from, and not here, is changed here too;
+so is what a log says at greater length than before: it has grown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
 from ..append import with_id
 from ..errors import SMPError
 from ..formats import format_of
-from ..layout import ACCESS_LOG, is_file_id
-from ..maintain.putting_back import number_of
+from ..layout import ACCESS_LOG, GLOBAL, is_file_id
 from ..mapping import load_mapping, replace_parts
 from ..privacy.redaction import OFF
-from ..records import TURN, Kind, is_deleted, state_history
+from ..records import GLOBAL_KINDS, RELATIONSHIP, SESSION_KINDS, STATE_HISTORY, TURN, Kind, is_deleted, state_history
 from ..scopes import ARTIFACTS, STATES
 from ..session_files import METADATA, artifact_file, parse_artifact, state_file, state_history_entry
 from ..values import Value, canonical
 from .building import Building
 from .entries import PROFILE, kind_of
+from .identity import (
+    DIGEST,
+    IMPORTED,
+    IMPORTED_ID,
+    digest_of,
+    has_grown,
+    has_no_id_there,
+    is_another,
+    is_as_it_came,
+    is_changed_here,
+    is_same,
+    is_same_in_words,
+    known_as,
+    longer,
+    notes_of,
+    referring,
+    renewed,
+    said,
+)  # fmt: skip
 from .pieces import artifact_content
 from .purged import is_purged_file
 
-IMPORTED, IMPORTED_ID = "imported", "imported_id"
-_PARENT = "parent_message_id"  # in the context of a turn from elsewhere
-_REFERENCES = ("memory_refs", "references", "source", "target", "turn_ref")
-_NOT_SAID = ("id", "turn", IMPORTED_ID, "decay", *_REFERENCES)
-# What other programs go on changing in an entry that is kept as a whole, below `imported`: how much it matters, not what it says.
-_CHANGING = ("priority", "access", "decay_factor", "access_count", "last_accessed", "last_decay_update")
-_MARKS = frozenset(("deleted", "tombstone", "deleted_at", "deleted_by"))  # and whether it is deleted there: for removed.py
 Values = dict[str, Value]
 Read = Callable[[str], bytes | None]  # the content of a file that is there
 
@@ -48,6 +60,7 @@ class Standing:
     highest: Callable[[Kind, bytes], int]
     deleted: dict[tuple[str, str], set[str | None]] = field(default_factory=dict)  # by file and id: of which time
     deleted_before: dict[tuple[str, str], set[str | None]] = field(default_factory=dict)  # by what each was known as before
+    deleted_named: set[tuple[str, str]] = field(default_factory=set)  # by file and id: those that had a name before
     evicted: dict[tuple[str, str], list[Values]] = field(default_factory=dict)
 
 
@@ -58,7 +71,7 @@ class Merge:
     added: dict[str, list[Values]] = field(default_factory=dict)  # records, by the file that is there
     whole: dict[str, bytes] = field(default_factory=dict)  # files that are not there, or are replaced: all of them text
     copies: dict[str, bytes] = field(default_factory=dict)  # any other file
-    grown: dict[str, dict[str, Values]] = field(default_factory=dict)  # by file and id: what stands there, with more text
+    changed: dict[str, dict[str, Values]] = field(default_factory=dict)  # by file and id: what stands there, as it is to be
     last: dict[str, int] = field(default_factory=dict)  # the highest number that was given where it comes from
     renamed: dict[str, str] = field(default_factory=dict)
     skipped: int = 0
@@ -68,12 +81,12 @@ class Merge:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.added or self.grown or self.whole or self.copies)
+        return not (self.added or self.changed or self.whole or self.copies)
 
     @property
     def lacking(self) -> int:
-        """How many memories are not there, or not whole."""
-        return self.count + sum(map(len, self.grown.values()))
+        """How many memories are not there, or not as they are to be."""
+        return self.count + sum(map(len, self.changed.values()))
 
 
 def plan(building: Building, standing: Standing, at: datetime) -> Merge:
@@ -89,6 +102,24 @@ def wanted_files(building: Building) -> set[str]:
     return locked | {file for agent in agents for file in (state_file(agent), state_history(agent).file)}
 
 
+class _Coming(NamedTuple):
+    """A memory, and those that are there which it could be."""
+
+    kind: Kind
+    value: Values
+    same_id: list[Values]
+    others: list[Values]  # that were known by one of its names before, or have the one that it had
+    has_id: bool
+
+    @property
+    def memory_id(self) -> str:
+        return str(self.value.get("id"))
+
+    @property
+    def known(self) -> list[Values]:
+        return [one for one in self.same_id if not is_another(self.kind, one, self.value)] + self.others
+
+
 class _Plan:
     def __init__(self, building: Building, standing: Standing, at: datetime) -> None:
         self._building, self._standing, self._at = building, standing, at
@@ -97,7 +128,11 @@ class _Plan:
         self._doubtful: list[tuple[Kind, Values, list[Values]]] = []
         self._gone: list[str] = []
         self._changed: list[str] = []  # here
+        self._changed_in_both: list[str] = []
+        self._changed_there: list[tuple[Kind, Values, Values]] = []  # what stands here, and what it is there
+        self._grown: list[str] = []
         self._absent: set[str] = set()  # files that are not there, and of which nothing is to be left out
+        self._ids: dict[str, Collection[str]] = {}  # by file: of what stands there
         self._waiting: dict[str, list[Values]] = {}  # what is added, while it is not yet known which ids change
 
     def made(self) -> Merge:
@@ -106,7 +141,11 @@ class _Plan:
         records = [(file, kind) for file in files if (kind := kind_of(building.session, file))]
         for file, kind in records:
             self._compare(kind, building.read(file), self._standing.read(file))
+        for _, kind in records:
+            self._doubt_ids_of_other_kinds(kind)
         self._settle_doubts()
+        for kind, here, value in self._changed_there:
+            self._change(kind, here, renewed(here, referring(value, merge.renamed)))
         for file, values in self._waiting.items():
             changed = [referring(value, merge.renamed) for value in values]
             if file in self._absent and not merge.renamed:
@@ -114,6 +153,8 @@ class _Plan:
             else:
                 merge.added[file] = changed
             merge.count += len(changed)
+            for value in changed:
+                self._meet(file, value)
         for file in files:
             if kind_of(building.session, file) is None:
                 self._other(file, building.read(file), self._standing.read(file))
@@ -121,12 +162,14 @@ class _Plan:
         return merge
 
     def _tell_what_stays(self) -> None:
-        grown = [memory_id for values in self._merge.grown.values() for memory_id in values]
+        there = [str(here["id"]) for _, here, _ in self._changed_there]
         for ids, what in ((self._gone, "deleted or anonymised here, and not brought back; smp restore does that."),
                           (self._changed, "changed here since, and left as it is here."),
-                          (grown, "longer than before; what is new was added to it.")):  # fmt: skip
+                          (self._changed_in_both, "changed here and where it comes from, and left as it is here."),
+                          (there, "changed where it comes from since, and so here."),
+                          (self._grown, "longer than before; what is new was added to it.")):  # fmt: skip
             if ids:
-                self._merge.notes.append(f"{', '.join(ids[:5])}{', …' if len(ids) > 5 else ''}: {what}")
+                self._merge.notes.append(f"{', '.join(ids[:5])}{f' and {len(ids) - 5:,} more' if len(ids) > 5 else ''}: {what}")
 
     # Records.
 
@@ -135,25 +178,34 @@ class _Plan:
         found, known = form.parse(content), form.parse(there or b"")
         incoming = sorted(found.records, key=lambda record: record.start)
         by_id: dict[str, list[Values]] = {}
-        by_old_id: dict[str, list[Values]] = {}
+        by_name: dict[str, list[Values]] = {}
         evicted = [value for (file, _), values in self._standing.evicted.items() if file == kind.file for value in values]
         for record in known.records:
             by_id.setdefault(str(record.value.get("id")), []).append(record.value)
         for value in [*(record.value for record in known.records), *evicted]:
-            if old := known_before(kind, value):
-                by_old_id.setdefault(old, []).append(value)
+            for name in known_as(kind, value):
+                by_name.setdefault(name, []).append(value)
+        self._ids[kind.file] = by_id.keys()
         last, own = form.highest(found, content), self._standing.highest(kind, there or b"")
         self._numbers[kind.file] = max(last, own)
         if last > own:
             self._merge.last[kind.file] = last
+        left: list[_Coming] = []
         for record in incoming:
             memory_id, value = str(record.value.get("id")), record.value
             same_id = by_id.get(memory_id, []) + self._standing.evicted.get((kind.file, memory_id), [])
-            same_old_id = by_old_id.get(memory_id, []) + by_old_id.get(known_before(kind, value) or memory_id, [])
-            if here := next((one for one in by_id.get(memory_id, ()) if _has_grown(kind, one, value)), None):
-                self._merge.grown.setdefault(kind.file, {})[memory_id] = _longer(kind, here, value)
-                continue
-            self._sort_in(kind, memory_id, value, same_id, same_old_id, has_id=record.has_id)
+            names = known_as(kind, value)
+            others = [one for name in (memory_id, *sorted(names)) for one in by_name.get(name, ()) if one not in same_id]
+            others += [one for name in sorted(names - {memory_id}) for one in by_id.get(name, ())]
+            one = _Coming(kind, value, same_id, others, record.has_id)
+            if not self._is_known(one):
+                left.append(one)
+        for one in left:  # what is there as it is cannot be another one as well
+            if here := next((here for here in by_id.get(one.memory_id, ()) if has_grown(kind, here, one.value)), None):
+                self._grown.append(one.memory_id)
+                self._change(kind, here, longer(kind, here, one.value))
+            elif not self._is_changed(one, by_id):
+                self._sort_in(one)
         if there is None and len(self._waiting.get(kind.file, ())) == len(incoming):
             self._absent.add(kind.file)
         if there is None and not incoming:
@@ -161,23 +213,71 @@ class _Plan:
         elif self._building.bad.get(kind.file) and there is not None:
             self._merge.problems.append(f"{kind.file}: {self._building.bad[kind.file]} pieces that are no records were left out.")
 
-    def _sort_in(
-        self, kind: Kind, memory_id: str, value: Values, same_id: list[Values], same_old_id: list[Values], *, has_id: bool
-    ) -> None:  # fmt: skip
-        if any(_same(one, value) for one in same_id) or (same_id and is_deleted(kind, value)):
+    def _is_known(self, one: _Coming) -> bool:
+        """Whether it is there, and as it is: it says the same, or did so when it came."""
+        kind, value = one.kind, one.value
+        if any(is_same(here, value) for here in one.same_id) or (one.same_id and is_deleted(kind, value)):
             self._merge.skipped += not is_deleted(kind, value)
-        elif not has_id:
+            self._meet(kind.file, value)
+            return True
+        if not one.has_id:
             self._merge.problems.append(f"{kind.file}: a record without an id was left out.")
-        elif known := next((one for one in same_old_id if said(one) == said(value)), None):
-            if memory_id != known["id"]:
-                self._merge.renamed[memory_id] = str(known["id"])
-            self._merge.skipped += 1
-        elif changed := next((one for one in (*same_id, *same_old_id) if _is_changed_here(kind, one, value)), None):
-            if memory_id != changed["id"]:
-                self._merge.renamed[memory_id] = str(changed["id"])
-            self._changed.append(str(changed["id"]))
-            self._merge.skipped += 1
-        elif self._building.purged and self._building.purged.holds(kind.file, value) and not is_deleted(kind, value):
+            return True
+        # What a relationship says is what it refers to. All else may refer to what is gone, there or here.
+        known = one.others if kind is RELATIONSHIP else one.known
+        if known and (own := said(value)) and (here := next((here for here in known if said(here) == own), None)):
+            self._skip(one, here)
+            return True
+        came = {str(notes_of(here)[DIGEST]): here for here in one.known if DIGEST in notes_of(here) and not is_deleted(kind, here)}
+        if came and (here := came.get(digest_of(value))):
+            self._changed.append(str(here["id"]))
+            self._skip(one, here)
+            return True
+        return False
+
+    def _is_changed(self, one: _Coming, by_id: Mapping[str, list[Values]]) -> bool:
+        """Whether it is there, and somebody has changed it, here or there: known by its id and its time."""
+        kind, value = one.kind, one.value
+        for here in one.known:
+            if here.get("timestamp") is None or here["timestamp"] != value.get("timestamp") or is_deleted(kind, here):
+                continue
+            is_first = not self._is_met(kind.file, here)
+            if not is_first and IMPORTED in here and IMPORTED in value and is_same_in_words(here, value):
+                self._skip(one, here)  # the same session in another layout
+                return True
+            as_it_came = is_as_it_came(here)
+            if is_first and as_it_came and not has_no_id_there(value) and here in by_id.get(str(here["id"]), ()):
+                self._changed_there.append((kind, here, value))
+                self._skip(one, here)
+                self._merge.skipped -= 1
+                return True
+            if is_first and not as_it_came and is_changed_here(kind, here, value):
+                (self._changed if as_it_came is None else self._changed_in_both).append(str(here["id"]))
+                self._skip(one, here)
+                return True
+        return False
+
+    def _skip(self, one: _Coming, here: Values) -> None:
+        if one.memory_id != here["id"]:
+            self._merge.renamed[one.memory_id] = str(here["id"])
+        self._merge.skipped += 1
+        self._meet(one.kind.file, here)
+
+    def _meet(self, file: str, here: Mapping[str, Value]) -> None:
+        if self._building.met is not None:
+            self._building.met.add((file, str(here.get("id"))))
+
+    def _is_met(self, file: str, here: Mapping[str, Value]) -> bool:
+        """Whether another one that comes is it."""
+        return self._building.met is None or (file, str(here.get("id"))) in self._building.met
+
+    def _change(self, kind: Kind, here: Values, new: Values) -> None:
+        self._merge.changed.setdefault(kind.file, {})[str(here["id"])] = new
+        self._meet(kind.file, here)
+
+    def _sort_in(self, one: _Coming) -> None:
+        kind, value, same_id, memory_id = one.kind, one.value, one.same_id, one.memory_id
+        if self._building.purged and self._building.purged.holds(kind.file, value) and not is_deleted(kind, value):
             self._building.left_out.append(memory_id)
         elif self._building.taken_back and self._building.taken_back.holds(kind.file, value):
             # Of a turn the number stands, and nobody else gets it.
@@ -196,21 +296,35 @@ class _Plan:
 
     def _is_gone(self, kind: Kind, memory_id: str, value: Values, same_id: list[Values]) -> bool:
         """Whether it was deleted here. One of another time only has the number of one that was."""
-        times = {one.get("timestamp") for one in same_id if is_deleted(kind, one)}
-        times |= self._standing.deleted.get((kind.file, memory_id), set())
-        times |= self._standing.deleted_before.get((kind.file, known_before(kind, value) or ""), set())
+        names, times = known_as(kind, value), set[Value]()
+        if kind is not TURN or not names or (kind.file, memory_id) not in self._standing.deleted_named:
+            names |= {memory_id}
+            times |= {one.get("timestamp") for one in same_id if is_deleted(kind, one)}
+            times |= self._standing.deleted.get((kind.file, memory_id), set())
+        for name in names:
+            times |= self._standing.deleted_before.get((kind.file, name), set())
         return value.get("timestamp") in times
 
+    def _doubt_ids_of_other_kinds(self, kind: Kind) -> None:
+        """Here an id is given once. Others count each kind for itself, and may number what two have otherwise the next time."""
+        waiting = self._waiting.get(kind.file, [])
+        if kind.file.startswith(STATE_HISTORY) or all(str(value["id"]).startswith(f"{kind.prefix}-") for value in waiting):
+            return
+        for other in GLOBAL_KINDS if self._building.session == GLOBAL else SESSION_KINDS:
+            if other.file not in self._ids:
+                records = format_of(other).parse(self._standing.read(other.file) or b"").records
+                self._ids[other.file] = {str(record.value.get("id")) for record in records}
+        others = [ids for file, ids in self._ids.items() if file != kind.file and not file.startswith(STATE_HISTORY)]
+        taken = {str(value["id"]) for value in waiting if any(str(value["id"]) in ids for ids in others)}
+        if taken:
+            self._doubtful += [(kind, value, []) for value in waiting if value["id"] in taken]
+            self._waiting[kind.file] = [value for value in waiting if value["id"] not in taken]
+
     def _settle_doubts(self) -> None:
-        """Of those whose id is taken: one that differs only because what it refers to has got another id is there already."""
-        only_references: list[tuple[Kind, Values, list[Values]]] = []
-        for kind, value, same_id in self._doubtful:
-            if any(said(one) == said(value) for one in same_id):
-                only_references.append((kind, value, same_id))
-            else:
-                self._rename(kind, value)
-        for kind, value, same_id in only_references:
-            if any(_same(one, referring(value, self._merge.renamed)) or _is_of_a_log(one, value) for one in same_id):
+        """Of those whose id is taken: a relationship that differs only because what it refers to has got another id is there."""
+        # Others first: they may be what it refers to.
+        for kind, value, same_id in sorted(self._doubtful, key=lambda one: any(said(here) == said(one[1]) for here in one[2])):
+            if any(is_same(one, referring(value, self._merge.renamed)) for one in same_id):
                 self._merge.skipped += 1
             else:
                 self._rename(kind, value)
@@ -264,7 +378,7 @@ class _Plan:
             self._merge.problems.append(f"{file}: {error}")
             return
         kind = state_history(agent)
-        if entry is None or _same(state, own):
+        if entry is None or is_same(state, own):
             self._merge.skipped += 1
             return
         earlier = format_of(kind).parse(self._standing.read(kind.file) or b"").records
@@ -329,104 +443,3 @@ class _Plan:
 def _stem(file: str, folder: str, ending: str) -> str:
     inner = file.removeprefix(f"{folder}/").removesuffix(ending)
     return inner if file == f"{folder}/{inner}{ending}" and is_file_id(inner) else ""
-
-
-def _same(one: Mapping[str, Value], other: Mapping[str, Value]) -> bool:
-    """Whether two memories of one id say the same; how they have decayed since is not what they say."""
-    return _without(_settled(one), ("decay",)) == _without(_settled(other), ("decay",))
-
-
-def _is_of_a_log(one: Mapping[str, Value], other: Mapping[str, Value]) -> bool:
-    """Of one turn of a log, which refers to what was taken out of its text: more or less of that, as was asked for."""
-    notes, others = one.get(IMPORTED), other.get(IMPORTED)
-    return isinstance(notes, dict) and notes == others and notes.get("layout") == "markdown-log"
-
-
-def _has_grown(kind: Kind, here: Mapping[str, Value], value: Mapping[str, Value]) -> bool:
-    """Whether a log says more than it did, of the same turn or in the same mark."""
-    text, longer = here.get(kind.text), value.get(kind.text)
-    if not (isinstance(text, str) and text and isinstance(longer, str) and len(longer) > len(text) and longer.startswith(text)):
-        return False
-    same = ("timestamp", "turn_ref", kind.actor)
-    return _is_of_a_log(here, value) and all(here.get(name) == value.get(name) for name in same)
-
-
-def _longer(kind: Kind, here: Values, value: Values) -> Values:
-    refs, further = here.get("memory_refs"), value.get("memory_refs")
-    named: Value = list(dict.fromkeys([*(refs if isinstance(refs, list) else ()), *(further if isinstance(further, list) else ())]))
-    rest = {name: part for name, part in here.items() if name != "decay"}
-    return {**rest, **({"memory_refs": named} if named else {}), kind.text: value[kind.text],
-            **({"decay": here["decay"]} if "decay" in here else {})}  # fmt: skip
-
-
-def _is_changed_here(kind: Kind, here: Mapping[str, Value], value: Mapping[str, Value]) -> bool:
-    """Whether it is the same memory, which somebody has changed since it came; a turn of a log also by hand, in its file."""
-    if here.get("timestamp") is None or here.get("timestamp") != value.get("timestamp") or is_deleted(kind, here):
-        return False
-    own, theirs = here.get("updated_at"), value.get("updated_at")
-    if isinstance(own, str):
-        return not isinstance(theirs, str) or theirs < own
-    return kind is TURN and _is_of_a_log(here, value) and said(here) != said(value)
-
-
-def said(value: Mapping[str, Value]) -> bytes:
-    """All but what may become another when it is imported."""
-    return _without(_settled(value), _NOT_SAID)
-
-
-def known_before(kind: Kind, value: Mapping[str, Value]) -> str | None:
-    """What a memory was known as where it comes from: by its id there, or, where it stood only in a conversation, by its words."""
-    if isinstance(old := value.get(IMPORTED_ID), str):
-        return old
-    notes = value.get(IMPORTED)
-    return f"{value.get('turn_ref')}\n{value.get(kind.text)}" if isinstance(notes, dict) and notes.get("extracted") else None
-
-
-def _settled(value: Mapping[str, Value]) -> Mapping[str, Value]:
-    """Without what changes in the place that it comes from while it says the same."""
-    notes, around = value.get(IMPORTED), value.get("context")
-    if isinstance(notes, dict):
-        notes = _unmarked(notes)
-        if not notes:
-            value = {name: part for name, part in value.items() if name != IMPORTED}
-        elif notes is not value[IMPORTED]:
-            value = {**value, IMPORTED: notes}
-    if isinstance(notes, dict) and isinstance(whole := notes.get("original"), dict) and not whole.keys().isdisjoint(_CHANGING):
-        rest: Value = {name: part for name, part in whole.items() if name not in _CHANGING}
-        value = {**value, IMPORTED: {**notes, "original": rest}}
-    if isinstance(around, dict) and _PARENT in around:
-        value = {**value, "context": {name: part for name, part in around.items() if name != _PARENT}}
-    return value
-
-
-def _unmarked(notes: Values) -> Values:
-    """Without what says that it is deleted there: a mark, or a field of an entry."""
-    marked = {name: part for name in ("kept", "outside", "original")
-              if isinstance(part := notes.get(name), dict) and not part.keys().isdisjoint(_MARKS)}  # fmt: skip
-    if not marked and notes.keys().isdisjoint(_MARKS):
-        return notes
-    bare = {name: part for name, part in notes.items() if name not in _MARKS and name not in marked}
-    further = {name: {field: value for field, value in part.items() if field not in _MARKS} for name, part in marked.items()}
-    return {**bare, **{name: part for name, part in further.items() if part}}
-
-
-def _without(value: Mapping[str, Value], names: Iterable[str]) -> bytes:
-    return canonical({name: part for name, part in value.items() if name not in names})
-
-
-def referring(value: Values, renamed: Mapping[str, str]) -> Values:
-    """With references to what has got another id."""
-    if not renamed or (value.keys().isdisjoint(_REFERENCES) and "context" not in value):
-        return value
-    new: dict[str, Any] = dict(value)
-    for name in ("memory_refs", "references"):
-        if isinstance(listed := value.get(name), list):
-            new[name] = [renamed.get(one, one) if isinstance(one, str) else one for one in listed]
-    for name in ("source", "target"):
-        if isinstance(one := value.get(name), str):
-            new[name] = renamed.get(one, one)
-    if isinstance(around := value.get("context"), dict) and isinstance(parent := around.get(_PARENT), str) and parent in renamed:
-        new["context"] = {**around, _PARENT: renamed[parent]}
-    if isinstance(turn := value.get("turn_ref"), int) and (moved := renamed.get(f"turn-{turn}")):
-        new["turn_ref"] = number_of(TURN, moved)
-    return new

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable
-from contextlib import ExitStack, suppress
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import journal
@@ -15,12 +16,13 @@ from ..errors import Conflict, CorruptionDetected, SMPError
 from ..formats import format_of
 from ..indexing import hash_of
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE
-from ..locks import Lock, brief_lock
+from ..locks import Lock
 from ..maintain import evictions, summary_file
 from ..maintain.archive import ARCHIVE, SUMMARY, files_in, listed, load_summary
 from ..maintain.putting_back import value_of
 from ..mapping import load_mapping
 from ..packing import make_archive, member_of, read_members, write_archive
+from ..quota import Usage
 from ..records import Kind
 from ..rewrite import rewrite
 from ..session_files import METADATA
@@ -30,7 +32,8 @@ from .building import SESSION, Building
 from .entries import BESIDE, kind_of
 from .entries import DELETED as DELETED_PLACE
 from .entries import QUARANTINE as QUARANTINE_PLACE
-from .merging import Merge, Standing, known_before, plan, wanted_files
+from .identity import known_as
+from .merging import Merge, Standing, plan, wanted_files
 
 if TYPE_CHECKING:
     from ..files import Tree
@@ -66,7 +69,9 @@ def _archive(memory: Memory, building: Building) -> None:
     temporary, members = make_archive(tree, files_in(tree, building.path()))
     tree.rename(temporary, f"{aside}/{ARCHIVE}")
     packed = member_of(ARCHIVE, tree.read(f"{aside}/{ARCHIVE}"))
-    said = building.summary if building.summary is not None else _least_summary(building)
+    said = building.summary or {}
+    if "memories" not in said:  # one from elsewhere, where there is hardly a summary
+        said = {**_made_summary(memory, building), **{name: value for name, value in said.items() if value not in (None, [])}}
     content = summary_file.render(
         said, state="archived", reason=str(said.get("reason") or "imported"),
         archived_at=str(said.get("archived_at") or render_time(memory.options.clock())), members=listed(members),
@@ -89,14 +94,22 @@ def _archive(memory: Memory, building: Building) -> None:
     tree.sync_parent(target)
 
 
-def _least_summary(building: Building) -> dict[str, Any]:
-    """Of a session that comes from where there are no summaries."""
-    context: Value = {}
-    with suppress(SMPError, OSError):
-        context = load_mapping(building.read(METADATA), "session", METADATA).get("context")
-    known = context if isinstance(context, dict) else {}
-    return {"session_id": building.session, "project": known.get("project_name"), "topic": known.get("primary_topic"),
-            "tags": known.get("tags") or []}  # fmt: skip
+def _made_summary(memory: Memory, building: Building) -> dict[str, Any]:
+    """Like that of any other that is archived: for a moment the session stands in a tree of its own, where it was built."""
+    from ..memory import Memory as AnyMemory
+
+    tree, place = memory.tree, f"{building.directory}/{ACTIVE}/{building.session}"
+    tree.make_directory(f"{building.directory}/{ACTIVE}")
+    tree.rename(building.path(), place)
+    try:
+        aside = AnyMemory(memory.root / building.directory)
+        aside.options = memory.options
+        with closing(aside):
+            return {**summary_file.content(aside.session(building.session))}
+    except (SMPError, OSError):
+        return {"session_id": building.session}
+    finally:
+        tree.rename(place, building.path())
 
 
 # What compaction has taken out.
@@ -133,27 +146,71 @@ def _value(kind: Kind | None, raw: bytes) -> dict[str, Value]:
 # Into one that is there.
 
 
-def merge(memory: Memory, building: Building, *, dry_run: bool) -> Merge:
-    """All that is text in one transaction, within the quota; any other file then, one by one."""
-    files: Session | GlobalMemory = memory.everywhere if building.session == GLOBAL else memory.session(building.session)
+def merge(memory: Memory, building: Building) -> Merge:
+    """All that is text in one transaction; any other file then, one by one."""
+    files = _files(memory, building.session)
     scope = files.scope
-    if dry_run:
-        planned = plan(building, _standing(memory, files, {}), memory.options.clock())
-        planned.problems += _quota_problem(files, planned)
-    else:
-        with scope.locked(wanted_files(building), "importing") as held:
-            tails: dict[str, Tail] = {}
-            for file in wanted_files(building):
-                if (kind := kind_of(building.session, file)) and scope.tree.exists(scope.path(file)):
-                    tails[file] = settle_file(scope, kind, held[file])
-            planned = plan(building, _standing(memory, files, tails), memory.options.clock())
-            _carry_out(files, planned, held, tails)
-        for file, content in planned.copies.items():
-            with suppress(FileExistsError):
-                scope.tree.make_directory(scope.path(file).rpartition("/")[0])
-                scope.tree.create(scope.path(file), content)
-    _merge_evictions(memory, building, planned, dry_run=dry_run)
+    with scope.locked(wanted_files(building), "importing") as held:
+        tails: dict[str, Tail] = {}
+        for file in wanted_files(building):
+            if (kind := kind_of(building.session, file)) and scope.tree.exists(scope.path(file)):
+                tails[file] = settle_file(scope, kind, held[file])
+        planned = plan(building, _standing(memory, files, tails), memory.options.clock())
+        planned.notes += _quota_note(files, planned)
+        _carry_out(files, planned, held, tails)
+    for file, content in planned.copies.items():
+        with suppress(FileExistsError):
+            scope.tree.make_directory(scope.path(file).rpartition("/")[0])
+            scope.tree.create(scope.path(file), content)
+    _merge_evictions(memory, building, planned, dry_run=False)
     return planned
+
+
+@dataclass
+class Foreseen:
+    """What a dry run would have done: a session that comes again is compared with that as well."""
+
+    built: dict[str, Building] = field(default_factory=dict)  # sessions that would be new
+    _merged: dict[str, list[Merge]] = field(default_factory=dict)
+
+    def merge(self, memory: Memory, building: Building) -> Merge:
+        before = self.built.get(building.session)
+        files = _files(memory, building.session) if before is None else None
+        standing = _standing_in(before) if before else _standing(memory, _files(memory, building.session), {})
+        for earlier in self._merged.get(building.session, ()):
+            _add_planned(standing, earlier)
+        planned = plan(building, standing, memory.options.clock())
+        if files:
+            planned.notes += _quota_note(files, planned)
+            _merge_evictions(memory, building, planned, dry_run=True)
+        self._merged.setdefault(building.session, []).append(planned)
+        return planned
+
+
+def _files(memory: Memory, session: str) -> Session | GlobalMemory:
+    return memory.everywhere if session == GLOBAL else memory.session(session)
+
+
+def _standing_in(built: Building) -> Standing:
+    there = set(built.files())
+    return Standing(lambda file: built.read(file) if file in there else None, _highest)
+
+
+def _highest(kind: Kind, content: bytes) -> int:
+    form = format_of(kind)
+    return form.highest(form.parse(content), content)
+
+
+def _add_planned(standing: Standing, planned: Merge) -> None:
+    """What would be added stands beside the files, like what was put away."""
+    read, highest = standing.read, standing.highest
+    standing.read = lambda file: planned.whole.get(file) or planned.copies.get(file) or read(file)
+    standing.highest = lambda kind, content: max(
+        highest(kind, content), format_of(kind).highest(_as_found(planned.added.get(kind.file, [])), b"")
+    )
+    for file, values in planned.added.items():
+        for value in values:
+            standing.evicted.setdefault((file, str(value["id"])), []).append(value)
 
 
 def _standing(memory: Memory, files: Session | GlobalMemory, tails: dict[str, Tail]) -> Standing:
@@ -164,8 +221,7 @@ def _standing(memory: Memory, files: Session | GlobalMemory, tails: dict[str, Ta
         return content if content or memory.tree.exists(scope.path(file)) else None
 
     def highest(kind: Kind, content: bytes) -> int:
-        form = format_of(kind)
-        return tails[kind.file].last if kind.file in tails else form.highest(form.parse(content), content)
+        return tails[kind.file].last if kind.file in tails else _highest(kind, content)
 
     standing = Standing(read, highest)
     if scope.name != GLOBAL:
@@ -189,10 +245,11 @@ def _add_deleted(memory: Memory, session: str, standing: Standing) -> None:
         for item in store.items():
             with suppress(SMPError, OSError):
                 value = store.copy(item, members)[1]
-                if (kind := kind_of(session, item["file"])) and (old := known_before(kind, value)):
-                    stamp = value.get("timestamp")
-                    times = standing.deleted_before.setdefault((kind.file, old), set())
+                kind, stamp = kind_of(session, item["file"]), value.get("timestamp")
+                for old in known_as(kind, value) if kind else ():
+                    times = standing.deleted_before.setdefault((item["file"], old), set())
                     times.add(stamp if isinstance(stamp, str) else None)
+                    standing.deleted_named.add((item["file"], item["id"]))
 
 
 def _add_put_away(memory: Memory, session: str, standing: Standing) -> None:
@@ -207,12 +264,7 @@ def _add_put_away(memory: Memory, session: str, standing: Standing) -> None:
 
 def standing_in_archive(memory: Memory, session: str) -> Standing:
     members = dict(read_members(memory.tree, f"{ARCHIVED}/{session}/{ARCHIVE}"))
-
-    def highest(kind: Kind, content: bytes) -> int:
-        form = format_of(kind)
-        return form.highest(form.parse(content), content)
-
-    standing = Standing(members.get, highest)
+    standing = Standing(members.get, _highest)
     load_summary(memory.tree, session)  # raises where there is none
     _add_put_away(memory, session, standing)
     return standing
@@ -225,18 +277,14 @@ def _carry_out(files: Session | GlobalMemory, planned: Merge, held: dict[str, Lo
             tails[file] = settle_file(scope, kind, held[file])
     steps = [_step(scope, file, values, tails[file]) for file, values in planned.added.items()]
     # Behind what is appended: that has its place by the size of the file.
-    steps += [{"file": file, "insert": [], "change": values, "last": tails[file].last} for file, values in planned.grown.items()]
+    steps += [{"file": file, "insert": [], "change": values, "last": tails[file].last} for file, values in planned.changed.items()]
     steps += [{"file": file, "content": content.decode()} for file, content in planned.whole.items()]
-    with ExitStack() as stack:
-        if steps and (quota := files.quota_bytes()) is not None:
-            stack.enter_context(brief_lock(scope.tree, scope.name, "usage", scope.options.patience))
-            scope.usage.require(scope.name, _growth(steps) + _longer(files, planned), quota)
-        if steps:
-            name = journal.record(scope, steps)
-            for step in steps:
-                journal.carry_out(scope, step)
-                _note(scope, step, held, tails)
-            journal.forget(scope, name)
+    if steps:
+        name = journal.record(scope, steps)
+        for step in steps:
+            journal.carry_out(scope, step)
+            _note(scope, step, held, tails)
+        journal.forget(scope, name)
     for file, last in planned.last.items():
         kind = kind_of(scope.name, file)
         if kind and file in tails and last > tails[file].last:
@@ -266,32 +314,44 @@ def _as_found(values: list[dict[str, Value]]) -> Any:
     return RecordList(records=[Located(0, 0, value) for value in values])
 
 
-def _growth(steps: list[dict[str, Any]]) -> int:
-    return sum(len(str(step.get("append") or step.get("content") or json.dumps(step.get("insert", ""))).encode()) for step in steps)
-
-
 def _longer(files: Session | GlobalMemory, planned: Merge) -> int:
-    """How many bytes what has grown needs further."""
+    """How many bytes what is changed needs further."""
     further = 0
-    for file, values in planned.grown.items():
+    for file, values in planned.changed.items():
         if kind := kind_of(files.scope.name, file):
             form, content = format_of(kind), files.scope.read(file)
             further += len(form.rewrite(content, values, 0)) - len(content)
     return further
 
 
-def _quota_problem(files: Session | GlobalMemory, planned: Merge) -> list[str]:
+def _quota_note(files: Session | GlobalMemory, planned: Merge) -> list[str]:
+    """What comes is taken in, however large it is: it must not be lost."""
     if (quota := files.quota_bytes()) is None or planned.is_empty:
         return []
     needed = sum(map(len, planned.whole.values())) + _longer(files, planned)
     for file, values in planned.added.items():
         if kind := kind_of(files.scope.name, file):
             needed += sum(len(format_of(kind).render(value, 2)) for value in values)
-    try:
-        files.scope.usage.require(files.scope.name, needed, quota)
-    except SMPError as error:
-        return [str(error)]
-    return []
+    return _over_quota(files.scope.usage.total() + needed, quota) if needed > 0 else []
+
+
+def quota_note(memory: Memory, building: Building) -> list[str]:
+    """The same of a session that is not there."""
+    if building.place == "archived" or not building.has_session:
+        return []
+    storage: Value = None
+    with suppress(SMPError, OSError):
+        storage = load_mapping(building.read(METADATA), "session", METADATA).get("storage")
+    quota = storage.get("quota_bytes") if isinstance(storage, dict) else None
+    allowed = quota if isinstance(quota, int) and quota > 0 else memory.options.quota_bytes
+    return [f"{building.session}: {note}" for note in _over_quota(Usage(building.tree, building.path()).total(), allowed)]
+
+
+def _over_quota(total: int, quota: int) -> list[str]:
+    if total <= quota:
+        return []
+    return [f"with this it is larger than its quota: {total:,} of {quota:,} bytes. All of it is taken in; nothing more can be added"
+            " until it is compacted or archived, or storage.quota_bytes in its metadata.yaml is raised."]  # fmt: skip
 
 
 def _note(scope: Scope, step: dict[str, Any], held: dict[str, Lock], tails: dict[str, Tail]) -> None:
@@ -366,4 +426,4 @@ def _piece(name: str) -> str:
     return name.partition("-")[2] or name
 
 
-__all__ = ["SESSION", "merge", "pieces_in", "place", "place_elsewhere", "standing_in_archive"]
+__all__ = ["SESSION", "Foreseen", "merge", "pieces_in", "place", "place_elsewhere", "quota_note", "standing_in_archive"]

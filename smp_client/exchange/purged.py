@@ -102,15 +102,17 @@ def is_purged_session(memory: Memory, building: Building) -> bool:
     """Whether it is the one that was purged, and not another that was made under the same id since."""
     if building.purged is None:
         return False
-    created: Value = None
+    about: Mapping[str, Value] = {}
     with suppress(SMPError, OSError):
-        created = load_mapping(building.read(METADATA), "session", METADATA).get("created_at")
-    return is_of_purged_session(memory, building.session, building.purged, created)
+        about = load_mapping(building.read(METADATA), "session", METADATA)
+    return is_of_purged_session(memory, building.session, building.purged, about)
 
 
-def is_of_purged_session(memory: Memory, session: str, purged: Purged, created_at: Value) -> bool:
-    """The same of one that was made then."""
-    at, created = _time(purged.whole), _time(created_at)
+def is_of_purged_session(memory: Memory, session: str, purged: Purged, about: Mapping[str, Value]) -> bool:
+    """The same by what its metadata say. A time that it has borrowed, such as that of its file, says nothing."""
+    notes = about.get("imported")
+    is_borrowed = isinstance(notes, dict) and "created_at" in (notes.get("borrowed") or ())  # type: ignore[operator]
+    at, created = _time(purged.whole), None if is_borrowed else _time(about.get("created_at"))
     if at is None:
         return False
     if not is_here(memory, session):

@@ -28,9 +28,19 @@ from . import entries as entry_of
 from .elsewhere import entries, found_at
 from .entries import Entry, content_of, kind_of, problem_of
 from .formats import Read
+from .identity import (
+    DIGEST,
+    is_as_it_came,
+    is_same_in_words,
+    known_as,
+    notes_of,
+    referring,
+    refers_to_the_same,
+    said,
+)  # fmt: skip
 from .layouts.removed import is_marked
 from .layouts.sessions import DELETED as COMES_DELETED
-from .merging import known_before, referring, said
+from .layouts.sources import is_lost
 from .placing import pieces_in
 from .purged import is_of_purged_session, is_purged
 
@@ -60,9 +70,10 @@ class Compared:
     deleted: int = 0
     put_away: int = 0  # by compaction
     missing: int = 0
-    changed: int = 0  # says something else, and nobody has changed it through SMP
-    updated: int = 0  # was changed here through SMP since
+    changed: int = 0  # says something else, and nobody has changed it here
+    updated: int = 0  # was changed here since
     extra: int = 0  # that are only here
+    others: int = 0  # files, states and artifacts that are not here, or not the same
     source_sha256: str = ""
     tree_sha256: str = ""  # of what was found; the same where nothing is missing or changed
 
@@ -71,13 +82,15 @@ class Compared:
 class Verified:
     sessions: dict[str, Compared] = field(default_factory=dict)
     quarantined: int = 0  # lines of the source that cannot be read, and are set aside here
+    removed: int = 0  # such lines that somebody has removed from there
     missing: list[str] = field(default_factory=list)  # each in a sentence
     changed: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what is wrong with the source itself
+    unread: list[str] = field(default_factory=list)  # what of the source cannot be read, and is nowhere here
+    notes: list[str] = field(default_factory=list)  # what else is wrong with the source itself
 
     @property
     def is_whole(self) -> bool:
-        return not self.missing and not self.changed
+        return not self.missing and not self.changed and not self.unread
 
     def total(self, name: str) -> int:
         return sum(getattr(one, name) for one in self.sessions.values())
@@ -165,14 +178,13 @@ class _Session:
         here = _Here(value, place)
         self.memories.append(here)
         self._by_id.setdefault((kind.file, str(value.get("id"))), []).append(here)
-        if old := known_before(kind, value):
+        for old in known_as(kind, value):
             self._by_old_id.setdefault((kind.file, old), []).append(here)
 
     def like(self, kind: Kind, value: Mapping[str, Value]) -> list[_Here]:
         """Those that it could be, the likeliest first."""
-        memory_id, old = str(value.get("id")), known_before(kind, value)
-        found = [*self._by_id.get((kind.file, memory_id), ()), *self._by_old_id.get((kind.file, memory_id), ())]
-        return found + (self._by_old_id.get((kind.file, old), []) if old else [])
+        names = [str(value.get("id")), *sorted(known_as(kind, value))]
+        return [one for name in names for known in (self._by_id, self._by_old_id) for one in known.get((kind.file, name), ())]
 
     def read(self, file: str) -> bytes | None:
         if self.contents is None or not self.contents.is_there:
@@ -193,8 +205,9 @@ class _Verifying:
     def take(self, read: Read) -> None:
         entry = read.entry
         if entry is None:
-            self._result.quarantined += f"{QUARANTINE}/" in read.problem
-            self._note(self._result.notes, f"{f'line {read.line}: ' if read.line else ''}{read.problem}")
+            said_so = read.problem.replace("; it goes to ", "; it belongs into ")  # here nothing goes anywhere
+            told = self._result.unread if is_lost(said_so) else self._result.notes
+            self._note(told, f"{f'line {read.line}: ' if read.line else ''}{said_so}")
             return
         if "entry" not in entry or entry["entry"] == "end":
             return
@@ -227,12 +240,13 @@ class _Verifying:
         if kind is None or is_deleted(kind, value):
             return
         key, own, digest = (file, str(value.get("id"))), said(value), _digest_of(value)
-        if session.seen.get(key) == digest:
+        like = session.like(kind, value)
+        again = [one.value for one in like if key in session.seen and one.is_met]
+        if session.seen.get(key) == digest or any(is_same_in_words(one, value) for one in again):
             return  # the same memory in a second layout
         session.seen[key] = digest
         compared.source += 1
         session.digests[0].append(digest)
-        like = session.like(kind, value)
         if entry["entry"] == COMES_DELETED:
             like.sort(key=lambda one: one.place != "deleted")
         here = next((one for one in like if said(one.value) == own), None)
@@ -270,11 +284,17 @@ class _Verifying:
         if here.value.get("updated_at") != value.get("updated_at"):
             compared.updated += 1
             return
-        compared.changed += 1
-        own, words = here.value, {**_WORDS, kind.text: "its text", kind.actor: "who it is from"}
+        is_edited = is_as_it_came(here.value) is False
+        compared.updated += is_edited
+        compared.changed += not is_edited
+        value, own = ({**one, "imported": {**notes_of(one), DIGEST: None}} for one in (value, here.value))
+        words = {**_WORDS, kind.text: "its text", kind.actor: "who it is from"}
         names = sorted(name for name in value.keys() | own.keys() if name not in _NOT_NAMED and value.get(name) != own.get(name))
         what = ", ".join(dict.fromkeys(words.get(name, repr(name)) for name in names))
-        self._note(self._result.changed, f"{session.name}: {_named(value)} says something else here: {what}")
+        if is_edited:
+            self._note(self._result.notes, f"{session.name}: {_named(value)} was changed in its file since it came: {what}")
+        else:
+            self._note(self._result.changed, f"{session.name}: {_named(value)} says something else here: {what}")
 
     # Everything else.
 
@@ -282,12 +302,15 @@ class _Verifying:
         kind = entry["entry"]
         if kind == "session":
             about = (entry["metadata"] or {}).get("session")
-            created = about.get("created_at") if isinstance(about, dict) else None
-            session.is_purged = is_of_purged_session(self._memory, session.name, session.purged, created)
+            known = about if isinstance(about, dict) else {}
+            session.is_purged = is_of_purged_session(self._memory, session.name, session.purged, known)
         if session.is_purged or (kind in ("state", "artifact") and is_purged(entry, session.purged)):
             return
+        missing = len(self._result.missing)
         if kind == "session" and not (session.is_there or session.is_deleted):
             self._note(self._result.missing, f"{session.name}: there is no such session here")
+        elif kind == "bytes" and entry["place"] == entry_of.QUARANTINE:
+            self._take_aside(session, entry)
         elif kind == "bytes" and not self._has_file(session, entry):
             self._note(self._result.missing, f"{session.name}: {entry['path']} is not here, or not the same")
         elif kind == "state" and not session.is_deleted and not _has_state(session, entry):
@@ -296,13 +319,20 @@ class _Verifying:
             self._note(self._result.missing, f"{session.name}: artifact {entry['artifact']} is not here, or not the same")
         elif kind == "profile":
             self._take_profile(session, entry)
+        self._result.sessions[session.name].others += len(self._result.missing) - missing
+
+    def _take_aside(self, session: _Session, entry: Entry) -> None:
+        """What is in quarantine may be removed there, when somebody has looked at it."""
+        is_here = session.is_known and pieces_in(self._memory.tree, f"{QUARANTINE}/{session.name}", [entry["path"]])
+        if entry["path"].endswith(".bytes"):
+            count = content_of(entry).count(b"\n") + 1
+            self._result.quarantined += count if is_here else 0
+            self._result.removed += 0 if is_here else count
 
     def _has_file(self, session: _Session, entry: Entry) -> bool:
         place, path, tree = entry["place"], entry["path"], self._memory.tree
         if not session.is_known:
             return False
-        if place == entry_of.QUARANTINE:
-            return pieces_in(tree, f"{QUARANTINE}/{session.name}", [path])
         if place in _WHOLE_FILES:
             return tree.exists(f"{ARCHIVED if place == entry_of.BESIDE else DELETED}/{session.name}/{path}")
         return session.is_deleted or session.read(path) == content_of(entry) or path.startswith("inbox/")
@@ -322,14 +352,15 @@ class _Verifying:
 
     def _close(self, name: str) -> None:
         session, compared = self._sessions[name], self._result.sessions[name]
+        there = {session.renamed.get(memory_id, memory_id) for _, memory_id in session.seen}
         for called, value, here in session.referring:
             meant = referring(value, session.renamed)
             is_log = isinstance(notes := value.get("imported"), dict) and notes.get("layout") == "markdown-log"
-            if any(canonical(meant.get(part)) != canonical(here.get(part)) for part in _REFERRING) and not is_log:
+            if not refers_to_the_same(meant, here, there) and not is_log:
                 compared.changed += 1
                 self._note(self._result.changed, f"{name}: {called} refers to something else here")
         session.referring.clear()
-        compared.extra = sum(not here.is_met for here in session.memories)
+        compared.extra = sum(not here.is_met and here.place != "deleted" for here in session.memories)
         compared.source_sha256, compared.tree_sha256 = (_digest(digests) for digests in session.digests)
         session.release()
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..errors import Conflict, Invalid, MemoryNotFound, SMPError
-from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, MARKER, QUARANTINE, check_session_id
+from ..layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, MARKER, QUARANTINE, check_session_id
 from ..mapping import load_mapping
 from ..records import STATE_HISTORY
 from ..timestamps import render_time
@@ -253,6 +253,8 @@ def apply(
         # While the index could not be cleaned, it is known where the words are.
         own = [f"{QUARANTINE}/{session_id}", *([] if unclean else [_OWN])]
         _look_for_the_rest(memory, session_id, said, own, outcome, thorough=thorough)
+    if outcome.actions and thorough and (backups := memory.root.parent / BACKUP).is_dir():
+        outcome.notes.append(f"{backups} holds what was imported as it was then, also what was purged now; remove it when you can.")
     return outcome
 
 

@@ -150,6 +150,9 @@ def telling_lines(values: Iterable[Mapping[str, Any]]) -> list[str]:
     found: dict[str, None] = {}
     for value in values:
         for name, item in value.items():
+            if name == "imported" and isinstance(item, dict):
+                # From where it came stands in the metadata as well, and is nobody's word.
+                item = {part: one for part, one in item.items() if part not in ("layout", "digest")}
             if name not in _NO_TEXT and name not in _OF_SMP:
                 found.update(dict.fromkeys(_lines(item)))
     return list(found)

@@ -40,13 +40,13 @@ smp export latest -o session.md
 smp export latest --type decision --since "last 7 days" -o decisions.yaml
 smp export --all --format jsonl | gzip > everything.jsonl.gz
 smp export session-2026-01-11-abc123 global --deleted -o mine.json
-smp export --all --layout jsonl-per-kind -o .bmad/memory""")
+smp export --all --layout jsonl-per-kind -o for-others""")
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_session)
 @click.option("--all", "everything", is_flag=True, help="Every session, archived ones too, and what holds everywhere.")
 @click.option("--format", type=click.Choice((*FORMATS, "md", "yml")), help="Else what the ending of FILE says, else yaml.")
 @click.option("--layout", type=click.Choice(LAYOUTS), help="Into a folder FILE, as another program keeps its memories.")
 @click.option("-o", "--output", metavar="FILE", default=_STANDARD, help="Where to; else stdout. It appears when it is whole.")
-@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@click.option("--force", is_flag=True, help="Overwrite FILE; a folder only if it is an export, as it was written.")
 @click.option("--deleted", is_flag=True, help="Also what was deleted and can still be restored.")
 @selecting_options
 @click.option("--anonymize", "anonymous", is_flag=True, help="With placeholders in the place of names; see smp anonymize.")
@@ -193,15 +193,18 @@ def import_(
         _end(done, found, said, as_json=as_json)
     decayed = importing.set_priorities(memory, done)
     verified = importing.verify(memory, found)
+    reasons = importing.in_the_way(memory, found, done, verified)
     if as_json:
-        print_json({**said, "backup": {**asdict(backup), "path": str(backup.path)}, "imported": asdict(done), "decayed": decayed,
-                    "verified": importing.verified_json(verified)})  # fmt: skip
+        kept = {**asdict(backup), "path": str(backup.path), "earlier": [str(place) for place in backup.earlier]}
+        print_json({**said, "backup": kept, "imported": asdict(done), "decayed": decayed,
+                    "verified": importing.verified_json(verified), "in_the_way": reasons})  # fmt: skip
     else:
         _print(done, found)
         say(f"priorities set in {decayed:,} session{'' if decayed == 1 else 's'}")
         importing.say_verified(verified)
-        importing.say_what_is_left(backup)
-    _finish([*done.problems, *importing.problems_of(verified)], as_json=as_json)
+        importing.say_what_is_left(backup, reasons)
+    told = "\n".join(done.problems)
+    _finish([*done.problems, *(one for one in importing.problems_of(verified) if one not in told)], as_json=as_json)
 
 
 def _end(done: Imported, found: Sequence[Found], said: dict[str, Any], *, as_json: bool) -> NoReturn:
@@ -245,10 +248,11 @@ def _print(done: Imported, found: Sequence[Found]) -> None:
             say(one_line(f"{session}: {', '.join(f'{old} is {new}' for old, new in pairs[:_NAMED])}{more}"))
     would = "would be " if done.dry_run else ""
     end = "; nothing was changed" if done.dry_run else ""
-    deleted = f", {done.deleted:,} as deleted" if done.deleted else ""
+    deleted = f", {done.deleted:,} more as deleted" if done.deleted else ""
     say(f"{done.added:,} memor{'y' if done.added == 1 else 'ies'} {would}added{deleted}, {done.skipped:,} there already{end}")
     if done.redacted:
-        say(f"taken out: {', '.join(f'{count:,} × {kind.replace(chr(95), chr(32))}' for kind, count in done.redacted.items())}")
+        kinds = (f"{count:,} × {kind.replace('_', ' ')}" for kind, count in done.redacted.items())
+        say(f"secrets taken out of what was read: {', '.join(kinds)}")
     for note in done.notes:
         click.echo(one_line(f"note: {note}"), err=True)
 

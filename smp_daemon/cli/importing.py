@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from smp_client.exchange.backup import BackedUp
     from smp_client.exchange.importing import Imported
     from smp_client.exchange.layouts import Found
-    from smp_client.exchange.verifying import Verified
+    from smp_client.exchange.verifying import Compared, Verified
 
 LAYOUTS = ("smp", "jsonl", "jsonl-per-kind", "jsonl-checked", "markdown-log")
 _NAMED = 3  # reasons for each layout
@@ -91,13 +91,14 @@ def back_up(memory: Memory, found: Sequence[Found]) -> BackedUp:
 
 
 def say_backup(memory: Memory, found: Sequence[Found], done: BackedUp | None) -> None:
-    from smp_client.exchange.backup import directory_of
+    from smp_client.exchange.backup import directory_of, not_backed_up
 
     if done is None:
-        count, place = sum(len(one.files()) for one in found), directory_of(memory, found[0].path)
-        say(one_line(f"backup: {_files(count)} would be copied to {place}"))
+        count, place = len(not_backed_up(memory, found)), directory_of(memory, found[0].path)
+        say(one_line(f"backup: {_files(count)} would be copied to {place}{' and a number' if place.exists() and count else ''}"))
     else:
         how = "" if done.is_new else ", made before and left as it is"
+        how = f"; what has not changed since is in {done.earlier[0]}" if done.is_new and done.earlier else how
         say(one_line(f"backup: {_files(done.files)}, {short_size(done.bytes)}, in {done.path}{how}"))
 
 
@@ -129,15 +130,25 @@ def say_verified(done: Verified) -> None:
         ("THERE", lambda one: one.source), ("HERE", lambda one: one.found), ("MISSING", lambda one: one.missing),
         ("CHANGED", lambda one: one.changed), ("UPDATED", lambda one: one.updated), ("ONLY HERE", lambda one: one.extra),
     ]  # fmt: skip
-    rows = [(name, *(f"{count(one):,}" for _, count in columns), "same" if one.source_sha256 == one.tree_sha256 else "differs")
-            for name, one in done.sessions.items()]  # fmt: skip
+    rows = [(name, *(f"{count(one):,}" for _, count in columns), _content(one)) for name, one in done.sessions.items()]
     if rows:
         print_table([Column("SESSION", keeps=True), *(Column(name, right=True) for name, _ in columns), Column("CONTENT")], rows)
-    counts = {"of them deleted or purged here": done.total("deleted"), "of them put away by compaction": done.total("put_away"),
-              f"line{'' if done.quarantined == 1 else 's'} in quarantine": done.quarantined}  # fmt: skip
+    counts = {"of them changed here since": done.total("updated"), "of them deleted or purged here": done.total("deleted"),
+              "of them put away by compaction": done.total("put_away"),
+              f"line{'' if done.quarantined == 1 else 's'} in quarantine": done.quarantined,
+              f"line{'' if done.removed == 1 else 's'} that cannot be read and {'is' if done.removed == 1 else 'are'} not in"
+              " quarantine": done.removed}  # fmt: skip
     away = "".join(f", {count:,} {what}" for what, count in counts.items() if count)
-    end = "nothing is lost" if done.is_whole else "not everything is as it was"
+    end = "not everything is as it was" if done.missing or done.changed else "not everything could be read"
+    end = f"nothing {'else ' if done.removed else ''}is lost" if done.is_whole else end
     say(f"{done.total('found') + done.total('updated'):,} of {done.total('source'):,} memories are here{away}; {end}")
+
+
+def _content(one: Compared) -> str:
+    """What the digests say, and what else there is beside memories."""
+    if one.missing or one.changed or one.others:
+        return "differs"
+    return "same" if one.source_sha256 == one.tree_sha256 else "changed here"
 
 
 def say_notes(done: Verified) -> None:
@@ -146,15 +157,33 @@ def say_notes(done: Verified) -> None:
 
 
 def problems_of(done: Verified) -> list[str]:
-    return [*done.missing, *done.changed]
+    return [*done.missing, *done.changed, *done.unread]
 
 
 def verified_json(done: Verified) -> dict[str, Any]:
     return {"is_whole": done.is_whole, **asdict(done)}
 
 
-def say_what_is_left(backup: BackedUp) -> None:
+def in_the_way(memory: Memory, found: Sequence[Found], done: Imported, verified: Verified) -> list[str]:
+    """Why the old files are still needed."""
+    from smp_client.exchange.backup import not_backed_up
+    from smp_client.exchange.layouts.sources import is_lost
+
+    counts = {"missing here": len(verified.missing), "different here": len(verified.changed),
+              "that could not be read": len(verified.unread)}  # fmt: skip
+    reasons = [f"{count:,} thing{'' if count == 1 else 's'} {what}" for what, count in counts.items() if count]
+    if not reasons and (lost := [problem for problem in done.problems if is_lost(problem)]):
+        reasons.append(f"{len(lost):,} thing{'' if len(lost) == 1 else 's'} that could not be taken in")
+    changed = not_backed_up(memory, found)
+    return reasons + ([f"{_files(len(changed))} written to since the backup, {changed[0]} among them"] if changed else [])
+
+
+def say_what_is_left(backup: BackedUp, reasons: Sequence[str]) -> None:
     """The last step is nobody's but the user's."""
-    listed = backup.path / "backup.json"
+    listed = " and ".join(str(place / "backup.json") for place in [*backup.earlier, backup.path])
+    if reasons:
+        say(one_line(f"Keep the old files ({', '.join(reasons)}): see to that, and give this command again."))
+        return
     say(one_line(f"The old files are as they were, and listed in {listed}: remove them when you like, and keep the backup for"
-                 f" {_KEPT_DAYS} days."))  # fmt: skip
+                 f" {_KEPT_DAYS} days. It holds all that they said, also what is a secret or is deleted here later, until you"
+                 " remove it."))  # fmt: skip

@@ -16,8 +16,8 @@ something that is gone is kept in the session's metadata.
 A record keeps under `imported`, beside what shaping.py notes: `type` of a kind that we do not have, `timestamp` in a form that is
 not ours, `outside` and `outer` as in single.py, `inside` for tags and references among its `content`, `bare` where that is a text,
 `checksum`: the form that fitted, where it is not the canonical one, `tombstone` (`true` where the entry says it itself); under
-`imported` of its `decay` the `decay_factor` and when and how often it was read. What belongs to the session (`total_entries`,
-`preferences`, …) stands in its metadata under its own name.
+`imported` of its `decay` the `decay_factor`, an `importance` that is a whole number, and when and how often it was read. What
+belongs to the session (`total_entries`, `preferences`, …) stands in its metadata under its own name.
 """
 
 from __future__ import annotations
@@ -130,19 +130,19 @@ def _collect(aside: Aside, name: str) -> Collected:
             taken.append(Taken(MEMORY, line, shaping.kind_of_type(value.get("type"))[0], value))
     marks = _marks(aside, found)
     seen = {key_of(one.value) for one in taken}
-    taken = [one._replace(mark=marks.get(key_of(one.value))) for one in taken]
+    taken = [one._replace(mark=marks.get(key_of(one.value) or "")) for one in taken]
     collect(aside, found, taken, lambda one, memory_id, ids: ours(one.kind, memory_id, one.value, ids, name, one.mark))
     found.tombstones += [mark for key, mark in marks.items() if key not in seen]
     return found
 
 
-def _marks(aside: Aside, found: Collected) -> dict[Any, Values]:
+def _marks(aside: Aside, found: Collected) -> dict[str, Values]:
     """What is deleted, by id: tombstones, and what only the index knows of."""
-    marks: dict[Any, Values] = {}
+    marks: dict[str, Values] = {}
     for line in aside.lines(TOMBSTONES):
         assert line.value is not None
-        key = line.value.get("id")
-        if isinstance(key, (str, int)):
+        key = key_of(line.value)
+        if key is not None:
             marks[key] = line.value
         else:
             aside.refuse(TOMBSTONES, line, "it has no id")
@@ -239,6 +239,8 @@ def _decay(kind: Kind, entry: Mapping[str, Any], at: str | None, accessed: str |
     importance, factor = entry.get("importance"), shaping.share(entry.get("decay_factor"), 1.0)
     priority = shaping.share(importance, kind.base_priority) * factor
     was = shaping.changing(entry, "access_count", factor="decay_factor", usually=1.0)
+    if isinstance(importance, int):
+        was["importance"] = importance  # 1 is 1.0 for us, but not for a checksum
     accesses = entry.get("access_count")
     return shaping.decay(kind, at, priority=priority, base=importance, accesses=accesses, accessed=accessed, was=was)
 
@@ -262,7 +264,7 @@ def theirs(kind: Kind, record: Mapping[str, Any], ids: Ids, session: str) -> Val
         "timestamp": notes.get("timestamp", record.get("timestamp")),
         "type": notes.get("type", shaping.type_of_kind(kind)),
         "content": record.get(kind.text) if notes.get("bare") else content,
-        "importance": base,
+        "importance": was.get("importance", base),
         "decay_factor": was.get("decay_factor", round(now / base, 4) if base else 1.0),
         "tags": tags,
         "references": references,

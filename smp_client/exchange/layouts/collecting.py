@@ -43,9 +43,9 @@ def collect(aside: Aside, found: Collected, taken: Sequence[Taken], ours: Ours, 
         found.add(one.kind, ours(one, memory_id, ids), one.mark, time)
 
 
-def key_of(value: Mapping[str, Any]) -> Any:
-    """By which a mark finds an entry."""
-    return value["id"] if isinstance(value.get("id"), (str, int)) else None
+def key_of(value: Mapping[str, Any]) -> str | None:
+    """By which a mark finds an entry; some write a number where others write a text."""
+    return str(value["id"]) if isinstance(value.get("id"), (str, int)) else None
 
 
 def note_of(entry: Mapping[str, Any], mark: Mark) -> Any:

@@ -6,7 +6,7 @@ What counts as a mark, at the beginning of a line that is not in a block of code
     DEC-004: …       [DEC-004] …         **FIND-002** …
     … . DEC-005: …   Decision: … . Finding: …   in a line that begins with a mark: behind the end of a sentence, with its colon
     … [FIND-001]     at the end of a line that begins with one of the words above, or with a severity such as **CRITICAL:**
-    **Memory Stored:** and the list below it, each item with a word or an id
+    **Memory Stored:** and what stands behind it, or in the list below it, each item with a word or an id
 
 Each refers to the turn that it stands in. A line `Rationale: …` behind a decision belongs to it.
 """
@@ -35,16 +35,17 @@ _NUMBERED = re.compile(rf"{_BULLET}(?:\*\*|__|\[)*{_ID}(?:\*\*|__|\])*[ \t]*(?::
 _SEVERE = re.compile(
     rf"{_BULLET}(?:\*\*|__)?(?P<word>{'|'.join(SEVERITIES)})(?:\*\*|__)?:(?:\*\*|__)?[ \t]*(?P<text>.*)", re.IGNORECASE
 )  # fmt: skip
-_TRAILING = re.compile(rf"[ \t]*[\[(]{_ID}[\])][ \t.]*$")
+_TRAILING = re.compile(rf"(?<![ \t])[ \t]*[\[(]{_ID}[\])][ \t.]*$")
 _BARE_ID = _ID.replace("?P<id>", "?:")
 _FURTHER = re.compile(  # where another mark begins in the same line; a mere mention is neither bold nor behind a sentence
     r"(?:(?<=[.,;!?])[ \t]+|(?<=[\w.)\]])[ \t]+(?=\*\*))"
     rf"(?=(?:\*\*|\[)?(?:{_BARE_ID}|Decision|Finding|Preference|Learning|Lesson)(?:\*\*|\])?:)"
 )
-_STORED = re.compile(r"[ \t>]*(?:\*\*|__)?Memory Stored(?:\*\*|__)?:(?:\*\*|__)?[ \t]*$", re.IGNORECASE)
+_STORED = re.compile(r"[ \t>]*(?:\*\*|__)?Memory Stored(?:\*\*|__)?:(?:\*\*|__)?[ \t]*(?P<text>.*)$", re.IGNORECASE)
 _ITEM = re.compile(r"[ \t>]*(?:[-*+]|\d{1,3}[.)])[ \t]+(?P<text>\S.*)")
 _RATIONALE = re.compile(rf"{_BULLET}(?:\*\*|__)?rationale(?:\*\*|__)?[ \t]*:(?:\*\*|__)?[ \t]*(?P<text>\S.*)", re.IGNORECASE)
-FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})")
+# At the beginning of a line, or, behind who speaks or any other text, at its end.
+_FENCE = re.compile(r"[ \t]{0,3}(?P<first>`{3,}(?=[^`]*$)|~{3,})|[^`]*[^`\s~](?P<behind>[ \t]{0,9}`{3,})[\w+-]{0,20}$")
 
 
 @dataclass
@@ -68,20 +69,31 @@ class Mark:
         self.by = self.by or other.by
 
 
-def unfenced(text: str) -> Iterator[str]:
-    """The lines that are not in a block of code; an empty one for each that is."""
-    fence = ""
-    for line in text.split("\n"):
-        found = FENCE.match(line)
-        if not fence and found:
-            fence = found[1]
-            yield ""
-        elif fence:
-            if found and found[1][0] == fence[0] and len(found[1]) >= len(fence) and not line.strip().strip(fence[0]):
-                fence = ""
-            yield ""
-        else:
-            yield line
+def unfenced(text: str) -> list[str]:
+    """The lines that are not in a block of code, and an empty one for each that is. What nobody closes until another begins is
+    none."""
+    lines = text.split("\n")
+    fences = [(number, opens, _closes(line)) for number, line in enumerate(lines) if (opens := _opens(line))]
+    place = 0
+    while place < len(fences):
+        first, opens, _ = fences[place]
+        place += 1
+        end = next((at for at in range(place, len(fences)) if fences[at][1].startswith(opens)), None)
+        if end is not None and fences[end][2]:
+            first += not lines[first].lstrip().startswith(opens)
+            lines[first : fences[end][0] + 1] = [""] * (fences[end][0] + 1 - first)
+            place = end + 1
+    return lines
+
+
+def _closes(line: str) -> str:
+    bare = line.strip()
+    return bare if len(bare) >= 3 and bare[0] in "`~" and not bare.strip(bare[0]) else ""
+
+
+def _opens(line: str) -> str:
+    found = _FENCE.match(line) if "```" in line or "~~~" in line else None
+    return (found["first"] or found["behind"].strip()) if found else ""
 
 
 def marks(text: str) -> list[Mark]:
@@ -90,10 +102,10 @@ def marks(text: str) -> list[Mark]:
     by_id: dict[str, Mark] = {}
     in_list = False
     for line in unfenced(text):
-        if _STORED.match(line):
-            in_list = True
-            continue
-        in_list = in_list and (bool(_ITEM.match(line)) or not line.strip())
+        if stored := _STORED.match(line):
+            in_list, line = True, stored["text"]
+        else:
+            in_list = in_list and (bool(_ITEM.match(line)) or not line.strip())
         listed = _marks_in(line, is_stored=in_list)
         if not listed and found and found[-1].kind is DECISION and (reason := _RATIONALE.match(line)):
             found[-1].rationale = found[-1].rationale or reason["text"].strip()

@@ -43,15 +43,18 @@ def read_memlog(text: str) -> tuple[dict[str, str], list[Noted], str]:
                 head[name.strip().lower()] = value.strip()
         start = end + 1
     entries: list[Noted] = []
+    texts: list[list[str]] = []
     before: list[str] = []
     for number, line in enumerate(lines[start:], start + 1):
         if found := _ENTRY.fullmatch(line.rstrip()):
             entries.append(_noted(number, found))
+            texts.append([found["text"]])
         elif entries:
-            entries[-1] = entries[-1]._replace(text=f"{entries[-1].text}\n{line}")
+            texts[-1].append(line)
         else:
             before.append(line)
-    return head, [entry._replace(text=entry.text.rstrip()) for entry in entries], "\n".join(before)
+    whole = ("\n".join(lines).rstrip() for lines in texts)
+    return head, [entry._replace(text=text) for entry, text in zip(entries, whole, strict=True)], "\n".join(before)
 
 
 def _noted(number: int, found: re.Match[str]) -> Noted:

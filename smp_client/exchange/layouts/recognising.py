@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...layout import ACTIVE, ARCHIVED, BACKUP, DELETED, MARKER, QUARANTINE
 from ..formats import BEGINNING_BYTES, Read
 from ..formats import recognise as recognise_export
 from ..opening import plain
 from . import checked, logs, per_kind, shaping, shared, single
 from .continuing import LAYOUT as LOG
 from .continuing import Continuing
-from .lines import read_lines
+from .lines import LINE_CAP_BYTES, read_lines
 from .memlog import NAME as MEMLOG
 from .sources import Source
 
 Part = Callable[[], Iterator[Read]]
 SMP = "smp"
 BELOW = ("", ".bmad/memory", "_bmad/memory", "memory", ".bmad/sessions", "_bmad/sessions")
-BACKUP = "backup-pre-smp"  # the copies that are made before a migration: see ../backup.py
 LOG_DEPTH, _LOG_FILES = 8, 20_000
-_NOT_LOOKED_INTO = frozenset(("node_modules", ".git", ".venv", "venv", "__pycache__", ".smp", "active", "archived", "deleted",
-                              "quarantine", BACKUP))  # fmt: skip
+_NOT_LOOKED_INTO = frozenset(("node_modules", ".git", ".venv", "venv", "__pycache__", ".smp", BACKUP))
+_OF_TREE = frozenset((ACTIVE, ARCHIVED, DELETED, QUARANTINE))  # of ours: not looked into where they are part of one
 _FEW_LINES = 20
+_LINES_BYTES, _LOG_BYTES = LINE_CAP_BYTES + 65536, 1024 * 1024  # to look at where the beginning does not tell
+_LINES = (".jsonl", ".ndjson")
+_TOLD = 20  # notes of what was not looked at
 _PACKED = ".tar.gz"
 
 
@@ -41,6 +43,7 @@ class Found:
     parts: list[Part] = field(default_factory=list)
     places: list[str] = field(default_factory=list)  # files, and folders whose files are read
     continuing: Continuing = field(default_factory=Continuing)  # which sessions logs belong to: of each import its own
+    notes: list[str] = field(default_factory=list)  # what was not looked at
     came_from: dict[str, list[str]] = field(default_factory=dict)  # what was read so far: sessions as ours, and their places
 
     def add(self, session: str, part: Part, reason: str, *places: str) -> None:
@@ -75,6 +78,8 @@ class Recognising:
         self._source = Source(path)
         self._forced, self._extract = forced, extract
         self._found: dict[str, Found] = {}
+        self._unread: list[str] = []  # what is wrong with files that look as if they were meant
+        self._left: list[str] = []  # what was not looked at
 
     def found(self) -> list[Found]:
         if self._source.is_folder:
@@ -84,7 +89,12 @@ class Recognising:
             self._look_for_logs()
         else:
             self._look_at_file(self._source.path.name)
-        return [one for one in self._found.values() if self._forced in (None, one.layout)]
+        found = [one for one in self._found.values() if self._forced in (None, one.layout)]
+        if found:
+            more = [f"And {len(self._left) - _TOLD:,} more were not looked at."] if len(self._left) > _TOLD else []
+            found[0].notes += [*self._left[:_TOLD], *more]
+            found[0].parts += [functools.partial(_problems, self._unread)] if self._unread else []
+        return found
 
     def _of(self, layout: str) -> Found:
         return self._found.setdefault(layout, Found(layout, self._source))
@@ -105,7 +115,7 @@ class Recognising:
                         self._look_at_session(place, name)
             for above in (directory, _inside(directory, "sessions")):
                 for name in source.list(above) if self._wants(single.LAYOUT) else ():
-                    if name.endswith(".jsonl") and not source.is_directory(_inside(above, name)):
+                    if name.lower().endswith(_LINES) and not source.is_directory(_inside(above, name)):
                         self._look_at_lines(above, name)
         self._look_beside(directory, before)
 
@@ -136,10 +146,18 @@ class Recognising:
         is_asked_for = self._forced == per_kind.LAYOUT
         return is_asked_for or any({"id", "timestamp"} <= value.keys() for value in self._first(_inside(place, name)))
 
-    def _first(self, place: str) -> list[dict[str, Any]]:
-        """What the first lines of a file say."""
-        lines = itertools.islice(read_lines(_whole_lines(self._source.beginning(place))), _FEW_LINES)
-        return [line.value for line in lines if line.value is not None]
+    def _first(self, place: str, problems: list[str] | None = None) -> Iterator[dict[str, Any]]:
+        """What the first lines of a file say that say anything; long ones, and those behind broken ones, only where one goes on."""
+        seen, size = 0, 65536
+        while size:
+            beginning = self._source.beginning(place, size)
+            lines = list(read_lines(beginning if len(beginning) < size else beginning.rpartition(b"\n")[0]))
+            values = [line.value for line in lines if line.value is not None]
+            yield from values[seen:_FEW_LINES]
+            seen = len(values)
+            size = _LINES_BYTES if size < _LINES_BYTES and len(beginning) == size and seen < _FEW_LINES else 0
+        if problems is not None and lines and not values:
+            problems.append(f"line {lines[0].number}: {lines[0].problem}")
 
     def _look_beside(self, directory: str, before: dict[str, int]) -> None:
         """What holds for all sessions, and those that are packed away."""
@@ -186,17 +204,27 @@ class Recognising:
             self._look_at_pack("", name)
         elif name in checked.FILES | per_kind.FILES and self._look_at_session("", self._source.folder("").name):
             return
-        elif name.endswith((".jsonl", ".ndjson")) or self._forced == single.LAYOUT:
+        elif name.lower().endswith(_LINES) or self._forced == single.LAYOUT:
             self._look_at_lines("", name)
         elif self._wants(LOG):
             self._look_at_log("", name)
 
     def _look_at_lines(self, directory: str, name: str) -> None:
-        place = _inside(directory, name)
-        reason = next((said for value in self._first(place) if (said := _is_single(value))), "")
+        place, problems = _inside(directory, name), list[str]()
+        reason = next((said for value in self._first(place, problems) if (said := _is_single(value))), "")
         if self._wants(single.LAYOUT) and (reason or self._forced == single.LAYOUT):
             part = functools.partial(_read_file, single.read, self._source, directory, name)
-            self._of(single.LAYOUT).add(name.removesuffix(".jsonl"), part, f"{place}: {reason or 'as you say'}", place)
+            self._of(single.LAYOUT).add(name.rpartition(".")[0] or name, part, f"{place}: {reason or 'as you say'}", place)
+        elif not self._is_link(place):
+            why = problems[0] if problems else "its first lines do not have 'type', 'ts' and 'data'"
+            self._unread.append(f"{place} is not read: {why}; --as jsonl insists on it")
+
+    def _is_link(self, place: str) -> bool:
+        """Which is not followed; that is told."""
+        is_link = (self._source.tree.root / place).is_symlink()
+        if is_link:
+            self._left.append(f"{place} is a link, and was not followed.")
+        return is_link
 
     # Logs.
 
@@ -207,24 +235,31 @@ class Recognising:
         folders = {place for one in self._found.values() for place in one.places if self._source.is_directory(place)}
         for count, place in enumerate(self._walk("", 0)):
             directory, _, name = place.rpartition("/")
-            if directory not in folders and name.lower().endswith((MEMLOG, *logs.ENDINGS)):
+            if directory not in folders and name.lower().endswith((MEMLOG, *logs.ENDINGS)) and not self._is_link(place):
                 self._look_at_log(directory, name)
             if count >= _LOG_FILES:
+                self._left.append(f"Only the first {_LOG_FILES:,} files were looked at for logs.")
                 return
 
     def _walk(self, directory: str, depth: int) -> Iterator[str]:
-        for name in self._source.list(directory):
+        names = self._source.list(directory)
+        left = _NOT_LOOKED_INTO | _OF_TREE if self._source.exists(_inside(directory, MARKER)) else _NOT_LOOKED_INTO
+        for name in names:
             place = _inside(directory, name)
             if not self._source.is_directory(place):
                 yield place
-            elif name not in _NOT_LOOKED_INTO and depth < LOG_DEPTH:
+            elif name not in left and depth < LOG_DEPTH:
                 yield from self._walk(place, depth + 1)
+            elif name not in left:
+                self._left.append(f"{place} was not looked into for logs: it is too deep.")
 
     def _look_at_log(self, directory: str, name: str) -> None:
-        place = _inside(directory, name)
-        is_one = logs.is_log(name, _whole_lines(self._source.beginning(place)), is_forced=self._forced == LOG)
-        if is_one or (self._forced == LOG and not self._source.is_folder):
-            part = functools.partial(_read_log, self._of(LOG), directory, name, self._extract, self._forced == LOG)
+        place, is_forced = _inside(directory, name), self._forced == LOG
+        is_one = logs.is_log(name, beginning := self._source.beginning(place), is_forced=is_forced)
+        if not is_one and len(beginning) == 65536:
+            is_one = logs.is_log(name, self._source.beginning(place, _LOG_BYTES), is_forced=is_forced)
+        if is_one or (is_forced and not self._source.is_folder):
+            part = functools.partial(_read_log, self._of(LOG), directory, name, self._extract, is_forced)
             why = "is a memlog" if name.endswith(MEMLOG) else "has lines that say who speaks" if is_one else "is a log, as you say"
             self._of(LOG).add(place, part, f"{place} {why}", place)
 
@@ -235,13 +270,12 @@ def _is_single(value: dict[str, Any]) -> str:
     return "a line marks an id as deleted" if value.get("deleted") is True and "id" in value else ""
 
 
-def _whole_lines(beginning: bytes) -> bytes:
-    """Without the last line, which may go on behind what was read."""
-    return beginning if len(beginning) < 65536 else beginning.rpartition(b"\n")[0]
-
-
 def _inside(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
+
+
+def _problems(said: list[str]) -> Iterator[Read]:
+    yield from (Read(0, None, problem) for problem in said)
 
 
 def _read_folder(read: Callable[..., Iterator[Read]], source: Source, place: str, name: str) -> Iterator[Read]:

@@ -6,7 +6,8 @@ leaves them out of what the importer is given and holds them; `put` stores them 
 them begins with the import: here they were never deleted before.
 
 One that stands here, because it came before it was deleted there, is deleted here too, unless somebody has restored it: whatever
-came as deleted has a note of that under `imported`, also in its copy, and so has what was restored from there.
+came as deleted has a note of that under `imported`, also in its copy, and so has what was restored from there. Others give an id
+again when what had it is deleted: `beside` are those of the same id that stand there, which are not meant.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ...timestamps import parse_time
 from ...values import Value
 from ..entries import Entry, kind_of, storable_problem
 from ..formats import Read
-from ..merging import said
+from ..identity import said, with_digest
 from ..pieces import render
 from ..purged import purged_note
 from .collecting import MARK
@@ -40,10 +41,12 @@ if TYPE_CHECKING:
     from ...privacy.store import Store
 
 _BY = "import"
+_BESIDE = "beside"
 _MARKS = (MARK, "tombstone")
 _NAMED = 5
 Values = Mapping[str, Value]
 Item = dict[str, Any]
+_Deleted = dict[tuple[str, str], list[tuple[Item, Values]]]  # by file and origin
 _Known = TypeVar("_Known")
 
 
@@ -64,11 +67,22 @@ class Removed:
     entries: dict[str, list[Entry]] = field(default_factory=dict)
 
     def take_out(self, given: Iterable[Read]) -> Iterator[Read]:
+        live: list[Entry] = []  # of one session; those that are deleted there come behind them
+        by_origin: dict[tuple[str, str], list[Values]] = {}
         for read in given:
-            if read.entry is not None and read.entry.get("entry") == DELETED:
-                self.entries.setdefault(read.entry["session"], []).append(read.entry)
-            else:
-                yield read
+            entry = read.entry
+            if entry is not None and entry.get("entry") == DELETED:
+                for one in live:
+                    by_origin.setdefault((one["file"], _origin(one["record"])), []).append(one["record"])
+                live.clear()
+                beside = by_origin.get((entry["file"], _origin(entry["record"])), [])
+                self.entries.setdefault(entry["session"], []).append({**entry, _BESIDE: beside})
+                continue
+            if entry is not None and entry.get("entry") == "session":
+                live, by_origin = [], {}
+            elif entry is not None and read.is_sound:
+                live.append(entry)
+            yield read
 
     def put(self, memory: Memory, *, dry_run: bool = False, purged: bool = False, without: Collection[str] = ()) -> Put:
         """Stores all of them, but for those of the sessions `without`; with `purged` also what was purged here."""
@@ -121,7 +135,8 @@ class _Putting:
             plan = self._planned(store)
             self._save(store, plan)
         if plan.going:
-            gone = rework(self._memory, self._session, lambda found: map(Change, self._going(found)), reason=SOFT, by=_BY)
+            out = self._deleted(store)
+            gone = rework(self._memory, self._session, lambda found: map(Change, self._going(found, out)), reason=SOFT, by=_BY)
             self._done.problems += gone.problems
             self._done.count += len({one.id for one in gone})
             with locked(self._memory, self._session, "importing"):
@@ -159,14 +174,14 @@ class _Putting:
         from ...privacy.standing import standing
 
         found, out = [*standing(self._memory, self._session, [])], self._deleted(store)
-        plan = _Plan(self._going(found), ids={(one.file, one.id) for one in found})
+        plan = _Plan(self._going(found, out), ids={(one.file, one.id) for one in found})
         plan.ids |= {(item["file"], item["id"]) for item in store.known()}
         there = _by_origin(found)
         for entry, kind in self._entries:
-            value, key = entry["record"], (kind.file, _origin(entry["record"]))
-            if _matching(value, there.get(key, ())):
+            value = entry["record"]
+            like, known = _found(entry, kind, there, out)
+            if like:
                 continue
-            known = _matching(value, out.get(key, ()))
             plan.noted += [(item, its, entry) for item, its in known if not is_marked(its)]
             if not known and self._purged.holds(kind.file, value):
                 plan.purged.append(str(value["id"]))
@@ -174,19 +189,19 @@ class _Putting:
                 plan.coming.append((entry, kind))
         return plan
 
-    def _going(self, found: Sequence[Standing]) -> list[Standing]:
+    def _going(self, found: Sequence[Standing], out: _Deleted) -> list[Standing]:
         """Those that stand here. One that has the note has come as deleted before, and somebody has restored it."""
         there = _by_origin(found)
         going: dict[tuple[str, str, str], Standing] = {}
         for entry, kind in self._entries:
-            like = _matching(entry["record"], there.get((kind.file, _origin(entry["record"])), ()))
+            like, _ = _found(entry, kind, there, out)
             if not any(is_marked(value) for _, value in like):
                 going |= {one.key: one for one, _ in like}
         return [*going.values()]
 
-    def _deleted(self, store: Store) -> dict[tuple[str, str], list[tuple[Item, Values]]]:
+    def _deleted(self, store: Store) -> _Deleted:
         members = store.members()
-        out: dict[tuple[str, str], list[tuple[Item, Values]]] = {}
+        out: _Deleted = {}
         for item in store.items():
             if kind_of(self._session, item["file"]) is None or "replaced_by" in item:
                 continue
@@ -239,7 +254,7 @@ class _Putting:
         """As it would stand in its file; with another id where its own is another memory's, or was."""
         from ...privacy.standing import Standing
 
-        value = _marked(entry["record"], entry["record"])
+        value = with_digest(_marked(entry["record"], entry["record"]))
         try:
             old = str(value["id"])
             if (kind.file, old) in ids or self._purged.when(kind.file, old):
@@ -280,13 +295,33 @@ def _origin(value: Values) -> str:
     return str(next(one for one in (first, value.get(IMPORTED_ID), value.get("id")) if one is not None))
 
 
-def _matching(value: Values, known: Sequence[tuple[_Known, Values]]) -> list[tuple[_Known, Values]]:
-    """Those of one origin that are this memory: they say the same, or are of the same time, and were changed here since."""
+def _found(
+    entry: Entry, kind: Kind, there: Mapping[tuple[str, str], Sequence[tuple[Standing, Values]]], out: _Deleted
+) -> tuple[list[tuple[Standing, Values]], list[tuple[Item, Values]]]:  # fmt: skip
+    """The memory where it stands here, and among the deleted ones: it says the same; or, where none does, it is of the same time,
+    and was changed here since."""
+    value, key = entry["record"], (kind.file, _origin(entry["record"]))
+    beside = {said(one) for one in entry.get(_BESIDE, ())}
+    like = [one for one in there.get(key, ()) if not beside or said(one[1]) not in beside]
+    gone = out.get(key, [])
+    found = _saying_the_same(value, like), _saying_the_same(value, gone)
+    return found if any(found) else (_of_its_time(value, like), _of_its_time(value, gone))
+
+
+def _saying_the_same(value: Values, known: Sequence[tuple[_Known, Values]]) -> list[tuple[_Known, Values]]:
+    own = said(value) if known else b""
+    return _meant(value, [one for one in known if said(one[1]) == own])
+
+
+def _of_its_time(value: Values, known: Sequence[tuple[_Known, Values]]) -> list[tuple[_Known, Values]]:
     stamp = value.get("timestamp")
-    found = [one for one in known if said(one[1]) == said(value)]
-    found = found or [one for one in known if stamp is not None and one[1].get("timestamp") == stamp]
+    return _meant(value, [one for one in known if stamp is not None and one[1].get("timestamp") == stamp])
+
+
+def _meant(value: Values, found: list[tuple[_Known, Values]]) -> list[tuple[_Known, Values]]:
+    """Two entries of one id are two memories."""
     ids = [its.get("id") for _, its in found]
-    meant = value.get("id") if value.get("id") in ids else next(iter(ids), None)  # two entries of one id are two memories
+    meant = value.get("id") if value.get("id") in ids else next(iter(ids), None)
     return [one for one in found if one[1].get("id") == meant]
 
 

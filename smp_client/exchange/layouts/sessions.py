@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...layout import FORMAT_VERSION
-from ...records import DELETED_TURN, TURN, Kind
+from ...records import DELETED_TURN, SESSION_KINDS, TURN, Kind
 from ..entries import Entry, made
 from ..formats import Read
 from . import own
-from .shaping import IMPORTED, UNKNOWN, Ids, Values, time_of
+from .shaping import ADDED, IMPORTED, UNKNOWN, Ids, Values, time_of
 
 DELETED = "deleted"  # the kind of an entry that is no part of an export: see removed.py
+BORROWED = "borrowed"  # below `imported` of the metadata: which times are those of others
 SOFT = "Deleted where it was imported from."
 
 
@@ -59,6 +60,8 @@ class Collected:
     ) -> Values:  # fmt: skip
         """Of `metadata.yaml`, as far as it can be told; `notes` stay for whoever writes the layout again."""
         times = self.times()
+        if created is None and self._is_of_no_time():
+            notes = {**notes, BORROWED: ["created_at"]}
         created = created or (times[0] if times else None)
         accessed = accessed or (times[-1] if times else created)
         speakers = [name for name in self.speakers if name not in ("user", "human", "system", UNKNOWN)]
@@ -69,6 +72,11 @@ class Collected:
                         "participants": {"user_id": user, "agents": listed}, "context": context or {}}  # fmt: skip
         told = {name: value for name, value in told.items() if value is not None}
         return {"version": 1, "session": {**told, **further, IMPORTED: notes}}
+
+    def _is_of_no_time(self) -> bool:
+        """Whether some of it does not say itself when it was: then nobody knows when the session began."""
+        every = [record for _, record in self.records] + [record for _, record, _ in self.deleted]
+        return any("timestamp" not in record or "timestamp" in record.get(IMPORTED, {}).get(ADDED, ()) for record in every)
 
     def _agent(self, name: str) -> Values:
         at = self._last.get(name)
@@ -118,8 +126,10 @@ def _title(session: str, said: Mapping[str, Any]) -> Values:
 def _heads(session: str, place: str, found: Collected) -> Iterator[Read]:
     """The highest number that a deleted memory had, so that it is not given to another."""
     highest: dict[Kind, int] = {}
-    for kind, record, _ in found.deleted:
-        prefix, _, number = str(record["id"]).rpartition("-")
+    gone = [(kind, record["id"]) for kind, record, _ in found.deleted]
+    gone += [(kind, mark.get("id")) for mark in found.tombstones for kind in SESSION_KINDS]
+    for kind, memory_id in gone:
+        prefix, _, number = str(memory_id).rpartition("-")
         if kind is not TURN and prefix == kind.prefix and number.isascii() and number.isdigit() and len(number) < 16:
             highest[kind] = max(int(number), highest.get(kind, 0))
     for kind, last in highest.items():

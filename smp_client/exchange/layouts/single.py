@@ -39,7 +39,8 @@ USUAL: dict[str, Names] = {
 
 def read(folder: Folder, name: str) -> Iterator[Read]:
     """One session, from its file."""
-    old = name.removesuffix(".jsonl")
+    stem, _, ending = name.rpartition(".")
+    old = stem if ending.lower() in ("jsonl", "ndjson") else name
     session = shaping.session_id(old)
     aside = Aside(session, folder)
     found = _collect(aside, name)
@@ -53,7 +54,7 @@ def _collect(aside: Aside, name: str) -> Collected:
     """What a mark deletes stands before it."""
     taken: list[Taken] = []
     found = Collected(aside.folder.advance)
-    standing: dict[Any, list[int]] = {}
+    standing: dict[str | None, list[int]] = {}
     for line in aside.lines(name):
         value = line.value
         assert value is not None

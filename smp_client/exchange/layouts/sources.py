@@ -8,6 +8,7 @@ import os
 import re
 import tarfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -64,6 +65,15 @@ class Folder:
         if problem:
             self.problems.append(f"{self.where(name)}: {problem}")
         return value if isinstance(value, dict) else {}
+
+
+# How a problem ends that costs nothing of what was said: the rest may be nowhere but in the source.
+_KEPT = (f"{QUARANTINE}/", "kept as it is", "is made anew anyway", "all of it was read as that")
+
+
+def is_lost(problem: str) -> bool:
+    """Whether something that could not be read is nowhere here."""
+    return not any(ending in problem for ending in _KEPT)
 
 
 def _later_version(said: Mapping[str, Any]) -> str:
@@ -136,11 +146,12 @@ def unpacked(tree: Tree, name: str) -> dict[str, bytes]:
                     continue
                 left -= max(entry.size, 512)
                 if not entry.isfile() or not is_inner_path(path) or path in members or left < 0:
-                    raise CorruptionDetected(f"It holds {path[:80]!r}, which is no plain file, stands twice or is too large.")
+                    wrong = f"It holds {path[:80]!r}, which is no plain file, stands twice or is too large."
+                    raise CorruptionDetected(wrong, advice="")
                 opened = archive.extractfile(entry)
                 members[path] = opened.read() if opened else b""
     except (tarfile.TarError, EOFError, zlib.error, ValueError, OSError) as error:
-        raise CorruptionDetected(f"It cannot be unpacked: {error}.") from error
+        raise CorruptionDetected(f"It cannot be unpacked: {error}.", advice="") from error
     return members
 
 
@@ -160,6 +171,7 @@ class Aside:
     _run: list[tuple[str, Line, str]] = field(default_factory=list)
     _pieces: int = 0
     _said: list[Read] = field(default_factory=list)
+    _same: Counter[tuple[str, bytes]] = field(default_factory=Counter)  # how often the same bytes were set aside
 
     def lines(self, name: str) -> Iterator[Line]:
         """The lines of a file that say something."""
@@ -185,6 +197,9 @@ class Aside:
         self._pieces += 1
         name, first, why = run[0]
         if self._pieces > _PIECES_CAP:
+            if self._pieces == _PIECES_CAP + 1:
+                where = self.folder.where(name)
+                self._said.append(Read(0, None, f"{where}: only {_PIECES_CAP:,} pieces were set aside; the rest is only there"))
             return
         content = b"\n".join(line.raw for _, line, _ in run)
         self._said += [Read(0, entry) for entry in self._set_aside(name, first, why, len(run), content)]
@@ -192,7 +207,9 @@ class Aside:
     def _set_aside(self, name: str, first: Line, why: str, count: int, content: bytes) -> Iterator[Entry]:
         """Under a name that is the same each time, so that importing it again adds nothing."""
         at = self.folder.written_at
-        digest = hashlib.sha256(f"{name}\n{first.offset}\n".encode() + content).hexdigest()[:8]
+        # Not by its place, which is another when something above it was mended.
+        self._same[name, content] += 1
+        digest = hashlib.sha256(f"{name}\n{self._same[name, content]}\n".encode() + content).hexdigest()[:8]
         path = f"{at:%Y%m%dT%H%M%S}-{name}-{digest}"
         path = path if is_inner_path(path) else f"{at:%Y%m%dT%H%M%S}-line-{digest}"
         more = f" (and {count - 1:,} more lines)" if count > 1 else ""

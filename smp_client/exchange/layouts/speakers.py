@@ -26,18 +26,20 @@ _FIELDS = frozenset(  # of what is no conversation: changelogs, letters, recipes
     component pros cons goal goals risk risks action actions attendees agenda keywords category abstract command""".split()  # noqa: SIM905
 )
 _NAME_WORDS = 3
+_OURS = re.compile(r"(?:^|\s)(?:DEC|FIND|PREF|LEARN)-[A-Za-z0-9]", re.IGNORECASE)  # ids: what they begin is marked, and not spoken
 _MOMENT = r"\d{4}-\d{2}-\d{2}[T ]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:[ ]?(?:Z|UTC|[+-]\d{2}(?::?\d{2})?))?"
 _OF_DAY = r"\d{1,2}:\d{2}(?::\d{2})?"
 _TIME = rf"{_MOMENT}|{_OF_DAY}"
 _NAME = r"(?P<name>[^\s*:\[\]()#`<>|{}\"][^*:\[\]()#`<>|{}\"\n]{0,63}?)"
-_BOLD = re.compile(rf"(?:\[(?P<early>{_TIME})\][ \t]*)?\*\*{_NAME}(?:[ \t]*[(\[](?P<time>{_TIME})[)\]])?"
-                   rf"(?::\*\*|\*\*(?:[ \t]*[(\[](?P<late>{_TIME})[)\]])?[ \t]*:)[ \t]*(?P<text>.*)")  # fmt: skip
+_BLANKS = r"[ \t]{0,9}"  # not any number of them: a line may be nothing else
+_BOLD = re.compile(rf"(?:\[(?P<early>{_TIME})\]{_BLANKS})?\*\*{_NAME}(?:{_BLANKS}[(\[](?P<time>{_TIME})[)\]])?"
+                   rf"(?::\*\*|\*\*(?:{_BLANKS}[(\[](?P<late>{_TIME})[)\]])?{_BLANKS}:)[ \t]*(?P<text>.*)")  # fmt: skip
 _STAMPED = re.compile(rf"(?:\[(?P<time>{_TIME})\]|(?P<early>{_MOMENT})"
-                      rf"(?:[ \t]*[-–|])?)[ \t]*<?{_NAME}>?:(?:[ \t]+(?P<text>.*)|[ \t]*$)")  # fmt: skip
-_PLAIN = re.compile(rf"{_NAME}(?:[ \t]*[(\[](?P<time>{_TIME})[)\]])?(?P<said> said)?:(?:[ \t]+(?P<text>.*)|[ \t]*$)")
-_HEADING = re.compile(
-    rf"#{{1,6}}[ \t]+(?:[^\w\s#][^\w\s]*[ \t]*)?{_NAME}(?:[ \t]*[-–(\[][ \t]*(?P<time>{_TIME})[)\]]?)?[ \t]*:?[ \t]*#*"
-)  # fmt: skip
+                      rf"(?:{_BLANKS}[-–|])?){_BLANKS}<?{_NAME}>?:(?:[ \t]+(?P<text>.*)|[ \t]*$)")  # fmt: skip
+_PLAIN = re.compile(rf"(?:(?P<early>{_OF_DAY})[ \t]{{1,9}})?{_NAME}(?:{_BLANKS}[(\[](?P<time>{_TIME})[)\]])?(?P<said> said)?:"
+                    r"(?:[ \t]+(?P<text>.*)|[ \t]*$)")  # fmt: skip
+_HEADING = re.compile(rf"#{{1,6}}[ \t]+(?:[^\w\s#][^\w\s]{{0,9}}{_BLANKS})?{_NAME}"
+                      rf"(?:{_BLANKS}[-–(\[]{_BLANKS}(?P<time>{_TIME})[)\]]?)?{_BLANKS}:?{_BLANKS}#*")  # fmt: skip
 _CLOCK = re.compile(_OF_DAY)
 
 
@@ -49,7 +51,8 @@ def names(open_lines: list[str], declared: Iterable[str], *, is_forced: bool) ->
         if (found := _BOLD.match(line)) and not before.strip():
             bold[found["name"].strip().lower()] += 1
     often = {name for name, count in bold.items() if count > 1 and name.replace(" ", "-") not in _LABELS}
-    return frozenset(SPEAKERS | people | often | _unknown(open_lines, is_forced=is_forced))
+    known = SPEAKERS | people | often | _unknown(open_lines, is_forced=is_forced)
+    return frozenset(name for name in known if not _OURS.search(name))
 
 
 def speaker(line: str, names: frozenset[str]) -> tuple[str, str | None, str] | None:
@@ -63,7 +66,7 @@ def speaker(line: str, names: frozenset[str]) -> tuple[str, str | None, str] | N
         name = parts["name"].strip()
         is_known = name.lower() in names
         if form is _STAMPED and name.lower() not in _LEVELS | _LABELS and len(name.split()) <= 4:
-            is_known = True
+            is_known = not _OURS.search(name)
         if is_known:
             return name, parts.get("time") or parts.get("early") or parts.get("late"), (parts.get("text") or "").strip()
     return None
@@ -89,7 +92,8 @@ def _name_in(line: str, *, is_forced: bool) -> str:
     parts = _BOLD.fullmatch(line.rstrip()) or _PLAIN.fullmatch(line.rstrip())
     name = parts["name"].strip() if parts else ""
     is_name = bool(name) and len(name.split()) <= _NAME_WORDS and name.lower().replace(" ", "-") not in _LABELS | _LEVELS
-    return name if is_name and (is_forced or (name[0].isupper() and name.lower() not in _FIELDS)) else ""
+    is_like_one = bool(parts and parts["early"]) or name[:1].isupper()
+    return name if is_name and (is_forced or (is_like_one and name.lower() not in _FIELDS)) else ""
 
 
 def is_clock(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 The entries of an export are taken session by session; each is laid down (writing_sessions.py), turned into entries of the layout
 (writing_entries.py) and written with what the layout keeps beside it (writing_single.py, writing_per_kind.py, writing_checked.py).
-What a layout has no place for is told. All of it appears under its name when it is whole.
+What a layout has no place for is told, and what cannot be read is a problem. All of it appears under its name when it is whole.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import audit
-from ...errors import Invalid, SMPError
+from ...errors import Invalid, NewerFormat, SMPError
 from ...layout import GLOBAL
+from ...maintain.archive import ARCHIVE, SUMMARY
+from ...maintain.evictions import is_eviction
+from ...migration import is_versioned
 from ...timestamps import render_time
-from ..entries import HEADER, Entry
+from ..entries import ACTIVE, ARCHIVED, BESIDE, HEADER, Entry, content_of, kind_of, made
+from ..pieces import take_values
 from ..reading import Reading, Transform, Wanted
 from ..transfer import Exported
 from . import checked, per_kind, single
@@ -86,7 +90,8 @@ class _Writing:
         self._left_out: dict[str, list[str]] = {}  # by what it is: of which sessions
 
     def write(self, reading: Reading, advance: Callable[[], None]) -> None:
-        given = (entry for entry in reading.entries(advance) if HEADER not in entry and entry["entry"] != "end")
+        told = (entry for entry in reading.entries(advance) if HEADER not in entry and entry["entry"] != "end")
+        given = (entry for one in told for entry in self._read(one))
         for name, entries in groupby(given, key=_session_of):
             if name == GLOBAL:
                 self._take_everywhere(entries)
@@ -95,6 +100,29 @@ class _Writing:
         self._writer.finish()
         self._said.entries = self._writer.entries
         self._tell()
+
+    def _read(self, entry: Entry) -> Iterator[Entry]:
+        """A file of records that travels as its bytes, as the records that can be read of it; whatever cannot be is told."""
+        session, file = _session_of(entry), str(entry.get("path") or entry.get("file"))
+        place = entry.get("place") if entry["entry"] == "bytes" else None
+        kind = kind_of(session, file) if place in (ACTIVE, ARCHIVED) else None
+        unreadable = entry.get("bad") or 0
+        if kind is not None:
+            try:
+                pieces = take_values(kind, content_of(entry))
+            except NewerFormat as error:
+                self._said.problems.append(f"{session}: nothing of {file} is in it: {error}")
+                return
+            unreadable = pieces.unreadable
+            where = {name: value for name, value in entry.items() if name in ("session", "place")}
+            yield from (made("memory", **where, file=file, type=kind.name, record=piece.record) for piece in pieces.records)
+        elif (place in (ACTIVE, ARCHIVED) and is_versioned(file)) or (place == BESIDE and _is_packed(file)):
+            self._said.problems.append(f"{session}: {file} cannot be read, or was written by a later SMP, and was left out.")
+        else:
+            yield entry
+        if unreadable:
+            records = "1 record that cannot be read was" if unreadable == 1 else f"{unreadable} records that cannot be read were"
+            self._said.problems.append(f"{session}/{file}: {records} left out.")
 
     def _take_everywhere(self, entries: Iterator[Entry]) -> None:
         for entry in entries:
@@ -138,6 +166,10 @@ class _Writing:
         for what, names in self._left_out.items():
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
             left_out.append(f"{what}: {', '.join(names[:_NAMED])}{more}")
+
+
+def _is_packed(file: str) -> bool:
+    return file in (SUMMARY, ARCHIVE) or is_eviction(file)
 
 
 def _session_of(entry: Entry) -> str:

@@ -1,21 +1,27 @@
-"""Where a layout is written: aside, and under its name when it is whole and durable."""
+"""Where a layout is written: aside, and under its name when it is whole and durable.
+
+A folder that was written has a list of its files with their digests in it, `.smp-export.json`: only one that is still exactly that
+is ever replaced, since anything else in it may be all that another program has.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import re
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from ...errors import Conflict, StorageFailed
+from ...errors import Conflict, Invalid, SMPError, StorageFailed
 from ...files import Tree
 from ...packing import is_inner_path
 from .writing_sessions import Lines, document
 
 _ADVICE = "Choose another name, or overwrite it with --force, in Python overwrite=True."
-# What the three layouts have at their top: only a folder that holds nothing else is replaced.
-_OURS = re.compile(r"sessions|shared|archive|indices|config\.json|[^/]+\.jsonl")
+_ADVICE_KEPT = "Choose another name, or move it away; smp import takes in what another program has written there."
+LIST = ".smp-export.json"
 
 
 class Target:
@@ -37,14 +43,44 @@ class Target:
 
     def _check(self) -> None:
         place = self.place
+        if not place.parent.is_dir():
+            raise Invalid([f"the directory {place.parent} does not exist"])
         if place.is_symlink() or (place.exists() and not self._overwrite and not self._is_empty()):
             raise Conflict(f"{place} is there already.", advice=_ADVICE)
         if not place.exists():
             return
         if place.is_dir() == self.is_file:
             raise Conflict(f"{place} is a {'folder' if self.is_file else 'file'}.", advice="Choose another name.")
-        if place.is_dir() and (other := [name for name in self._around.list(place.name) if not _OURS.fullmatch(name)]):
-            raise Conflict(f"{place} holds {other[0]!r}, which is no part of an export.", advice="Choose another name.")
+        if place.is_dir() and not self._is_empty():
+            self._require_ours(place.name)
+
+    def _require_ours(self, folder: str) -> None:
+        """Raises Conflict where something in it is not what an export has written there."""
+        try:
+            told = json.loads(self._around.read(f"{folder}/{LIST}"))
+            written = {str(file): str(digest) for file, digest in told["files"].items()}
+        except (SMPError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Conflict(f"{self.place} is no folder that smp export has written, and is not overwritten.",
+                           advice=_ADVICE_KEPT) from error  # fmt: skip
+        for file in self._files(folder):
+            if file != LIST and (file not in written or written[file] != self._digest(f"{folder}/{file}")):
+                how = "changed" if file in written else "added"
+                raise Conflict(f"{self.place} is not overwritten: {file!r} was {how} since it was exported.", advice=_ADVICE_KEPT)
+
+    def _files(self, folder: str, inner: str = "") -> Iterator[str]:
+        """All that is no folder, links too."""
+        for name in self._around.list(f"{folder}/{inner}".rstrip("/")):
+            if self._around.is_directory(f"{folder}/{inner}{name}"):
+                yield from self._files(folder, f"{inner}{name}/")
+            else:
+                yield f"{inner}{name}"
+
+    def _digest(self, file: str) -> str | None:
+        try:
+            with os.fdopen(self._around.open(file, os.O_RDONLY), "rb") as content:
+                return hashlib.file_digest(content, "sha256").hexdigest()
+        except (SMPError, OSError):
+            return None
 
     def _is_empty(self) -> bool:
         return self.place.is_dir() and not self.is_file and not self._around.list(self.place.name)
@@ -95,6 +131,8 @@ class Target:
             if self.is_file:
                 (around.rename if self._overwrite else around.rename_new)(self._aside, name)
             else:
+                written = {file: self._digest(self._inside(file)) for file in self._files(self._aside)}
+                around.write_new(self._inside(LIST), document({"version": 1, "files": written}))
                 around.sync_parent(f"{self._aside}/x")
                 self._exchange(name)
             around.sync_parent(name)
@@ -111,6 +149,7 @@ class Target:
         before = f".{name}.{uuid.uuid4().hex[:8]}.part"
         around.rename(name, before)
         try:
+            self._require_ours(before)  # which somebody may have written to meanwhile
             around.rename(self._aside, name)
         except BaseException:
             around.rename(before, name)
