@@ -277,6 +277,7 @@ def test_what_was_changed_there_is_changed_here(memory: Memory, tmp_path: Path) 
         done = memory.import_(source, dry_run=dry_run)
         assert (done.added, done.sessions, done.problems) == (0, {"s1": "merged"}, [])
         assert done.notes == ["s1: d1, f1: changed where it comes from since, and so here."]
+        assert done.changed == 2
     assert standing(memory) == {"d1": "two", "DEC-001": "mine"}
     session = memory.session("s1")
     assert session.get("f1").data["resolution"] == {"status": "resolved"}

@@ -55,6 +55,7 @@ class Imported:
     dry_run: bool = False
     sessions: dict[str, str] = field(default_factory=dict)  # what became of each: new, archived, merged, unchanged, refused
     added: int = 0  # memories
+    changed: int = 0  # that were there, and say something else, or more, where they come from since
     skipped: int = 0  # that were there already
     deleted: int = 0  # memories that are deleted where they come from, and so here; they can be restored
     redacted: dict[str, int] = field(default_factory=dict)  # secrets that were taken out, by kind
@@ -323,6 +324,7 @@ class Importing:
             result.added += building.memories
             return
         result.added += merge.count
+        result.changed += sum(map(len, merge.changed.values()))
         result.skipped += merge.skipped
         if merge.renamed:
             result.renamed.setdefault(session, {}).update(merge.renamed)

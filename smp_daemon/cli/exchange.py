@@ -248,8 +248,9 @@ def _print(done: Imported, found: Sequence[Found]) -> None:
             say(one_line(f"{session}: {', '.join(f'{old} is {new}' for old, new in pairs[:_NAMED])}{more}"))
     would = "would be " if done.dry_run else ""
     end = "; nothing was changed" if done.dry_run else ""
-    deleted = f", {done.deleted:,} more as deleted" if done.deleted else ""
-    say(f"{done.added:,} memor{'y' if done.added == 1 else 'ies'} {would}added{deleted}, {done.skipped:,} there already{end}")
+    further = f", {done.deleted:,} more as deleted" if done.deleted else ""
+    further += f", {done.changed:,} {would}changed" if done.changed else ""
+    say(f"{done.added:,} memor{'y' if done.added == 1 else 'ies'} {would}added{further}, {done.skipped:,} there already{end}")
     if done.redacted:
         kinds = (f"{count:,} × {kind.replace('_', ' ')}" for kind, count in done.redacted.items())
         say(f"secrets taken out of what was read: {', '.join(kinds)}")
