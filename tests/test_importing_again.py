@@ -268,21 +268,30 @@ def test_what_was_changed_here_stays(change: Callable[[Memory], None], there: st
 def test_what_was_changed_there_is_changed_here(memory: Memory, tmp_path: Path) -> None:
     """In its place, with the time and the decay that it has; what refers to it still does."""
     finding = {"id": "f1", "type": "finding", "ts": AT, "data": {"issue": "slow", "severity": "high", "status": "open"}}
-    source = write(tmp_path, message("a1"), finding, said("one", references=["a1"]))
+    source = write(tmp_path, message("a1"), finding, said("use one", references=["a1"]))
     memory.import_(source)
     memory.session("s1").record_decision("mine", made_by="me")
     solved = {**finding, "data": {**finding["data"], "status": "resolved"}}
-    write(tmp_path, message("a1"), solved, said("two", references=["a1"]))
+    write(tmp_path, message("a1"), solved, said("use two", references=["a1"]))
     for dry_run in (True, False):
         done = memory.import_(source, dry_run=dry_run)
         assert (done.added, done.sessions, done.problems) == (0, {"s1": "merged"}, [])
         assert done.notes == ["s1: d1, f1: changed where it comes from since, and so here."]
         assert done.changed == 2
-    assert standing(memory) == {"d1": "two", "DEC-001": "mine"}
+    assert standing(memory) == {"d1": "use two", "DEC-001": "mine"}
     session = memory.session("s1")
     assert session.get("f1").data["resolution"] == {"status": "resolved"}
     assert session.get("d1").data["references"] == ["turn-1"]
     assert is_settled(memory, source)
+
+
+def test_another_memory_of_the_same_id_and_second_takes_nobodys_place(memory: Memory, tmp_path: Path) -> None:
+    """Of two projects that both have a session of this name."""
+    source = write(tmp_path, said("alpha"))
+    memory.import_(source)
+    write(tmp_path, said("beta"))
+    assert [memory.import_(source).added for _ in range(2)] == [1, 0]
+    assert sorted(standing(memory).values()) == ["alpha", "beta"]
 
 
 def test_what_came_before_anybody_noted_what_it_said_stays_as_it_is_here(memory: Memory, tmp_path: Path) -> None:

@@ -179,6 +179,18 @@ def test_old_files_may_go_only_when_nothing_needs_them(tmp_path: Path, monkeypat
     assert "Keep the old files" in run(root, "import", tmp_path / "from", "--migrate", code=1).stdout
 
 
+def test_what_was_not_taken_in_keeps_the_old_files(tmp_path: Path) -> None:
+    """Of a session that is deleted here, whatever came there since is nowhere else."""
+    root, source = tmp_path / "root/sessions", tmp_path / "theirs"
+    source.mkdir()
+    line = '{"id": "%s", "type": "decision", "ts": "2026-01-11T14:30:00Z", "data": {"decision": "Use %s"}}\n'
+    (source / "s9.jsonl").write_text(line % ("a", "OAuth"))
+    assert "remove them when you like" in run(root, "import", source, "--migrate").stdout
+    run(root, "delete", "s9", "--reason", "r")
+    (source / "s9.jsonl").write_text(line % ("a", "OAuth") + line % ("b", "Redis"))
+    assert "Keep the old files (s9 not taken in)" in run(root, "import", source, "--migrate").stdout
+
+
 def test_a_backup_that_was_cut_off_is_gone_on_with(project: Path, memory: Memory) -> None:
     """Whatever a killed run has left is no backup; what of it is right is kept."""
     whole = back_up(memory, recognise(project)).path

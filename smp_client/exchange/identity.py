@@ -6,6 +6,7 @@ whether it was changed here, or where it comes from. Turns of a log have none: c
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from ..values import Value, canonical
 
 IMPORTED, IMPORTED_ID, DIGEST = "imported", "imported_id", "digest"
 LOG = "markdown-log"
+_HALF, _WORDS = 0.5, 300
 _OLD_ID = "id"  # below `imported`: what stood there in its place
 _PARENT = "parent_message_id"  # in the context of a turn from elsewhere
 _REFERENCES = ("memory_refs", "references", "source", "target", "turn_ref")
@@ -138,6 +140,13 @@ def is_changed_here(kind: Kind, here: Mapping[str, Value], value: Mapping[str, V
     if notes_of(here).get("layout") == LOG:
         return kind is TURN and is_of_a_log(here, value)
     return IMPORTED in here and IMPORTED in value
+
+
+def is_alike(kind: Kind, here: Mapping[str, Value], value: Mapping[str, Value]) -> bool:
+    """Whether two of one id and one time can be two versions of one memory: they have half of their words in common. Two programs
+    may give one id to two memories in the same second; neither must take the place of the other."""
+    own, theirs = (str(one.get(kind.text)).split()[:_WORDS] for one in (here, value))
+    return own == theirs or difflib.SequenceMatcher(None, own, theirs, autojunk=False).ratio() >= _HALF
 
 
 def _settled(value: Mapping[str, Value]) -> Mapping[str, Value]:

@@ -56,6 +56,7 @@ class Imported:
     sessions: dict[str, str] = field(default_factory=dict)  # what became of each: new, archived, merged, unchanged, refused
     added: int = 0  # memories
     changed: int = 0  # that were there, and say something else, or more, where they come from since
+    differing: int = 0  # that stay as they are here, though they were changed there too
     skipped: int = 0  # that were there already
     deleted: int = 0  # memories that are deleted where they come from, and so here; they can be restored
     redacted: dict[str, int] = field(default_factory=dict)  # secrets that were taken out, by kind
@@ -325,6 +326,7 @@ class Importing:
             return
         result.added += merge.count
         result.changed += sum(map(len, merge.changed.values()))
+        result.differing += merge.differing
         result.skipped += merge.skipped
         if merge.renamed:
             result.renamed.setdefault(session, {}).update(merge.renamed)

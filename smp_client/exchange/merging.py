@@ -30,9 +30,11 @@ from .identity import (
     DIGEST,
     IMPORTED,
     IMPORTED_ID,
+    LOG,
     digest_of,
     has_grown,
     has_no_id_there,
+    is_alike,
     is_another,
     is_as_it_came,
     is_changed_here,
@@ -72,6 +74,7 @@ class Merge:
     whole: dict[str, bytes] = field(default_factory=dict)  # files that are not there, or are replaced: all of them text
     copies: dict[str, bytes] = field(default_factory=dict)  # any other file
     changed: dict[str, dict[str, Values]] = field(default_factory=dict)  # by file and id: what stands there, as it is to be
+    differing: int = 0  # that stay as they are here, though they were changed there too
     last: dict[str, int] = field(default_factory=dict)  # the highest number that was given where it comes from
     renamed: dict[str, str] = field(default_factory=dict)
     skipped: int = 0
@@ -129,6 +132,7 @@ class _Plan:
         self._gone: list[str] = []
         self._changed: list[str] = []  # here
         self._changed_in_both: list[str] = []
+        self._differing: list[str] = []  # turns of logs, of which nobody can tell on which side
         self._changed_there: list[tuple[Kind, Values, Values]] = []  # what stands here, and what it is there
         self._grown: list[str] = []
         self._absent: set[str] = set()  # files that are not there, and of which nothing is to be left out
@@ -159,6 +163,7 @@ class _Plan:
             if kind_of(building.session, file) is None:
                 self._other(file, building.read(file), self._standing.read(file))
         self._tell_what_stays()
+        merge.differing = len(self._changed_in_both) + len(self._differing)
         return merge
 
     def _tell_what_stays(self) -> None:
@@ -166,6 +171,7 @@ class _Plan:
         for ids, what in ((self._gone, "deleted or anonymised here, and not brought back; smp restore does that."),
                           (self._changed, "changed here since, and left as it is here."),
                           (self._changed_in_both, "changed here and where it comes from, and left as it is here."),
+                          (self._differing, "says something else where it comes from, and is left as it is here."),
                           (there, "changed where it comes from since, and so here."),
                           (self._grown, "longer than before; what is new was added to it.")):  # fmt: skip
             if ids:
@@ -246,13 +252,15 @@ class _Plan:
                 self._skip(one, here)  # the same session in another layout
                 return True
             as_it_came = is_as_it_came(here)
-            if is_first and as_it_came and not has_no_id_there(value) and here in by_id.get(str(here["id"]), ()):
+            is_like = as_it_came and not has_no_id_there(value) and is_alike(kind, here, value)
+            if is_first and is_like and here in by_id.get(str(here["id"]), ()):
                 self._changed_there.append((kind, here, value))
                 self._skip(one, here)
                 self._merge.skipped -= 1
                 return True
             if is_first and not as_it_came and is_changed_here(kind, here, value):
-                (self._changed if as_it_came is None else self._changed_in_both).append(str(here["id"]))
+                changed = self._differing if notes_of(here).get("layout") == LOG and "updated_at" not in here else self._changed
+                (changed if as_it_came is None else self._changed_in_both).append(str(here["id"]))
                 self._skip(one, here)
                 return True
         return False

@@ -174,6 +174,10 @@ def in_the_way(memory: Memory, found: Sequence[Found], done: Imported, verified:
     reasons = [f"{count:,} thing{'' if count == 1 else 's'} {what}" for what, count in counts.items() if count]
     if not reasons and (lost := [problem for problem in done.problems if is_lost(problem)]):
         reasons.append(f"{len(lost):,} thing{'' if len(lost) == 1 else 's'} that could not be taken in")
+    if left := [name for name, became in done.sessions.items() if became in ("refused", "left out")]:
+        reasons.append(f"{', '.join(left[:3])}{' and more' if len(left) > 3 else ''} not taken in")
+    if done.differing:
+        reasons.append(f"{done.differing:,} changed on both sides")
     changed = not_backed_up(memory, found)
     return reasons + ([f"{_files(len(changed))} written to since the backup, {changed[0]} among them"] if changed else [])
 
