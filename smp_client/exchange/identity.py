@@ -80,9 +80,13 @@ def has_no_id_there(value: Mapping[str, Value]) -> bool:
     return _OLD_ID in notes and notes[_OLD_ID] is None
 
 
-def notes_of(value: Mapping[str, Value]) -> Mapping[str, Value]:
+def notes_of(value: Mapping[str, Any]) -> Mapping[str, Any]:
     notes = value.get(IMPORTED)
     return notes if isinstance(notes, dict) else {}
+
+
+def is_from_log(value: Mapping[str, Value]) -> bool:
+    return notes_of(value).get("layout") == LOG
 
 
 # Changes.
@@ -95,7 +99,7 @@ def digest_of(value: Mapping[str, Value]) -> str:
 def with_digest(record: Values) -> Values:
     """As it comes from another layout; one of our own that comes back from there is as it was."""
     notes = record.get(IMPORTED)
-    if not isinstance(notes, dict) or notes.get("layout") == LOG:
+    if not isinstance(notes, dict) or is_from_log(record):
         return record
     return {**record, IMPORTED: {**notes, DIGEST: digest_of(record)}}
 
@@ -137,7 +141,7 @@ def is_changed_here(kind: Kind, here: Mapping[str, Value], value: Mapping[str, V
     own, theirs = here.get("updated_at"), value.get("updated_at")
     if isinstance(own, str):
         return not isinstance(theirs, str) or theirs < own
-    if notes_of(here).get("layout") == LOG:
+    if is_from_log(here):
         return kind is TURN and is_of_a_log(here, value)
     return IMPORTED in here and IMPORTED in value
 
@@ -145,6 +149,8 @@ def is_changed_here(kind: Kind, here: Mapping[str, Value], value: Mapping[str, V
 def is_alike(kind: Kind, here: Mapping[str, Value], value: Mapping[str, Value]) -> bool:
     """Whether two of one id and one time can be two versions of one memory: they have half of their words in common. Two programs
     may give one id to two memories in the same second; neither must take the place of the other."""
+    if has_no_id_there(value):
+        return False  # its id is none by which it could be known
     own, theirs = (str(one.get(kind.text)).split()[:_WORDS] for one in (here, value))
     return own == theirs or difflib.SequenceMatcher(None, own, theirs, autojunk=False).ratio() >= _HALF
 

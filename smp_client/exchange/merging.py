@@ -30,14 +30,13 @@ from .identity import (
     DIGEST,
     IMPORTED,
     IMPORTED_ID,
-    LOG,
     digest_of,
     has_grown,
-    has_no_id_there,
     is_alike,
     is_another,
     is_as_it_came,
     is_changed_here,
+    is_from_log,
     is_same,
     is_same_in_words,
     known_as,
@@ -131,8 +130,7 @@ class _Plan:
         self._doubtful: list[tuple[Kind, Values, list[Values]]] = []
         self._gone: list[str] = []
         self._changed: list[str] = []  # here
-        self._changed_in_both: list[str] = []
-        self._differing: list[str] = []  # turns of logs, of which nobody can tell on which side
+        self._changed_in_both, self._differing = list[str](), list[str]()  # the latter are of logs, which do not tell on which side
         self._changed_there: list[tuple[Kind, Values, Values]] = []  # what stands here, and what it is there
         self._grown: list[str] = []
         self._absent: set[str] = set()  # files that are not there, and of which nothing is to be left out
@@ -252,14 +250,13 @@ class _Plan:
                 self._skip(one, here)  # the same session in another layout
                 return True
             as_it_came = is_as_it_came(here)
-            is_like = as_it_came and not has_no_id_there(value) and is_alike(kind, here, value)
-            if is_first and is_like and here in by_id.get(str(here["id"]), ()):
+            if is_first and as_it_came and is_alike(kind, here, value) and here in by_id.get(str(here["id"]), ()):
                 self._changed_there.append((kind, here, value))
                 self._skip(one, here)
                 self._merge.skipped -= 1
                 return True
             if is_first and not as_it_came and is_changed_here(kind, here, value):
-                changed = self._differing if notes_of(here).get("layout") == LOG and "updated_at" not in here else self._changed
+                changed = self._differing if is_from_log(here) and "updated_at" not in here else self._changed
                 (changed if as_it_came is None else self._changed_in_both).append(str(here["id"]))
                 self._skip(one, here)
                 return True

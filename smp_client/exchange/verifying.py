@@ -31,6 +31,7 @@ from .formats import Read
 from .identity import (
     DIGEST,
     is_as_it_came,
+    is_from_log,
     is_same_in_words,
     known_as,
     notes_of,
@@ -355,8 +356,7 @@ class _Verifying:
         there = {session.renamed.get(memory_id, memory_id) for _, memory_id in session.seen}
         for called, value, here in session.referring:
             meant = referring(value, session.renamed)
-            is_log = isinstance(notes := value.get("imported"), dict) and notes.get("layout") == "markdown-log"
-            if not refers_to_the_same(meant, here, there) and not is_log:
+            if not refers_to_the_same(meant, here, there) and not is_from_log(value):
                 compared.changed += 1
                 self._note(self._result.changed, f"{name}: {called} refers to something else here")
         session.referring.clear()

@@ -9,24 +9,25 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import SMPError
 from ...formats import format_of
 from ...layout import ACTIVE, ARCHIVED
 from ...records import DECISION, FINDING, LEARNING, PREFERENCE, TURN, Kind, is_deleted
 from ...session_files import METADATA
-from .overlapping import Incoming, Known, Overlap, joined, notes_of, overlap_of
+from ..identity import LOG, is_from_log, notes_of
+from .overlapping import Incoming, Known, Overlap, joined, overlap_of
 from .shaping import IMPORTED, Values
 
 if TYPE_CHECKING:
     from ...memory import Memory
     from ..entries import Entry
 
-LAYOUT = "markdown-log"
+LAYOUT = LOG
 _KINDS = (TURN, DECISION, FINDING, PREFERENCE, LEARNING)
 _COMPARED = ("id", "turn", "timestamp", "speaker", "content", "updated_at", IMPORTED)
 _NAME_CHARACTERS = 58  # so that a number fits behind it
@@ -50,7 +51,7 @@ class _Session:
         """With the turns that came from logs: what was said here in between is no part of them. Or with all, where others have told
         the same conversation before."""
         all_ = {number for number, one in self.turns.items() if not one.is_gap}
-        of_logs = {number for number in all_ if any(map(is_of_log, self.turns[number].versions))}
+        of_logs = {number for number in all_ if any(map(is_from_log, self.turns[number].versions))}
         sequences = [self._sequence(one) for one in ([of_logs, all_] if of_logs and of_logs != all_ else [all_])]
         gone = [one for _, one in sorted(self.turns.items()) if one.is_gap and one.stamp and "." not in one.stamp] if all_ else []
         if gone and (not of_logs or _were_purged(turns, gone)):  # all that is in the log: its turns had times without a fraction
@@ -173,7 +174,7 @@ class Continuing:
     def speakers(self, wanted: str) -> frozenset[str]:
         """Who spoke in the logs that had this name before: it may be told no more when a log has grown."""
         turns = (one for name in self._like(wanted) for one in self._session(name).turns.values())
-        return frozenset(str(value.get("speaker")).lower() for one in turns for value in one.versions if is_of_log(value))
+        return frozenset(str(value.get("speaker")).lower() for one in turns for value in one.versions if is_from_log(value))
 
     def _saying(self, turns: Sequence[Incoming]) -> list[str]:
         """The sessions from logs in which the most of these turns stand, of whatever name."""
@@ -242,7 +243,7 @@ def _index(memory: Memory, name: str, texts: Texts) -> None:
         contents = Contents(memory, name)
         if contents.is_there and LAYOUT.encode() in contents.read(METADATA):
             for record in format_of(TURN).parse(contents.read(TURN.file)).records:
-                if is_of_log(record.value):
+                if is_from_log(record.value):
                     _note_text(texts, str(record.value.get("content")), name)
 
 
@@ -281,7 +282,3 @@ def _give(session: _Session, kind: Kind, record: Values) -> None:
     known.is_given, known.stamp = True, known.stamp or record.get("timestamp")
     if not is_deleted(TURN, record) and all(value.get("content") != record["content"] for value in known.versions):
         known.versions.insert(0, {name: record[name] for name in _COMPARED if name in record})
-
-
-def is_of_log(value: Mapping[str, Any]) -> bool:
-    return notes_of(value).get("layout") == LAYOUT

@@ -16,7 +16,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ...privacy.placeholders import stands_for
-from .shaping import ADDED, IMPORTED, Values
+from ..identity import notes_of
+from .shaping import ADDED, Values
 
 _ENOUGH, _LONG_CHARACTERS = 2, 12  # turns by which a log is known that begins later than its session, or one so long
 _LITERAL = 8  # characters of a text beside placeholders, so that it is known by them
@@ -403,11 +404,6 @@ def _is_of_time(value: Mapping[str, Any], turn: Incoming) -> bool:
 def _own_time(value: Mapping[str, Any]) -> str | None:
     stamp = value.get("timestamp")
     return stamp if isinstance(stamp, str) and has_own_time(value) else None
-
-
-def notes_of(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    notes = value.get(IMPORTED)
-    return notes if isinstance(notes, dict) else {}
 
 
 def has_own_time(value: Mapping[str, Any]) -> bool:
