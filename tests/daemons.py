@@ -22,7 +22,7 @@ from smp_client.indexing import rebuild
 from smp_client.status import INDEX_FILE
 
 SMP = [sys.executable, "-m", "smp_daemon"]
-PATIENCE_S = 60.0
+PATIENCE_S = 60.0  # for what takes moments: long enough for any machine, so that only what hangs fails
 _FORKING = Forking()
 _PAUSE = threading.Event()  # never set: only so as not to take the processor from what is waited for
 
@@ -34,6 +34,22 @@ def wait_until(condition: Callable[[], Any], what: str) -> Any:
         assert time.monotonic() < deadline, f"never came true: {what}"
         _PAUSE.wait(0.01)
     return found
+
+
+@contextmanager
+def no_hang() -> Iterator[None]:
+    """For work whose time must not grow with the square of its size: it takes seconds on a slow machine, else hours."""
+
+    def give_up(*_: object) -> None:
+        raise AssertionError(f"still at it after {PATIENCE_S:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def smp(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -95,7 +111,7 @@ class Daemon:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(15)
+        return self.process.wait(PATIENCE_S)
 
     def kill(self) -> None:
         self.process.kill()

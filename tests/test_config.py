@@ -16,6 +16,7 @@ import click
 import daemons
 import pytest
 from apscheduler.triggers.cron import CronTrigger  # type: ignore[import-untyped]
+from daemons import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -396,7 +397,7 @@ def test_a_daemon_uses_what_is_configured(tmp_path: Path) -> None:
             while abandoned.exists():
                 assert process.poll() is None
             process.terminate()
-            assert process.wait(10) == 0
+            assert process.wait(PATIENCE_S) == 0
             assert process.stderr is not None
             assert process.stderr.read() == ""
         finally:

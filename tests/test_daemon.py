@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import PATIENCE_S
 
 from smp_client import Memory, TransactionPending, journal, tidy
 
@@ -49,7 +50,7 @@ def test_it_makes_the_tree_and_says_when_it_is_ready(tmp_path: Path) -> None:
 def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     with running(tmp_path / "sessions") as (process, _):
         process.send_signal(number)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert process.stderr is not None
         assert json.loads(process.stderr.readlines()[-1])["event"] == "stopped"
 
@@ -110,7 +111,7 @@ def test_a_log_that_cannot_be_written_does_not_stop_it(tmp_path: Path) -> None:
         while not (root / ".smp/locks/+daemon/lead.lock").exists():
             assert process.poll() is None
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.wait()

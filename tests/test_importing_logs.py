@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from daemons import no_hang
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layouts_data import SINGLE_EXAMPLE, write_lines
@@ -317,14 +317,13 @@ def test_nothing_of_a_log_is_lost_or_doubled(said: list[str], data: st.DataObjec
 ], ids=["blanks", "the same again", "turns"])  # fmt: skip
 def test_long_logs_take_no_longer_than_they_are(text: str) -> None:
     """Reading each, and laying it on itself, took from ten seconds to an hour when the time grew with the square of the length."""
-    begun = time.process_time()
-    turns = Told(_parsed("talk.md", text, "talk.md", is_forced=False), None, None).incoming()
-    assert sum(len(marks(turn.text)) for turn in turns) == 0
-    known = [Known(place, [{"speaker": turn.speaker, "content": turn.text}]) for place, turn in enumerate(turns, 1)]
-    found = overlap_of(known, turns)
+    with no_hang():
+        turns = Told(_parsed("talk.md", text, "talk.md", is_forced=False), None, None).incoming()
+        assert sum(len(marks(turn.text)) for turn in turns) == 0
+        known = [Known(place, [{"speaker": turn.speaker, "content": turn.text}]) for place, turn in enumerate(turns, 1)]
+        found = overlap_of(known, turns)
     assert found is not None
     assert len(found.pairs) == len(turns)
-    assert time.process_time() - begun < 8
 
 
 # What was changed here.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -107,13 +106,11 @@ def test_400_days_forward_ask_for_each_job_once(
     Not run against a broken variant yet. APScheduler's own triggers list every run between, 34,560,000 for the job of every second,
     and without the wakeup in `follow` it sleeps on, by the monotonic clock."""
     schedule = started(times)
-    spent = time.process_time()
     clock.time += 400 * DAY
     schedule.follow(clock.time)
     wait_until(lambda: len(clock.asked) == len(times), "all are asked for")
     schedule.follow(clock.time)
     assert clock.asked == dict.fromkeys(times, 1)
-    assert time.process_time() - spent < 5
     assert all(parse_time(due) > clock.time for due in schedule.next_runs().values())
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import daemons
 import pytest
+from daemons import PATIENCE_S
 
 from smp_client import Conflict, Invalid, StorageFailed
 from smp_daemon.cli import EXIT_BY_CODE
@@ -397,7 +398,7 @@ def manager(address: str) -> Iterator[socket.socket]:
     """The socket that systemd would listen on."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind("\0" + address[1:] if address.startswith("@") else address)
-        listening.settimeout(20)
+        listening.settimeout(PATIENCE_S)
         yield listening
 
 
@@ -456,7 +457,7 @@ def test_a_real_daemon_says_ready_and_stopping(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         while not listening.recv(4096).startswith(b"STOPPING=1"):
             pass
-        assert process.wait(15) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from daemons import Daemon, index_contents, running, settings_file, smp, status, wait_until, wait_until_true
+from daemons import PATIENCE_S, Daemon, index_contents, running, settings_file, smp, status, wait_until, wait_until_true
 
 from smp_client import Memory
 from smp_client.index import Index
@@ -327,6 +327,6 @@ def test_sigterm_stops_cleanly_at_any_time(memory: Memory, tmp_path: Path) -> No
         wait_until(lambda until=deadline: time.monotonic() >= until, "the moment has come")
         daemon.process.send_signal(signal.SIGTERM)
         # Before Python has installed the handler, SIGTERM ends the process as it ends any.
-        assert daemon.process.wait(10) in (0, -signal.SIGTERM)
+        assert daemon.process.wait(PATIENCE_S) in (0, -signal.SIGTERM)
     with running(memory.root, log=tmp_path / "log"):
         wait_until_true(memory.root)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterator, Sequence
 
 import pytest
+from daemons import no_hang
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -229,10 +229,9 @@ def test_words_terms_and_marks_are_capped() -> None:
     ids=lambda text: text[:8].encode("unicode_escape").decode(),
 )  # fmt: skip
 def test_a_megabyte_of_anything_is_answered_soon(table: sqlite3.Connection, text: str) -> None:
-    start = time.monotonic()
-    ask(table, text)
-    words(text)
-    assert time.monotonic() - start < 5
+    with no_hang():
+        ask(table, text)
+        words(text)
 
 
 @pytest.mark.parametrize(

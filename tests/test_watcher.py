@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from daemons import PATIENCE_S
 
 from smp_client import Memory, Session
 from smp_client.files import Tree
@@ -30,7 +31,6 @@ from smp_daemon.ingest.watcher import Inotify, Observed, Watcher
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 pytestmark = linux
-PATIENCE_S = 15.0
 
 
 class Clock:
@@ -508,7 +508,7 @@ def descriptors() -> int:
 
 
 def test_stopping_ends_everything(root: Path, receiver: Receiver, gate: Path) -> None:
-    """`stop` takes less than two seconds in either mode, can be repeated, and leaves no thread, descriptor or notice behind."""
+    """`stop` ends in either mode, can be repeated, and leaves no thread, descriptor or notice behind."""
     made = Watcher(root, receiver.report, polling_s=0.05)
     assert made.mode == "stopped"
     made.stop()
@@ -522,21 +522,11 @@ def test_stopping_ends_everything(root: Path, receiver: Receiver, gate: Path) ->
             made._retry.note(time.monotonic())
             made.restart("an example")
             assert made.mode == "polling"
-        began = time.monotonic()
         made.stop()
         made.stop()
-        assert time.monotonic() - began < 2
         assert made.mode == "stopped"
         assert made.check() == ["The watcher is stopped."]
     assert (threading.active_count(), descriptors()) == (threads, open_before)
     receiver.notices.clear()
     append(root, root)
     assert receiver.notices == []
-
-
-def test_checking_is_cheap(watching: Watcher) -> None:
-    """A check of a healthy watcher takes well under a millisecond."""
-    began = time.process_time()
-    for _ in range(200):
-        assert watching.check() == []
-    assert (time.process_time() - began) / 200 < 0.002

