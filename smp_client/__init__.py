@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .locks import Patience
     from .memory import GlobalMemory, Memory
     from .party import Party
-    from .privacy.placeholders import Anonymization
+    from .privacy.anonymity.placeholders import Anonymization
     from .privacy.redaction import Redaction
     from .quota import Size
     from .records import Record
@@ -88,7 +88,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AgentMemory": "agent",
-    "Anonymization": "privacy.placeholders",
+    "Anonymization": "privacy.anonymity.placeholders",
     "GlobalMemory": "memory",
     "Memory": "memory",
     "Modification": "transaction",

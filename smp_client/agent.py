@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from . import relevant
 from .context import build
-from .engine import find, similar
 from .errors import AccessDenied, CorruptionDetected
 from .layout import GLOBAL, check_file_id
-from .priorities import View
-from .query import Answer, QueryOptions, Wanted, require_text, sayable
+from .questions.engine import find, similar
+from .questions.priorities import View
+from .questions.query import Answer, QueryOptions, Wanted, require_text, sayable
+from .questions.sql import Sql
 from .records import Record
-from .sql import Sql
 from .values import Value
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from . import relevant
-from .engine import similar
 from .errors import InvalidQuery
-from .fields import shown
 from .layout import GLOBAL
-from .priorities import View
-from .query import Answer, Wanted, one_of, require_text
+from .questions.engine import similar
+from .questions.fields import shown
+from .questions.priorities import View
+from .questions.query import Answer, Wanted, one_of, require_text
 from .records import SEVERITIES, TURN, Record
 
 if TYPE_CHECKING:

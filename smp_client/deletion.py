@@ -12,17 +12,17 @@ from .records import Record, check_memory_id
 
 if TYPE_CHECKING:
     from .memory import Memory
-    from .privacy.anonymizing import Anonymized
-    from .privacy.everywhere import Occurrence
-    from .privacy.outgoing import AnonymousExport
-    from .privacy.placeholders import Anonymization
-    from .privacy.restoring import Restored
-    from .privacy.reworking import Reworked
-    from .privacy.selection import Selection
-    from .privacy.store import Deleted
+    from .privacy.anonymity.anonymizing import Anonymized
+    from .privacy.anonymity.outgoing import AnonymousExport
+    from .privacy.anonymity.placeholders import Anonymization
+    from .privacy.deleting.restoring import Restored
+    from .privacy.deleting.reworking import Reworked
+    from .privacy.deleting.selection import Selection
+    from .privacy.deleting.store import Deleted
+    from .privacy.seeking.everywhere import Occurrence
+    from .questions.when import When
     from .references import Reference
     from .session import RecordFiles
-    from .when import When
 
 
 _Done = TypeVar("_Done")
@@ -50,7 +50,7 @@ class Deletion:
         self, id: str | Sequence[str] | None = None, *, names: str | Sequence[str] = (), projects: str | Sequence[str] = (),
         config: Anonymization | None = None, reason: str = "anonymised", by: str = "user", dry_run: bool = False, now: bool = False,
     ) -> Anonymized:  # fmt: skip
-        """Replaces what names somebody, in all memories or in some, by placeholders; see `privacy/anonymizing.py`.
+        """Replaces what names somebody, in all memories or in some, by placeholders; see `privacy/anonymity/anonymizing.py`.
 
         Until its deadline `restore_batch` undoes it; with `now` what was there is erased at once.
         """
@@ -61,7 +61,7 @@ class Deletion:
 
     def deleted(self) -> list[Deleted]:
         """What was deleted or anonymised, and can still be restored."""
-        from .privacy.restoring import deleted
+        from .privacy.deleting.restoring import deleted
 
         files = cast("RecordFiles", self)
         return deleted(memory_of(files), files.scope.name)
@@ -82,7 +82,7 @@ class Deletion:
         return references(cast("RecordFiles", self), check_memory_id(memory_id))
 
     def _restored(self, ids: Sequence[str] | None = None, batch: str | None = None, *, by: str) -> list[Record]:
-        from .privacy.restoring import restore
+        from .privacy.deleting.restoring import restore
 
         files = cast("RecordFiles", self)
         return _used(files, restore(memory_of(files), files.scope.name, ids, batch=batch, by=by))
@@ -97,7 +97,7 @@ class MemoryDeletion:
         tags: Sequence[str] = (), text: str | None = None, deleted_by: str = "user", dry_run: bool = False,
     ) -> Reworked:  # fmt: skip
         """Takes memories out of a session in its place or in the archive, or of `global`; see `Session.delete`."""
-        from .privacy.selection import delete
+        from .privacy.deleting.selection import delete
 
         selection = _selection(id, topic, agent, since, until, types, tags, text)
         return delete(cast("Memory", self), session, selection, reason=reason, by=deleted_by, dry_run=dry_run)
@@ -108,7 +108,7 @@ class MemoryDeletion:
         deleted_by: str = "user", dry_run: bool = False,
     ) -> dict[str, Reworked]:  # fmt: skip
         """The same in `global` and in every session, archived or not, under one batch: what came of it where something fits."""
-        from .privacy.selection import delete_everywhere
+        from .privacy.deleting.selection import delete_everywhere
 
         selection = _selection(None, topic, agent, since, until, types, tags, text)
         return delete_everywhere(cast("Memory", self), selection, reason=reason, by=deleted_by, dry_run=dry_run)
@@ -119,7 +119,7 @@ class MemoryDeletion:
         dry_run: bool = False, now: bool = False,
     ) -> Anonymized:  # fmt: skip
         """Replaces what names somebody in a session in its place or in the archive, or in `global`; see `Session.anonymize`."""
-        from .privacy.anonymizing import anonymize
+        from .privacy.anonymity.anonymizing import anonymize
 
         return anonymize(cast("Memory", self), session, ids=None if id is None else _several(id), names=_several(names),
                          projects=_several(projects), config=config, reason=reason, by=by, dry_run=dry_run, now=now)  # fmt: skip
@@ -129,12 +129,12 @@ class MemoryDeletion:
         config: Anonymization | None = None,
     ) -> AnonymousExport:  # fmt: skip
         """The `transform` by which an export of these sessions, or of everything, holds placeholders in the place of names."""
-        from .privacy.outgoing import AnonymousExport
+        from .privacy.anonymity.outgoing import AnonymousExport
 
         return AnonymousExport(cast("Memory", self), sessions, names=_several(names), projects=_several(projects), config=config)
 
     def deleted(self, session: str) -> list[Deleted]:
-        from .privacy.restoring import deleted
+        from .privacy.deleting.restoring import deleted
 
         return deleted(cast("Memory", self), session)
 
@@ -142,20 +142,20 @@ class MemoryDeletion:
         self, session: str, ids: str | Sequence[str] | None = None, *, batch: str | None = None, by: str = "user"
     ) -> list[Record]:
         """Puts deleted memories of a session back, or all that was deleted in one go."""
-        from .privacy.restoring import restore
+        from .privacy.deleting.restoring import restore
 
         return restore(cast("Memory", self), session, ids, batch=batch, by=by)
 
     def restore_batch(self, batch: str, *, by: str = "user") -> Restored:
         """Puts back all that was deleted, or anonymised, in one go, in whatever sessions that was; see `Restored.problems`."""
-        from .privacy.restoring import restore_everywhere
+        from .privacy.deleting.restoring import restore_everywhere
 
         return restore_everywhere(cast("Memory", self), batch, by=by)
 
     def all_about(self, text: str, session: str | None = None) -> Iterator[Occurrence]:
         """Every place below the root where a text stands, in any case of its letters: in memories wherever they are kept, archived,
         taken out or deleted ones too, and in every other file. Of one session, or of everything."""
-        from .privacy.everywhere import all_about
+        from .privacy.seeking.everywhere import all_about
 
         return all_about(cast("Memory", self), text, session)
 
@@ -164,7 +164,7 @@ def _selection(
     id: str | Sequence[str] | None, topic: str | None, agent: str | None, since: When | None, until: When | None,
     types: Sequence[str], tags: Sequence[str], text: str | None,
 ) -> Selection:  # fmt: skip
-    from .privacy.selection import Selection
+    from .privacy.deleting.selection import Selection
 
     return Selection(None if id is None else _several(id), topic, agent, since, until, _several(types), _several(tags), text)
 

@@ -23,7 +23,7 @@ from .formats import format_of
 from .index import Index
 from .mapping import load_mapping
 from .place import Place
-from .ranking import importance
+from .questions.ranking import importance
 from .records import PREFERENCE, TURN, Kind, is_deleted
 from .scopes import STATES, SUMMARY, directory_of, files_of, is_back, is_of, kinds_of, scopes
 from .session_files import METADATA, parse_artifact

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .asking import Asking
 from .deletion import MemoryDeletion
 from .errors import Conflict, Invalid, SessionNotFound, StorageFailed
 from .formats import format_of
@@ -33,6 +32,7 @@ from .mapping import load_mapping, render_mapping, replace_parts
 from .moving import MemoryMoving
 from .place import Place
 from .privacy.redaction import FIELD, with_counts
+from .questions.asking import Asking
 from .records import GLOBAL_KINDS, GLOBAL_PREFERENCE, PATTERN, SESSION_KINDS, Record, plain_parts
 from .scope import Options, Scope
 from .scopes import archived_scopes, directory_of
@@ -44,9 +44,9 @@ from .writing import Time
 
 if TYPE_CHECKING:
     from .access import Readings
-    from .asker import Asker
-    from .fresh import Fresh
     from .published import Published
+    from .questions.asker import Asker
+    from .questions.fresh import Fresh
 
 _PROFILE = "user-profile.yaml"
 
@@ -73,9 +73,9 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
 
     def _asker_of(self, scopes: Sequence[str]) -> Asker:
         from .access import Readings
-        from .asker import Asker
-        from .fresh import Fresh
         from .published import published
+        from .questions.asker import Asker
+        from .questions.fresh import Fresh
 
         self._answering = self._answering or (Fresh(self, self._scope), Readings(), published(self.tree))
         return Asker(*self._answering, scopes, self._scope, self.options)

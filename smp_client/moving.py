@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .exchange.entries import Entry
     from .exchange.importing import Imported
     from .exchange.layouts import Found
-    from .exchange.layouts.writing import LayoutExported
+    from .exchange.layouts.writing.exporting import LayoutExported
     from .exchange.reading import Transform, Wanted
     from .exchange.transfer import Exported
     from .exchange.verifying import Verified
@@ -45,7 +45,7 @@ class MemoryMoving:
         transform: Transform | None = None, overwrite: bool = False, by: str = "user", advance: Callable[[], None] | None = None,
     ) -> LayoutExported:  # fmt: skip
         """Writes sessions, or everything, as another layout into a folder; one session of `jsonl` also into a file of that name."""
-        from .exchange.layouts.writing import export_layout
+        from .exchange.layouts.writing.exporting import export_layout
 
         return export_layout(cast("Memory", self), target, sessions, layout=layout, wanted=wanted, transform=transform,
                              overwrite=overwrite, by=by, advance=advance)  # fmt: skip

@@ -20,8 +20,8 @@ from .decay import is_resolved
 from .errors import Invalid, MemoryNotFound
 from .locks import lock
 from .privacy.redaction import FIELD, with_counts
+from .questions.text import words
 from .records import Record, plain_fields
-from .text import words
 
 if TYPE_CHECKING:
     from .session import Session

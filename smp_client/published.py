@@ -18,7 +18,7 @@ from .decay import Policy, Rule
 from .errors import Invalid, UnsafePath
 from .files import Tree
 from .privacy.redaction import Redaction
-from .ranking import Weights
+from .questions.ranking import Weights
 
 POLICY_FILE = ".smp/policy.json"
 _VERSION = 1

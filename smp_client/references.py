@@ -15,7 +15,7 @@ from .mapping import load_mapping
 from .records import GLOBAL_KINDS, kind_of
 
 if TYPE_CHECKING:
-    from .priorities import View
+    from .questions.priorities import View
     from .session import RecordFiles
 
 HERE, GONE, PURGED, EVICTED, UNKNOWN = "here", "deleted", "purged", "evicted", "unknown"
@@ -106,7 +106,7 @@ class _Whereabouts:
         return found
 
     def _deleted(self, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
-        from .privacy.store import DELETION, RECORD, TOP
+        from .privacy.deleting.store import DELETION, RECORD, TOP
 
         path = f"{DELETED}/{self._name}/{RECORD}"
         if not self._tree.exists(path):

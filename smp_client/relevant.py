@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Any
 
 from .decay import PINNED, is_resolved
-from .engine import by_topic, find
 from .layout import GLOBAL
-from .priorities import View
-from .query import NEWEST, Answer, Wanted, one_of
+from .questions.engine import by_topic, find
+from .questions.priorities import View
+from .questions.query import NEWEST, Answer, Wanted, one_of
+from .questions.sql import Sql
 from .records import SEVERITIES, Record
-from .sql import Sql
 
 EVERY = "*"
 RESOLVED = "finding.resolved"  # the standing of one

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from . import relevant
 from .agent import DEFAULT_TURNS, AgentMemory
-from .engine import find
 from .errors import AccessDenied, InvalidQuery
-from .fields import shown
 from .layout import check_file_id, is_file_id
-from .priorities import View
-from .query import Answer, QueryOptions, Wanted, listed, one_of, type_named
+from .questions.engine import find
+from .questions.fields import shown
+from .questions.priorities import View
+from .questions.query import Answer, QueryOptions, Wanted, listed, one_of, type_named
+from .questions.sql import Sql
 from .records import SEVERITIES, TURN, Record, check_memory_id
-from .sql import Sql
 
 if TYPE_CHECKING:
     from .session import Session

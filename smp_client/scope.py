@@ -17,8 +17,8 @@ from .locks import Lock, Patience, lock, lock_all
 from .policies import CompactionPolicy, RetentionPolicy, Thresholds
 from .privacy.redaction import Redaction
 from .published import published
+from .questions.ranking import Weights
 from .quota import DEFAULT_QUOTA_BYTES, Usage
-from .ranking import Weights
 from .timestamps import now
 
 UPKEEP = "upkeep"

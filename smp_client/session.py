@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import journal
 from .append import append, note_rewritten, settle, with_id
-from .asking import Asking
 from .deletion import Deletion
 from .document import INDENT
 from .errors import CorruptionDetected, Invalid, InvalidQuery, MemoryNotFound, NewerFormat, UnsafePath
-from .fields import shown
 from .files import READ_CAP_BYTES, sync
 from .formats import format_of
 from .layout import FORMAT_VERSION, check_file_id
@@ -23,6 +21,8 @@ from .locks import brief_lock, holder
 from .mapping import load_mapping, replace_parts
 from .markdown import last_turns
 from .privacy.redaction import FIELD, with_counts
+from .questions.asking import Asking
+from .questions.fields import shown
 from .quota import Size
 from .records import (
     SESSION_KINDS,
@@ -60,10 +60,10 @@ from .writing import Time, Writing
 
 if TYPE_CHECKING:
     from .agent import AgentMemory
-    from .asker import Asker
     from .party import Party
-    from .priorities import View
-    from .query import Answer, Wanted
+    from .questions.asker import Asker
+    from .questions.priorities import View
+    from .questions.query import Answer, Wanted
 
 _TURN_PIECE_BYTES = 64 * 1024
 
@@ -96,8 +96,8 @@ class RecordFiles(Writing, Asking, Deletion):
 
     def get(self, memory_id: str, *, count_access: bool = True) -> Record:
         """One memory; raises MemoryNotFound where there is none of this id."""
-        from .engine import of_id
-        from .query import Answer as Found
+        from .questions.engine import of_id
+        from .questions.query import Answer as Found
 
         kind = kind_of(check_memory_id(memory_id), self.kinds)
 

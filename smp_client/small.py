@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .engine import find
 from .errors import Conflict, Invalid, SessionNotFound, SessionPutAway
-from .fields import shown
 from .memory import Memory
-from .priorities import View
-from .query import Answer, Wanted, one_of, require_text
+from .questions.engine import find
+from .questions.fields import shown
+from .questions.priorities import View
+from .questions.query import Answer, Wanted, one_of, require_text
 from .records import DECISION, FINDING, PREFERENCE, TURN, Kind, Record, check_memory_id
 from .session import Session
 

@@ -71,7 +71,7 @@ def _finish_put_away(memory: Memory) -> list[Tidied]:
     if not any(memory.tree.list(directory) for directory in (LEAVING, ARCHIVED, DELETED)):
         return []
     from .maintain import archive, leaving, removal  # which load tar and gzip
-    from .privacy import reworking
+    from .privacy.deleting import reworking
 
     done: list[Tidied] = []
     for settle_all in (archive.settle_all, removal.settle_all, reworking.settle_all):

@@ -25,7 +25,7 @@ def missing(scope: Scope, memory_id: str) -> MemoryNotFound:
 
 
 def _deleted(scope: Scope, memory_id: str) -> tuple[str, str] | None:
-    from .privacy.store import RECORD
+    from .privacy.deleting.store import RECORD
 
     path = f"{DELETED}/{scope.name}/{RECORD}"
     if not scope.tree.exists(path):

@@ -16,7 +16,7 @@ from smp_client.index import Index
 from smp_client.layout import MARKER
 from smp_client.locks import Patience, holder, lock
 from smp_client.published import publish
-from smp_client.ranking import Weights
+from smp_client.questions.ranking import Weights
 from smp_client.scopes import has_moved, is_there
 from smp_client.status import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from smp_client import Options, Patience
 from smp_client.decay import PINNED, Policy, Rule
+from smp_client.questions.ranking import Weights
 from smp_client.quota import DEFAULT_QUOTA_BYTES
-from smp_client.ranking import Weights
 from smp_client.scope import Fsync
 from smp_client.values import Value
 

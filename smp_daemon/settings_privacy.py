@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from smp_client.privacy.redaction import UNLOCKED, Redaction
-from smp_client.privacy.shapes import PERSONAL_KINDS
+from smp_client.privacy.secrets.shapes import PERSONAL_KINDS
 
 from .kinds import ListOf, OneOf, Pairs, Patterns, TrueOrFalse, setting
 

@@ -77,8 +77,8 @@ def take_in(memory: Memory, path: Path, layout: str | None = None) -> tuple[Impo
 
 def on_disk(memory: Memory, session: str) -> Records:
     """Every memory of a session as it stands in its files or in `deleted/`."""
-    from smp_client.privacy.standing import standing
-    from smp_client.privacy.store import Store
+    from smp_client.privacy.deleting.standing import standing
+    from smp_client.privacy.deleting.store import Store
 
     held = [(one.file, one.value) for one in standing(memory, session, []) if one.id and kind_of(session, one.file)]
     store = Store(memory, session)

@@ -23,7 +23,7 @@ from smp_client.index import Index
 from smp_client.indexing import rebuild
 from smp_client.locks import Patience, lock
 from smp_client.maintain import erasure, traces
-from smp_client.privacy.clearing import clear
+from smp_client.privacy.deleting.clearing import clear
 from smp_client.quarantine import set_aside
 from smp_client.status import INDEX_FILE, LEAD, LEAD_SCOPE
 from smp_client.sync import bring_up_to_date

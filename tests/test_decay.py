@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from smp_client import Memory, Session, access
 from smp_client.decay import Policy, Rule, standing
-from smp_client.engine import _listing
 from smp_client.index import Index
 from smp_client.indexing import rebuild
-from smp_client.priorities import View, prepare
-from smp_client.query import Wanted
-from smp_client.ranking import Weights
+from smp_client.questions.engine import _listing
+from smp_client.questions.priorities import View, prepare
+from smp_client.questions.query import Wanted
+from smp_client.questions.ranking import Weights
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 DAY = 86_400.0

@@ -14,7 +14,7 @@ import yaml
 
 from smp_client import Conflict, CorruptionDetected, Invalid, Memory, MemoryNotFound, Session, StorageFailed, TransactionPending
 from smp_client.files import Tree
-from smp_client.privacy.store import Store
+from smp_client.privacy.deleting.store import Store
 from smp_client.transaction import Transaction
 
 
@@ -218,7 +218,8 @@ def test_what_cannot_be_put_back_changes_nothing(filled: Session, monkeypatch: p
     """No way leads to a file that holds it and all the others: the file stays as it is, and so does the copy."""
     filled.delete("DEC-002", reason="r")
     before = content(filled, "decisions.yaml")
-    monkeypatch.setattr("smp_client.privacy.back_into_lists._attempts", lambda *_: iter([before + b"  - id: ]", before, b""]))
+    attempts = [before + b"  - id: ]", before, b""]
+    monkeypatch.setattr("smp_client.privacy.deleting.back_into_lists._attempts", lambda *_: iter(attempts))
     with pytest.raises(CorruptionDetected, match="cannot be put back"):
         filled.restore("DEC-002")
     assert content(filled, "decisions.yaml") == before
@@ -228,7 +229,7 @@ def test_what_cannot_be_put_back_changes_nothing(filled: Session, monkeypatch: p
 
 def test_the_copy_stays_until_the_memory_reads_back(filled: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     filled.delete("DEC-002", reason="r")
-    monkeypatch.setattr("smp_client.privacy.restoring._into", lambda *_: None)
+    monkeypatch.setattr("smp_client.privacy.deleting.restoring._into", lambda *_: None)
     with pytest.raises(CorruptionDetected, match="does not read back"):
         filled.restore("DEC-002")
     monkeypatch.undo()

@@ -28,9 +28,9 @@ from smp_client import InvalidQuery, Memory, Session
 from smp_client.index import Index
 from smp_client.journal import record as record_intent
 from smp_client.maintain.compacting import compact
-from smp_client.privacy import everywhere, unpacking
-from smp_client.privacy.everywhere import Occurrence
-from smp_client.privacy.needle import Needle
+from smp_client.privacy.seeking import everywhere, unpacking
+from smp_client.privacy.seeking.everywhere import Occurrence
+from smp_client.privacy.seeking.needle import Needle
 from smp_client.quarantine import set_aside
 from smp_client.status import INDEX_FILE
 from smp_client.yaml_indexes import write as write_indexes

@@ -17,7 +17,7 @@ import pytest
 from smp_client import AccessDenied, Invalid, InvalidQuery, Memory, MemoryNotFound, Session, SessionMemory, access
 from smp_client.decay import PINNED, Policy, Rule
 from smp_client.published import POLICY_FILE, Published, publish
-from smp_client.ranking import Weights
+from smp_client.questions.ranking import Weights
 from smp_client.values import DEPTH_CAP
 
 NOW = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)

@@ -14,9 +14,9 @@ from layouts_data import SINGLE_EXAMPLE, write_lines
 
 from smp_client import Memory, journal
 from smp_client.exchange.importing import Imported
-from smp_client.exchange.layouts.extracting import marks
-from smp_client.exchange.layouts.logs import Told, _parsed
-from smp_client.exchange.layouts.overlapping import Incoming, Known, overlap_of
+from smp_client.exchange.layouts.logs.conversations import Told, _parsed
+from smp_client.exchange.layouts.logs.extracting import marks
+from smp_client.exchange.layouts.logs.overlapping import Incoming, Known, overlap_of
 
 
 class Log:

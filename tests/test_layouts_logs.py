@@ -13,9 +13,9 @@ from layouts_reading import by_id, folder, records, stream
 
 from smp_client import Memory
 from smp_client.exchange.entries import content_of
-from smp_client.exchange.layouts.extracting import marks
-from smp_client.exchange.layouts.logs import is_log, parse_log
-from smp_client.exchange.layouts.memlog import is_memlog, read_memlog
+from smp_client.exchange.layouts.logs.conversations import is_log, parse_log
+from smp_client.exchange.layouts.logs.extracting import marks
+from smp_client.exchange.layouts.logs.memlog import is_memlog, read_memlog
 
 # What is neither a rule nor a speaker's line itself, and begins and ends with a letter.
 _LETTERS = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"], exclude_characters="\ufeff*_-`~")

@@ -26,7 +26,7 @@ from smp_client.maintain.deadlines import Seen, Watch, observe
 from smp_client.maintain.doomed import Doomed, Gone, Snapshot, look
 from smp_client.maintain.purge import plan, purge, purge_memory
 from smp_client.maintain.purged import FILE as PURGED
-from smp_client.privacy.store import BACKUP, RECORD
+from smp_client.privacy.deleting.store import BACKUP, RECORD
 from smp_client.quarantine import set_aside
 from smp_client.sync import bring_up_to_date
 

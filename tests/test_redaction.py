@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from smp_client import Invalid, Memory, Session
 from smp_client.decay import Policy
-from smp_client.privacy import issued
 from smp_client.privacy.redaction import OFF, Redaction, harmless, problem_of
+from smp_client.privacy.secrets import issued
 from smp_client.published import POLICY_FILE, publish, published
-from smp_client.ranking import Weights
+from smp_client.questions.ranking import Weights
 from smp_client.records import DECISION, new_fields
 from smp_client.small import SessionMemory
 from smp_client.timestamps import now

@@ -10,7 +10,7 @@ import pytest
 from smp_client import Memory, MemoryNotFound, Session
 from smp_client.check import check
 from smp_client.maintain.compacting import compact
-from smp_client.privacy.kept import find
+from smp_client.privacy.seeking.kept import find
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

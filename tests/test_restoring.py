@@ -15,7 +15,7 @@ from smp_client import Conflict, Invalid, Memory, MemoryNotFound, Session, Stora
 from smp_client.audit import read as audit_lines
 from smp_client.maintain import archive, evictions
 from smp_client.maintain.traces import places_with
-from smp_client.privacy import restoring, reworking
+from smp_client.privacy.deleting import restoring, reworking
 from smp_client.rewrite import rewrite
 from smp_client.tidy import tidy
 

@@ -16,9 +16,9 @@ from smp_client import Conflict, CorruptionDetected, Invalid, Memory, MemoryNotF
 from smp_client.audit import read as audit_lines
 from smp_client.maintain import evictions
 from smp_client.maintain.traces import places_with
-from smp_client.privacy import reworking
-from smp_client.privacy.reworking import Change, rework
-from smp_client.privacy.standing import Contents, Standing, standing
+from smp_client.privacy.deleting import reworking
+from smp_client.privacy.deleting.reworking import Change, rework
+from smp_client.privacy.deleting.standing import Contents, Standing, standing
 from smp_client.tidy import tidy
 from smp_client.values import Value
 

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from smp_client.privacy.shapes import PERSONAL_KINDS, SECRET_KINDS, Found, personal, secrets
+from smp_client.privacy.secrets.shapes import PERSONAL_KINDS, SECRET_KINDS, Found, personal, secrets
 
 CORPUS = Path(__file__).parent / "corpus"
 Find = Callable[[str], list[Found]]

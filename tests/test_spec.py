@@ -18,8 +18,8 @@ from smp_client import Memory
 from smp_client.errors import InvalidQuery
 from smp_client.index import Index
 from smp_client.indexing import rebuild
-from smp_client.spec import Specification, has_field, understand, unknown_field
-from smp_client.sql import Sql
+from smp_client.questions.spec import Specification, has_field, understand, unknown_field
+from smp_client.questions.sql import Sql
 
 PRIORITY = "0.1 * length(m.id)"  # anything that differs: what it is made of is not this module's business
 ALL, MEMORIES = Sql("1"), Sql("memories m")

@@ -18,8 +18,8 @@ from . import formats
 from .entries import ACTIVE, ARCHIVED, Entry
 from .importing import Imported, Importing
 from .layouts import Found, nothing_at, read, recognise
-from .layouts.continuing import LAYOUT as LOG
-from .layouts.continuing import Continuing
+from .layouts.logs.continuing import LAYOUT as LOG
+from .layouts.logs.continuing import Continuing
 from .layouts.recognising import SMP
 from .layouts.removed import Removed
 from .layouts.sessions import DELETED

@@ -237,7 +237,7 @@ def _add_deleted(memory: Memory, session: str, standing: Standing) -> None:
     """What the deleted ones were known as where they were imported from."""
     if not standing.deleted:
         return
-    from ..privacy.store import Store
+    from ..privacy.deleting.store import Store
 
     store = Store(memory, session)
     with suppress(SMPError, OSError):

@@ -18,8 +18,8 @@ from ..formats import format_of
 from ..layout import ACTIVE, GLOBAL
 from ..maintain.archive import is_archived
 from ..mapping import load_mapping
-from ..privacy.standing import Contents, value_of_file
-from ..privacy.store import RECORD, TOP
+from ..privacy.deleting.standing import Contents, value_of_file
+from ..privacy.deleting.store import RECORD, TOP
 from ..records import is_deleted
 from ..session_files import METADATA, artifact_file, state_file
 from ..timestamps import parse_time

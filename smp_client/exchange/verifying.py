@@ -47,7 +47,7 @@ from .purged import is_of_purged_session, is_purged
 
 if TYPE_CHECKING:
     from ..memory import Memory
-    from ..privacy.standing import Contents
+    from ..privacy.deleting.standing import Contents
     from .layouts import Found
 
 _NAMED_CAP = 1000
@@ -150,8 +150,8 @@ class _Session:
 
     def load(self) -> None:
         from ..maintain.removal import whole_deletion
-        from ..privacy.standing import Contents, standing
-        from ..privacy.store import Store
+        from ..privacy.deleting.standing import Contents, standing
+        from ..privacy.deleting.store import Store
 
         self.is_loaded = True
         self.contents = Contents(self._memory, self.name) if self.is_known else None

@@ -33,7 +33,7 @@ from .summarising import CommandFailed, Extractive, by_command
 from .survey import EPOCH, INDEXES, index_files, look, look_further, rendered_indexes
 
 if TYPE_CHECKING:
-    from ..priorities import View
+    from ..questions.priorities import View
     from ..session import Session
 
 _DAY = timedelta(days=1)

@@ -14,7 +14,7 @@ from ..locks import NO_PATIENCE, lock
 from ..mapping import load_mapping
 from ..packing import read_members, verify
 from ..place import Place
-from ..privacy.store import BACKUP, RECORD
+from ..privacy.deleting.store import BACKUP, RECORD
 from ..scope import UPKEEP
 from ..values import canonical
 from . import evictions

@@ -25,8 +25,8 @@ from ..files import read_from, sync
 from ..layout import ACCESS_LOG
 from ..locks import Lock
 from ..mapping import load_mapping, replace_parts
-from ..priorities import source
-from ..query import EPOCH
+from ..questions.priorities import source
+from ..questions.query import EPOCH
 from ..records import kind_of_file
 from ..rewrite import rewrite
 from ..session_files import METADATA
@@ -35,7 +35,7 @@ from ..values import Value
 from .actions import Action, Outcome
 
 if TYPE_CHECKING:
-    from ..priorities import View
+    from ..questions.priorities import View
     from ..scope import Scope
     from ..session import RecordFiles
 

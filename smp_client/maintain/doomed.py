@@ -13,8 +13,8 @@ from ..files import Tree
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, MARKER, check_session_id
 from ..mapping import load_mapping
 from ..place import Place
-from ..privacy.standing import type_of_file
-from ..privacy.store import BACKUP, RECORD, is_known_file, member_of
+from ..privacy.deleting.standing import type_of_file
+from ..privacy.deleting.store import BACKUP, RECORD, is_known_file, member_of
 from ..records import check_memory_id
 from ..timestamps import parse_time, render_time
 from ..values import Value

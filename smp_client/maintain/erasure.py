@@ -24,9 +24,9 @@ from ..layout import ACTIVE, ARCHIVED, DELETED, JOURNAL, LEAVING, LOCKS, QUARANT
 from ..locks import NO_PATIENCE, lock, lock_all
 from ..mapping import load_mapping, replace_parts
 from ..packing import read_members, write_archive
-from ..privacy import retelling, reworking
-from ..privacy.standing import Contents, head_of_file, is_record_file, standing, value_of_file
-from ..privacy.store import RECORD, Store, member_of
+from ..privacy.deleting import retelling, reworking
+from ..privacy.deleting.standing import Contents, head_of_file, is_record_file, standing, value_of_file
+from ..privacy.deleting.store import RECORD, Store, member_of
 from ..scope import UPKEEP
 from . import evictions, purged, quarantined, removal, traces
 from .doomed import ITEMS, TOP, WHOLE, Doomed, Gone, as_gone, backup_of, directories, doomed_of, files_below, items_of, record_of

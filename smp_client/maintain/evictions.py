@@ -32,7 +32,7 @@ from .putting_back import Copy, by_id, number_of, put_back, value_of
 
 if TYPE_CHECKING:
     from ..files import Tree
-    from ..priorities import View
+    from ..questions.priorities import View
     from ..session import Session
 
 MANIFEST = "manifest.json"
@@ -305,7 +305,7 @@ def drop_leftovers(session: Session) -> list[str]:
 def settle_deletions(session: Session) -> None:
     """What is on its way to or from `deleted/` is neither taken out nor brought back. Under the lock of the passes."""
     from ..deletion import memory_of
-    from ..privacy.reworking import settle_memories  # which needs us
+    from ..privacy.deleting.reworking import settle_memories  # which needs us
 
     settle_memories(memory_of(session), session.id)
 

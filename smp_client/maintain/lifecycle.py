@@ -22,7 +22,7 @@ from ..locks import NO_PATIENCE
 from ..mapping import load_mapping, replace_parts
 from ..policies import HOURS_PER_DAY, Thresholds
 from ..privacy.redaction import harmless
-from ..query import microseconds
+from ..questions.query import microseconds
 from ..records import plain_fields
 from ..rewrite import rewrite
 from ..scope import Scope
@@ -33,7 +33,7 @@ from .actions import Action, Outcome
 
 if TYPE_CHECKING:
     from ..memory import Memory
-    from ..priorities import View
+    from ..questions.priorities import View
     from ..session import Session
 
 CREATED, ACTIVE, IDLE, DECAYING, ARCHIVED, DELETED = "created", "active", "idle", "decaying", "archived", "deleted"

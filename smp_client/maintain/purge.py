@@ -163,7 +163,7 @@ def _parts(memory: Memory, name: str, is_meant: Callable[[Gone], bool]) -> list[
 
 
 def _batch_now(memory: Memory, name: str | None, batch: str) -> list[Decision]:
-    from ..privacy.restoring import of_batch
+    from ..privacy.deleting.restoring import of_batch
 
     if not batch:
         raise Invalid(["a batch has a name; smp restore --list shows it"])  # what was deleted without one would be meant
@@ -176,9 +176,9 @@ def _batch_now(memory: Memory, name: str | None, batch: str) -> list[Decision]:
 
 
 def _memories_now(memory: Memory, name: str, ids: Sequence[str], by: str, told: Outcome) -> list[Decision]:
-    from ..privacy import reworking
-    from ..privacy.selection import Selection, delete, is_named
-    from ..privacy.standing import standing
+    from ..privacy.deleting import reworking
+    from ..privacy.deleting.selection import Selection, delete, is_named
+    from ..privacy.deleting.standing import standing
 
     def is_meant(gone: Gone) -> bool:
         # What an agent's state was earlier goes with the state.

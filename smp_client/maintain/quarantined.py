@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..files import Tree
 from ..layout import QUARANTINE
-from ..privacy.standing import is_record_file
+from ..privacy.deleting.standing import is_record_file
 from ..records import kind_of_file
 from . import traces
 from .doomed import Gone

@@ -17,8 +17,8 @@ from ..layout import ACTIVE, ARCHIVED, DELETED
 from ..locks import lock
 from ..mapping import load_mapping, render_mapping, replace_parts
 from ..packing import Member, member_of, read_members, write_archive
+from ..privacy.deleting.store import BACKUP, RECORD, check_said, deadline
 from ..privacy.redaction import harmless
-from ..privacy.store import BACKUP, RECORD, check_said, deadline
 from ..timestamps import render_time
 from ..values import Value
 from . import archive, leaving, traces
@@ -47,7 +47,7 @@ class DeletedSession:
 
 def delete_session(memory: Memory, session_id: str, reason: str, deleted_by: str = "user", *, dry_run: bool = False) -> Outcome:
     """Takes a session out whole, from its place or from the archive. For the retention period `undelete_session` brings it back."""
-    from ..privacy import reworking  # which needs us
+    from ..privacy.deleting import reworking  # which needs us
 
     said = check_said(reason, deleted_by)
     tree = memory.tree

@@ -23,7 +23,7 @@ from ..session_files import METADATA, new_metadata
 from .actions import Action, Outcome
 
 if TYPE_CHECKING:
-    from ..priorities import View
+    from ..questions.priorities import View
     from ..session import Session
 
 __all__ = ["repair", "validate"]

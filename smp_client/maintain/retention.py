@@ -13,13 +13,13 @@ from ..decay import PINNED
 from ..deletion import memory_of
 from ..errors import SMPError
 from ..policies import RetentionPolicy
-from ..privacy.selection import Selection, delete
+from ..privacy.deleting.selection import Selection, delete
 from ..records import SESSION_KINDS
 from .actions import Action, Outcome
 
 if TYPE_CHECKING:
     from ..memory import Memory
-    from ..priorities import View
+    from ..questions.priorities import View
     from ..session import Session
 
 DELETED_BY = "smp"

@@ -20,7 +20,7 @@ from ..values import Value
 
 if TYPE_CHECKING:
     from ..packing import Member
-    from ..priorities import View
+    from ..questions.priorities import View
     from ..session import Session
 
 __all__ = ["ArchiveState", "content", "load", "render"]
@@ -90,7 +90,7 @@ def _metadata(session: Session) -> dict[str, Value]:
 
 
 def _told(view: View) -> dict[str, Value]:
-    from ..summary import summarise
+    from ..questions.summary import summarise
 
     summary = summarise(view, _TOPICS)
     return {
@@ -125,15 +125,15 @@ def _cut(text: str, characters: int) -> str:
 
 def _most(view: View, type: str) -> Iterable[Record]:
     """Those that matter most."""
-    from ..engine import find
-    from ..query import Wanted, one_of
+    from ..questions.engine import find
+    from ..questions.query import Wanted, one_of
 
     return find(view, Wanted((one_of("m.type", [type]),), limit=_MEMORIES))
 
 
 def _open_findings(view: View) -> Iterable[Record]:
     """The most severe first."""
-    from ..query import Wanted
+    from ..questions.query import Wanted
     from ..relevant import findings
 
     return findings(view, Wanted(limit=_MEMORIES))
@@ -141,8 +141,8 @@ def _open_findings(view: View) -> Iterable[Record]:
 
 def _last_turns(view: View) -> list[Record]:
     """The newest first."""
-    from ..engine import find
-    from ..query import Wanted, one_of
+    from ..questions.engine import find
+    from ..questions.query import Wanted, one_of
 
     return find(view, Wanted((one_of("m.type", [TURN.name]),), order="m.start DESC", limit=_TURNS))
 

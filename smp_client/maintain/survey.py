@@ -23,7 +23,7 @@ from .compaction import ARTIFACT, STATE, SUMMARIZES, SUMMARY, Item, Snapshot
 from .putting_back import by_id
 
 if TYPE_CHECKING:
-    from ..priorities import View
+    from ..questions.priorities import View
     from ..session import Session
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -74,7 +74,7 @@ def _doubles(file: str, content: bytes) -> set[str]:
 
 
 def _question(view: View) -> tuple[list[Item], dict[str, tuple[int, int]], float]:
-    from ..priorities import source
+    from ..questions.priorities import source
 
     joined, columns = source(view)
     read = "a.last" if view.index.noted else "NULL"

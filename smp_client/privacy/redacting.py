@@ -50,7 +50,7 @@ def redact(memory: Memory, scope_name: str, file: str, ids: Collection[str], red
     it cannot be read; SecretKey where each has a secret as a key.
     """
     from ..maintain import traces
-    from .clearing import clear
+    from .deleting.clearing import clear
 
     if is_archived(scope_name):
         raise Conflict(f"What is archived stays as it is; {scope_name} was left alone.", advice="Bring it back with smp unarchive.")

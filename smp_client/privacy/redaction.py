@@ -18,7 +18,7 @@ from ..errors import Invalid
 
 if TYPE_CHECKING:
     from ..values import Value
-    from .spans import Found
+    from .secrets.spans import Found
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class Redaction:
         if len(self.patterns) > PATTERNS_CAP:
             problems.append(f"there may be {PATTERNS_CAP} patterns, not {len(self.patterns)}")
         if self.personal:
-            from .shapes import PERSONAL_KINDS
+            from .secrets.shapes import PERSONAL_KINDS
 
             known = ", ".join(PERSONAL_KINDS)
             problems += [f"kind {kind!r} must be one of {known}" for kind in self.personal if kind not in PERSONAL_KINDS]
@@ -154,7 +154,7 @@ class Redaction:
 
     def _found(self, text: str, key: str) -> Iterable[Found]:
         """What is to be taken out of a text that stands under a key, in order and never overlapping."""
-        from .spans import Found, joined
+        from .secrets.spans import Found, joined
 
         secrets, personal = _shapes()
         found = secrets(text)
@@ -225,7 +225,7 @@ def problem_of(name: object, pattern: object) -> str | None:
 @functools.cache
 def _shapes() -> tuple[Callable[[str], list[Found]], Callable[[str], list[Found]]]:
     """Loaded with the first write, and not by whoever only reads."""
-    from .shapes import personal, secrets
+    from .secrets.shapes import personal, secrets
 
     return secrets, personal
 

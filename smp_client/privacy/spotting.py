@@ -61,7 +61,7 @@ class Spotted:
     @property
     def is_by_shape(self) -> bool:
         """Whether any of it is a secret by its shape, and not only something that was configured."""
-        from .shapes import SECRET_KINDS
+        from .secrets.shapes import SECRET_KINDS
 
         return any(kind in SECRET_KINDS for kind, _ in self.kinds)
 
@@ -149,7 +149,7 @@ def _spotted(redaction: Redaction, kind: str, text: str, data: str) -> Counter[s
 
 def _begin(index: Index, redaction: Redaction) -> None:
     """What was looked at with other eyes is looked at again."""
-    from .shapes import SECRET_KINDS
+    from .secrets.shapes import SECRET_KINDS
 
     wanted = repr((redaction.personal, redaction.patterns, SECRET_KINDS))
     setting = hashlib.sha256(wanted.encode("utf-8", "replace")).hexdigest()[:16]

@@ -18,8 +18,8 @@ from .places import active, archived, find_standing, holds_everywhere, in_words,
 from .progress import progress
 
 if TYPE_CHECKING:
-    from smp_client.privacy.anonymizing import Anonymized
-    from smp_client.privacy.placeholders import Anonymization
+    from smp_client.privacy.anonymity.anonymizing import Anonymized
+    from smp_client.privacy.anonymity.placeholders import Anonymization
 
 _NAMED = 10
 
@@ -48,7 +48,7 @@ def given_names(names: Sequence[str], names_file: str | None) -> list[str]:
 
 
 def configuration(keep: str | None) -> Anonymization:
-    from smp_client.privacy.placeholders import Anonymization
+    from smp_client.privacy.anonymity.placeholders import Anonymization
 
     return Anonymization.keeping(part.strip() for part in (keep or "").split(",") if part.strip())
 

@@ -36,8 +36,8 @@ from .restorable import complete_batch, complete_deleted_id, print_restorable
 
 if TYPE_CHECKING:
     from smp_client import Memory, MemoryNotFound
-    from smp_client.privacy.reworking import Reworked
-    from smp_client.privacy.store import Deleted
+    from smp_client.privacy.deleting.reworking import Reworked
+    from smp_client.privacy.deleting.store import Deleted
 
 _NAMED = 5
 
@@ -212,7 +212,7 @@ def _actions(memory: Memory, name: str, type: str, found: Iterable[Deleted], rea
 
 
 def _place(memory: Memory, name: str) -> str:
-    from smp_client.privacy.standing import Contents
+    from smp_client.privacy.deleting.standing import Contents
 
     return GLOBAL if name == GLOBAL else "archived" if Contents(memory, name).is_archived else "active"
 
@@ -334,7 +334,7 @@ def _restore(memory: Memory, session: str, by: str) -> Callable[[str, bool], Out
 def _not_deleted(memory: Memory, session: str, name: str) -> MemoryNotFound:
     """Where it is instead, or that it is nowhere any more."""
     from smp_client import MemoryNotFound
-    from smp_client.privacy.standing import EVICTED, standing
+    from smp_client.privacy.deleting.standing import EVICTED, standing
     from smp_client.whereabouts import missing
 
     if any(one.id == name and one.place != EVICTED for one in standing(memory, session, [])):
@@ -347,7 +347,7 @@ def _not_deleted(memory: Memory, session: str, name: str) -> MemoryNotFound:
 
 
 def _restore_batch(memory: Memory, batch: str, session: str | None, by: str, *, dry_run: bool) -> Outcome:
-    from smp_client.privacy.restoring import of_batch
+    from smp_client.privacy.deleting.restoring import of_batch
 
     sessions = [find_standing(memory, session, or_global=True)] if session else of_batch(memory, batch)
 

@@ -122,7 +122,7 @@ def _check_layout(layout: str | None, format: str | None, output: str, *, delete
 
 
 def _selected(memory: Memory, meant: What) -> Wanted | None:
-    from smp_client.privacy.selection import Selection, wanted_by
+    from smp_client.privacy.deleting.selection import Selection, wanted_by
 
     return None if meant.is_whole else wanted_by(memory, Selection(meant.ids or None, **meant.conditions))
 

@@ -24,7 +24,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
 def suggesting_ids(memory: Memory, session: str, ids: Sequence[str]) -> Iterator[None]:
     """Of an id that no memory of the session has, the error says which ones are like it."""
     from smp_client import MemoryNotFound, SMPError
-    from smp_client.privacy.standing import standing
+    from smp_client.privacy.deleting.standing import standing
 
     try:
         yield
@@ -58,8 +58,8 @@ def explain_memory(memory: Memory, name: str, error: SessionNotFound, does: str)
 def why_nothing_fits(memory: Memory, session: str | None, conditions: Mapping[str, Any]) -> str:
     """What there is instead of a topic, an agent or a tag that no memory has."""
     from smp_client import SMPError
-    from smp_client.privacy.fitting import Described, describe
-    from smp_client.privacy.standing import names_with_memories
+    from smp_client.privacy.deleting.fitting import Described, describe
+    from smp_client.privacy.deleting.standing import names_with_memories
 
     known = Described()
     for name in names_with_memories(memory) if session is None else [session]:

@@ -13,7 +13,7 @@ from .arguments import complete_session, find_scope, find_session, json_option, 
 
 if TYPE_CHECKING:
     from smp_client import Record
-    from smp_client.asking import Asking
+    from smp_client.questions.asking import Asking
     from smp_client.topics import Event
 
 SORTS = ("relevance", "priority", "importance", "newest", "oldest")
@@ -139,7 +139,7 @@ def _figure(value: float | None) -> str | None:
 
 def _around_a_match(text: str, question: str) -> str:
     """Of a text that matches far inside, the part that does."""
-    from smp_client.text import words
+    from smp_client.questions.text import words
 
     # Words are stemmed, so that the end of one need not be in the text.
     beginnings = [re.escape(word[: max(4, len(word) - 3)]) for word in words(question)]
@@ -207,7 +207,7 @@ def timeline(
     Times are in UTC. Memories that have none are not listed, and named on stderr.
     """
     from smp_client import InvalidQuery
-    from smp_client.query import type_named
+    from smp_client.questions.query import type_named
 
     from .output import on_terminal, print_json
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from smp_client import Memory
-    from smp_client.privacy.store import Deleted, Store
+    from smp_client.privacy.deleting.store import Deleted, Store
 
 _ACTIONS = {"delete": "deleted", "anonymize": "anonymised"}
 _KINDS = {"head": "head of the file"}
@@ -96,8 +96,8 @@ def _memories(memory: Memory, problems: list[str], only: str | None) -> Iterator
 def _of_one(memory: Memory, name: str) -> Iterator[dict[str, Any]]:
     """What was deleted of `global`, or of a session, wherever that is."""
     from smp_client.layout import GLOBAL, check_session_id
-    from smp_client.privacy.standing import Contents
-    from smp_client.privacy.store import Store, as_deleted
+    from smp_client.privacy.deleting.standing import Contents
+    from smp_client.privacy.deleting.store import Store, as_deleted
 
     contents = Contents(memory, name if name == GLOBAL else check_session_id(name))
     store = Store(memory, name)
@@ -126,8 +126,8 @@ def _texts(store: Store, items: list[dict[str, Any]]) -> list[str]:
 
 
 def _said(item: dict[str, Any], raw: bytes, value: dict[str, Any]) -> str:
-    from smp_client.privacy.fitting import texts_of
-    from smp_client.privacy.standing import is_record_file, value_of_file
+    from smp_client.privacy.deleting.fitting import texts_of
+    from smp_client.privacy.deleting.standing import is_record_file, value_of_file
     from smp_client.records import kind_of_file
 
     file = str(item["file"])

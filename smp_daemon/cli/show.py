@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from smp_client import GlobalMemory, Memory, Record, Session
-    from smp_client.asking import Asking
+    from smp_client.questions.asking import Asking
+    from smp_client.questions.summary import Summary
     from smp_client.quota import Size
-    from smp_client.summary import Summary
 
 _GLOBAL = "global"
 _SUGGESTIONS = 3

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from smp_client import Memory
-    from smp_client.privacy.everywhere import Occurrence
+    from smp_client.privacy.seeking.everywhere import Occurrence
 
 _MEMORIES = ("active", "archived", "evicted", "global")
 _NO_SESSION = "in no session"

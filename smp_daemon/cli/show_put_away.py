@@ -9,7 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from smp_client import Memory, Record
-    from smp_client.privacy.standing import Standing
+    from smp_client.privacy.deleting.standing import Standing
     from smp_client.references import Reference
     from smp_client.session import RecordFiles
 
@@ -20,7 +20,7 @@ def show_put_away(memory: Memory, session: str, memory_id: str, *, raw: bool, as
     """Whether there was something to show."""
     from smp_client import Invalid
     from smp_client.layout import GLOBAL, check_session_id
-    from smp_client.privacy.kept import find
+    from smp_client.privacy.seeking.kept import find
 
     from .output import harmless, on_terminal, say
 

@@ -23,7 +23,6 @@ import filelock  # noqa: F401  # the client imports it late; here that would onl
 
 import smp_client.access
 import smp_client.append
-import smp_client.asker
 import smp_client.deletion
 import smp_client.exchange.backup
 import smp_client.exchange.elsewhere
@@ -39,6 +38,7 @@ import smp_client.maintain.removal  # and all that it needs
 import smp_client.memory
 import smp_client.migration
 import smp_client.quarantine
+import smp_client.questions.asker
 import smp_client.session
 import smp_client.transaction
 import smp_client.yaml_indexes

@@ -3,7 +3,7 @@
     jsonl            one file per session, `{session}.jsonl`                              single.py
     jsonl-per-kind   `sessions/{session}/` with a file per kind, `shared/`, `archive/`     per_kind.py, shared.py
     jsonl-checked    `sessions/{session}/memory.jsonl` with checksums and tombstones       checked.py
-    markdown-log     conversations in Markdown or text, memlogs                            logs.py, memlog.py, continuing.py
+    markdown-log     conversations in Markdown or text, memlogs                            logs/
     smp              an export of ours                                                     ../formats.py
 
 Everything that a layout holds arrives. Ids, times, tags and fields are what they were; what we call otherwise gets our name; an id

@@ -12,11 +12,12 @@ from ...layout import ACTIVE, ARCHIVED, BACKUP, DELETED, MARKER, QUARANTINE
 from ..formats import BEGINNING_BYTES, Read
 from ..formats import recognise as recognise_export
 from ..opening import plain
-from . import checked, logs, per_kind, shaping, shared, single
-from .continuing import LAYOUT as LOG
-from .continuing import Continuing
+from . import checked, per_kind, shaping, shared, single
 from .lines import LINE_CAP_BYTES, read_lines
-from .memlog import NAME as MEMLOG
+from .logs import conversations
+from .logs.continuing import LAYOUT as LOG
+from .logs.continuing import Continuing
+from .logs.memlog import NAME as MEMLOG
 from .sources import Source
 
 Part = Callable[[], Iterator[Read]]
@@ -235,7 +236,7 @@ class Recognising:
         folders = {place for one in self._found.values() for place in one.places if self._source.is_directory(place)}
         for count, place in enumerate(self._walk("", 0)):
             directory, _, name = place.rpartition("/")
-            if directory not in folders and name.lower().endswith((MEMLOG, *logs.ENDINGS)) and not self._is_link(place):
+            if directory not in folders and name.lower().endswith((MEMLOG, *conversations.ENDINGS)) and not self._is_link(place):
                 self._look_at_log(directory, name)
             if count >= _LOG_FILES:
                 self._left.append(f"Only the first {_LOG_FILES:,} files were looked at for logs.")
@@ -255,9 +256,9 @@ class Recognising:
 
     def _look_at_log(self, directory: str, name: str) -> None:
         place, is_forced = _inside(directory, name), self._forced == LOG
-        is_one = logs.is_log(name, beginning := self._source.beginning(place), is_forced=is_forced)
+        is_one = conversations.is_log(name, beginning := self._source.beginning(place), is_forced=is_forced)
         if not is_one and len(beginning) == 65536:
-            is_one = logs.is_log(name, self._source.beginning(place, _LOG_BYTES), is_forced=is_forced)
+            is_one = conversations.is_log(name, self._source.beginning(place, _LOG_BYTES), is_forced=is_forced)
         if is_one or (is_forced and not self._source.is_folder):
             part = functools.partial(_read_log, self._of(LOG), directory, name, self._extract, is_forced)
             why = "is a memlog" if name.endswith(MEMLOG) else "has lines that say who speaks" if is_one else "is a log, as you say"
@@ -288,8 +289,8 @@ def _read_file(read: Callable[..., Iterator[Read]], source: Source, directory: s
 
 def _read_log(found: Found, directory: str, name: str, extract: bool, is_forced: bool) -> Iterator[Read]:
     written_at = found.source.tree.stat(_inside(directory, name)).st_mtime
-    asked = logs.Asked(found.continuing, extract, is_forced, shaping.time_of(int(written_at)))
-    yield from logs.read(found.source.folder(directory), name, asked)
+    asked = conversations.Asked(found.continuing, extract, is_forced, shaping.time_of(int(written_at)))
+    yield from conversations.read(found.source.folder(directory), name, asked)
 
 
 def _read_config(read: Callable[..., Iterator[Read]], source: Source, directory: str) -> Iterator[Read]:

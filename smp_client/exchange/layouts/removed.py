@@ -37,8 +37,8 @@ from .shaping import IMPORTED, IMPORTED_ID, OLD_ID
 
 if TYPE_CHECKING:
     from ...memory import Memory
-    from ...privacy.standing import Standing
-    from ...privacy.store import Store
+    from ...privacy.deleting.standing import Standing
+    from ...privacy.deleting.store import Store
 
 _BY = "import"
 _BESIDE = "beside"
@@ -127,7 +127,7 @@ class _Putting:
         self._tell(plan)
 
     def put(self) -> None:
-        from ...privacy.reworking import Change, locked, rework, settle
+        from ...privacy.deleting.reworking import Change, locked, rework, settle
 
         with locked(self._memory, self._session, "importing"):
             settle(self._memory, self._session)
@@ -155,7 +155,7 @@ class _Putting:
             self._done.notes.append(f"{self._session}: {purged_note(plan.purged)}")
 
     def _store(self) -> Store:
-        from ...privacy.store import Store
+        from ...privacy.deleting.store import Store
 
         store = Store(self._memory, self._session)
         store.require_no_session()
@@ -171,7 +171,7 @@ class _Putting:
     # The plan.
 
     def _planned(self, store: Store) -> _Plan:
-        from ...privacy.standing import standing
+        from ...privacy.deleting.standing import standing
 
         found, out = [*standing(self._memory, self._session, [])], self._deleted(store)
         plan = _Plan(self._going(found, out), ids={(one.file, one.id) for one in found})
@@ -213,8 +213,8 @@ class _Putting:
     # Doing it.
 
     def _save(self, store: Store, plan: _Plan) -> None:
-        from ...privacy.reworking import new_batch
-        from ...privacy.store import copies_of, new_item
+        from ...privacy.deleting.reworking import new_batch
+        from ...privacy.deleting.store import copies_of, new_item
 
         items, taken, batch = store.items(), store.taken(), new_batch(self._memory)
         copies = self._note(items, plan)
@@ -235,7 +235,7 @@ class _Putting:
 
     def _note(self, items: Sequence[Item], plan: _Plan) -> dict[str, bytes]:
         """The note into the copies of what was deleted here; why and when, if it was deleted because it was there."""
-        from ...privacy.store import VALUES, fingerprint, member_of
+        from ...privacy.deleting.store import VALUES, fingerprint, member_of
 
         copies: dict[str, bytes] = {}
         by_copy = {member_of(item): item for item in items}
@@ -252,7 +252,7 @@ class _Putting:
 
     def _standing(self, entry: Entry, kind: Kind, ids: Collection[tuple[str, str]]) -> Standing | None:
         """As it would stand in its file; with another id where its own is another memory's, or was."""
-        from ...privacy.standing import Standing
+        from ...privacy.deleting.standing import Standing
 
         value = with_digest(_marked(entry["record"], entry["record"]))
         try:

@@ -1,0 +1,1 @@
+"""A tree as one of the three JSON layouts."""

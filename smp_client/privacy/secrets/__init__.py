@@ -1,0 +1,1 @@
+"""What secrets and personal data look like, and what only looks like them."""

@@ -1,0 +1,1 @@
+"""Every place in which a text, or a memory, is kept."""

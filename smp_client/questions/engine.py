@@ -1,0 +1,321 @@
+"""One engine for every question: which memories answer it, in which order, each with its priority as of now and its score.
+
+A question first finds the keys of the memories that answer it, in their order, and then reads just those. What a memory's priority
+and rank depend on stands in columns, so that neither needs the record itself; the formulas are those of decay.py and ranking.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from ..archived import TYPE as SUMMARY_TYPE
+from ..errors import InvalidQuery
+from ..index import Index
+from ..records import TURN, Record
+from ..scopes import archived_scope, session_of
+from .matching import Matching, owned
+from .priorities import View, source
+from .query import EPOCH, NEWEST, Answer, Wanted, one_of, sayable
+from .spec import Aggregation, Specification, has_field, understand, unknown_field
+from .sql import Sql
+from .text import match_expression, words
+
+_CANDIDATES = 300  # of the best by text alone, among which priority and importance may still change the order
+_LIKENESS_WORDS = 24
+_TERM_CAP = 64
+_READ_AT_ONCE = 500
+_DEPENDS = re.compile(r"\b(?:priority|score)\b")
+_WORD = re.compile(r"[^\W_]+")
+
+
+class Ranked(NamedTuple):
+    """A memory that answers, before it is read."""
+
+    key: int
+    priority: float
+    score: float | None = None
+    explanation: dict[str, float] | None = None
+
+
+def find(view: View, want: Wanted, text: str = "") -> Answer:
+    """The memories that are wanted; those that match the text, where it has words."""
+    asked = match_expression(text, lambda pattern: _terms(view.index, pattern))
+    if asked.exclude:
+        want = want.also(Sql("m.key NOT IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.exclude,)))
+    if not asked.match:
+        return read(view, _listing(view, want))
+    if not asked.is_plain:
+        want = want.also(Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.match,)))
+    # From the beginning, so that every page is one of the same whole.
+    whole = replace(want, offset=0, limit=None if want.limit is None else want.offset + want.limit)
+    found = _called(view, whole, text.strip())
+    known = {item.key for item in found}
+    found += [item for item in _matching(view, whole, Matching(view, asked.concepts, text)) if item.key not in known]
+    return read(view, found[want.offset : whole.limit])
+
+
+def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
+    """Memories whose text is like this one; of a memory, all but itself."""
+    telling = [(word, f'"{word}"') for word in _telling(words(text))]
+    matching = Matching(view, telling, without=(_scope_of(itself), itself.id) if itself else None)
+    return read(view, _matching(view, want, matching, matching.perfect))
+
+
+def _scope_of(record: Record) -> str:
+    return archived_scope(record.session) if record.type == SUMMARY_TYPE else record.session
+
+
+def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
+    """What a query specification asks for: filters, sort, aggregations."""
+    said = understand(specification, "m.priority")
+    _require_fields(view, said)
+    inner, inside = where(view, want)
+    joined, columns = source(view)
+    table = f"(SELECT m.*, {columns.priority} AS priority {joined} WHERE {inner}) m"
+    conditions = " AND ".join(f"({condition.text})" for condition in said.conditions) or "1"
+    given = [*inside, *(value for condition in said.conditions for value in condition.parameters)]
+    order = ", ".join([*(term.text for term in said.order), NEWEST])
+    ordering = [value for term in said.order for value in term.parameters]
+    limit = want.limit if said.limit is None else said.limit
+    rows = view.index.connection.execute(
+        f"SELECT m.key, m.priority FROM {table} WHERE {conditions} ORDER BY {order} LIMIT ? OFFSET ?",
+        [*given, *ordering, -1 if limit is None else limit, said.offset],
+    )
+    answer = read(view, [Ranked(*row) for row in rows])
+    for aggregation in said.aggregations:
+        statement = aggregation.statement(Sql(conditions, tuple(given[len(inside) :])), Sql(table, tuple(inside)))
+        answer.aggregations[aggregation.name] = _figures(view.index, aggregation, statement)
+    return answer
+
+
+def by_topic(view: View, want: Wanted, topic: str) -> Answer:
+    """What is about the topic or one below it. Turns also where they say it, or refer to what is about it."""
+    return read(view, _listing(view, replace(want, has_keys=True).also(is_about(view, topic))))
+
+
+def is_about(view: View, topic: str) -> Sql:
+    """The condition that by_topic asks with."""
+    name = [sayable(topic)]
+    about = Sql.joined(" UNION ALL ", [_named(view, "tags", "tag", name), _named(view, "topics", "topic", name)])
+    referring = (
+        f"SELECT r.memory FROM memories b CROSS JOIN refs r ON r.scope = b.scope AND r.target = b.id"
+        f" WHERE b.key IN ({about.text}) AND r.relation = 'memory_refs'"
+    )
+    about = Sql(f"{about.text} UNION ALL {referring}", about.parameters * 2)
+    if said := " ".join(_WORD.findall(topic)):
+        turns = "SELECT w.key FROM words CROSS JOIN memories w ON w.key = words.rowid"
+        match = owned(view.scopes, f'{{text}} : "{said}"')
+        about = Sql(f"{about.text} UNION ALL {turns} WHERE words MATCH ? AND w.type = '{TURN.name}'", (*about.parameters, match))
+    return Sql(f"m.key IN ({about.text})", about.parameters)
+
+
+def starts(view: View, want: Wanted) -> set[int]:
+    """Where those that are wanted begin in their files."""
+    condition, given = where(view, want)
+    return {start for (start,) in view.index.connection.execute(f"SELECT m.start FROM memories m WHERE {condition}", given)}
+
+
+def of_id(view: View, memory_id: str) -> Answer:
+    """The memories of this id, one of each session that has one; a record before a file of the same name."""
+    found = read(view, _listing(view, Wanted((Sql("m.id = ?", (sayable(memory_id),)),))))
+    first: dict[str, Record] = {}
+    for record in found:
+        if record.session not in first or first[record.session].type in ("agent_state", "artifact"):
+            first[record.session] = record
+    return Answer(list(first.values()))
+
+
+def of_ids(view: View, want: Wanted, scope: str, ids: Sequence[str]) -> Answer:
+    """Those of these ids that are wanted, in no order."""
+    named = Sql("m.scope = ? AND m.id IN (SELECT value FROM json_each(?))", (scope, json.dumps(list(ids))))
+    return read(view, _listing(view, replace(want, limit=None, offset=0, order=None).also(named)))
+
+
+def read(view: View, found: Sequence[Ranked]) -> Answer:
+    """The records themselves."""
+    rows: dict[int, tuple[Any, ...]] = {}
+    for start in range(0, len(found), _READ_AT_ONCE):
+        keys = [item.key for item in found[start : start + _READ_AT_ONCE]]
+        asked = f"SELECT key, id, type, scope, data, text FROM memories WHERE key IN ({', '.join('?' * len(keys))})"
+        rows |= {row[0]: row[1:] for row in view.index.connection.execute(asked, keys)}
+    answer = Answer()
+    for key, priority, score, explanation in found:
+        memory_id, kind, scope, stored, text = rows[key]
+        data = json.loads(stored)
+        if kind == "artifact":
+            data["content"] = text
+        answer.append(Record(memory_id, kind, session_of(scope), data, text, score=score, explanation=explanation,
+                             priority_now=round(priority, 4)))  # fmt: skip
+    return answer
+
+
+# Finding and ordering.
+
+
+def _listing(view: View, want: Wanted) -> list[Ranked]:
+    """Without a text."""
+    if want.order and not _DEPENDS.search(want.order) and want.min_priority is None and want.min_relevance is None:
+        want = _narrowed(view, want)
+    condition, given = where(view, want)
+    joined, columns = source(view)
+    weights = view.weights
+    whole = weights.time + weights.importance + weights.access or 1.0
+    score = (
+        f"({weights.time} * {columns.priority} + {weights.importance} * m.importance + {weights.access} * {columns.recency})"
+        f" / {whole} * {columns.state}"
+    )
+    shown = f"{columns.recency}, {columns.state}, m.importance" if want.explain else "NULL, NULL, NULL"
+    least = ""
+    for expression, value in ((columns.priority, want.min_priority), (score, want.min_relevance)):
+        if value is not None:
+            least += f" AND {expression} >= {float(value)}"
+    order = want.order or f"score DESC, {NEWEST}"
+    rows = view.index.connection.execute(
+        f"SELECT m.key, {columns.priority} AS priority, {score} AS score, {shown}"
+        f" {joined} WHERE {condition}{least} ORDER BY {order} LIMIT ? OFFSET ?",
+        [*given, -1 if want.limit is None else want.limit, want.offset],
+    )
+    return [
+        Ranked(key, priority, round(score, 4),
+                _explained(score, None, priority, importance, recency, state) if want.explain else None)
+        for key, priority, score, recency, state, importance in rows
+    ]  # fmt: skip
+
+
+def _narrowed(view: View, want: Wanted) -> Wanted:
+    """The same for just those that will be in the answer, where which these are does not depend on their priority."""
+    condition, given = where(view, want)
+    asked = f"SELECT m.key FROM memories m WHERE {condition} ORDER BY {want.order} LIMIT ? OFFSET ?"
+    keys = view.index.connection.execute(asked, [*given, -1 if want.limit is None else want.limit, want.offset]).fetchall()
+    these = Sql("m.key IN (SELECT value FROM json_each(?))", (json.dumps([key for (key,) in keys]),))
+    return replace(want, conditions=(these,), tags=(), without_tags=(), limit=None, offset=0, has_keys=True)
+
+
+def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
+    """The memories whose id the text is."""
+    if " " in text:
+        return []
+    named = want.also(one_of("m.id", [sayable(form) for form in dict.fromkeys((text, text.upper(), text.lower()))]))
+    return [item._replace(score=1.0) for item in _listing(view, named)]
+
+
+def _matching(view: View, want: Wanted, matching: Matching, best: float | None = None) -> list[Ranked]:
+    """With a text, which leads. `best` is what a perfect match would come to, where the best that was found is not meant."""
+    keys, found = _candidates(view, want, matching)
+    strengths = matching.strengths([row[:7] for row in found])
+    best = best or max(strengths.values(), default=0.0) or 1.0
+    weights = view.weights
+    ranked: list[Ranked] = []
+    for key, *_, priority, importance, recency, state in found:
+        text = min(strengths[key] / best, 1.0)
+        rest = weights.text + weights.time * priority + weights.importance * importance + weights.access * recency
+        score = text * (1 - weights.influence + weights.influence * rest) * state
+        explanation = _explained(score, text, priority, importance, recency, state) if want.explain else None
+        if want.min_relevance is None or score >= want.min_relevance:
+            ranked.append(Ranked(key, priority, round(score, 4), explanation))
+    if not want.order:
+        # Only so many are weighed with care, the same ones whichever page is asked for; the rest follows as it was estimated.
+        place = {key: number for number, key in enumerate(keys)}
+        ranked.sort(key=lambda item: (max(place[item.key] - _CANDIDATES + 1, 0), -(item.score or 0)))
+    return ranked[want.offset : None if want.limit is None else want.offset + want.limit]
+
+
+def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int], list[tuple[Any, ...]]]:
+    """Those that may be in the answer, by a rough estimate and then in their order."""
+    condition, given = where(view, want)
+    joined, columns = source(view)
+    if want.min_priority is not None:
+        condition += f" AND {columns.priority} >= {float(want.min_priority)}"
+    allowed = None
+    if want.conditions or want.tags or want.without_tags or want.min_priority is not None:
+        needed = joined if want.min_priority is not None else "FROM memories m"
+        allowed = view.index.connection.execute(f"SELECT m.key, m.scope, m.place {needed} WHERE {condition}", given).fetchall()
+    count = None if want.limit is None or want.order else max(_CANDIDATES, want.offset + want.limit)
+    keys = matching.best(count, allowed)
+    return keys, view.index.connection.execute(
+        f"SELECT m.key, m.scope, m.place, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
+        f" {columns.recency}, {columns.state} {joined} WHERE m.key IN (SELECT value FROM json_each(?))"
+        f" ORDER BY {want.order or NEWEST}",
+        [json.dumps(keys)],
+    ).fetchall()
+
+
+def _explained(
+    score: float, text: float | None, priority: float, importance: float, recency: float, state: float
+) -> dict[str, float]:
+    parts = {"score": score, "text": text, "time": priority, "importance": importance, "access": recency, "session": state}
+    return {name: round(value, 4) for name, value in parts.items() if value is not None}
+
+
+def _terms(index: Index, pattern: str) -> list[str]:
+    """The indexed words of a pattern with stars, the most frequent first."""
+    found = index.connection.execute("SELECT term FROM terms WHERE term GLOB ? ORDER BY cnt DESC LIMIT ?", (pattern, _TERM_CAP))
+    return [term for (term,) in found]
+
+
+def _telling(candidates: Sequence[str]) -> list[str]:
+    """The rarer words of a text, which say what it is about."""
+    if len(candidates) <= _LIKENESS_WORDS:
+        return list(candidates)
+    # Longer words are rarer, and asking for how often each occurs would cost more than it brings.
+    return sorted(candidates, key=len, reverse=True)[:_LIKENESS_WORDS]
+
+
+def _require_fields(view: View, said: Specification) -> None:
+    """Raises InvalidQuery for a field that no memory here has."""
+    condition, given = where(view, Wanted())
+    for name in said.unproven_fields:
+        has = has_field(name)
+        asked = f"SELECT 1 FROM memories m WHERE {condition} AND {has.text} LIMIT 1"
+        if view.index.connection.execute(asked, [*given, *has.parameters]).fetchone() is None:
+            names = f"SELECT DISTINCT f.key FROM memories m, json_each(m.data) f WHERE {condition} LIMIT 200"
+            raise unknown_field(name, sorted(str(row[0]) for row in view.index.connection.execute(names, given)))
+
+
+def _figures(index: Index, aggregation: Aggregation, statement: Sql) -> Any:
+    try:
+        rows = index.connection.execute(statement.text, statement.parameters).fetchall()
+    except sqlite3.OperationalError as error:
+        # SQLite reads an infinite number, and cannot write it.
+        raise InvalidQuery(f"{aggregation.name} cannot be worked out: {error}.") from error
+    if aggregation.is_time:
+        rows = [(group, value if value is None else EPOCH + timedelta(microseconds=value)) for group, value in rows]
+    if aggregation.by is None:
+        return rows[0][1]
+    return dict(rows)
+
+
+# What the SQL is made of.
+
+
+def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
+    # With a plus SQLite goes by the keys, which are few, and not through all of a session.
+    conditions = [view.within("+m.scope" if want.tags or want.has_keys else "m.scope"), *want.conditions]
+    for some in want.tags:
+        named = _named(view, "tags", "tag", some)
+        conditions.append(Sql(f"m.key IN ({named.text})", named.parameters))
+    if want.without_tags:
+        named = _named(view, "tags", "tag", want.without_tags)
+        conditions.append(Sql(f"m.key NOT IN ({named.text})", named.parameters))
+    whole = Sql.joined(" AND ", [Sql(f"({condition.text})", condition.parameters) for condition in conditions])
+    return whole.text, list(whole.parameters)
+
+
+def _named(view: View, table: str, column: str, names: Sequence[str]) -> Sql:
+    """The memories that have one of these tags or topics, or one below it: `security` means `security.authentication` too."""
+    scopes = view.within("t.scope")
+    select = f"SELECT t.memory FROM {table} t WHERE {scopes.text} AND t.{column}"
+    each = [
+        part
+        for name in (name.lower() for name in names)
+        for part in (Sql(f"{select} = ?", (*scopes.parameters, name)),
+                     # What follows the dot in the order of characters is the slash.
+                     Sql(f"{select} >= ? AND t.{column} < ?", (*scopes.parameters, f"{name}.", f"{name}/")))
+    ]  # fmt: skip
+    return Sql.joined(" UNION ALL ", each) if each else Sql("SELECT NULL WHERE 0")

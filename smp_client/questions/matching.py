@@ -1,0 +1,226 @@
+"""How well a memory matches a text, beyond holding its words.
+
+A word counts in full where a memory holds it, and in part where a turn near by does: what was said around a turn says what the turn
+is about. Rare words count more, by how many of the asked sessions' memories hold them, so that an answer does not depend on other
+sessions. A text that begins like a question gets further hints from `question.py`.
+
+First every memory that holds a word, and every turn within two of one, is weighed roughly; then the best of them with care. With
+words alone all of this may be found; a text with operators, quotes or stars says exactly what may.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any
+
+from ..index import owner_word
+from .query import sayable
+from .question import FORMS, Question
+
+if TYPE_CHECKING:
+    from .priorities import View
+
+_FAR = 9
+# What a word is worth that is so many turns before, or behind: what was just said counts most.
+_BEFORE = (0.0, 0.6, *(0.4 * 0.8**distance for distance in range(_FAR - 2)))
+_BEHIND = (0.0, 0.5, *(0.4 * 0.8**distance for distance in range(_FAR - 2)))
+_ROUGHLY = ((-2, 0.4), (-1, 0.5), (1, 0.6), (2, 0.4))
+_BOTH_SIDES = 0.2  # of all that is near, beside the nearest
+_NEAR_CAP = 0.95  # the most that what is near can be worth
+_ANSWERS = 1.4  # the turn after a question, for the words of the question
+_OTHER_FORM = 0.95  # a word in another form
+_FURTHER_TEXTS = 0.6  # a word that is not in the memory's text, but in another field
+_FREE_CHARACTERS, _LENGTH = 400, 0.25  # a longer text has any word more easily
+_CONCEPTS = 24
+_NAME = 0.25  # of a word: the name of somebody who is asked about, which everybody else says too
+_EVERYWHERE = 1500
+# Scripts without blanks between words, of which the index has whole sentences as one.
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_STEM = 4  # so many letters of a word are in every form of it
+_APART = 1 << 33  # further than any two turns of one conversation
+
+
+Place = tuple[int, str, int | None]  # of a memory: its key, its scope, and of a turn its place in the conversation
+
+
+@dataclass
+class _Concept:
+    word: str
+    rarity: float
+    positions: list[int]  # in order
+    held: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held = frozenset(self.positions)
+
+
+def owned(scopes: Sequence[str], match: str) -> str:
+    """The same of one session only, told by a word of its own, so that other sessions cost nothing."""
+    return f"owner : {owner_word(scopes[0])} AND ({match})" if len(scopes) == 1 else match
+
+
+class Matching:
+    """A text asked of some sessions."""
+
+    def __init__(
+        self, view: View, concepts: Sequence[tuple[str, str]], text: str = "", without: tuple[str, str] | None = None
+    ) -> None:
+        """The words to look for, each with how FTS5 finds it, and the text that asks for them, if one does; without one memory, by
+        its session and id."""
+        self._view = view
+        asked = "SELECT key FROM memories WHERE scope = ? AND id = ?"
+        row = view.index.connection.execute(asked, without).fetchone() if without else None
+        self._without_key = row and row[0]
+        self._offset = {scope: number * _APART for number, scope in enumerate(view.scopes)}
+        self._keys: dict[int, int] = {}  # of the memories that hold a word, by position
+        self._question = Question(text, self._is_actor)
+        self._concepts = self._find_concepts(concepts)
+        # Who looks for a word or two wants to see them.
+        self._looks_around = self._question.asks or (len(self._concepts) > 2 and bool(text))
+
+    @property
+    def perfect(self) -> float:
+        """The strength of a memory that holds every word."""
+        return sum(concept.rarity for concept in self._concepts) or 1.0
+
+    def best(self, count: int | None, allowed: Sequence[Place] | None) -> list[int]:
+        """The keys of so many that match best at a rough estimate, the best first, or of all. Where it is said which are allowed,
+        only of these."""
+        rough = self._estimate() if self._looks_around else self._held()
+        keys = dict(self._keys) if allowed is None else {self._position(*place): place[0] for place in allowed}
+        if allowed is not None:
+            rough = {position: worth for position, worth in rough.items() if position in keys}
+        wanted = len(rough) if count is None else count + 1
+        while True:
+            # Of equal ones the later first: that is the same for every page of an answer.
+            order = nlargest(wanted, rough, key=lambda position: (rough[position], position))
+            if allowed is None:
+                keys |= self._turns_at([position for position in order if position not in keys])
+            found = [key for position in order if (key := keys.get(position)) and key != self._without_key]
+            if count is None or len(found) >= count or len(order) == len(rough):
+                return found[:count]
+            # Near the ends of a conversation there are positions without a turn.
+            wanted += count - len(found) + 1
+
+    def _held(self) -> dict[int, float]:
+        rough: dict[int, float] = {}
+        for concept in self._concepts:
+            for position in concept.positions:
+                rough[position] = rough.get(position, 0.0) + concept.rarity
+        return rough
+
+    def _estimate(self) -> dict[int, float]:
+        """With the turns around those that hold a word."""
+        rough: dict[int, float] = {}
+        # What a word that is everywhere is near to is everything.
+        fewest = min((len(concept.positions) for concept in self._concepts), default=0)
+        for concept in self._concepts:
+            worth = dict.fromkeys(concept.positions, 1.0)
+            for position in concept.positions if len(concept.positions) <= max(_EVERYWHERE, fewest) else ():
+                if position >= 0:
+                    for distance, share in _ROUGHLY:
+                        if worth.get(position + distance, 0.0) < share:
+                            worth[position + distance] = share
+            for position, share in worth.items():
+                rough[position] = rough.get(position, 0.0) + share * concept.rarity
+        return rough
+
+    def strengths(self, candidates: Sequence[tuple[Any, ...]]) -> dict[int, float]:
+        """How well each matches, by its key. Only relative to each other do the numbers say something."""
+        asking = self._asking([row[:3] for row in candidates if row[2] is not None]) if self._looks_around else frozenset()
+        found: dict[int, float] = {}
+        for key, scope, place, actor, text, tags, stamp in candidates:
+            position = self._position(key, scope, place)
+            strength = self._weigh(position, text, f"{tags} {actor}", answers=position - 1 in asking)
+            found[key] = strength * self._question.suits(actor, text, (stamp or "")[:10])
+        return found
+
+    def _weigh(self, position: int, text: str, further: str, *, answers: bool) -> float:
+        words = f"{text} {further}".lower()
+        whole = 1 / (1 + _LENGTH * max(0.0, len(text) / _FREE_CHARACTERS - 1))
+        strength = 0.0
+        for concept in self._concepts:
+            near = self._near(concept, position, answers=answers) if self._looks_around else 0.0
+            if position in concept.held:
+                share = whole * (1.0 if concept.word in words else _OTHER_FORM if concept.word[:_STEM] in words else _FURTHER_TEXTS)
+                strength += concept.rarity * (share + _BOTH_SIDES * near)
+            else:
+                strength += concept.rarity * min(near, _NEAR_CAP)
+        return strength
+
+    def _near(self, concept: _Concept, position: int, *, answers: bool) -> float:
+        if position < 0:
+            return 0.0
+        positions = concept.positions
+        at = bisect_left(positions, position)
+        distance = position - positions[at - 1] if at else _FAR
+        before = 0.0 if distance >= _FAR else _BEFORE[distance] * (_ANSWERS if answers and distance == 1 else 1.0)
+        at += position in concept.held
+        distance = positions[at] - position if at < len(positions) else _FAR
+        behind = 0.0 if distance >= _FAR else _BEHIND[distance]
+        return max(before, behind) + _BOTH_SIDES * (before + behind)
+
+    def _find_concepts(self, concepts: Sequence[tuple[str, str]]) -> list[_Concept]:
+        ((whole,),) = self._ask("SELECT COUNT(*) FROM memories m WHERE {scopes}")
+        found: dict[tuple[int, ...], _Concept] = {}
+        for word, expression in concepts[:_CONCEPTS]:
+            match = " OR ".join([expression, *(f'"{form}"' for form in FORMS.get(word, ()))])
+            # Who says it is told otherwise.
+            is_name = self._question.names(word)
+            columns = "{text more tags}" if is_name else "{text more actor tags}"
+            positions: list[int] = []
+            held = self._holding(f"{columns} : ({match})")
+            if _UNSPACED.search(word):
+                held += self._ask("SELECT m.key, m.scope, m.place FROM memories m WHERE INSTR(m.text, ?) AND {scopes}", word)
+            for key, scope, place in dict.fromkeys(held):
+                position = self._position(key, scope, place)
+                self._keys[position] = key
+                positions.append(position)
+            positions.sort()
+            if positions:
+                rarity = math.log(1 + (whole - len(positions) + 0.5) / (len(positions) + 0.5))
+                # Two words of one stem are one.
+                known = (len(positions), *positions[:8])
+                found.setdefault(known, _Concept(word, rarity * (_NAME if is_name else 1.0), positions))
+        return list(found.values())
+
+    def _holding(self, match: str) -> list[Place]:
+        match = owned(self._view.scopes, match)
+        select = "SELECT m.key, m.scope, m.place FROM words CROSS JOIN memories m ON m.key = words.rowid"
+        return self._ask(f"{select} WHERE words MATCH ? AND {{scopes}}", match)
+
+    def _turns_at(self, positions: Sequence[int]) -> dict[int, int]:
+        """The keys of the turns at these positions; there may be none at some."""
+        scopes = self._view.scopes
+        wanted = json.dumps([[position, scopes[position // _APART], position % _APART] for position in positions if position >= 0])
+        return dict(self._view.index.connection.execute(
+            "SELECT json_extract(w.value, '$[0]'), m.key FROM json_each(?) w CROSS JOIN memories m"
+            " ON m.scope = json_extract(w.value, '$[1]') AND m.place = json_extract(w.value, '$[2]')", (wanted,)
+        ))  # fmt: skip
+
+    def _asking(self, turns: Sequence[Place]) -> frozenset[int]:
+        """The positions before these turns at which something is asked."""
+        before = list(self._turns_at([self._position(*place) - 1 for place in turns]).values())
+        asked = "SELECT key, scope, place FROM memories WHERE key IN (SELECT value FROM json_each(?)) AND INSTR(text, '?')"
+        return frozenset(self._position(*row) for row in self._view.index.connection.execute(asked, (json.dumps(before),)))
+
+    def _is_actor(self, word: str) -> bool:
+        """Whether it is somebody's name."""
+        names = json.dumps([word, word.capitalize(), word.upper()])
+        asked = "SELECT 1 FROM memories m WHERE m.actor IN (SELECT value FROM json_each(?)) AND {scopes} LIMIT 1"
+        return bool(self._ask(asked, names))
+
+    def _position(self, key: int, scope: str, place: int | None) -> int:
+        # Further below 0 than anything that is near a turn.
+        return -key - _FAR if place is None else self._offset[scope] + place
+
+    def _ask(self, asked: str, *given: Any) -> list[Any]:
+        within = self._view.within("m.scope")
+        given = tuple(sayable(value) if isinstance(value, str) else value for value in given)
+        return self._view.index.connection.execute(asked.replace("{scopes}", within.text), (*given, *within.parameters)).fetchall()

@@ -1,0 +1,47 @@
+"""A session, or several, in short: useful to a person who comes back, and to an agent that begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..records import Record
+from ..scopes import session_of
+from ..topics import Topic, topics_of
+from .engine import find, where
+from .priorities import View
+from .query import Wanted, one_of
+from .sql import Sql
+
+_TOPICS, _MEMORIES = 10, 10
+
+
+@dataclass(frozen=True)
+class Summary:
+    sessions: tuple[str, ...]
+    memories: dict[str, int]  # how many of each type
+    first_activity: str | None
+    last_activity: str | None
+    participants: dict[str, int]  # how much each has contributed
+    topics: list[Topic]  # the most mentioned
+    decisions: list[Record]  # those that matter most
+    open_findings: list[Record]
+    preferences: list[Record]
+
+
+def summarise(view: View, topics: int = _TOPICS) -> Summary:
+    condition, given = where(view, Wanted())
+    ask = view.index.connection.execute
+    times = f"SELECT m.timestamp FROM memories m WHERE {condition} AND m.at IS NOT NULL ORDER BY m.at"
+    first, last = (ask(f"{times} {order} LIMIT 1", given).fetchone() for order in ("", "DESC"))
+    types = f"SELECT m.type, COUNT(*) FROM memories m WHERE {condition} GROUP BY m.type ORDER BY 2 DESC, 1"
+    actors = f"SELECT m.actor, COUNT(*) FROM memories m WHERE {condition} AND m.actor <> '' GROUP BY m.actor ORDER BY 2 DESC, 1"
+    return Summary(
+        tuple(map(session_of, view.scopes)), dict(ask(types, given).fetchall()), first and first[0], last and last[0],
+        dict(ask(actors, given).fetchall()), topics_of(view.index, view.together)[:topics],
+        _of_type(view, "decision"), _of_type(view, "finding", Sql("m.standing <> 'finding.resolved'")),
+        _of_type(view, "preference"),
+    )  # fmt: skip
+
+
+def _of_type(view: View, type: str, *conditions: Sql) -> list[Record]:
+    return list(find(view, Wanted((one_of("m.type", [type]), *conditions), limit=_MEMORIES)))
