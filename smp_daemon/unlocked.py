@@ -27,6 +27,12 @@ BY = "daemon"
 _UNREADABLE = "SELECT scope, file, size, checksum, mtime_ns FROM files WHERE bad > 0 OR problem IS NOT NULL"
 _ABOUT = "secrets in what cannot be read"
 _ABOUT_UNINDEXED = "secrets in what is in no index"
+_ABOUT_BESIDE = "secrets beside the memories"
+_ADVICE = {
+    _ABOUT: "it stands in what cannot be read; smp check names the lines",
+    _ABOUT_UNINDEXED: "take it out by hand",
+    _ABOUT_BESIDE: "it stands in no memory but in a comment, or in the head of a conversation; take it out by hand",
+}
 _IDLE_SHARE = 100.0
 
 
@@ -49,8 +55,8 @@ class Unlocked:
         redaction = root.memory.options.redaction or Redaction()
         if not redaction.enabled or redaction.unlocked_edits == "off":
             spotting.forget(root.index)
-            root.problems.pop(_ABOUT, None)
-            root.problems.pop(_ABOUT_UNINDEXED, None)
+            for about in _ADVICE:
+                root.problems.pop(about, None)
             return
         is_new = self._look(root, redaction)
         self._look_at_unreadable(root, redaction)
@@ -128,10 +134,14 @@ class Unlocked:
         """Nor are these; and there can be many, so that looking for them takes at most a hundredth of the time."""
         began = time.monotonic()
         if began < self._due_unindexed.get(str(root.path), 0.0):
+            self.unfinished.add(root)
             return
         named = self._named(root, _ABOUT_UNINDEXED, spotting.unindexed(root.memory, root.index), redaction)
-        self._due_unindexed[str(root.path)] = began + _IDLE_SHARE * (time.monotonic() - began)
         _say(root, _ABOUT_UNINDEXED, f"What looks like a secret stands in {named}. Take it out by hand." if named else "")
+        named = self._named(root, _ABOUT_BESIDE, spotting.with_something_beside(root.index), redaction)
+        problem = f"A comment, or the head of a conversation, holds what looks like a secret: {named}. Take it out by hand."
+        _say(root, _ABOUT_BESIDE, problem if named else "")
+        self._due_unindexed[str(root.path)] = began + _IDLE_SHARE * (time.monotonic() - began)
 
     def _named(self, root: Root, about: str, files: Iterable[tuple[str, str, tuple[object, ...]]], redaction: Redaction) -> str:
         """Those of the files in which there is a secret, in words; one is read again only when it has changed."""
@@ -140,22 +150,27 @@ class Unlocked:
         for scope, file, state in files:
             self._keep_going()
             before = known.get((scope, file))
-            is_same = before is not None and before[0] == state
-            now[scope, file] = before if before and is_same else (state, self._kinds_in_file(root, scope, file, about, redaction))
+            if before and before[0] == state:
+                now[scope, file] = before
+            elif (kinds := self._kinds_in_file(root, scope, file, about, redaction)) is not None:
+                now[scope, file] = state, kinds
         self._whole_files[str(root.path), about] = now
         found = [f"{harmless(file)} in {scope} ({told(kinds)})" for (scope, file), (_, kinds) in now.items() if kinds]
         return ", ".join(found[:3]) + (f" and {len(found) - 3:,} more" if len(found) > 3 else "")
 
-    def _kinds_in_file(self, root: Root, scope: str, file: str, about: str, redaction: Redaction) -> Counter[str]:
+    def _kinds_in_file(self, root: Root, scope: str, file: str, about: str, redaction: Redaction) -> Counter[str] | None:
+        """None where it is to be looked at again."""
         try:
             content = root.memory.tree.read(f"{directory_of(scope)}/{file}")
         except (OSError, SMPError):
             return Counter()
-        kinds = redaction.redacted_text(content.decode("utf-8", "replace"))[1]
+        text = content.decode("utf-8", "replace") if about != _ABOUT_BESIDE else spotting.beside(root.index, scope, file, content)
+        if text is None:
+            return None
+        kinds = redaction.redacted_text(text)[1]
         if kinds:
-            advice = "it stands in what cannot be read; smp check names the lines" if about == _ABOUT else "take it out by hand"
             self._log.warning("secret", component="privacy", root=str(root.path), session_id=scope, file=harmless(file),
-                              kinds=dict(kinds), advice=advice)  # fmt: skip
+                              kinds=dict(kinds), advice=_ADVICE[about])  # fmt: skip
         return kinds
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..document import MARK
 from ..errors import UnsafePath
 from ..layout import GLOBAL
 from ..records import STATE_HISTORY
-from ..scopes import directory_of
+from ..scopes import directory_of, is_archived, kinds_of
 from ..session_files import METADATA
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from .redaction import Redaction
 
 _PROFILE = "user-profile.yaml"
+_MARK = MARK.encode()
 _ROUND = 1000
 _FOUND_CAP = 10_000
 _SETTING = "redaction"  # in the index: what was looked for
@@ -34,6 +37,9 @@ _UNSEEN = "SELECT key, type, text, data FROM memories WHERE secrets IS NULL ORDE
 _FOUND = "SELECT scope, file, id, start, hash, secrets FROM memories WHERE secrets > '' ORDER BY scope, file, start LIMIT ?"
 _FOUND_IN_METADATA = "SELECT scope, secrets FROM sessions WHERE secrets > '' ORDER BY scope"
 _WITH_STATES = "SELECT DISTINCT scope FROM files WHERE file > 'agent-states/' AND file < 'agent-states0' ORDER BY scope"
+_READABLE = "SELECT scope, file, size, checksum, mtime_ns FROM files WHERE bad = 0 AND problem IS NULL"
+_SPANS = "SELECT start, end, secrets FROM memories WHERE scope = ? AND file = ? ORDER BY start"
+_COMMENT = re.compile(rb"(?<![^\s])#[^\n]*")
 _SAY_OF_MEMORY, _SAY_OF_SESSION = "UPDATE memories SET secrets = ? WHERE key = ?", "UPDATE sessions SET secrets = ? WHERE scope = ?"
 _COUNT = "SELECT (SELECT COUNT(*) FROM memories WHERE secrets > '') + (SELECT COUNT(*) FROM sessions WHERE secrets > '')"
 
@@ -106,6 +112,31 @@ def unindexed(memory: Place, index: Index) -> Iterator[tuple[str, str, tuple[int
                 with suppress(FileNotFoundError):
                     status = memory.tree.stat(f"{directory_of(scope)}/{folder}{name}")
                     yield scope, f"{folder}{name}", (status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def with_something_beside(index: Index) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Files in which something can stand that is no memory: comments in YAML, the head of a conversation."""
+    for scope, file, *state in index.connection.execute(_READABLE).fetchall():
+        if not is_archived(scope) and (file.endswith(".yaml") or file in kinds_of(scope)):
+            yield scope, file, tuple(state)
+
+
+def beside(index: Index, scope: str, file: str, content: bytes) -> str | None:
+    """What of the file is no memory; None where the index does not know yet what is one. A memory with a secret is reported as
+    such, so that only in one without it a number sign begins what must be a comment."""
+    (size,) = index.connection.execute("SELECT size FROM files WHERE scope = ? AND file = ?", (scope, file)).fetchone() or (-1,)
+    spans = index.connection.execute(_SPANS, (scope, file)).fetchall()
+    if file == METADATA:
+        spans = [(0, size, *row) for row in index.connection.execute("SELECT secrets FROM sessions WHERE scope = ?", (scope,))]
+    if size != len(content) or any(secrets is None for *_, secrets in spans):
+        return None
+    parts, at, is_yaml = list[bytes](), 0, file.endswith(".yaml")
+    for start, end, secrets in [*spans, (size, size, "")]:
+        parts += _COMMENT.findall(content, at, start) if is_yaml else [content[at:start]]
+        if is_yaml and not secrets:
+            parts += _COMMENT.findall(content, start, end)
+        at = max(at, end)
+    return b"\n".join(part for part in parts if part.strip() != _MARK).decode("utf-8", "replace")
 
 
 def line_of(memory: Place, one: Spotted) -> int | None:
