@@ -25,7 +25,8 @@ from .building import Building, Refused
 from .entries import DELETED, HEADER, PROFILE, VERSION, Entry, content_of, problem_of
 from .formats import Read
 from .identity import with_digest
-from .merging import Merge, plan
+from .merge import Merge
+from .merging import plan
 from .purged import (
     TAKE_IN_ALL_THE_SAME,
     deletes_what_was_purged,

@@ -9,21 +9,17 @@ so is what a log says at greater length than before: it has grown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
 from ..append import with_id
-from ..errors import SMPError
 from ..formats import format_of
-from ..layout import ACCESS_LOG, GLOBAL, is_file_id
-from ..mapping import load_mapping, replace_parts
-from ..privacy.redaction import OFF
+from ..layout import GLOBAL
 from ..records import GLOBAL_KINDS, RELATIONSHIP, SESSION_KINDS, STATE_HISTORY, TURN, Kind, is_deleted, state_history
 from ..scopes import ARTIFACTS, STATES
-from ..session_files import METADATA, artifact_file, parse_artifact, state_file, state_history_entry
-from ..values import Value, canonical
+from ..session_files import METADATA, state_file
+from ..values import Value
 from .building import Building
 from .entries import PROFILE, kind_of
 from .identity import (
@@ -46,49 +42,8 @@ from .identity import (
     renewed,
     said,
 )  # fmt: skip
-from .pieces import artifact_content
-from .purged import is_purged_file
-
-Values = dict[str, Value]
-Read = Callable[[str], bytes | None]  # the content of a file that is there
-
-
-@dataclass
-class Standing:
-    """What is there."""
-
-    read: Read
-    highest: Callable[[Kind, bytes], int]
-    deleted: dict[tuple[str, str], set[str | None]] = field(default_factory=dict)  # by file and id: of which time
-    deleted_before: dict[tuple[str, str], set[str | None]] = field(default_factory=dict)  # by what each was known as before
-    deleted_named: set[tuple[str, str]] = field(default_factory=set)  # by file and id: those that had a name before
-    evicted: dict[tuple[str, str], list[Values]] = field(default_factory=dict)
-
-
-@dataclass
-class Merge:
-    """What is to be done, and why something is not."""
-
-    added: dict[str, list[Values]] = field(default_factory=dict)  # records, by the file that is there
-    whole: dict[str, bytes] = field(default_factory=dict)  # files that are not there, or are replaced: all of them text
-    copies: dict[str, bytes] = field(default_factory=dict)  # any other file
-    changed: dict[str, dict[str, Values]] = field(default_factory=dict)  # by file and id: what stands there, as it is to be
-    differing: int = 0  # that stay as they are here, though they were changed there too
-    last: dict[str, int] = field(default_factory=dict)  # the highest number that was given where it comes from
-    renamed: dict[str, str] = field(default_factory=dict)
-    skipped: int = 0
-    count: int = 0  # memories that are added
-    notes: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.added or self.changed or self.whole or self.copies)
-
-    @property
-    def lacking(self) -> int:
-        """How many memories are not there, or not as they are to be."""
-        return self.count + sum(map(len, self.changed.values()))
+from .merge import Merge, Standing, Values
+from .merging_files import OtherFiles, stem
 
 
 def plan(building: Building, standing: Standing, at: datetime) -> Merge:
@@ -98,9 +53,9 @@ def plan(building: Building, standing: Standing, at: datetime) -> Merge:
 def wanted_files(building: Building) -> set[str]:
     """The files that a writer locks, as far as they are read or written when it is merged."""
     files = building.files()
-    agents = {agent for file in files if (agent := _stem(file, STATES, ".yaml"))}
+    agents = {agent for file in files if (agent := stem(file, STATES, ".yaml"))}
     locked = {file for file in files if file in (METADATA, PROFILE) or kind_of(building.session, file)}
-    locked |= {file for file in files if _stem(file, ARTIFACTS, ".md")}
+    locked |= {file for file in files if stem(file, ARTIFACTS, ".md")}
     return locked | {file for agent in agents for file in (state_file(agent), state_history(agent).file)}
 
 
@@ -157,9 +112,10 @@ class _Plan:
             merge.count += len(changed)
             for value in changed:
                 self._meet(file, value)
+        others = OtherFiles(building, self._standing, self._at, merge, self._gone, self._numbers)
         for file in files:
             if kind_of(building.session, file) is None:
-                self._other(file, building.read(file), self._standing.read(file))
+                others.take(file, building.read(file), self._standing.read(file))
         self._tell_what_stays()
         merge.differing = len(self._changed_in_both) + len(self._differing)
         return merge
@@ -341,110 +297,3 @@ class _Plan:
         new = {**with_id(kind, self._numbers[kind.file], fields), IMPORTED_ID: old}
         self._merge.renamed[old] = str(new["id"])
         self._waiting.setdefault(kind.file, []).append(new)
-
-    # Everything else.
-
-    def _other(self, file: str, content: bytes, there: bytes | None) -> None:
-        if there == content or file == ACCESS_LOG:
-            return
-        if there is not None and file == METADATA:
-            self._metadata(content, there)
-            return
-        named = _stem(file, STATES, ".yaml") or _stem(file, ARTIFACTS, ".md")
-        if self._building.purged and is_purged_file(self._building.purged, file, content):
-            self._building.left_out.append(named or PROFILE.removesuffix(".yaml"))
-        elif there is None and named and (file, named) in self._standing.deleted:
-            self._gone.append(named)
-        elif agent := _stem(file, STATES, ".yaml"):
-            self._state(agent, file, content, there)
-        elif artifact := _stem(file, ARTIFACTS, ".md"):
-            self._artifact(artifact, file, content, there)
-        elif self._building.session == "global" and file == PROFILE and there is not None:
-            self._profile(content, there)
-        elif file.startswith("inbox/") and not file.startswith("inbox/rejected/"):
-            self._merge.notes.append(f"{file} was left out: such a drop may have been taken in long ago.")
-        elif there is not None:
-            self._merge.problems.append(f"{file} is there already and says something else; it was left as it is.")
-        elif file == METADATA:
-            self._merge.whole[file] = content
-        else:
-            self._merge.copies[file] = content
-
-    def _state(self, agent: str, file: str, content: bytes, there: bytes | None) -> None:
-        """One that differs from the agent's own goes to its earlier ones."""
-        if there is None:
-            self._merge.whole[file] = content
-            self._merge.count += 1
-            return
-        try:
-            state, own = (load_mapping(one, "agent_state", file) for one in (content, there))
-            entry = state_history_entry(content, agent, self._at, OFF)
-        except SMPError as error:
-            self._merge.problems.append(f"{file}: {error}")
-            return
-        kind = state_history(agent)
-        if entry is None or is_same(state, own):
-            self._merge.skipped += 1
-            return
-        earlier = format_of(kind).parse(self._standing.read(kind.file) or b"").records
-        given = self._merge.added.get(kind.file, [])
-        before = [record.value.get("state") for record in earlier] + [value.get("state") for value in given]
-        if any(canonical(one) == canonical(entry[1]["state"]) for one in before):
-            self._merge.skipped += 1
-            return
-        number = self._numbers.get(kind.file) or self._standing.highest(kind, self._standing.read(kind.file) or b"")
-        self._numbers[kind.file] = number + 1
-        if kind.file in self._merge.whole:
-            grown = format_of(kind).insert(self._merge.whole[kind.file], with_id(kind, number + 1, entry[1]))
-            self._merge.whole[kind.file] = grown
-        else:
-            self._merge.added.setdefault(kind.file, []).append(with_id(kind, number + 1, entry[1]))
-        self._merge.count += 1
-
-    def _artifact(self, name: str, file: str, content: bytes, there: bytes | None) -> None:
-        """One whose name is taken gets another one, with its old one in its front matter."""
-        if there is None:
-            self._merge.whole[file] = content
-            self._merge.count += 1
-            return
-        head, text = parse_artifact(content)
-        for number in range(1, 1000):
-            new = f"{name[:48]}-imported-{number}"
-            found = self._standing.read(artifact_file(new))
-            if found is None:
-                self._merge.whole[artifact_file(new)] = artifact_content({**head, "id": new, IMPORTED_ID: name}, text, None)
-                self._merge.renamed[name] = new
-                self._merge.count += 1
-                return
-            its_head, its_text = parse_artifact(found)
-            if its_head.get(IMPORTED_ID) == name and its_text == text and said(its_head) == said(head):
-                self._merge.skipped += 1
-                return
-
-    def _metadata(self, content: bytes, there: bytes) -> None:
-        """What is here stays; what another layout said of the session, for whoever writes it again, is added if there is none."""
-        try:
-            new, own = (load_mapping(one, "session", METADATA) for one in (content, there))
-        except SMPError as error:
-            self._merge.problems.append(f"{METADATA}: {error}")
-            return
-        if IMPORTED in new and IMPORTED not in own:
-            self._merge.whole[METADATA] = replace_parts(there, "session", {IMPORTED: new[IMPORTED]}, METADATA)
-
-    def _profile(self, content: bytes, there: bytes) -> None:
-        """What is said only there is added; where both say something else, what is here stays."""
-        try:
-            new, own = (load_mapping(one, "user_profile", PROFILE) for one in (content, there))
-        except SMPError as error:
-            self._merge.problems.append(f"{PROFILE}: {error}")
-            return
-        if further := {name: value for name, value in new.items() if name not in own}:
-            self._merge.whole[PROFILE] = replace_parts(there, "user_profile", further, PROFILE)
-        for name in new:
-            if name in own and canonical(new[name]) != canonical(own[name]):
-                self._merge.problems.append(f"{PROFILE}: {name!r} says something else here, and was left as it is.")
-
-
-def _stem(file: str, folder: str, ending: str) -> str:
-    inner = file.removeprefix(f"{folder}/").removesuffix(ending)
-    return inner if file == f"{folder}/{inner}{ending}" and is_file_id(inner) else ""

@@ -33,7 +33,8 @@ from .entries import BESIDE, kind_of
 from .entries import DELETED as DELETED_PLACE
 from .entries import QUARANTINE as QUARANTINE_PLACE
 from .identity import known_as
-from .merging import Merge, Standing, plan, wanted_files
+from .merge import Merge, Standing
+from .merging import plan, wanted_files
 
 if TYPE_CHECKING:
     from ..files import Tree

@@ -126,7 +126,8 @@ def is_of_purged_session(memory: Memory, session: str, purged: Purged, about: Ma
 def renumber(building: Building, at: datetime) -> dict[str, str]:
     """Of a session that is not here any more: what only has the id of one that was purged gets another, which what refers to it
     follows. Gives back which."""
-    from .merging import Standing, plan
+    from .merge import Standing
+    from .merging import plan
 
     purged = building.purged or building.taken_back
     if purged is None or not purged.memories:
