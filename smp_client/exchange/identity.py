@@ -137,13 +137,17 @@ def renewed(here: Values, value: Values) -> Values:
 
 
 def is_changed_here(kind: Kind, here: Mapping[str, Value], value: Mapping[str, Value]) -> bool:
-    """Of two of one time: whether somebody has changed the one here since it came; a turn of a log also by hand, in its file."""
+    """Of two of one time: whether somebody has changed the one here since it came; a turn of a log also by hand, in its file. Of
+    two that are ours, here and in an export, nobody can say which was changed."""
     own, theirs = here.get("updated_at"), value.get("updated_at")
     if isinstance(own, str):
         return not isinstance(theirs, str) or theirs < own
     if is_from_log(here):
         return kind is TURN and is_of_a_log(here, value)
-    return IMPORTED in here and IMPORTED in value
+    if IMPORTED in here or IMPORTED in value:
+        return IMPORTED in here and IMPORTED in value
+    is_by_its_own_id = here.get("id") == value.get("id") and not known_as(kind, here) and not known_as(kind, value)
+    return is_by_its_own_id and is_alike(kind, here, value)
 
 
 def is_alike(kind: Kind, here: Mapping[str, Value], value: Mapping[str, Value]) -> bool:

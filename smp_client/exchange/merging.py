@@ -85,7 +85,7 @@ class _Plan:
         self._doubtful: list[tuple[Kind, Values, list[Values]]] = []
         self._gone: list[str] = []
         self._changed: list[str] = []  # here
-        self._changed_in_both, self._differing = list[str](), list[str]()  # the latter are of logs, which do not tell on which side
+        self._changed_in_both, self._differing = list[str](), list[str]()  # the latter where nothing tells on which side
         self._changed_there: list[tuple[Kind, Values, Values]] = []  # what stands here, and what it is there
         self._grown: list[str] = []
         self._absent: set[str] = set()  # files that are not there, and of which nothing is to be left out
@@ -150,13 +150,17 @@ class _Plan:
         self._numbers[kind.file] = max(last, own)
         if last > own:
             self._merge.last[kind.file] = last
+
+        def of_id(memory_id: str) -> list[Values]:
+            return by_id.get(memory_id, []) + self._standing.evicted.get((kind.file, memory_id), [])
+
         left: list[_Coming] = []
         for record in incoming:
             memory_id, value = str(record.value.get("id")), record.value
-            same_id = by_id.get(memory_id, []) + self._standing.evicted.get((kind.file, memory_id), [])
+            same_id = of_id(memory_id)
             names = known_as(kind, value)
             others = [one for name in (memory_id, *sorted(names)) for one in by_name.get(name, ()) if one not in same_id]
-            others += [one for name in sorted(names - {memory_id}) for one in by_id.get(name, ())]
+            others += [one for name in sorted(names - {memory_id}) for one in of_id(name)]
             one = _Coming(kind, value, same_id, others, record.has_id)
             if not self._is_known(one):
                 left.append(one)
@@ -212,7 +216,8 @@ class _Plan:
                 self._merge.skipped -= 1
                 return True
             if is_first and not as_it_came and is_changed_here(kind, here, value):
-                changed = self._differing if is_from_log(here) and "updated_at" not in here else self._changed
+                is_unsaid = "updated_at" not in here and (is_from_log(here) or IMPORTED not in here)
+                changed = self._differing if is_unsaid else self._changed
                 (changed if as_it_came is None else self._changed_in_both).append(str(here["id"]))
                 self._skip(one, here)
                 return True
