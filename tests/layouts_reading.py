@@ -14,7 +14,7 @@ from smp_client import Memory
 from smp_client.exchange.entries import kind_of, problem_of
 from smp_client.exchange.importing import Imported, Importing
 from smp_client.exchange.layouts import checked, per_kind, read, recognise, removed, single
-from smp_client.exchange.layouts.sessions import DELETED
+from smp_client.exchange.layouts.sessions import DELETED, GONE
 from smp_client.exchange.layouts.shaping import IMPORTED, Ids
 from smp_client.records import Kind
 from smp_client.values import canonical
@@ -37,7 +37,7 @@ def stream(path: Path, layout: str | None = None) -> tuple[list[Entry], list[str
             if one.entry is None:
                 problems.append(one.problem)
             else:
-                assert one.entry["entry"] == DELETED or problem_of(one.entry) is None, one.entry
+                assert one.entry["entry"] in (DELETED, GONE) or problem_of(one.entry) is None, one.entry
                 entries.append(one.entry)
     return entries, problems
 

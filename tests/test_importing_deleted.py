@@ -218,6 +218,49 @@ def test_one_of_ours_that_another_program_deletes_goes_here_too(memory: Memory, 
     assert (memory.import_(tmp_path / "out").deleted, decisions(memory)) == (0, {"DEC-001": "Use OAuth"})
 
 
+def drop_single(place: Path) -> None:
+    others = [line for line in SINGLE_EXAMPLE if line is not DECISION]
+    write_session(place, *others, {"id": "m002", "deleted": True, "ts": AT, "reason": "asked to"})
+
+
+def drop_checked(place: Path) -> None:
+    lines = [{**line, "session_id": "s1"} for line in CHECKED_EXAMPLE if line["id"] != "mem_abc123xyz"]
+    gone = [{"id": "mem_abc123xyz", "timestamp": AT, "reason": "asked to"}]
+    write_checked(place / "sessions/s1", {"session_id": "s1"}, lines, gone)
+
+
+@pytest.mark.parametrize(("write_all", "drop"), [(mark_single, drop_single), (mark_checked, drop_checked)])
+def test_a_mark_of_which_the_line_is_gone_is_followed(write_all: Writer, drop: Writer, memory: Memory, tmp_path: Path) -> None:
+    """The source was compacted since. What was made here, or given that id again, is not meant; nor what is restored."""
+    drop(tmp_path / "never")
+    assert memory.import_(tmp_path / "never").deleted == 0
+    source = tmp_path / "from"
+    write_all(source, is_marked=False)
+    memory.import_(source)
+    ((memory_id, text),) = decisions(memory).items()
+    own = memory.session("s1").record_decision("Mine", made_by="me")
+    shutil.rmtree(source)
+    drop(source)
+    assert [memory.import_(source, dry_run=dry_run).deleted for dry_run in (True, False, False)] == [1, 1, 0]
+    assert decisions(memory) == {own.id: "Mine"}
+    (gone,) = memory.deleted("s1")
+    assert (gone.id, gone.deleted_at, gone.reason) == (memory_id, AT, "asked to")
+    assert memory.verify_import(source).is_whole
+    memory.restore("s1", [memory_id])
+    assert (memory.import_(source).deleted, decisions(memory)[memory_id]) == (0, text)
+
+
+def test_a_mark_alone_does_not_mean_one_of_ours_or_a_later_one(memory: Memory, tmp_path: Path) -> None:
+    """Here and there the same number is given to two memories; and an id may be given again after it was deleted."""
+    mark = {"id": "DEC-001", "deleted": True, "ts": AT}
+    memory.create_session(id="s1").record_decision("Mine", made_by="me", timestamp="2026-01-01T00:00:00Z")
+    memory.create_session(id="s2")
+    memory.import_(write_lines(tmp_path / "s2.jsonl", [{**OTHER, "id": "DEC-001"}]))
+    for name in ("s1", "s2"):
+        assert memory.import_(write_lines(tmp_path / f"{name}.jsonl", [SINGLE_EXAMPLE[0], mark])).deleted == 0
+        assert [one.id for one in memory.session(name).records("decision")] == ["DEC-001"]
+
+
 def test_a_deletion_that_was_cut_off_is_finished(memory: Memory, tmp_path: Path) -> None:
     """It went, and somebody died before the record said when and why."""
     mark_single(tmp_path, is_marked=False)

@@ -112,6 +112,7 @@ class Importing:
             self._memory.create()
             yield
             return
+        self._memory.require_room()
         import tempfile
         from pathlib import Path
 

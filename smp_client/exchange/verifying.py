@@ -41,6 +41,7 @@ from .identity import (
 )  # fmt: skip
 from .layouts.removed import is_marked
 from .layouts.sessions import DELETED as COMES_DELETED
+from .layouts.sessions import GONE
 from .layouts.sources import is_lost
 from .placing import pieces_in
 from .purged import is_of_purged_session, is_purged
@@ -210,7 +211,7 @@ class _Verifying:
             told = self._result.unread if is_lost(said_so) else self._result.notes
             self._note(told, f"{f'line {read.line}: ' if read.line else ''}{said_so}")
             return
-        if "entry" not in entry or entry["entry"] == "end":
+        if "entry" not in entry or entry["entry"] in ("end", GONE):
             return
         if entry["entry"] != COMES_DELETED and (problem := problem_of(entry)):
             self._note(self._result.missing, f"line {read.line} cannot be taken in: {problem}")

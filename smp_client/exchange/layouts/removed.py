@@ -7,7 +7,8 @@ them begins with the import: here they were never deleted before.
 
 One that stands here, because it came before it was deleted there, is deleted here too, unless somebody has restored it: whatever
 came as deleted has a note of that under `imported`, also in its copy, and so has what was restored from there. Others give an id
-again when what had it is deleted: `beside` are those of the same id that stand there, which are not meant.
+again when what had it is deleted: `beside` are those of the same id that stand there, which are not meant. Of what is no longer
+there only a mark may be left (`gone`): it means what came from elsewhere under that id before the mark was made.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from ...timestamps import parse_time
 from ...values import Value
 from ..entries import Entry, kind_of, storable_problem
 from ..formats import Read
-from ..identity import said, with_digest
+from ..identity import has_no_id_there, is_from_log, said, with_digest
 from ..pieces import render
 from ..purged import purged_note
 from .collecting import MARK
-from .sessions import DELETED, SOFT
+from .sessions import DELETED, GONE, SOFT
 from .shaping import IMPORTED, IMPORTED_ID, OLD_ID
 
 if TYPE_CHECKING:
@@ -65,16 +66,23 @@ class Removed:
     """What was taken out of a stream, by session."""
 
     entries: dict[str, list[Entry]] = field(default_factory=dict)
+    marks: dict[str, dict[str, Entry]] = field(default_factory=dict)  # of what is not there any more, by its id
 
     def take_out(self, given: Iterable[Read]) -> Iterator[Read]:
         live: list[Entry] = []  # of one session; those that are deleted there come behind them
         by_origin: dict[tuple[str, str], list[Values]] = {}
         for read in given:
             entry = read.entry
-            if entry is not None and entry.get("entry") == DELETED:
+            if entry is not None and entry.get("entry") in (DELETED, GONE):
                 for one in live:
                     by_origin.setdefault((one["file"], _origin(one["record"])), []).append(one["record"])
                 live.clear()
+            if entry is not None and entry.get("entry") == GONE:
+                key = str(entry["mark"].get("id"))
+                if not any(origin == key for _, origin in by_origin):
+                    self.marks.setdefault(entry["session"], {})[key] = entry
+                continue
+            if entry is not None and entry.get("entry") == DELETED:
                 beside = by_origin.get((entry["file"], _origin(entry["record"])), [])
                 self.entries.setdefault(entry["session"], []).append({**entry, _BESIDE: beside})
                 continue
@@ -88,11 +96,12 @@ class Removed:
         """Stores all of them, but for those of the sessions `without`; with `purged` also what was purged here."""
         done = Put()
         known = {} if purged else load(memory.tree)
-        for session, entries in self.entries.items():
+        for session in dict.fromkeys([*self.entries, *self.marks]):
             if session in without:
                 continue
+            entries, marks = self.entries.get(session, []), self.marks.get(session, {})
             try:
-                putting = _Putting(memory, session, entries, known.get(session, Purged()), done)
+                putting = _Putting(memory, session, entries, marks, known.get(session, Purged()), done)
                 putting.look() if dry_run else putting.put()
             except (SMPError, OSError) as error:
                 done.problems.append(f"{session}: {len(entries):,} deleted memories were not taken in: {error}")
@@ -113,8 +122,10 @@ class _Plan:
 class _Putting:
     """Those of one session. Doing it again adds nothing, also where it was cut off."""
 
-    def __init__(self, memory: Memory, session: str, entries: Sequence[Entry], purged: Purged, done: Put) -> None:
-        self._memory, self._session, self._purged, self._done = memory, session, purged, done
+    def __init__(
+        self, memory: Memory, session: str, entries: Sequence[Entry], marks: Mapping[str, Entry], purged: Purged, done: Put
+    ) -> None:
+        self._memory, self._session, self._marks, self._purged, self._done = memory, session, marks, purged, done
         self._entries = [(entry, kind) for entry in entries if (kind := self._kind_of(entry))]
 
     def look(self) -> None:
@@ -187,6 +198,8 @@ class _Putting:
                 plan.purged.append(str(value["id"]))
             elif not known:
                 plan.coming.append((entry, kind))
+        plan.noted += [(item, its, {"record": {}, **mark}) for (_, key), known in out.items() if (mark := self._marks.get(key))
+                       for item, its in known if not is_marked(its) and _is_meant(mark, its)]  # fmt: skip
         return plan
 
     def _going(self, found: Sequence[Standing], out: _Deleted) -> list[Standing]:
@@ -197,6 +210,9 @@ class _Putting:
             like, _ = _found(entry, kind, there, out)
             if not any(is_marked(value) for _, value in like):
                 going |= {one.key: one for one, _ in like}
+        for (_, key), known in there.items():
+            if (mark := self._marks.get(key)) and not any(is_marked(value) for _, value in known):
+                going |= {one.key: one for one, value in known if _is_meant(mark, value)}
         return [*going.values()]
 
     def _deleted(self, store: Store) -> _Deleted:
@@ -316,6 +332,13 @@ def _saying_the_same(value: Values, known: Sequence[tuple[_Known, Values]]) -> l
 def _of_its_time(value: Values, known: Sequence[tuple[_Known, Values]]) -> list[tuple[_Known, Values]]:
     stamp = value.get("timestamp")
     return _meant(value, [one for one in known if stamp is not None and one[1].get("timestamp") == stamp])
+
+
+def _is_meant(mark: Entry, value: Values) -> bool:
+    """Whether a mark alone can be of it: it comes from elsewhere, by an id that it had there, and was there before the mark."""
+    at, stamp = mark["deletion"]["deleted_at"], value.get("timestamp")
+    is_before = not isinstance(at, str) or (isinstance(stamp, str) and parse_time(stamp) <= parse_time(at))
+    return IMPORTED in value and not is_from_log(value) and not has_no_id_there(value) and is_before
 
 
 def _meant(value: Values, found: list[tuple[_Known, Values]]) -> list[tuple[_Known, Values]]:

@@ -13,7 +13,8 @@ from ..formats import Read
 from . import own
 from .shaping import ADDED, IMPORTED, UNKNOWN, Ids, Values, time_of
 
-DELETED = "deleted"  # the kind of an entry that is no part of an export: see removed.py
+# Kinds of entries that are no part of an export, see removed.py: a memory that is deleted, and one of which only that is left.
+DELETED, GONE = "deleted", "gone"
 BORROWED = "borrowed"  # below `imported` of the metadata: which times are those of others
 SOFT = "Deleted where it was imported from."
 
@@ -46,9 +47,7 @@ class Collected:
                 self.speakers[name] = self.speakers.get(name, 0) + 1
                 self._last[name] = max(str(record.get("timestamp", "")), self._last.get(name, ""))
         else:
-            said = {"deleted_at": time_of(mark.get(time)), "reason": str(mark.get("reason") or SOFT),
-                    "deleted_by": str(mark.get("deleted_by") or "import")}  # fmt: skip
-            self.deleted.append((kind, record, said))
+            self.deleted.append((kind, record, _deletion(mark, mark.get(time))))
 
     def times(self) -> list[str]:
         every = [record for _, record in self.records] + [record for _, record, _ in self.deleted]
@@ -100,8 +99,16 @@ def entries_of(session: str, place: str, metadata: Values | None, found: Collect
         yield Read(0, {**entry, "session": session, "place": place})
     for kind, record, said in found.deleted:
         yield Read(0, deleted(session, kind, record, said))
+    for mark in found.tombstones:
+        at = next((mark[name] for name in ("deleted_at", "timestamp", "ts") if mark.get(name) is not None), None)
+        yield Read(0, {"entry": GONE, "session": session, "mark": mark, "deletion": _deletion(mark, at)})
     for problem in found.problems:
         yield Read(0, None, problem)
+
+
+def _deletion(mark: Mapping[str, Any], at: object) -> Values:
+    return {"deleted_at": time_of(at), "reason": str(mark.get("reason") or SOFT),
+            "deleted_by": str(mark.get("deleted_by") or "import")}  # fmt: skip
 
 
 def deleted(session: str, kind: Kind, record: Values, said: Values) -> Entry:
