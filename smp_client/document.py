@@ -31,7 +31,9 @@ INDENT = 2
 MARK = "# smp"
 CUT_OFF = "the record was cut off while it was written"
 
-_DASH = re.compile(rb"^( *)-(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_BOM = b"\xef\xbb\xbf"
+_LINE = rb"(?:^|(?<=\A\xef\xbb\xbf))"  # where a line begins
+_DASH = re.compile(_LINE + rb"( *)-(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _MARKED = re.compile(rb"[^\n]*# smp[ \t\r]*\n")
 _OTHER_KEY = re.compile(rb"\n[^\s#-]")
 ONLY_COMMENTS = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z))*")
@@ -174,10 +176,11 @@ def _parse_by_lines(content: bytes, key: str) -> RecordList | None:
     """The records of a block list that is the last in the file, each by itself; None where there is no such list."""
     listed = _key_line(content, key)
     first = _DASH.search(content, listed.end() if listed else 0)
-    if listed is None and (first is None or not ONLY_COMMENTS.fullmatch(content, 0, first.start())):
+    top = len(_BOM) if content.startswith(_BOM) else 0
+    if listed is None and (first is None or not ONLY_COMMENTS.fullmatch(content, top, first.start())):
         return None
-    begin = min(listed.end() + 1, len(content)) if listed else 0
-    found = RecordList(insert_at=begin, listed=True, head_at=listed.start(1) if listed else 0, root="block" if listed else "bare")
+    begin = min(listed.end() + 1, len(content)) if listed else top
+    found = RecordList(insert_at=begin, listed=True, head_at=listed.start(1) if listed else top, root="block" if listed else "bare")
     if listed:
         _read_head(content[: listed.start(1)], found)
     found.indent = len(first[1]) if first else INDENT
@@ -211,7 +214,7 @@ def _read_chunks(content: bytes, offset: int, found: RecordList) -> None:
 
 
 def _dashes(indent: int) -> re.Pattern[bytes]:
-    return re.compile(rb"^ {%d}-(?=[ \t\r\n]|\Z)" % indent, re.MULTILINE)
+    return re.compile(_LINE + rb" {%d}-(?=[ \t\r\n]|\Z)" % indent, re.MULTILINE)
 
 
 def _chunk_at(content: bytes, start: int, indent: int) -> Located | Bad:
@@ -260,7 +263,9 @@ def _read_record(content: bytes, start: int, end: int, line: int) -> Located | B
         if _cut_off(content, start, end, value):
             raise BadYaml(CUT_OFF)
     except BadYaml as problem:
-        return Bad(start, end, line + problem.line, problem.problem)
+        # What is missing at its end is missed behind it, on the line of the next one.
+        last = content[start:end].rstrip().count(b"\n")
+        return Bad(start, end, line + min(problem.line, last), problem.problem)
     return Located(start, _line_end(content, start + len(text[: events.end].encode())), value)
 
 

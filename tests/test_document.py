@@ -299,6 +299,13 @@ CONTENTS = variants()
 styles = pytest.mark.parametrize("style", CONTENTS)
 
 
+def test_a_bare_list_may_stand_right_behind_a_byte_order_mark() -> None:
+    content = b"\xef\xbb\xbf- id: L1\n  learning: one\n- id: L2\n  learning: two\n"
+    found = parse(content, "learnings")
+    assert ([record.value["id"] for record in found.records], found.bad) == (["L1", "L2"], [])
+    assert content[found.records[0].start :].startswith(b"- id: L1")
+
+
 def expected(style: str) -> list[dict[str, Value]]:
     two = dict(TWO)
     records = [ONE, two]

@@ -460,6 +460,13 @@ def test_what_was_edited_in_its_file_is_not_joined_by_its_older_self(session: Se
         assert [(one.id, one.text) for one in (*session.turns(), *session.records("decision"))] == before
 
 
+def test_what_cannot_be_read_and_is_there_already_is_not_missed(session: Session, memory: Memory, tmp_path: Path) -> None:
+    session.record_preference("Tabs", confidence="explicit")
+    file = memory.root / f"active/{session.id}/preferences.yaml"
+    file.write_bytes(file.read_bytes() + b"  - &anchored id: P1\n    preference: Spaces\n")
+    round_trip(memory, "jsonl", tmp_path / "there")
+
+
 def test_what_compaction_took_out_is_known_in_another_layout(full: Memory, tmp_path: Path) -> None:
     """There it stands beside the turn that tells of it in few words, with another number."""
     full.export_layout(tmp_path / "out", layout="jsonl", sessions=["old"])

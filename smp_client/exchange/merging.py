@@ -174,8 +174,10 @@ class _Plan:
             self._absent.add(kind.file)
         if there is None and not incoming:
             self._merge.whole[kind.file] = content  # with no record, but with a head
-        elif self._building.bad.get(kind.file) and there is not None:
-            self._merge.problems.append(f"{kind.file}: {self._building.bad[kind.file]} pieces that are no records were left out.")
+        elif there is not None and (bad := self._building.bad.get(kind.file)):
+            pieces = [content[piece.start : piece.end] for piece in found.bad]
+            if not pieces or any(piece not in there for piece in pieces):
+                self._merge.problems.append(f"{kind.file}: {bad} pieces that are no records were left out.")
 
     def _is_known(self, one: _Coming) -> bool:
         """Whether it is there, and as it is: it says the same, or did so when it came."""
