@@ -96,8 +96,6 @@ class Root:
         self.memory.tree.make_directory(COOKIES)
         status = os.stat(self.path)
         self._identity = (status.st_dev, status.st_ino)
-        for name in self.memory.tree.list(COOKIES):
-            self.memory.tree.unlink(f"{COOKIES}/{name}")
         replaced = self._open_index()
         self._held.callback(lambda: self.index.close())
         return replaced

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import wait_until
 
 from smp_client import LockTimeout, Memory
 from smp_client.locks import NO_PATIENCE, lock
@@ -17,6 +18,7 @@ from smp_client.scope import UPKEEP
 from smp_daemon.fullness import FORCED, GENTLE, LEFT_ALONE, Fullness
 from smp_daemon.ingest import indexer
 from smp_daemon.ingest.debounce import Debounce
+from smp_daemon.ingest.notices import Cookie
 from smp_daemon.jobs import Job, Piece, Run, Stopping
 from smp_daemon.log import FilteringBoundLogger, start
 from smp_daemon.maintenance import Maintenance
@@ -45,6 +47,23 @@ def root(memory: Memory) -> Iterator[Root]:
     root.lead()
     yield root
     root.close()
+
+
+def test_whoever_waits_for_an_answer_goes_on_waiting_when_the_lead_is_taken(memory: Memory) -> None:
+    """A request that was made while one daemon died and the next came is answered after its scan, not thrown away."""
+    memory.create()
+    request = memory.root / ".smp/cookies/sync-1"
+    request.parent.mkdir(exist_ok=True)
+    request.touch()
+    heard: list[object] = []
+    root = Root(memory, Debounce(0.05, 0.5), 2.0, lambda _root, notice: heard.append(notice))
+    try:
+        root.lead()
+        assert request.exists()
+        root.watcher.start()
+        wait_until(lambda: Cookie("sync-1") in heard, "it is handed on")
+    finally:
+        root.close()
 
 
 class Household:
