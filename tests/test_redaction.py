@@ -319,6 +319,37 @@ def test_several_words_under_a_key_are_all_of_the_value(session: Session) -> Non
     assert kinds == {"password": 1}
 
 
+@pytest.mark.parametrize("key", ["password", "db.password", "DB_PASSWORD", "userPassword", "smtp_pass", "kennwort"])
+def test_a_word_under_a_key_that_names_a_password_is_one(key: str) -> None:
+    """It is as explicit as the text `{"password": "hunterword"}`; what only stands for one stays."""
+    value = {"db": {key: "hunterword", "user": "app"}, "env": [{"name": key, "value": "hunterword"}]}
+    new, kinds = Redaction().redacted_value(value)
+    assert new["db"] == {key: "[redacted: password]", "user": "app"}
+    assert new["env"] == [{"name": key, "value": "[redacted: password]"}]
+    assert kinds == {"password": 2}
+    for word in STANDING_FOR_ONE:
+        assert Redaction().redacted_value({"db": {key: word}}) == ({"db": {key: word}}, {}), word
+
+
+STANDING_FOR_ONE = (
+    None, True, 12, "null", "true", "none", "12", "***", "<password>", "${VAR}", "$VAR", "DB_PASSWORD", "os.environ", "required",
+    "required.", "Changed!", "changed", "hashed", "optional", "done", "pending", "failed", "tested", "string", "Bitwarden",
+    "12+ chars", "argon2id", "/run/secrets/db", "vault:db", "not set", "rotated weekly", "session-2026-01-11-abc123",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"password": ["length", "digits", "hunterword"]}, {"topic": "password", "preference": "bitwarden"},
+        {"reset_password": "handler"}, {"password_manager": "bitwarden"}, {"pass": "green"}, {"token": "lexer"},
+        {"secret": "sauce"}, {"passed": "twelve"}, {"has_password": "somewhere"}, {"password": "必须包含8个字符"},
+    ],
+)  # fmt: skip
+def test_a_word_stays_where_it_is_one_of_several_or_its_key_says_something_else(value: dict[str, Any]) -> None:
+    assert Redaction().redacted_value(value) == (value, {})
+
+
 # What is configured.
 
 

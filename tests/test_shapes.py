@@ -137,6 +137,9 @@ HOSTILE = [
     "'password':", "password: '", 'token="', "pass(", "token for ", "key: |\n", "bearer ", "basic A", "machine a login b ",
     "curl -u a", "mysql -", "1.1.1.", "@a.", "a@", "0 1", "DE89 ", "4111 ", "/a", "C:\\a b", "\\\\a\\", "2001:", "+4 ", "--token ",
     "xoxb-", ".a.", "AAAA:APA91b", ":AA", "8Q~", "\\", "_", "sig=%2", "x" * 50, "password=hunter2xyz ",
+    "cookie: ", "cookie: a=b; ", "cookie: sess", "docker login a ", "ldapa -w", "login: a / ", "password | ", "password -> ",
+    "A1&bcdef as the ", " as a password", "auth token 0123456789abcdef", "pass=abcd efgh ", "(555) 123-", "555.123.", "de89 ",
+    "4111.",
 ]  # fmt: skip
 
 

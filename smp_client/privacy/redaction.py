@@ -35,7 +35,7 @@ _PLACEHOLDER = r"\[redacted: [a-z0-9_ ]{1,40}\]"
 # In keys that may say that what stands under them is secret; whether it is, the shapes say.
 _NAMING = (
     "pass", "pwd", "secret", "token", "key", "cred", "auth", "bearer", "cookie", "salt", "sign", "private", "session", "conn",
-    "dsn", "url", "uri", "jwt", "otp", "pin", "phrase", "login",
+    "dsn", "url", "uri", "jwt", "otp", "pin", "phrase", "login", "kennwort", "contrase",
 )  # fmt: skip
 # What a mapping that is one entry of a list calls its key and its value: `{name: DB_PASSWORD, value: …}`.
 _KEY_PARTS, _VALUE_PARTS = ("name", "key", "topic", "variable"), ("value", "preference")
@@ -113,20 +113,21 @@ class Redaction:
             return False
         return not self.patterns or not any(pattern.search(text) for _, pattern in _compiled(self.patterns) for text in texts)
 
-    def _value(self, value: Any, key: str, kinds: Counter[str], depth: int) -> Any:
+    def _value(self, value: Any, key: str, kinds: Counter[str], depth: int, is_all: bool = True) -> Any:
         if isinstance(value, str):
-            return self._name(value, kinds) if key in _NAMES_ONLY and _is_one_word(value) else self._text(value, key, kinds)
+            is_name = key in _NAMES_ONLY and _is_one_word(value)
+            return self._name(value, kinds) if is_name else self._text(value, key, kinds, is_all)
         if depth > _DEPTH_CAP:
             return value
         if isinstance(value, list):
-            return [self._value(item, key, kinds, depth + 1) for item in value]
+            return [self._value(item, key, kinds, depth + 1, is_all=False) for item in value]
         if not isinstance(value, dict):
             return value
         paired = _pair_of(value)
         new: dict[str, Any] = {}
         for name, item in value.items():
             self._require_clean_key(name)
-            new[name] = self._value(item, paired.get(name) or name, kinds, depth + 1)
+            new[name] = self._value(item, paired.get(name) or name, kinds, depth + 1, not (name in paired and "topic" in value))
         return new
 
     def _require_clean_key(self, key: object) -> None:
@@ -138,12 +139,12 @@ class Redaction:
         kinds.update(one.kind for one in found)
         return WORD if found else text
 
-    def _text(self, text: str, key: str, kinds: Counter[str]) -> str:
+    def _text(self, text: str, key: str, kinds: Counter[str], is_all: bool = True) -> str:
         """Until nothing is found any more: what stood beside something that is gone can have a shape now that it had not."""
         for _ in range(_ROUNDS):
             pieces: list[str] = []
             position = 0
-            for start, end, kind in self._found(text, key):
+            for start, end, kind in self._found(text, key, is_all):
                 kinds[kind] += 1
                 pieces += [text[position:start], placeholder(kind)]
                 position = end
@@ -152,14 +153,14 @@ class Redaction:
             text = "".join([*pieces, text[position:]])
         return text
 
-    def _found(self, text: str, key: str) -> Iterable[Found]:
+    def _found(self, text: str, key: str, is_all: bool = True) -> Iterable[Found]:
         """What is to be taken out of a text that stands under a key, in order and never overlapping."""
         from .secrets.spans import Found, joined
 
         secrets, personal = _shapes()
         found = secrets(text)
         if key and _is_naming(key):
-            head, tail = around(key, text)
+            head, tail = around(key, text, is_all)
             found += [Found(max(one.start - len(head), 0), min(one.end - len(head), len(text)), one.kind)
                       for one in secrets(head + text + tail) if one.end > len(head)]  # fmt: skip
         if self.personal:
@@ -198,10 +199,11 @@ def with_counts(fields: Mapping[str, Value], before: Value, kinds: Mapping[str, 
     return {**new, FIELD: dict(sorted(counts.items())), **({"decay": fields["decay"]} if "decay" in fields else {})}
 
 
-def around(key: str, text: str) -> tuple[str, str]:
-    """What a text is looked at with that stands under a key. Several words are all of the value, as if they stood in quotes."""
-    is_phrase = " " in text and len(text) <= _QUOTED_CHARACTERS and not any(sign in text for sign in "\"'`\n\\")
-    return (f'{key}: "', '"') if is_phrase else (f"{key}: ", "")
+def around(key: str, text: str, is_all: bool = True) -> tuple[str, str]:
+    """What a text is looked at with that stands under a key: all of the value, as if it stood in quotes. A word that is one of
+    a list, or said of a topic, is not in quotes: it can be a rule, or what somebody prefers."""
+    is_quoted = (is_all or " " in text) and len(text) <= _QUOTED_CHARACTERS and not any(sign in text for sign in "\"'`\n\\")
+    return (f'{key}: "', '"') if is_quoted else (f"{key}: ", "")
 
 
 def harmless(text: str) -> str:
@@ -241,15 +243,15 @@ def _is_naming(key: str) -> bool:
     return any(part in low for part in _NAMING)
 
 
-def _gather(value: Any, key: str, texts: list[str], depth: int) -> None:
+def _gather(value: Any, key: str, texts: list[str], depth: int, is_all: bool = True) -> None:
     """All texts that are to be looked at, those under a telling key once more together with it; long keys too."""
     if isinstance(value, str):
         texts.append(value)
         if key and _is_naming(key):
-            texts.append(value.join(around(key, value)))
+            texts.append(value.join(around(key, value, is_all)))
     elif isinstance(value, list) and depth <= _DEPTH_CAP:
         for item in value:
-            _gather(item, key, texts, depth + 1)
+            _gather(item, key, texts, depth + 1, is_all=False)
     elif isinstance(value, dict) and depth <= _DEPTH_CAP:
         paired = _pair_of(value)
         for name, item in value.items():
@@ -262,7 +264,7 @@ def _gather(value: Any, key: str, texts: list[str], depth: int) -> None:
             if kind is str:
                 texts.append(item)
                 if _is_naming(under):
-                    texts.append(item.join(around(under, item)))
+                    texts.append(item.join(around(under, item, not (name in paired and "topic" in value))))
             else:
                 _gather(item, under, texts, depth + 1)
 

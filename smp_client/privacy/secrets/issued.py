@@ -17,7 +17,7 @@ from functools import cache
 from typing import NamedTuple
 
 from .pem import private_keys
-from .plausible import mixed, opaque, stands_for
+from .plausible import contrived, mixed, opaque, stands_for
 from .spans import Found
 
 # What documents write where a key would stand.
@@ -68,13 +68,25 @@ def _is_literal(value: str) -> bool:
     return not re.fullmatch(r"\$.*|%\w*%?|<.*|\{.*|\[.*|:.*|(?:[xX*.…•])+", value)
 
 
-def _is_opaque(value: str) -> bool:
-    return opaque(value) and not stands_for(value)
+def _is_bearer(value: str) -> bool:
+    """Not `of-this-letter1234`, words with a number behind them."""
+    return opaque(value) and not stands_for(value) and not _NUMBERED_WORDS.fullmatch(value)
+
+
+def _is_typed(value: str) -> bool:
+    """A literal that is no word, as a sentence about the option would have."""
+    return _is_literal(value) and not stands_for(value) and any(sign.isdigit() or sign in "!@#$%^&*" for sign in value)
+
+
+def _is_of_a_session(value: str) -> bool:
+    return mixed(value) and not stands_for(value)
 
 
 def _is_numbered(value: str) -> bool:
-    """Where a token must stand, a digit is enough to tell it from a word that stands for it."""
-    return any(map(str.isdigit, value)) and not stands_for(value)
+    """Where a token must stand, a digit is enough to tell it from a word that stands for it; of one that looks like an attribute,
+    several in a long part."""
+    digits = sum(map(str.isdigit, value))
+    return digits > 0 and (not stands_for(value) or (digits >= 3 and bool(_DOTTED.fullmatch(value)) and mixed(value)))
 
 
 def _has_numbered_parts(value: str) -> bool:
@@ -93,7 +105,11 @@ def _names_a_secret_place(value: str) -> bool:
 
 _ARMOUR = "LS0tLS1CRUdJTi"  # -----BEGIN in base64
 _LONG = 18  # characters; what the first table describes has more
+_NUMBERED_WORDS = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)+\d*")
+_DOTTED = re.compile(r"\w+(?:\.\w+)+")
 _TIME = re.compile(r"[0-9TZ:.+-]+")  # long as well, every memory has some, and no beginning is made of these alone
+_OPTION = r"(?:[^\n|;]{{0,200}}?\s)??-{}[\s=]{{1,2}}[\"']?([^\s\"'`]{{4,100}})"
+_SIGNS = "\"'=_/:"
 _HEX32, _WORD = "[0-9a-f]{32}", r"[A-Za-z0-9_\-]"
 
 # kind, the beginnings (each is searched for), what follows, and the check.
@@ -185,15 +201,16 @@ _FORMS: tuple[tuple[str, str, str, _Check], ...] = (
 )  # fmt: skip
 # The same, of what has spaces in it, can be short, or is written in small or large letters.
 _FOLDED_FORMS: tuple[tuple[str, str, str, _Check], ...] = (
-    ("bearer_token", "bearer", r"(?:\s|%20|\+){1,4}([A-Za-z0-9._~+/\-]{12,}+={0,2})", _is_opaque),
+    ("bearer_token", "bearer", r"(?:\s|%20|\+){1,4}([A-Za-z0-9._~+/\-]{12,}+={0,2})", _is_bearer),
     ("bearer_token", "authorization",
      r"[\"']?\s{0,4}[:=,]\s{0,4}[\"']?(?:bearer|token|api-?key)\s{1,4}([\w.~+/=\-]{8,}+)", _is_numbered),
-    ("basic_auth", "auth' auth\"", r"\s{0,4}:\s{0,4}[\"']([A-Za-z0-9+/]{8,}+={0,2})[\"']", _has_password),  # of a registry
+    ("basic_auth", "auth' auth\" _auth", r"\s{0,4}[:=]\s{0,4}[\"']?([A-Za-z0-9+/]{8,}+={0,2})", _has_password),  # of a registry
     ("basic_auth", "basic", r"(?:\s|%20){1,4}([A-Za-z0-9+/]{8,}+={0,2})", _has_password),
     ("password", "machine ", r"\S{1,200}\s{1,9}login\s{1,9}\S{1,200}\s{1,9}password\s{1,9}(\S{1,200})", _is_literal),  # .netrc
-    ("password", "curl ", r"[^\n]{0,200}?(?<=\s)(?:-u|--user)[\s=]{0,3}[\"']?[^\s:\"']{1,80}:([^\s\"']{1,200})", _is_literal),
-    ("password", "sshpass ", r"-p\s{0,2}[\"']?([^\s\"']{1,200})", _is_literal),
-    ("password", "mysql", r"\w{0,8}\s[^\n|;]{0,200}?(?<=\s)-p(?!ort|rotocol)[\"']?([^\s\"']{1,100})", _is_literal),
+    ("password", "login: credentials: creds:", r"\s{0,2}[^\s/]{1,64}\s{0,2}/\s{0,2}([^\s\"'`]{6,64})", contrived),
+    ("session_cookie", "cookie: cookie\":",
+     r"\s{0,2}+[\"']?(?:[^\n;=]{1,60}+=[^\n;]{0,300}+;\s{0,2}+){0,8}?"
+     r"[\w.\-]{0,20}(?:sess|sid|auth|token)[\w.\-]{0,16}=[\"']?([\w%.~+/\-]{16,}+={0,2})", _is_of_a_session),
     ("password", "identified by ", r"[\"']([^\"'\n]{1,200})[\"']", _is_literal),  # SQL
     ("private_key", "private-lines: ", r"\d{1,3}(?:\s|\\n)*((?:[A-Za-z0-9+/]{20,80}={0,2}(?:\s|\\n)*)++)", None),
     ("okta_token", "ssws ", rf"(00{_WORD}{{40}})(?!{_WORD})", None),
@@ -203,6 +220,16 @@ _FOLDED_FORMS: tuple[tuple[str, str, str, _Check], ...] = (
     ("url_password", "jdbc:oracle:thin:", r"[\w$#]{1,64}/([^\s@]{1,128})@", _is_literal),
     ("azure_storage_key", "accountkey= sharedaccesskey=", r"([A-Za-z0-9+/]{40,}+={0,2})", None),
 )  # fmt: skip
+# The same, of options: only behind the programs that have them.
+_OPTIONS: tuple[tuple[str, str, str, _Check], ...] = (
+    ("password", "curl ", r"[^\n]{0,200}?(?<=\s)(?:-u|--user)[\s=]{0,3}[\"']?[^\s:\"']{1,80}:([^\s\"']{1,200})", _is_literal),
+    ("password", "sshpass ", r"-p\s{0,2}[\"']?([^\s\"']{1,200})", _is_literal),
+    ("password", "mysql", r"\w{0,8}\s[^\n|;]{0,200}?(?<=\s)-p(?!ort|rotocol)[\"']?([^\s\"']{1,100})", _is_literal),
+    ("password", "docker login ", _OPTION.format("p"), _is_typed),
+    ("password", "podman login ", _OPTION.format("p"), _is_typed),
+    ("password", "redis-cli ", _OPTION.format("a"), _is_typed),
+    ("password", "ldap", r"[a-z]{1,8}\s" + _OPTION.format("w"), _is_typed),
+)
 # Of those whose beginning is not fixed, what is; what stands before it, and what follows.
 _INNER = (
     ("terraform_token", ".atlasv1.", r"[A-Za-z0-9]{14}", r"[\w\-=]{50,}+"),
@@ -220,8 +247,15 @@ def _rows(forms: tuple[tuple[str, str, str, _Check], ...], folded: bool) -> list
     ]
 
 
-_ROWS, _FOLDED = _rows(_FORMS, False), _rows(_FOLDED_FORMS, True)
+def _sign_of(hint: str) -> str:
+    return next((sign for sign in _SIGNS if sign in hint), "")
+
+
+_ROWS, _FOLDED, _OPTION_ROWS = _rows(_FORMS, False), _rows(_FOLDED_FORMS, True), _rows(_OPTIONS, True)
 _HINTS = [(row.hint, row) for row in _ROWS]
+# Under a sign that each of them has, which is looked for faster than they are; all under "" are looked for.
+_BY_SIGN = {sign: [(row.hint, row) for row in _FOLDED if _sign_of(row.hint) == sign] for sign in ("", *_SIGNS)}
+_BY_SIGN[" -"] = [(row.hint, row) for row in _OPTION_ROWS]
 ISSUED_KINDS = tuple(dict.fromkeys(["private_key", *(row.kind for row in (*_ROWS, *_FOLDED)), *(row[0] for row in _INNER)]))
 
 
@@ -230,15 +264,15 @@ def issued(text: str, folded: str) -> list[Found]:
     found = private_keys(text) if "PRIVATE KEY" in text else []
     # Most are one long word, and a text seldom has any.
     if long := " ".join([word for word in text.split() if len(word) >= _LONG and not _TIME.fullmatch(word)]):
-        for hint, row in _HINTS:
-            if hint in long:
-                found.extend(_of(row, text, text))
+        for row in [row for hint, row in _HINTS if hint in long]:
+            found.extend(_of(row, text, text))
         for kind, hint, before, after in _INNER:
             if hint in long:
                 found.extend(_around(kind, hint, before, after, text))
-    for row in _FOLDED:
-        if row.hint in folded:
-            found.extend(_of(row, text, folded))
+    for sign, hints in _BY_SIGN.items():
+        if sign in folded:
+            for row in [row for hint, row in hints if hint in folded]:
+                found.extend(_of(row, text, folded))
     return found
 
 

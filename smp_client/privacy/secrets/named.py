@@ -3,7 +3,8 @@
 The stem of such a name is searched for, which is fast; where one stands, what follows must be the rest of a name, something that
 assigns, and a value. Then three questions decide: does the whole name say it (`password_hash_algorithm` and `max_tokens` do not),
 does the value only stand for a secret (plausible.py), and does it look like one: a password may be any literal, a token must be
-random. In prose, where `password is` is followed by any word at all, a value must show more of itself.
+random. In prose, where `password is` is followed by any word at all, a value must show more of itself, and the most where the
+link between them is weak, as in `the password to …`, in a table and before the name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .plausible import opaque, stands_for
+from .plausible import contrived, opaque, stands_for
 from .spans import Found
 
 NAMED_KINDS = ("password", "token", "api_key", "secret_key", "secret", "aws_secret_key")
@@ -57,6 +58,29 @@ _TALK = frozenset(
 )
 _LINKS = frozenset("a an the of to in on my our and or for from with this that it no as".split())  # noqa: SIM905
 
+# What becomes of one, which stands behind its name in a mapping of states or of rules; so does whatever ends in -ed.
+_STATES = frozenset(
+    """
+    done pending open todo okay fine good works working broken passes passing fails failing present absent strength digits letters
+    symbols uppercase lowercase upper lower length minimum manual automatic never always sometimes later soon unsafe insecure
+    safe secure critical high medium urgent review rotate expires obligatoria obligatorio erforderlich vergessen pflicht
+    """.split()  # noqa: SIM905
+)
+_ACTIONS = frozenset("reset change changed forgot forgotten lost update check verify validate show hide has is require no".split())  # noqa: SIM905
+# Of these a long hexadecimal number is one also where nothing links them.
+_PLAINLY = frozenset("auth api access private secret bearer refresh signing encryption".split())  # noqa: SIM905
+_STEPS = frozenset(
+    "field step page screen stage slot input column form level layer phase user node test case task item view table type".split()  # noqa: SIM905
+)
+_APP_PASSWORD = re.compile(r"[a-z]{4}(?:[ ][a-z]{4}){3}(?![\w-]|[ \t]+\w)")  # as a provider of mail shows it, in four groups
+_UNSPEAKABLE = re.compile(r"[^aeiouy ]{3}")
+_BEFORE_NAME = re.compile(
+    r"""(?<!\S)["'`]?(\S{6,64}?)["'`]?[ ]as[ ](?:(?:the|a|an|my|our|your|its|new)[ ]){0,2}(?:[a-z]{1,12}[ ])?"""
+    r"(?:password|passwd|passphrase|passcode|pwd)\b",
+    re.IGNORECASE,
+)
+_EASTERN = re.compile(r"[\u2e80-\U0003ffff]")  # a sentence has no spaces there
+
 _NAME_BEFORE = re.compile(r"[\w.-]{0,40}+(?: [A-Za-z]{1,20}+(?![\w.-])){0,2}", re.ASCII)  # read backwards
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-zß-ÿ]+|\d+")
 _VALUE = r"""
@@ -71,9 +95,13 @@ _AFTER = re.compile(
     (?: [ ](?:for|of|on|to|at|from|für)[ ][^\n:=,;.!?"']{1,40}+(?=[:=]) | [ ]?\([^()\n]{1,30}\)(?=[:=])
       | [ ](?:for|of|on|to|at|from)(?:[ ][\w.-]{1,30}+){1,4}?(?=[ ](?:is|was)[ ]) )?
     (?: (?P<typed> [ ]{0,4}:[ ]{0,4}[A-Za-z_][\w.]{0,30}+ (?:\[[^\]\n]{0,40}\])? (?:[ ]?\|[ ]?None)? [ ]{0,4}=(?!=)[ ]{0,4} )
-      | (?P<assigns> [ \t]{0,8}(?:=>|:=|\+=|={1,3}|:)\*{0,2}[ \t]{0,8} )
+      | (?P<assigns> [ \t]{0,8}(?:=>|:=|\+=|={1,3}|[:：＝])\*{0,2}[ \t]{0,8} )
         (?: [|>][+-]?[ \t]{0,4} )?  (?P<break> \r?\n\s{0,20} | \\n[ ]{0,8} )?
       | (?P<apart> \\{0,3}["']?,?(?:\s|\\n){1,20}\\{0,3}["']?value\\{0,3}["']?[ ]{0,4}[:=][ ]{0,4} )
+      | (?P<arrow> (?<!\))[ ]{1,4}(?:->|→)[ ]{1,4} )
+      | (?P<beside> [ ](?=(?:0x)?[0-9a-fA-F]{32,128}\b) )
+      | (?P<weak> [ ](?:(?:(?:has|had|have)[ ]been|is|was|got)[ ](?:changed|set|reset|updated)[ ])?to[ ] | [ ](?:is|was)[ ]now[ ]
+          | [ ](?:will|should|shall|must)[ ](?:now[ ])?be[ ] | [ ]as[ ] | [ ]{1,8}\|[ ]{1,8} )
       | (?P<said> [ ](?:is|was|ist|lautet|equals|set[ ]to|changed[ ]to)[ ]:?[ ]? | ,[ ]{0,3}(?=["']) | [ ](?=') )
       | (?P<tag> > ) )
     """ + _VALUE,
@@ -97,6 +125,7 @@ class Assigned(NamedTuple):
     end: int
     quoted: bool
     prose: bool  # said rather than assigned
+    link: str  # between the name and it, where that is weak: weak, arrow, beside
     bare: bool  # `NAME=value`, without spaces
     equals: bool
     around: str  # what stands nearby, in small letters
@@ -105,7 +134,7 @@ class Assigned(NamedTuple):
 def named(text: str, folded: str) -> list[Found]:
     """The values in a text whose name says what they are; `folded` is the same text in small letters, as long as it."""
     found: list[Found] = []
-    for stem in _STEMS:
+    for stem in [stem for stem in _STEMS if stem in folded]:
         at = folded.find(stem)
         while at >= 0:
             after = at + len(stem)
@@ -115,6 +144,8 @@ def named(text: str, folded: str) -> list[Found]:
             at = folded.find(stem, after)
     if "--" in text or "ENV " in text or "set -" in text or "setx " in text:
         found.extend(one for match in _FLAG.finditer(text) if (one := _judged(_flag(match))))
+    if " as " in folded and ("pass" in folded or "pwd" in folded):
+        found.extend(Found(*match.span(1), "password") for match in _BEFORE_NAME.finditer(text) if contrived(match[1]))
     return found
 
 
@@ -135,9 +166,18 @@ def _assignment(text: str, folded: str, at: int, match: re.Match[str]) -> Assign
     in_a_row = text[max(0, first - 1) : first] in ("?", "&", ";") or text[end : end + 1] == ";"
     bare = match["assigns"] == "=" and (name.isupper() or in_a_row)
     around = folded[max(0, first - 100) : first] + "\n" + folded[end : end + 60]
-    prose = match["said"] is not None or match["break"] is not None
+    link = next((link for link in ("weak", "arrow", "beside") if match[link] is not None), "")
+    if link == "arrow" and _arrows(text, first, end) > 1:
+        return None
+    prose = bool(link) or match["said"] is not None or match["break"] is not None
     equals, quoted = "=" in (match["assigns"] or ""), match["quoted"] is not None
-    return Assigned(words, name, value, begin, end, quoted, prose, bare, equals, around)
+    return Assigned(words, name, value, begin, end, quoted, prose, link, bare, equals, around)
+
+
+def _arrows(text: str, start: int, end: int) -> int:
+    """How many of them nearby on the line: with several, it says what follows what."""
+    line = text[max(0, start - 100) : start].rpartition("\n")[2] + text[start : end + 100].partition("\n")[0]
+    return line.count("->") + line.count("→")
 
 
 def _flag(match: re.Match[str]) -> Assigned | None:
@@ -145,24 +185,44 @@ def _flag(match: re.Match[str]) -> Assigned | None:
     if not says_secret(words):
         return None
     value, begin = _value(match)
-    return Assigned(words, match["name"], value, begin, begin + len(value), match["quoted"] is not None, False, False, True, "")
+    return Assigned(words, match["name"], value, begin, begin + len(value), match["quoted"] is not None, False, "", False, True, "")
 
 
 def _value(match: re.Match[str]) -> tuple[str, int]:
     if match["quoted"] is not None:
         return match["quoted"], match.start("quoted")
     value = match["plain"]
+    if (groups := _APP_PASSWORD.match(match.string, match.start("plain"))) and _is_app_password(groups[0]):
+        return groups[0], match.start("plain")
     if cut := _PLAIN_END.search(value):
         value = value[: cut.start()]
     return value.rstrip(".,;:)]}\\"), match.start("plain")
 
 
+def _is_app_password(value: str) -> bool:
+    """Four words of four letters can be a sentence; letters that were drawn cannot all be spoken."""
+    words = value.split()
+    return bool(_UNSPEAKABLE.search(value)) and not any(word in _TALK or word in _STATES or stands_for(word) for word in words)
+
+
 def _judged(one: Assigned | None) -> Found | None:
     if one is None or len(one.value) < 4 or (stands_for(one.value) and not one.value.isdigit()):
+        return None
+    if one.link and not _is_linked(one):
         return None
     if not (_is_password(one) if _names_password(one.words) else _is_token(one)):
         return None
     return Found(one.begin, one.end, _kind(one.words, one.value))
+
+
+def _is_linked(one: Assigned) -> bool:
+    """Whether it shows so much of itself that a weak link is enough."""
+    if not _names_password(one.words):
+        return one.link == "beside" and len(one.words) > 1 and one.words[-2] in _PLAINLY
+    if contrived(one.value):
+        return one.words[-1] != "pass"
+    numbered = re.fullmatch(r"([a-z]{4,20})\d{1,6}", one.value)
+    return one.link == "arrow" and bool(numbered and numbered[1] not in _STEPS)
 
 
 def _words_of(name: str) -> list[str]:
@@ -197,7 +257,10 @@ def _is_token(one: Assigned) -> bool:
 def _is_password(one: Assigned) -> bool:
     value = one.value
     if " " in value:
-        return _is_phrase(one)
+        return not one.quoted or _is_phrase(one)
+    stripped = value.rstrip(".,;:!?")
+    if _EASTERN.search(value) or (stripped != value and stands_for(stripped) and not stripped.isdigit()):
+        return False
     letters, digits = any(map(str.isalpha, value)), sum(map(str.isdigit, value))
     if one.prose:
         return (bool(letters and digits and len(value) >= 6) or opaque(value)) and not says_secret(_words_of(value))
@@ -223,7 +286,9 @@ def _is_phrase(one: Assigned) -> bool:
 
 def _is_word_as_password(one: Assigned) -> bool:
     """A word is a password where only a value can stand: in quotes, in an environment or a query, beside the name of a user."""
-    value = one.value
+    value = one.value.rstrip(".,;:!?")
+    if not one.bare and (value in _STATES or value.endswith("ed") or (len(one.words) > 1 and one.words[-2] in _ACTIONS)):
+        return False
     parts = re.split(r"[-_.]", value)
     if len(parts) > 1:
         return one.quoted and len(parts) >= 4
@@ -231,6 +296,8 @@ def _is_word_as_password(one: Assigned) -> bool:
         return False
     if one.bare or (len(value) >= 20 and value.islower()):
         return True
+    if one.words == ["pass"]:  # of tests as well
+        return bool(_NEIGHBOUR.search(one.around))
     capitalised = value[0].isupper() and value[1:].islower()
     return not capitalised and (one.quoted or bool(_NEIGHBOUR.search(one.around)))
 

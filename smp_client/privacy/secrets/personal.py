@@ -18,7 +18,8 @@ _LOCAL_PART = re.compile(r"[\w.%+'-]{1,64}+")  # read backwards
 _DOMAIN = re.compile(
     r"@(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}(?!(?:png|jpe?g|gif|svg|webp|css|js)\b)(?:[^\W\d_]{2,24}|xn--[\w-]{2,59})(?![\w-])"
 )
-_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?=[ -]?[A-Z0-9]{4})")
+_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}(?=[ -]?[A-Za-z0-9]{4})")
+_SMALL_IBAN = re.compile(r"[a-z]{2}\d\d(?:[a-z]{4})?\d+")  # with letters amid the digits it may as well be a hash
 # How long an IBAN is: the country decides.
 _IBAN_LENGTHS = {
     country: int(length)
@@ -32,8 +33,8 @@ _IBAN_LENGTHS = {
     )
     for country in countries.split(",")
 }
-_CARD = re.compile(r"(?<![\w.+#/-])\d(?:[ -]?\d){11,18}(?![\w/]|[.,-]\d)")
-_CARD_GROUPS = re.compile(r"\d+|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{4}([ -])\d{6}\2\d{4,5}")
+_CARD = re.compile(r"(?<![\w.+#/-])(?:\d(?:[ -]?\d){11,18}|\d{4}(?:\.\d{4}){3})(?![\w/]|[.,-]\d)")
+_CARD_GROUPS = re.compile(r"\d+|\d{4}([ .-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{4}([ -])\d{6}\2\d{4,5}")
 _CARD_PREFIX = re.compile(
     r"4\d{12}(?:\d{3}){0,2}|(?:5[1-5]\d\d|222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)\d{12}|3[47]\d{13}|3(?:0[0-5]|[689]\d)\d{11}"
     r"|(?:6011|65\d\d|64[4-9]\d)\d{12}|35(?:2[89]|[3-8]\d)\d{12}|62\d{14,17}|(?:50|5[6-8]|6[37])\d{10,17}"
@@ -67,8 +68,8 @@ _PHONE = re.compile(
       (?<![\w+.]) (?:(?!\+1[0-4](?:00|15|30|45)(?!\d))\+|(?<!\d[ ])00(?=[1-9]\d?[ (/.-]))                  # +49 170 1234567
       [1-9](?:[ ]?[(]?[ ./-]?[)]?[ ]?\d){7,14}+                                                       # but +1000 is a time zone
     | (?<![\w.+/-]) (?:1[-. ])?\d{3}-\d{3}-\d{4}                                                       # 555-123-4567
-    | (?<![\w.+/-])(?<!\d[ ]) (?:1[-. ])?(?:\([2-9]\d\d\)[ ]?[2-9]\d\d[-. ]|[2-9]\d\d([-.])[2-9]\d\d\1)\d{4}  # (555) 234-5678
-    | (?<![\w.+/,-])(?<!\d[ ]) 0\d([ .-])\d\d(?:\2\d\d){3}                                             # 06 12 34 56 78
+    | (?<![\w.+/-])(?<!\d[ ]) (?:1[-. ])?(?:\([2-9]\d\d\)[ ]?(?:\d{3}[-.]|[2-9]\d\d[ ])|[2-9]\d\d\.\d{3}\.)\d{4}  # (555) 234-5678
+    | (?<![\w.+/,-])(?<!\d[ ]) 0\d([ .-])\d\d(?:\1\d\d){3}                                             # 06 12 34 56 78
     | (?<![\w.+/,(-])(?<!\d[ ]) (?:\(0\d{1,4}\)[ ]?|0\d{1,4}[ ]?[/ -][ ]?)\d{3,8}(?:[ -]\d{2,6}){0,3}  # 030 1234567
     """,
     re.VERBOSE,
@@ -106,22 +107,23 @@ def _emails(text: str) -> Iterator[Found]:
 
 def _ibans(text: str) -> Iterator[Found]:
     for match in _IBAN.finditer(text):
-        length = _IBAN_LENGTHS.get(match[0][:2])
+        length = _IBAN_LENGTHS.get(match[0][:2].upper())
         whole = _iban_of(length).match(text, match.start()) if length else None
         if whole:
             plain = re.sub("[ -]", "", whole[0])
-            if int("".join(str(int(char, 36)) for char in plain[4:] + plain[:4])) % 97 == 1:
+            number = int("".join(str(int(char, 36)) for char in plain[4:] + plain[:4]))
+            if number % 97 == 1 and (plain.isupper() or _SMALL_IBAN.fullmatch(plain)):
                 yield Found(*whole.span(), "iban")
 
 
 @cache
 def _iban_of(length: int) -> re.Pattern[str]:
-    return re.compile(rf"[A-Z0-9](?:[ -]?[A-Z0-9]){{{length - 1}}}(?![A-Za-z0-9])")
+    return re.compile(rf"[A-Za-z0-9](?:[ -]?[A-Za-z0-9]){{{length - 1}}}(?![A-Za-z0-9])")
 
 
 def _cards(text: str) -> Iterator[Found]:
     for match in _CARD.finditer(text):
-        digits = re.sub("[ -]", "", match[0])
+        digits = re.sub("[ .-]", "", match[0])
         if _CARD_PREFIX.fullmatch(digits) and _CARD_GROUPS.fullmatch(match[0]) and _luhn(digits):
             yield Found(*match.span(), "card")
 
@@ -160,11 +162,16 @@ def _paths(text: str) -> Iterator[Found]:
 def _phones(text: str) -> Iterator[Found]:
     for match in _PHONE.finditer(text):
         digits = sum(map(str.isdigit, match[0]))
-        if 9 <= digits <= 15 and _stands_alone(text, match.end()) and not _DATE.match(match[0]):
+        if 9 <= digits <= 15 and _stands_alone(text, match.end()) and not _is_date_or_version(text, match):
             yield Found(*match.span(), "phone")
     for match in _PHONE_NAMED.finditer(text):
         if not _DATE.match(match[1]):
             yield Found(*match.span(1), "phone")
+
+
+def _is_date_or_version(text: str, match: re.Match[str]) -> bool:
+    start = match.start()
+    return bool(_DATE.match(match[0]) or ("." in match[0] and _VERSION_BEFORE.search(text, max(0, start - 14), start)))
 
 
 def _stands_alone(text: str, end: int) -> bool:

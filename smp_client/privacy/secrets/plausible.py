@@ -24,7 +24,7 @@ _FACTS = (
     r"\d{4}-\d{2}(?:-\d{2}(?:[T ][\d:.]+(?:Z|[+-]\d\d:?\d\d)?)?)?", r"\d{1,2}:\d\d(?::\d\d)?",  # times
     r"\d{1,2}[./]\d{1,2}[./]\d{2,4}",
     r"[vV]?\d+(?:\.\d+)+(?:[-+.]?(?:rc|alpha|beta|dev|post|a|b)?\.?\d*)?", r"[vV]\d{1,4}", r"#\d+",  # versions, numbers
-    r"[A-Z]{2,10}-\d{1,6}", r"turn-\d+", r"[Qq]\d", r"[A-Z]\d{1,3}",  # ids
+    r"[A-Z]{2,10}-\d{1,6}", r"turn-\d+", r"session-\d{4}-?\d\d-?\d\d(?:-\w+)*", r"[Qq]\d", r"[A-Z]\d{1,3}",  # ids
     r"(?:sha|md|utf|base|aes|rsa|dsa|hs|rs|es|ps|oauth|argon|pbkdf|bcrypt|scrypt|blake|ed|x|curve|p|secp|http|h|ipv|pkcs|pkce|s|win|log4j|k8s|"
     r"i18n|l10n|web|fido|u|2fa|mfa|int|uint|float|str|varchar|char|http/|tls|ssl|ntlmv|crc|node|python|java|es)[-_/]?v?\d{1,4}"
     r"(?:[-_]?\d{1,4})?(?:id|r\d|k\d|[-_]?(?:hmac|cbc|gcm|sha\d+|bit|url|hashed|encoded|hash|based|string))?",
@@ -53,6 +53,9 @@ _BLANKS = frozenset(
 _REFERENCE = re.compile("|".join(_REFERENCES), re.DOTALL)
 _FACT = re.compile("|".join(_FACTS), re.IGNORECASE)
 _BLANK = re.compile(r"[xX*.•…?_#-]+|[xX]{3,}[-_xX\d]*|0+|\\u2022.*")
+_SIGNS = frozenset("!@#$%^&*~")
+_NO_SIGNS_OF_PASSWORDS = frozenset("[](){}<>|=/\\+`\"'")  # of programs, paths, formulas and regular expressions
+_ADDRESS = re.compile(r"[\w.%-]+@[\w-]+\.[\w.-]+|[a-z\d_.-]+@[a-z\d-]+")  # also `name@1.2.3`, a package
 _HUMP = re.compile(r"[a-z][A-Z]|[A-Z]{2}[a-z]")
 _PARTS = re.compile(r"[A-Za-z]+")
 
@@ -92,6 +95,20 @@ def opaque(value: str) -> bool:
         parts = re.split(r"[-_.:/+=~ ]", value)
         return any(len(part) >= 6 and not part.isalpha() and not part.isdigit() and not _numbered(part) for part in parts)
     return len(value) >= 16 and len(_HUMP.findall(value)) * 4 >= len(value)
+
+
+def contrived(value: str) -> bool:
+    """Letters, a digit and a sign in one: what people think of when a password is wanted, and what is no word, name or number. A
+    sign at the end may be that of the sentence, so there must be capitals and small letters as well."""
+    core = value.strip("*_.,;:?")
+    inner = core.rstrip("!").lstrip("^~@#$%&")
+    if not 6 <= len(core) <= 64 or not core.isascii() or not _NO_SIGNS_OF_PASSWORDS.isdisjoint(core):
+        return False
+    if not (any(map(str.isdigit, inner)) and any(map(str.isalpha, inner))) or stands_for(inner):
+        return False
+    if _SIGNS.isdisjoint(inner):
+        return core.endswith("!") and any(map(str.isupper, core)) and any(map(str.islower, core))
+    return not _ADDRESS.fullmatch(inner)
 
 
 def _numbered(part: str) -> bool:
