@@ -67,12 +67,21 @@ def rewrite(content: bytes, key: str, changes: Mapping[str, Mapping[str, Value] 
     meant = {memory_id: record for record in found.records if isinstance(memory_id := record.value.get("id"), str)}
     wanted = [(meant[memory_id], change) for memory_id, change in changes.items() if memory_id in meant]
     removed = [record for record, change in wanted if change is None]
-    splices = [(record.start, record.end, render_change(found, change)) for record, change in wanted]
+    splices = [(record.start, end_of(found, content, record) if change is None else record.end, render_change(found, change))
+               for record, change in wanted]  # fmt: skip
     if found.flow:
         splices += [(comma, comma + 1, b"") for comma in _commas_to_drop(found, content, removed)]
     if removed:
         splices.append(_last_id(found, content, key, highest))
     return splice(content, splices)
+
+
+def end_of(found: RecordList, content: bytes, record: Located) -> int:
+    """Where a record ends, with the comments below its last field that are indented as if they were its own."""
+    if found.flow:
+        return record.end
+    own = re.compile(rb"(?:(?:[ \t]*\r?\n)* {%d,}#[^\n]*(?:\n|\Z))+" % (found.indent + 1)).match(content, record.end)
+    return own.end() if own else record.end
 
 
 _OUR_HEAD = re.compile(rb"version: \d+\n(?:last_id: (\d+)\n)?(?=[a-z_]+:\n)")

@@ -16,16 +16,15 @@ import stat
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import UnsafePath
+from .temporaries import TEMPORARY, temporary_name
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
-TEMPORARY = ".smp/tmp"
 GRACE_S = 2.0  # how long a file must have been quiet where the kernel cannot tell whether somebody has it open
 READ_CAP_BYTES = 256 * 1024 * 1024
 _PIECE_BYTES = 64 * 1024
@@ -150,7 +149,7 @@ class Tree:
 
     def create_temporary(self, content: bytes) -> str:
         self.make_directory(TEMPORARY)
-        name = f"{TEMPORARY}/{uuid.uuid4().hex}"
+        name = temporary_name()
         self.write_new(name, content)
         return name
 
@@ -176,7 +175,7 @@ class Tree:
 
     def replace_derived(self, name: str, content: bytes) -> None:
         """Replaces a file that can be made again at any time: whole or not at all, but not worth waiting for the disk."""
-        temporary = f"{TEMPORARY}/{uuid.uuid4().hex}"
+        temporary = temporary_name()
         self.make_directory(TEMPORARY)
         try:
             with self.opened(temporary, os.O_WRONLY | os.O_CREAT) as descriptor:

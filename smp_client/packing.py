@@ -11,7 +11,6 @@ import hashlib
 import io
 import os
 import tarfile
-import uuid
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from typing import IO, NamedTuple, cast
 from .errors import CorruptionDetected
 from .files import READ_CAP_BYTES, Tree, sync
 from .layout import TEMPORARY
+from .temporaries import temporary_name
 
 MEMBERS_CAP = 100_000
 TOTAL_CAP_BYTES = 4 * READ_CAP_BYTES
@@ -55,7 +55,7 @@ def write_archive(tree: Tree, target: str, members: Iterable[tuple[str, bytes]])
 def make_archive(tree: Tree, members: Iterable[tuple[str, bytes]]) -> tuple[str, list[Member]]:
     """An archive under a temporary name, durable and read back; the caller gives it its name."""
     tree.make_directory(TEMPORARY)
-    temporary = f"{TEMPORARY}/{uuid.uuid4().hex}"
+    temporary = temporary_name()
     try:
         with tree.opened(temporary, os.O_WRONLY | os.O_CREAT) as descriptor:
             packed = _write(descriptor, members)

@@ -247,12 +247,17 @@ class Session(RecordFiles, SessionUpkeep):
 
     def update_metadata(self, **changes: Any) -> None:
         """Replaces parts of the metadata (`context`, `storage`, `status`…); mappings are merged one level deep."""
-        parts, kinds = plain_parts(changes, self.scope.redaction)
-        if "status" in parts:  # the reason of the one before does not hold for it
-            parts = {"status_since": render_time(self._now()), "status_reason": None, **parts}
+        plain_parts(changes, self.scope.redaction)
+        self.change_metadata(lambda _: changes)
+
+    def change_metadata(self, changes_of: Callable[[dict[str, Value]], Mapping[str, Any]]) -> None:
+        """The same for whoever has to know what they say at that moment."""
 
         def changed(content: bytes) -> bytes:
             old = load_mapping(content, "session", METADATA)
+            parts, kinds = plain_parts(changes_of(old), self.scope.redaction)
+            if "status" in parts:  # the reason of the one before does not hold for it
+                parts = {"status_since": render_time(self._now()), "status_reason": None, **parts}
             merged = {name: _merge(old.get(name), value) for name, value in parts.items()}
             merged = with_counts(merged, old.get(FIELD), kinds) if kinds else merged
             return replace_parts(content, "session", merged, METADATA)

@@ -15,6 +15,7 @@ from .layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LEAVING, RETIRED, TEMPORA
 from .locks import NO_PATIENCE, lock
 from .memory import Memory
 from .scope import Scope
+from .temporaries import maker_is_gone
 
 ABANDONED_S = 3600.0  # no write takes this long, so a temporary this old belongs to nobody
 
@@ -95,7 +96,7 @@ def _remove_abandoned(memory: Memory) -> list[Tidied]:
         except FileNotFoundError:
             # Its owner is done with it.
             continue
-        if time.time() - status.st_mtime > ABANDONED_S:
+        if maker_is_gone(name) or time.time() - status.st_mtime > ABANDONED_S:
             (memory.tree.remove_directory if stat.S_ISDIR(status.st_mode) else memory.tree.unlink)(path)
             done.append(Tidied("", f"removed the abandoned temporary {name}"))
     return done

@@ -18,10 +18,12 @@ from daemons import running, smp
 
 from smp_client import Invalid, Memory, MemoryNotFound, Session, SessionNotFound
 from smp_client.audit import read as read_audit
+from smp_client.maintain import removal
 from smp_client.maintain.compacting import compact
 from smp_client.maintain.purge import purge_now
 from smp_client.sync import bring_up_to_date
 
+pytestmark = pytest.mark.usefixtures("short_grace")
 SECRET = "Quetzalcoatl opens the xylophone vault"
 WORDS = (b"Quetzalcoatl", b"quetzalcoatl", b"xylophon")
 # Everything that a client can be asked, in a process of its own.
@@ -102,19 +104,24 @@ def _unpacked(content: bytes) -> bytes:
     return b"\n".join(map(_unpacked, inner))
 
 
-@pytest.mark.parametrize("is_led", [False, True], ids=["without a daemon", "with a daemon"])
-@pytest.mark.parametrize("way", [["--text", "XYLOPHONE"], ["--topic", "vault"], [part for one in GOING for part in ("--id", one)]],
-                         ids=["text", "topic", "ids"])  # fmt: skip
+_WAYS = {"text": ["--text", "XYLOPHONE"], "topic": ["--topic", "vault"], "ids": [part for one in GOING for part in ("--id", one)]}
+
+
+@pytest.mark.parametrize(("way", "is_led"), [
+    ("text", False), ("topic", False), ("ids", True),
+    *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("text", True), ("topic", True), ("ids", False))),
+])  # fmt: skip
 def test_gone_from_every_answer_the_moment_the_command_returns(
-    session: Session, memory: Memory, tmp_path: Path, is_led: bool, way: list[str]
+    session: Session, memory: Memory, tmp_path: Path, is_led: bool, way: str
 ) -> None:
-    """For another process, whatever it asks; also in the YAML indexes, and as bytes everywhere but in `deleted/`."""
+    """For another process, whatever it asks, with a daemon and without; also in the YAML indexes, and as bytes everywhere but in
+    `deleted/`."""
     with running(memory.root, log=tmp_path / "log") if is_led else nullcontext():
         bring_up_to_date(memory)
         before = ask(memory.root)
         answering = ("search", "everywhere", "by_topic", "by_agent", "by_time", "related", "query", "records", "timeline")
         assert all("DEC-001" in before[name] for name in answering)
-        done = smp("delete", "s1", *way, "--reason", "r", "--by", "me", "--json", "--root", memory.root)
+        done = smp("delete", "s1", *_WAYS[way], "--reason", "r", "--by", "me", "--json", "--root", memory.root)
         assert done.returncode == 0, done.stdout + done.stderr
         assert json.loads(done.stdout)["problems"] == []
         going = {one for action in json.loads(done.stdout)["actions"] for one in action["about"]}
@@ -122,7 +129,7 @@ def test_gone_from_every_answer_the_moment_the_command_returns(
         for name, found in after.items():
             if isinstance(found, list) and name != "topics":
                 assert not going & set(found), name
-        gone = set(GOING) if "--topic" not in way else set(GOING) - {"spy"}  # its states are about nothing
+        gone = set(GOING) if way != "topic" else set(GOING) - {"spy"}  # its states are about nothing
         assert gone <= going
         if "spy" in going:
             assert not any(word.decode() in json.dumps(after) for word in WORDS)
@@ -194,6 +201,21 @@ def test_a_session_is_erased_whole(session: Session, memory: Memory) -> None:
         with pytest.raises(SessionNotFound):
             memory.undelete_session(name)
         assert not [path for path in memory.root.rglob(f"*{name}*") if ".smp" not in path.parts]
+
+
+def test_erasing_a_session_goes_on_where_a_crash_cut_it_off(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its directory's leaving and the record's saying so. (Seen to fail: there was no such session, and all of it.)"""
+    with monkeypatch.context() as patch:
+        patch.setattr(removal, "_note", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            memory.purge_now("s1")
+    assert holding(memory.root)
+    assert [action.type for action in memory.purge_now("s1", dry_run=True).actions] == ["purge_session"]
+    outcome = memory.purge_now("s1")
+    assert ([action.type for action in outcome.actions], outcome.problems) == (["purge_session"], [])
+    assert holding(memory.root) == []
 
 
 def test_what_is_erased_of_a_batch_is_that_batch(session: Session, memory: Memory) -> None:

@@ -19,6 +19,7 @@ from smp_client.privacy.deleting import restoring, reworking
 from smp_client.rewrite import rewrite
 from smp_client.tidy import tidy
 
+pytestmark = pytest.mark.usefixtures("short_grace")
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECRET = "zebra-quagga-4711"
 
@@ -339,3 +340,89 @@ def test_where_a_text_stands_that_is_no_memory_is_told(memory: Memory) -> None:
     told = " ".join(done["s1"].notes)
     assert "active/s1/metadata.yaml" in told
     assert "active/s1/decisions.yaml" in told
+
+
+COMMENTED = b"""version: 1
+last_id: 9
+decisions:
+  # of the list
+  - id: D1
+    decision: first
+  # above the second
+  - id: D2
+    decision: second
+    # asked for by qqjane
+
+      # phone 0170
+  # above the third
+  - id: D3
+    # inside
+    decision: third
+
+  # above the fourth
+  - id: D4
+    decision: fourth
+    # of the fourth
+# behind all
+"""
+
+
+@pytest.mark.parametrize("back", [
+    ["D1"], ["D2"], ["D3"], ["D4"], ["D1", "D2"], ["D2", "D3"], ["D3", "D2"], ["D4", "D3", "D1"], ["D1", "D2", "D3", "D4"],
+    ["D3", "D1", "D4", "D2"],
+], ids="-".join)  # fmt: skip
+@pytest.mark.parametrize("way", ["one by one", "in the same order", "at once"])
+def test_comments_below_the_last_field_go_and_come_with_a_record(memory: Memory, back: list[str], way: str) -> None:
+    """All others stay where they are, and what is restored stands among them as before, byte for byte."""
+    session = memory.create_session(id="commented")
+    path = memory.root / "active/commented/decisions.yaml"
+    path.write_bytes(COMMENTED)
+    if way == "at once":
+        batch = session.delete(back, reason="r").batch
+        assert (b"qqjane" in path.read_bytes()) == ("D2" not in back)
+        session.restore_batch(batch)
+    else:
+        for one in back:
+            session.delete(one, reason="r")
+        for one in back if way == "in the same order" else reversed(back):
+            session.restore(one)
+    assert path.read_bytes() == COMMENTED
+
+
+@pytest.mark.parametrize("content", [
+    b"last_id: 9\ndecisions: [{id: D1, decision: a}, {id: D2, decision: b}, {id: D3, decision: c}]\n",
+    b'{"last_id":9,"decisions":[{"id":"D1","decision":"a"},{"id":"D2","decision":"b"},{"id":"D3","decision":"c"}]}',
+], ids=["yaml", "json"])  # fmt: skip
+def test_in_a_list_in_flow_style_each_comes_back_to_its_place(memory: Memory, content: bytes) -> None:
+    session = memory.create_session(id="flow")
+    path = memory.root / "active/flow/decisions.yaml"
+    for one in ("D1", "D2", "D3"):
+        path.write_bytes(content)
+        session.delete(one, reason="r")
+        session.restore(one)
+        assert [record.id for record in session.records("decision")] == ["D1", "D2", "D3"]
+        assert path.read_bytes() == content or one != "D2"
+
+
+def test_many_records_come_back_among_their_comments(memory: Memory) -> None:
+    session = memory.create_session(id="commented")
+    path = memory.root / "active/commented/decisions.yaml"
+    one = "  # above {0}\n  - id: D{0}\n    decision: number {0}\n    # of {0}\n"
+    content = "version: 1\nlast_id: 9\ndecisions:\n" + "".join(map(one.format, range(1, 10)))
+    path.write_text(content)
+    going = ["D1", "D3", "D4", "D5", "D8", "D9"]
+    batch = session.delete(going, reason="r").batch
+    assert "# of 4" not in path.read_text()
+    session.restore_batch(batch)
+    assert path.read_text() == content
+
+
+def test_a_comment_below_an_updated_record_stays(memory: Memory) -> None:
+    session = memory.create_session(id="commented")
+    path = memory.root / "active/commented/decisions.yaml"
+    path.write_bytes(COMMENTED)
+    session.update("D2", rationale="because", made_by="a")
+    assert b"qqjane" in path.read_bytes()
+    assert memory.purge_now("commented", ["D2"]).problems == []
+    assert b"qqjane" not in path.read_bytes()
+    assert places_with(memory, [b"qqjane"]) == []

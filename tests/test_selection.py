@@ -30,7 +30,7 @@ def fill(session: Session) -> None:
     session.record_decision("Use tabs", made_by="bert", rationale=f"{ANNA} wants it", timestamp=START + timedelta(days=4))
     session.record_finding("No lock", discovered_by="vera", severity="high", tags=["doors"], timestamp=START + timedelta(days=5))
     session.record_preference("Short", topic="security", confidence="explicit", timestamp=START + timedelta(days=6))
-    session.record_learning("Ask", learned_by="bert", further={"deep": [{"er": ANNA}]}, timestamp=START + timedelta(days=7))
+    session.record_learning("Ask", learned_by="bert", further={"deep": [{"Carla": ANNA}]}, timestamp=START + timedelta(days=7))
     session.relate("DEC-001", "FIND-001", "resolves")
     session.save_artifact("report", f"About {ANNA}", created_by="vera", tags=["security"])
     session.save_agent_state("vera", {"focus": ANNA})
@@ -77,6 +77,7 @@ CASES: list[tuple[dict[str, Any], set[str]]] = [
     ({"text": "anna müller"}, {"turn-2", "DEC-002", "LEARN-001", "report", HISTORY}),
     ({"text": "OAUTH"}, {"DEC-001"}),
     ({"text": "made_by"}, set()),
+    ({"text": "carla"}, {"LEARN-001"}),
     ({"text": "anna", "agent": "vera"}, {"turn-2", "report", HISTORY}),
     ({"text": "anna", "agent": "vera", "types": ["turn"], "since": "2026-01-02", "topic": "security"}, {"turn-2"}),
     ({"id": "vera"}, {"vera", HISTORY}),

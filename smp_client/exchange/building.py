@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import sync, write_all
 from ..formats import format_of
-from ..layout import ACCESS_LOG, SESSION_DIRECTORIES, TEMPORARY
+from ..layout import ACCESS_LOG, SESSION_DIRECTORIES
 from ..maintain.putting_back import value_of
 from ..packing import walk
 from ..records import TURN, Kind, is_deleted
 from ..session_files import METADATA, artifact_file, parse_artifact, state_file
+from ..temporaries import temporary_name
 from ..values import Value, canonical
 from .entries import BESIDE, DELETED, PROFILE, QUARANTINE, Entry, content_of, kind_of
 from .pieces import artifact_content, is_written, mapping_file, render, render_head, separator
@@ -146,7 +146,7 @@ class _RecordFile:
             content = b"".join([spilled, *self._written.held])
             # What was only rendered says what its records do; from here on each is counted.
             self._digest = self._digest_of(content)
-            self._rendered = _Spool(self._tree, f"{TEMPORARY}/{uuid.uuid4().hex}")
+            self._rendered = _Spool(self._tree, temporary_name())
             self._rendered.add(content)
 
 
@@ -181,7 +181,7 @@ class Building:
 
     def __init__(self, tree: Tree, session: str, at: datetime) -> None:
         self.tree, self.session, self._at = tree, session, at
-        self.directory = f"{TEMPORARY}/{uuid.uuid4().hex}"
+        self.directory = temporary_name()
         self.place = ""
         self.has_session = False  # or only what was put away of one
         self.summary: dict[str, Any] | None = None

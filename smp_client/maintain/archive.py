@@ -7,7 +7,6 @@ unless it is gone from its place; while it is `restoring` the archive does, unle
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +21,7 @@ from ..privacy.redaction import harmless
 from ..records import state_history
 from ..scope import UPKEEP, Scope
 from ..session_files import METADATA, artifact_file, state_file
+from ..temporaries import temporary_name
 from ..timestamps import render_time
 from ..values import Value
 from . import leaving, summary_file
@@ -240,7 +240,7 @@ def files_in(tree: Tree, directory: str, prefix: str = "") -> Iterator[tuple[str
 
 def aside_of(session_id: str) -> str:
     """The name of a directory for what is unpacked, by which it is known whose it is."""
-    return f"{TEMPORARY}/{session_id}{_UNPACKED}{uuid.uuid4().hex}"
+    return temporary_name(f"{session_id}{_UNPACKED}")
 
 
 def drop_unpacked(tree: Tree, session_id: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,7 +20,7 @@ from ..errors import Conflict, CorruptionDetected, LockTimeout, SMPError, Transa
 from ..files import Tree
 from ..formats import HEAD
 from ..indexing import hash_of
-from ..layout import ACTIVE, ARCHIVED, DELETED, JOURNAL, LEAVING, LOCKS, QUARANTINE, RETIRED, TEMPORARY
+from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL, LEAVING, LOCKS, QUARANTINE, RETIRED, TEMPORARY
 from ..locks import NO_PATIENCE, lock, lock_all
 from ..mapping import load_mapping, replace_parts
 from ..packing import read_members, write_archive
@@ -28,7 +28,8 @@ from ..privacy.deleting import retelling, reworking
 from ..privacy.deleting.standing import Contents, head_of_file, is_record_file, standing, value_of_file
 from ..privacy.deleting.store import RECORD, Store, member_of
 from ..scope import UPKEEP
-from . import evictions, purged, quarantined, removal, traces
+from ..temporaries import maker_is_gone
+from . import evictions, participants, purged, quarantined, removal, traces
 from .doomed import ITEMS, TOP, WHOLE, Doomed, Gone, as_gone, backup_of, directories, doomed_of, files_below, items_of, record_of
 from .quarantined import Words
 from .traces import Telling
@@ -46,11 +47,14 @@ ABANDONED_S = 600.0  # no write takes this long
 
 @dataclass
 class Erased:
-    """What came of it; `lines` are some of those that it said, to look for afterwards, `notes` what a person should look at."""
+    """What came of it; `lines` are some of those that it said, and `short` what it said in few letters, to look for afterwards,
+    `notes` what a person should look at, `problems` what of it is still there."""
 
     bytes_freed: int = 0
     lines: list[str] = field(default_factory=list)
+    short: Words = field(default_factory=Words)
     notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
 
 def erase(memory: Memory, one: Doomed, now: datetime, *, forced: bool, by: str = "user") -> Erased:
@@ -107,9 +111,13 @@ def _leftovers(tree: Tree, session_id: str, telling: Telling) -> Iterator[str]:
 
 
 def temporaries(tree: Tree, telling: Telling, older_than_s: float | None = None) -> Iterator[str]:
-    """What a crash has left in `.smp/tmp/`: the names say nothing, so it is known by its words. What is new is somebody's work."""
+    """What a crash has left in `.smp/tmp/`: all that nobody makes any more, whosever words it holds. Where that cannot be known it
+    goes by its words, and what is new is somebody's work."""
     for name in tree.list(TEMPORARY):
         path = f"{TEMPORARY}/{name}"
+        if maker_is_gone(name):
+            yield path
+            continue
         with suppress(FileNotFoundError):
             age_s = time.time() - tree.stat(path).st_mtime
             if age_s >= (ABANDONED_S if older_than_s is None else older_than_s) and _holds(tree, path, telling):
@@ -209,9 +217,13 @@ def _erase_memories(scope: Scope, memory: Memory, one: Doomed, now: datetime, *,
         _wipe_old_versions(scope, {gone.file for gone in taken_out}, telling)
         erased.bytes_freed += _remove_derived(scope, taken_out, telling)
     erased.bytes_freed += _take_out_of_evictions(tree, one.session, taken_out, values)
-    _remove_set_aside(tree, one.session, telling, quarantined.own_words(taken_out, values), erased)
+    ids = {gone.id for gone in taken_out}
+    _remove_set_aside(tree, one.session, telling, quarantined.own_words(taken_out, values), ids, erased)
+    erased.short = quarantined.own_words(taken_out, values, quarantined.SHORTEST_CHARACTERS)
     erased.bytes_freed += sum(remove(tree, name) for name in list(temporaries(tree, telling)))
     retelling.forget_told(memory, one.session, {gone.copy for gone in one.memories})
+    if one.session != GLOBAL:
+        erased.problems += participants.forget(memory, one.session, values, {gone.copy for gone in one.memories})
     erased.bytes_freed += _take_out(tree, one)
     return erased
 
@@ -305,11 +317,17 @@ def _take_out_of_evictions(tree: Tree, session_id: str, memories: Iterable[Gone]
     return freed
 
 
-def _remove_set_aside(tree: Tree, session_id: str, telling: Telling, words: Words, erased: Erased) -> None:
+def _remove_set_aside(
+    tree: Tree, session_id: str, telling: Telling, words: Words, ids: Collection[str], erased: Erased
+) -> None:  # fmt: skip
     """What was set aside of this session and holds their words, each with its note; what only may do so is told."""
     directory = f"{QUARANTINE}/{session_id}"
-    theirs, perhaps = quarantined.holding(tree, session_id, telling, words)
-    for path in theirs:
+    theirs, perhaps = quarantined.holding(tree, session_id, telling, words, ids)
+    for path, rest in theirs.items():
+        if rest.strip():
+            erased.bytes_freed += tree.stat(path).st_size - len(rest)
+            tree.replace(path, rest)
+            continue
         # The note first: without it the bytes are found again.
         erased.bytes_freed += remove(tree, f"{path.removesuffix('.bytes')}.note.yaml") + remove(tree, path)
     if theirs:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 VERSION = 1
 _PREFIX, _ENDING = "evicted-", ".tar.gz"
-_TEXT_CHARACTERS = 80
 _ADVICE = "It was left as it is; everything else can still be brought back."
 Place = tuple[str, str]  # the file and the id of a record
 
@@ -56,7 +55,7 @@ class Evicted:
     operation: str
     reason: str
     size_bytes: int
-    text: str = ""  # the beginning of what it says, where that was asked for
+    text: str = ""  # what it says, where that was asked for
 
 
 @dataclass(frozen=True)
@@ -236,20 +235,27 @@ def _evicted(session_id: str, eviction: Eviction, item: dict[str, Any]) -> Evict
     stamp = item.get("timestamp")
     return Evicted(item["id"], str(item.get("type")), session_id, item["file"], None if stamp is None else str(stamp),
                    str(eviction.head.get("evicted_at")), str(item.get("operation")), str(item.get("reason")),
-                   item["length"], _beginning(eviction, item) if eviction.members else "")  # fmt: skip
+                   item["length"], _said(eviction, item) if eviction.members else "")  # fmt: skip
 
 
 def evicted_at(tree: Tree, session_id: str, memory_id: str) -> str | None:
-    """When compaction took out what is not there; None where it did not. Only the manifests are read."""
-    found = (str(one.head.get("evicted_at")) for one in _readable(tree, session_id, whole=False)
-             if any(item["id"] == memory_id for item in one.items))  # fmt: skip
-    return max(found, default=None)
+    """When compaction took out what is not there; None where it did not."""
+    return evicted_times(tree, session_id, [memory_id]).get(memory_id)
 
 
-def _beginning(eviction: Eviction, item: dict[str, Any]) -> str:
+def evicted_times(tree: Tree, session_id: str, wanted: Collection[str]) -> dict[str, str]:
+    """The same of many: those that it took out, each with when. Only the manifests are read."""
+    found: dict[str, str] = {}
+    for one in _readable(tree, session_id, whole=False):
+        at = str(one.head.get("evicted_at"))
+        found |= {item["id"]: max(at, found.get(item["id"], "")) for item in one.items if item["id"] in wanted}
+    return found
+
+
+def _said(eviction: Eviction, item: dict[str, Any]) -> str:
     kind = _kind(item["file"])
     value = value_of(kind, eviction.held(item)) or {}
-    return " ".join(str(value.get(kind.text, ""))[: 4 * _TEXT_CHARACTERS].split())[:_TEXT_CHARACTERS].rstrip()
+    return str(value.get(kind.text, ""))
 
 
 def _place(item: dict[str, Any]) -> Place:

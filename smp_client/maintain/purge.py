@@ -13,14 +13,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..errors import Conflict, Invalid, MemoryNotFound, SMPError
-from ..layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, MARKER, QUARANTINE, check_session_id
+from ..layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, MARKER, QUARANTINE, TEMPORARY, check_session_id
 from ..mapping import load_mapping
+from ..privacy.deleting.store import is_known_file
 from ..records import STATE_HISTORY
 from ..timestamps import render_time
-from . import deadlines, erasure, purged, removal, traces
+from . import deadlines, erasure, purged, quarantined, removal, traces
 from .actions import Action, Outcome
+from .archive import is_archived
 from .deadlines import Seen
-from .doomed import TOP, Doomed, Gone, Snapshot, directories, doomed_of, items_of, look, record_of
+from .doomed import TOP, Doomed, Gone, Snapshot, directories, doomed_of, files_below, items_of, look, record_of
+from .quarantined import Words
 
 if TYPE_CHECKING:
     from ..files import Tree
@@ -176,7 +179,7 @@ def _batch_now(memory: Memory, name: str | None, batch: str) -> list[Decision]:
 
 
 def _memories_now(memory: Memory, name: str, ids: Sequence[str], by: str, told: Outcome) -> list[Decision]:
-    from ..privacy.deleting import reworking
+    from ..privacy.deleting import clearing, reworking
     from ..privacy.deleting.selection import Selection, delete, is_named
     from ..privacy.deleting.standing import standing
 
@@ -185,8 +188,7 @@ def _memories_now(memory: Memory, name: str, ids: Sequence[str], by: str, told: 
         return gone.id in ids or any(gone.file == f"{STATE_HISTORY}/{agent}.yaml" for agent in ids)
 
     if not told.dry_run:
-        with reworking.locked(memory, name, "purging"):
-            reworking.settle(memory, name)
+        _settle(memory, name)
     # What stands as it was deleted goes with its copy: it is taken out once more.
     again = reworking.standing_as_deleted(memory, name, ids)
     parts = _parts(memory, name, lambda gone: is_meant(gone) and gone.id not in again)
@@ -199,7 +201,7 @@ def _memories_now(memory: Memory, name: str, ids: Sequence[str], by: str, told: 
     if not left:
         return parts
     done = delete(memory, name, Selection(tuple(left)), reason="erased at once", by=by, dry_run=told.dry_run)
-    told.problems += done.problems
+    told.problems += [problem for problem in done.problems if not problem.endswith(clearing.UNTIL_PURGED)]
     if not told.dry_run:
         return _parts(memory, name, lambda gone: is_meant(gone) or gone.batch == done.batch)
     now = memory.options.clock()
@@ -212,10 +214,22 @@ def _still_stands(name: str, memory_id: str) -> str:
             f" smp purge --session {name} --id {memory_id} --now, once more, erases that too.")  # fmt: skip
 
 
-def _session_now(memory: Memory, session_id: str, by: str, *, dry_run: bool) -> Decision:
-    def whole() -> list[Doomed]:
-        return [one for one in doomed_of(memory, session_id, []) if one.is_session and not one.in_use]
+def _settle(memory: Memory, name: str) -> None:
+    """Finishes first what a crash has cut off: only then it is known what is deleted, and what stands."""
+    from ..privacy.deleting import reworking
 
+    with reworking.locked(memory, name, "purging"):
+        reworking.settle(memory, name)
+
+
+def _session_now(memory: Memory, session_id: str, by: str, *, dry_run: bool) -> Decision:
+    is_cut_off = dry_run and not memory.tree.exists(f"{ACTIVE}/{session_id}") and not is_archived(memory.tree, session_id)
+
+    def whole() -> list[Doomed]:
+        return [one for one in doomed_of(memory, session_id, []) if one.is_session and (is_cut_off or not one.in_use)]
+
+    if not dry_run:
+        _settle(memory, session_id)
     if not whole():
         deleted = removal.delete_session(memory, session_id, "erased at once", by, dry_run=dry_run)
         if dry_run:
@@ -234,6 +248,7 @@ def apply(
     outcome = Outcome()
     now = memory.options.clock()
     lines: dict[str, list[str]] = {}
+    short: dict[str, Words] = {}
     for decision in going:
         try:
             erased = erasure.erase(memory, decision.doomed, now, forced=forced, by=by)
@@ -242,7 +257,9 @@ def apply(
             continue
         outcome.actions.append(decision.as_action(erased.bytes_freed))
         outcome.notes += erased.notes
+        outcome.problems += erased.problems
         lines.setdefault(decision.doomed.session, []).extend(erased.lines)
+        short[decision.doomed.session] = Words((*short.get(decision.doomed.session, Words()).said, *erased.short.said))
     try:
         erasure.sweep(memory)
     except (SMPError, OSError) as error:
@@ -252,26 +269,29 @@ def apply(
     for session_id, said in lines.items():
         # While the index could not be cleaned, it is known where the words are.
         own = [f"{QUARANTINE}/{session_id}", *([] if unclean else [_OWN])]
-        _look_for_the_rest(memory, session_id, said, own, outcome, thorough=thorough)
+        _look_for_the_rest(memory, session_id, said, short[session_id], own, outcome, thorough=thorough)
     if outcome.actions and thorough and (backups := memory.root.parent / BACKUP).is_dir():
         outcome.notes.append(f"{backups} holds what was imported as it was then, also what was purged now; remove it when you can.")
     return outcome
 
 
 def _look_for_the_rest(
-    memory: Memory, session_id: str, lines: list[str], own: list[str], outcome: Outcome, *, thorough: bool
+    memory: Memory, session_id: str, lines: list[str], short: Words, own: list[str], outcome: Outcome, *, thorough: bool
 ) -> None:
     """Places that still hold what was purged. That others say the same, and the index has it from them, is no trace of it."""
     # The index may be large, and a few lines are enough to know whether it was cleaned.
     every = traces.needles(lines, traces.NEEDLES_CAP if thorough else _CHECKED_LINES)
     # What stands in our own list of what was purged is an id or a time, and nothing that anybody has said.
     needles = [needle for needle in every if not traces.found_in(memory.tree, purged.FILE, [needle])]
-    if thorough and (said_again := _others_with(memory, needles)):
-        outcome.notes.append(f"{session_id}: the same words still stand in {_listed(said_again)}.")
+    said_again = [*_others_with(memory, needles), *_beside_with(memory, session_id, short)] if thorough else []
+    if said_again:
+        outcome.notes.append(f"{session_id}: the same words still stand in {_listed(list(dict.fromkeys(said_again)))}.")
+    places = [file for file in files_below(memory.tree, TEMPORARY) if quarantined.stand_as_values(memory.tree, file, short)]
     if traces.places_with(memory, needles, own):
         rest = [needle for needle in needles if not _others_with(memory, [needle])]
-        if places := traces.places_with(memory, rest, own):
-            outcome.problems.append(f"{session_id}: what was purged can still be found in {_listed(places)}.")
+        places += traces.places_with(memory, rest, own)
+    if places:
+        outcome.problems.append(f"{session_id}: what was purged can still be found in {_listed(list(dict.fromkeys(places)))}.")
 
 
 def _others_with(memory: Memory, needles: Sequence[bytes]) -> list[str]:
@@ -280,6 +300,15 @@ def _others_with(memory: Memory, needles: Sequence[bytes]) -> list[str]:
     records = {record_of(name): name for name in directories(tree, DELETED)}
     found = [file for file in traces.places_with(memory, needles, (ACTIVE, GLOBAL, ARCHIVED, DELETED)) if file != purged.FILE]
     return [file for file in found if file not in records or any(needle in _reasons(tree, file) for needle in needles)]
+
+
+def _beside_with(memory: Memory, session_id: str, short: Words) -> list[str]:
+    """What editors keep beside the files of a session, and drops that wait, where one of these short texts stands by itself: it may
+    be of what was purged. In the files of memories many would say the same."""
+    directory = GLOBAL if session_id == GLOBAL else f"{ACTIVE}/{session_id}"
+    files = [file for file in files_below(memory.tree, directory) if short.said]
+    beside = [file for file in files if not is_known_file(session_id, file.removeprefix(f"{directory}/"))]
+    return [file for file in beside if quarantined.stand_as_values(memory.tree, file, short)]
 
 
 def _reasons(tree: Tree, record: str) -> bytes:

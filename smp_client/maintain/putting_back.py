@@ -49,12 +49,13 @@ class _Edit(NamedTuple):
 
 def put_back(
     kind: Kind, content: bytes, copies: Sequence[Copy], evictions: Sequence[Sequence[Copy]] = (),
-    behind: Mapping[str, str] | None = None,
+    behind: Mapping[str, str] | None = None, places: Mapping[str, int] | None = None,
 ) -> PutBack:  # fmt: skip
     """The file with these records in it; the file itself where they are there already.
 
     `evictions` is all that was taken out of it, the newest first: summaries stand for turns that follow each other there. `behind`
-    says which record that stands there each comes behind, or nothing for the first; then the copies come in their order.
+    says which record that stands there each comes behind, or nothing for the first; then the copies come in their order. Of some
+    `places` says where exactly.
     """
     form = format_of(kind)
     found = form.parse(content)
@@ -75,7 +76,7 @@ def put_back(
         found = form.parse(content)
         standing = by_id(found.records)
     replaced = {copy.id: standing[copy.id] for copy in missing if copy.id in standing}
-    for after in _attempts(kind, form, content, found, replaced, missing, behind):
+    for after in _attempts(kind, form, content, found, replaced, missing, behind, places or {}):
         if _is_whole(form, found, after, replaced, missing):
             return PutBack(after, conflicts)
     why = f"it cannot be put back into {kind.file} as that is now"
@@ -139,13 +140,14 @@ def _turns_of(said: Mapping[str, Value], evictions: Sequence[Sequence[Copy]]) ->
 
 def _told_of(value: Mapping[str, Value], back: set[str], left: Sequence[Copy]) -> dict[str, Value]:
     """What a summary says of the turns that are left. What a command wrote says of no sentence whose it is: then ours stands in."""
-    text = without(str(value.get("content", "")), back, [turn.id for turn in left])
+    known = [(turn, value_of(TURN, turn.raw)) for turn in left]
+    turns = [_as_item(turn, said) for turn, said in known if said]
+    refs: dict[str, Value] = {"memory_refs": list(references(turns))} if "memory_refs" in value else {}
+    text = without(str(value.get("content", "")), back, [_as_item(turn, said or {}) for turn, said in known])
     if text is not None:
-        return {"content": text}
-    turns = [_as_item(turn, said) for turn in left if (said := value_of(TURN, turn.raw))]
+        return {"content": text, **refs}
     if not turns:
         return {"content": "What was said cannot be read any more."}
-    refs: dict[str, Value] = {"memory_refs": list(references(turns))} if "memory_refs" in value else {}
     return {"content": Extractive().summary(turns, sum(turn.bytes for turn in turns)), **refs}
 
 
@@ -160,17 +162,17 @@ def _as_item(turn: Copy, value: Mapping[str, Value]) -> Item:
 
 def _attempts(
     kind: Kind, form: Format, content: bytes, found: RecordList, replaced: Mapping[str, Located], missing: Sequence[Copy],
-    behind: Mapping[str, str] | None,
+    behind: Mapping[str, str] | None, places: Mapping[str, int],
 ) -> Iterator[bytes]:  # fmt: skip
     """The file with the records in it, the best way first."""
     if found.listed and not found.flow and not found.null:
-        yield _with(kind, content, found, replaced, missing, behind)
+        yield _with(kind, content, found, replaced, missing, behind, places)
     values = {copy.id: value for copy in missing if (value := value_of(kind, copy.raw))}
     if len(values) < len(missing):
         return
     if found.listed and not found.flow and not found.null:
         again = [copy._replace(raw=form.render(values[copy.id], found.indent)) for copy in missing]
-        yield _with(kind, content, found, replaced, again, behind)
+        yield _with(kind, content, found, replaced, again, behind, places)
     if not replaced:
         for value in values.values():
             content = form.insert(content, value)
@@ -179,7 +181,7 @@ def _attempts(
 
 def _with(
     kind: Kind, content: bytes, found: RecordList, replaced: Mapping[str, Located], copies: Sequence[Copy],
-    known: Mapping[str, str] | None = None,
+    known: Mapping[str, str] | None, exact: Mapping[str, int],
 ) -> bytes:  # fmt: skip
     records = sorted((record for record in found.records if record.has_id), key=lambda record: record.start)
     starts = [record.start for record in records]
@@ -194,7 +196,7 @@ def _with(
             continue
         if known is not None and ((nearest := known.get(copy.id, "?")) == "" or nearest in places):
             behind = places.get(nearest, 0)
-            at = starts[behind] if behind < len(records) else found.insert_at
+            at = exact.get(copy.id, starts[behind] if behind < len(records) else found.insert_at)
             edits.append(_Edit(at, at, order, copy))
             continue
         # Before the first record of a higher number; one whose id is of another form knows no place but the end.

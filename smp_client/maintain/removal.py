@@ -60,6 +60,8 @@ def delete_session(memory: Memory, session_id: str, reason: str, deleted_by: str
             reworking.settle_memories(memory, session_id)
         is_active = tree.exists(f"{ACTIVE}/{session_id}")
         if not is_active and not archive.is_archived(tree, session_id):
+            if not dry_run:
+                traces.scrub_index(memory)  # where it is gone, but for a crash
             raise SessionNotFound(f"There is no session {session_id!r} under {memory.root}.", session_id=session_id)
         if whole_deletion(tree, session_id) is not None:
             raise Conflict(f"Another session {session_id!r} was deleted, and can still be restored.", session_id=session_id,

@@ -162,16 +162,16 @@ def _more(count: int) -> list[str]:
     return [f"… and {count:,} more turn{'' if count == 1 else 's'}"] if count > 0 else []
 
 
-def without(text: str, back: Collection[str], left: Sequence[str]) -> str | None:
+def without(text: str, back: Collection[str], left: Sequence[Said]) -> str | None:
     """One of our summaries without what it says of turns that are back, for those that are left; None where it is not ours."""
-    if (heading := _OURS.match(text)) is None:
+    if _OURS.match(text) is None:
         return None
-    first, *lines = text[heading.end() :].split("\n")
+    lines = text.split("\n")[1:]
     lines = [line for line in lines if (about := _NAMED.match(line)) is None or about[1] not in back]
     named = {found[1] for line in lines if (found := _NAMED.match(line))}
     more = _more(len(left) - len(named)) if named else []
     kept = [part for line in lines for part in (more if _UNNAMED.fullmatch(line) else [line])]
-    return "\n".join([f"{_OPENING}{_which(left)}{first}", *kept]).rstrip("\n")
+    return "\n".join([_heading(left), *kept]).rstrip("\n")  # which says when, and who spoke: none of those that are back
 
 
 def references(turns: Sequence[Said], most: int = 20) -> list[str]:

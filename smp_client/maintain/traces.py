@@ -55,9 +55,10 @@ def ask_for_scrub(memory: Memory, session_id: str = "") -> None:
         memory.tree.create(f"{_OWN}/{_ASKED}+{session_id}+{uuid.uuid4().hex}", b"")
 
 
-def asked_for(memory: Memory) -> list[str]:
-    """What is still to be done for somebody."""
-    return [name for name in memory.tree.list(_OWN) if name.startswith(_ASKED)]
+def asked_for(memory: Memory, session_id: str | None = None) -> list[str]:
+    """What is still to be done for somebody, or for those of one session."""
+    beginning = _ASKED if session_id is None else f"{_ASKED}+{session_id}+"
+    return [name for name in memory.tree.list(_OWN) if name.startswith(beginning)]
 
 
 def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
@@ -185,6 +186,13 @@ class Telling:
                 text = read_from(descriptor, 0).decode("utf-8", "replace")
         except (FileNotFoundError, UnsafePath):
             return False
+        return self._on_a_line(text)
+
+    def stand_in_bytes(self, content: bytes) -> bool:
+        """The same of a part of a file."""
+        return any(needle in content for needle in self._needles) or self._on_a_line(content.decode("utf-8", "replace"))
+
+    def _on_a_line(self, text: str) -> bool:
         return any(line in self.lines or without_field(line) in self.lines for line in lines_of(text)) or self._is_cut_off(text)
 
     def _is_cut_off(self, text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -24,8 +25,14 @@ def bring_up_to_date(session: Session, index: Index) -> bool:
     if not session.scope.tree.exists(session.scope.path(METADATA)):
         _make(session, index)
     metadata = session.metadata()
-    if not metadata:
+    if not metadata or not _changes(session, index, metadata):
         return False
+    # What a purge takes out of them meanwhile stays out.
+    session.change_metadata(lambda now: _changes(session, index, now))
+    return True
+
+
+def _changes(session: Session, index: Index, metadata: Mapping[str, Any]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     storage = _section(metadata, "storage")
     total = session.scope.usage.total()
@@ -43,9 +50,7 @@ def bring_up_to_date(session: Session, index: Index) -> bool:
         changes["last_accessed"] = now  # nobody knows how long it has lain somewhere else
     elif last > str(metadata.get("last_accessed")):
         changes["last_accessed"] = last
-    if changes:
-        session.update_metadata(**changes)
-    return bool(changes)
+    return changes
 
 
 def _make(session: Session, index: Index) -> None:
@@ -66,6 +71,8 @@ def _agents(
     """The agents that took part, those that were there already first and with whatever else is said of them; and when, up to now,
     anybody did last."""
     entries = {str(item.get("agent_id")): dict(item) for item in known or [] if isinstance(item, dict)}
+    for counted in (item for item in entries.values() if "message_count" in item):
+        counted["message_count"] = 0  # of whom nothing is left
     last = ""
     for actor, messages, active, by_now in index.connection.execute(_PARTICIPANTS, (TURN.name, now, session_id)):
         last = max(last, by_now or "")

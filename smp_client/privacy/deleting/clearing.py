@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _WAIT_S, _PAUSE_S = 0.2, 0.005  # for a program that is writing at this moment
 _LISTED = 5
+UNTIL_PURGED = ("it is kept until that is purged.", "it is removed within the hour.")  # how it is told what whoever purges sees to
 
 
 def clear(memory: Memory, scope: Scope, files: Collection[str], ids: Collection[str]) -> list[str]:
@@ -88,10 +89,10 @@ def _elsewhere(memory: Memory, name: str, ids: Collection[str]) -> Iterator[str]
         erasure.remove(tree, path)
     left = list(erasure.temporaries(tree, telling, older_than_s=rewrite.GRACE_S))
     if left:
-        yield f"{name}: a write that was cut off has left what was deleted in {_listed(left)}; it is removed within the hour."
-    if aside := quarantined.holding(tree, name, telling, words)[0]:
-        yield (f"{name}: what could not be read once, and was set aside in {_listed(aside)}, holds words of what was deleted; it is"
-               " kept until that is purged.")  # fmt: skip
+        yield f"{name}: a write that was cut off has left what was deleted in {_listed(left)}; {UNTIL_PURGED[1]}"
+    if aside := list(quarantined.holding(tree, name, telling, words)[0]):
+        yield (f"{name}: what could not be read once, and was set aside in {_listed(aside)}, holds words of what was deleted;"
+               f" {UNTIL_PURGED[0]}")  # fmt: skip
 
 
 def _words(memory: Memory, name: str, ids: Collection[str]) -> tuple[traces.Telling, quarantined.Words]:

@@ -19,6 +19,7 @@ from ...errors import SMPError
 from ...index import Index
 from ...indexing import entry_of, entry_of_file
 from ...layout import GLOBAL
+from ...maintain.compaction import SUMMARIZES
 from ...questions.engine import is_about, starts
 from ...questions.priorities import View
 from ...questions.query import Wanted, wanted
@@ -27,6 +28,7 @@ from ...records import STATE_HISTORY, kind_of_file, state_history
 from ...session_files import METADATA
 from ...values import Value
 from ..seeking.needle import Needle
+from ..seeking.passages import FIELDS
 from .standing import EVICTED, PROFILE, Standing, id_of_file, standing
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from .selection import Selection
 
 _KEPT, _EVERY = "kept", "every"  # scopes of the index that is made
+_BOOKKEEPING = frozenset(("decay", "imported", "imported_id", SUMMARIZES))  # whose names nobody chose
 
 
 def fitting(found: Sequence[Standing], selection: Selection, now: datetime) -> list[Standing]:
@@ -48,7 +51,7 @@ def fitting(found: Sequence[Standing], selection: Selection, now: datetime) -> l
     memories = [one for one in found if one.file != METADATA]
     if selection.text is not None:
         needle = Needle(selection.text)
-        memories = [one for one in memories if any(next(needle.find(text), None) for text in texts_of(one.value))]
+        memories = [one for one in memories if any(next(needle.find(text), None) for text in _said(one.value))]
     if not want.conditions and not want.tags and selection.topic is None:
         return memories
     asked = {id(found[number]) for number in _asked(found, want, selection.topic, now)}
@@ -67,6 +70,23 @@ def texts_of(value: Value) -> Iterator[str]:
             yield from texts_of(item)
     elif value is not None and not isinstance(value, bool):
         yield str(value)
+
+
+def _said(value: Value) -> Iterator[str]:
+    yield from texts_of(value)
+    yield from _names(value)
+
+
+def _names(value: Value) -> Iterator[str]:
+    """The names that somebody chose, of fields that are not those of the format: they can say what any text does."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if name not in _BOOKKEEPING:
+                yield from () if name in FIELDS else (str(name),)
+                yield from _names(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _names(item)
 
 
 def _asked(found: Sequence[Standing], want: Wanted, topic: str | None, now: datetime) -> set[int]:

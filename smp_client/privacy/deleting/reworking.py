@@ -16,9 +16,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ... import audit
+from ... import audit, rewrite
 from ...errors import Conflict, CorruptionDetected, Invalid, SMPError, TransactionPending
-from ...layout import ARCHIVED, DELETED, GLOBAL, check_session_id
+from ...layout import ARCHIVED, DELETED, GLOBAL, RETIRED, check_session_id
 from ...locks import NO_PATIENCE, lock, lock_all
 from ...maintain import traces
 from ...maintain.doomed import directories
@@ -86,10 +86,11 @@ def rework(
     said = check_said(reason, by)
     doing = "anonymising" if action == ANONYMIZATION else "deleting"
     with locked(memory, name, doing, is_undisturbed=is_undisturbed, for_show=dry_run):
+        problems: list[str] = []
         if not dry_run:
             settle(memory, name)
+            problems += _clear_before(memory, name)
         contents = require(memory, name)
-        problems: list[str] = []
         every = [*standing(memory, name, problems, contents)]
         changes = list(choose(every))
         _check(name, changes)
@@ -422,6 +423,17 @@ def unpacked(memory: Memory, name: str) -> Iterator[_Aside]:
     finally:
         tree.remove_directory(inner)
         tree.remove_directory(outer)
+
+
+def _clear_before(memory: Memory, name: str) -> list[str]:
+    """What a crash has left uncleared when all else of a deletion was done: that it was asked for still stands."""
+    if memory.options.is_leading or not traces.asked_for(memory, "" if name == GLOBAL else name):
+        return []
+    from .clearing import clear
+
+    scope = memory._scope(name)
+    slots = memory.tree.list(RETIRED) if memory.tree.exists(scope.directory) else []
+    return clear(memory, scope, {rewrite.file_of_slot(slot) for slot in slots if slot.startswith(f"{name}+")}, ())
 
 
 def _clear_after(memory: Memory, contents: Contents, items: Collection[Mapping[str, Any]]) -> list[str]:

@@ -113,6 +113,8 @@ def new_item(
         item["action"] = action
     if new is not None:
         item["replaced_by"] = fingerprint(new)
+    elif one.lines_before is not None:
+        item |= {"lines_before": one.lines_before, "counted_from": one.behind}
     return item
 
 
@@ -128,7 +130,10 @@ def _free_name(one: Standing, taken: Collection[str]) -> str:
 
 def copies_of(item: Mapping[str, Any], one: Standing) -> dict[str, bytes]:
     name = str(item["copy"])
-    return {name: one.raw} if one.is_file else {name: one.raw, f"{VALUES}{name}": json.dumps(one.value).encode()}
+    if one.is_file:
+        return {name: one.raw}
+    raw = one.raw if "replaced_by" in item else one.raw + one.comments
+    return {name: raw, f"{VALUES}{name}": json.dumps(one.value).encode()}
 
 
 def new_of(item: Mapping[str, Any], new: Mapping[str, Value]) -> dict[str, bytes]:

@@ -28,7 +28,7 @@ _FEW = 200  # places of one memory, of which each is compared with each
 _AROUND_CHARACTERS = 8
 _NO_LEAVES = ("decay",)  # made up for a turn that nobody has read, and without content in any other case
 # What every record has because of the format, and not because of what it says.
-_FIELDS = frozenset("""
+FIELDS = frozenset("""
     id timestamp version session decay priority base_priority last_accessed access_count tags turn_ref turn confidence pinned
     updated_at decision decisions made_by rationale agreed_by agents_involved alternatives_considered option rejected_because
     reversible implementation_impact finding findings discovered_by severity category location artifact section line_numbers
@@ -42,7 +42,7 @@ _FIELDS = frozenset("""
 _OF_THE_FORMAT = re.compile(
     r"<!-- smp -->|# smp$|^# Conversation History$|^## Turn (?=\d)"
     r"|^\*\*(?:Session|Started|Participants|Format-Version|Last-Turn|Speaker|Type|Memory-Refs|Tags|Pinned|Decay|Fields):\*\*"
-    rf"|(?:^[ \t]*(?:- )?|[{{,] ?)(?:{'|'.join(sorted(_FIELDS))})(?=:)",
+    rf"|(?:^[ \t]*(?:- )?|[{{,] ?)(?:{'|'.join(sorted(FIELDS))})(?=:)",
     re.MULTILINE,
 )
 
@@ -187,7 +187,7 @@ def _leaves(value: Any, is_ours: bool, field: str = "") -> Iterator[tuple[str, s
             if not field and name in _NO_LEAVES:
                 continue
             inner = f"{field}.{name}" if field else str(name)
-            if not (is_ours and name in _FIELDS):
+            if not (is_ours and name in FIELDS):
                 yield inner, str(name)
             yield from _leaves(item, is_ours, inner)
     elif isinstance(value, list):
