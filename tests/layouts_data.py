@@ -63,7 +63,7 @@ SINGLE_EXAMPLE: list[Entry] = [
 
 def single_data(kind: str) -> st.SearchStrategy[Any]:
     fields = {
-        "conversation": some(("role", ROLES), ("content", TEXTS)),
+        **dict.fromkeys(["conversation", "Message"], some(("role", ROLES), ("content", TEXTS))),
         "decision": some(("decision", WORDS), by=WORDS, rationale=TEXTS),
         "finding": some(("issue", WORDS), severity=st.sampled_from(["critical", "high", "Major", "odd"]),
                         status=st.sampled_from(["open", "resolved", "wontfix"])),
@@ -74,7 +74,7 @@ def single_data(kind: str) -> st.SearchStrategy[Any]:
 
 @st.composite
 def single_line(draw: st.DrawFn, ids: st.SearchStrategy[Any]) -> Entry:
-    kind = draw(st.sampled_from(["conversation", "decision", "finding", "preference", "note"]))
+    kind = draw(st.sampled_from(["conversation", "Message", "decision", "finding", "preference", "note"]))
     line: Entry = {"id": draw(ids), "type": kind, "ts": draw(STAMPS), "data": draw(single_data(kind)),
                    "priority": draw(SHARES | NUMBERS), "access": draw(st.integers(0, 1000))}  # fmt: skip
     for name in draw(st.sets(st.sampled_from(["ts", "priority", "access", "data"]), max_size=1)):

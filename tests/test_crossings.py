@@ -127,7 +127,7 @@ def test_check_names_doubles_and_a_silent_change(memory: Memory, session: Sessio
     with path_of(session, "decisions.yaml").open("a") as file:
         file.write("  - {id: DEC-001, decision: again}\n")
     smp("sync", "--root", memory.root)
-    assert [complaint.problem for complaint in check.check(memory)] == ["2 records have the id DEC-001"]
+    assert [complaint.problem for complaint in check.check(memory)] == ["2 records have the id DEC-001, on the lines 3 and 9"]
     index = memory.root / ".smp/index.db"
     import sqlite3
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from layouts_data import Entry, write_checked, write_lines, write_per_kind
 
-from smp_client import Memory
+from smp_client import Invalid, Memory
 
 AT = "2026-01-11T14:31:00Z"
 
@@ -326,3 +326,33 @@ def test_more_than_the_quota_is_taken_in_and_told(memory: Memory, tmp_path: Path
     other = Memory(tmp_path / "other", quota_bytes=2_000)
     for dry_run in (True, False):
         assert ["quota" in note for note in other.import_(source, dry_run=dry_run).notes] == [True]
+
+
+# A name that people have for another one.
+
+
+def test_no_session_that_comes_is_called_latest(tmp_path: Path) -> None:
+    """It gets another name, always the same, and that is told; a log, a layout and an export give it the same one."""
+    with pytest.raises(Invalid, match="session id 'latest' cannot be given"):
+        Memory(tmp_path / "new").create_session(id="latest")
+    old = Memory(tmp_path / "old")
+    session = old.create_session(id="other")
+    session.add_turn("user", "Hello")
+    session.save_agent_state("veritas", {"mood": "calm"})
+    (old.root / "active/other").rename(old.root / "active/latest")  # as one that an earlier SMP has made
+    assert old.session("latest").turns()[0].text == "Hello"
+    old.export(tmp_path / "out.jsonl", ["latest"])
+    assert old.import_(tmp_path / "out.jsonl").sessions == {"latest": "unchanged"}
+    (tmp_path / "latest.md").write_text("User: Hello\n\nAssistant: Good day\n\nUser: What is new?\n\nAssistant: Nothing\n")
+    write_lines(tmp_path / "latest.jsonl", [said("Use OAuth")])
+    for source in ("out.jsonl", "latest.md", "latest.jsonl"):
+        memory = Memory(tmp_path / f"from-{source}")
+        done = memory.import_(tmp_path / source)
+        (name,) = done.sessions
+        assert name == "latest-5e1e2bca"
+        assert done.notes == [f"a session that is called 'latest' there is {name} here: 'latest' means the one that changed last"]
+        assert memory.import_(tmp_path / source).sessions == {name: "unchanged"}
+        assert memory.verify_import(tmp_path / source).is_whole
+        if source == "out.jsonl":
+            assert dict(memory.session(name).metadata())["id"] == name
+            assert b"session_id: latest-" in (memory.root / f"active/{name}/agent-states/veritas.yaml").read_bytes()

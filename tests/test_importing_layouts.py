@@ -157,6 +157,14 @@ def test_how_far_it_is_counts_each_entry_once(layout: str, memory: Memory, tmp_p
 # A project.
 
 
+def test_settings_of_another_program_are_kept_and_are_nothing_global(memory: Memory, tmp_path: Path) -> None:
+    write_checks(tmp_path / "theirs")
+    (tmp_path / "theirs/config.json").write_text('{"version": "1.0"}')
+    for became in ("new", "unchanged"):
+        assert memory.import_(tmp_path / "theirs").sessions == {"s1": became}
+    assert [path.read_text() for path in (memory.root / "global/imported").iterdir()] == ['{"version": "1.0"}']
+
+
 def test_everything_in_a_project_is_imported(memory: Memory, tmp_path: Path) -> None:
     """Several layouts in one folder, below `.bmad/memory`, beside memlogs: all in one go."""
     project = tmp_path / "shop"
@@ -191,6 +199,39 @@ def test_what_is_in_no_layout_is_refused(memory: Memory, tmp_path: Path) -> None
         with pytest.raises(Invalid, match="no export of SMP, and nothing in any layout"):
             memory.import_(source)
     assert not memory.root.exists()
+
+
+# Types.
+
+
+@pytest.mark.parametrize("layout", ["jsonl", "jsonl-checked"])
+def test_messages_of_any_name_become_turns_and_unknown_types_are_told_once(memory: Memory, tmp_path: Path, layout: str) -> None:
+    """A message is one by what it says: who, and what. What it was called comes back on the way out."""
+    named = ["message", "Turn", "conversation_turn", "CHAT", "utterance"]
+    entries = [(name, {"role": "user", "content": f"as {name}"}) for name in named]
+    entries += [("chat", {"topic": "no message"}), ("x" * 99, {"text": "a"}), ("rumour", {"text": "b"})]
+    entries.append(("Decision", {"text": "c"}))
+    given = [{"id": f"m{number}", "type": name, "ts": "2026-01-11T14:30:00Z", "data": said, "priority": 1.0, "access": 0}
+             for number, (name, said) in enumerate(entries)]  # fmt: skip
+    for session in ("s1", "s2"):
+        if layout == "jsonl":
+            write_lines(tmp_path / f"from/{session}.jsonl", given)
+        else:
+            lines = [with_checksum({**CHECKED_EXAMPLE[0], "id": one["id"], "session_id": session, "type": one["type"],
+                                    "content": one["data"]}) for one in given]  # fmt: skip
+            write_checked(tmp_path / "from/sessions" / session, {**METADATA_EXAMPLE, "session_id": session}, lines, [])
+    done = memory.import_(tmp_path / "from")
+    assert done.problems == []
+    told = f"6 entries of types that are not known here (chat, {'x' * 40}, rumour) became learnings"
+    assert [note for note in done.notes if "learning" in note] == [told]
+    session = memory.session("s1")
+    assert [turn.text for turn in session.records("turn")] == [f"as {name}" for name in named]
+    assert [decision.text for decision in session.records("decision")] == ["c"]
+    memory.export_layout(tmp_path / "to", ["s1"], layout=layout)
+    (file,) = [*(tmp_path / "to").rglob("s1.jsonl"), *(tmp_path / "to").rglob("memory.jsonl")]
+    written = {one["id"]: one["type"] for one in map(json.loads, file.read_text().splitlines())}
+    assert written == {one["id"]: one["type"] for one in given}
+    assert memory.verify_import(tmp_path / "from").is_whole
 
 
 # A source that goes on changing.

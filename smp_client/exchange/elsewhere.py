@@ -18,11 +18,13 @@ from . import formats
 from .entries import ACTIVE, ARCHIVED, Entry
 from .importing import Imported, Importing
 from .layouts import Found, nothing_at, read, recognise
+from .layouts.kinds import counting_unknown, unknown_note
 from .layouts.logs.continuing import LAYOUT as LOG
 from .layouts.logs.continuing import Continuing
 from .layouts.recognising import SMP
 from .layouts.removed import Removed
 from .layouts.sessions import DELETED
+from .names import with_allowed_names
 from .opening import opened
 
 if TYPE_CHECKING:
@@ -56,9 +58,9 @@ def import_found(
         memory.create()
     layouts = ",".join(one.layout for one in found)
     importing = Importing(memory, str(found[0].path), dry_run=dry_run, transform=transform, purged=purged)
-    removed, counts = Removed(), Counter[str]()
+    removed, counts, unknown = Removed(), Counter[str](), Counter[str]()
     half_step = _halved(advance or _NOTHING)
-    given = removed.take_out(entries(memory, found, counts, half_step))
+    given = removed.take_out(counting_unknown(entries(memory, found, counts, half_step), unknown))
 
     def done() -> Imported:
         result = importing.take_all(given, half_step)
@@ -71,6 +73,7 @@ def import_found(
         result.redacted = {kind: count for kind, count in sorted(counts.items()) if kind != _NAMES}
         if counts[_NAMES]:
             result.notes.append(_names_note(counts[_NAMES]))
+        result.notes += unknown_note(unknown)
         for one in found:
             result.notes += [*one.notes, *one.continuing.notes]
         return result
@@ -93,7 +96,7 @@ def entries(
         of_logs.continuing = Continuing(memory)
     for one in found:
         if one.layout == SMP:
-            for given in _read_export(one):
+            for given in with_allowed_names(memory, _read_export(one)):
                 advance()
                 yield given
             continue

@@ -27,6 +27,7 @@ from .formats import Read
 from .identity import with_digest
 from .merge import Merge
 from .merging import plan
+from .names import note_of
 from .purged import (
     TAKE_IN_ALL_THE_SAME,
     deletes_what_was_purged,
@@ -231,6 +232,7 @@ class Importing:
             for problem in building.problems:
                 self.result.problem(f"{session}: {problem}")
             self._put(building)
+            self.result.notes += [note for note in note_of(session) if note not in self.result.notes]
         except (SMPError, OSError) as error:
             self.result.sessions[session] = "refused"
             self.result.problem(f"{session}: {error}")
@@ -318,7 +320,9 @@ class Importing:
         result, session = self.result, building.session
         before = result.sessions.get(session)
         is_new = before in ("new", "archived") and became == "merged"
-        result.sessions[session] = before if before and (is_new or became == "unchanged") else became
+        # What another program is set to is kept beside what is global, and is nothing of that.
+        if before or session != GLOBAL or merge is None or merge.is_about_memories:
+            result.sessions[session] = before if before and (is_new or became == "unchanged") else became
         added = {value["id"] for values in merge.added.values() for value in values} if merge else set()
         mapped = {new: old for new, (file, old) in self._mapped.items() if not merge or file in merge.whole or new in added}
         if mapped:

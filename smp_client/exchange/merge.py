@@ -45,6 +45,10 @@ class Merge:
         return not (self.added or self.changed or self.whole or self.copies)
 
     @property
+    def is_about_memories(self) -> bool:
+        return bool(self.added or self.changed or self.whole or self.skipped)
+
+    @property
     def lacking(self) -> int:
         """How many memories are not there, or not as they are to be."""
         return self.count + sum(map(len, self.changed.values()))

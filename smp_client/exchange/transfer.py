@@ -17,6 +17,7 @@ from ..files import Tree, sync
 from . import formats
 from .entries import Entry
 from .importing import Imported, Importing
+from .names import with_allowed_names
 from .opening import opened
 from .reading import Reading, Transform, Wanted
 
@@ -167,7 +168,8 @@ def _import(
     memory: Memory, source: IO[bytes], name: str, *, dry_run: bool, transform: Transform | None, by: str,
     advance: Callable[[], None] | None, purged: bool,
 ) -> Imported:  # fmt: skip
-    form, given = opened(source, name)
+    form, read = opened(source, name)
+    given = with_allowed_names(memory, read)
     importing = Importing(memory, name, dry_run=dry_run, transform=transform, purged=purged)
     if dry_run:
         return importing.take_all(given, advance or _NOTHING)

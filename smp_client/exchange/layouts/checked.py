@@ -13,7 +13,7 @@ One that fits none goes to the quarantine. What a tombstone, or the index, says 
 compacted, and so is an entry that says of itself that it is `deleted`: it comes as deleted and can be restored. A tombstone of
 something that is gone is kept in the session's metadata.
 
-A record keeps under `imported`, beside what shaping.py notes: `type` of a kind that we do not have, `timestamp` in a form that is
+A record keeps under `imported`, beside what shaping.py notes: a `type` that is called otherwise here, `timestamp` in a form that is
 not ours, `outside` and `outer` as in single.py, `inside` for tags and references among its `content`, `bare` where that is a text,
 `checksum`: the form that fitted, where it is not the canonical one, `tombstone` (`true` where the entry says it itself); under
 `imported` of its `decay` the `decay_factor`, an `importance` that is a whole number, and when and how often it was read. What
@@ -32,6 +32,7 @@ from ..entries import ACTIVE
 from ..formats import Read
 from . import own, shaping
 from .collecting import Mark, Taken, collect, key_of, note_of
+from .kinds import kind_of_type, type_of_kind
 from .lines import says_yes
 from .sessions import Collected, entries_of
 from .shaping import IMPORTED, ORIGINAL, WITHOUT, Ids, Names, Values
@@ -127,7 +128,7 @@ def _collect(aside: Aside, name: str) -> Collected:
         else:
             if "checksum" in value and form == "canonical":
                 del value["checksum"]  # the usual one, of which nothing is kept: it need not be made a second time
-            taken.append(Taken(MEMORY, line, shaping.kind_of_type(value.get("type"))[0], value))
+            taken.append(Taken(MEMORY, line, kind_of_type(value.get("type"), value.get("content")), value))
     marks = _marks(aside, found)
     seen = {key_of(one.value) for one in taken}
     taken = [one._replace(mark=marks.get(key_of(one.value) or "")) for one in taken]
@@ -210,7 +211,7 @@ def ours(kind: Kind, memory_id: str, entry: Mapping[str, Any], ids: Ids, session
     fields = made.fields
     if isinstance(content, str):
         notes["bare"] = True
-    if shaping.type_of_kind(kind) != entry.get("type"):
+    if type_of_kind(kind) != entry.get("type"):
         notes["type"] = entry.get("type")
     if at != entry.get("timestamp"):
         notes["timestamp"] = entry.get("timestamp")
@@ -262,7 +263,7 @@ def theirs(kind: Kind, record: Mapping[str, Any], ids: Ids, session: str) -> Val
         "id": shaping.old_id(record),
         "session_id": notes.get("session_id", session),
         "timestamp": notes.get("timestamp", record.get("timestamp")),
-        "type": notes.get("type", shaping.type_of_kind(kind)),
+        "type": notes.get("type", type_of_kind(kind)),
         "content": record.get(kind.text) if notes.get("bare") else content,
         "importance": was.get("importance", base),
         "decay_factor": was.get("decay_factor", round(now / base, 4) if base else 1.0),

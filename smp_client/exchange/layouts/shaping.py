@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeGuard
 
 from ...errors import Invalid
-from ...layout import check_session_id
+from ...layout import check_new_session_id
 from ...records import (
     DECISION,
     FINDING,
@@ -54,7 +54,7 @@ _OF_THE_WHOLE = ("id", "turn", "timestamp", "decay", IMPORTED, IMPORTED_ID)
 _WHO = ("by", "agent_id", "agent", "author", "created_by")
 _TEXTS = ("text", "content", "message", "description", "summary")
 # By kind: our field, and the names under which its text may come, the likeliest first.
-_ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
+ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
     TURN.name: {"speaker": ("role", "speaker", "agent_id", "agent", "author"), "content": ("content", "message", "text")},
     DECISION.name: {"decision": ("decision", *_TEXTS), "made_by": ("made_by", *_WHO)},
     FINDING.name: {"finding": ("finding", "issue", *_TEXTS), "discovered_by": ("discovered_by", *_WHO)},
@@ -62,24 +62,12 @@ _ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
     LEARNING.name: {"learning": ("learning", "note", "pattern", "insight", *_TEXTS), "learned_by": ("learned_by", *_WHO)},
     PATTERN.name: {"pattern": ("pattern", "learning", "insight", *_TEXTS), "learned_by": ("learned_by", *_WHO)},
 }
-_KINDS = {"conversation": TURN, "decision": DECISION, "finding": FINDING, "preference": PREFERENCE, "learning": LEARNING}
-_TYPES = {kind.name: name for name, kind in _KINDS.items()}
 _SEVERITIES = {"blocker": "critical", "fatal": "critical", "severe": "high", "major": "important", "moderate": "medium",
                "warning": "medium", "trivial": "low", "information": "info", "informational": "info"}  # fmt: skip
 _CONFIDENCES = {DECISION.name: ("high", "medium", "low", "uncertain"), PREFERENCE.name: ("explicit", "inferred", "uncertain")}
 _TEXT_CHARACTERS = 2000
 _SPEAKER_CHARACTERS = 128
 _MILLISECONDS_FROM = 1e11  # a number of seconds that large would be a time thousands of years ahead
-
-
-def kind_of_type(name: object) -> tuple[Kind, bool]:
-    """Where memories of a type are kept; what we have no kind for is a learning, and then the second is False."""
-    kind = _KINDS.get(name) if isinstance(name, str) else None
-    return (kind, True) if kind else (LEARNING, False)
-
-
-def type_of_kind(kind: Kind) -> str:
-    return _TYPES[kind.name]
 
 
 # Ids.
@@ -144,7 +132,7 @@ def _own_number(old: object) -> int:
 def session_id(name: str) -> str:
     """The name of a session as one of ours; the same name always gives the same."""
     try:
-        return check_session_id(name)
+        return check_new_session_id(name)
     except Invalid:
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:48].strip("-_") or "session"
         return f"{stem}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
@@ -245,7 +233,7 @@ def shaped(kind: Kind, given: Mapping[str, Any], usual: Names, ids: Ids) -> Shap
     """Every field of an entry, under a name of ours or its own."""
     made = Shaped()
     left = dict(given)
-    for ours, aliases in _ALIASES[kind.name].items():
+    for ours, aliases in ALIASES[kind.name].items():
         _take_text(kind, made, left, ours, (usual.get(ours, ours), *aliases), usual)
     for ours, theirs in usual.items():
         if theirs in left and ours not in made.fields and (ours == theirs or ours not in left):
@@ -284,14 +272,14 @@ def _take_text(kind: Kind, made: Shaped, left: Values, ours: str, aliases: Itera
     for alias in aliases:
         text = left.get(alias)
         is_fit = isinstance(text, str) and (bool(text.strip()) or (kind is TURN and ours == "content"))
-        if is_fit and (ours != "speaker" or _is_speaker(str(text))):
+        if is_fit and (ours != "speaker" or is_speaker(str(text))):
             made.fields[ours] = left.pop(alias)
             if alias != usual.get(ours, ours):
                 made.names[ours] = alias
             return
 
 
-def _is_speaker(text: str) -> bool:
+def is_speaker(text: str) -> bool:
     return text.isprintable() and len(text) <= _SPEAKER_CHARACTERS
 
 

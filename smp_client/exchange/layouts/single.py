@@ -4,7 +4,7 @@ A line `{"id": …, "deleted": true}` says that what stood before it under this 
 What it says is still there, so it comes as deleted and can be restored; a mark for something that is not there any more is kept in
 the session's metadata.
 
-A record keeps under `imported`, beside what shaping.py notes: `type` of a kind that we do not have, `ts` in a form that is not
+A record keeps under `imported`, beside what shaping.py notes: a `type` that is called otherwise here, `ts` in a form that is not
 ours, `outside` for further fields of the line and `outer` for the names of those that stand among ours, `bare` where `data` is a
 text, `deleted` for the mark, or `true` where it stands in the line itself; under `imported` of its `decay` the `priority`, where
 that has decayed.
@@ -20,6 +20,7 @@ from ..entries import ACTIVE
 from ..formats import Read
 from . import shaping
 from .collecting import MARK, Mark, Taken, collect, key_of, note_of
+from .kinds import kind_of_type, type_of_kind
 from .lines import says_yes
 from .sessions import Collected, entries_of
 from .shaping import IMPORTED, ORIGINAL, WITHOUT, Ids, Names, Values
@@ -69,7 +70,7 @@ def _collect(aside: Aside, name: str) -> Collected:
             aside.refuse(name, line, "it has neither a type nor data")
         else:
             standing.setdefault(key, []).append(len(taken))
-            taken.append(Taken(name, line, shaping.kind_of_type(value.get("type"))[0], value))
+            taken.append(Taken(name, line, kind_of_type(value.get("type"), value.get("data")), value))
     collect(aside, found, taken, lambda one, memory_id, ids: ours(one.kind, memory_id, one.value, ids, one.mark), "ts")
     return found
 
@@ -84,7 +85,7 @@ def ours(kind: Kind, memory_id: str, entry: Mapping[str, Any], ids: Ids, mark: M
     notes.update(made.notes())
     if isinstance(data, str):
         notes["bare"] = True
-    if shaping.type_of_kind(kind) != entry.get("type"):
+    if type_of_kind(kind) != entry.get("type"):
         notes["type"] = entry.get("type")
     if at != entry.get("ts"):
         notes["ts"] = entry.get("ts")
@@ -117,7 +118,7 @@ def theirs(kind: Kind, record: Mapping[str, Any], ids: Ids) -> Values:
     worn, was = shaping.changed(record)
     entry: Values = {
         "id": shaping.old_id(record),
-        "type": notes.get("type", shaping.type_of_kind(kind)),
+        "type": notes.get("type", type_of_kind(kind)),
         "ts": notes.get("ts", record.get("timestamp")),
         "data": record.get(kind.text) if notes.get("bare") else data,
         "priority": was.get("priority", worn.get("priority")),
