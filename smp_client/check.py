@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from .entries import FileState
 from .errors import NewerFormat, SessionNotFound, SMPError
+from .formats import format_of
 from .index import Index, UnusableIndex
 from .indexing import describe, is_unchanged
 from .layout import GLOBAL, QUARANTINE
 from .place import Place
 from .quarantine import quarantined
-from .scopes import directory_of, files_of, is_archived, scopes, unnameable
+from .scopes import directory_of, files_of, is_archived, kinds_of, scopes, unnameable
 from .status import INDEX_FILE
 
 if TYPE_CHECKING:
@@ -83,14 +83,28 @@ def _unreadable_files(memory: Place, scope: str) -> Iterator[Complaint]:
                         "Rename it: letters, digits, '_' and '-'.")  # fmt: skip
     for file in files_of(memory, scope):
         try:
-            counted = Counter(memory_id for memory_id, _ in _described(memory, scope, file))
+            doubles = _doubles(memory, scope, file)
         except (SMPError, OSError) as error:
             advice = error.advice if isinstance(error, NewerFormat) else "Mend it by hand."
             yield Complaint(scope, file, None, without_advice(error), advice)
             continue
-        for memory_id, times in counted.items():
-            if times > 1:
-                yield Complaint(scope, file, None, f"{times} records have the id {memory_id}", "Give all but one another id.")
+        for memory_id, lines in doubles.items():
+            listed = f"{', '.join(map(str, lines[:-1]))} and {lines[-1]}"
+            problem = f"{len(lines)} records have the id {memory_id}, on the lines {listed}"
+            yield Complaint(scope, file, lines[-1], problem, "Give all but one another id.")
+
+
+def _doubles(memory: Place, scope: str, file: str) -> dict[str, list[int]]:
+    """The ids that more than one record of a file has, each with the lines on which these begin."""
+    content = memory.tree.read(f"{directory_of(scope)}/{file}")
+    ids = [memory_id for memory_id, _ in describe(scope, file, content)]
+    if len(ids) == len(set(ids)):
+        return {}
+    lines: dict[str, list[int]] = {}
+    for record in format_of(kinds_of(scope)[file]).parse(content).records:
+        if record.has_id:
+            lines.setdefault(str(record.value["id"]), []).append(content.count(b"\n", 0, record.start) + 1)
+    return {memory_id: known for memory_id, known in lines.items() if len(known) > 1}
 
 
 def _silently_changed(memory: Place, only: str | None = None) -> Iterator[Complaint]:

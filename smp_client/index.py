@@ -241,8 +241,9 @@ class Index:
         self.replace(scope, file, [])
         self.connection.execute("DELETE FROM files WHERE scope = ? AND file = ?", (scope, file))
 
-    def replace(self, scope: str, file: str, entries: Iterable[Entry]) -> tuple[int, int]:
-        """Makes the memories of a file these; touches only those that differ. Gives back how many came and went."""
+    def replace(self, scope: str, file: str, entries: Iterable[Entry]) -> tuple[int, list[str]]:
+        """Makes the memories of a file these; touches only those that differ. Gives back how many came, and the ids of those that
+        went; one that changed does both."""
         known = self.connection.execute(
             "SELECT key, id, hash, start, end FROM memories WHERE scope = ? AND file = ? ORDER BY start", (scope, file)
         ).fetchall()
@@ -264,12 +265,12 @@ class Index:
         aged = self._age(left, new)
         added = [entry for entry in new if entry.id not in aged]
         kept = set(aged.values())
-        gone = [key for same in old.values() for key, _, _ in same if key not in kept]
-        self._forget_words(gone)
+        went = {key: memory_id for (memory_id, _), same in old.items() for key, _, _ in same if key not in kept}
+        self._forget_words(went)
         for table, column in (("tags", "memory"), ("topics", "memory"), ("refs", "memory"), ("memories", "key")):
-            self.connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", ((key,) for key in gone))
+            self.connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", ((key,) for key in went))
         self.add(scope, file, added)
-        return len(added), len(gone)
+        return len(added), list(went.values())
 
     def _age(self, left: Mapping[str, int], new: Sequence[Entry]) -> dict[str, int]:
         """Those of which nothing but their decay has changed, as by a pass over a whole file: their words stay as they are."""

@@ -52,6 +52,7 @@ class Refreshed:
     added: int = 0
     removed: int = 0
     parsed_bytes: int = 0
+    gone: tuple[str, ...] = ()  # the ids of those that were removed, and do not stand in the file in any form
 
 
 def outdated(memory: Place, index: Index) -> Iterator[tuple[str, str]]:
@@ -152,22 +153,22 @@ def _take_in(index: Index, scope: str, file: str, content: bytes, known: FileSta
         return Refreshed()
     if kind := kinds_of(scope).get(file):
         return _take_in_records(index, scope, kind, content, known, status)
-    added = removed = 0
+    added, went = 0, list[str]()
     if file == METADATA:
         metadata = load_mapping(content, "session", METADATA)
         index.note_session(scope, str(metadata.get("status", "active")), metadata)
     elif file == SUMMARY:
         entries = _summary(content)
-        added, removed = index.replace(scope, file, entries)
+        added, went = index.replace(scope, file, entries)
         if entries:
             # What the session was is a part of what the summary says.
             index.note_session(scope, archived.STATE, {})
         else:
             _forget_session(index, scope)
     else:
-        added, removed = index.replace(scope, file, [entry_of_file(file, content)])
+        added, went = index.replace(scope, file, [entry_of_file(file, content)])
     index.note_file(scope, file, _state(status, content, 0, 0))
-    return Refreshed(added, removed, len(content))
+    return Refreshed(added, len(went), len(content))
 
 
 def _take_in_records(
@@ -181,12 +182,24 @@ def _take_in_records(
         return Refreshed(len(entries), 0, len(content) - known.size)
     form = format_of(kind)
     found = form.parse(content)
-    added, removed = index.replace(scope, kind.file, _entries(kind, found))
+    added, went = index.replace(scope, kind.file, _entries(kind, found))
     # A list that is not at the end of its file, or holds what cannot be read, is parsed whole the next time as well.
     bad = len(found.bad) + sum(not record.has_id for record in found.records)
     plain = form.opening(found, content) == b"" and not bad
     index.note_file(scope, kind.file, _state(status, content, found.indent if plain else -1, bad))
-    return Refreshed(added, removed, len(content))
+    return Refreshed(added, len(went), len(content), _gone(kind, found, content, went))
+
+
+def _gone(kind: Kind, found: RecordList, content: bytes, went: Sequence[str]) -> tuple[str, ...]:
+    """Not what has changed, what a deleted turn leaves in its place, or what is there and cannot be read."""
+    missing = dict.fromkeys(went).keys() - _ids(found) if went else ()
+    unread = b"\n".join(content[bad.start : bad.end] for bad in found.bad)
+    return tuple(one for one in dict.fromkeys(went) if one in missing and _named(kind, one).encode() not in unread)
+
+
+def _named(kind: Kind, memory_id: str) -> str:
+    """As it stands in its file."""
+    return memory_id.replace("turn-", "## Turn ") if kind is TURN else memory_id
 
 
 def _parse_grown(kind: Kind, content: bytes, known: FileState | None) -> RecordList | None:
@@ -341,11 +354,11 @@ def _texts(value: Value) -> list[str]:
 
 
 def _forget(index: Index, scope: str, file: str) -> Refreshed:
-    _, removed = index.replace(scope, file, [])
+    _, went = index.replace(scope, file, [])
     index.forget_file(scope, file)
     if file in (METADATA, SUMMARY):
         _forget_session(index, scope)
-    return Refreshed(removed=removed)
+    return Refreshed(removed=len(went))
 
 
 def _forget_session(index: Index, scope: str) -> None:

@@ -15,6 +15,8 @@ from .mapping import load_mapping
 from .records import GLOBAL_KINDS, kind_of
 
 if TYPE_CHECKING:
+    from .files import Tree
+    from .place import Place
     from .questions.priorities import View
     from .session import RecordFiles
 
@@ -76,19 +78,24 @@ def _ends(stated: list[dict[str, Any]], memory_id: str) -> Iterator[tuple[str, s
 
 def told(files: RecordFiles, found: Collection[tuple[str, str, bool]], here: Collection[str]) -> list[Reference]:
     """Each once, with what has become of it; what is not here is looked for only where there is any."""
-    whereabouts = _Whereabouts(files, {target for target, _, _ in found} - set(here))
+    whereabouts = _Whereabouts(files.scope.tree, files.scope.name, {target for target, _, _ in found} - set(here))
     return [Reference(target, relation, *((HERE, None) if target in here else whereabouts.of(target)), inward)
             for target, relation, inward in dict.fromkeys(found)]  # fmt: skip
+
+
+def taken_by_hand(place: Place, scope: str, gone: Collection[str]) -> list[str]:
+    """Those of memories that are gone from their file which were not deleted, purged or compacted: an editor did it."""
+    whereabouts = _Whereabouts(place.tree, scope, set(gone), in_global=False)
+    return [memory_id for memory_id in gone if whereabouts.of(memory_id)[0] == UNKNOWN]
 
 
 class _Whereabouts:
     """Of memories that are not in their session: the first of several places that knows of one tells."""
 
-    def __init__(self, files: RecordFiles, wanted: Collection[str]) -> None:
-        self._files = files
-        self._tree, self._name = files.scope.tree, files.scope.name
+    def __init__(self, tree: Tree, name: str, wanted: Collection[str], *, in_global: bool = True) -> None:
+        self._tree, self._name = tree, name
         self._known: dict[str, tuple[str, str | None]] = {}
-        for look in (self._in_global, self._deleted, self._evicted, self._purged):
+        for look in (*([self._in_global] if in_global else []), self._deleted, self._evicted, self._purged):
             if missing := [memory_id for memory_id in wanted if memory_id not in self._known]:
                 with suppress(SMPError, OSError):  # what cannot be read says nothing
                     self._known |= look(missing)
@@ -117,10 +124,9 @@ class _Whereabouts:
         return {str(item["id"]): (GONE, str(item.get("deleted_at"))) for item in gone}
 
     def _evicted(self, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
-        from .maintain.evictions import evicted_at
+        from .maintain.evictions import evicted_times
 
-        found = {memory_id: evicted_at(self._tree, self._name, memory_id) for memory_id in wanted}
-        return {memory_id: (EVICTED, at) for memory_id, at in found.items() if at is not None}
+        return {memory_id: (EVICTED, at) for memory_id, at in evicted_times(self._tree, self._name, wanted).items()}
 
     def _purged(self, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
         from .maintain.purged import memories

@@ -29,6 +29,9 @@ _WORD_CHARACTERS = 32
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+_UNCLOSED = ("while scanning a quoted scalar", "found unexpected end of stream")
+
+
 class BadYaml(ValueError):
     """Why a text cannot be read, with the line (from 0) where it goes wrong."""
 
@@ -46,6 +49,9 @@ def reading() -> Iterator[None]:
     try:
         yield
     except yaml.MarkedYAMLError as error:
+        if (error.context, error.problem) == _UNCLOSED and error.context_mark:
+            # Noticed where the text ends, and to be mended where it begins.
+            raise BadYaml("a quote is not closed", error.context_mark.line) from error
         mark = error.problem_mark or error.context_mark
         raise BadYaml(error.problem or "not YAML", mark.line if mark else 0) from error
     except yaml.YAMLError as error:

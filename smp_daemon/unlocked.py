@@ -164,7 +164,8 @@ class Unlocked:
             content = root.memory.tree.read(f"{directory_of(scope)}/{file}")
         except (OSError, SMPError):
             return Counter()
-        text = content.decode("utf-8", "replace") if about != _ABOUT_BESIDE else spotting.beside(root.index, scope, file, content)
+        is_indexed = about != _ABOUT_UNINDEXED
+        text = spotting.beside(root.index, scope, file, content) if is_indexed else content.decode("utf-8", "replace")
         if text is None:
             return None
         kinds = redaction.redacted_text(text)[1]

@@ -16,6 +16,8 @@ from typing import Any
 from smp_client import AlreadyLed, SMPError, __version__
 from smp_client.indexing import outdated, rebuild
 from smp_client.layout import GLOBAL
+from smp_client.privacy.redaction import harmless
+from smp_client.references import taken_by_hand
 from smp_client.scopes import is_archived
 from smp_client.status import COOKIES, STATUS_FILE
 from smp_client.tidy import tidy
@@ -279,6 +281,8 @@ class Worker:
                            removed=taken.removed, parsed_bytes=taken.parsed_bytes, sessions=sorted(taken.scopes)[:20],
                            forgotten=sorted(vanished)[:20],
                            generation=root.index.generation, duration_ms=ms_since(started))  # fmt: skip
+        for (scope, file), gone in taken.gone.items():
+            self._say_gone(root, scope, file, taken_by_hand(root.memory, scope, gone))
         for scope in taken.scopes:
             self._say_unreadable(root, scope)
             if scope != GLOBAL and not is_archived(scope):
@@ -291,6 +295,12 @@ class Worker:
             if state.bad or state.problem:
                 self._log.warning("unreadable", component="indexer", root=str(root.path), session_id=scope, file=file,
                                   records=state.bad, problem=state.problem, advice="smp check names the lines")  # fmt: skip
+
+    def _say_gone(self, root: Root, scope: str, file: str, ids: list[str]) -> None:
+        if ids:
+            self._log.warning("memories gone", component="indexer", root=str(root.path), session_id=scope, file=file,
+                              count=len(ids), memories=[harmless(memory_id) for memory_id in ids[:10]],
+                              advice="no deletion took them: an editor did, or saved an older copy of the file")  # fmt: skip
 
     # Looking after itself.
 

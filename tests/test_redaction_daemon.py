@@ -180,8 +180,9 @@ def assert_redacted(session: Session, memory: Memory) -> None:
 
 
 def test_what_cannot_be_read_is_only_reported(memory: Memory, tmp_path: Path) -> None:
-    """A record that is no YAML stays byte for byte, whatever is configured, and the status names its file."""
-    memory.create_session(id="s1")
+    """A record that is no YAML stays byte for byte, whatever is configured, and the status names its file; that an editor takes
+    away what is a memory stands in the log."""
+    memory.create_session(id="s1").record_decision("Nothing secret", made_by="a")
     file = memory.root / "active/s1/decisions.yaml"
     _append(file, f"  - id: DEC-x\n    decision: [{TOKEN}\n")
     before = file.read_bytes()
@@ -193,7 +194,28 @@ def test_what_cannot_be_read_is_only_reported(memory: Memory, tmp_path: Path) ->
         assert len(daemon.said("secret")) == 1
         file.write_text("version: 1\ndecisions:\n")
         wait_until(lambda: status(memory.root)["health"] == "ok", "it is gone")
+        (line,) = daemon.said("memories gone")
+        assert (line["session_id"], line["file"], line["memories"], line["level"]) == ("s1", file.name, ["DEC-001"], "warning")
     assert before.endswith(f"{TOKEN}\n".encode())
+
+
+def test_what_can_be_read_is_no_part_of_what_cannot(memory: Memory, index: Index) -> None:
+    """The secret of a good record is told as that record's; one in a bad record, in one without an id or in a comment is not."""
+    file = memory.root / "active/s1/decisions.yaml"
+    memory.create_session(id="s1")
+    good = f"  - id: DEC-002\n    decision: {SAYS}\n"
+    for further, is_told in (("", False), (f'  - id: DEC-003\n    decision: "{TOKEN}\n', True), (f"  - decision: {TOKEN}\n", True),
+                             (f"  # {TOKEN}\n", True)):  # fmt: skip
+        file.write_text(f'version: 1\ndecisions:\n  - id: DEC-001\n    decision: "not closed\n{further}{good}')
+        rebuild(memory, index)
+        assert spotted(memory, index) == {("s1", file.name)}
+        text = spotting.beside(index, "s1", file.name, file.read_bytes())
+        assert text is not None
+        assert "not closed" in text
+        assert (TOKEN in text) == is_told
+    file.write_text(f"version: 99\ndecisions:\n{good}")
+    rebuild(memory, index)
+    assert TOKEN in (spotting.beside(index, "s1", file.name, file.read_bytes()) or "")
 
 
 def test_a_secret_key_in_one_memory_keeps_no_other_from_being_redacted(memory: Memory, tmp_path: Path) -> None:

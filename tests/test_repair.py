@@ -139,7 +139,7 @@ LEFT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "an id twice": (
         lambda d: (d / "decisions.yaml").write_text((d / "decisions.yaml").read_text().replace("DEC-003", "DEC-002")),
-        "s1/decisions.yaml: 2 records have the id DEC-002. Give all but one another id.",
+        "s1/decisions.yaml:15: 2 records have the id DEC-002, on the lines 9 and 15. Give all but one another id.",
     ),
     "a file for a directory": (
         lambda d: ((d / "artifacts").rmdir(), (d / "artifacts").write_text("")),

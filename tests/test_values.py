@@ -117,7 +117,7 @@ def test_numbers_and_words_have_their_types(text: str, value: Value) -> None:
     [
         ("a: &x 1\n", "anchors"), ("a: *x\n", "alias"), ("a: !!python/object:os.system x\n", "tags"), ("a: !x {}\n", "tags"),
         ("!t a: 1\n", "tags"), ("<<: {a: 1}\n", "merge keys"), ("a: 1\na: 2\n", "twice"), ("{a: 1, a: 2}", "twice"),
-        ("? [a]\n: 1\n", "simple text"), ("a: 1\n--- \nb: 2\n", "second document"), ("a: 'x\n", "unexpected end"),
+        ("? [a]\n: 1\n", "simple text"), ("a: 1\n--- \nb: 2\n", "second document"), ("a: 'x\n", "quote is not closed"),
         ("a:\n\t- b\n", "cannot start any token"), ("a: \x01\n", "control"), ("\x00", "control"), ('a: "\\ud800"\n', "Unicode"),
         ("a: [1, 2\n", "expected"), ("%YAML 9.9\n---\na: 1\n", "incompatible"), ("a: b: c\n", "not allowed"),
         ("- a\nb: c\n", "expected"),

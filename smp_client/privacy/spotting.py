@@ -38,6 +38,7 @@ _FOUND = "SELECT scope, file, id, start, hash, secrets FROM memories WHERE secre
 _FOUND_IN_METADATA = "SELECT scope, secrets FROM sessions WHERE secrets > '' ORDER BY scope"
 _WITH_STATES = "SELECT DISTINCT scope FROM files WHERE file > 'agent-states/' AND file < 'agent-states0' ORDER BY scope"
 _READABLE = "SELECT scope, file, size, checksum, mtime_ns FROM files WHERE bad = 0 AND problem IS NULL"
+_STATE = "SELECT size, bad, problem FROM files WHERE scope = ? AND file = ?"
 _SPANS = "SELECT start, end, secrets FROM memories WHERE scope = ? AND file = ? ORDER BY start"
 _COMMENT = re.compile(rb"(?<![^\s])#[^\n]*")
 _SAY_OF_MEMORY, _SAY_OF_SESSION = "UPDATE memories SET secrets = ? WHERE key = ?", "UPDATE sessions SET secrets = ? WHERE scope = ?"
@@ -123,8 +124,11 @@ def with_something_beside(index: Index) -> Iterator[tuple[str, str, tuple[int, .
 
 def beside(index: Index, scope: str, file: str, content: bytes) -> str | None:
     """What of the file is no memory; None where the index does not know yet what is one. A memory with a secret is reported as
-    such, so that only in one without it a number sign begins what must be a comment."""
-    (size,) = index.connection.execute("SELECT size FROM files WHERE scope = ? AND file = ?", (scope, file)).fetchone() or (-1,)
+    such, so that only in one without it a number sign begins what must be a comment. Where something cannot be read, whatever
+    stands between the memories may be that."""
+    size, bad, problem = index.connection.execute(_STATE, (scope, file)).fetchone() or (-1, 0, None)
+    if problem is not None:
+        return content.decode("utf-8", "replace")
     spans = index.connection.execute(_SPANS, (scope, file)).fetchall()
     if file == METADATA:
         spans = [(0, size, *row) for row in index.connection.execute("SELECT secrets FROM sessions WHERE scope = ?", (scope,))]
@@ -132,7 +136,7 @@ def beside(index: Index, scope: str, file: str, content: bytes) -> str | None:
         return None
     parts, at, is_yaml = list[bytes](), 0, file.endswith(".yaml")
     for start, end, secrets in [*spans, (size, size, "")]:
-        parts += _COMMENT.findall(content, at, start) if is_yaml else [content[at:start]]
+        parts += _COMMENT.findall(content, at, start) if is_yaml and not bad else [content[at:start]]
         if is_yaml and not secrets:
             parts += _COMMENT.findall(content, start, end)
         at = max(at, end)

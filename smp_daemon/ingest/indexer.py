@@ -24,6 +24,7 @@ class Taken:
     parsed_bytes: int = 0
     scopes: set[str] = field(default_factory=set)  # that changed
     inboxes: set[str] = field(default_factory=set)  # that may hold drops
+    gone: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)  # by session and file
     vanished: set[str] = field(default_factory=set)  # sessions that are in the index and not on disk
 
 
@@ -109,5 +110,7 @@ def _refresh(
             taken.added += done.added
             taken.removed += done.removed
             taken.parsed_bytes += done.parsed_bytes
+            if done.gone:
+                taken.gone[scope, file] = done.gone
             if index.connection.total_changes != before:
                 taken.scopes.add(scope)
