@@ -57,20 +57,27 @@ class Tally:
         }  # fmt: skip
 
 
-def lines(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+def lines(path: Path, *needed: str) -> Iterator[dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SystemExit(f"{path} cannot be read: {error}. --help says what must be in it.") from error
+    for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             try:
-                yield json.loads(line)
+                found = json.loads(line)
             except ValueError as error:
                 raise SystemExit(f"{path}:{number}: {error}") from error
+            if not isinstance(found, dict) or any(name not in found for name in needed):
+                raise SystemExit(f"{path}:{number}: it must be a mapping with {' and '.join(needed)}")
+            yield found
 
 
 def fill(session: Session, documents: Path) -> dict[str, str]:
     """Writes the documents as turns; gives back the id of each by the id of its turn."""
     ids: dict[str, str] = {}
     with session.transaction() as transaction:
-        for document in lines(documents):
+        for document in lines(documents, "id", "text"):
             stamp = document.get("timestamp") or None
             turn = transaction.add_turn(str(document.get("speaker") or "user"), str(document["text"]), timestamp=stamp)
             ids[turn.id] = str(document["id"])
@@ -82,7 +89,7 @@ def measure(memory: Memory, name: str, documents: Path, questions: Path) -> Tall
     ids = fill(session, documents)
     session.search("warm", limit=1)
     tally = Tally()
-    for question in lines(questions):
+    for question in lines(questions, "question", "answers"):
         right = {str(one) for one in question["answers"]} & set(ids.values())
         if right:
             begun = time.perf_counter()
@@ -92,7 +99,9 @@ def measure(memory: Memory, name: str, documents: Path, questions: Path) -> Tall
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.recall", description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.recall", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("directories", nargs="*", type=Path, help="each with documents.jsonl and questions.jsonl")
     parser.add_argument("--documents", type=Path)
     parser.add_argument("--questions", type=Path)

@@ -12,6 +12,7 @@ FORMAT_VERSION = 1
 
 ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE = "active", "archived", "deleted", "global", "quarantine"
 LOCKS, JOURNAL, RETIRED, LEAVING, TEMPORARY = ".smp/locks", ".smp/journal", ".smp/retired", ".smp/leaving", ".smp/tmp"
+LATEST = "latest"  # what people call the session that changed last: no id
 ACCESS_LOG = "access.log"  # of a session: what was read, see access.py
 BACKUP = "backup-pre-smp"  # beside a root: the copies that are made before a migration, see exchange/backup.py
 MARKER = ".smp/root.json"  # where this is missing, the disk is not the one that we know
@@ -25,6 +26,7 @@ LOCK_ORDER = (
     "cross-session-preferences.yaml", "learned-patterns.yaml", "user-profile.yaml", "usage",
 )  # fmt: skip
 
+_OWN = (ACTIVE, ARCHIVED, DELETED, GLOBAL)  # the directories that hold what nobody can make again
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _FILE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -34,11 +36,19 @@ def find_root(start: Path | None = None) -> Path:
     if named := os.environ.get("SMP_ROOT"):
         return Path(named).expanduser().absolute()
     here = (start or Path.cwd()).absolute()
-    for directory in (here, *here.parents):
-        for name in (".bmad/sessions", "_bmad/sessions"):
-            if (directory / name).is_dir():
-                return directory / name
-    return here / ".bmad/sessions"
+    found = (sessions_of(directory) for directory in (here, *here.parents))
+    return next((place for place in found if place), here / ".bmad/sessions")
+
+
+def sessions_of(project: Path) -> Path | None:
+    """Where the project in this directory has its sessions; None where it has no such directory."""
+    places = (project / name for name in (".bmad/sessions", "_bmad/sessions"))
+    return next((place for place in places if place.is_dir()), None)
+
+
+def is_tree(root: Path) -> bool:
+    """Whether there is one. Its marker is derived, so that a copy by hand may be without it: any directory of its own will do."""
+    return os.path.lexists(f"{os.fspath(root)}/{MARKER}") or any((root / name).is_dir() for name in _OWN)
 
 
 def check_session_id(session_id: str) -> str:
@@ -46,6 +56,13 @@ def check_session_id(session_id: str) -> str:
     if not isinstance(session_id, str) or not _SESSION_ID.fullmatch(session_id) or session_id == GLOBAL:
         raise Invalid([f"session id {session_id!r} must be 1 to 64 letters, digits, '_' or '-', and not '{GLOBAL}'"])
     return session_id
+
+
+def check_new_session_id(session_id: str) -> str:
+    """The same for a session that is not there yet. A tree from before this rule may have one that is called so."""
+    if session_id == LATEST:
+        raise Invalid([f"session id {LATEST!r} cannot be given: it means the session that changed last"])
+    return check_session_id(session_id)
 
 
 def is_file_id(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import stat
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,9 @@ from .layout import (
     QUARANTINE,
     RETIRED,
     SESSION_DIRECTORIES,
-    TEMPORARY,
     TOP_DIRECTORIES,
     check_file_id,
+    check_new_session_id,
     check_session_id,
 )  # fmt: skip
 from .mapping import load_mapping, render_mapping, replace_parts
@@ -38,6 +38,7 @@ from .scope import Options, Scope
 from .scopes import archived_scopes, directory_of
 from .session import RecordFiles, Session
 from .session_files import METADATA, new_metadata
+from .temporaries import temporary_name
 from .upkeep import MemoryUpkeep
 from .values import Value
 from .writing import Time
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from .questions.fresh import Fresh
 
 _PROFILE = "user-profile.yaml"
+_ARGUMENTS = ("user", "project", "phase", "topic", "tags", "agents", "id", "quota_bytes")  # of a new session
 
 
 class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
@@ -87,23 +89,26 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         """Makes the tree where there is none; does no harm where there is one."""
         try:
             self.require_known_version()
+            self.require_room()
             self.tree.create_root(TOP_DIRECTORIES)
             if not self.tree.exists(MARKER):
                 with suppress(FileExistsError):
                     self.tree.create(MARKER, b'{"version": 1}\n')
         except OSError as error:
-            raise StorageFailed(f"Could not make {self.root}: {error}.") from error
+            is_in_the_way = isinstance(error, (FileExistsError, NotADirectoryError))
+            raise StorageFailed(f"Could not make {self.root}: {error}.",
+                                advice="Name a directory as the root." if is_in_the_way else None) from error  # fmt: skip
 
     def create_session(
         self, *, user: str | None = None, project: str | None = None, phase: str | None = None, topic: str | None = None,
         tags: Sequence[str] = (), agents: Sequence[str] = (), id: str | None = None, quota_bytes: int | None = None,
         **context: Any,
     ) -> Session:  # fmt: skip
-        """A new session, there with all its files or not at all."""
+        """A new session, there with all its files or not at all. What else is given stands in its `context`."""
         created = self.options.clock()
         quota = self.options.quota_bytes if quota_bytes is None else quota_bytes
         session_id = id if id is not None else f"session-{created:%Y-%m-%d}-{uuid.uuid4().hex[:6]}"
-        _check_new_session(session_id, user, agents, quota)
+        _check_new_session(session_id, user, agents, quota, context)
         redaction = self._scope(session_id).redaction
         for what, names in (("a session", [session_id]), ("a user", [user]), ("an agent", agents)):
             for name in names:
@@ -122,7 +127,7 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
 
     def _lay_out(self, session_id: str, files: Mapping[str, bytes]) -> None:
         """Builds the directory aside and moves it into its place in one step."""
-        aside = f"{TEMPORARY}/{uuid.uuid4().hex}"
+        aside = temporary_name()
         try:
             for directory in SESSION_DIRECTORIES:
                 self.tree.make_directory(f"{aside}/{directory}")
@@ -179,9 +184,11 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         return GlobalMemory(self._scope(GLOBAL), self)
 
 
-def _check_new_session(session_id: str, user: str | None, agents: Sequence[str], quota_bytes: int) -> None:
-    problems: list[str] = []
-    checks: list[Callable[[], str]] = [functools.partial(check_session_id, session_id)]
+def _check_new_session(
+    session_id: str, user: str | None, agents: Sequence[str], quota_bytes: int, context: Iterable[str]
+) -> None:  # fmt: skip
+    problems = [problem for name in context for problem in _misspelt(name)]
+    checks: list[Callable[[], str]] = [functools.partial(check_new_session_id, session_id)]
     checks += [functools.partial(check_file_id, "agent", agent) for agent in agents]
     for check in checks:
         try:
@@ -195,6 +202,14 @@ def _check_new_session(session_id: str, user: str | None, agents: Sequence[str],
         problems.append(f"'quota_bytes' must be a whole number above 0, not {quota_bytes!r}")
     if problems:
         raise Invalid(problems)
+
+
+def _misspelt(name: str) -> list[str]:
+    """What is nearly the name of an argument is hardly meant as a further field of the context."""
+    from difflib import get_close_matches  # late, because most give none
+
+    near = ["id"] if name == "session_id" else get_close_matches(name, _ARGUMENTS, 1, cutoff=0.85)
+    return [f"there is no {name!r} (did you mean {near[0]!r}?)"] if near else []
 
 
 class GlobalMemory(RecordFiles):

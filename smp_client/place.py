@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .errors import SessionNotFound, UnsafePath
 from .files import Tree
-from .layout import MARKER, find_root
+from .layout import MARKER, find_root, is_tree, sessions_of
 from .versions import require_known, stated
 
 
@@ -23,9 +23,19 @@ class Place:
 
     def require(self) -> None:
         """Raises where there is no tree: a mistyped name must not make one."""
-        if not self.root.is_dir():
-            raise SessionNotFound(f"There is no memory at {self.root}.", advice="Make it with smp init, or name another root.")
+        if not is_tree(self.root):
+            below = sessions_of(self.root)
+            raise self._no_memory(below if below and is_tree(below) else None)
         self.require_known_version()
+
+    def require_room(self) -> None:
+        """Raises where none may be made, either: in a project, whose sessions have a place of their own below it."""
+        if not is_tree(self.root) and (below := sessions_of(self.root)):
+            raise self._no_memory(below)
+
+    def _no_memory(self, below: Path | None) -> SessionNotFound:
+        advice = f"Name {below} as the root." if below else "Make it with smp init, or name another root."
+        return SessionNotFound(f"There is no memory at {self.root}.", advice=advice)
 
     def require_known_version(self) -> None:
         """Raises NewerFormat where the whole tree is of a later version."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from once import copied
 
 from smp_client import Memory, Session
 
@@ -13,12 +14,30 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
+# Without compiled modules each of the hundreds of processes that the tests start would compile them all again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was archived or deleted has left its place soon, also in a process that is forked: nobody writes to it meanwhile."""
+    monkeypatch.setattr("smp_client.maintain.leaving.GRACE_S", 0.05)
+    monkeypatch.setattr("smp_client.rewrite.GRACE_S", 0.05)
+    monkeypatch.setenv("SMP_TESTS_GRACE_S", "0.05")
+
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Memory:
     return Memory(tmp_path / "sessions")
 
 
+def with_session(root: Path) -> None:
+    Memory(root).create_session(id="s1", user="user-123", project="E-Commerce", topic="authentication", tags=["oauth"])
+
+
 @pytest.fixture
 def session(memory: Memory) -> Session:
-    return memory.create_session(id="s1", user="user-123", project="E-Commerce", topic="authentication", tags=["oauth"])
+    if memory.root.exists() or memory.options != Memory(memory.root).options:
+        return memory.create_session(id="s1", user="user-123", project="E-Commerce", topic="authentication", tags=["oauth"])
+    copied(with_session, memory.root)
+    return memory.session("s1")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,17 @@ def smp(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*SMP, *map(str, arguments)], capture_output=True, text=True, check=False, **options)
 
 
+def started(
+    arguments: Sequence[object], streams: Sequence[int], env: Mapping[str, str], *, forked: bool = True
+) -> Forked | subprocess.Popen[bytes]:
+    """`smp` with these as its input, its output and its errors."""
+    told = [*map(str, arguments)]
+    if forked and starts_alike(env):
+        return _FORKING.start(told, [*streams], None, env)
+    given, out, err = streams
+    return subprocess.Popen([*SMP, *told], stdin=given, stdout=out, stderr=err, env=env)
+
+
 def status(root: Path, *flags: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(smp("status", "--root", root, "--json", *flags).stdout)
     return found
@@ -82,7 +93,8 @@ class Daemon:
                 self.process = _FORKING.start(["run", *named], [nothing.fileno(), nothing.fileno(), output.fileno()])
 
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        whole = self.log.read_text().rpartition("\n")[0]  # of a line that is just written, a reader may see a part
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def said(self, event: str) -> list[dict[str, Any]]:
         return [line for line in self.lines() if line["event"] == event and line.get("pid", self.process.pid) == self.process.pid]

@@ -1,5 +1,5 @@
 """`smp` in a process of its own that need not load Python and every module first: forked from one that has, which saves most of the
-time that a command takes. Whatever depends on how a process starts (its encoding, what it imports, a terminal) is tested elsewhere.
+time that a command takes. Whatever depends on how a process starts (its encoding, what it imports) is tested elsewhere.
 """
 
 from __future__ import annotations
@@ -158,6 +158,8 @@ def _answer(connection: socket.socket) -> None:
 
 def _become(request: dict[str, object], streams: list[int]) -> None:
     """What `python -m smp_daemon` does, in this process."""
+    from smp_client import rewrite
+    from smp_client.maintain import leaving
     from smp_daemon.cli import main
 
     code = 70
@@ -165,9 +167,12 @@ def _become(request: dict[str, object], streams: list[int]) -> None:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
+        sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
         os.environ.clear()
         os.environ.update(request["environment"])  # type: ignore[call-overload]
         os.chdir(str(request["directory"]))
+        if grace_s := os.environ.get("SMP_TESTS_GRACE_S"):
+            leaving.GRACE_S = rewrite.GRACE_S = float(grace_s)
         sys.argv = ["smp", *request["arguments"]]  # type: ignore[misc]
         try:
             main()

@@ -118,7 +118,7 @@ def test_where_nothing_fits_it_is_said_what_may_be_meant(session: Session, condi
 
 
 def test_an_unknown_kind_is_told_in_the_words_of_the_help(session: Session) -> None:
-    shown = said("delete", "first-1", "--type", "decison", "--reason", "r", code=1)
+    shown = said("delete", "first-1", "--type", "decison", "--reason", "r", code=2)
     assert "'decison' is no kind of memory. Did you mean decision? There are turn, decision," in shown
     assert "conversation_turn" not in shown
     assert in_json("delete", "first-1", "--type", "conversation_turn", "--reason", "r", "--dry-run")["actions"]
@@ -131,9 +131,12 @@ def test_a_time_that_is_none_is_told_as_of_a_deletion(session: Session) -> None:
 
 
 def test_what_can_be_restored_has_the_words_of_every_other_table(session: Session) -> None:
+    session.add_turn("user", "a long story " * 40 + "and its end")
     said("delete", "first-1", "--id", "turn-1", "--reason", "r")
+    said("delete", "first-1", "--id", session.turns()[-1].id, "--reason", "r")
     shown = said("restore", "--list")
     assert " turn  " in shown
+    assert "and its end\n" in shown
     assert "conversation_turn" not in shown
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from daemons import SMP, smp
+from once import copied
 from test_exchange import contents
 
 from smp_client import Memory, StorageFailed, audit
@@ -23,16 +24,20 @@ from smp_daemon.cli.importing import entries_in, look
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J"
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    memory = Memory(tmp_path / "sessions")
+def stocked(root: Path) -> None:
+    memory = Memory(root)
     session = memory.create_session(id="session-one", project="E-Commerce")
     session.record_decision(f"Use OAuth 2.0 {HOSTILE}", made_by="architect")
     session.add_turn("user", "Hello")
     memory.create_session(id="packed").add_turn("user", "Long ago")
     memory.archive_session("packed", "done")
     memory.everywhere.record_preference("Tea")
-    return memory.root
+    memory.close()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return copied(stocked, tmp_path / "sessions")
 
 
 def run(root: Path, *arguments: object, code: int = 0, **options: Any) -> Result:
@@ -172,7 +177,7 @@ def test_a_file_that_cannot_be_is_refused_with_its_reason(root: Path, tmp_path: 
     for target, reason in ((tmp_path / "nowhere/x.md", f"the directory {tmp_path / 'nowhere'} does not exist"),
                            (tmp_path, f"{tmp_path} is a directory")):  # fmt: skip
         told = smp("export", "--all", "--force", "-o", target, "--root", root)
-        assert told.returncode == 1
+        assert told.returncode == 2
         assert reason in told.stderr
         assert "disk" not in told.stderr
     assert not audit.read(Memory(root).tree)

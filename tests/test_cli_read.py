@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -321,8 +322,8 @@ def test_what_has_no_time_is_named_beside_a_timeline(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (["search", "x", "--type", "bad", "--since", "soon"], 1, "smp: type 'bad' must be one of conversation_turn, decision,"),
-        (["search", "x", "--type", "turn", "--since", "soon"], 1, "smp: since: 'soon' is not an ISO time"),
+        (["search", "x", "--type", "bad"], 2, "Invalid value for '--type': 'bad' is no kind of memory. There are turn, decision,"),
+        (["search", "x", "--type", "turn", "--since", "soon"], 2, "smp: since: 'soon' is not an ISO time"),
         (["search", "x", "--session", "zzz"], 1, "smp: There is no session 'zzz' under"),
         (["search", "x", "--min-priority", "2"], 2, "Error: Invalid value for '--min-priority': 2.0 is not in the range 0<=x<=1."),
         (["search", "x", "--sort", "best"], 2, "Error: Invalid value for '--sort': 'best' is not one of"),
@@ -332,20 +333,20 @@ def test_what_has_no_time_is_named_beside_a_timeline(tmp_path: Path) -> None:
         (["show"], 2, "Error: Missing argument 'SESSION'."),
         (["show", "auth-review", "--raw"], 2, "Error: --raw is about one memory: give its ID behind the session."),
         (["show", "PREF-001", "--raw", "--json"], 2, "Error: Give either --raw or --json."),
-        (["timeline", "--type", "bad"], 1, "smp: type 'bad' must be one of"),
-        (["timeline", "--until", "soon"], 1, "smp: 'soon' is not an ISO time"),
+        (["timeline", "--type", "decison"], 2, "'decison' is no kind of memory. Did you mean decision? There are turn, decision,"),
+        (["timeline", "--until", "soon"], 2, "smp: 'soon' is not an ISO time"),
         (["context"], 2, "Error: Missing argument 'SESSION'."),
         (["context", "auth-review", "--max-tokens", "0"], 2, "Invalid value for '--max-tokens': 0 is not in the range x>=1."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_a_sentence(root: Path, arguments: list[str], code: int, problem: str) -> None:
-    if code == 2:  # said by click itself: no need to start a process for each
+    if not problem.startswith("smp:"):  # said by click itself: no need to start a process for each
         done = CliRunner().invoke(main_command, [*arguments, "--root", str(root)])
         assert (done.exit_code, done.stdout) == (2, "")
         said = done.stderr
     else:
-        said = refused(root, arguments[0], *arguments[1:])
+        said = refused(root, arguments[0], *arguments[1:], code=code)
     assert problem in said.splitlines()[-1]
     assert "Traceback" not in said
 
@@ -354,6 +355,41 @@ def test_a_tree_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     for command, *arguments in (["search", "--session", "global"], ["show", "global"], ["timeline"], ["context", "s"]):
         assert "There is no memory at" in refused(tmp_path / "nowhere", command, *arguments)
     assert not (tmp_path / "nowhere").exists()
+
+
+READING = (
+    "search oauth", "sessions", "timeline", "topics", "show latest", "show --all-about x", "context latest", "check", "sync",
+    "reindex", "check --repair", "decay", "compact --all", "archive --due", "export --all", "export --all -o {}/out",
+    "restore --list", "purge", "delete --all --text x --reason y", "anonymize latest", "migrate --all", "add latest turn T",
+)  # fmt: skip
+MAKING = ("new", "init", "add global pattern P --by a", *(f"import {{}}/log.md {how}" for how in ("", "--dry-run", "--migrate")))
+
+
+def test_a_directory_that_is_no_tree_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    """Above all the project itself: nothing is found or written there, and its tree is named."""
+    project, nothing = tmp_path / "project", tmp_path / "nothing"
+    (tmp_path / "log.md").write_text("User: Hello\n\nAssistant: Good day\n\nUser: What is new?\n\nAssistant: Nothing\n")
+    nothing.mkdir()
+    Memory(project / ".bmad/sessions").create()
+    before = sorted(tmp_path.rglob("*"))
+    for root, commands, advice in (
+        (project, (*READING, *MAKING), f"Name {project}/.bmad/sessions as the root."),
+        (nothing, READING, "Make it with smp init, or name another root."),
+    ):
+        for command in commands:
+            done = CliRunner().invoke(main_command, [*command.format(tmp_path).split(), "--root", str(root)])
+            assert str(done.exception) == f"There is no memory at {root}. {advice}", command
+            assert sorted(tmp_path.rglob("*")) == before, command
+    assert f"Name {project}/.bmad/sessions as the root." in refused(project, "run")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert Memory(nothing).create_session(id="first").id == "first"
+
+
+def test_a_tree_that_was_copied_without_what_is_derived_is_one(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "s")
+    memory.create_session(id="s1").record_decision("Use OAuth", made_by="a")
+    shutil.copytree(memory.root / "active", tmp_path / "copy/active")
+    assert ids(tmp_path / "copy", "oauth") == ["s1/DEC-001"]
 
 
 def test_a_daemon_makes_no_difference_to_what_is_found(tmp_path: Path) -> None:
@@ -408,7 +444,7 @@ def test_context_is_what_the_library_gives(root: Path) -> None:
     }  # fmt: skip
     assert 0 < len(found["context"]) < len(text)
     assert not DRIVING.search(ask(root, "context", "billing"))
-    assert "agent '../x' must be" in refused(root, "context", "auth-review", "--agent", "../x")
+    assert "agent '../x' must be" in refused(root, "context", "auth-review", "--agent", "../x", code=2)
 
 
 def test_the_questions_of_the_readme_are_answered_as_it_says(tmp_path: Path) -> None:

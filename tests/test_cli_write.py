@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 import pytest
-from daemons import SMP, smp
+from daemons import SMP, smp, started
 
 from smp_client import Memory, Session
 from smp_client.index import Index
@@ -32,11 +32,11 @@ def add(session: Session, *arguments: object, said: str = "", code: int = 0, **o
     return done.stderr.strip() if code else done.stdout.strip()
 
 
-def on_a_terminal(*arguments: object, columns: int, **variables: str) -> str:
+def on_a_terminal(*arguments: object, columns: int, forked: bool = True, **variables: str) -> str:
     """What the command prints on a terminal of this width."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", **variables}
-    process = subprocess.Popen([*SMP, *map(str, arguments)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    process = started(arguments, [theirs, theirs, theirs], environment, forked=forked)
     os.close(theirs)
     pieces: list[bytes] = []
     try:
@@ -179,7 +179,7 @@ def test_yaml_is_written_all_or_nothing(session: Session) -> None:
     before = {path: path.read_bytes() for path in (session.scope.tree.root / "active").rglob("*") if path.is_file()}
     bad = json.dumps([{"type": "finding", "finding": "F"}, {"type": "decision", "decision": "D", "made_by": "a", "tags": ["a b"]},
                       {"type": "thing"}, 5, {"decision": "D"}, {"type": "artifact"}])  # fmt: skip
-    said = add(session, "--yaml", said=bad, code=1)
+    said = add(session, "--yaml", said=bad, code=2)
     for problem in (
         "record 1: 'discovered_by' is missing: say who with --by", "record 2: tag 'a b'", "record 3: a session holds",
         "record 4: it must be a mapping", "record 5: it must say its 'type'", "record 6: 'id' of an artifact",
@@ -194,26 +194,29 @@ def test_yaml_is_written_all_or_nothing(session: Session) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said", "code", "problem"),
     [
-        (["decision", "D"], "", 1, "smp: 'made_by' is missing: say who with --by."),
-        (["finding", "F", "--by", "a", "--severity", "bad"], "", 1, "smp: 'severity' must be one of critical, important,"),
-        (["turn", "T", "--timestamp", "yesterday"], "", 1, "smp: 'timestamp' is not an ISO 8601 time"),
-        (["artifact", "a", "T", "--timestamp", "yesterday"], "", 1, "smp: timestamp 'yesterday' must be an ISO 8601 time"),
-        (["artifact", "../a", "T"], "", 1, "smp: artifact '../a' must be"),
-        (["artifact", "a", "T", "--field", "self=1"], "", 1, "smp: an artifact cannot have a field 'self'."),
-        (["turn", "T", "--ref", "a b"], "", 1, "smp: memory id 'a b' must be"),
-        (["turn", "T", "--turn", "1"], "", 1, "smp: a turn refers to another with --ref turn-N."),
-        (["turn", "T", "--field", "x"], "", 1, "smp: field 'x' must be NAME=VALUE."),
-        (["turn", "T", "--field", "x=1", "--field", "x.y=1"], "", 1, "smp: field 'x.y' cannot be both"),
-        (["turn", "T", "--field", "x=[1"], "", 1, "smp: field 'x' begins like a list or mapping and is none"),
-        (["state", "veritas"], "[1]", 1, "smp: a state must be a mapping in YAML or JSON."),
-        (["state", "veritas", "--tag", "x"], "a: 1", 1, "smp: a state has no options but --field"),
-        (["pattern", "P"], "", 1, "a pattern belongs to global: smp add global."),
-        (["--yaml"], "a: [", 1, "smp: the YAML cannot be read, line"),
+        (["decision", "D"], "", 2, "smp: 'made_by' is missing: say who with --by."),
+        (["finding", "F", "--by", "a", "--severity", "bad"], "", 2, "smp: 'severity' must be one of critical, important,"),
+        (["turn", "T", "--timestamp", "yesterday"], "", 2, "smp: 'timestamp' is not an ISO 8601 time"),
+        (["artifact", "a", "T", "--timestamp", "yesterday"], "", 2, "smp: timestamp 'yesterday' must be an ISO 8601 time"),
+        (["artifact", "../a", "T"], "", 2, "smp: artifact '../a' must be"),
+        (["artifact", "a", "T", "--field", "self=1"], "", 2, "smp: an artifact cannot have a field 'self'."),
+        (["turn", "T", "--ref", "a b"], "", 2, "smp: memory id 'a b' must be"),
+        (["turn", "T", "--turn", "1"], "", 2, "smp: a turn refers to another with --ref turn-N."),
+        (["turn", "T", "--field", "x"], "", 2, "smp: field 'x' must be NAME=VALUE."),
+        (["turn", "T", "--field", "x=1", "--field", "x.y=1"], "", 2, "smp: field 'x.y' cannot be both"),
+        (["turn", "T", "--field", "x=[1"], "", 2, "smp: field 'x' begins like a list or mapping and is none"),
+        (["state", "veritas"], "[1]", 2, "smp: a state must be a mapping in YAML or JSON."),
+        (["state", "veritas", "--tag", "x"], "a: 1", 2, "smp: a state has no options but --field"),
+        (["pattern", "P"], "", 2, "a pattern belongs to global: smp add global."),
+        (["--yaml"], "a: [", 2, "smp: the YAML cannot be read, line"),
         (["turn"], "", 2, "Error: There is no text: give it behind the kind, with --file, or through stdin."),
         (["turn", "two", "words"], "", 2, "Error: There is more than one text: put it in quotes"),
         (["relationship", "DEC-001"], "", 2, "Error: Behind 'relationship' there must be SOURCE TARGET RELATION."),
         (["relationship", "A", "B", "r", "more"], "", 2, "Error: There is more than one text"),
         ([], "", 2, "Error: Say the kind behind the session: turn, decision,"),
+        (["turn", "- item"], "", 2, "Error: No such option: -. A text that begins with a dash goes behind --, and options before"),
+        (["turn", "-----BEGIN"], "", 2, "Error: No such option: -----BEGIN. A text that begins with a dash goes behind --"),
+        (["turn", "T", "--tags", "x"], "", 2, "Error: No such option '--tags'"),
         (["turn", "--file", "/nowhere"], "", 2, "'/nowhere': No such file or directory"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -227,8 +230,8 @@ def test_what_is_wrong_is_said_in_a_sentence(session: Session, arguments: list[s
 
 def test_bytes_that_are_no_text_are_refused(session: Session, tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"caf\xe9")
-    assert add(session, "turn", "--file", tmp_path / "latin", code=1).startswith("smp: the text is not UTF-8 at byte 3.")
-    assert "lone surrogate" in add(session, "turn", b"caf\xe9".decode(errors="surrogateescape"), code=1)
+    assert add(session, "turn", "--file", tmp_path / "latin", code=2).startswith("smp: the text is not UTF-8 at byte 3.")
+    assert "lone surrogate" in add(session, "turn", b"caf\xe9".decode(errors="surrogateescape"), code=2)
 
 
 def test_a_session_is_found_by_id_beginning_or_as_the_latest(memory: Memory) -> None:
@@ -289,6 +292,7 @@ def test_a_table_fits_the_terminal_and_no_memory_drives_it(memory: Memory) -> No
     memory.create_session(id="hostile", project="日本語のプロジェクト" * 5, topic=HOSTILE)
     memory.create_session(id="plain", project="P", topic="👩‍💻 emoji ❤️ and text that goes on and on and on")
     shown = on_a_terminal("sessions", "--root", memory.root, columns=100)
+    assert on_a_terminal("sessions", "--root", memory.root, columns=100, forked=False) == shown
     assert "\x1b[32mactive\x1b[0m" in shown
     bare = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", bare)
@@ -347,6 +351,9 @@ def test_the_shell_completes_commands_kinds_and_sessions(memory: Memory, tmp_pat
     assert completed("smp add session-", memory.root) == ["session-a", "session-b"]
     assert completed("smp add g", memory.root) == ["global"]
     assert completed("smp add session-a de", memory.root) == ["decision"]
+    memory.session("session-b").record_finding("Slow", discovered_by="a", severity="low")  # which nobody has indexed yet
+    assert completed("smp delete session-b --id ", memory.root) == ["FIND-001"]
+    assert completed("smp delete session-a --tag x --id ", memory.root) == []
     assert completed(f"smp add --root {memory.root} o", tmp_path / "nowhere") == ["other"]
     assert completed("smp add s", tmp_path / "nowhere") == []
     (tmp_path / "file").touch()
@@ -366,9 +373,9 @@ def test_memories_are_completed_from_the_index(memory: Memory, session: Session)
         context.params = {"root": str(memory.root), **params}
         return [item.value for item in complete_memory_id(context, click.Argument(["id"]), incomplete)]
 
-    assert ids("DEC", session="s1") == []
-    index_of(memory)
+    assert ids("DEC") == []
     assert ids("DEC", session="s1") == ["DEC-001", "DEC-002"]
+    index_of(memory)
     assert ids("DEC-001", session="s1") == ["DEC-001"]
     assert ids("", session="s2") == ["DEC-001"]
     assert ids("dec%") == []

@@ -99,6 +99,7 @@ def test_a_root_that_cannot_be_made_is_one_clear_sentence(tmp_path: Path) -> Non
     failed = subprocess.run([*SMP, "run", "--root", str(tmp_path / "file/x")], capture_output=True, text=True, check=False)
     assert failed.returncode == 1
     assert failed.stderr.startswith("smp: Could not make")
+    assert failed.stderr.endswith("Name a directory as the root.\n")
     assert failed.stderr.count("\n") == 1
 
 

@@ -201,6 +201,7 @@ def test_a_value_that_contains_itself_is_refused(session: Session) -> None:
         ({"quota_bytes": "much"}, 1),
         ({"topic": object()}, 1),
         ({"topic": "\ud800"}, 1),
+        ({"usr": "x", "projct": "y", "topics": "z", "tag": ["a"], "quota_byte": 1}, 5),
     ],
 )
 def test_a_session_that_cannot_be_described_is_not_made(tmp_path: Path, arguments: dict[str, Any], count: int) -> None:
@@ -208,6 +209,15 @@ def test_a_session_that_cannot_be_described_is_not_made(tmp_path: Path, argument
     memory = Memory(tmp_path / "sessions")
     assert len(refused(lambda: memory.create_session(**arguments))) == count
     assert not memory.root.exists()
+
+
+def test_a_misspelt_argument_of_a_new_session_is_told_with_the_one_that_is_meant(memory: Memory) -> None:
+    """Else it would stand in the context, and the session have another id. Whatever else is given does stand there."""
+    assert refused(lambda: memory.create_session(session_id="s1")) == ("there is no 'session_id' (did you mean 'id'?)",)
+    made = memory.create_session(id="s1", environment="test", user_story="US-1", project_name="X", primary_topic="y")
+    context = made.metadata()["context"]
+    assert isinstance(context, dict)
+    assert [context[name] for name in ("environment", "user_story", "project_name", "primary_topic")] == ["test", "US-1", "X", "y"]
 
 
 def test_a_session_id_is_given_once(session: Session, memory: Memory) -> None:

@@ -18,7 +18,8 @@ import click
 
 EXIT_ERROR = 1
 # By the code of the error, so that none of the classes need be imported to know it.
-EXIT_BY_CODE = {"MEM_E015": 4, "MEM_E016": 5}
+# MEM_E004 and MEM_E008 say that something cannot be asked or written as it was given, which is a wrong call.
+EXIT_BY_CODE = {"MEM_E004": 2, "MEM_E008": 2, "MEM_E015": 4, "MEM_E016": 5}
 
 # The module of each command, in which it has its own name, and what it is for.
 COMMANDS = {
@@ -44,7 +45,7 @@ COMMANDS = {
     "run": ("run", "Look after sessions trees until stopped."),
     "search": ("read", "Find the memories that match a text best."),
     "service": ("service", "Have systemd or launchd run the daemon."),
-    "sessions": ("sessions", "List the sessions, the one that changed last first."),
+    "sessions": ("sessions", "List the sessions, the one that was used last first."),
     "show": ("show", "Show a session in short, or one memory whole."),
     "status": ("health", "Whether the daemon is well."),
     "sync": ("health", "Wait until all that is on disk now is in the index."),

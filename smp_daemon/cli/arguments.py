@@ -11,21 +11,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from smp_client.layout import find_root
+from smp_client.layout import LATEST, find_root
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from smp_client import GlobalMemory, Memory, Session, SessionPutAway
 
-LATEST = "latest"
 _COMPLETIONS_CAP = 200
 _LIKENESS, _SLIPS = 0.6, 3  # of two names of which one may be meant for the other
+_OPTION = re.compile(r"--[a-z][a-z-]*")
 _PLAIN = re.compile(r"\w[\w.-]*")
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 root_option = click.option("--root", help="The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class TakingWords(click.Command):
+    """A command whose words may begin with a dash; where they are taken for an option, it says how to give them."""
+
+    hint = ""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if _OPTION.fullmatch(error.option_name):
+                raise  # mistyped, and click says what may be meant
+            raise click.UsageError(f"No such option: {error.option_name.strip()}. {self.hint}", ctx) from error
 
 
 def session_argument(*, or_global: bool = False, required: bool = True) -> Callable[[Any], Any]:
@@ -170,10 +184,17 @@ def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: st
 
 
 def complete_memory_id(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The ids of the memories that the index knows of, of the session that was given already, else of all."""
+    """The ids of the memories of the session that was given already, else all that the index knows of."""
     with suppress(Exception):
-        return _known_ids(_memory(ctx), ctx.params.get("session"), incomplete)
+        return _known_ids(_memory(ctx), _given_session(ctx), incomplete)
     return []
+
+
+def _given_session(ctx: click.Context) -> str | None:
+    """While the value of an option is being typed, click has not yet told apart which argument is which."""
+    first = next((one.name for one in ctx.command.params if isinstance(one, click.Argument)), None)
+    untold = ctx.args[0] if ctx.args and first in ("session", "sessions") else None
+    return ctx.params.get("session") or untold
 
 
 def completing_values(column: str) -> Callable[..., list[str]]:
@@ -187,7 +208,7 @@ def completing_values(column: str) -> Callable[..., list[str]]:
         from smp_client.status import INDEX_FILE
 
         with suppress(Exception):
-            memory, session = _memory(ctx), ctx.params.get("session")
+            memory, session = _memory(ctx), _given_session(ctx)
             scope = session if session in (None, "global") else find_session(memory, session).id
             with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
                 given = (scope, len(incomplete), incomplete, _COMPLETIONS_CAP)
@@ -203,23 +224,31 @@ def _known_ids(memory: Memory, session: str | None, incomplete: str) -> list[Com
     from click.shell_completion import CompletionItem
 
     from smp_client import Invalid
-    from smp_client.index import Index
     from smp_client.records import check_memory_id
-    from smp_client.status import INDEX_FILE
 
-    scope = session if session in (None, "global") else find_session(memory, session).id
-    with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
-        rows = index.connection.execute(
-            "SELECT id, MAX(text) FROM memories WHERE (?1 IS NULL OR scope = ?1) AND substr(id, 1, ?2) = ?3"
-            " GROUP BY id ORDER BY id LIMIT ?4",
-            (scope, len(incomplete), incomplete, _COMPLETIONS_CAP),
-        ).fetchall()  # fmt: skip
     items: list[CompletionItem] = []
-    for memory_id, text in rows:
+    for memory_id, text in _indexed(memory, incomplete) if session is None else _of_session(memory, session, incomplete):
         # An id from elsewhere may hold anything, also what the shell would run.
         with suppress(Invalid):
             items.append(CompletionItem(check_memory_id(memory_id), help=_help(text)))
     return items
+
+
+def _of_session(memory: Memory, session: str, beginning: str) -> list[tuple[str, str]]:
+    """Also what nobody has indexed yet: of one session that is quickly done."""
+    begins = [{"field": "id", "operator": "prefix", "value": beginning}] if beginning else []
+    asked = {"filters": begins, "sort": [{"field": "id"}], "limit": _COMPLETIONS_CAP}
+    found = find_scope(memory, session).query(asked, count_access=False)
+    return [(record.id, record.text) for record in found if record.id.startswith(beginning)]
+
+
+def _indexed(memory: Memory, beginning: str) -> list[tuple[str, str]]:
+    from smp_client.index import Index
+    from smp_client.status import INDEX_FILE
+
+    asked = "SELECT id, MAX(text) FROM memories WHERE substr(id, 1, ?1) = ?2 GROUP BY id ORDER BY id LIMIT ?3"
+    with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
+        return index.connection.execute(asked, (len(beginning), beginning, _COMPLETIONS_CAP)).fetchall()
 
 
 def _help(text: str) -> str:

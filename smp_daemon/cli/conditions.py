@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from .arguments import complete_memory_id, completing_values
-from .nearby import did_you_mean
-from .read import LONG_NAMES, TYPES, since_option, types_option, until_option
+from .read import since_option, types_option, until_option
 
 CONDITIONS = "--topic, --agent, --since, --until, --type, --tag or --text"
 
@@ -31,13 +30,6 @@ def what_is_meant(ids: tuple[str, ...], conditions: Mapping[str, Any]) -> What:
     found = What(ids, {name: value for name, value in conditions.items() if value not in (None, ())})
     if found.ids and found.conditions:
         raise click.UsageError(f"Give ids, or conditions ({CONDITIONS}); not both.")
-    for name in conditions.get("types") or ():
-        if name not in (*TYPES, *LONG_NAMES):
-            from smp_client import InvalidQuery
-
-            near = did_you_mean(name, TYPES)
-            advice = f"{near} There are {', '.join(TYPES)}.".lstrip()
-            raise InvalidQuery(f"{name!r} is no kind of memory.", advice=advice)
     return found
 
 

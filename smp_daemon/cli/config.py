@@ -47,7 +47,10 @@ def show(file: str | None, as_json: bool) -> None:
 @click.argument("file", required=False)
 @_json
 def check(file: str | None, as_json: bool) -> None:
-    """Say everything that is wrong with FILE, or with the file that is found; exits 5 where something is."""
+    """Say everything that is wrong with FILE.
+
+    Without it, with the file that is found. Exits 5 where something is.
+    """
     from ..config import BadConfiguration
 
     try:

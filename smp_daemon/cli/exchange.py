@@ -10,9 +10,11 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from smp_client.layout import LATEST
+
 from . import importing
 from .anonymizing import configuration, given_names, naming_options, say_what_it_leaves
-from .arguments import LATEST, complete_session, find_session, json_option, only_one, open_memory, root_option
+from .arguments import complete_session, find_session, json_option, only_one, open_memory, root_option
 from .conditions import What, selecting_options, what_is_meant
 from .outcome import dry_run_option
 from .output import Column, one_line, print_json, print_table, say, short_size
@@ -228,7 +230,9 @@ def _memory(root: str | None) -> Memory:
     """Also one that is made by importing into it."""
     from smp_client import Memory
 
-    return Memory(root)
+    memory = Memory(root)
+    memory.require_room()  # before a backup is made beside it
+    return memory
 
 
 def _print(done: Imported, found: Sequence[Found]) -> None:

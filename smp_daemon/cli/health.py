@@ -134,7 +134,8 @@ def _bring_up_to_date(root: str | None, request: Any, timeout_s: float, as_json:
 
 @click.command()
 @session_argument(required=False)
-@click.option("--repair", is_flag=True, help="Put right what can be put right without guessing; what cannot be read is set aside.")
+@click.option("--repair", is_flag=True, help="Put right what can be without guessing: finish or set aside what a crash cut off, and"
+              " make what is missing. The rest is named, and stays as it is.")  # fmt: skip
 @root_option
 @dry_run_option
 @json_option

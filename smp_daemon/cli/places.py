@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from smp_client.layout import GLOBAL
+from smp_client.layout import GLOBAL, LATEST
 
-from .arguments import LATEST, find_session, only_one
+from .arguments import find_session, only_one
 
 if TYPE_CHECKING:
     from smp_client import Memory

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import complete_session, find_scope, find_session, json_option, open_memory, root_option, session_argument
+from .arguments import (
+    TakingWords,
+    complete_session,
+    find_scope,
+    find_session,
+    json_option,
+    open_memory,
+    root_option,
+    session_argument,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from smp_client import Record
@@ -19,7 +28,6 @@ if TYPE_CHECKING:
 SORTS = ("relevance", "priority", "importance", "newest", "oldest")
 TYPES = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern", "state", "artifact",
          "summary")  # fmt: skip
-LONG_NAMES = ("conversation_turn", "agent_state")  # as the files and the library have them
 # What of an explanation is shown, by the title of its column.
 _EXPLAINED = {"MATCH": "text", "PRIORITY": "time", "IMPORTANCE": "importance", "USE": "access", "STATE": "session"}
 _FAR_INSIDE = 40  # characters: a match behind these would often be cut off on a terminal
@@ -29,25 +37,36 @@ _ID_COLUMNS = 20  # of a timeline, at most: an id from elsewhere can be longer
 _SHARE = click.FloatRange(0, 1)
 _WHEN = 'an ISO time, a date, or words: "last 7 days", yesterday'
 
+
+def _known_types(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """As the library has them, which says what it calls them where one is wrong, and not what they are called here."""
+    if not names:
+        return ()
+    from smp_client.questions.query import type_named
+
+    from .nearby import did_you_mean
+
+    known: list[str] = []
+    for name in names:
+        problems: list[str] = []
+        known.append(type_named(name, problems))
+        if problems:
+            near = f"{did_you_mean(name, TYPES)} There are {', '.join(TYPES)}.".lstrip()
+            raise click.BadParameter(f"{name!r} is no kind of memory. {near}")
+    return tuple(known)
+
+
 since_option = click.option("--since", metavar="WHEN", help=f"Only from then on; {_WHEN}.")
 until_option = click.option("--until", metavar="WHEN", help="Only until then, included.")
 types_option = click.option(
     "--type", "types", multiple=True, metavar="TYPE", help=f"Only of this kind: {', '.join(TYPES)}; repeat it for several.",
+    callback=_known_types,
     shell_complete=lambda _ctx, _param, incomplete: [name for name in TYPES if name.startswith(incomplete)],
 )  # fmt: skip
 
 
-class _Question(click.Command):
-    """A command whose words may begin with a dash, and that says how."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if error.option_name.startswith("--"):
-                raise
-            sentence = f"No such option: {error.option_name}. Words that begin with a dash go behind --: smp search oauth -- -jwt"
-            raise click.UsageError(sentence, ctx) from error
+class _Question(TakingWords):
+    hint = "Words that begin with a dash go behind --: smp search oauth -- -jwt"
 
 
 @click.command(cls=_Question, epilog="""\b
@@ -88,8 +107,6 @@ def search(
     text = " ".join(words)
     asked = _asked(root, session)
     given = {name: value for name, value in filters.items() if value is not None and value != ()}
-    if filters["types"]:
-        given["types"] = _type_names(filters["types"])
     found = asked.search(text, include_decayed=not only_alive, explain=explain, count_access=not no_count, **given)
     if as_json:
         print_json([_result_json(record) for record in found])
@@ -161,11 +178,6 @@ def short_type(type: str) -> str:
     return {"conversation_turn": "turn", "agent_state": "state"}.get(type, type)
 
 
-def _type_names(types: Sequence[str]) -> list[str]:
-    """As the library has them: `smp add` has a shorter name for the state of an agent."""
-    return ["agent_state" if name == "state" else name for name in types]
-
-
 @click.command()
 @session_argument(or_global=True, required=False)
 @root_option
@@ -206,18 +218,11 @@ def timeline(
 
     Times are in UTC. Memories that have none are not listed, and named on stderr.
     """
-    from smp_client import InvalidQuery
-    from smp_client.questions.query import type_named
-
     from .output import on_terminal, print_json
 
-    problems: list[str] = []
-    wanted = [type_named(name, problems) for name in _type_names(types)]
-    if problems:
-        raise InvalidQuery("; ".join(problems) + ".")
     whole = _asked(root, session).timeline(since, until)
-    found = [event for event in whole if not wanted or event.type in wanted]
-    _say_without_time([one for one in whole.without_time if not wanted or one[0] in wanted], names_session=session is None)
+    found = [event for event in whole if not types or event.type in types]
+    _say_without_time([one for one in whole.without_time if not types or one[0] in types], names_session=session is None)
     if as_json:
         print_json([_event_json(event) for event in found])
     elif not found:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _ACTIONS = {"delete": "deleted", "anonymize": "anonymised"}
 _KINDS = {"head": "head of the file"}
-_TEXT_CHARACTERS = 200
 
 
 def print_restorable(memory: Memory, session: str | None, *, as_json: bool) -> None:
@@ -135,7 +134,7 @@ def _said(item: dict[str, Any], raw: bytes, value: dict[str, Any]) -> str:
     value = value if is_record else value_of_file(file, raw)
     told = value.get(kind_of_file(file).text if is_record else "content")
     rest = {name: part for name, part in value.items() if name not in ("id", "timestamp")}
-    return (str(told) if told else " ".join(texts_of(rest)))[:_TEXT_CHARACTERS]
+    return str(told) if told else " ".join(texts_of(rest))
 
 
 def _is_past(deadline: str, now: datetime) -> bool:

@@ -26,7 +26,10 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 @root_option
 @json_option
 def sessions(state: str | None, with_put_away: bool, root: str | None, as_json: bool) -> None:
-    """List the sessions, the one that changed last first."""
+    """List the sessions, the one that was used last first.
+
+    Reading is a use as well. `latest` is the one that changed last, which may be another.
+    """
     from .output import print_json
 
     memory = open_memory(root)

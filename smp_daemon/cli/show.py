@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import LATEST, complete_memory_id, complete_session, find_scope, find_session, json_option, open_memory, root_option
+from smp_client.layout import LATEST
+
+from .arguments import complete_memory_id, complete_session, find_scope, find_session, json_option, open_memory, root_option
 from .show_archived import SUMMARY_ID, find_summary, show_summary
 from .show_everywhere import show_everywhere
 from .show_put_away import reference_text, references_of, show_put_away
@@ -102,7 +104,7 @@ def show(
 
 def _meant(memory: Memory, name: str) -> tuple[Session | GlobalMemory, str | None]:
     """A session by its whole id, then a memory, then a session by the beginning of its id: the longer name is the likelier one."""
-    from smp_client import Invalid, InvalidQuery, SessionNotFound, SessionPutAway
+    from smp_client import Invalid, MemoryNotFound, SessionNotFound, SessionPutAway
 
     if name in (_GLOBAL, LATEST):
         return find_scope(memory, name), None
@@ -115,7 +117,7 @@ def _meant(memory: Memory, name: str) -> tuple[Session | GlobalMemory, str | Non
     if len(holders) > 1:
         named = ", ".join(holders[:5]) + (", …" if len(holders) > 5 else "")
         problem = f"{len(holders)} sessions have a memory {name!r}: {named}."
-        raise InvalidQuery(problem, advice="Give one of them before the id.")
+        raise MemoryNotFound(problem, advice="Give one of them before the id.")
     if holders:
         return find_scope(memory, holders[0]), name
     try:

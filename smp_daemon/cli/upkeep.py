@@ -150,6 +150,7 @@ def _taken_out(memory: Memory, sessions: Sequence[Session], archived: Sequence[s
 
 def _print_evicted(found: Sequence[Evicted], archived: Collection[str], *, as_json: bool) -> None:
     from .output import Column, print_json, print_table, say, short_size, short_time
+    from .read import short_type
 
     if as_json:
         print_json([asdict(one) for one in found])
@@ -159,8 +160,8 @@ def _print_evicted(found: Sequence[Evicted], archived: Collection[str], *, as_js
         columns = [Column("SESSION", keeps=True), Column("ID"), Column("TYPE"), Column("WHEN"), Column("TAKEN OUT"),
                    Column("SIZE", right=True), Column("REASON", gives_way=True), Column("TEXT", gives_way=True)]  # fmt: skip
         print_table(columns, [
-            (one.session, one.id, one.type, short_time(one.timestamp), short_time(one.evicted_at), short_size(one.size_bytes),
-             one.reason, one.text) for one in found
+            (one.session, one.id, short_type(one.type), short_time(one.timestamp), short_time(one.evicted_at),
+             short_size(one.size_bytes), one.reason, one.text) for one in found
         ])  # fmt: skip
         for name in sorted({one.session for one in found} & set(archived)):
             say(f"What was taken out of {name} can be brought back after smp unarchive {name}.")

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from .arguments import find_session, json_option, root_option, session_argument
+from .arguments import TakingWords, find_session, json_option, root_option, session_argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,11 @@ def new(session_id: str | None, quota_bytes: int | None, root: str | None, as_js
     _say_what_was_taken_out(redacted)
 
 
-@click.command(epilog="""\b
+class _Writing(TakingWords):
+    hint = 'A text that begins with a dash goes behind --, and options before it: smp add latest turn --by me -- "- one"'
+
+
+@click.command(cls=_Writing, epilog="""\b
 smp add latest decision "Use OAuth 2.0" --by architect --tag security
 smp add latest relationship DEC-001 FIND-001 resolves
 smp add latest artifact report-1 --file report.md
