@@ -480,7 +480,7 @@ def steps_of(root: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     return len(seen)
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (8, 1, 9, 2, 10, 3, 11))])
 def test_killed_anywhere_it_was_done_or_not(
     compacted: Session, memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
@@ -491,7 +491,7 @@ def test_killed_anywhere_it_was_done_or_not(
     shutil.copytree(memory.root, tmp_path / "whole")
     total = steps_of(tmp_path / "whole", monkeypatch)
     outcomes: set[bool] = set()
-    for end_at in range(1 + part, total + 1, 8):
+    for end_at in range(1 + part, total + 1, 16):
         root = tmp_path / f"killed-{end_at}"
         shutil.copytree(memory.root, root)
         assert killed(root, end_at) == signal.SIGKILL
@@ -604,14 +604,30 @@ _TAGS = st.lists(st.sampled_from(["anna", "apollo-api", "berg.x", "security"]), 
 _SAID = st.tuples(st.sampled_from(["turn", "decision", "finding", "preference", "state", "artifact"]), _TEXTS, _VALUES, _TAGS)
 
 
+_PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+
+
 @given(st.lists(_SAID, min_size=1, max_size=6), st.booleans())
-@settings(max_examples=15, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=5, deadline=None, phases=_PHASES)
 def test_structure_stays_and_names_go(
     tmp_path_factory: pytest.TempPathFactory, said: list[tuple[str, str, Any, list[str]]], now: bool
 ) -> None:
     """Ids, counts, relationships, times, types and shapes are the same; no known name is left but in `deleted/`, and restored all
     is as it was, byte for byte."""
-    memory = Memory(tmp_path_factory.mktemp("tree") / "sessions")
+    only_names_go(tmp_path_factory.mktemp("tree") / "sessions", said, now=now)
+
+
+@pytest.mark.slow
+@given(st.lists(_SAID, min_size=1, max_size=6), st.booleans())
+@settings(max_examples=30, deadline=None, phases=_PHASES)
+def test_structure_stays_and_names_go_of_much_else(
+    tmp_path_factory: pytest.TempPathFactory, said: list[tuple[str, str, Any, list[str]]], now: bool
+) -> None:
+    only_names_go(tmp_path_factory.mktemp("tree") / "sessions", said, now=now)
+
+
+def only_names_go(root: Path, said: list[tuple[str, str, Any, list[str]]], *, now: bool) -> None:
+    memory = Memory(root)
     session = memory.create_session(id="s1", user="Anna Berg", project="Apollo", agents=["vera"])
     for number, (kind, text, value, tags) in enumerate(said):
         write(session, kind, number, text, value, tags)

@@ -450,7 +450,7 @@ import sys
 from datetime import UTC, datetime
 from smp_client import Memory
 session = Memory(sys.argv[1], count_access=False).session("s1")
-for number in range(80):
+for number in range(int(sys.argv[2])):
     at = datetime(2026, 1, 1, tzinfo=UTC)
     session.record_finding(f"locked {number} " + "x" * 100, discovered_by="a", timestamp=at, resolution={"status": "resolved"})
     session.add_turn("a", f"locked {number} " + "word " * 100, timestamp=at)
@@ -466,7 +466,8 @@ echo $i
 """
 
 
-def test_other_writers_lose_nothing_to_repeated_compaction(full: Session, tmp_path: Path) -> None:
+@pytest.mark.parametrize("each", [30, pytest.param(80, marks=pytest.mark.slow)])
+def test_other_writers_lose_nothing_to_repeated_compaction(full: Session, tmp_path: Path, each: int) -> None:
     """A program that writes under the locks and a shell that appends without: whatever is compacted and brought back meanwhile, in
     the end every record of both is there exactly once.
 
@@ -475,7 +476,7 @@ def test_other_writers_lose_nothing_to_repeated_compaction(full: Session, tmp_pa
     known = {kind: len(full.records(kind)) for kind in ("turn", "finding")}
     said = folder(full) / "conversation.md"
     shell = subprocess.Popen(["/bin/sh", "-c", SHELL, "sh", str(said), str(stop)], stdout=subprocess.PIPE, text=True)
-    other = subprocess.Popen([sys.executable, "-c", WRITER, str(full.scope.tree.root)])
+    other = subprocess.Popen([sys.executable, "-c", WRITER, str(full.scope.tree.root), str(each)])
     rounds, problems = 0, []
     try:
         while other.poll() is None or rounds < 6:
@@ -492,9 +493,9 @@ def test_other_writers_lose_nothing_to_repeated_compaction(full: Session, tmp_pa
     assert bring_back(full).problems == []
     texts = [" ".join(turn.text.split()[:2]) for turn in full.turns()]
     assert sorted(text for text in texts if text.startswith("shell")) == sorted(f"shell {number + 1}" for number in range(count))
-    assert sorted(text for text in texts if text.startswith("locked")) == sorted(f"locked {number}" for number in range(80))
-    assert len(texts) == known["turn"] + 80 + count
-    assert len(full.records("finding")) == known["finding"] + 80
+    assert sorted(text for text in texts if text.startswith("locked")) == sorted(f"locked {number}" for number in range(each))
+    assert len(texts) == known["turn"] + each + count
+    assert len(full.records("finding")) == known["finding"] + each
     assert full.problems() == []
 
 

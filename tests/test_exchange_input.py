@@ -66,7 +66,7 @@ def test_a_bad_line_is_told_and_the_rest_is_taken_in(what: str, memory: Memory) 
 
 
 @FORMATS
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.5, 0.999, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.2, 0.9))])
 def test_an_export_that_is_cut_off_is_told_and_what_is_there_is_taken_in(
     full: Memory, tmp_path: Path, form: str, share: float
 ) -> None:

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 from daemons import Daemon, smp, wait_until
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from once import copied
 
 from smp_client import Memory, MemoryNotFound, NewerFormat, Session, TransactionPending, journal
 from smp_client.locks import NO_PATIENCE, lock
@@ -58,16 +57,20 @@ def read_only(root: Path, place: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", place], check=True)  # a Memory keeps its index open
 
 
-@pytest.fixture(params=["alone", "daemon", "stopped daemon"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Memory]:
-    """A memory with an index that was true a moment ago, and who keeps it."""
-    memory = quiet(tmp_path / "sessions")
+def stocked(root: Path) -> None:
+    memory = quiet(root)
     session = memory.create_session(id="s1", topic="authentication")
     for number in range(3):
         session.record_decision(f"first {number}", made_by="a", tags=["x"])
     session.add_turn("user", "Hello.")
     session.save_artifact("report", "before\n")
     session.save_agent_state("veritas", {"focus": "tokens"})
+
+
+@pytest.fixture(params=["alone", "daemon", "stopped daemon"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Memory]:
+    """A memory with an index that was true a moment ago, and who keeps it."""
+    memory = quiet(copied(stocked, tmp_path / "sessions"))
     memory.search()
     if request.param == "alone":
         yield memory
@@ -331,15 +334,25 @@ def remove_side_files(index: Path) -> None:
         index.with_name(index.name + suffix).unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("is_led", [False, True], ids=["nobody leads", "somebody leads"])
-@pytest.mark.parametrize("is_open", [False, True], ids=["opened anew", "while it is open"])
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_whatever_becomes_of_the_index_the_answer_is_right(
-    memory: Memory, session: Session, damage: Callable[[Path], None], *, is_open: bool, is_led: bool
-) -> None:
-    """Nothing is lost with it, since the files are the truth; and where nobody leads, it is made again."""
+def with_thirty(root: Path) -> None:
+    session = Memory(root).create_session(id="s1")
     for number in range(30):
         session.record_decision(f"number {number} " + "words " * 50, made_by="a")
+
+
+@pytest.mark.parametrize(
+    ("is_open", "is_led"),
+    [pytest.param(False, False, id="opened anew-nobody leads"), pytest.param(True, True, id="while it is open-somebody leads"),
+     pytest.param(False, True, id="opened anew-somebody leads", marks=pytest.mark.slow),
+     pytest.param(True, False, id="while it is open-nobody leads", marks=pytest.mark.slow)],
+)  # fmt: skip
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_whatever_becomes_of_the_index_the_answer_is_right(
+    tmp_path: Path, damage: Callable[[Path], None], *, is_open: bool, is_led: bool
+) -> None:
+    """Nothing is lost with it, since the files are the truth; and where nobody leads, it is made again."""
+    memory = Memory(copied(with_thirty, tmp_path / "sessions"))
+    session = memory.session("s1")
     session.search("words")
     asked = memory.session("s1") if is_open else Memory(memory.root).session("s1")
     if not is_open:
@@ -628,7 +641,7 @@ class Crowd:
                 self.model.check(lambda word=word: memory.search(word), lambda other, word=word: other == word)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_no_history_hides_an_acknowledged_write_or_shows_a_removed_one(tmp_path: Path, seed: int) -> None:
     """Three processes write, change, append, edit and remove, four threads ask, and the daemon is killed and started again: no
     answer misses what was acknowledged before it was asked for, shows what was removed, or has anything twice. With a question
@@ -661,35 +674,3 @@ def test_no_history_hides_an_acknowledged_write_or_shows_a_removed_one(tmp_path:
     assert crowd.failures == []
     found = {record.text.strip() for record in memory.search(limit=None) if record.text.startswith("w")}
     assert found == crowd.model.there
-
-
-# Any text.
-
-
-@pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    session = quiet(tmp_path_factory.mktemp("texts") / "sessions").create_session(id="s1")
-    session.record_decision("Use OAuth 2.0 — “signed” tokens, 日本語, naïve (really) AND* NOT", made_by="a", tags=["x"])
-    session.add_turn("user", 'He said "no" * + - NEAR(a b) {text} : ^col')
-    return session
-
-
-PIECES = st.sampled_from(
-    ["AND", "OR", "NOT", "NEAR", "(", ")", '"', "*", "+", "-", "oauth", "tokens", "a*", "*a*", "{text}", ":", "^", "'", ";", "--",
-     "\0", "%", "日本", "é", "\ud800", "text:", "rowid", "2.0", "DEC-001", "the", "“", "”"]
-)  # fmt: skip
-TEXTS = st.one_of(st.text(), st.lists(PIECES, max_size=12).map(" ".join), st.lists(PIECES, max_size=12).map("".join))
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(TEXTS)
-def test_any_text_is_a_question(asked: Session, text: str) -> None:
-    """Whatever was typed or pasted, there is an answer, without doubles, and paging does not change it."""
-    found = [record.id for record in asked.search(text)]
-    assert set(found) <= {"DEC-001", "turn-1"}
-    assert len(found) == len(set(found))
-    assert [record.id for start in (0, 1) for record in asked.search(text, limit=1, offset=start)] == found
-    assert ids(asked.similar(text)) <= {"DEC-001", "turn-1"}
-    assert ids(asked.by_topic(text)) <= {"DEC-001", "turn-1"}
-    assert ids(asked.by_agent(text)) <= {"DEC-001", "turn-1"}
-    assert ids(asked.search(tags=[text], without_tags=[text])) == set()

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from smp_client import AccessDenied, Invalid, InvalidQuery, Memory, MemoryNotFound, Session, SessionMemory, access
 from smp_client.decay import PINNED, Policy, Rule
@@ -513,3 +515,36 @@ def test_a_fork_in_the_middle_of_another_question_does_not_hang(memory: Memory, 
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert readings._lock is lock
     assert ids(session.search("oauth")) == ["DEC-001"]
+
+
+# Any text.
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    session = Memory(tmp_path_factory.mktemp("texts") / "sessions", count_access=False).create_session(id="s1")
+    session.record_decision("Use OAuth 2.0 — “signed” tokens, 日本語, naïve (really) AND* NOT", made_by="a", tags=["x"])
+    session.add_turn("user", 'He said "no" * + - NEAR(a b) {text} : ^col')
+    return session
+
+
+PIECES = st.sampled_from(
+    ["AND", "OR", "NOT", "NEAR", "(", ")", '"', "*", "+", "-", "oauth", "tokens", "a*", "*a*", "{text}", ":", "^", "'", ";", "--",
+     "\0", "%", "日本", "é", "\ud800", "text:", "rowid", "2.0", "DEC-001", "the", "“", "”"]
+)  # fmt: skip
+TEXTS = st.one_of(st.text(), st.lists(PIECES, max_size=12).map(" ".join), st.lists(PIECES, max_size=12).map("".join))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(TEXTS)
+def test_any_text_is_a_question(two: Session, text: str) -> None:
+    """Whatever was typed or pasted, there is an answer, without doubles, and paging does not change it."""
+    found = [record.id for record in two.search(text)]
+    assert set(found) <= {"DEC-001", "turn-1"}
+    assert len(found) == len(set(found))
+    assert [record.id for start in (0, 1) for record in two.search(text, limit=1, offset=start)] == found
+    for ask in (two.similar, two.by_topic, two.by_agent):
+        found = ids(ask(text))
+        assert set(found) <= {"DEC-001", "turn-1"}
+        assert len(found) == len(set(found))
+    assert ids(two.search(tags=[text], without_tags=[text])) == []

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -218,7 +219,12 @@ def ignoring_refusals() -> Iterator[None]:
 
 # Without shrinking: a failure is read as it is, because making it smaller takes minutes.
 Histories.TestCase.settings = settings(
-    max_examples=8, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow],
+    max_examples=4, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )  # fmt: skip
 TestHistories = Histories.TestCase
+
+
+@pytest.mark.slow
+class TestManyHistories(Histories.TestCase):
+    settings = settings(Histories.TestCase.settings, max_examples=12)

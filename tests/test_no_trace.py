@@ -14,6 +14,7 @@ from smp_client import Memory
 from smp_client.maintain.traces import places_with
 from smp_client.sync import bring_up_to_date
 
+pytestmark = pytest.mark.usefixtures("short_grace")
 NEEDLE = "okapi-numbat-2718"
 FIELDS = {
     "turn": ("content", "speaker", {}), "decision": ("decision", "made_by", {}),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from once import copied
 
 from smp_client import AccessDenied, AgentMemory, InvalidQuery, Memory, Record, Session, WorkflowMemory, require
 
@@ -20,8 +22,9 @@ def shown(text: str) -> list[str]:
     return ID.findall(text)
 
 
-@pytest.fixture
-def stocked(session: Session, memory: Memory) -> AgentMemory:
+def stock(root: Path) -> None:
+    memory = Memory(root)
+    session = memory.create_session(id="s1", user="user-123", project="E-Commerce", topic="authentication", tags=["oauth"])
     agent = session.agent("veritas")
     for number in range(30):
         agent.add_turn(f"Turn {number + 1}")
@@ -38,7 +41,12 @@ def stocked(session: Session, memory: Memory) -> AgentMemory:
     agent.save_artifact("notes", "# Notes")
     agent.save_state({"task": "verify"})
     session.agent("architect").save_state({"task": "design"})
-    return agent
+    memory.close()
+
+
+@pytest.fixture
+def stocked(tmp_path: Path) -> AgentMemory:
+    return Memory(copied(stock, tmp_path / "sessions")).session("s1").agent("veritas")
 
 
 READS = {
@@ -112,11 +120,11 @@ def test_reading_a_kind_needs_its_grant(stocked: AgentMemory, granted: str) -> N
 
 
 @pytest.mark.parametrize("granted", WRITES)
-def test_writing_a_kind_needs_its_grant(stocked: AgentMemory, session: Session, granted: str) -> None:
+def test_writing_a_kind_needs_its_grant(stocked: AgentMemory, granted: str) -> None:
     """And what was refused was not written."""
     workflow = stocked.with_requirements({"write_access": [granted]})
     WRITES[granted](workflow)
-    size = session.size().total_bytes
+    size = stocked.session.size().total_bytes
     for kind, call in WRITES.items():
         if kind != granted:
             with pytest.raises(AccessDenied, match=rf"veritas may not write {re.escape(kind)}: write_access grants {granted}\."):
@@ -124,7 +132,7 @@ def test_writing_a_kind_needs_its_grant(stocked: AgentMemory, session: Session, 
     if granted != "findings":
         with pytest.raises(AccessDenied):
             workflow.resolve_finding("FIND-001", "Mended")
-    assert session.size().total_bytes == size
+    assert stocked.session.size().total_bytes == size
 
 
 def test_of_a_kind_that_is_granted_in_part_only_that_part_is_seen(stocked: AgentMemory) -> None:

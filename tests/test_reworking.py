@@ -22,6 +22,7 @@ from smp_client.privacy.deleting.standing import Contents, Standing, standing
 from smp_client.tidy import tidy
 from smp_client.values import Value
 
+pytestmark = pytest.mark.usefixtures("short_grace")
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NEEDLE = "zebra-quagga-4711"
 LAST_ID = re.compile(rb"last_id: [0-9]+\n")

@@ -156,9 +156,9 @@ def start_copying(root: Path, receiver: Receiver) -> None:
     receiver.copy = files_below(root, "active") | files_below(root, "global")
 
 
-def assert_copy_is_true(root: Path, receiver: Receiver) -> list[Notice]:
+def assert_copy_is_true(root: Path, receiver: Receiver, within_s: float = PATIENCE_S) -> list[Notice]:
     cookie = make_cookie(root)
-    notices = receiver.sync(cookie=cookie)
+    notices = receiver.sync(within_s, cookie=cookie)
     assert receiver.copy_at.pop(cookie) == files_below(root, "active") | files_below(root, "global")
     return notices
 

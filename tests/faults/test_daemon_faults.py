@@ -397,7 +397,7 @@ def stays_flat(memory: Memory, directory: Path, writes: int) -> None:
         assert daemon.stop() == 0
 
 
-@pytest.mark.parametrize("writes", [4_000, pytest.param(205_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("writes", [2_000, pytest.param(205_000, marks=pytest.mark.slow)])
 def test_many_writes_leave_it_as_small_as_it_was(memory: Memory, tmp_path: Path, writes: int) -> None:
     """Memory, descriptors and threads after the warm-up stay within a fixed bound, and the index is right in the end. Each write is
     five events: the slow form is more than a million.

@@ -76,15 +76,17 @@ def kill_everywhere(
 
 @needs_strace
 def test_an_import_that_is_killed_and_repeated_ends_where_it_would_have_ended(runner: Programs, tmp_path: Path) -> None:
-    """Nothing is there twice, nothing is missing, nothing is left behind, at whichever fourth rename or unlink it was killed."""
-    assert list(kill_everywhere(runner, tmp_path, MOVING, every=4)) == []
+    """Nothing is there twice, nothing is missing, nothing is left behind, at whichever eighth rename or unlink it was killed."""
+    assert list(kill_everywhere(runner, tmp_path, MOVING, every=8)) == []
 
 
 @needs_strace
 @pytest.mark.slow
 def test_an_import_that_is_killed_anywhere(runner: Programs, tmp_path: Path) -> None:
-    """The same for the calls that change the disk; every second of them, of which there are many."""
+    """The same for the calls that change the disk; every second of them, of which there are many, and every fourth that moves."""
     assert list(kill_everywhere(runner, tmp_path, CHANGING, every=2)) == []
+    (tmp_path / "moving").mkdir()
+    assert list(kill_everywhere(runner, tmp_path / "moving", MOVING, every=4)) == []
 
 
 @needs_strace

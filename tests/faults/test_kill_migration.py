@@ -84,8 +84,11 @@ def kill_everywhere(
 
 
 @needs_strace
-@pytest.mark.parametrize("there", [False, True], ids=["new", "merged"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("layout", "there"),
+    [pytest.param(layout, there, id=f"{layout}-{'merged' if there else 'new'}", marks=[] if there == at % 2 else pytest.mark.slow)
+     for at, layout in enumerate(LAYOUTS) for there in (False, True)],
+)  # fmt: skip
 def test_a_move_that_is_killed_and_begun_again_ends_where_it_would_have_ended(
     runner: Programs, tmp_path: Path, layout: str, there: bool
 ) -> None:

@@ -128,7 +128,7 @@ def test_a_disk_that_is_full_from_some_write_on(runner: Programs, operation: str
 
     For broken variants see below; the slow test takes every write, and fsync too."""
     failing = Failing(operation, tmp_path, runner)
-    assert list(failing.problems(failing.calls(WRITING, each=4, of_index=40), "ENOSPC", on=True)) == []
+    assert list(failing.problems(failing.calls(WRITING, each=8, of_index=80), "ENOSPC", on=True)) == []
 
 
 def _some(calls: list[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -171,9 +171,13 @@ def test_the_same_failures_find_a_broken_pass(
     assert any(noticed in problem for problem in found)
 
 
+_LEVELS = (0, 1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 26, 32, 40, 50, 64, 100)  # in pages
+
+
 @needs_mounts
+@pytest.mark.parametrize("levels", [_LEVELS[::2], pytest.param(_LEVELS[1::2], marks=pytest.mark.slow)], ids=["some", "others"])
 @pytest.mark.parametrize("operation", MOST)
-def test_a_small_disk_filled_to_various_levels(operation: str, tmp_path: Path) -> None:
+def test_a_small_disk_filled_to_various_levels(operation: str, levels: tuple[int, ...], tmp_path: Path) -> None:
     """With no page left, or a few more: the pass raises SMPError and nothing is lost, or does all of it. While the disk is full the
     session is in one place; when there is room again, the same call ends as it would have ended on an empty disk.
 
@@ -182,7 +186,7 @@ def test_a_small_disk_filled_to_various_levels(operation: str, tmp_path: Path) -
     found: list[str] = []
     outcomes = set()
     with mounted("none", tmp_path / "small", "tmpfs", "size=4m") as disk:
-        for pages in (0, 1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 26, 32, 40, 50, 64, 100):
+        for pages in levels:
             root, ballast = disk / "root", disk / "ballast"
             shutil.copytree(failing.base, root)
             ballast.write_bytes(b"x" * (os.statvfs(disk).f_bfree - pages) * 4096)
