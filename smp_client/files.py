@@ -21,7 +21,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import UnsafePath
-from .temporaries import TEMPORARY, temporary_name
+from .layout import TEMPORARY
+from .temporaries import temporary_name
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600

@@ -14,7 +14,8 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-TEMPORARY = ".smp/tmp"
+from .layout import TEMPORARY
+
 _MADE = re.compile(r".*\.([0-9a-f]{12})\.([0-9]{1,10})")
 
 
