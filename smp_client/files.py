@@ -29,6 +29,7 @@ FILE_MODE = 0o600
 GRACE_S = 2.0  # how long a file must have been quiet where the kernel cannot tell whether somebody has it open
 READ_CAP_BYTES = 256 * 1024 * 1024
 _PIECE_BYTES = 64 * 1024
+_LEASED_S = 10.0  # how long another process may keep us from opening a file
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a FIFO waits for its other end for ever.
@@ -71,7 +72,7 @@ class Tree:
                 _widen(os.fstat(descriptor), FILE_MODE, descriptor)
                 return descriptor
             _check_plain(os.stat(last, dir_fd=parent, follow_symlinks=False), name)
-            descriptor = os.open(last, flags | _FILE, dir_fd=parent)
+            descriptor = _open_when_free(last, flags | _FILE, parent)
         try:
             _check_plain(os.fstat(descriptor), name)
         except BaseException:
@@ -331,6 +332,18 @@ def nobody_writes(descriptor: int) -> bool | None:
         return False if error.errno == errno.EAGAIN else None
     fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     return True
+
+
+def _open_when_free(name: str, flags: int, parent: int) -> int:
+    """Another process may have a lease on it, for the moment that `nobody_writes` takes, or while `holding_off`."""
+    deadline = time.monotonic() + _LEASED_S
+    while True:
+        try:
+            return os.open(name, flags, dir_fd=parent)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.001)
 
 
 @contextmanager

@@ -366,3 +366,25 @@ def test_the_kernel_tells_whether_somebody_writes(memory: Memory) -> None:
         assert files.nobody_writes(descriptor) is True
     finally:
         os.close(descriptor)
+
+
+# Has the file to itself until somebody wants to open it.
+LEASE = """
+import fcntl, os, signal, sys
+descriptor = os.open(sys.argv[1], os.O_RDWR)
+signal.signal(signal.SIGURG, lambda *_: fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK))
+fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("held", flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="leases are of Linux")
+def test_a_file_that_another_process_holds_for_a_moment_is_waited_for(session: Session, memory: Memory) -> None:
+    """As one does that wipes an old version, while another looks through all files for what was purged."""
+    path = memory.root / "active/s1/decisions.yaml"
+    with subprocess.Popen([sys.executable, "-c", LEASE, str(path)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert memory.tree.read("active/s1/decisions.yaml") == path.read_bytes()
