@@ -234,6 +234,51 @@ def test_messages_of_any_name_become_turns_and_unknown_types_are_told_once(memor
     assert memory.verify_import(tmp_path / "from").is_whole
 
 
+BLOCKS: list[Any] = [{"type": "text", "text": "Look at this:"}, {"type": "image", "source": {"data": "…"}}, "and here",
+                     {"type": "tool_use", "id": "t1", "name": "search", "input": {"q": 1}}]  # fmt: skip
+TOLD = "Look at this:\n\n[image]\n\nand here\n\n[tool_use: search]"
+
+
+@pytest.mark.parametrize("layout", ["jsonl", "jsonl-per-kind", "jsonl-checked"])
+def test_a_message_in_blocks_is_a_turn_and_goes_back_in_blocks(memory: Memory, tmp_path: Path, layout: str) -> None:
+    said = {"role": "user", "content": BLOCKS}
+    common = {"id": "m1", "type": "message"}
+    if layout == "jsonl":
+        given = {**common, "ts": "2026-01-11T14:30:00Z", "data": said, "priority": 1.0, "access": 0}
+        write_lines(tmp_path / "from/s1.jsonl", [given])
+    elif layout == "jsonl-per-kind":
+        given = {**common, "timestamp": "2026-01-11T14:30:00Z", "decay_factor": 1.0, **said}
+        write_lines(tmp_path / "from/sessions/s1/conversation.jsonl", [given])
+    else:
+        given = with_checksum({**CHECKED_EXAMPLE[0], **common, "session_id": "s1", "content": said})
+        write_checked(tmp_path / "from/sessions/s1", {**METADATA_EXAMPLE, "session_id": "s1"}, [given], [])
+    done = memory.import_(tmp_path / "from")
+    assert not [note for note in done.notes if "learning" in note]
+    assert [(turn.data["speaker"], turn.text) for turn in memory.session("s1").records("turn")] == [("user", TOLD)]
+    assert memory.verify_import(tmp_path / "from").is_whole
+    memory.export_layout(tmp_path / "to", ["s1"], layout=layout)
+    (file,) = [one for one in (tmp_path / "to").rglob("*.jsonl") if one.stem in ("s1", "conversation", "memory")]
+    assert list(map(json.loads, file.read_text().splitlines())) == [given]
+
+
+@pytest.mark.parametrize("time", ["ts", "timestamp"])
+def test_a_line_without_data_says_what_its_own_fields_say(memory: Memory, tmp_path: Path, time: str) -> None:
+    at = "2026-01-11T14:30:00Z"
+    given = [{"id": "m1", "type": "message", time: at, "role": "user", "content": "Hello", "mood": "good"},
+             {"id": "m2", "type": "chat", time: at, "role": "assistant", "content": BLOCKS},
+             {"id": "m3", "type": "decision", time: at, "decision": "Use OAuth", "priority": 0.5},
+             {"id": "m4", "type": "message", "ts": at, "data": {"role": "user", "content": "Bye"}}]  # fmt: skip
+    write_lines(tmp_path / "from/s1.jsonl", given)
+    memory.import_(tmp_path / "from")
+    session = memory.session("s1")
+    assert [(turn.data["timestamp"], turn.text) for turn in session.records("turn")] == [(at, "Hello"), (at, TOLD), (at, "Bye")]
+    assert [decision.text for decision in session.records("decision")] == ["Use OAuth"]
+    assert memory.import_(tmp_path / "from").added == 0
+    memory.export_layout(tmp_path / "to", ["s1"], layout="jsonl")
+    written = map(json.loads, (tmp_path / "to/s1.jsonl").read_text().splitlines())
+    assert sorted(written, key=lambda one: str(one["id"])) == given
+
+
 # A source that goes on changing.
 
 

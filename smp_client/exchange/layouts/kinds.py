@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from ...privacy.redaction import harmless
 from ...records import DECISION, FINDING, LEARNING, PREFERENCE, TURN, Kind
 from ..formats import Read
+from .blocks import text_of
 from .shaping import ALIASES, IMPORTED, is_speaker
 
 _KINDS = {"conversation": TURN, "decision": DECISION, "finding": FINDING, "preference": PREFERENCE, "learning": LEARNING}
@@ -33,7 +34,7 @@ def _is_message(said: object) -> bool:
     known = ALIASES[TURN.name]
     texts = {name: text for name, text in said.items() if isinstance(text, str)}
     has_speaker = any(name in texts and texts[name].strip() and is_speaker(texts[name]) for name in known["speaker"])
-    return has_speaker and any(name in texts for name in known["content"])
+    return has_speaker and any(name in texts or text_of(said.get(name)) is not None for name in known["content"])
 
 
 def counting_unknown(given: Iterable[Read], counts: Counter[str]) -> Iterator[Read]:

@@ -37,6 +37,7 @@ from ...records import (
     is_memory_id,
 )  # fmt: skip
 from ...timestamps import render_time, same_time
+from .blocks import text_of
 from .lines import is_exactly
 
 IMPORTED, IMPORTED_ID = "imported", "imported_id"
@@ -271,6 +272,10 @@ def unshaped(kind: Kind, record: Mapping[str, Any], usual: Names, ids: Ids) -> V
 def _take_text(kind: Kind, made: Shaped, left: Values, ours: str, aliases: Iterable[str], usual: Names) -> None:
     for alias in aliases:
         text = left.get(alias)
+        if kind is TURN and ours == kind.text and (told := text_of(text)) is not None:
+            made.add(ours, told)
+            made.kept[alias] = left.pop(alias)
+            return
         is_fit = isinstance(text, str) and (bool(text.strip()) or (kind is TURN and ours == "content"))
         if is_fit and (ours != "speaker" or is_speaker(str(text))):
             made.fields[ours] = left.pop(alias)

@@ -4,6 +4,8 @@ A line `{"id": …, "deleted": true}` says that what stood before it under this 
 What it says is still there, so it comes as deleted and can be restored; a mark for something that is not there any more is kept in
 the session's metadata.
 
+A line without `data` says what it says in its own fields, and its time may be its `timestamp`.
+
 A record keeps under `imported`, beside what shaping.py notes: a `type` that is called otherwise here, `ts` in a form that is not
 ours, `outside` for further fields of the line and `outer` for the names of those that stand among ours, `bare` where `data` is a
 text, `deleted` for the mark, or `true` where it stands in the line itself; under `imported` of its `decay` the `priority`, where
@@ -29,6 +31,7 @@ from .sources import Aside, Folder
 LAYOUT = "jsonl"
 FIELDS = ("id", "type", "ts", "data", "priority", "access")
 _CHANGING = ("last_accessed", "last_decay_update")
+_OF_THE_WHOLE = frozenset((*FIELDS, *_CHANGING))
 USUAL: dict[str, Names] = {
     "conversation_turn": {"speaker": "role"},
     "decision": {"made_by": "by"},
@@ -70,27 +73,33 @@ def _collect(aside: Aside, name: str) -> Collected:
             aside.refuse(name, line, "it has neither a type nor data")
         else:
             standing.setdefault(key, []).append(len(taken))
-            taken.append(Taken(name, line, kind_of_type(value.get("type"), value.get("data")), value))
+            taken.append(Taken(name, line, kind_of_type(value.get("type"), _said(value)), value))
     collect(aside, found, taken, lambda one, memory_id, ids: ours(one.kind, memory_id, one.value, ids, one.mark), "ts")
     return found
 
 
+def _said(entry: Mapping[str, Any]) -> object:
+    """What a line says is its `data`; of one that has none, its own fields."""
+    return entry["data"] if "data" in entry else {name: part for name, part in entry.items() if name not in _OF_THE_WHOLE}
+
+
 def ours(kind: Kind, memory_id: str, entry: Mapping[str, Any], ids: Ids, mark: Mark | None = None) -> Values:
     """A line as a record of ours."""
-    data, notes = entry.get("data"), Values({})
+    data, notes = _said(entry), Values({})
+    is_flat = "data" not in entry
     given = data if isinstance(data, dict) else {kind.text: data} if isinstance(data, str) and data.strip() else {}
     made = shaping.shaped(kind, given, USUAL[kind.name], ids)
-    at = shaping.time_of(entry.get("ts"))
+    at = shaping.time_of(entry.get("timestamp" if is_flat and "ts" not in entry else "ts"))
     fields = made.fields
     notes.update(made.notes())
     if isinstance(data, str):
         notes["bare"] = True
     if type_of_kind(kind) != entry.get("type"):
         notes["type"] = entry.get("type")
-    if at != entry.get("ts"):
+    if "ts" in entry and at != entry["ts"]:
         notes["ts"] = entry.get("ts")
     for name, value in entry.items():
-        if name in FIELDS or name in _CHANGING:
+        if is_flat or name in _OF_THE_WHOLE:
             continue
         if name in fields or name in shaping.RESERVED or name in USUAL[kind.name] or name in given:
             notes.setdefault("outside", {})[name] = value
@@ -124,7 +133,8 @@ def theirs(kind: Kind, record: Mapping[str, Any], ids: Ids) -> Values:
         "priority": was.get("priority", worn.get("priority")),
         "access": was.get("access", worn.get("access_count", 0)),
     }
+    flat = data if "data" in notes.get(WITHOUT, ()) else {}
     for name in notes.get(WITHOUT, ()):
         entry.pop(name, None)
     told = {name: was[name] for name in _CHANGING if name in was}
-    return {**entry, **told, **outer, **notes.get("outside", {})}
+    return {**entry, **told, **flat, **outer, **notes.get("outside", {})}

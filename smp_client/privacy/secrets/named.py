@@ -79,6 +79,8 @@ _BEFORE_NAME = re.compile(
     r"(?:password|passwd|passphrase|passcode|pwd)\b",
     re.IGNORECASE,
 )
+_SUM = re.compile(r"([A-Za-z_]{2,30})\d{1,2} [+] \1\d")  # of two that are numbered
+_VERSION = re.compile(r"[a-z]{3,20}[-@]?v?\d{1,2}(?:\.\d{1,3}){1,2}")
 _EASTERN = re.compile(r"[\u2e80-\U0003ffff]")  # a sentence has no spaces there
 
 _NAME_BEFORE = re.compile(r"[\w.-]{0,40}+(?: [A-Za-z]{1,20}+(?![\w.-])){0,2}", re.ASCII)  # read backwards
@@ -162,6 +164,8 @@ def _assignment(text: str, folded: str, at: int, match: re.Match[str]) -> Assign
     if match["apart"] is not None and not re.search(r"(?:name|key)\W{0,6}\Z", folded[max(0, first - 12) : first]):
         return None
     value, begin = _value(match)
+    if _SUM.match(text, begin):
+        return None
     end = begin + len(value)
     in_a_row = text[max(0, first - 1) : first] in ("?", "&", ";") or text[end : end + 1] == ";"
     bare = match["assigns"] == "=" and (name.isupper() or in_a_row)
@@ -261,6 +265,8 @@ def _is_password(one: Assigned) -> bool:
     stripped = value.rstrip(".,;:!?")
     if _EASTERN.search(value) or (stripped != value and stands_for(stripped) and not stripped.isdigit()):
         return False
+    if one.words in (["pw"], ["pass"]) and not one.quoted and _VERSION.fullmatch(value):
+        return False  # of a program or a step, which are called so as well
     letters, digits = any(map(str.isalpha, value)), sum(map(str.isdigit, value))
     if one.prose:
         return (bool(letters and digits and len(value) >= 6) or opaque(value)) and not says_secret(_words_of(value))

@@ -28,6 +28,9 @@ _FACTS = (
     r"(?:sha|md|utf|base|aes|rsa|dsa|hs|rs|es|ps|oauth|argon|pbkdf|bcrypt|scrypt|blake|ed|x|curve|p|secp|http|h|ipv|pkcs|pkce|s|win|log4j|k8s|"
     r"i18n|l10n|web|fido|u|2fa|mfa|int|uint|float|str|varchar|char|http/|tls|ssl|ntlmv|crc|node|python|java|es)[-_/]?v?\d{1,4}"
     r"(?:[-_]?\d{1,4})?(?:id|r\d|k\d|[-_]?(?:hmac|cbc|gcm|sha\d+|bit|url|hashed|encoded|hash|based|string))?",
+    r"(?:scram|pbkdf|argon2(?:id|i|d)?|bcrypt|scrypt|hmac|hkdf|kdf|sha|md|aes|nist|fips|sp)\d{0,3}"  # algorithms and standards
+    r"(?:[-_/](?:(?:scram|pbkdf|hmac|sha|md|aes|gcm|cbc|ctr|plus|sp)\d{0,3}|\d{1,4}[a-z]?)){1,6}", r"argon2(?:id|i|d)?\$v=\d{1,3}",
+    r"x:\d{1,10}:\d{1,10}(?::.*)?",  # a line of /etc/passwd
     r"2fa|1password|0auth|3des|3p0", r"0[xX][0-9A-Fa-f]{1,8}",
 )  # fmt: skip
 # Words that stand where a value would: types, states, and what a document says in place of one.
@@ -43,8 +46,16 @@ _WORDS = frozenset(
     passphrase pwd pass token key apikey credential credentials placeholder example sample dummy todo tbd fixme fill change
     changeme replace replaceme insert enter n/a na tba const let var self cls field column label type format schema property
     widget param parameter argument arg option value name user username email login authentication authorization authorisation
-    policy strength length rotation reset rules minimum maximum strong weak short long
+    policy strength length rotation reset rules minimum maximum minlength maxlength strong weak short long
     """.split()  # noqa: SIM905 - easier to look through
+)
+# What a form asks of a value: `required|string|min:8`.
+_RULES = frozenset(
+    """
+    required nullable sometimes present filled bail string text integer numeric min max between size digits confirmed same
+    different password current_password alpha alpha_num alpha_dash email unique exists mixed letters numbers symbols uncompromised
+    required_if required_with required_without required_unless min_length max_length minlength maxlength
+    """.split()  # noqa: SIM905
 )
 # One of these in it, and the whole is no value but says where one goes.
 _BLANKS = frozenset(
@@ -53,6 +64,7 @@ _BLANKS = frozenset(
 _REFERENCE = re.compile("|".join(_REFERENCES), re.DOTALL)
 _FACT = re.compile("|".join(_FACTS), re.IGNORECASE)
 _BLANK = re.compile(r"[xX*.•…?_#-]+|[xX]{3,}[-_xX\d]*|0+|\\u2022.*")
+_RULE = re.compile(r"([a-z_]{2,20})(?::(?:\d{1,5}(?:,\d{1,5})?|[a-z_.,]{1,60}))?")
 _SIGNS = frozenset("!@#$%^&*~")
 _NO_SIGNS_OF_PASSWORDS = frozenset("[](){}<>|=/\\+`\"'")  # of programs, paths, formulas and regular expressions
 _ADDRESS = re.compile(r"[\w.%-]+@[\w-]+\.[\w.-]+|[a-z\d_.-]+@[a-z\d-]+")  # also `name@1.2.3`, a package
@@ -64,9 +76,18 @@ def stands_for(value: str) -> bool:
     """A reference, a blank, a type, a measure: something that is written where a secret would be, and is none."""
     if _BLANK.fullmatch(value) or value.lower() in _WORDS or _FACT.fullmatch(value):
         return True
+    if _asks_for_one(value):
+        return True
     if _REFERENCE.fullmatch(value) and not _sealed_in_slashes(value):
         return True
     return any(part.lower() in _BLANKS for part in _PARTS.findall(value)) and not mixed(value)
+
+
+def _asks_for_one(value: str) -> bool:
+    """Rules; one alone only with a number, since `email:…` may be a name and its password."""
+    if "|" not in value and not (":" in value and value[-1].isdigit()):
+        return False
+    return all((rule := _RULE.fullmatch(part)) and rule[1] in _RULES for part in value.split("|"))
 
 
 def _sealed_in_slashes(value: str) -> bool:
