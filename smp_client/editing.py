@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 
 from .document import INDENT, MARK, ONLY_COMMENTS, Located, RecordList, locate, parse
 from .layout import FORMAT_VERSION
 from .values import Value, render_entries, render_flow
 
 _COMMA = re.compile(rb"\s*(?:#[^\n]*\n\s*)*(?=,)")
+_KEEPS_BLANK_LINES = re.compile(rb"[|>](?:[1-9]?\+|\+[1-9])[ \t]*(?:#[^\n]*)?\r?$", re.MULTILINE)
 
 
 def render_record(value: Mapping[str, Value], indent: int = INDENT) -> bytes:
@@ -67,7 +69,8 @@ def rewrite(content: bytes, key: str, changes: Mapping[str, Mapping[str, Value] 
     meant = {memory_id: record for record in found.records if isinstance(memory_id := record.value.get("id"), str)}
     wanted = [(meant[memory_id], change) for memory_id, change in changes.items() if memory_id in meant]
     removed = [record for record, change in wanted if change is None]
-    splices = [(record.start, end_of(found, content, record) if change is None else record.end, render_change(found, change))
+    end_of = ends(found, content)
+    splices = [(record.start, end_of(record) if change is None else record.end, render_change(found, change))
                for record, change in wanted]  # fmt: skip
     if found.flow:
         splices += [(comma, comma + 1, b"") for comma in _commas_to_drop(found, content, removed)]
@@ -76,12 +79,32 @@ def rewrite(content: bytes, key: str, changes: Mapping[str, Mapping[str, Value] 
     return splice(content, splices)
 
 
-def end_of(found: RecordList, content: bytes, record: Located) -> int:
-    """Where a record ends, with the comments below its last field that are indented as if they were its own."""
+def ends(found: RecordList, content: bytes) -> Callable[[Located], int]:
+    """Where each record ends, with the comments below its last field that are indented as if they were its own.
+
+    A text in the record before must not go on with what this one leaves: with lines that hold only blanks, as deep as a text, and
+    where a text of the file keeps the blank lines behind it (`|+`, `>+`) with any.
+    """
     if found.flow:
-        return record.end
-    own = re.compile(rb"(?:(?:[ \t]*\r?\n)* {%d,}#[^\n]*(?:\n|\Z))+" % (found.indent + 1)).match(content, record.end)
-    return own.end() if own else record.end
+        return lambda record: record.end
+    comment, deep = rb" {%d,}#[^\n]*(?:\n|\Z)" % (found.indent + 1), rb"(?: {%d}| *\t)[ \t]*(?:\r?\n|\Z)" % (found.indent + 3)
+    own = re.compile(rb"(?:(?:[ \t]*\r?\n)*(?:%s|%s))*" % (comment, deep))
+    below = re.compile(rb"(?:[ \t]*\r?\n|[ \t]+\Z|%s)+" % comment)
+    keeps = cache(lambda: _KEEPS_BLANK_LINES.search(content) is not None)
+
+    def end_of(record: Located) -> int:
+        if match := below.match(content, record.end):
+            match = match if keeps() else own.match(content, record.end)
+        return match.end() if match else record.end
+
+    return end_of
+
+
+def left_below(content: bytes, indent: int, start: int, end: int) -> bytes:
+    """What stays of the lines below a record that is taken out without them, so that no text before it goes on with them."""
+    keeps = _KEEPS_BLANK_LINES.search(content)
+    lines = [line for line in content[start:end].splitlines(keepends=True) if line.strip() or not keeps]
+    return b"".join(re.sub(rb"^ {%d}[ \t]+" % (indent + 2), b" " * (indent + 2), line) for line in lines)
 
 
 _OUR_HEAD = re.compile(rb"version: \d+\n(?:last_id: (\d+)\n)?(?=[a-z_]+:\n)")

@@ -10,9 +10,11 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .document import Located, RecordList
+from .editing import ends, left_below
 from .formats import format_of
 from .indexing import hash_of
-from .records import Kind
+from .records import TURN, Kind
 
 
 class Part(NamedTuple):
@@ -53,13 +55,23 @@ def splice(kind: Kind, content: bytes, change: Splice) -> bytes:
         return form.rewrite(content, {part.id: None for part in change.parts if not part.new}, change.last)
     pieces: list[bytes] = []
     position = 0
+    indent = min((_indent(content, part.start) for part in change.parts), default=0)
+    end_of = ends(RecordList(indent=indent), content)
     for part in sorted(change.parts, key=lambda part: part.start):
         pieces += [content[position : part.start], part.new.encode()]
         position = part.end
+        if not part.new and kind is not TURN and (below := end_of(Located(part.start, part.end, {}))) > part.end:
+            pieces.append(left_below(content, indent, part.end, below))
+            position = below
     after = b"".join([*pieces, content[position:]])
     if any(not part.new for part in change.parts):
         return form.with_last(after, change.last)
     return after
+
+
+def _indent(content: bytes, start: int) -> int:
+    """Of the dash that a record begins with."""
+    return content.find(b"-", start) - start if content[start : start + 1] == b" " else 0
 
 
 def is_as_read(content: bytes, change: Splice) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,10 +14,14 @@ import pytest
 
 from smp_client import Conflict, Invalid, Memory, MemoryNotFound, Session, StorageFailed
 from smp_client.audit import read as audit_lines
+from smp_client.formats import format_of
+from smp_client.indexing import hash_of
 from smp_client.maintain import archive, evictions
 from smp_client.maintain.traces import places_with
 from smp_client.privacy.deleting import restoring, reworking
+from smp_client.records import DECISION
 from smp_client.rewrite import rewrite
+from smp_client.splicing import Part, Splice, splice
 from smp_client.tidy import tidy
 
 pytestmark = pytest.mark.usefixtures("short_grace")
@@ -415,6 +420,77 @@ def test_many_records_come_back_among_their_comments(memory: Memory) -> None:
     assert "# of 4" not in path.read_text()
     session.restore_batch(batch)
     assert path.read_text() == content
+
+
+_KEEPING = b"""version: 1
+last_id: 9
+decisions:
+- id: D1
+  decision: |+
+    one
+- id: D2
+  # why two
+  decision: b
+
+- id: D3
+  decision: |
+    three
+- id: D4
+  decision: d
+      \n- id: D5
+  decision: |+
+    five
+
+"""
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize("going", [["D2"], ["D4"], ["D1", "D2"], ["D2", "D3", "D4"], ["D1", "D2", "D3", "D4", "D5"]], ids="-".join)
+def test_the_text_before_a_deleted_record_does_not_go_on_with_its_blank_lines(memory: Memory, going: list[str], end: bytes) -> None:
+    session = memory.create_session(id="keeping")
+    path = memory.root / "active/keeping/decisions.yaml"
+    path.write_bytes(content := _KEEPING.replace(b"\n", end))
+    texts = {record.id: record.text for record in session.records("decision")}
+    batch = session.delete(going, reason="r").batch
+    left = {record.id: record.text for record in session.records("decision")}
+    assert left == {memory_id: text for memory_id, text in texts.items() if memory_id not in going}
+    session.restore_batch(batch)
+    assert path.read_bytes() == content
+
+
+def test_nor_with_what_compaction_leaves_below_one(memory: Memory) -> None:
+    form, content = format_of(DECISION), b"decisions:\n- id: D1\n  decision: |%s\n    a\n- id: D2\n  decision: b\n\n      # deep\n"
+    for chomping in (b"", b"+"):
+        before = content % chomping
+        first, second = form.parse(before).records
+        parts = [Part("D2", second.start, second.end, hash_of(second.value), "")]
+        after = splice(DECISION, before, Splice(len(before), zlib.crc32(before), parts, 2))
+        assert [record.value for record in form.parse(after).records] == [first.value]
+        assert b"# deep" in after
+
+
+@pytest.mark.parametrize(("before", "change", "after"), [
+    (b"- id: D1 # why\n  decision: a\n- id: D2\n  decision: |\n    b", lambda text: text.replace(b"\n", b"\n  "),
+     b"  - id: D1 # why\n    decision: a\n  - id: D2\n    decision: |\n      b"),
+    (b"- id: D2\n  decision: b\n- id: D1\n  # why\n  decision: |\n    a", lambda text: text + b"- id: D3\n  decision: c\n",
+     b"- id: D2\n  decision: b\n- id: D3\n  decision: c\n- id: D1\n  # why\n  decision: |\n    a"),
+    (b"[\n  {id: D2, decision: b},\n  {id: D1, # why\n   decision: a}\n]\n", bytes,
+     b"[\n  {id: D2, decision: b},\n  {id: D1, # why\n   decision: a}\n]\n"),
+    (b"- id: D1 # why\n  decision: |\n    # text\n- id: D2\n  decision: b\n", lambda _: b"[{id: D2, decision: b}]\n",
+     b'[{id: D2, decision: b}, \n  # why\n  {id: D1, decision: "# text\\n"}]\n'),
+], ids=["indented", "no last line end", "last of a flow list", "flow by now"])  # fmt: skip
+def test_what_a_person_wrote_within_a_record_comes_back_whatever_the_style_is_by_now(
+    memory: Memory, before: bytes, change: Callable[[bytes], bytes], after: bytes
+) -> None:  # fmt: skip
+    session = memory.create_session(id="restyled")
+    path = memory.root / "active/restyled/decisions.yaml"
+    head = b"version: 1\nlast_id: 9\ndecisions: "
+    path.write_bytes(head + (b"\n" if before.startswith(b"-") else b"") + before)
+    session.delete("D1", reason="r")
+    left = path.read_bytes().removeprefix(head)
+    path.write_bytes(head + change(left))
+    session.restore("D1")
+    assert path.read_bytes().removeprefix(head).lstrip(b"\n") == after
 
 
 def test_a_comment_below_an_updated_record_stays(memory: Memory) -> None:

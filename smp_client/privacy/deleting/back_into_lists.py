@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...document import Located, RecordList
-from ...editing import end_of
+from ...document import MARK, Located, RecordList
+from ...editing import ends
 from ...errors import Conflict, CorruptionDetected
 from ...formats import HEAD, Format, format_of, with_head
 from ...indexing import hash_of
-from ...records import Kind, is_deleted
+from ...maintain.putting_back import Copy, put_back, value_of
+from ...records import TURN, Kind, is_deleted
 from ...values import Value, canonical
 from .standing import in_order, start_of_list
 from .store import fingerprint
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from ...scope import Scope
 
 _Counts = Mapping[str, tuple[int, str | None]]  # by id, how many lines stood between it and which record, or the list's beginning
-_COMMENT = re.compile(rb"[ \t]*(?:#[^\n]*)?\n")
+_COMMENT = re.compile(rb"[ \t]*(?:#[^\n]*)?\r?\n")
+_SIGN = re.compile(rb"(?<![^ \t\n])#[^\n]*[^\s]")
 _FEW = 4  # of one file, for which the place of each is looked for with care
 
 
@@ -109,19 +111,28 @@ def _with_many(
     kind: Kind, content: bytes, copies: Sequence[Copied], order: Sequence[str], counts: _Counts
 ) -> bytes:  # fmt: skip
     """With one reading before and one after."""
-    from ...maintain.putting_back import Copy, put_back
-
     coming, before, behind = {copy.id for copy in copies}, "", dict[str, str]()
     for one in order:
         behind[one] = before
         before = before if one in coming else one
-    gaps, number = _Gaps(format_of(kind).parse(content), content, counts), {one: number for number, one in enumerate(order)}
+    found, number = format_of(kind).parse(content), {one: number for number, one in enumerate(order)}
+    gaps = _Gaps(found, content, counts)
     exact = {copy.id: gaps.place(copy.id, order[: number[copy.id]][::-1]) for copy in copies}
     places = {memory_id: at for memory_id, at in exact.items() if at is not None}
-    done = put_back(kind, content, [Copy(copy.id, hash_of(copy.value), copy.raw) for copy in copies], behind=behind, places=places)
-    for memory_id in done.conflicts:
-        raise _conflict(kind, memory_id)
-    return done.content
+    for fit in zip(*(_fitting(kind, copy.raw, found, content) for copy in copies), strict=True):
+        again = [Copy(copy.id, hash_of(copy.value), raw) for copy, raw in zip(copies, fit, strict=True)]
+        done = put_back(kind, content, again, behind=behind, places=places)
+        for memory_id in done.conflicts:
+            if kind is TURN or found.find(memory_id):
+                raise _conflict(kind, memory_id)
+        if not done.conflicts and all(raw in done.content for raw in fit if _may_hold_comments(kind, raw)):
+            return done.content
+    if not done.conflicts and not any(_comments(kind, copy) for copy in copies):
+        return done.content
+    for copy in copies:
+        # Rendered anew they would be without what a person wrote beside them.
+        content = _with_one(kind, content, copy, order[: number[copy.id]][::-1], counts)
+    return content
 
 
 def _conflict(kind: Kind, memory_id: str) -> Conflict:
@@ -143,7 +154,7 @@ def _with_one(kind: Kind, content: bytes, copy: Copied, before: Sequence[str], c
     wanted = Counter([canonical(copy.value), *(canonical(record.value) for record in found.records if record is not place)])
     if (at := _Gaps(found, content, counts).place(copy.id, before)) is None:
         at = _place(before, found) if found.records else len(content)
-    for after in _attempts(form, copy, content, found, place, at):
+    for after in _attempts(kind, copy, content, found, place, at):
         now = form.parse(after)
         read = form.find(after, copy.id)
         is_whole = Counter(canonical(record.value) for record in now.records) == wanted and len(now.bad) <= len(found.bad)
@@ -154,10 +165,10 @@ def _with_one(kind: Kind, content: bytes, copy: Copied, before: Sequence[str], c
 
 
 def _attempts(
-    form: Format, copy: Copied, content: bytes, found: RecordList, place: Located | None, at: int
+    kind: Kind, copy: Copied, content: bytes, found: RecordList, place: Located | None, at: int
 ) -> Iterator[bytes]:  # fmt: skip
     """The file with the memory in it, the best way first; its style may have changed since, so none is sure to be right."""
-    raw = copy.raw
+    form, raw = format_of(kind), copy.raw
     if place is not None:
         # What stands in the place of a turn.
         yield content[: place.start] + raw + content[place.end :]
@@ -167,11 +178,90 @@ def _attempts(
     if found.flow and any(record.start == at for record in found.records):
         # With the comma that went with it, and one of the two blanks that it stood between.
         yield before.removesuffix(b" ") + raw + b", " + rest if before.endswith(b"  ") else before + raw + b"," + rest
-    opening = b"" if not before or before.endswith(b"\n") else b"\n"
+    if found.flow and (spliced := _last_of_flow(found, content, raw)):
+        yield spliced
+    yield _with_lines(form, content, found, raw, at)
+    if kind is not TURN and not found.flow and not found.null:
+        yield from (_with_lines(form, content, found, fit, there)
+                    for there in _places(form, found, content, at) for fit in _fitting(kind, raw, found, content))  # fmt: skip
+    anew = form.insert(content, copy.value)
+    if (said := _comments(kind, copy)) and (record := form.find(anew, copy.id)):
+        column = b" " * found.indent
+        lines = b"".join(column + comment + b"\n" for comment in said)
+        yield anew[: record.start] + (b"\n" + lines + column if found.flow else lines) + anew[record.start :]
+    yield anew
+
+
+def _with_lines(form: Format, content: bytes, found: RecordList, raw: bytes, at: int) -> bytes:
+    """The file with these lines in it."""
+    before, rest = content[:at], content[at:]
+    opening = b"" if not before or before.endswith(b"\n") else _line_end(content)
     if not rest:
         opening = form.opening(found, content) or opening
-    yield before + opening + raw + (b"\n" if rest and not raw.endswith(b"\n") else b"") + rest
-    yield form.insert(content, copy.value)
+    return before + opening + raw + (_line_end(content) if rest and not raw.endswith(b"\n") else b"") + rest
+
+
+def _line_end(content: bytes) -> bytes:
+    return b"\r\n" if content.count(b"\r\n") * 2 > content.count(b"\n") else b"\n"
+
+
+def _fitting(kind: Kind, raw: bytes, found: RecordList, content: bytes) -> Iterator[bytes]:
+    """The bytes of a record as they were, then with the indentation and the line ends that the list has now."""
+    yield raw
+    if kind is TURN:
+        return
+    column = len(raw) - len(raw.lstrip(b" "))
+    if not raw.startswith(b"-", column):
+        # It stood in a flow list.
+        raw, column = b"- " + raw.replace(b"\n", b"\n  ") + b"\n", 0
+    wider, end = found.indent - column, _line_end(content)
+    if wider >= 0:
+        raw = re.sub(rb"^(?=[^\r\n])", b" " * wider, raw, flags=re.MULTILINE)
+    else:
+        raw = re.sub(rb"^ {1,%d}" % -wider, b"", raw, flags=re.MULTILINE)
+    yield re.sub(rb"\r?\n", lambda _: end, raw)
+
+
+def _places(form: Format, found: RecordList, content: bytes, at: int) -> Iterator[int]:
+    """Where a record can go: to its place, behind the blank lines there, to the end, before the last (which may lack its end)."""
+    end_of = ends(found, content)
+    last = max(found.records, key=lambda record: record.start, default=None)
+    blank = re.compile(rb"(?:[ \t]*\r?\n)*").match(content, at)
+    end = end_of(last) if last else found.insert_at
+    yield from dict.fromkeys([at, blank.end() if blank else at, len(content) if form.opening(found, content) is not None else end,
+                              last.start if last else at])  # fmt: skip
+
+
+def _last_of_flow(found: RecordList, content: bytes, raw: bytes) -> bytes | None:
+    """The file with one more at the end of its flow list, on the line that the one which was last has left."""
+    if found.null:
+        return None
+    last = max((item.end for item in found.items()), default=None)
+    if last is None:
+        opened = content[: found.insert_at].rstrip()
+        line = re.compile(rb"\r?\n[ \t]*(?=\r?\n)").match(content, len(opened))
+        at = line.end() if line else len(opened)
+        return content[:at] + raw + content[at:] if opened.endswith(b"[") else None
+    gap = content[last : found.insert_at]
+    line = re.match(rb"\s*\n[ \t]*(?=\r?\n)", gap)
+    at = last + line.end() if line else found.insert_at
+    return content[:last] + b"," + content[last:at] + raw + content[at:] if not gap.strip() else None
+
+
+def _may_hold_comments(kind: Kind, raw: bytes) -> bool:
+    return kind is not TURN and any(sign[0] != MARK.encode() for sign in _SIGN.finditer(raw))
+
+
+def _comments(kind: Kind, copy: Copied) -> list[bytes]:
+    """What a person wrote beside the fields of a record. Whether it is a comment, reading tells: then it says nothing there."""
+    found: list[bytes] = []
+    begin = 0
+    while _may_hold_comments(kind, copy.raw) and (sign := _SIGN.search(copy.raw, begin)):
+        without = copy.raw[: sign.start() + 1] + copy.raw[sign.end() :]
+        is_comment = sign[0] == MARK.encode() or canonical(value_of(kind, without)) == canonical(copy.value)
+        found += [sign[0]] if is_comment and sign[0] != MARK.encode() else []
+        begin = sign.end() if is_comment else sign.start() + 1
+    return found
 
 
 class _Gaps:
@@ -181,7 +271,8 @@ class _Gaps:
         self._content, self._counts = content, counts
         self._records = sorted(found.records, key=lambda record: record.start)
         self._starts = [record.start for record in self._records]
-        self._ends = {record.start: end_of(found, content, record) for record in self._records}
+        end_of = ends(found, content)
+        self._ends = {record.start: end_of(record) for record in self._records}
         self._known = {str(record.value.get("id", "")): record for record in self._records}
         self._beginning = None if found.null else start_of_list(found, content)
 

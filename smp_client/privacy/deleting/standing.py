@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...document import ONLY_COMMENTS, RecordList
-from ...editing import end_of
+from ...editing import ends
 from ...errors import CorruptionDetected, SMPError
 from ...formats import HEAD, format_of
 from ...layout import ACTIVE, ARCHIVED, GLOBAL, is_file_id
@@ -133,9 +133,10 @@ def in_file(contents: Contents, file: str) -> Iterator[Standing]:
     lines = _LineCounter(content)
     found = format_of(kind).parse(content)
     end = start_of_list(found, content) if kind is not TURN else None
+    end_of = ends(found, content)
     for record in sorted(found.records, key=lambda record: record.start):
         memory_id = str(record.value["id"]) if record.has_id else ""
-        own_end = end_of(found, content, record) if kind is not TURN else record.end
+        own_end = end_of(record) if kind is not TURN else record.end
         if not is_deleted(kind, record.value):
             raw, comments = content[record.start : record.end], content[record.end : own_end]
             before = content[end : record.start] if end is not None else None
