@@ -239,9 +239,14 @@ def test_nothing_is_written_when_nothing_changed(memory: Memory, session: Sessio
     rebuild(memory, index)
     directory = memory.root / "active/s1/indexes"
     assert write(memory, index, "s1") == [TOPICS, TIMELINE, AGENTS]
-    before = {path: path.stat() for path in [directory, *directory.iterdir()]}
+
+    def changes() -> dict[Path, tuple[int, int]]:
+        found = {path: path.stat() for path in [directory, *directory.iterdir()]}
+        return {path: (status.st_ino, status.st_ctime_ns) for path, status in found.items()}
+
+    before = changes()
     assert write(memory, index, "s1") == []
-    assert {path: path.stat() for path in [directory, *directory.iterdir()]} == before
+    assert changes() == before
     assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
     session.update_metadata(context={"tags": ["more"]})
     rebuild(memory, index)
