@@ -376,7 +376,8 @@ signal.signal(signal.SIGURG, lambda *_: fcntl.fcntl(descriptor, fcntl.F_SETLEASE
 fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
 fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
 print("held", flush=True)
-signal.pause()
+while True:
+    signal.pause()
 """
 
 
@@ -387,4 +388,7 @@ def test_a_file_that_another_process_holds_for_a_moment_is_waited_for(session: S
     with subprocess.Popen([sys.executable, "-c", LEASE, str(path)], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        assert memory.tree.read("active/s1/decisions.yaml") == path.read_bytes()
+        try:
+            assert memory.tree.read("active/s1/decisions.yaml") == path.read_bytes()
+        finally:
+            other.kill()
