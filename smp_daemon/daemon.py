@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
 from smp_client import Memory, SMPError
@@ -35,20 +36,29 @@ class WorkerDied(SMPError):
 
 
 class Signals:
-    """Handlers only set flags; the main thread looks at them."""
+    """Handlers only set flags and wake the main thread, which looks at them.
+
+    A handler runs between any two instructions of the main thread, also inside `wait`. So it may only use what needs no lock that
+    the main thread can hold: `SimpleQueue.put` is made for that, `Event.set` is not.
+    """
 
     def __init__(self) -> None:
-        self.wake = threading.Event()
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.stop = False
         self.reload = False
 
     def _ask_to_stop(self, _number: int, _frame: FrameType | None) -> None:
         self.stop = True
-        self.wake.set()
+        self._wake.put(None)
 
     def _ask_to_reload(self, _number: int, _frame: FrameType | None) -> None:
         self.reload = True
-        self.wake.set()
+        self._wake.put(None)
+
+    def wait(self, longest_s: float) -> None:
+        """Return when a signal has come, or after the time."""
+        with suppress(queue.Empty):
+            self._wake.get(timeout=longest_s)
 
     @contextmanager
     def handled(self) -> Iterator[None]:
@@ -90,8 +100,7 @@ def _lead(
             _say_ready(worker, schedule, log.logger)
         pause_s = min(LOOK_EVERY_S, (notify.watchdog_s() or math.inf) / 2)
         while not signals.stop and thread.is_alive():
-            signals.wake.wait(pause_s)
-            signals.wake.clear()
+            signals.wait(pause_s)
             if signals.reload:
                 signals.reload = False
                 schedule = _reload(worker, schedule, log, reload)

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import PATIENCE_S
+from daemons import PATIENCE_S, no_hang
 
 from smp_client import Memory, TransactionPending, journal, tidy
 
 SMP = [sys.executable, "-c", "from smp_daemon.cli import main; main()"]
 
 
+# Sends the daemon a signal from inside every step of its main thread through a lock of Python's own, that is while it holds it.
+SIGNALLED_INSIDE_LOCKS = """
+import os, signal, sys, threading
+
+def trace(frame, event, argument):
+    if frame.f_code.co_filename != threading.__file__:
+        return trace if event == "call" else None
+    if event == "line" and callable(signal.getsignal(signal.SIGHUP)):
+        os.kill(os.getpid(), signal.SIGHUP)
+    return trace
+
+from smp_daemon.cli import main
+sys.settrace(trace)
+main()
+"""
+
+
 @contextmanager
-def running(root: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+def running(root: Path, command: Sequence[str] = SMP) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """A daemon that has said it is ready, and what it said."""
-    process = subprocess.Popen([*SMP, "run", "--root", str(root)], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, "run", "--root", str(root)], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
         line: dict[str, Any] = {}
@@ -53,6 +71,16 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> No
         assert process.wait(PATIENCE_S) == 0
         assert process.stderr is not None
         assert json.loads(process.stderr.readlines()[-1])["event"] == "stopped"
+
+
+def test_a_signal_that_comes_while_a_lock_is_held_does_not_hang_it(tmp_path: Path) -> None:
+    """Lock by lock: a handler that waits for one that the main thread holds would wait for ever."""
+    with no_hang(), running(tmp_path / "sessions", [sys.executable, "-c", SIGNALLED_INSIDE_LOCKS]) as (process, _):
+        assert process.stderr is not None
+        reloaded = (json.loads(line)["event"] == "configuration reloaded" for line in process.stderr)
+        assert sum(itertools.islice(filter(None, reloaded), 3)) == 3
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_second_daemon_says_who_leads_and_the_next_takes_over_after_a_kill(tmp_path: Path) -> None:
