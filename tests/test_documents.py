@@ -1,4 +1,4 @@
-"""README, FORMAT.md and DESIGN.md say what the code does."""
+"""The README, the pages of docs/, FORMAT.md and DESIGN.md say what the code does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from pages import outputs
 
 import smp_client
 from smp_client import Memory, errors, layout
@@ -23,6 +24,8 @@ TOP = Path(__file__).parent.parent
 README = (TOP / "README.md").read_text()
 FORMAT = (TOP / "smp_client/FORMAT.md").read_text()
 DESIGN = (TOP / "smp_daemon/DESIGN.md").read_text()
+PAGES = sorted((TOP / "docs").glob("*.md"))
+WORDS_OF_A_PAGE = 900  # as `wc -w` counts them, code included
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -47,6 +50,20 @@ def test_the_code_of_the_readme_prints_what_the_readme_says(
     }
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
+    """Each runs from top to bottom; `python tests/pages.py FILE` writes the outputs of today into it."""
+    directory = tmp_path / "page"
+    directory.mkdir()
+    wrong = [output for output in outputs(page.read_text(), directory) if not output.agrees()]
+    assert not wrong, "\n".join(f"shown:\n{output.shown}\nprinted:\n{output.real}" for output in wrong)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_is_short(page: Path) -> None:
+    assert len(page.read_text().split()) <= WORDS_OF_A_PAGE
+
+
 def test_the_readme_names_every_command() -> None:
     """Each command of `smp`, those of a group included, has its row in the table, and no other has one."""
     import click
@@ -60,6 +77,7 @@ def test_the_readme_names_every_command() -> None:
         assert command is not None
         real |= {f"{name} {inner}" for inner in command.commands} if isinstance(command, click.Group) else {name}
     assert set(re.findall(r"^\| `smp ([a-z ]+?)(?: \[FILE\])?` \|", README, re.MULTILINE)) == real
+    assert set(re.findall(r"^\| `smp ([a-z ]+)` \|", (TOP / "docs/operate.md").read_text(), re.MULTILINE)) == real
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
@@ -68,11 +86,14 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert "README.md" in (TOP / ".ci/run").read_text()
 
 
-@pytest.mark.parametrize("document", [README, FORMAT, DESIGN])
-def test_links_lead_somewhere(document: str) -> None:
-    base = {README: TOP, FORMAT: TOP / "smp_client", DESIGN: TOP / "smp_daemon"}[document]
-    for link in re.findall(r"\]\(([^)#]+)\)", document):
-        assert (base / link).exists(), link
+@pytest.mark.parametrize(
+    "document",
+    [TOP / "README.md", TOP / "smp_client/FORMAT.md", TOP / "smp_daemon/DESIGN.md", *PAGES],
+    ids=lambda path: path.stem,
+)
+def test_links_lead_somewhere(document: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+        assert (document.parent / link).exists(), link
 
 
 def test_format_names_every_record_file_with_its_list_and_required_fields() -> None:
@@ -139,7 +160,7 @@ def test_design_names_every_module() -> None:
 
 def test_the_project_speaks_of_the_project_alone() -> None:
     """No path of the machine it was made on is anywhere in it."""
-    for path in [*TOP.glob("*.md"), *TOP.glob("smp_*/**/*.py"), *TOP.glob("smp_*/*.md"), *TOP.glob("tests/**/*.py")]:
+    for path in [*TOP.glob("*.md"), *PAGES, *TOP.glob("smp_*/**/*.py"), *TOP.glob("smp_*/*.md"), *TOP.glob("tests/**/*.py")]:
         assert not re.search(r"/(?:work|root|home/\w+)/", path.read_text()), path
 
 
