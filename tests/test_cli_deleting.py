@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import shlex
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -303,25 +298,3 @@ def test_the_shell_completes_batches_ids_and_places(root: Path) -> None:
     assert completed("smp restore --session g", root) == ["global"]
     assert completed("smp purge --session p", root) == ["packed-1"]
     assert completed("smp purge --session first-1 --id D", root) == ["DEC-001", "DEC-002"]
-
-
-def test_the_examples_of_the_readme_do_what_it_says(tmp_path: Path) -> None:
-    """In the tree that its first Python code makes; only ids of sessions may be other ones."""
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
-    section = readme[readme.index("## Take something out") :]
-    section = section[: section.index("\n## ", 1)]
-    first, then = (re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)[0] for text in (readme, section))
-    environment = {name: value for name, value in os.environ.items() if name != "SMP_ROOT"}
-    for code in (first, first + then):
-        # Each makes a session of its own.
-        run_it = [sys.executable, "-c", code]
-        done = subprocess.run(run_it, cwd=tmp_path, check=True, capture_output=True, text=True, env=environment)
-    assert done.stdout.splitlines()[-1] == "['DEC-001']"
-    ((command, output),) = re.findall(r"^\$ smp (.*)\n((?:(?!```).*\n)*)", section, re.M)
-    called = f"{sys.executable} -m smp_daemon {command}"
-    said = subprocess.run(called, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True, env=environment).stdout
-    assert re.sub(r"session-[\w-]+", "session-…", said) == re.sub(r"session-[\w-]+", "session-…", output)
-    for line in re.findall(r"^smp (.*?)(?:  +#.*)?$", section, re.M):
-        arguments = [*shlex.split(line), "--help"]
-        assert smp(*arguments).returncode == 0, line
-        assert {one for one in arguments if one.startswith("--")} <= set(re.findall(r"--[a-z-]+", smp(*arguments).stdout)), line

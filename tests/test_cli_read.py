@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -445,22 +444,3 @@ def test_context_is_what_the_library_gives(root: Path) -> None:
     assert 0 < len(found["context"]) < len(text)
     assert not DRIVING.search(ask(root, "context", "billing"))
     assert "agent '../x' must be" in refused(root, "context", "auth-review", "--agent", "../x", code=2)
-
-
-def test_the_questions_of_the_readme_are_answered_as_it_says(tmp_path: Path) -> None:
-    """In the tree that its Python code makes; only the times and the scores may be other ones."""
-    readme = (Path(__file__).parent.parent / "README.md").read_text()
-    subprocess.run([sys.executable, "-c", re.findall(r"^```python\n(.*?)^```$", readme, re.M | re.S)[0]], cwd=tmp_path, check=True,
-                   capture_output=True)  # fmt: skip
-    asking = readme[readme.index("## Ask it") :]
-    asking = asking[: asking.index("\n## ", 1)]
-    shown = re.findall(r"^\$ smp (.*)\n((?:(?!\$ |```).*\n)*)", asking, re.M)
-    assert len(shown) >= 2
-    for command, output in shown:
-        called = f"{sys.executable} -m smp_daemon {command}"
-        said = subprocess.run(called, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-        assert _timeless(said) == _timeless(output), command
-
-
-def _timeless(text: str) -> str:
-    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d|\b[01]\.\d\d\b", "…", text)

@@ -428,9 +428,3 @@ def test_the_table_of_commands_says_what_they_say_themselves(name: str) -> None:
     assert command is not None
     assert command.name == name
     assert (command.help or "").split("\n")[0].split(";")[0].split(":")[0].rstrip(".") == COMMANDS[name][1].rstrip(".")
-
-
-def test_the_example_of_the_readme_is_good(tmp_path: Path) -> None:
-    text = (TOP / "README.md").read_text().partition("## Configure it")[2]
-    example = re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
-    assert set(read(written(tmp_path / "smp.yaml", example)).lines) == {"quota_bytes", "log.level", "log.file"}

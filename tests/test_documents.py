@@ -24,30 +24,13 @@ TOP = Path(__file__).parent.parent
 README = (TOP / "README.md").read_text()
 FORMAT = (TOP / "smp_client/FORMAT.md").read_text()
 DESIGN = (TOP / "smp_daemon/DESIGN.md").read_text()
-PAGES = sorted((TOP / "docs").glob("*.md"))
-WORDS_OF_A_PAGE = 900  # as `wc -w` counts them, code included
+PAGES = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
+WORDS = {"README": 800}  # at most, as `wc -w` counts them, code included
+WORDS_OF_A_PAGE = 900
 
 
 def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
-def test_the_code_of_the_readme_prints_what_the_readme_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SMP_ROOT", raising=False)
-    exec(compile(blocks(README, "python")[0], "README.md", "exec"), {})
-    said = blocks(README, "")
-    assert capsys.readouterr().out in said
-    (decisions,) = tmp_path.glob(".bmad/sessions/active/*/decisions.yaml")
-    first = parse(decisions.read_bytes(), "decisions").records[0]
-    shown = parse(blocks(README, "yaml")[0].encode(), "decisions").records[0]
-    assert list(first.value) == list(shown.value)
-    times = ("timestamp", "decay")
-    assert {key: value for key, value in first.value.items() if key not in times} == {
-        key: value for key, value in shown.value.items() if key not in times
-    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -61,10 +44,10 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_is_short(page: Path) -> None:
-    assert len(page.read_text().split()) <= WORDS_OF_A_PAGE
+    assert len(page.read_text().split()) <= WORDS.get(page.stem, WORDS_OF_A_PAGE)
 
 
-def test_the_readme_names_every_command() -> None:
+def test_one_page_names_every_command() -> None:
     """Each command of `smp`, those of a group included, has its row in the table, and no other has one."""
     import click
 
@@ -76,7 +59,6 @@ def test_the_readme_names_every_command() -> None:
         command = smp.get_command(context, name)
         assert command is not None
         real |= {f"{name} {inner}" for inner in command.commands} if isinstance(command, click.Group) else {name}
-    assert set(re.findall(r"^\| `smp ([a-z ]+?)(?: \[FILE\])?` \|", README, re.MULTILINE)) == real
     assert set(re.findall(r"^\| `smp ([a-z ]+)` \|", (TOP / "docs/operate.md").read_text(), re.MULTILINE)) == real
 
 
@@ -88,7 +70,7 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [TOP / "README.md", TOP / "smp_client/FORMAT.md", TOP / "smp_daemon/DESIGN.md", *PAGES],
+    [*PAGES, TOP / "smp_client/FORMAT.md", TOP / "smp_daemon/DESIGN.md"],
     ids=lambda path: path.stem,
 )
 def test_links_lead_somewhere(document: Path) -> None:
@@ -160,7 +142,7 @@ def test_design_names_every_module() -> None:
 
 def test_the_project_speaks_of_the_project_alone() -> None:
     """No path of the machine it was made on is anywhere in it."""
-    for path in [*TOP.glob("*.md"), *PAGES, *TOP.glob("smp_*/**/*.py"), *TOP.glob("smp_*/*.md"), *TOP.glob("tests/**/*.py")]:
+    for path in [*TOP.glob("*.md"), *TOP.glob("*/*.md"), *TOP.glob("smp_*/**/*.py"), *TOP.glob("tests/**/*.py")]:
         assert not re.search(r"/(?:work|root|home/\w+)/", path.read_text()), path
 
 
