@@ -30,7 +30,7 @@ COMMANDS = {
     "check": ("health", "Read every file and say what is wrong with it."),
     "compact": ("upkeep", "Make SESSION smaller."),
     "config": ("config", "Show, check and explain the settings."),
-    "context": ("read", "What an agent that goes on with SESSION should know, as Markdown."),
+    "context": ("read", "What an agent should know before it goes on, as Markdown."),
     "deactivate": ("put_away", "Say that nobody uses SESSION for now."),
     "decay": ("upkeep", "Write the priorities as of now into the files of SESSION, or everywhere."),
     "delete": ("deleting", "Delete SESSION, or memories of it."),
