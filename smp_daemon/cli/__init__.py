@@ -34,6 +34,7 @@ COMMANDS = {
     "deactivate": ("put_away", "Say that nobody uses SESSION for now."),
     "decay": ("upkeep", "Write the priorities as of now into the files of SESSION, or everywhere."),
     "delete": ("deleting", "Delete SESSION, or memories of it."),
+    "demo": ("demo", "Make a small tree of a made-up project and show a few commands on it."),
     "export": ("exchange", "Write sessions, or everything, into one file that can be imported again."),
     "import": ("exchange", "Take in an export, or memories in other layouts and conversation logs."),
     "init": ("health", "Make a sessions tree."),
