@@ -61,7 +61,7 @@ def _unreadable(memory: Memory) -> Iterator[Complaint]:
             yield from _unreadable_files(memory, scope)
             continue
         with suppress(SessionNotFound):  # it went while we looked
-            yield from _unreadable_in(memory, memory.everywhere if scope == GLOBAL else memory.session(scope))
+            yield from _unreadable_in(memory, memory.everywhere if scope == GLOBAL else memory._session(scope))
 
 
 def _unreadable_in(memory: Place, files: RecordFiles) -> Iterator[Complaint]:

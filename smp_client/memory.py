@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .deletion import MemoryDeletion
-from .errors import Conflict, Invalid, SessionNotFound, StorageFailed
+from .errors import Conflict, Invalid, SessionNotFound, SessionPutAway, StorageFailed
 from .formats import format_of
 from .layout import (
     ACTIVE,
@@ -45,7 +45,6 @@ from .writing import Time
 
 if TYPE_CHECKING:
     from .access import Readings
-    from .context import Context
     from .published import Published
     from .questions.asker import Asker
     from .questions.fresh import Fresh
@@ -124,7 +123,7 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
                 raise Conflict(f"There is a session {session_id!r} in {place}/ already.", advice="Choose another id.")
         self.create()
         self._lay_out(session_id, files)
-        return self.session(session_id)
+        return self._session(session_id)
 
     def _lay_out(self, session_id: str, files: Mapping[str, bytes]) -> None:
         """Builds the directory aside and moves it into its place in one step."""
@@ -154,7 +153,20 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
                     self.tree.make_directory(f"{QUARANTINE}/{session_id}")
                     self.tree.rename(f"{directory}/{name}", f"{QUARANTINE}/{session_id}/{name}.bytes")
 
-    def session(self, session_id: str) -> Session:
+    def session(self, name: str) -> Session:
+        """Return the session that `name` means: its id, `latest` (the session that was written last), or
+        the beginning or the last part of exactly one id."""
+        try:
+            return self._session(name)
+        except SessionPutAway:
+            raise
+        except SessionNotFound:
+            from .session_name import session_id
+
+            return self._session(session_id(self, name))
+
+    def _session(self, session_id: str) -> Session:
+        """Return the session with exactly this id."""
         check_session_id(session_id)
         self.require()
         scope = self._scope(session_id)
@@ -169,7 +181,7 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         for name in self.tree.list(ACTIVE):
             with suppress(FileNotFoundError, SessionNotFound):  # it went while we looked
                 if self._is_session(name):
-                    found.append(self.session(name))
+                    found.append(self._session(name))
         return found if state is None else [session for session in found if session.state == state]
 
     def _is_session(self, name: str) -> bool:
@@ -178,25 +190,6 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         except Invalid:
             return False
         return stat.S_ISDIR(self.tree.stat(f"{ACTIVE}/{name}").st_mode)
-
-    def context(
-        self, *, project: str | None = None, agent: str | None = None, task: str | None = None, topic: str | None = None,
-        session: str | None = None, max_tokens: int | None = None, explain: bool = False,
-    ) -> Context:  # fmt: skip
-        """Return what an agent should know of a project, as Markdown for a prompt; see context.py.
-
-        Without a project, or with `*`, it is about every session of this tree. With a session and no
-        project, that session's project is meant; `session.agent(…).context()` says the same.
-        """
-        from .context import Request, context_of
-
-        if session is None:
-            return context_of(self._asker(), Request(project, agent, task, topic, None, max_tokens, explain))
-        from .agent import Reader
-
-        found = self.session(session)
-        reader = Reader(found) if agent is None else found.agent(agent)
-        return reader.context(topic, max_tokens, task, project=project, explain=explain)
 
     @property
     def everywhere(self) -> GlobalMemory:

@@ -78,8 +78,6 @@ class Record:
     explanation: dict[str, float] | None = field(default=None, compare=False)  # what the score is made of, where that was asked for
     path: tuple[str, ...] = field(default=(), compare=False)  # how it is related to what was asked about
     priority_now: float | None = field(default=None, compare=False)
-    marks: tuple[str, ...] = field(default=(), compare=False)
-    holds: bool = field(default=True, compare=False)
 
     @property
     def timestamp(self) -> datetime | None:

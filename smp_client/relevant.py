@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from .decay import PINNED, is_resolved
@@ -20,7 +19,6 @@ from .questions.priorities import View
 from .questions.query import NEWEST, Answer, Wanted, one_of
 from .questions.sql import Sql
 from .records import SEVERITIES, Record
-from .timestamps import parse_time
 
 EVERY = "*"
 RESOLVED = "finding.resolved"  # the standing of one
@@ -91,14 +89,6 @@ def severity(record: Record) -> int:
     """How severe a finding is; 0 is the worst."""
     said = record.data.get("severity")
     return SEVERITIES.index(said) if said in SEVERITIES else len(SEVERITIES)
-
-
-def time_of(stamp: Any) -> datetime | None:
-    """Return the time that a field holds; None where it holds none."""
-    try:
-        return parse_time(stamp) if isinstance(stamp, str) else None
-    except (ValueError, OverflowError):
-        return None
 
 
 # Whether a preference applies.

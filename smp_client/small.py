@@ -84,7 +84,7 @@ class SessionMemory:
 
 def _opened(memory: Memory, session_id: str) -> Session:
     try:
-        return memory.session(session_id)
+        return memory._session(session_id)
     except SessionPutAway:
         raise
     except SessionNotFound:
@@ -93,7 +93,7 @@ def _opened(memory: Memory, session_id: str) -> Session:
         except Conflict:
             # Somebody else made it just now; or something of its name was put away, and then this says so.
             if memory.tree.exists(f"active/{session_id}"):
-                return memory.session(session_id)
+                return memory._session(session_id)
             raise
 
 

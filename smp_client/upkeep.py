@@ -91,7 +91,7 @@ class MemoryUpkeep:
         from .maintain.archive import unarchive
 
         unarchive(cast("Memory", self), session_id)
-        return cast("Memory", self).session(session_id)
+        return cast("Memory", self)._session(session_id)
 
     def archived_sessions(self) -> list[Archived]:
         from .maintain.archive import archived

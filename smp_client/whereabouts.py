@@ -33,7 +33,7 @@ def _deleted(scope: Scope, memory_id: str) -> tuple[str, str] | None:
     items = load_mapping(scope.tree.read(path), "deletion", path).get("deleted_items")
     for item in reversed(items) if isinstance(items, list) else ():
         if isinstance(item, dict) and item.get("id") == memory_id:
-            advice = f"To restore it: smp restore {memory_id} --session {scope.name}, or session.restore({memory_id!r})."
+            advice = f"To restore it: smp restore {scope.name} {memory_id}, or session.restore({memory_id!r})."
             return f"it was deleted on {_shown(item.get('deleted_at'))}", advice
     return None
 
@@ -45,7 +45,7 @@ def _evicted(scope: Scope, memory_id: str) -> tuple[str, str] | None:
 
     if (stamp := evicted_at(scope.tree, scope.name, memory_id)) is None:
         return None
-    advice = f"To bring it back: smp compact {scope.name} --bring-back --id {memory_id}, or session.bring_back([{memory_id!r}])."
+    advice = f"To bring it back: smp compact {scope.name} {memory_id} --bring-back, or session.bring_back([{memory_id!r}])."
     return f"compaction took it out on {_shown(stamp)}", advice
 
 

@@ -46,7 +46,7 @@ def render(index: Index, session_id: str) -> dict[str, bytes]:
 
 def write(memory: Memory, index: Index, session_id: str) -> list[str]:
     """Writes the files that are not what they should be, and gives back their names."""
-    memory.session(session_id)  # which must be there
+    memory._session(session_id)  # which must be there
     directory = directory_of(session_id)
     _make(memory, directory)
     changed = {name: content for name, content in render(index, session_id).items()

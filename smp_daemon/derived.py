@@ -48,7 +48,7 @@ class Derived:
     def _write(self, root: Root, scope: str) -> None:
         started = time.perf_counter()
         try:
-            session = root.memory.session(scope)
+            session = root.memory._session(scope)
             written = write_yaml_indexes(root.memory, root.index, scope)
             if metadata.bring_up_to_date(session, root.index):
                 written.append("metadata.yaml")

@@ -27,7 +27,7 @@ class Drops:
     def take_in(self, root: Root, scope: str) -> None:
         """Some of the drops of a session; the rest, and those that have to wait, come again."""
         try:
-            session = root.memory.session(scope)
+            session = root.memory._session(scope)
         except SessionNotFound:  # it was archived or deleted just now
             return
         names = inbox.waiting(session)

@@ -207,7 +207,7 @@ class Maintenance:
             return Outcome()
         self._log.info("compacting", component=COMPACTION, root=str(root.path), session_id=session, reason=fill.reason)
         try:
-            full = self._memory(root).session(session)
+            full = self._memory(root)._session(session)
             going = partial(compact, full, reduction_pct=fill.reduction_pct, keep_going=self._household.keep_going)
             outcome = self._while_going_on(going) if fill.policy.summarizer else going()
         except Stopping:
@@ -268,7 +268,7 @@ def running_s() -> float:
 def _decay_session(memory: Memory, session: str) -> Outcome:
     from smp_client.maintain.decay import decay
 
-    return decay(memory.everywhere if session == GLOBAL else memory.session(session))
+    return decay(memory.everywhere if session == GLOBAL else memory._session(session))
 
 
 def _sessions(memory: Memory) -> list[str]:
@@ -278,7 +278,7 @@ def _sessions(memory: Memory) -> list[str]:
 def _retain(memory: Memory, session: str) -> Outcome:
     from smp_client.maintain.retention import retain
 
-    return retain(memory.session(session))
+    return retain(memory._session(session))
 
 
 def _past_its_time(memory: Memory, root: Root) -> Iterator[Piece]:

@@ -76,6 +76,13 @@ def test_only_the_composition_root_reads_configuration(path: Path) -> None:
     assert "config" not in named or name == "daemon.py" or name.startswith("cli/")
 
 
+@pytest.mark.parametrize("path", [*modules("smp_client"), *modules("smp_daemon")], ids=lambda path: str(path.relative_to(TOP)))
+def test_only_the_command_line_takes_the_names_that_people_give(path: Path) -> None:
+    """`Memory.session` takes `latest` and beginnings. Everything else has an id, which must not become another session's."""
+    if "cli" not in path.relative_to(TOP).parts:
+        assert not [call for call in calls(path) if call.endswith(("memory.session", "root.session", "self.session"))]
+
+
 def test_only_the_locks_module_uses_filelock() -> None:
     users = {path.name for path in modules("smp_client") if "filelock" in imported(path)}
     assert users == {"locks.py"}

@@ -150,9 +150,7 @@ def test_an_id_with_a_slip_gets_near_ones_suggested(session: Session, arguments:
 
 def test_an_id_in_the_place_of_a_session_is_explained(session: Session) -> None:
     shown = said("delete", "DEC-001", "--reason", "r", code=1)
-    assert "'DEC-001' is a memory of first-1, not a session. smp delete first-1 --id DEC-001 --reason … deletes it." in shown
-    shown = said("delete", "first-1", "DEC-001", "--reason", "r", code=2)
-    assert "Memories are named with --id: --id DEC-001." in shown
+    assert "'DEC-001' is a memory of first-1, not a session. smp delete first-1 DEC-001 --reason … deletes it." in shown
     assert "There is no session 'second'" in said("delete", "second", "--reason", "r", code=1)
 
 
@@ -165,7 +163,7 @@ def test_what_cannot_be_restored_is_told_with_why(session: Session, memory: Memo
     assert "Nothing brings it back." in shown
     assert "no deleted memory 'DEC-009'" in said("restore", "DEC-009", "--session", "first-1", code=1)
     memory.purge_now("first-1")
-    for arguments in (["restore", "first-1"], ["restore", "DEC-001", "--session", "first-1"], ["show", "first-1"]):
+    for arguments in (["restore", "first-1"], ["restore", "first-1", "DEC-001"], ["show", "first-1"]):
         assert "The session 'first-1' was purged on " in said(*arguments, code=1)
 
 
@@ -188,7 +186,7 @@ def test_originals_of_anonymised_ones_are_told_as_such(session: Session, memory:
 def test_a_deleted_session_is_erased_as_the_advice_says(session: Session, memory: Memory) -> None:
     memory.delete_session("first-1", reason="r")
     shown = said("show", "--all-about", "Jane Roe")
-    assert "smp purge --session first-1 --now destroys the deleted session before that." in shown
+    assert "smp purge first-1 --now destroys the deleted session before that." in shown
     assert "--id ID" not in shown
     said("purge", "--session", "first-1", "--now")
     assert "stands nowhere" in said("show", "--all-about", "Jane Roe")

@@ -67,7 +67,7 @@ def test_every_place_is_a_row_below_its_session(session: Session, memory: Memory
                                 "2026-03-31"]  # fmt: skip
     assert "7 places (6 active, 1 deleted), 7 memories." in lines
     assert "smp delete --all --text 'JANE roe' --reason … deletes the memories that hold it." in lines
-    assert "smp purge --session s1 --id ID --now destroys a deleted memory before that." in lines
+    assert "smp purge s1 ID --now destroys a deleted memory before that." in lines
 
 
 def test_the_line_that_is_named_holds_the_text(session: Session, memory: Memory) -> None:
@@ -142,7 +142,7 @@ def test_an_archived_memory_is_shown_with_its_file_and_lines(session: Session, m
 def test_a_memory_that_compaction_took_out_is_shown(session: Session, root: Path) -> None:
     raw = shown("s1", "FIND-001", "--raw", "--no-count")
     compact(session, reduction_pct=100)
-    assert "smp compact s1 --bring-back --id FIND-001" in shown("s1", "FIND-001")
+    assert "smp compact s1 FIND-001 --bring-back" in shown("s1", "FIND-001")
     told = in_json("s1", "FIND-001")
     assert (told["state"], told["member"], told["lines"]) == ("evicted", "findings.yaml", None)
     assert told["facts"]["evicted_at"] == "2026-03-01T12:00:00Z"
@@ -155,7 +155,7 @@ def test_a_deleted_memory_is_shown_until_when_it_can_be_restored(session: Sessio
     session.delete("DEC-001", reason="privacy", deleted_by="jo")
     told = shown("s1", "DEC-001").splitlines()
     assert told[2].split(maxsplit=1) == ["deleted", "on 2026-03-01 12:00 by jo: privacy"]
-    assert told[3].split(maxsplit=2)[2] == "smp restore DEC-001 --session s1, until 2026-03-31 12:00"
+    assert told[3].split(maxsplit=2)[2] == "smp restore s1 DEC-001, until 2026-03-31 12:00"
     assert shown("s1", "DEC-001", "--raw") == raw
     assert in_json("s1", "DEC-001")["until"] == "2026-03-31T12:00:00Z"
 

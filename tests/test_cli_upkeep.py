@@ -116,7 +116,10 @@ COMMANDS: list[tuple[list[str], list[tuple[str, str]]]] = [
     (["delete", "packed", "--reason", "r"], [("packed-1", "delete_session")]),
     (["delete", "new-1", "--id", "DEC-001", "--id", "DEC-002", "--reason", "r"], [("new-1", "delete_memories")]),
     (["restore", "gone"], [("gone-1", "undelete_session")]),
+    (["delete", "new-1/DEC-001", "DEC-002", "--reason", "r"], [("new-1", "delete_memories")]),
+    (["restore", "new-1", "DEC-003"], [("new-1", "restore_memories")]),
     (["restore", "DEC-003", "--session", "new-1"], [("new-1", "restore_memories")]),
+    (["purge", "new-1", "DEC-001", "DEC-003", "--now"], [("new-1", "purge_memories")]),
     (["purge"], []),
     (["purge", "--force"], []),
     (["check", "--repair"], []),
@@ -224,7 +227,8 @@ def test_all_compacts_only_what_is_nearly_full(root: Path) -> None:
 @pytest.mark.parametrize("arguments", [
     ["compact"], ["compact", "old", "--all"], ["compact", "old", "--estimate", "--list"], ["compact", "old", "--id", "turn-1"],
     ["compact", "--all", "--bring-back", "--id", "turn-1"], ["compact", "old", "--list", "--reduce", "5"], ["delete", "old"],
-    ["restore"], ["restore", "gone-1", "--list"], ["compact", "old", "--reduce", "0"], ["compact", "old", "--reduce", "101"],
+    ["restore"], ["restore", "new-1", "DEC-003", "--list"],
+    ["compact", "old", "--reduce", "0"], ["compact", "old", "--reduce", "101"],
     ["compact", "old", "--reduce", "nan"], ["archive", "old", "--reason", ""], ["delete", "old", "--reason", " "],
     ["delete", "old", "--reason", "r", "--by", ""], ["activate", "old", "--reason", "\n"], ["archive"], ["archive", "old", "--due"],
     ["archive", "--due", "--reason", "r"], ["sessions", "--state", "archvd"],
@@ -277,7 +281,7 @@ def test_a_session_is_meant_only_where_it_is_clear_which(root: Path) -> None:
     memory.delete_session("gone", reason="r")
     before = content(root)
     for arguments, problem in [
-        (["delete", "packed", "--reason", "r"], "2 sessions begin with 'packed': packed-2, packed-1 (archived). Give more of"),
+        (["delete", "packed", "--reason", "r"], "2 sessions fit 'packed': packed-2, packed-1 (archived). Give more of"),
         (["delete", "gone", "--reason", "r"], "Session 'gone' is deleted since"),
         (["delete", "gone-1", "--reason", "r"], "Session 'gone-1' is deleted since"),
         (["archive", "packed-1"], "Session 'packed-1' is archived since"),
@@ -286,10 +290,10 @@ def test_a_session_is_meant_only_where_it_is_clear_which(root: Path) -> None:
         (["unarchive", "gone"], "Session 'gone' is deleted since"),
         (["unarchive", "nothing"], "There is no archived session 'nothing' under"),
         (["restore", "packed-1"], "Session 'packed-1' is archived since"),
-        (["restore", "g"], "2 deleted sessions begin with 'g': gone, gone-1. Give more of the id."),
-        (["restore", ""], "There is no deleted session '' under"),
-        (["delete", "", "--reason", "r"], "There is no session '' under"),
-        (["delete", "../old", "--reason", "r"], "There is no session '../old' under"),
+        (["restore", "g"], "2 deleted sessions fit 'g': gone, gone-1. Give more of the id."),
+        (["restore", ""], "session id '' must be"),
+        (["delete", "", "--reason", "r"], "session id '' must be"),
+        (["delete", "../old", "--reason", "r"], "session id '..' must be"),
         (["delete", "new-1", "--id", "DEC-009", "--reason", "r"], "There is no memory 'DEC-009' in new-1."),
     ]:  # fmt: skip
         done = run(root, *arguments, code=1)
@@ -298,7 +302,7 @@ def test_a_session_is_meant_only_where_it_is_clear_which(root: Path) -> None:
     assert content(root) == before
     # As a process, it is one sentence on stderr.
     done = smp("delete", "packed", "--reason", "r", "--root", root)
-    assert done.stderr == "smp: 2 sessions begin with 'packed': packed-2, packed-1 (archived). Give more of the id.\n"
+    assert done.stderr == "smp: 2 sessions fit 'packed': packed-2, packed-1 (archived). Give more of the id.\n"
     assert (done.returncode, done.stdout) == (1, "")
 
 
@@ -313,14 +317,14 @@ def test_what_is_not_found_is_told_with_what_may_be_meant(root: Path) -> None:
         (["archive", "pack"], "smp unarchive packed-1, or memory.restore_session('packed-1'), brings it back."),
         (["show", "gone"], "smp restore gone-1, or memory.undelete_session('gone-1'), brings it back."),
         (["restore", "pack"], "Session 'packed-1' is archived since"),
-        (["timeline", "away"], "2 sessions begin with 'away': away-1 (archived), away-2 (deleted). Give more of the id."),
+        (["timeline", "away"], "2 sessions fit 'away': away-1 (archived), away-2 (deleted). Give more of the id."),
         (["decay", "nwe-1"], "Did you mean new-1"),
         (["unarchive", "paked-1"], "There is no archived session 'paked-1' under"),
         (["unarchive", "paked-1"], "Did you mean packed-1 (archived)?"),
         (["archive", "nothing"], "List them with smp sessions --all."),
         (["show", "summary"], "smp show SESSION summary"),
-        (["restore", "DEC-003"], "'DEC-003' is a memory of new-1, not a session. smp restore DEC-003 --session new-1 restores it"),
-        (["restore", "DEC-009"], "smp restore DEC-009 --session SESSION restores it; smp restore --list shows"),
+        (["restore", "DEC-003"], "'DEC-003' is a memory of new-1, not a session. smp restore new-1 DEC-003 restores it"),
+        (["restore", "DEC-009"], "smp restore SESSION DEC-009 restores it; smp restore --list shows"),
         (["compact", "old", "--bring-back", "--id", "turn-1"], "smp compact old --list"),
     ]:  # fmt: skip
         assert problem in str(run(root, *arguments, code=1).exception)
@@ -359,7 +363,8 @@ def test_on_a_terminal_deleting_is_asked_for(root: Path) -> None:
 
 def test_the_shell_completes_what_is_where(root: Path) -> None:
     assert completed("smp unarchive ", root) == ["packed-1", "latest"]
-    assert completed("smp restore ", root) == ["gone-1", "latest"]
+    assert completed("smp restore ", root) == ["gone-1", "new-1", "old", "packed-1", "latest", "global"]
+    assert completed("smp restore new-1 ", root) == ["DEC-003"]
     assert completed("smp restore --session new-1 ", root) == ["DEC-003"]
     assert completed("smp delete p", root) == ["packed-1"]
     assert completed("smp archive n", root) == ["new-1"]

@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from smp_client import AccessDenied, Invalid, Memory, Record, Session
-from smp_client.likeness import likeness
-from smp_client.party import LIKENESS
+from smp_client.party import LIKENESS, likeness
 
 AT = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)
 

@@ -106,7 +106,7 @@ def _made_summary(memory: Memory, building: Building) -> dict[str, Any]:
         aside = AnyMemory(memory.root / building.directory)
         aside.options = memory.options
         with closing(aside):
-            return {**summary_file.content(aside.session(building.session))}
+            return {**summary_file.content(aside._session(building.session))}
     except (SMPError, OSError):
         return {"session_id": building.session}
     finally:
@@ -189,7 +189,7 @@ class Foreseen:
 
 
 def _files(memory: Memory, session: str) -> Session | GlobalMemory:
-    return memory.everywhere if session == GLOBAL else memory.session(session)
+    return memory.everywhere if session == GLOBAL else memory._session(session)
 
 
 def _standing_in(built: Building) -> Standing:
@@ -369,7 +369,7 @@ def _merge_evictions(memory: Memory, building: Building, planned: Merge, *, dry_
     """Only what is neither in its file, nor put away, nor deleted here."""
     if not building.evictions:
         return
-    files = memory.session(building.session)
+    files = memory._session(building.session)
     standing = _standing(memory, files, {})
     there = {(kind.file, str(record.value.get("id"))) for kind in files.kinds
              for record in format_of(kind).parse(standing.read(kind.file) or b"").records}  # fmt: skip

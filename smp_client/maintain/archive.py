@@ -55,7 +55,7 @@ class Archived:
 def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = False) -> Outcome:
     """Puts a session into the archive. What is written into it meanwhile is in the archive too, or refused."""
     reason = harmless(reason)
-    session = memory.session(session_id)
+    session = memory._session(session_id)
     total = session.size().total_bytes
     action = Action(session_id, "archive", (session_id,), reason, total)
     if dry_run:

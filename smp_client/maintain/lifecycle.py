@@ -181,7 +181,7 @@ def lifecycle(memory: Memory, *, dry_run: bool = False, archive: bool = True, on
 
 def apply(memory: Memory, action: Action) -> Outcome:
     """Does nothing where the session is not any more what the action was decided from."""
-    session = memory.session(action.session)
+    session = memory._session(action.session)
     before = action.before if isinstance(action, Transition) else session.state
     status = _STATUSES[action.type]
     if status == ARCHIVED:
@@ -205,7 +205,7 @@ def _standings(memory: Memory, problems: list[str], only: Collection[str] | None
     known = activities(memory, names)
     for name in names:
         try:
-            metadata = memory.session(name).metadata()
+            metadata = memory._session(name).metadata()
         except SessionNotFound:
             continue
         except (SMPError, OSError) as error:

@@ -211,7 +211,7 @@ def _memories_now(memory: Memory, name: str, ids: Sequence[str], by: str, told: 
 
 def _still_stands(name: str, memory_id: str) -> str:
     return (f"{name}: only what is in {DELETED}/ of {memory_id} is erased; one that is not deleted still stands."
-            f" smp purge --session {name} --id {memory_id} --now, once more, erases that too.")  # fmt: skip
+            f" smp purge {name} {memory_id} --now, once more, erases that too.")  # fmt: skip
 
 
 def _settle(memory: Memory, name: str) -> None:

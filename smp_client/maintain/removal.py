@@ -88,7 +88,7 @@ def wait_until_left(memory: Memory, session_id: str) -> list[str]:
 
 def _take_away(memory: Memory, session_id: str, said: dict[str, Any], *, is_active: bool) -> None:
     if is_active:
-        session = memory.session(session_id)
+        session = memory._session(session_id)
         with lock(memory.tree, session_id, RECORD, memory.options.patience, "deleting"):
             with session.scope.locked(archive.locked_files(session), "deleting the session"):
                 members = _copy(memory, session_id, said, was=ACTIVE)

@@ -77,7 +77,7 @@ def redact(memory: Memory, scope_name: str, file: str, ids: Collection[str], red
 def _opened(memory: Memory, scope_name: str) -> RecordFiles:
     """One writer that has locked its file must not keep everybody else waiting."""
     if scope_name != GLOBAL:
-        return memory.session(scope_name).with_options(patience=_IMPATIENT)
+        return memory._session(scope_name).with_options(patience=_IMPATIENT)
     return memory.everywhere
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import complete_memory_id, json_option, open_memory, root_option
+from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL
+
+from .arguments import find_id, json_option, memories_argument, open_memory, root_option
 from .nearby import suggesting_ids
-from .outcome import asks, confirm, dry_run_option, yes_option
+from .outcome import asks, by_option, confirm, dry_run_option, reason_option, yes_option
 from .output import Column, one_line, print_json, print_table, say
-from .places import active, archived, find_standing, holds_everywhere, in_words, reason_option, session_in
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -56,15 +57,13 @@ def configuration(keep: str | None) -> Anonymization:
 @click.command(epilog="""\b
 smp anonymize latest --dry-run
 smp anonymize latest --name "Anna Berg" --project Apollo
-smp anonymize latest --id DEC-001 --keep file_paths,addresses
+smp anonymize latest DEC-001 --keep file_paths,addresses
 smp anonymize session-2026-01-11-abc123 --names-file staff.txt --now""")
-@session_in(active, archived, holds_everywhere)
-@click.option("--id", "ids", multiple=True, metavar="ID", shell_complete=complete_memory_id,
-              help="Only this memory of it; repeat it for several.")  # fmt: skip
+@memories_argument(ACTIVE, ARCHIVED, GLOBAL)
 @naming_options
 @click.option("--now", "is_now", is_flag=True, help="Erase what was there at once; else smp restore --batch brings it back.")
 @reason_option("Why; it is kept with what was replaced.", default="anonymised")
-@click.option("--by", metavar="WHO", default="user", show_default=True, callback=in_words, help="Who does it.")
+@by_option
 @yes_option
 @root_option
 @dry_run_option
@@ -80,7 +79,7 @@ def anonymize(
     """
     config, known = configuration(keep), given_names(names, names_file)
     memory = open_memory(root)
-    found = find_standing(memory, session, or_global=True)
+    found = find_id(memory, session, ACTIVE, ARCHIVED, GLOBAL)
 
     def do(dry_run: bool) -> Anonymized:
         with suggesting_ids(memory, found, ids):

@@ -1,28 +1,27 @@
-"""What several commands are given: a tree, a session, a memory; how people may name them, and what the shell completes."""
+"""What several commands are given: a tree, a session, memories of it; and what the shell completes."""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from smp_client.layout import LATEST, find_root
+from smp_client.layout import ACTIVE, GLOBAL, LATEST, find_root
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from smp_client import GlobalMemory, Memory, Session, SessionPutAway
+    from smp_client import GlobalMemory, Memory, Session
 
 _COMPLETIONS_CAP = 200
-_LIKENESS, _SLIPS = 0.6, 3  # of two names of which one may be meant for the other
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 _PLAIN = re.compile(r"\w[\w.-]*")
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+Completion = Callable[[click.Context, click.Parameter, str], list[Any]]
 
 root_option = click.option("--root", help="The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -42,13 +41,43 @@ class TakingWords(click.Command):
             raise click.UsageError(f"No such option: {error.option_name.strip()}. {self.hint}", ctx) from error
 
 
-def session_argument(*, or_global: bool = False, required: bool = True) -> Callable[[Any], Any]:
-    """SESSION: an id, its beginning, or `latest`; for `find_session`. `or_global` also offers `global` to the shell."""
+def session_argument(*places: str, required: bool = True) -> Callable[[Any], Any]:
+    """SESSION, as `session`: a session in one of `places` (else in use), named as `find_id` takes it."""
+    complete = completing(*(places or (ACTIVE,)))
+    metavar = "SESSION" if required else "[SESSION]"
+    return click.argument("session", metavar=metavar, required=required, shell_complete=complete)
 
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-        return complete_session(ctx, param, incomplete) + _beginning(incomplete, ["global"] if or_global else [])
 
-    return click.argument("session", metavar="SESSION" if required else "[SESSION]", required=required, shell_complete=complete)
+def memories_argument(
+    *places: str, required: bool = True, complete_id: Completion | None = None
+) -> Callable[[Any], Any]:
+    """SESSION [ID]..., as `session` and `ids`. SESSION/ID will do, and `--session` and `--id` as well.
+
+    Every command that is about a session or some of its memories takes them in this way.
+    """
+    complete_session, complete_ids = completing(*places), complete_id or complete_memory_id
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
+        sessions = [] if given_session(ctx) else complete_session(ctx, param, incomplete)
+        return sessions or complete_ids(ctx, param, incomplete)
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def given(*, target: tuple[str, ...], old_session: str | None, old_ids: tuple[str, ...], **rest: Any) -> Any:
+            every = [*([old_session] if old_session is not None else []), *target]
+            first, _, inner = every[0].partition("/") if every else ("", "", "")
+            ids = (*([inner] if inner else []), *every[1:], *old_ids)
+            if not every and (required or ids):
+                raise click.UsageError("Missing argument 'SESSION'" + (": ids are those of a session." if ids else "."))
+            return command(session=first if every else None, ids=tuple(dict.fromkeys(ids)), **rest)
+
+        metavar = "SESSION [ID]..." if required else "[SESSION [ID]...]"
+        click.option("--id", "old_ids", multiple=True, hidden=True, shell_complete=complete_ids)(given)
+        click.option("--session", "old_session", hidden=True, shell_complete=complete_session)(given)
+        click.argument("target", nargs=-1, metavar=metavar, shell_complete=complete)(given)
+        return given
+
+    return decorate
 
 
 def open_memory(root: str | None) -> Memory:
@@ -68,133 +97,49 @@ def open_memory(root: str | None) -> Memory:
     return memory
 
 
+def find_id(memory: Memory, name: str, *places: str) -> str:
+    """Return the id of the session that `name` means, of those in `places`; with GLOBAL among them, `global` too."""
+    from smp_client.session_name import session_id
+
+    if name == GLOBAL and GLOBAL in places:
+        return name
+    return session_id(memory, name, [place for place in places if place != GLOBAL])
+
+
 def find_scope(memory: Memory, name: str) -> GlobalMemory | Session:
-    """What holds everywhere (`global`), or a session; see `find_session`."""
-    return memory.everywhere if name == "global" else find_session(memory, name)
+    """Return what holds everywhere (`global`), or the session that `name` means."""
+    return memory.everywhere if name == GLOBAL else memory.session(name)
 
 
-def find_session(memory: Memory, name: str) -> Session:
-    """The session with this id, or the only one whose id begins so; `latest` is the one that changed last, of the active ones where
-    there are any."""
-    from smp_client import Invalid, SessionNotFound, SessionPutAway
+def completing(*places: str) -> Completion:
+    """Complete the ids of the sessions in these places. Where anything goes wrong nothing is offered,
+    because an error would be printed into the line that is being typed."""
 
-    try:
-        return memory.session(name)
-    except SessionPutAway:
-        raise
-    except (SessionNotFound, Invalid):
-        memory.require()
-    if name == LATEST:
-        return _latest(memory)
-    if elsewhere := _where_else(memory, name):
-        # A script that still has the id of a session that was put away must not write into one whose id begins like it.
-        raise SessionNotFound(f"Session {name!r} is in {elsewhere}/.", advice="Bring it back, or name another one.")
-    return memory.session(only_one(memory, name, [session.id for session in memory.sessions()]))
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        from smp_client.session_name import sessions_in
 
+        with suppress(Exception):
+            memory = _memory(ctx)
+            ids = (name for place in places if place != GLOBAL for name in sessions_in(memory, place))
+            return _beginning(incomplete, [*ids, LATEST, *(place for place in places if place == GLOBAL)])
+        return []
 
-def only_one(memory: Memory, name: str, ids: Iterable[str], state: str = "") -> str:
-    """The id that begins so, of sessions that all are in `state`; raises where none does or several do, and says what there is."""
-    from smp_client import SessionNotFound
-
-    known = list(ids)
-    candidates = [session for session in known if name and session.startswith(name)]
-    if len(candidates) == 1:
-        return candidates[0]
-    what = f"{state} session".strip()
-    elsewhere = {} if candidates and state else _put_away(memory, lambda session: bool(name) and session.startswith(name))
-    every = list(dict.fromkeys([*candidates, *elsewhere]))
-    if len(every) > 1:
-        named = ", ".join(f"{session} ({_where(memory, session)})" if session in elsewhere else session for session in every[:5])
-        more = ", …" if len(every) > 5 else ""
-        raise SessionNotFound(f"{len(every)} {what if candidates else 'session'}s begin with {name!r}: {named}{more}.",
-                              advice="Give more of the id.")  # fmt: skip
-    if every:
-        raise elsewhere[every[0]]
-    if (purged_at := _purged_at(memory, name)) is not None:
-        raise SessionNotFound(f"The session {name!r} was purged on {purged_at}.", advice="Nothing brings it back.")
-    advice = _did_you_mean(memory, name, known) or "List them with smp sessions --all."
-    raise SessionNotFound(f"There is no {what} {name!r} under {memory.root}.", advice=advice)
-
-
-def _purged_at(memory: Memory, name: str) -> str | None:
-    from smp_client.maintain.purged import Purged, load
-
-    from .output import short_time
-
-    stamp = load(memory.tree).get(name, Purged()).whole
-    return f"{short_time(stamp)} UTC" if stamp else None
-
-
-def _put_away(memory: Memory, is_meant: Callable[[str], bool]) -> dict[str, SessionPutAway]:
-    """The sessions of such names that are archived or deleted, each with what is to be said of it."""
-    from smp_client import Invalid, SessionNotFound, SessionPutAway
-    from smp_client.layout import ARCHIVED, DELETED
-
-    found: dict[str, SessionPutAway] = {}
-    for session in sorted({name for place in (ARCHIVED, DELETED) for name in memory.tree.list(place) if is_meant(name)}):
-        try:
-            memory.session(session)
-        except SessionPutAway as away:
-            found[session] = away
-        except (SessionNotFound, Invalid):
-            continue
-    return found
-
-
-def _where(memory: Memory, session: str) -> str:
-    from smp_client.maintain.archive import is_archived
-
-    return "archived" if is_archived(memory.tree, session) else "deleted"
-
-
-def _did_you_mean(memory: Memory, name: str, known: Sequence[str]) -> str:
-    """Ids that differ by a slip: those that SMP gives are alike for most of their length."""
-    import difflib
-
-    from smp_client.layout import ARCHIVED, DELETED
-
-    names = {*known, *memory.tree.list(ARCHIVED), *memory.tree.list(DELETED)}
-    cutoff = max(_LIKENESS, 1 - _SLIPS / max(len(name), 1))
-    close = difflib.get_close_matches(name, names, cutoff=min(cutoff, 1.0))
-    away = _put_away(memory, lambda session: session in close)
-    said = [f"{session} ({_where(memory, session)})" if session in away else session
-            for session in close if session in known or session in away]  # fmt: skip
-    return f"Did you mean {' or '.join(said)}?" if said else ""
-
-
-def _latest(memory: Memory) -> Session:
-    """Reading does not count here: a search over all sessions would make every one of them the latest."""
-    from smp_client import SessionNotFound
-    from smp_client.maintain.lifecycle import activities
-    from smp_client.session_files import RESTING
-
-    states = {session: _state(session) for session in memory.sessions()}
-    for wanted in (("active",), RESTING):
-        if found := [session for session, state in states.items() if state in wanted]:
-            changed = activities(memory, [session.id for session in found], readings=False)
-            return max(found, key=lambda session: changed.get(session.id, _LONG_AGO))
-    raise SessionNotFound(f"No session under {memory.root} is active.", advice="Make one with smp new.")
-
-
-def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """The ids of the sessions; none where anything goes wrong, because an error would be printed into what is being typed."""
-    with suppress(Exception):
-        return _beginning(incomplete, [*(session.id for session in _memory(ctx).sessions()), LATEST])
-    return []
+    return complete
 
 
 def complete_memory_id(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The ids of the memories of the session that was given already, else all that the index knows of."""
     with suppress(Exception):
-        return _known_ids(_memory(ctx), _given_session(ctx), incomplete)
+        return _known_ids(_memory(ctx), given_session(ctx), incomplete)
     return []
 
 
-def _given_session(ctx: click.Context) -> str | None:
+def given_session(ctx: click.Context) -> str | None:
     """While the value of an option is being typed, click has not yet told apart which argument is which."""
     first = next((one.name for one in ctx.command.params if isinstance(one, click.Argument)), None)
-    untold = ctx.args[0] if ctx.args and first in ("session", "sessions") else None
-    return ctx.params.get("session") or untold
+    untold = ctx.args[0] if ctx.args and first in ("session", "sessions", "target") else None
+    target = ctx.params.get("target") or ()
+    return ctx.params.get("old_session") or ctx.params.get("session") or (target[0] if target else untold)
 
 
 def completing_values(column: str) -> Callable[..., list[str]]:
@@ -208,8 +153,8 @@ def completing_values(column: str) -> Callable[..., list[str]]:
         from smp_client.status import INDEX_FILE
 
         with suppress(Exception):
-            memory, session = _memory(ctx), _given_session(ctx)
-            scope = session if session in (None, "global") else find_session(memory, session).id
+            memory, session = _memory(ctx), given_session(ctx)
+            scope = session if session in (None, GLOBAL) else memory.session(session).id
             with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
                 given = (scope, len(incomplete), incomplete, _COMPLETIONS_CAP)
                 rows = index.connection.execute(asked.format(values), given).fetchall()
@@ -261,24 +206,6 @@ def _memory(ctx: click.Context) -> Memory:
     from smp_client import Memory
 
     return Memory(ctx.params.get("root"))
-
-
-def _state(session: Session) -> str:
-    from smp_client import SMPError
-
-    try:
-        return session.state
-    except SMPError:
-        return "unreadable"
-
-
-def _where_else(memory: Memory, name: str) -> str | None:
-    from smp_client.layout import ARCHIVED, DELETED
-
-    for place in (ARCHIVED, DELETED):
-        if any(entry.partition(".")[0] == name for entry in memory.tree.list(place)):
-            return place
-    return None
 
 
 def _beginning(incomplete: str, names: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .arguments import complete_memory_id, completing_values
+from .arguments import completing_values
 from .read import since_option, types_option, until_option
 
 CONDITIONS = "--topic, --agent, --since, --until, --type, --tag or --text"
@@ -34,10 +34,8 @@ def what_is_meant(ids: tuple[str, ...], conditions: Mapping[str, Any]) -> What:
 
 
 def selecting_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`ids`, and each condition under its own name."""
+    """Each condition under its own name."""
     for option in reversed((
-        click.option("--id", "ids", multiple=True, metavar="ID", shell_complete=complete_memory_id,
-                     help="Only this memory of it; repeat it for several, all or none."),
         click.option("--topic", metavar="TOPIC", shell_complete=_complete_topic,
                      help="Only what is about this topic, as smp topics tells it."),
         click.option("--agent", metavar="WHO", shell_complete=completing_values("actor"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,25 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from smp_client.layout import GLOBAL
+from smp_client.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
 from smp_client.maintain.actions import Action, MemoryAction, Outcome
 
-from .arguments import json_option, open_memory, root_option
+from .arguments import find_id, json_option, memories_argument, open_memory, root_option
 from .conditions import CONDITIONS, What, selecting_options, what_is_meant
 from .nearby import explain_memory, suggesting_ids, why_nothing_fits
-from .outcome import asks, confirm, dry_run_option, finish, merged, yes_option
-from .places import (
-    active,
-    archived,
-    completing,
-    deleted,
-    find_in,
-    find_standing,
-    holds_everywhere,
-    in_words,
-    reason_option,
-    session_in,
-)  # fmt: skip
+from .outcome import asks, by_option, confirm, dry_run_option, finish, merged, reason_option, yes_option
 from .progress import progress
 from .restorable import complete_batch, complete_deleted_id, print_restorable
 
@@ -40,49 +27,36 @@ if TYPE_CHECKING:
     from smp_client.privacy.deleting.store import Deleted
 
 _NAMED = 5
+_STANDING = (ACTIVE, ARCHIVED, GLOBAL)
 
 
-class _Deletion(click.Command):
-    """One that says how memories are named to whom gives them as smp show takes them."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            found = re.search(r"unexpected extra arguments? \((.*)\)", error.message)
-            if found is None:
-                raise
-            named = " ".join(f"--id {one}" for one in found[1].split())
-            raise click.UsageError(f"{error.message.rstrip('.')}. Memories are named with --id: {named}.", ctx) from error
-
-
-@click.command(cls=_Deletion, epilog="""\b
+@click.command(epilog="""\b
 smp delete session-2026-01-11-abc123 --reason "made by mistake"
-smp delete latest --id DEC-001 --id FIND-002 --reason "no longer true"
+smp delete latest DEC-001 FIND-002 --reason "no longer true"
 smp delete latest --topic billing --since "last 7 days" --reason "not ours" --dry-run
 smp delete --all --text "Jane Doe" --reason "she asked for it\"""")
-@session_in(active, archived, holds_everywhere, required=False)
+@memories_argument(*_STANDING, required=False)
 @selecting_options
 @click.option("--all", "is_all", is_flag=True, help="Of every session, the archived ones too, and of global; needs a condition.")
 @reason_option("Why; it is kept with what was deleted.", required=True)
-@click.option("--by", "deleted_by", metavar="WHO", default="user", show_default=True, callback=in_words, help="Who deletes it.")
+@by_option
 @yes_option
 @root_option
 @dry_run_option
 @json_option
 def delete(
-    session: str | None, ids: tuple[str, ...], is_all: bool, reason: str, deleted_by: str, yes: bool, root: str | None,
+    session: str | None, ids: tuple[str, ...], is_all: bool, reason: str, by: str, yes: bool, root: str | None,
     dry_run: bool, as_json: bool, **conditions: Any,
 ) -> None:  # fmt: skip
     """Delete SESSION, or memories of it; smp restore brings them back until their deadline.
 
-    Memories are named by --id, or described by conditions that must all hold. They go wherever they are kept: from the archive, and
-    from what compaction has taken out, too.
+    Memories are named by their ids, or described by conditions that must all hold. They go wherever they
+    are kept: from the archive, and from what compaction has taken out, too.
     """
     meant = what_is_meant(ids, conditions)
     _check(session, meant, is_all=is_all)
     memory = open_memory(root)
-    plain = _deletion(memory, session, meant, reason, deleted_by)
+    plain = _deletion(memory, session, meant, reason, by)
 
     def do(dry_run: bool) -> Outcome:
         with _in_words_of_a_deletion():
@@ -95,7 +69,7 @@ def delete(
         outcome = do(dry_run)
     nothing = "Nothing fits: nothing was deleted."
     if not outcome.actions and meant.conditions:
-        nothing = f"{nothing} {why_nothing_fits(memory, _found(memory, session, meant), meant.conditions)}"
+        nothing = f"{nothing} {why_nothing_fits(memory, _found(memory, session), meant.conditions)}"
     text = meant.conditions.get("text")
     elsewhere = "" if text is None else f" smp show --all-about {shlex.quote(text)} says where else it stands."
     finish(outcome, as_json=as_json, note=f"For {days} {_again(outcome)} brings it back.{elsewhere}",
@@ -108,18 +82,18 @@ def _check(session: str | None, meant: What, *, is_all: bool) -> None:
     if (session is None) != is_all:
         raise click.UsageError("Give a session, or --all; not both.")
     if session == GLOBAL and meant.is_whole:
-        raise click.UsageError(f"global is not deleted whole: say which of its memories, with --id, {CONDITIONS}.")
+        raise click.UsageError(f"global is not deleted whole: say which of its memories, by their ids or with {CONDITIONS}.")
 
 
-def _found(memory: Memory, session: str | None, meant: What) -> str | None:
+def _found(memory: Memory, session: str | None) -> str | None:
     from smp_client import SessionNotFound, SessionPutAway
 
     try:
-        return None if session is None else find_standing(memory, session, or_global=not meant.is_whole)
+        return None if session is None else find_id(memory, session, *_STANDING)
     except SessionPutAway:
         raise
     except SessionNotFound as error:
-        explain_memory(memory, str(session), error, "smp delete SESSION --id ID --reason … deletes it.")
+        explain_memory(memory, str(session), error, "smp delete SESSION ID --reason … deletes it.")
 
 
 @contextmanager
@@ -137,7 +111,7 @@ def _deletion(memory: Memory, session: str | None, meant: What, reason: str, by:
         return lambda dry_run: _outcome(
             memory, memory.delete_everywhere(reason=reason, deleted_by=by, dry_run=dry_run, **meant.conditions), reason, dry_run
         )  # fmt: skip
-    name = _found(memory, session, meant)
+    name = _found(memory, session)
     assert name is not None
     if meant.is_whole:
         return lambda dry_run: _whole(memory, name, reason, by, dry_run=dry_run)
@@ -228,48 +202,39 @@ def _again(outcome: Outcome) -> str:
 # Restoring.
 
 
-def _complete_restorable(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """The deleted memories of the session that was given already, else the deleted sessions."""
-    if ctx.params.get("session"):
-        return complete_deleted_id(ctx, param, incomplete)
-    return completing(deleted)(ctx, param, incomplete)
-
-
 @click.command(epilog="""\b
 smp restore --list
 smp restore session-2026-01-11-abc123
-smp restore DEC-001 FIND-002 --session latest
+smp restore latest DEC-001 FIND-002
 smp restore --batch 20260111T144000-5f3a9c""")
-@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=_complete_restorable)
-@click.option("--session", shell_complete=completing(active, archived, holds_everywhere),
-              help="Whose memories the names are, or global; else they are those of sessions.")  # fmt: skip
+@memories_argument(DELETED, *_STANDING, required=False, complete_id=complete_deleted_id)
 @click.option("--batch", shell_complete=complete_batch, help="All that was deleted, or anonymised, in one go.")
 @click.option("--list", "is_list", is_flag=True, help="Say what can be restored, and until when.")
-@click.option("--by", metavar="WHO", default="user", show_default=True, callback=in_words, help="Who does it, for the audit log.")
+@by_option
 @root_option
 @dry_run_option
 @json_option
 def restore(
-    names: tuple[str, ...], session: str | None, batch: str | None, is_list: bool, by: str, root: str | None, dry_run: bool,
+    session: str | None, ids: tuple[str, ...], batch: str | None, is_list: bool, by: str, root: str | None, dry_run: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Bring back deleted sessions, or memories of a session."""
-    if bool(names) + (batch is not None) + is_list > 1:
-        raise click.UsageError("Give only one of names, --batch and --list.")
+    """Bring back the deleted SESSION, or deleted memories of a session."""
+    if bool(ids) + (batch is not None) + is_list > 1:
+        raise click.UsageError("Give only one of ids, --batch and --list.")
     memory = open_memory(root)
     if is_list:
-        found = find_standing(memory, session, or_global=True, or_deleted=True) if session else None
+        found = find_id(memory, session, *_STANDING, DELETED) if session else None
         print_restorable(memory, found, as_json=as_json)
         return
-    if not names and batch is None:
-        raise click.UsageError("Say what: sessions, memories and --session, or --batch; smp restore --list shows what there is.")
+    if session is None and batch is None:
+        raise click.UsageError("Say what: SESSION, SESSION ID, or --batch; smp restore --list shows what there is.")
     with progress("restoring"):
         if batch is not None:
             outcome = _restore_batch(memory, batch, session, by, dry_run=dry_run)
-        elif session is not None:
-            outcome = _each(_restore(memory, find_standing(memory, session, or_global=True), by), names, dry_run=dry_run)
+        elif ids:
+            outcome = _each(_restore(memory, find_id(memory, str(session), *_STANDING), by), ids, dry_run=dry_run)
         else:
-            outcome = _each(_undelete(memory, names, by), names, dry_run=dry_run)
+            outcome = _undelete(memory, str(session), by, dry_run=dry_run)
     finish(outcome, as_json=as_json)
 
 
@@ -287,12 +252,10 @@ def _each(do: Callable[[str, bool], Outcome], names: Sequence[str], *, dry_run: 
     return outcome
 
 
-def _undelete(memory: Memory, names: Sequence[str], by: str) -> Callable[[str, bool], Outcome]:
+def _undelete(memory: Memory, name: str, by: str, *, dry_run: bool) -> Outcome:
     from smp_client.maintain.removal import undelete_session
 
-    # Before the first comes back: then the others would be fewer, and a beginning might mean another.
-    meant = {name: _find_deleted(memory, name) for name in names}
-    return lambda name, dry_run: undelete_session(memory, meant[name], "restored by hand", by=by, dry_run=dry_run)
+    return undelete_session(memory, _find_deleted(memory, name), "restored by hand", by=by, dry_run=dry_run)
 
 
 def _find_deleted(memory: Memory, name: str) -> str:
@@ -302,7 +265,7 @@ def _find_deleted(memory: Memory, name: str) -> str:
     from smp_client.records import SESSION_KINDS, kind_of
 
     try:
-        return find_in(memory, name, deleted, "deleted")
+        return find_id(memory, name, DELETED)
     except SessionPutAway:
         raise
     except SessionNotFound:
@@ -315,7 +278,7 @@ def _find_deleted(memory: Memory, name: str) -> str:
             raise
         of = f" of {', '.join(holders[:5])}{', …' if len(holders) > 5 else ''}" if holders else ""
         whose = holders[0] if len(holders) == 1 else "SESSION"
-        advice = f"smp restore {name} --session {whose} restores it; smp restore --list shows what can be restored."
+        advice = f"smp restore {whose} {name} restores it; smp restore --list shows what can be restored."
         raise MemoryNotFound(f"{name!r} is a memory{of}, not a session.", advice=advice) from None
 
 
@@ -349,7 +312,7 @@ def _not_deleted(memory: Memory, session: str, name: str) -> MemoryNotFound:
 def _restore_batch(memory: Memory, batch: str, session: str | None, by: str, *, dry_run: bool) -> Outcome:
     from smp_client.privacy.deleting.restoring import of_batch
 
-    sessions = [find_standing(memory, session, or_global=True)] if session else of_batch(memory, batch)
+    sessions = [find_id(memory, session, *_STANDING)] if session else of_batch(memory, batch)
 
     def do(name: str, dry_run: bool) -> Outcome:
         going = [one for one in memory.deleted(name) if one.batch == batch]

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .arguments import json_option, open_memory, root_option
+from smp_client.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
+
+from .arguments import find_id, json_option, memories_argument, open_memory, root_option
 from .nearby import suggesting_ids
-from .outcome import action_json, asks, confirm, dry_run_option, finish, listed, yes_option
-from .places import active, archived, completing, deleted, find_standing, holds_everywhere, in_words
+from .outcome import action_json, asks, by_option, confirm, dry_run_option, finish, listed, yes_option
 from .progress import progress
 from .restorable import complete_batch, complete_erasable_id
 
@@ -20,22 +21,20 @@ if TYPE_CHECKING:
     from smp_client.maintain.purge import Decision
 
 _NAMED = 5
+_PLACES = (ACTIVE, ARCHIVED, DELETED, GLOBAL)
 
 
 @click.command(epilog="""\b
 smp purge --dry-run
-smp purge --session latest --id DEC-001 --now
+smp purge latest DEC-001 --now
 smp purge --batch 20260111T144000-5f3a9c --now
-smp purge --session session-2026-01-11-abc123 --now""")
+smp purge session-2026-01-11-abc123 --now""")
+@memories_argument(*_PLACES, required=False, complete_id=complete_erasable_id)
 @click.option("--force", is_flag=True,
               help="What is past its deadline goes although no daemon has watched that pass, and however much it is.")  # fmt: skip
 @click.option("--now", "is_now", is_flag=True, help="Erase what is named at once, whatever its deadline; deleted or not.")
-@click.option("--session", shell_complete=completing(active, archived, deleted, holds_everywhere),
-              help="With --now: whose memories, or global; without --id and --batch all of it.")  # fmt: skip
-@click.option("--id", "ids", multiple=True, metavar="ID", shell_complete=complete_erasable_id,
-              help="With --now and --session: what is deleted of this memory, else the memory; repeat it for several.")  # fmt: skip
 @click.option("--batch", shell_complete=complete_batch, help="With --now: all that was deleted, or anonymised, in one go.")
-@click.option("--by", metavar="WHO", default="user", show_default=True, callback=in_words, help="Who does it, for the audit log.")
+@by_option
 @yes_option
 @root_option
 @dry_run_option
@@ -46,6 +45,7 @@ def purge(
 ) -> None:  # fmt: skip
     """Destroy what was deleted and is past its deadline; with --now, what is named.
 
+    With --now, SESSION alone is all of it, and ID what is deleted of that memory, else the memory.
     Nothing brings it back, and no byte of it stays below the root. Only this, and the daemon by the same rules, destroys anything.
     """
     _check(session, ids, batch, is_now=is_now, force=force)
@@ -58,17 +58,15 @@ def purge(
 
 def _check(session: str | None, ids: Sequence[str], batch: str | None, *, is_now: bool, force: bool) -> None:
     if not is_now and (session is not None or ids or batch is not None):
-        raise click.UsageError("--session, --id and --batch go with --now: without it only what is past its deadline goes.")
+        raise click.UsageError("A session and --batch go with --now: without it only what is past its deadline goes.")
     if is_now and force:
         raise click.UsageError("--force is for what is past its deadline; --now is for what is named. Give one of them.")
     if ids and batch is not None:
-        raise click.UsageError("Give --id or --batch, not both.")
-    if ids and session is None:
-        raise click.UsageError("--id needs --session: the same id is given in every session.")
+        raise click.UsageError("Give ids or --batch, not both.")
     if is_now and session is None and batch is None:
-        raise click.UsageError("--now erases what is named: --session S with --id ID, --batch B, or --session S for all of it.")
-    if is_now and session == "global" and not ids and batch is None:
-        raise click.UsageError("global is not erased whole: say which of its memories, with --id or --batch.")
+        raise click.UsageError("--now erases what is named: SESSION ID, --batch B, or SESSION for all of it.")
+    if is_now and session == GLOBAL and not ids and batch is None:
+        raise click.UsageError("global is not erased whole: say which of its memories, by their ids or with --batch.")
 
 
 # At once.
@@ -77,7 +75,7 @@ def _check(session: str | None, ids: Sequence[str], batch: str | None, *, is_now
 def _purge_now(
     memory: Memory, session: str | None, ids: Sequence[str], batch: str | None, by: str, *, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
-    name = None if session is None else find_standing(memory, session, or_global=True, or_deleted=True)
+    name = None if session is None else find_id(memory, session, *_PLACES)
 
     def do(dry_run: bool) -> Outcome:
         with suggesting_ids(memory, name or "", ids):

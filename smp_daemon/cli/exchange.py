@@ -10,11 +10,11 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from smp_client.layout import LATEST
+from smp_client.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
 
 from . import importing
 from .anonymizing import configuration, given_names, naming_options, say_what_it_leaves
-from .arguments import complete_session, find_session, json_option, only_one, open_memory, root_option
+from .arguments import complete_memory_id, completing, find_id, json_option, open_memory, root_option
 from .conditions import What, selecting_options, what_is_meant
 from .outcome import dry_run_option
 from .output import Column, one_line, print_json, print_table, say, short_size
@@ -43,7 +43,9 @@ smp export latest --type decision --since "last 7 days" -o decisions.yaml
 smp export --all --format jsonl | gzip > everything.jsonl.gz
 smp export session-2026-01-11-abc123 global --deleted -o mine.json
 smp export --all --layout jsonl-per-kind -o for-others""")
-@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_session)
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=completing(ACTIVE, ARCHIVED, GLOBAL))
+@click.option("--id", "ids", multiple=True, metavar="ID", shell_complete=complete_memory_id,
+              help="Of one session, only this memory; repeat it for several.")  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Every session, archived ones too, and what holds everywhere.")
 @click.option("--format", type=click.Choice((*FORMATS, "md", "yml")), help="Else what the ending of FILE says, else yaml.")
 @click.option("--layout", type=click.Choice(LAYOUTS), help="Into a folder FILE, as another program keeps its memories.")
@@ -130,17 +132,11 @@ def _selected(memory: Memory, meant: What) -> Wanted | None:
 
 
 def _named(memory: Memory, name: str, *, deleted: bool) -> str:
-    """The id of a session in its place or in the archive; `global` is what holds everywhere."""
-    if name == "global":
+    """Return the id of a session in its place or in the archive, or `global`; with `deleted`, also one of
+    which only deleted memories are left."""
+    if deleted and memory.tree.is_directory(f"{DELETED}/{name}"):
         return name
-    if name == LATEST:
-        return find_session(memory, name).id
-    from smp_client.layout import DELETED
-
-    known = [session.id for session in memory.sessions()] + [one.session for one in memory.archived_sessions()]
-    if deleted:
-        known += [one for one in memory.tree.list(DELETED) if one not in known and memory.tree.is_directory(f"{DELETED}/{one}")]
-    return name if name in known else only_one(memory, name, known)
+    return find_id(memory, name, ACTIVE, ARCHIVED, *([DELETED] if deleted else []), GLOBAL)
 
 
 @click.command("import", epilog="""\b

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import find_session, json_option, open_memory, root_option, session_argument
+from .arguments import json_option, open_memory, root_option, session_argument
 from .outcome import dry_run_option, finish
 from .output import one_line, print_json, say, short_size
 from .progress import progress
@@ -170,7 +170,7 @@ def _complaints(memory: Memory, session: str | None) -> list[Complaint]:
     if session is None:
         return check_all(memory)
     try:
-        return find_session(memory, session).validate()
+        return memory.session(session).validate()
     except SessionPutAway as away:
         return list(check_copies(memory, away.session_id or session))
 

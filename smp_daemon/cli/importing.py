@@ -114,7 +114,7 @@ def set_priorities(memory: Memory, done: Imported) -> int:
     names = [name for name in done.sessions if name == GLOBAL or memory.tree.exists(f"{ACTIVE}/{name}")]
     with each(names, "setting priorities") as them:
         for name in them:
-            outcome = decay(memory.everywhere if name == GLOBAL else memory.session(name))
+            outcome = decay(memory.everywhere if name == GLOBAL else memory._session(name))
             done.problems += outcome.problems
     return len(names)
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .arguments import complete_session, find_scope, json_option, open_memory, root_option
+from smp_client.layout import ACTIVE, GLOBAL
+
+from .arguments import completing, find_scope, json_option, open_memory, root_option
 from .outcome import dry_run_option, finish, for_each
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 @click.command(epilog="""\b
 smp migrate latest --dry-run
 smp migrate --all""")
-@click.argument("sessions", metavar="[SESSION]...", nargs=-1, shell_complete=complete_session)
+@click.argument("sessions", metavar="[SESSION]...", nargs=-1, shell_complete=completing(ACTIVE, GLOBAL))
 @click.option("--all", "is_all", is_flag=True, help="Every session, and what holds everywhere.")
 @root_option
 @dry_run_option

@@ -72,7 +72,7 @@ def why_nothing_fits(memory: Memory, session: str | None, conditions: Mapping[st
             of_memories = getattr(known, what)
             if condition == "topic" and one.lower() in {topic.lower() for topic in known.of_sessions} and one not in of_memories:
                 said.append(f"{one!r} is the topic of the session itself, in its metadata, and of no memory in it: smp delete"
-                            " SESSION deletes the session whole, --id and the other conditions memories of it.")  # fmt: skip
+                            " SESSION deletes the session whole, ids and the other conditions memories of it.")  # fmt: skip
             elif one.lower() not in {other.lower() for other in of_memories}:
                 said.append(did_you_mean(one, of_memories))
     return " ".join(dict.fromkeys(part for part in said if part))

@@ -19,8 +19,26 @@ if TYPE_CHECKING:
 _NAMED = 5
 _Files = TypeVar("_Files", bound="RecordFiles")
 
+by_option = click.option("--by", metavar="WHO", default="user", show_default=True, help="Who does it, for the audit log.",
+                         callback=lambda ctx, param, value: in_words(ctx, param, value))  # fmt: skip
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done and why; changes nothing.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask. Only a terminal is asked: a script goes ahead without it.")
+
+
+def reason_option(help: str, *, default: str | None = None, shown: str = "", required: bool = False) -> Callable[[Any], Any]:
+    given = {} if default is None else {"default": default}  # a default of None would count as given
+    return click.option("--reason", show_default=shown or default is not None, required=required, help=help, callback=in_words,
+                        **given)  # type: ignore[arg-type]  # fmt: skip
+
+
+def in_words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("it must be said in words.")
+    if value is None:
+        return None
+    from smp_client.privacy.redaction import harmless
+
+    return harmless(value)  # as it is stored, so that it is shown as that
 
 
 def finish(

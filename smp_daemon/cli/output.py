@@ -142,6 +142,32 @@ def record_json(record: Record) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """One thing that `smp show` shows: its bytes where it is a memory, its JSON, and a function that prints it."""
+
+    raw: bytes | None
+    json: Callable[[], dict[str, Any]]
+    show: Callable[[], None]
+
+
+def present(found: Sequence[Shown], *, raw: bool, as_json: bool) -> None:
+    """Print one thing, or several; one alone is no list in JSON. Bytes are exact, but for a terminal that they could drive."""
+    if as_json:
+        print_json([one.json() for one in found] if len(found) > 1 else found[0].json())
+    elif raw:
+        content = b"".join(one.raw or b"" for one in found)
+        if on_terminal():
+            say(harmless(content.decode("utf-8", "backslashreplace").removesuffix("\n")))
+        else:
+            click.echo(content, nl=False)
+    else:
+        for number, one in enumerate(found):
+            if number:
+                say("")
+            one.show()
+
+
+@dataclass(frozen=True)
 class Column:
     """A column of a table. `gives_way` says that it is cut before the others; `style` what click.style gets for a cell."""
 

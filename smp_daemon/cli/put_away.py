@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .arguments import find_session, json_option, open_memory, root_option
-from .outcome import dry_run_option, finish
-from .places import active, archived, find_in, reason_option, session_in
+from smp_client.layout import ARCHIVED
+
+from .arguments import find_id, json_option, open_memory, root_option, session_argument
+from .outcome import dry_run_option, finish, reason_option
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@session_in(active)
+@session_argument()
 @reason_option("Why; it is written down.", default="activated by hand")
 @root_option
 @dry_run_option
 @json_option
 def activate(session: str, reason: str, root: str | None, dry_run: bool, as_json: bool) -> None:
     """Say that SESSION is in use."""
-    found = find_session(open_memory(root), session)
+    found = open_memory(root).session(session)
     outcome = _standing(found, "become_active", reason, but_not=("active",), dry_run=dry_run)
     if outcome.actions and not dry_run:
         found.activate(reason)
@@ -33,7 +34,7 @@ def activate(session: str, reason: str, root: str | None, dry_run: bool, as_json
 
 
 @click.command()
-@session_in(active)
+@session_argument()
 @reason_option("Why; it is written down.", default="deactivated by hand")
 @root_option
 @dry_run_option
@@ -42,7 +43,7 @@ def deactivate(session: str, reason: str, root: str | None, dry_run: bool, as_js
     """Say that nobody uses SESSION for now; the next use makes it active again."""
     from smp_client.session_files import RESTING
 
-    found = find_session(open_memory(root), session)
+    found = open_memory(root).session(session)
     outcome = _standing(found, "become_idle", reason, but_not=RESTING, dry_run=dry_run)
     if outcome.actions and not dry_run:
         found.deactivate(reason)
@@ -60,7 +61,7 @@ def _standing(session: Session, type: str, reason: str, *, but_not: Collection[s
 @click.command(epilog="""\b
 smp archive session-2026-01-11-abc123 --reason "all done"
 smp archive --due --dry-run""")
-@session_in(active, required=False)
+@session_argument(required=False)
 @click.option("--due", "is_due", is_flag=True, help="What the daemon does by the clock: each session into the state that is due.")
 @reason_option("Why; it is written into the summary.", default=None, shown="archived by hand")
 @root_option
@@ -82,14 +83,14 @@ def archive(session: str | None, is_due: bool, reason: str | None, root: str | N
         packed = any(action.type == "archive" for action in outcome.actions)
         finish(outcome, as_json=as_json, note="smp unarchive brings what is archived back." if packed else "",
                nothing="Every session is in the state that is due: there is nothing to do.")  # fmt: skip
-    found = find_session(memory, session).id
+    found = memory.session(session).id
     with progress(f"archiving {found}"):
         outcome = memory.archive_session(found, reason or "archived by hand", dry_run=dry_run)
     finish(outcome, as_json=as_json, note=f"smp unarchive {found} brings it back.")
 
 
 @click.command()
-@session_in(archived)
+@session_argument(ARCHIVED)
 @root_option
 @dry_run_option
 @json_option
@@ -98,7 +99,7 @@ def unarchive(session: str, root: str | None, dry_run: bool, as_json: bool) -> N
     from smp_client.maintain.archive import unarchive as bring_back
 
     memory = open_memory(root)
-    found = find_in(memory, session, archived, "archived")
+    found = find_id(memory, session, ARCHIVED)
     with progress(f"bringing back {found}"):
         outcome = bring_back(memory, found, dry_run=dry_run)
     finish(outcome, as_json=as_json)

@@ -9,16 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import (
-    TakingWords,
-    complete_session,
-    find_scope,
-    find_session,
-    json_option,
-    open_memory,
-    root_option,
-    session_argument,
-)  # fmt: skip
+from smp_client.layout import ACTIVE, GLOBAL
+
+from .arguments import TakingWords, completing, find_scope, json_option, open_memory, root_option, session_argument
 
 if TYPE_CHECKING:
     from smp_client import Record
@@ -74,7 +67,7 @@ smp search oauth tokens --type decision --since "last 7 days"
 smp search '"exact phrase" +required' -- -excluded
 smp search --session latest --min-priority 0.5 --sort newest""")
 @click.argument("words", nargs=-1, metavar="[TEXT]...")
-@click.option("--session", metavar="SESSION", shell_complete=complete_session, help="Only this one, or global; else all.")
+@click.option("--session", metavar="SESSION", shell_complete=completing(ACTIVE, GLOBAL), help="Only this one, or global; else all.")
 @types_option
 @click.option("--tag", "tags", multiple=True, help="Only with this tag or one below it; repeat it for any of several.")
 @click.option("--all-tags", is_flag=True, help="Of several tags all, not any.")
@@ -179,7 +172,7 @@ def short_type(type: str) -> str:
 
 
 @click.command()
-@session_argument(or_global=True, required=False)
+@session_argument(ACTIVE, GLOBAL, required=False)
 @root_option
 @json_option
 def topics(session: str | None, root: str | None, as_json: bool) -> None:
@@ -205,7 +198,7 @@ def topics(session: str | None, root: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@session_argument(or_global=True, required=False)
+@session_argument(ACTIVE, GLOBAL, required=False)
 @since_option
 @until_option
 @types_option
@@ -287,42 +280,24 @@ def _print_hours(found: Sequence[Event], *, names_session: bool) -> None:
     say("\n".join(lines))
 
 
-@click.command(epilog="""\b
-smp context --task "add a login form"
-smp context --agent architect --project Shop --max-tokens 800
-smp context --session latest --explain""")
-@click.argument("session", required=False, metavar="[SESSION]", shell_complete=complete_session)
-@click.option("--session", "session_option", metavar="SESSION", shell_complete=complete_session,
-              help="For going on with this session: adds its own memories, and means its project.")  # fmt: skip
-@click.option("--project", help="Only this project of the tree; others only where they match the task.")
-@click.option("--all", "is_all", is_flag=True, help="Every project of the tree, also with --session.")
-@click.option("--agent", metavar="AGENT", help="For this agent: with its own state and next steps.")
-@click.option("--task", help="What is to be done: what matches it comes first.")
-@click.option("--topic", help="Of decisions, learnings and preferences, only what is about this.")
-@click.option("--max-tokens", type=int, metavar="N", help="No longer than about so many tokens; 1500 unless given.")
-@click.option("--explain", is_flag=True, help="Say why each memory is there, and what was left out.")
+@click.command()
+@session_argument()
+@click.option("--agent", metavar="AGENT", help="For this agent: with its own state, findings and decisions.")
+@click.option("--topic", help="Of decisions and preferences, only what is about this.")
+@click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="No longer than about so many tokens.")
 @root_option
 @json_option
-def context(
-    session: str | None, session_option: str | None, is_all: bool, project: str | None, root: str | None, as_json: bool,
-    **about: Any,
-) -> None:  # fmt: skip
-    """What an agent should know before it goes on, as Markdown for its prompt.
+def context(session: str, agent: str | None, topic: str | None, max_tokens: int | None, root: str | None, as_json: bool) -> None:
+    """What an agent that goes on with SESSION should know, as Markdown.
 
-    Without a session it is about the project of the working directory: all sessions of its tree, archived ones too.
+    It is meant for its prompt.
     """
     from .output import harmless, print_json, say
 
-    if is_all and project is not None:
-        raise click.UsageError("Give either --project or --all.")
-    memory = open_memory(root)
-    name = session_option or session
-    found = find_session(memory, name).id if name is not None else None
-    project = "*" if is_all else project
-    text = memory.context(session=found, project=project, **about)
+    found = open_memory(root).session(session)
+    asked = found.agent(agent) if agent is not None else found
+    text = asked.context(topic=topic, max_tokens=max_tokens)
     if as_json:
-        said = {"session": found, "project": project, **about, "context": str(text)}
-        lists = {"included": text.included, "left_out": text.left_out}
-        print_json(said | {name: [{"id": id, "why": why} for id, why in pairs] for name, pairs in lists.items()})
+        print_json({"session": found.id, "agent": agent, "topic": topic, "max_tokens": max_tokens, "context": text})
     else:
         say(harmless(text.removesuffix("\n")))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from .arguments import find_session
 from .outcome import for_each
 from .progress import progress
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 def repaired(memory: Memory, session: str | None, *, dry_run: bool) -> Outcome:
     """One session, or all with what was put away and what crashes have left behind."""
-    sessions = memory.sessions() if session is None else [find_session(memory, session)]
+    sessions = memory.sessions() if session is None else [memory.session(session)]
     outcome = for_each(sessions, "repairing", lambda one: one.repair(dry_run=dry_run), dry_run=dry_run)
     if session is None:
         with progress("reading everything"):

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import complete_memory_id
+from smp_client.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
+
+from .arguments import complete_memory_id, find_id, given_session
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -152,7 +154,7 @@ def _is_past(deadline: str, now: datetime) -> bool:
 def complete_deleted_id(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """The deleted memories of the session that was given already."""
     with suppress(Exception):
-        return _beginning(incomplete, (one.id for one in _deleted_of(ctx, ctx.params["session"])))
+        return _beginning(incomplete, (one.id for one in _deleted_of(ctx, given_session(ctx))))
     return []
 
 
@@ -161,7 +163,7 @@ def complete_erasable_id(ctx: click.Context, param: click.Parameter, incomplete:
     from click.shell_completion import CompletionItem
 
     gone = complete_deleted_id(ctx, param, incomplete)
-    known = complete_memory_id(ctx, param, incomplete) if ctx.params.get("session") else []
+    known = complete_memory_id(ctx, param, incomplete) if given_session(ctx) else []
     return [*(CompletionItem(one) for one in gone), *(item for item in known if item.value not in gone)]
 
 
@@ -170,20 +172,18 @@ def complete_batch(ctx: click.Context, _param: click.Parameter, incomplete: str)
     from smp_client.layout import DELETED
 
     with suppress(Exception):
-        session = ctx.params.get("session")
+        session = given_session(ctx)
         names = [session] if session else Memory(ctx.params.get("root")).tree.list(DELETED)
         return _beginning(incomplete, (one.batch for name in names for one in _deleted_of(ctx, name)))
     return []
 
 
-def _deleted_of(ctx: click.Context, session: str) -> list[Deleted]:
+def _deleted_of(ctx: click.Context, session: str | None) -> list[Deleted]:
     from smp_client import Memory
-
-    from .places import find_standing
 
     with suppress(Exception):
         memory = Memory(ctx.params.get("root"))
-        return memory.deleted(find_standing(memory, session, or_global=True, or_deleted=True))
+        return memory.deleted(find_id(memory, str(session), ACTIVE, ARCHIVED, DELETED, GLOBAL))
     return []
 
 

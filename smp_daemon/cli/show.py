@@ -9,33 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from smp_client.layout import LATEST
+from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL, LATEST
 
-from .arguments import complete_memory_id, complete_session, find_scope, find_session, json_option, open_memory, root_option
+from .arguments import find_scope, json_option, memories_argument, open_memory, root_option
+from .output import Shown, present
 from .show_archived import SUMMARY_ID, find_summary, show_summary
 from .show_everywhere import show_everywhere
 from .show_put_away import reference_text, references_of, show_put_away
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from smp_client import GlobalMemory, Memory, Record, Session
     from smp_client.questions.asking import Asking
     from smp_client.questions.summary import Summary
     from smp_client.quota import Size
 
-_GLOBAL = "global"
 _SUGGESTIONS = 3
 _RELATED = 20
 _LABEL_COLUMNS = 14
-
-
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    sessions = [*complete_session(ctx, param, incomplete), *([_GLOBAL] if _GLOBAL.startswith(incomplete) else [])]
-    if sessions:
-        return sessions
-    found: list[CompletionItem] = complete_memory_id(ctx, param, incomplete)
-    return found
 
 
 @click.command(epilog="""\b
@@ -43,60 +33,59 @@ smp show latest
 smp show latest DEC-001
 smp show report-1 --raw
 smp show --all-about "Jane Roe\"""")
-@click.argument("session", metavar="[SESSION]", required=False, shell_complete=_complete)
-@click.argument("memory_id", metavar="[ID]", required=False, shell_complete=complete_memory_id)
+@memories_argument(ACTIVE, ARCHIVED, GLOBAL, required=False)
 @click.option("--all-about", metavar="TEXT", help="Every place where a text stands, of SESSION or of everything, deleted ones too.")
 @click.option("--raw", is_flag=True, help="Of a memory, the bytes that it stands in.")
 @click.option("--no-count", is_flag=True, help="Do not count it as reading, which makes a memory matter more.")
 @root_option
 @json_option
 def show(
-    session: str | None, memory_id: str | None, all_about: str | None, raw: bool, no_count: bool, root: str | None, as_json: bool
+    session: str | None, ids: tuple[str, ...], all_about: str | None, raw: bool, no_count: bool, root: str | None, as_json: bool
 ) -> None:
-    """Show a session in short, or one memory whole.
+    """Show a session in short, or memories of it whole.
 
-    The ID alone will do where only one session has it. What holds everywhere is in the session "global". Of a session that is
+    An ID alone will do where only one session has it. What holds everywhere is in the session "global". Of a session that is
     archived, its summary is shown. A memory that is archived, taken out or deleted is shown where it is kept.
     """
     if raw and as_json:
         raise click.UsageError("Give either --raw or --json.")
     if all_about is not None:
-        if memory_id is not None or raw:
+        if ids or raw:
             raise click.UsageError("--all-about takes a SESSION at most, and no --raw.")
         show_everywhere(open_memory(root), all_about, session, as_json=as_json)
         return
     if session is None:
         raise click.UsageError("Missing argument 'SESSION'.")
+    memory = open_memory(root)
+    found = [_found(memory, session, wanted, count_access=not no_count) for wanted in ids or (None,)]
+    if raw and any(one.raw is None for one in found):
+        raise click.UsageError("--raw is about memories: give their ids behind the session.")
+    present(found, raw=raw, as_json=as_json)
+
+
+def _found(memory: Memory, session: str, memory_id: str | None, *, count_access: bool) -> Shown:
+    """Return what there is to show of a session, or of a memory wherever it is kept."""
     from smp_client import MemoryNotFound, SMPError
 
-    memory = open_memory(root)
     if memory_id in (None, SUMMARY_ID) and (summary := find_summary(memory, session)):
-        show_summary(memory, summary, raw=raw, as_json=as_json)
-        return
+        return show_summary(memory, summary)
     try:
         target, wanted = _meant(memory, session) if memory_id is None else (find_scope(memory, session), memory_id)
     except SMPError as error:
-        if memory_id and show_put_away(memory, error.session_id or session, memory_id, raw=raw, as_json=as_json):
-            return
+        if memory_id and (kept := show_put_away(memory, error.session_id or session, memory_id)):
+            return kept
         raise
     if wanted is None:
-        if raw:
-            raise click.UsageError("--raw is about one memory: give its ID behind the session.")
-        _show_scope(target, as_json=as_json)
-        return
+        about, summary_of = _about(target), target.summary()
+        return Shown(None, lambda: _scope_json(about, summary_of), lambda: _print_scope(about, summary_of))
     try:
-        record = _get(target, wanted, count_access=not no_count)
+        record = _get(target, wanted, count_access=count_access)
     except MemoryNotFound:
-        if show_put_away(memory, target.scope.name, wanted, raw=raw, as_json=as_json):
-            return
+        if kept := show_put_away(memory, target.scope.name, wanted):
+            return kept
         raise
     place = _place(target, record)
-    if raw:
-        _print_raw(place)
-    elif as_json:
-        _print_record_json(target, record, place)
-    else:
-        _print_record(target, record, place)
+    return Shown(place.content, lambda: _record_json(target, record, place), lambda: _print_record(target, record, place))
 
 
 # What is meant.
@@ -106,10 +95,10 @@ def _meant(memory: Memory, name: str) -> tuple[Session | GlobalMemory, str | Non
     """A session by its whole id, then a memory, then a session by the beginning of its id: the longer name is the likelier one."""
     from smp_client import Invalid, MemoryNotFound, SessionNotFound, SessionPutAway
 
-    if name in (_GLOBAL, LATEST):
+    if name in (GLOBAL, LATEST):
         return find_scope(memory, name), None
     with suppress(SessionNotFound, Invalid):
-        return memory.session(name), None
+        return memory._session(name), None
     # Of those that are archived only the summary is known, by the name of its session.
     called = {"field": "id", "operator": "equals", "value": name}
     asked = {"filters": [called, {"field": "type", "operator": "not", "value": "summary"}]}
@@ -121,10 +110,10 @@ def _meant(memory: Memory, name: str) -> tuple[Session | GlobalMemory, str | Non
     if holders:
         return find_scope(memory, holders[0]), name
     try:
-        return find_session(memory, name), None
+        return memory.session(name), None
     except SessionPutAway:
         raise
-    except SessionNotFound as error:
+    except (SessionNotFound, Invalid) as error:
         if name == SUMMARY_ID:
             problem = "Every archived session has a summary, so say which."
             raise SessionNotFound(problem, advice="smp show SESSION summary; smp sessions --state archived lists them.") from error
@@ -196,16 +185,6 @@ def _place(target: Session | GlobalMemory, record: Record) -> _Place:
     return _Place(path, content[located.start : located.end], content.count(b"\n", 0, located.start) + 1)
 
 
-def _print_raw(place: _Place) -> None:
-    """Exactly, for a program; on a terminal without what would drive it."""
-    from .output import harmless, on_terminal, say
-
-    if on_terminal():
-        say(harmless(place.content.decode("utf-8", "backslashreplace").removesuffix("\n")))
-    else:
-        click.echo(place.content, nl=False)
-
-
 def _related(target: Session | GlobalMemory, record: Record) -> Sequence[Record]:
     from smp_client import MemoryNotFound
 
@@ -226,15 +205,15 @@ def _stored_priority(record: Record) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def _print_record_json(target: Session | GlobalMemory, record: Record, place: _Place) -> None:
-    from .output import print_json, record_json
+def _record_json(target: Session | GlobalMemory, record: Record, place: _Place) -> dict[str, Any]:
+    from .output import record_json
 
     related = [{"id": other.id, "type": other.type, "text": other.text, "path": other.path} for other in _related(target, record)]
-    print_json({
+    return {
         **record_json(record), "data": _fields(record), "stored_priority": _stored_priority(record), "file": place.path,
         "lines": [place.first_line, place.last_line], "related": related,
         "references": [asdict(reference) for reference in references_of(target, record.id)],
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 def _print_record(target: Session | GlobalMemory, record: Record, place: _Place) -> None:
@@ -257,22 +236,17 @@ def _print_record(target: Session | GlobalMemory, record: Record, place: _Place)
 # A session.
 
 
-def _show_scope(target: Session | GlobalMemory, *, as_json: bool) -> None:
-    from .output import print_json, record_json
+def _scope_json(about: dict[str, Any], summary: Summary) -> dict[str, Any]:
+    from .output import record_json
 
-    about = _about(target)
-    summary = target.summary()
-    if not as_json:
-        _print_scope(about, summary)
-        return
     size: Size | None = about["size"]
-    print_json({
+    return {
         **about, "size": asdict(size) if size else None, "memories": summary.memories, "participants": summary.participants,
         "first_activity": summary.first_activity, "last_activity": summary.last_activity,
         "topics": [asdict(topic) for topic in summary.topics],
         "decisions": [*map(record_json, summary.decisions)], "open_findings": [*map(record_json, summary.open_findings)],
         "preferences": [*map(record_json, summary.preferences)],
-    })  # fmt: skip
+    }  # fmt: skip
 
 
 def _about(target: Session | GlobalMemory) -> dict[str, Any]:

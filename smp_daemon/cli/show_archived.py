@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
 if TYPE_CHECKING:
     from smp_client import Memory, Record
+
+    from .output import Shown
 
 SUMMARY_ID = "summary"
 _LABEL_COLUMNS = 14
@@ -29,20 +29,14 @@ def describe_archived(memory: Memory) -> list[dict[str, Any]]:
     return [_described(record) for record in memory.by_type("summary", count_access=False)]
 
 
-def show_summary(memory: Memory, summary: Record, *, raw: bool, as_json: bool) -> None:
+def show_summary(memory: Memory, summary: Record) -> Shown:
     from smp_client.scopes import SUMMARY, archived_scope
 
-    from .output import harmless, on_terminal, print_json, record_json, say
+    from .output import Shown, record_json
 
     file = f"{archived_scope(summary.session)}/{SUMMARY}"
-    if raw and on_terminal():
-        say(harmless(memory.tree.read(file).decode("utf-8", "backslashreplace").removesuffix("\n")))
-    elif raw:
-        click.echo(memory.tree.read(file), nl=False)
-    elif as_json:
-        print_json({**record_json(summary), "state": "archived", "file": str(memory.root / file)})
-    else:
-        _print(summary)
+    about = {"state": "archived", "file": str(memory.root / file)}
+    return Shown(memory.tree.read(file), lambda: {**record_json(summary), **about}, lambda: _print(summary))
 
 
 def _described(record: Record) -> dict[str, Any]:

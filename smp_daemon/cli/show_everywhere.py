@@ -40,14 +40,14 @@ def show_everywhere(memory: Memory, text: str, session: str | None, *, as_json: 
 
 
 def _session(memory: Memory, given: str) -> str:
-    """The id of a session wherever anything of it is; the beginning of one will do for those that are in use."""
+    """The id of a session wherever anything of it is; the beginning of one will do."""
     from smp_client.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE
 
-    from .arguments import find_session
+    from .arguments import find_id
 
     if given == GLOBAL or any(given in memory.tree.list(place) for place in (ACTIVE, ARCHIVED, DELETED, QUARANTINE)):
         return given
-    return find_session(memory, given).id
+    return find_id(memory, given, ACTIVE, ARCHIVED, DELETED)
 
 
 def _as_json(one: Occurrence) -> dict[str, object]:
@@ -130,9 +130,9 @@ def _about_deleted(deleted: Sequence[Occurrence]) -> list[str]:
     if batches := dict.fromkeys(one.batch for one in deleted if one.action == _ANONYMIZED and one.batch):
         advice += [f"smp purge --batch {batch} --now destroys what stood there before it was anonymised." for batch in batches]
     for name in dict.fromkeys(one.session for one in deleted if one.action == _WITH_ITS_SESSION):
-        advice.append(f"smp purge --session {name} --now destroys the deleted session before that.")
+        advice.append(f"smp purge {name} --now destroys the deleted session before that.")
     if sessions := {one.session for one in deleted if one.action not in (_ANONYMIZED, _WITH_ITS_SESSION)}:
-        advice.append(f"smp purge --session {_only(sessions)} --id ID --now destroys a deleted memory before that.")
+        advice.append(f"smp purge {_only(sessions)} ID --now destroys a deleted memory before that.")
     return advice
 
 

@@ -5,41 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
 if TYPE_CHECKING:
     from smp_client import Memory, Record
     from smp_client.privacy.deleting.standing import Standing
     from smp_client.references import Reference
     from smp_client.session import RecordFiles
 
+    from .output import Shown
+
 _LABEL_COLUMNS = 14
 
 
-def show_put_away(memory: Memory, session: str, memory_id: str, *, raw: bool, as_json: bool) -> bool:
-    """Whether there was something to show."""
+def show_put_away(memory: Memory, session: str, memory_id: str) -> Shown | None:
+    """Return what is kept of the memory, or None."""
     from smp_client import Invalid
     from smp_client.layout import GLOBAL, check_session_id
     from smp_client.privacy.seeking.kept import find
 
-    from .output import harmless, on_terminal, say
+    from .output import Shown
 
     try:
         name = session if session == GLOBAL else check_session_id(session)
     except Invalid:
-        return False
+        return None
     found = find(memory, name, memory_id, problems=[])
     if not found:
-        return False
-    if raw and on_terminal():
-        say(harmless(found[0].raw.decode("utf-8", "backslashreplace").removesuffix("\n")))
-    elif raw:
-        click.echo(found[0].raw, nl=False)
-    elif as_json:
-        _print_json(memory, found)
-    else:
-        _print(memory, found)
-    return True
+        return None
+    return Shown(found[0].raw, lambda: _as_json(memory, found), lambda: _print(memory, found))
 
 
 def _record(one: Standing) -> Record:
@@ -70,10 +62,10 @@ def _how_back(one: Standing) -> tuple[str, str]:
         return "with its session", f"smp unarchive {one.session}"
     if one.place == "evicted":
         when, why = short_time(one.facts.get("evicted_at")), one.facts.get("reason")
-        return f"by compaction on {when}" + (f": {why}" if why else ""), f"smp compact {one.session} --bring-back --id {one.id}"
+        return f"by compaction on {when}" + (f": {why}" if why else ""), f"smp compact {one.session} {one.id} --bring-back"
     who, why = one.facts.get("deleted_by"), one.facts.get("reason")
     is_one_by_one = "batch" in one.facts or one.line == 0
-    back = f"smp restore {one.id} --session {one.session}" if is_one_by_one else f"smp restore {one.session}"
+    back = f"smp restore {one.session} {one.id}" if is_one_by_one else f"smp restore {one.session}"
     happened = "replaced" if one.facts.get("action") == "anonymize" else "on"
     whole = "" if is_one_by_one else ", with its session"
     until = short_time(one.facts.get("recovery_deadline"))
@@ -98,12 +90,12 @@ def _print(memory: Memory, found: Sequence[Standing]) -> None:
     say("\n" + harmless("\n".join(render_entries(dict(one.value), 0))))
 
 
-def _print_json(memory: Memory, found: Sequence[Standing]) -> None:
-    from .output import print_json, record_json
+def _as_json(memory: Memory, found: Sequence[Standing]) -> dict[str, Any]:
+    from .output import record_json
 
     one, *others = found
     copies = [_place_json(memory, other) for other in others]
-    print_json({**record_json(_record(one)), **_place_json(memory, one), "copies": copies})
+    return {**record_json(_record(one)), **_place_json(memory, one), "copies": copies}
 
 
 def _place_json(memory: Memory, one: Standing) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import find_scope, find_session, json_option, open_memory, root_option, session_argument
+from smp_client.layout import ACTIVE, GLOBAL
+
+from .arguments import find_scope, json_option, memories_argument, open_memory, root_option, session_argument
 from .outcome import dry_run_option, finish, for_each
 from .progress import each
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@session_argument(or_global=True, required=False)
+@session_argument(ACTIVE, GLOBAL, required=False)
 @root_option
 @dry_run_option
 @json_option
@@ -44,15 +46,14 @@ def _share(_ctx: click.Context, _param: click.Parameter, value: float | None) ->
 @click.command(epilog="""\b
 smp compact latest --dry-run
 smp compact latest --reduce 30
-smp compact latest --bring-back --id turn-12""")
-@session_argument(required=False)
+smp compact latest turn-12 --bring-back""")
+@memories_argument(ACTIVE, required=False)
 @click.option("--all", "is_all", is_flag=True, help="Every session that is nearly full; with --reduce, every session.")
 @click.option("--reduce", "reduce_pct", type=float, metavar="PCT", callback=_share,
               help="By how many percent of its size; else 20, or as configured.")  # fmt: skip
 @click.option("--estimate", "is_estimate", is_flag=True, help="Only say how much could be freed at most.")
 @click.option("--list", "is_list", is_flag=True, help="Only say what was taken out before and can be brought back.")
-@click.option("--bring-back", "is_back", is_flag=True, help="Put what was taken out back into its place.")
-@click.option("--id", "ids", multiple=True, metavar="ID", help="With --bring-back, only this; repeat it for several.")
+@click.option("--bring-back", "is_back", is_flag=True, help="Put what was taken out, or only ID..., back into its place.")
 @root_option
 @dry_run_option
 @json_option
@@ -66,9 +67,9 @@ def compact(
     if is_estimate + is_list + is_back + (reduce_pct is not None) > 1:
         raise click.UsageError("Give only one of --reduce, --estimate, --list and --bring-back.")
     if ids and (is_all or not is_back):
-        raise click.UsageError("--id goes with --bring-back, of one session.")
+        raise click.UsageError("Ids go with --bring-back, of one session.")
     memory = open_memory(root)
-    sessions = memory.sessions() if session is None else [find_session(memory, session)]
+    sessions = memory.sessions() if session is None else [memory.session(session)]
     if is_estimate:
         _print_estimates(sessions, is_all=is_all, as_json=as_json)
     elif is_list:

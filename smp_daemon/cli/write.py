@@ -7,12 +7,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from .arguments import TakingWords, find_session, json_option, root_option, session_argument
+from smp_client.layout import ACTIVE, GLOBAL
+
+from .arguments import TakingWords, find_scope, json_option, root_option, session_argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from smp_client import GlobalMemory, Memory, Session
+    from smp_client import Memory
 
     from .given import New
 
@@ -60,7 +62,7 @@ smp add latest relationship DEC-001 FIND-001 resolves
 smp add latest artifact report-1 --file report.md
 smp add global pattern "Reviews find more before noon" --by veritas
 smp add latest --yaml --file records.yaml""")
-@session_argument(or_global=True)
+@session_argument(ACTIVE, GLOBAL)
 @click.argument("kind", required=False, type=click.Choice(KINDS), metavar="KIND")
 @click.argument("words", nargs=-1, metavar="[TEXT]")
 @click.option("--file", type=click.File("rb"), help="Where the text is; - for stdin, which is also read where no text is given.")
@@ -93,9 +95,9 @@ def add(
 
     before = () if is_yaml else _words_before(kind, words)
     memory = _memory(root)
-    target = _target(memory, session)
+    target = find_scope(memory, session)
     shared = Shared(**options, further=parse_fields(fields), redaction=target.scope.redaction)
-    is_global = session == "global"
+    is_global = session == GLOBAL
     text = _text(kind, words[len(before) :], file, is_yaml=is_yaml, needs_none=kind == "state" and bool(fields))
     news: list[New]
     if is_yaml:
@@ -145,10 +147,6 @@ def _words_before(kind: str | None, words: tuple[str, ...]) -> tuple[str, ...]:
     if len(words) < len(expected):
         raise click.UsageError(f"Behind {kind!r} there must be {' '.join(expected)}.")
     return words[: len(expected)]
-
-
-def _target(memory: Memory, session: str) -> Session | GlobalMemory:
-    return memory.everywhere if session == "global" else find_session(memory, session)
 
 
 def _text(kind: str | None, words: tuple[str, ...], file: IO[bytes] | None, *, is_yaml: bool, needs_none: bool) -> str | None:

@@ -275,7 +275,7 @@ class _Putting:
             old = str(value["id"])
             if (kind.file, old) in ids or self._purged.when(kind.file, old):
                 fields = {name: part for name, part in value.items() if name not in ("id", "turn")}
-                number = reserve(self._memory.session(self._session).scope, kind)
+                number = reserve(self._memory._session(self._session).scope, kind)
                 value = {**with_id(kind, number, fields), IMPORTED_ID: old}
             raw = render(kind, value)
             found = value_of(kind, raw)

@@ -135,7 +135,7 @@ def require(memory: Memory, name: str) -> Contents:
     """Raises where there is no such session, or none whose memories can be changed one by one."""
     contents = Contents(memory, name)
     if not contents.is_there:
-        memory.session(name)  # which says where it is
+        memory._session(name)  # which says where it is
     return contents
 
 
@@ -352,7 +352,7 @@ def _carry_out(memory: Memory, contents: Contents, changes: Sequence[Change]) ->
 
 
 def files_of(memory: Memory, name: str) -> RecordFiles:
-    files = memory.everywhere if name == GLOBAL else memory.session(name)
+    files = memory.everywhere if name == GLOBAL else memory._session(name)
     files.scope.in_upkeep = True  # looking after it is not using it
     return files
 
@@ -408,7 +408,7 @@ def unpacked(memory: Memory, name: str) -> Iterator[_Aside]:
         root = Root(tree.root / outer)
         root.options = replace(memory.options, count_access=False)
         root.create()
-        session = root.session(name)
+        session = root._session(name)
         session.scope.in_upkeep = True
 
         def pack() -> None:
