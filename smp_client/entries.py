@@ -31,6 +31,17 @@ class Weight(NamedTuple):
     place: int | None  # of a turn in its conversation
 
 
+class Validity(NamedTuple):
+    """What says whether memories still hold, see questions/validity.py."""
+
+    ended: str = ""  # why the memory does not, by its own fields
+    subject: str | None = None  # of an explicit preference, which a later one about the same replaces
+    endings: tuple[tuple[str, str, str], ...] = ()  # (target, relation, source) of a relationship that ends its target
+
+
+_HOLDS = Validity()
+
+
 @dataclass(frozen=True)
 class Entry:
     """A memory as the index keeps it."""
@@ -50,3 +61,4 @@ class Entry:
     refs: tuple[tuple[str, str], ...]  # (target, relation)
     data: str
     weight: Weight
+    validity: Validity = _HOLDS

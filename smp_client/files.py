@@ -107,6 +107,14 @@ class Tree:
     def is_directory(self, name: str) -> bool:
         return stat.S_ISDIR(self.stat(name).st_mode)
 
+    def directories(self, name: str) -> list[str]:
+        """Return the names of the directories in a directory; none where it does not exist."""
+        try:
+            with self.directory(name) as descriptor, os.scandir(descriptor) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
+
     def list(self, name: str) -> list[str]:
         """The names in a directory; none where it does not exist."""
         try:

@@ -18,10 +18,12 @@ from urllib.parse import unquote, urlsplit
 from .entries import Entry, FileState
 from .files import FILE_MODE
 from .layout import FORMAT_VERSION
+from .records import split_name
+from .scopes import session_of
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
 # Another version is not migrated but rebuilt; also with another version of the files, for what an older one says is read anew then.
-SCHEMA_VERSION = 7 * 1000 + FORMAT_VERSION
+SCHEMA_VERSION = 8 * 1000 + FORMAT_VERSION
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -33,7 +35,8 @@ CREATE TABLE files (
 CREATE TABLE memories (
     key INTEGER PRIMARY KEY, scope TEXT, file TEXT, id TEXT, type TEXT, start INTEGER, end INTEGER, hash TEXT,
     timestamp TEXT, at INTEGER, actor TEXT, text TEXT, more TEXT, tags TEXT, data TEXT,
-    standing TEXT, base REAL, accessed INTEGER, accesses INTEGER, importance REAL, place INTEGER, owner TEXT, secrets TEXT
+    standing TEXT, base REAL, accessed INTEGER, accesses INTEGER, importance REAL, place INTEGER, ended TEXT, subject TEXT,
+    owner TEXT, secrets TEXT
 );
 CREATE INDEX memories_by_secrets ON memories (secrets) WHERE secrets IS NULL OR secrets > '';
 CREATE INDEX memories_by_id ON memories (scope, id);
@@ -42,6 +45,7 @@ CREATE INDEX memories_by_place ON memories (scope, place) WHERE place IS NOT NUL
 CREATE INDEX memories_by_time ON memories (scope, at);
 CREATE INDEX memories_by_type ON memories (scope, type);
 CREATE INDEX memories_by_actor ON memories (scope, actor);
+CREATE INDEX memories_by_subject ON memories (subject, at) WHERE subject IS NOT NULL;
 CREATE TABLE tags (scope TEXT, tag TEXT, memory INTEGER, PRIMARY KEY (scope, tag, memory)) WITHOUT ROWID;
 CREATE INDEX tags_by_memory ON tags (memory);
 CREATE INDEX tags_by_tag ON tags (tag, memory);
@@ -49,7 +53,11 @@ CREATE TABLE topics (scope TEXT, topic TEXT, memory INTEGER, PRIMARY KEY (scope,
 CREATE INDEX topics_by_memory ON topics (memory);
 CREATE TABLE refs (memory INTEGER, scope TEXT, target TEXT, relation TEXT, PRIMARY KEY (memory, target, relation)) WITHOUT ROWID;
 CREATE INDEX refs_by_target ON refs (scope, target);
-CREATE TABLE sessions (scope TEXT PRIMARY KEY, status TEXT, metadata TEXT, secrets TEXT) WITHOUT ROWID;
+CREATE TABLE endings (
+    session TEXT, id TEXT, relation TEXT, by TEXT, at INTEGER, memory INTEGER, PRIMARY KEY (session, id, memory)
+) WITHOUT ROWID;
+CREATE INDEX endings_by_memory ON endings (memory);
+CREATE TABLE sessions (scope TEXT PRIMARY KEY, status TEXT, project TEXT, metadata TEXT, secrets TEXT) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5 (text, more, actor, tags, owner, content='memories', content_rowid='key',
     tokenize='porter unicode61');
 CREATE VIRTUAL TABLE terms USING fts5vocab (words, row);
@@ -58,7 +66,7 @@ _WORDS = "text, more, actor, tags, owner"
 _TABLES = set(re.findall(r"CREATE (?:VIRTUAL )?TABLE (\w+)", _SCHEMA))
 _MEMORY_COLUMNS = (
     "scope, file, id, type, start, end, hash, timestamp, at, actor, text, more, tags, data,"
-    " standing, base, accessed, accesses, importance, place, owner"
+    " standing, base, accessed, accesses, importance, place, ended, subject, owner"
 )
 _DECAY = re.compile(r'"decay": \{[^{}]*\}')  # in the data of a memory
 _BUSY_MS = 10_000
@@ -220,6 +228,12 @@ class Index:
         )  # fmt: skip
         return {(row[0], row[1]): FileState(*row[2:]) for row in rows}
 
+    def identities(self, names: Iterable[str]) -> dict[tuple[str, str], tuple[int, ...]]:
+        """Return inode, size and times of the files of these names, in all scopes."""
+        asked = "SELECT scope, file, inode, size, mtime_ns, ctime_ns FROM files WHERE file IN (SELECT value FROM json_each(?))"
+        rows = self.connection.execute(asked, (json.dumps(list(names)),))
+        return {row[:2]: row[2:] for row in rows}
+
     def hashes(self, scope: str, file: str) -> set[tuple[str, str]]:
         """Id and hash of each memory of a file."""
         return set(self.connection.execute("SELECT id, hash FROM memories WHERE scope = ? AND file = ?", (scope, file)).fetchall())
@@ -267,8 +281,9 @@ class Index:
         kept = set(aged.values())
         went = {key: memory_id for (memory_id, _), same in old.items() for key, _, _ in same if key not in kept}
         self._forget_words(went)
-        for table, column in (("tags", "memory"), ("topics", "memory"), ("refs", "memory"), ("memories", "key")):
-            self.connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", ((key,) for key in went))
+        for table in ("tags", "topics", "refs", "endings"):
+            self.connection.executemany(f"DELETE FROM {table} WHERE memory = ?", ((key,) for key in went))
+        self.connection.executemany("DELETE FROM memories WHERE key = ?", ((key,) for key in went))
         self.add(scope, file, added)
         return len(added), list(went.values())
 
@@ -297,7 +312,8 @@ class Index:
         self.connection.executemany(
             f"INSERT INTO memories (key, {_MEMORY_COLUMNS}) VALUES (?, ?{', ?' * _MEMORY_COLUMNS.count(',')})",
             ((key, scope, file, entry.id, entry.type, entry.start, entry.end, entry.hash, entry.timestamp, entry.at, entry.actor,
-              entry.text, entry.more, " ".join(entry.tags), entry.data, *entry.weight, owner_word(scope)) for key, entry in new),
+              entry.text, entry.more, " ".join(entry.tags), entry.data, *entry.weight, *entry.validity[:2], owner_word(scope))
+             for key, entry in new),
         )  # fmt: skip
         self.connection.execute(
             f"INSERT INTO words (rowid, {_WORDS}) SELECT key, {_WORDS} FROM memories WHERE key >= ?", (new[0][0],)
@@ -311,6 +327,12 @@ class Index:
             self.connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?)", rows)
         refs = ((key, scope, *ref) for key, entry in new for ref in entry.refs)
         self.connection.executemany("INSERT OR IGNORE INTO refs VALUES (?, ?, ?, ?)", refs)
+        for key, entry in new:
+            for target, relation, source in entry.validity.endings:
+                old, by = (split_name(name, session_of(scope)) for name in (target, source))
+                if old != by:  # a person can have written that a memory supersedes itself
+                    row = (*old, relation, "/".join(by), entry.at, key)
+                    self.connection.execute("INSERT OR IGNORE INTO endings VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def _forget_words(self, keys: Iterable[int]) -> None:
         """FTS5 has to be told what it once took in."""
@@ -319,11 +341,11 @@ class Index:
             ((key,) for key in keys),
         )
 
-    def note_session(self, scope: str, status: str, metadata: dict[str, Any]) -> None:
-        text = json.dumps(metadata, ensure_ascii=False, sort_keys=True)
-        known = self.connection.execute("SELECT status, metadata FROM sessions WHERE scope = ?", (scope,)).fetchone()
-        if known != (status, text):
-            self.connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, NULL)", (scope, status, text))
+    def note_session(self, scope: str, status: str, project: str, metadata: dict[str, Any]) -> None:
+        said = (status, project, json.dumps(metadata, ensure_ascii=False, sort_keys=True))
+        known = self.connection.execute("SELECT status, project, metadata FROM sessions WHERE scope = ?", (scope,)).fetchone()
+        if known != said:
+            self.connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, NULL)", (scope, *said))
 
     def forget_session(self, scope: str) -> None:
         for _, file in self.files(scope):
@@ -346,7 +368,8 @@ class Index:
                       " ORDER BY 1, 2, 3, 4",
             "refs": "SELECT m.scope, m.file, m.start, r.target, r.relation FROM refs r JOIN memories m ON m.key = r.memory"
                     " ORDER BY 1, 2, 3, 4, 5",
-            "sessions": "SELECT scope, status, metadata FROM sessions ORDER BY scope",
+            "endings": "SELECT session, id, relation, by, at FROM endings ORDER BY 1, 2, 3, 4, 5",
+            "sessions": "SELECT scope, status, project, metadata FROM sessions ORDER BY scope",
         }  # fmt: skip
         with self.undone(_BUSY_MS):
             # Raises where the words and the memories disagree. Only a writer may ask that.

@@ -8,7 +8,7 @@ import math
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,16 +16,18 @@ from datetime import UTC, datetime, timedelta
 from . import archived
 from .decay import standing
 from .document import Located, RecordList
-from .entries import Entry, FileState, Weight
+from .entries import Entry, FileState, Validity, Weight
 from .errors import CorruptionDetected, NewerFormat, UnsafePath
 from .files import read_from
 from .formats import format_of
 from .index import Index
+from .layout import GLOBAL
 from .mapping import load_mapping
 from .place import Place
 from .questions.ranking import importance
-from .records import PREFERENCE, TURN, Kind, is_deleted
-from .scopes import STATES, SUMMARY, directory_of, files_of, is_back, is_of, kinds_of, scopes
+from .questions.validity import endings, own_mark, project_of, subject
+from .records import PREFERENCE, RELATIONSHIP, TURN, Kind, is_deleted
+from .scopes import STATES, SUMMARY, directory_of, files_of, is_archived, is_back, is_of, kinds_of, scopes
 from .session_files import METADATA, parse_artifact
 from .timestamps import parse_time, render_time
 from .values import Value
@@ -37,6 +39,8 @@ _NO_WORDS = frozenset(
     ("id", "timestamp", "updated_at", "turn", "type", "decay", "tags", "pinned", "speaker", "memory_refs", "references",
      "agent_id", "session_id", "last_updated")
 )  # fmt: skip
+# What says whether memories of other sessions still hold, see questions/validity.py.
+BEARING = (RELATIONSHIP.file, PREFERENCE.file, METADATA)
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _INFINITE = "\x00infinite"  # no text of a record can hold this
 _INFINITE_JSON = json.dumps(_INFINITE)[1:]
@@ -81,6 +85,27 @@ def files_that_differ(memory: Place, index: Index, wanted: Sequence[str]) -> Ite
             except OSError:
                 yield scope, file
     yield from (item for item in known if item[0] in wanted)
+
+
+def bearing_files_that_differ(
+    memory: Place, index: Index, without: Collection[str], names: Sequence[str] = BEARING
+) -> Iterator[tuple[str, str]]:
+    """Yield the files of all other scopes that say whether a memory of these scopes still holds, where disk and index differ."""
+    known = {item: seen for item, seen in index.identities((*names, SUMMARY)).items() if item[0] not in without}
+    root = os.fspath(memory.root)
+    for scope in scopes(memory):
+        if scope in without or scope == GLOBAL:
+            continue
+        directory = directory_of(scope)
+        for file in files_of(memory, scope) if is_archived(scope) else names:
+            seen = known.pop((scope, file), None)
+            try:
+                is_new = seen != _identity(os.lstat(f"{root}/{directory}/{file}"))
+            except OSError:
+                is_new = seen is not None
+            if is_new:
+                yield scope, file
+    yield from known
 
 
 def cover(index: Index, scope: str, file: str, content: bytes) -> None:
@@ -156,13 +181,15 @@ def _take_in(index: Index, scope: str, file: str, content: bytes, known: FileSta
     added, went = 0, list[str]()
     if file == METADATA:
         metadata = load_mapping(content, "session", METADATA)
-        index.note_session(scope, str(metadata.get("status", "active")), metadata)
+        context = metadata.get("context")
+        project = project_of(context.get("project_name") if isinstance(context, dict) else None)
+        index.note_session(scope, str(metadata.get("status", "active")), project, metadata)
     elif file == SUMMARY:
         entries = _summary(content)
         added, went = index.replace(scope, file, entries)
         if entries:
             # What the session was is a part of what the summary says.
-            index.note_session(scope, archived.STATE, {})
+            index.note_session(scope, archived.STATE, project_of(archived.load(content).get("project")), {})
         else:
             _forget_session(index, scope)
     else:
@@ -234,7 +261,7 @@ def entry_of(kind: Kind, record: Located) -> Entry:
     return Entry(
         str(value["id"]), kind.name, record.start, record.end, digest, *_time(value.get("timestamp")),
         actor, str(value.get(kind.text, "")), more, _tags(value), _topics(kind, value),
-        tuple(_refs(kind, value)), data, _weight(kind.name, value),
+        tuple(_refs(kind, value)), data, _weight(kind.name, value), _validity(kind, value),
     )  # fmt: skip
 
 
@@ -279,6 +306,11 @@ def _weight(kind: str, value: Mapping[str, Value]) -> Weight:
         importance(kind, value),
         turn if kind == TURN.name and isinstance(turn := value.get("turn"), int) and abs(turn) < 1 << 31 else None,
     )
+
+
+def _validity(kind: Kind, value: Mapping[str, Value]) -> Validity:
+    ended = tuple(endings(value)) if kind is RELATIONSHIP else ()
+    return Validity(own_mark(kind.name, value), subject(kind.name, value), ended)
 
 
 def hash_of(value: Mapping[str, Value]) -> str:

@@ -51,9 +51,13 @@ def is_tree(root: Path) -> bool:
     return os.path.lexists(f"{os.fspath(root)}/{MARKER}") or any((root / name).is_dir() for name in _OWN)
 
 
+def is_session_id(name: object) -> bool:
+    return isinstance(name, str) and _SESSION_ID.fullmatch(name) is not None and name != GLOBAL
+
+
 def check_session_id(session_id: str) -> str:
     """Refuses anything that could name another place than a session's own directory."""
-    if not isinstance(session_id, str) or not _SESSION_ID.fullmatch(session_id) or session_id == GLOBAL:
+    if not is_session_id(session_id):
         raise Invalid([f"session id {session_id!r} must be 1 to 64 letters, digits, '_' or '-', and not '{GLOBAL}'"])
     return session_id
 

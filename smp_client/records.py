@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 from .errors import Invalid
+from .layout import is_file_id
 from .privacy.redaction import FIELD, Redaction, harmless, with_counts
 from .timestamps import parse_time, render_time
 from .values import KEY_CAP_CHARACTERS, Value
@@ -78,6 +79,8 @@ class Record:
     explanation: dict[str, float] | None = field(default=None, compare=False)  # what the score is made of, where that was asked for
     path: tuple[str, ...] = field(default=(), compare=False)  # how it is related to what was asked about
     priority_now: float | None = field(default=None, compare=False)
+    marks: tuple[str, ...] = field(default=(), compare=False)  # what an answer adds, such as `superseded by DEC-004`
+    holds: bool = field(default=True, compare=False)  # False in an answer for what is superseded, rejected, reverted or resolved
 
     @property
     def timestamp(self) -> datetime | None:
@@ -216,6 +219,20 @@ def check_tags(tags: Value, problems: list[str]) -> None:
 
 def is_memory_id(memory_id: object) -> bool:
     return isinstance(memory_id, str) and _MEMORY_ID.fullmatch(memory_id) is not None
+
+
+def is_memory_name(name: object) -> TypeGuard[str]:
+    """Whether it names a memory: `ID`, or `SESSION/ID` for one of another session."""
+    if not isinstance(name, str):
+        return False
+    session, slash, memory_id = name.rpartition("/")
+    return is_memory_id(memory_id) and (not slash or is_file_id(session))
+
+
+def split_name(name: str, session: str) -> tuple[str, str]:
+    """Return session and id of a memory that is named in this session."""
+    other, _, memory_id = name.rpartition("/")
+    return other or session, memory_id
 
 
 def check_memory_id(memory_id: str) -> str:

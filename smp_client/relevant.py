@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from .decay import PINNED, is_resolved
 from .layout import GLOBAL
 from .questions.engine import by_topic, find
 from .questions.priorities import View
 from .questions.query import NEWEST, Answer, Wanted, one_of
 from .questions.sql import Sql
+from .questions.validity import holds
 from .records import SEVERITIES, Record
 
 EVERY = "*"
-RESOLVED = "finding.resolved"  # the standing of one
 _RANKS = " ".join(f"WHEN '{name}' THEN {rank}" for rank, name in enumerate(SEVERITIES))
 _WORST = f"CASE json_extract(m.data, '$.severity') {_RANKS} ELSE {len(SEVERITIES)} END, score DESC, {NEWEST}"
 _WORD = re.compile(r"[^\W_]+")
@@ -45,18 +44,10 @@ def about(view: View, want: Wanted, types: Sequence[str], topic: str | None = No
 def findings(view: View, want: Wanted, topic: str | None = None, *, unresolved_only: bool = True) -> Answer:
     """The most severe first."""
     if unresolved_only:
-        want = want.also(unresolved(view))
+        want = want.also(holds())
     if topic is None:
         return about(view, replace(want, order=want.order or _WORST), ["finding"])
     return page(sorted(about(view, replace(want, limit=None, offset=0), ["finding"], topic), key=severity), want)
-
-
-def unresolved(view: View) -> Sql:
-    """That a finding is open. Its standing says so, except of one that is pinned; of these there are few."""
-    pinned = find(view, Wanted((one_of("m.type", ["finding"]), one_of("m.standing", [PINNED]))))
-    closed = [f"{record.session}/{record.id}" for record in pinned if is_resolved(record.data)]
-    others = named(closed)
-    return Sql(f"m.standing <> ? AND NOT ({others.text})", (RESOLVED, *others.parameters))
 
 
 def named(names: Sequence[str]) -> Sql:

@@ -28,6 +28,7 @@ from .questions.fields import shown
 from .questions.priorities import View
 from .questions.query import Answer, QueryOptions, Wanted, listed, one_of, type_named
 from .questions.sql import Sql
+from .questions.validity import holds
 from .records import SEVERITIES, TURN, Record, check_memory_id
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Item:
         elif self.part == "severity":
             conditions.append(Sql("json_extract(m.data, '$.severity') = ?", (self.value,)))
         elif self.part == "unresolved":
-            conditions.append(relevant.unresolved(view))
+            conditions.append(holds())
         elif self.part == "name":
             conditions.append(Sql("m.id = ?", (self.value,)))
         return conditions

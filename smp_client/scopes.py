@@ -10,7 +10,7 @@ import os
 import stat
 
 from .errors import Invalid, UnsafePath
-from .layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, check_session_id, is_file_id
+from .layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, check_session_id, is_file_id, is_session_id
 from .place import Place
 from .records import GLOBAL_KINDS, SESSION_KINDS, Kind
 from .session_files import METADATA
@@ -23,7 +23,7 @@ _GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
 
 def scopes(memory: Place) -> list[str]:
     """Every scope of the root that there is now: `global`, then the sessions, then those that are archived."""
-    return [GLOBAL, *(name for name in memory.tree.list(ACTIVE) if _is_session(memory, name)), *archived_scopes(memory)]
+    return [GLOBAL, *(name for name in memory.tree.directories(ACTIVE) if is_session_id(name)), *archived_scopes(memory)]
 
 
 def archived_scopes(memory: Place) -> list[str]:
@@ -123,13 +123,6 @@ def is_of(scope: str, file: str) -> bool:
 def is_indexed(file: str) -> bool:
     """Whether a file of this name is indexed in a session, or in `global/`."""
     return is_of("", file) or is_of(GLOBAL, file)
-
-
-def _is_session(memory: Place, name: str) -> bool:
-    try:
-        return stat.S_ISDIR(memory.tree.stat(f"{ACTIVE}/{check_session_id(name)}").st_mode)
-    except (Invalid, FileNotFoundError):
-        return False
 
 
 def _has_summary(memory: Place, name: str) -> bool:

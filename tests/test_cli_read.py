@@ -39,7 +39,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     auth.record_finding("Session timeout not defined", discovered_by="veritas", severity="minor", timestamp="2026-01-11T15:40:00Z")
     auth.resolve_finding("FIND-002", resolved_by="user", action_taken="30 minutes")
     auth.record_preference("MFA for admins", topic="mfa_requirements", confidence="explicit", timestamp="2026-01-12T09:00:00Z")
-    auth.relate("DEC-001", "FIND-001", "resolves", created_by="architect", timestamp="2026-01-12T09:00:00Z")
+    auth.relate("DEC-001", "FIND-001", "addresses", created_by="architect", timestamp="2026-01-12T09:00:00Z")
     auth.save_artifact("report-1", "# Report\n\nAll reviewed.\n", tags=["security"])
     auth.save_agent_state("veritas", {"current_context": {"focus_area": "lockout"}})
     other = memory.create_session(id="billing")
@@ -84,7 +84,7 @@ def test_search_gives_what_scripts_need(root: Path) -> None:
     assert 0 < found[0]["priority"] < 1
     assert [each["score"] for each in found] == sorted((each["score"] for each in found), reverse=True)
     (explained,) = ask_json(root, "search", "oauth", "--explain", "--limit", 1)
-    assert set(explained["explanation"]) == {"score", "text", "time", "importance", "access", "session"}
+    assert set(explained["explanation"]) == {"score", "text", "time", "importance", "access", "session", "holds"}
     assert ask_json(root, "search", "nowheretobefound") == []
 
 
@@ -135,7 +135,7 @@ def test_results_are_a_plain_table_in_a_pipe(root: Path) -> None:
     assert turn.endswith(f"auth-review  turn        2026-01-11 15:10  {LONG.strip()}")
     explained = ask(root, "search", "mfa", "--session", "auth-review", "--explain", "--no-count").splitlines()
     assert explained[0].split() == ["SCORE", "ID", "TYPE", "WHEN", "MATCH", "PRIORITY", "IMPORTANCE", "USE", "STATE", "TEXT"]
-    assert re.search(r"REL-001 .*  DEC-001 resolves FIND-001$", ask(root, "search", "--type", "relationship"), re.MULTILINE)
+    assert re.search(r"REL-001 .*  DEC-001 addresses FIND-001$", ask(root, "search", "--type", "relationship"), re.MULTILINE)
 
 
 def test_no_memory_drives_the_terminal_that_it_is_shown_on(root: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_memory_is_shown_whole(root: Path) -> None:
     assert shown.startswith("DEC-001  decision in auth-review\n")
     assert re.search(r"^priority +0\.\d\d now, 0\.95 as last written$", shown, re.MULTILINE)
     assert re.search(rf"^where +{re.escape(str(file))}, lines 3 to (\d+)$", shown, re.MULTILINE)
-    assert re.search(r"^related +DEC-001 resolves FIND-001: No MFA requirement$", shown, re.MULTILINE)
+    assert re.search(r"^related +DEC-001 addresses FIND-001: No MFA requirement$", shown, re.MULTILINE)
     assert 'id: DEC-001\ntimestamp: "2026-01-11T15:20:00Z"\nmade_by: architect\n' in shown
     assert "rationale: |-\n  Standard,\n  and SSO later\n" in shown
     found = ask_json(root, "show", "auth-review", "FIND-002")
@@ -213,7 +213,7 @@ def test_a_memory_is_shown_whole(root: Path) -> None:
     assert last == len(lines)
     assert found["data"]["resolution"]["action_taken"] == "30 minutes"
     assert found["stored_priority"] == 0.9
-    assert {"id": "FIND-001", "type": "finding", "text": "No MFA requirement", "path": ["DEC-001 resolves FIND-001"]} in (
+    assert {"id": "FIND-001", "type": "finding", "text": "No MFA requirement", "path": ["DEC-001 addresses FIND-001"]} in (
         ask_json(root, "show", "auth-review", "DEC-001")["related"]
     )
     artifact = ask(root, "show", "report-1")
@@ -294,7 +294,7 @@ def test_a_timeline_is_in_order_and_can_be_narrowed(root: Path) -> None:
     assert [tuple(line.split()[2:4]) for line in lines[1:5]] == [
         ("auth-review", "turn-1"), ("billing", "turn-1"), ("auth-review", "turn-2"), ("auth-review", "DEC-001"),
     ]  # fmt: skip
-    assert lines[-1].endswith("architect  DEC-001 resolves FIND-001")
+    assert lines[-1].endswith("architect  DEC-001 addresses FIND-001")
     found = ask_json(root, "timeline", "auth", "--type", "finding", "--type", "relationship", "--since", "2026-01-11T15:30:00Z")
     assert [event["id"] for event in found] == ["FIND-001", "FIND-002", "REL-001"]
     assert found[0] == {

@@ -47,7 +47,7 @@ def build(root: Path) -> None:
     s1.record_preference("Second factor for administrators", topic="mfa_requirements", confidence="explicit", created_by="user",
                          applies_to={"domains": ["compliance"]}, timestamp=ago(12))  # fmt: skip
     s1.record_learning("The vendor answers within a day", learned_by="veritas", references=["FIND-001"], timestamp=ago(11))
-    s1.relate("DEC-001", "FIND-001", "resolves", timestamp=ago(10))
+    s1.relate("DEC-001", "FIND-001", "addresses", timestamp=ago(10))
     s1.save_agent_state("veritas", {"current_context": {"focus_area": "passwords"}})
     s1.save_artifact("report-1", "# Report\n\nNothing yet.\n")
     for name in ("s2", "old"):
@@ -495,12 +495,12 @@ def test_related_memories_one_step_away(s1: Session) -> None:
     """By a relationship, a reference, the turn it came from, a turn that refers to it, and a shared tag; both ways."""
     found = {record.id: record.path for record in s1.related("DEC-001")}
     assert found == {
-        "FIND-001": ("DEC-001 resolves FIND-001",), "DEC-003": ("DEC-003 follows DEC-001",),
+        "FIND-001": ("DEC-001 addresses FIND-001",), "DEC-003": ("DEC-003 follows DEC-001",),
         "turn-2": ("DEC-001 comes from turn-2",), "turn-3": ("turn-3 refers to DEC-001",),
     }  # fmt: skip
     assert {record.id: record.path for record in s1.related("LEARN-001")} == {"FIND-001": ("LEARN-001 refers to FIND-001",)}
     back = {record.id: record.path for record in s1.related("FIND-001")}
-    assert back == {"DEC-001": ("DEC-001 resolves FIND-001",), "LEARN-001": ("LEARN-001 refers to FIND-001",)}
+    assert back == {"DEC-001": ("DEC-001 addresses FIND-001",), "LEARN-001": ("LEARN-001 refers to FIND-001",)}
     shared = {record.id: record.path for record in s1.related("report-2")}
     assert shared == {"DEC-003": ("report-2 shares security.keys with DEC-003",)}
     assert s1.related("turn-4") == []

@@ -11,6 +11,7 @@ from ..archived import TYPE as SUMMARY_TYPE
 from ..decay import Policy
 from ..errors import InvalidQuery
 from ..published import Published
+from ..records import RELATIONSHIP
 from ..scope import Options, Scope
 from ..scopes import is_archived
 from ..session_files import METADATA, RESTING
@@ -48,7 +49,8 @@ class Asker:
         now = self._now()
         want = wanted(now, self._policy()[0], **options)
         if files is not None:
-            files = [*files, METADATA]  # which may say how the session decays
+            # Which may say how the session decays, and whether what is asked for still holds.
+            files = [*files, METADATA, RELATIONSHIP.file]
         counts = want.count_access and self._options.count_access
         resting: list[str] = []
 

@@ -25,6 +25,7 @@ from .query import EPOCH, NEWEST, Answer, Wanted, one_of, sayable
 from .spec import Aggregation, Specification, has_field, understand, unknown_field
 from .sql import Sql
 from .text import match_expression, words
+from .validity import marks
 
 _CANDIDATES = 300  # of the best by text alone, among which priority and importance may still change the order
 _LIKENESS_WORDS = 24
@@ -140,10 +141,12 @@ def of_ids(view: View, want: Wanted, scope: str, ids: Sequence[str]) -> Answer:
 def read(view: View, found: Sequence[Ranked]) -> Answer:
     """The records themselves."""
     rows: dict[int, tuple[Any, ...]] = {}
+    ended: dict[int, tuple[str, ...]] = {}
     for start in range(0, len(found), _READ_AT_ONCE):
         keys = [item.key for item in found[start : start + _READ_AT_ONCE]]
         asked = f"SELECT key, id, type, scope, data, text FROM memories WHERE key IN ({', '.join('?' * len(keys))})"
         rows |= {row[0]: row[1:] for row in view.index.connection.execute(asked, keys)}
+        ended |= marks(view.index, keys)
     answer = Answer()
     for key, priority, score, explanation in found:
         memory_id, kind, scope, stored, text = rows[key]
@@ -151,7 +154,7 @@ def read(view: View, found: Sequence[Ranked]) -> Answer:
         if kind == "artifact":
             data["content"] = text
         answer.append(Record(memory_id, kind, session_of(scope), data, text, score=score, explanation=explanation,
-                             priority_now=round(priority, 4)))  # fmt: skip
+                             priority_now=round(priority, 4), marks=ended.get(key, ()), holds=key not in ended))  # fmt: skip
     return answer
 
 
@@ -168,9 +171,9 @@ def _listing(view: View, want: Wanted) -> list[Ranked]:
     whole = weights.time + weights.importance + weights.access or 1.0
     score = (
         f"({weights.time} * {columns.priority} + {weights.importance} * m.importance + {weights.access} * {columns.recency})"
-        f" / {whole} * {columns.state}"
+        f" / {whole} * {columns.state} * {columns.holds}"
     )
-    shown = f"{columns.recency}, {columns.state}, m.importance" if want.explain else "NULL, NULL, NULL"
+    shown = f"{columns.recency}, {columns.state}, {columns.holds}, m.importance" if want.explain else "NULL, NULL, NULL, NULL"
     least = ""
     for expression, value in ((columns.priority, want.min_priority), (score, want.min_relevance)):
         if value is not None:
@@ -183,8 +186,9 @@ def _listing(view: View, want: Wanted) -> list[Ranked]:
     )
     return [
         Ranked(key, priority, round(score, 4),
-                _explained(score, None, priority, importance, recency, state) if want.explain else None)
-        for key, priority, score, recency, state, importance in rows
+                _explained(score=score, time=priority, importance=importance, access=recency, session=state, holds=holds)
+                if want.explain else None)
+        for key, priority, score, recency, state, holds, importance in rows
     ]  # fmt: skip
 
 
@@ -212,11 +216,12 @@ def _matching(view: View, want: Wanted, matching: Matching, best: float | None =
     best = best or max(strengths.values(), default=0.0) or 1.0
     weights = view.weights
     ranked: list[Ranked] = []
-    for key, *_, priority, importance, recency, state in found:
+    for key, *_, priority, importance, recency, state, holds in found:
         text = min(strengths[key] / best, 1.0)
         rest = weights.text + weights.time * priority + weights.importance * importance + weights.access * recency
-        score = text * (1 - weights.influence + weights.influence * rest) * state
-        explanation = _explained(score, text, priority, importance, recency, state) if want.explain else None
+        score = text * (1 - weights.influence + weights.influence * rest) * state * holds
+        explanation = _explained(score=score, text=text, time=priority, importance=importance, access=recency, session=state,
+                                 holds=holds) if want.explain else None  # fmt: skip
         if want.min_relevance is None or score >= want.min_relevance:
             ranked.append(Ranked(key, priority, round(score, 4), explanation))
     if not want.order:
@@ -240,17 +245,15 @@ def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int]
     keys = matching.best(count, allowed)
     return keys, view.index.connection.execute(
         f"SELECT m.key, m.scope, m.place, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
-        f" {columns.recency}, {columns.state} {joined} WHERE m.key IN (SELECT value FROM json_each(?))"
+        f" {columns.recency}, {columns.state}, {columns.holds} {joined} WHERE m.key IN (SELECT value FROM json_each(?))"
         f" ORDER BY {want.order or NEWEST}",
         [json.dumps(keys)],
     ).fetchall()
 
 
-def _explained(
-    score: float, text: float | None, priority: float, importance: float, recency: float, state: float
-) -> dict[str, float]:
-    parts = {"score": score, "text": text, "time": priority, "importance": importance, "access": recency, "session": state}
-    return {name: round(value, 4) for name, value in parts.items() if value is not None}
+def _explained(**parts: float) -> dict[str, float]:
+    """Return what a score is made of."""
+    return {name: round(value, 4) for name, value in parts.items()}
 
 
 def _terms(index: Index, pattern: str) -> list[str]:

@@ -22,11 +22,13 @@ from typing import Literal, TypeVar
 from .. import journal
 from ..errors import LockTimeout, SMPError
 from ..index import Index, UnusableIndex
-from ..indexing import cover, files_that_differ, refresh
+from ..indexing import BEARING, bearing_files_that_differ, cover, files_that_differ, refresh
 from ..layout import JOURNAL
 from ..locks import NO_PATIENCE, lock
 from ..place import Place
+from ..records import PREFERENCE, RELATIONSHIP
 from ..scope import Scope
+from ..scopes import scopes as all_scopes
 from ..status import INDEX_FILE, LEAD, LEAD_SCOPE
 
 Source = Literal["index", "index and files", "files"]
@@ -138,7 +140,11 @@ class Fresh:
             return question(self._in_memory)
 
     def _missing(self, index: Index, scopes: Sequence[str], files: Sequence[str] | None) -> list[tuple[str, str]]:
-        return [item for item in files_that_differ(self._place, index, scopes) if files is None or item[1] in files]
+        """What was asked for, and what says elsewhere whether that still holds."""
+        asked = [item for item in files_that_differ(self._place, index, scopes) if files is None or item[1] in files]
+        # Of other sessions only their relationships bear on what is no preference.
+        names = BEARING if files is None or PREFERENCE.file in files else [RELATIONSHIP.file]
+        return [*asked, *bearing_files_that_differ(self._place, index, scopes, names)]
 
     def _cover(
         self, index: Index, scopes: Sequence[str], files: Sequence[str] | None, unfinished: dict[tuple[str, str], bytes],
@@ -155,7 +161,8 @@ class Fresh:
         """Files that a recorded transaction has yet to change, after those that can be finished are: each as it will be."""
         found: dict[tuple[str, str], bytes] = {}
         pending = {name.partition("+")[0] for name in self._place.tree.list(JOURNAL)}
-        for name in pending.intersection(scopes):
+        # Also of sessions that were not asked for: they may say that something no longer holds.
+        for name in pending.intersection((*scopes, *all_scopes(self._place)) if pending else ()):
             scope = self._scope(name)
             scope.finish_transactions()
             for intent in journal.pending(scope):

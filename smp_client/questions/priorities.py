@@ -18,6 +18,7 @@ from ..index import Index
 from .query import microseconds
 from .ranking import ACCESS_RATE, Weights
 from .sql import Sql
+from .validity import factor
 
 _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 _TABLES = """
@@ -57,6 +58,7 @@ class Columns(NamedTuple):
     priority: str
     recency: str
     state: str
+    holds: str  # what the score is multiplied by: less than 1 for a memory that no longer holds
 
 
 def prepare(
@@ -98,7 +100,8 @@ def source(view: View) -> tuple[str, Columns]:
         f"MAX(r.floor, MIN(1.0, MAX(0.0, COALESCE(m.base, r.base) * EXP(-(r.rate * {idle} + r.age_rate * {age}) / {float(_DAY_US)})"
         f" + MIN(r.boost_cap, {times} * r.boost))))"
     )
-    return joined, Columns(priority, f"EXP(-{ACCESS_RATE} * {idle} / {float(_HOUR_US)})", state)
+    recency = f"EXP(-{ACCESS_RATE} * {idle} / {float(_HOUR_US)})"
+    return joined, Columns(priority, recency, state, factor(view.weights.ended))
 
 
 def _own_rules(view: View) -> list[str]:

@@ -6,7 +6,7 @@ forgotten memory that answers the question stands before a fresh one that shares
     score = text · (1 - influence + influence · (w.text + w.time · priority + w.importance · importance + w.access · recency))
 
 Without a text the score is the weighted mean of the other three. `text` is the match relative to the best one. Of a session that is
-on its way out everything counts less.
+on its way out everything counts less, and a memory that no longer holds has `ended` times its score.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ class Weights:
     access: float = 0.1
     influence: float = 0.5  # of all but the text, where a text is asked for
     states: Mapping[str, float] = field(default_factory=lambda: {"idle": 0.95, "decaying": 0.6, "archived": 0.4})
+    ended: float = 0.4  # of the score of a memory that no longer holds, see validity.py
 
     def __post_init__(self) -> None:
-        numbers = (self.text, self.time, self.importance, self.access, self.influence, *self.states.values())
+        numbers = (self.text, self.time, self.importance, self.access, self.influence, self.ended, *self.states.values())
         if not all(isinstance(number, (int, float)) and 0 <= number <= _WEIGHT_CAP for number in numbers):
             raise InvalidQuery(f"Weights must be numbers from 0 to {_WEIGHT_CAP}.")
 

@@ -10,7 +10,7 @@ from ..topics import Topic, topics_of
 from .engine import find, where
 from .priorities import View
 from .query import Wanted, one_of
-from .sql import Sql
+from .validity import holds
 
 _TOPICS, _MEMORIES = 10, 10
 
@@ -23,7 +23,7 @@ class Summary:
     last_activity: str | None
     participants: dict[str, int]  # how much each has contributed
     topics: list[Topic]  # the most mentioned
-    decisions: list[Record]  # those that matter most
+    decisions: list[Record]  # those that hold and matter most
     open_findings: list[Record]
     preferences: list[Record]
 
@@ -38,10 +38,9 @@ def summarise(view: View, topics: int = _TOPICS) -> Summary:
     return Summary(
         tuple(map(session_of, view.scopes)), dict(ask(types, given).fetchall()), first and first[0], last and last[0],
         dict(ask(actors, given).fetchall()), topics_of(view.index, view.together)[:topics],
-        _of_type(view, "decision"), _of_type(view, "finding", Sql("m.standing <> 'finding.resolved'")),
-        _of_type(view, "preference"),
+        _of_type(view, "decision"), _of_type(view, "finding"), _of_type(view, "preference"),
     )  # fmt: skip
 
 
-def _of_type(view: View, type: str, *conditions: Sql) -> list[Record]:
-    return list(find(view, Wanted((one_of("m.type", [type]), *conditions), limit=_MEMORIES)))
+def _of_type(view: View, type: str) -> list[Record]:
+    return list(find(view, Wanted((one_of("m.type", [type]), holds()), limit=_MEMORIES)))

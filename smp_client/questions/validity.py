@@ -1,0 +1,134 @@
+"""Whether a memory still holds. Every question derives this from the files; nothing stores it a second time.
+
+A memory no longer holds
+
+- when it says so itself: its `status` is `superseded`, `rejected` or `reverted`, or its `resolution` is closed;
+- when a relationship of any session says that another memory `supersedes` it, or `resolves` it and it is a finding;
+- when it is an explicit preference, and the same project has a later explicit one of the same topic and `applies_to`. Sessions
+  that name no project are one project. Preferences in `global/` are compared with each other.
+
+Whether the other memory still holds itself makes no difference: of a chain only the newest memory holds, of a circle none. So one
+look at each memory is enough. A relationship that is deleted leaves the memory as it was before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..decay import is_resolved
+from ..layout import ARCHIVED, GLOBAL
+from ..records import FINDING, PREFERENCE, RELATIONSHIP, is_memory_name
+from .sql import Sql
+
+if TYPE_CHECKING:
+    from ..index import Index
+
+SUPERSEDES, RESOLVES = "supersedes", "resolves"
+RESOLVED = "resolved"
+_WORDS = {SUPERSEDES: "superseded", RESOLVES: RESOLVED}  # of what the relation does to its target
+_OVER = frozenset(("superseded", "rejected", "reverted"))
+_LASTING = frozenset(("conversation_turn", "relationship", "agent_state", "artifact", "summary"))  # have no status of their own
+_WORD = re.compile(r"[^\W_]+")
+
+_SESSION = f"REPLACE({{}}.scope, '{ARCHIVED}/', '')"
+_APPLIES = f"(e.relation = '{SUPERSEDES}' OR m.type = '{FINDING.name}')"
+_PROJECT = (
+    f"CASE {{0}}.scope WHEN '{GLOBAL}' THEN '/'"
+    " ELSE COALESCE((SELECT s.project FROM sessions s WHERE s.scope = {0}.scope), '') END"
+)
+_LATER = (
+    "FROM memories n WHERE n.subject = m.subject"
+    " AND (COALESCE(n.at, 0), n.scope, n.start) > (COALESCE(m.at, 0), m.scope, m.start)"
+    f" AND {_PROJECT.format('n')} = {_PROJECT.format('m')}"
+)
+# The keys of the memories that others have ended. It names nothing outside of itself, so SQLite works it out once.
+_ENDED = (
+    f"SELECT m.key FROM endings e CROSS JOIN memories m ON m.scope IN (e.session, '{ARCHIVED}/' || e.session) AND m.id = e.id"
+    f" WHERE {_APPLIES}"
+    f" UNION ALL SELECT m.key FROM memories m WHERE m.subject IS NOT NULL AND EXISTS (SELECT 1 {_LATER})"
+)
+
+
+def holds() -> Sql:
+    """Return the condition that a memory `m` still holds."""
+    return Sql(f"m.ended = '' AND m.key NOT IN ({_ENDED})")
+
+
+def factor(ended: float) -> str:
+    """Return the SQL of what a score is multiplied by: `ended` for a memory that no longer holds."""
+    return f"CASE WHEN m.ended > '' OR m.key IN ({_ENDED}) THEN {float(ended)} ELSE 1.0 END"
+
+
+def marks(index: Index, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    """Return for each of these memories that no longer holds why, such as `superseded by DEC-004`."""
+    ask, these = index.connection.execute, (json.dumps(list(keys)),)
+    wanted = "m.key IN (SELECT value FROM json_each(?))"
+    session = _SESSION.format("m")
+    found: dict[int, dict[str, str]] = {}
+    for key, said in ask(f"SELECT m.key, m.ended FROM memories m WHERE m.ended > '' AND {wanted}", these):
+        found.setdefault(key, {})[said.partition(" ")[0]] = said
+    related = (
+        f"SELECT m.key, {session}, e.relation, e.by FROM memories m CROSS JOIN endings e ON e.session = {session} AND e.id = m.id"
+        f" WHERE {wanted} AND {_APPLIES} ORDER BY e.at, e.memory"
+    )
+    for key, own, relation, by in ask(related, these):
+        word = _WORDS[relation]
+        found.setdefault(key, {})[word] = f"{word} by {short_name(by, own)}"  # the last of several is meant
+    later = f"SELECT {_SESSION.format('n')} || '/' || n.id {_LATER} ORDER BY n.at DESC, n.scope DESC, n.start DESC LIMIT 1"
+    replaced = f"SELECT m.key, {session}, ({later}) AS by FROM memories m WHERE {wanted} AND m.subject IS NOT NULL"
+    for key, own, by in ask(replaced, these):
+        if by is not None:
+            found.setdefault(key, {})["replaced"] = f"replaced by {short_name(by, own)}"
+    return {key: tuple(said.values()) for key, said in found.items()}
+
+
+def short_name(name: str, session: str) -> str:
+    """Return the name of a memory as it is said in its own session, where that is this one."""
+    return name.removeprefix(f"{session}/")
+
+
+# What a record says of itself.
+
+
+def own_mark(type: str, data: Mapping[str, Any]) -> str:
+    """Return why a memory no longer holds by its own fields; an empty text where they do not say that."""
+    if type in _LASTING:
+        return ""
+    status, by = data.get("status"), data.get("superseded_by")
+    word = status.strip().lower() if isinstance(status, str) else ""
+    if is_memory_name(by) and word in ("", "superseded"):
+        return f"superseded by {by}"
+    if word in _OVER:
+        return word
+    return RESOLVED if type == FINDING.name and is_resolved(data) else ""
+
+
+def endings(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield what a relationship ends: the target, the relation and the source, as they are written."""
+    relation = str(data.get(RELATIONSHIP.text)).strip().lower()
+    source, target = data.get("source"), data.get("target")
+    if relation in _WORDS and is_memory_name(source) and is_memory_name(target):
+        yield target, relation, source
+
+
+def subject(type: str, data: Mapping[str, Any]) -> str | None:
+    """Return what an explicit preference is about: a later one about this replaces it. None for every other memory."""
+    if type != PREFERENCE.name or str(data.get("confidence")).lower() != "explicit":
+        return None
+    topic = loosely(str(data.get("topic") or ""))
+    if not topic or own_mark(type, data) in ("rejected", "reverted"):
+        return None
+    return json.dumps([topic, data.get("applies_to")], sort_keys=True) if data.get("applies_to") else topic
+
+
+def project_of(name: Any) -> str:
+    """Return the name of a project in the form by which sessions of one project are known."""
+    return loosely(str(name)) if name else ""
+
+
+def loosely(text: str) -> str:
+    """Return the words of a text, however it is written: `E-Commerce` and `e commerce` are one."""
+    return " ".join(_WORD.findall(text.casefold()))
