@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
@@ -61,6 +62,7 @@ class Maintenance:
         self._failed_at: dict[tuple[str, str], float] = {}  # by job and root
         self._taking_in: str | None = None  # the session whose own piece is being taken in
         self._memories: dict[str, Memory] = {}
+        self._observed: set[str] = set()  # the roots that were looked at since the daemon began
         self._scrubs = Scrubs(household.keep_going)
         self.pieces: Mapping[str, Callable[[Root], Iterator[Piece]]] = {
             DECAY: self._decay, LIFECYCLE: self._lifecycle, ARCHIVE: self._archive, PURGE: self._purge,
@@ -87,6 +89,10 @@ class Maintenance:
     def look(self, root: Root, current: float) -> None:
         """Somebody may have asked for that, and be gone; or it could not be done."""
         self._scrubs.look(root, current)
+        if str(root.path) not in self._observed:
+            # From now on a leap of the clock is seen, before any job could act on it.
+            self._observed.add(str(root.path))
+            self._observe(root)
 
     def has_work(self) -> bool:
         return bool(self._urgent or self._run or self._asked or self._scrubs.has_work())
@@ -177,6 +183,7 @@ class Maintenance:
             yield self._one(LIFECYCLE, root, session)
 
     def _archive(self, root: Root) -> Iterator[Piece]:
+        yield Piece("", lambda: self._observe(root))
         for session in _sessions(self._memory(root)):
             yield self._one(ARCHIVE, root, session)
 
@@ -186,7 +193,11 @@ class Maintenance:
             return Piece(session, lambda: self._compact(root, session))
         from smp_client.maintain.lifecycle import lifecycle
 
-        return Piece(session, lambda: lifecycle(self._memory(root), archive=name == ARCHIVE, only=[session]))
+        def age() -> Outcome:
+            memory = self._memory(root)
+            return lifecycle(memory, archive=name == ARCHIVE, only=[session], passed=_lived(memory))
+
+        return Piece(session, age)
 
     def _weigh(self, root: Root, session: str, *, ahead: bool = False) -> None:
         """Has a session made smaller soon, where it is too full."""
@@ -258,6 +269,14 @@ class Maintenance:
         memory = self._memory(root)
         observe(memory, memory.options.clock(), running_s())
         return Outcome()
+
+
+def _lived(memory: Memory) -> Callable[[datetime], timedelta]:
+    """How much time has really passed since then: a session does not age because the clock has leapt."""
+    from smp_client.maintain.deadlines import lived, load
+
+    seen, current, running = load(memory), memory.options.clock(), running_s()
+    return lambda since: lived(seen, since, current, running)
 
 
 def running_s() -> float:

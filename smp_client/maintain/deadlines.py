@@ -4,6 +4,7 @@ The daemon looks at what is deleted about once an hour, and adds up how much tim
 says that nobody can set. What was watched for as long as it could still be restored may be purged after its deadline. What was
 overdue when it was first seen must be seen so for a week of running time. While the machine is off nothing is watched: up to a
 few days of that are believed, and after a longer time all begins anew, as if seen for the first time.
+Sessions do not age by a leap of the clock either: `lived` says how much time has really passed.
 
 All of it is in `.smp/deadlines.json`; losing the file only delays a purge.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ..layout import MARKER
@@ -28,6 +29,7 @@ OVERDUE_S = 7 * 86_400.0  # how long something must be seen overdue that nobody 
 OFF_S = 4 * 86_400.0  # for so long a machine may be off without anybody wondering: a long weekend
 SLACK_S = 3600.0  # between two observations; and clocks are set right by a little now and then
 _VERSION = 1
+_LEAPS = 20  # so many are remembered
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,21 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class Leap:
+    """Time that the clock says has passed between two looks, and that nobody can say was lived through."""
+
+    until: datetime  # the first time after it that the clock can have shown
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Seen:
     """What was observed until now."""
 
     at: datetime | None = None
     running_s: float = 0.0
     watches: Mapping[str, Watch] = field(default_factory=dict)
+    leaps: tuple[Leap, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,22 @@ def observed(seen: Seen, doomed: list[Doomed], now: datetime, running_s: float) 
         else:
             more_s = interval.passed_s if watch.left_s > 0 else interval.ran_s
             watches[one.key] = Watch(watch.first_at, watch.left_s, watch.passed_s + more_s)
-    return Seen(now, running_s, watches)
+    return Seen(now, running_s, watches, _leaps(seen, now, running_s))
+
+
+def lived(seen: Seen, since: datetime, now: datetime, running_s: float) -> timedelta:
+    """Return how much time has really passed since then: what the clock says, less every leap of it."""
+    leapt_s = sum(leap.seconds for leap in _leaps(seen, now, running_s) if since < leap.until)
+    return max(now - since - timedelta(seconds=leapt_s), timedelta())
+
+
+def _leaps(seen: Seen, now: datetime, running_s: float) -> tuple[Leap, ...]:
+    """Return the leaps until now. One that ends in the future was taken back when the clock was set right."""
+    interval = _interval(seen, now, running_s)
+    new = []
+    if interval and interval.leapt_s > (SLACK_S if interval.is_known else OFF_S):
+        new = [Leap(now - timedelta(seconds=interval.ran_s), interval.leapt_s)]
+    return tuple(leap for leap in (*seen.leaps, *new) if leap.until <= now)[-_LEAPS:]
 
 
 def _interval(seen: Seen, now: datetime, running_s: float) -> Interval | None:
@@ -141,7 +167,8 @@ def observe(memory: Place, now: datetime, running_s: float) -> None:
         return
     seen = observed(load(memory), all_doomed(memory)[0], now, running_s)
     watches = {key: [render_time(watch.first_at), watch.left_s, watch.passed_s] for key, watch in seen.watches.items()}
-    content = {"version": _VERSION, "at": render_time(now), "running_s": running_s, "watches": watches}
+    leaps = [[render_time(leap.until), leap.seconds] for leap in seen.leaps]
+    content = {"version": _VERSION, "at": render_time(now), "running_s": running_s, "watches": watches, "leaps": leaps}
     memory.tree.replace_derived(FILE, json.dumps(content, indent=1).encode() + b"\n")
 
 
@@ -153,6 +180,7 @@ def load(memory: Place) -> Seen:
             return Seen()
         watches = {str(key): Watch(parse_time(at), float(left_s), float(passed_s))
                    for key, (at, left_s, passed_s) in said["watches"].items()}  # fmt: skip
-        return Seen(parse_time(said["at"]), float(said["running_s"]), watches)
+        leaps = tuple(Leap(parse_time(until), float(seconds)) for until, seconds in said.get("leaps", []))
+        return Seen(parse_time(said["at"]), float(said["running_s"]), watches, leaps)
     except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return Seen()

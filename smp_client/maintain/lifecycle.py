@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..session import Session
 
 CREATED, ACTIVE, IDLE, DECAYING, ARCHIVED, DELETED = "created", "active", "idle", "decaying", "archived", "deleted"
+Passed = Callable[[datetime], timedelta]
 STATES = (CREATED, ACTIVE, IDLE, DECAYING, ARCHIVED, DELETED)
 _FUTURE = timedelta(days=1)  # clocks differ by less; a time beyond it is a slip, and must not keep a session alive for ever
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -75,23 +76,25 @@ def state_for(idle_for: timedelta, thresholds: Thresholds) -> str:
     return IDLE if hours >= thresholds.idle_after_hours else ACTIVE
 
 
-def plan(standings: Iterable[Standing], thresholds: Thresholds, now: datetime) -> list[Action]:
-    """What is due, each with its reason. A status that SMP does not know stands for `active`, and stays until something is due."""
-    return [action for standing in standings if (action := _due(standing, thresholds, now))]
+def plan(standings: Iterable[Standing], thresholds: Thresholds, now: datetime, passed: Passed | None = None) -> list[Action]:
+    """What is due, each with its reason. A status that SMP does not know stands for `active`, and stays until something is due.
+    `passed` says how much time has passed since then; without it, as much as the clock says."""
+    passed = passed or (lambda since: max(now - since, timedelta()))
+    return [action for standing in standings if (action := _due(standing, thresholds, now, passed))]
 
 
-def _due(standing: Standing, thresholds: Thresholds, now: datetime) -> Transition | None:
+def _due(standing: Standing, thresholds: Thresholds, now: datetime, passed: Passed) -> Transition | None:
     last = standing.last_activity
     if last is None:
         return None
-    due = state_for(max(now - last, timedelta()), thresholds)
+    due = state_for(passed(last), thresholds)
     is_known = standing.status in (CREATED, IDLE, DECAYING)
     if due == standing.status or (due == ACTIVE and not is_known):
         return None
     is_younger = due == ACTIVE or (due == IDLE and standing.status == DECAYING)
     if is_younger and standing.status in RESTING and standing.since and last <= standing.since <= now:
         return None  # made so by hand, or by other thresholds, and not used since
-    reason = _reason(standing.status, due, last, thresholds, now)
+    reason = _reason(standing.status, due, last, thresholds, last + passed(last))
     return Transition(standing.session, _TYPES[due], (standing.session,), reason, 0, standing.status, last)
 
 
@@ -155,15 +158,18 @@ def _time(text: object) -> datetime | None:
     return None
 
 
-def lifecycle(memory: Memory, *, dry_run: bool = False, archive: bool = True, only: Collection[str] | None = None) -> Outcome:
-    """Every session, or only some, into the state that is due; a session that fails stops no other."""
+def lifecycle(
+    memory: Memory, *, dry_run: bool = False, archive: bool = True, only: Collection[str] | None = None,
+    passed: Passed | None = None,
+) -> Outcome:  # fmt: skip
+    """Every session, or only some, into the state that is due; a session that fails stops no other. `passed` is as for `plan`."""
     memory.require()
     outcome = Outcome(dry_run=dry_run)
     standings = list(_standings(memory, outcome.problems, only))
     thresholds = memory.options.thresholds
     if not archive:
         thresholds = replace(thresholds, archive_after_days=math.inf)
-    for action in plan(standings, thresholds, _now(memory)):
+    for action in plan(standings, thresholds, _now(memory), passed):
         if dry_run:
             outcome.actions.append(action)
             continue

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from smp_client import Memory
-from smp_client.maintain.deadlines import observe
+from smp_client.maintain.deadlines import lived, load, observe
+from smp_client.maintain.lifecycle import lifecycle
 from smp_client.maintain.purged import FILE as PURGED
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -33,9 +34,10 @@ class Machine:
 
     def _once(self) -> list[Any]:
         memory = self.memory
-        outcomes = [memory.age_sessions()]
-        outcomes += [memory.session(session.id).decay() for session in memory.sessions()]
         observe(memory, self.now, self.running_s)
+        seen = load(memory)
+        outcomes = [lifecycle(memory, passed=lambda since: lived(seen, since, self.now, self.running_s))]
+        outcomes += [memory.session(session.id).decay() for session in memory.sessions()]
         outcomes.append(memory.purge())
         assert [problem for outcome in outcomes for problem in outcome.problems] == []
         return [action for outcome in outcomes for action in outcome.actions]
@@ -100,19 +102,39 @@ def machine(tmp_path: Path) -> Machine:
 
 @pytest.mark.parametrize("days", [400, 40_000])
 def test_a_leap_forward_archives_and_destroys_nothing(machine: Machine, days: int) -> None:
-    """By 400 days, or a century: all sessions are archived, as the clock says, and nothing is purged in the days after; whether the
-    clock stays or is set right again, every word can be brought back.
+    """By 400 days, or a century: no session is archived, and nothing purged, before that time was really lived through; whether
+    the clock stays or is set right again, every word can be brought back.
 
     Seen to fail with a `verdict` that only compares the deadline with the clock: both deletions were purged."""
     machine.leap(days)
     done = machine.live(3)
-    assert done.count("archive") == 2
+    assert "archive" not in done
     assert not [action for action in done if action.startswith("purge")]
     assert not (machine.memory.root / PURGED).exists()
     machine.leap(-days)
     assert not [action for action in machine.live(3) if action.startswith("purge")]
     machine.leap(days)
     assert machine.texts() == SAID
+
+
+def test_after_a_leap_sessions_age_as_fast_as_time_passes(machine: Machine) -> None:
+    """Idle, decaying and archived after 1, 7 and 30 days that were lived through; a person may say that it is time at once.
+
+    Seen to fail with the clock alone: everything was archived within the first hours."""
+    machine.leap(400)
+    machine.memory.session("used").record_decision("after the leap", made_by="a")
+    assert machine.memory.session("partly").state == "idle"
+    machine.live(6)
+    assert machine.memory.session("partly").state == "decaying"
+    assert machine.memory.session("used").state == "idle"
+    machine.live(21, 12)
+    assert "partly" not in [one.session for one in machine.memory.archived_sessions()]
+    machine.live(2, 12)
+    assert "partly" in [one.session for one in machine.memory.archived_sessions()]
+    assert machine.memory.session("used").state == "decaying"
+    machine.leap(400)
+    assert machine.live(0.5) == []
+    assert [action.type for action in machine.memory.age_sessions().actions] == ["archive"]
 
 
 def test_two_days_back_make_nothing_younger_than_new_and_nobody_stuck(machine: Machine) -> None:
