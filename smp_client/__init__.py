@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .agent import AgentMemory
-    from .context import context_for
+    from .agent import AgentMemory, context_for
+    from .context import Context
     from .errors import (
         AccessDenied,
         AlreadyLed,
@@ -51,6 +51,7 @@ __all__ = [
     "Anonymization",
     "CompactionFailed",
     "Conflict",
+    "Context",
     "CorruptionDetected",
     "GlobalMemory",
     "Invalid",
@@ -88,6 +89,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AgentMemory": "agent",
+    "Context": "context",
     "Anonymization": "privacy.anonymity.placeholders",
     "GlobalMemory": "memory",
     "Memory": "memory",
@@ -103,7 +105,7 @@ _HOMES = {
     "Size": "quota",
     "Transaction": "transaction",
     "WorkflowMemory": "requirements",
-    "context_for": "context",
+    "context_for": "agent",
     "require": "requirements",
 }
 

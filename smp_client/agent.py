@@ -10,14 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from . import relevant
-from .context import build
+from .context import KINDS, Context, Request, Rights, context_of
 from .errors import AccessDenied, CorruptionDetected
 from .layout import GLOBAL, check_file_id
+from .place import Place
 from .questions.engine import find, similar
 from .questions.priorities import View
 from .questions.query import Answer, QueryOptions, Wanted, require_text, sayable
 from .questions.sql import Sql
 from .records import Record
+from .scopes import scopes
 from .values import Value
 
 if TYPE_CHECKING:
@@ -91,9 +93,25 @@ class Reader:
 
         return self.ask(question, {"limit": _LIMIT, **options})
 
-    def context(self, topic: str | None = None, max_tokens: int | None = None, task: str | None = None) -> str:
-        """All this as one Markdown text for a prompt, within a budget; see context.py."""
-        return build(self, topic=topic, max_tokens=max_tokens, task=task)
+    def context(
+        self, topic: str | None = None, max_tokens: int | None = None, task: str | None = None, *,
+        project: str | None = None, explain: bool = False,
+    ) -> Context:  # fmt: skip
+        """Return what this reader should know of the session's project, or of another one, as Markdown for a prompt.
+
+        The project `*` stands for all. See context.py.
+        """
+        project = self.project() if project is None else project
+        request = Request(project, self.name, task, topic, self.session.id, max_tokens, explain)
+        self.session.scope.require()
+        asker = self.session._make_asker(_session_first(self.session))
+        context = context_of(asker, request, self._rights)
+        self.session._looked_at()
+        return context
+
+    def _rights(self, view: View) -> Rights:
+        granted = frozenset(kind for kind in KINDS if self.may_read(kind))
+        return Rights(self.hints, self._visible(view), granted)
 
     def project(self) -> str | None:
         """What the session's metadata call the project."""
@@ -121,10 +139,6 @@ class Reader:
     def name(self) -> str | None:
         """The agent that reads; None where nobody in particular does."""
         return None
-
-    def own_state(self) -> dict[str, Value]:
-        """What the reading agent has saved, if it may be read."""
-        return {}
 
     def may_read(self, kind: str) -> bool:
         """Whether any of the kind (`decisions`, `findings`, `conversation`…) may be read."""
@@ -222,14 +236,22 @@ class AgentMemory(Reader):
 
         return require(self.session, self.name, requirements)
 
-    def own_state(self) -> dict[str, Value]:
-        return self.session.agent_state(self.name) if self.may_read(f"agent_states.{self.name}") else {}
-
     def _require_write(self, kind: str) -> None:
         """Raises AccessDenied where the kind may not be written."""
 
     def _visible(self, view: View) -> tuple[Sql, ...]:
         return (Sql("m.type <> 'agent_state' OR m.id = ?", (self.name,)),) if self.in_party() else ()
+
+
+def context_for(session: Session, **asked: Any) -> Context:
+    """Return the context of a session for nobody in particular."""
+    return Reader(session).context(**asked)
+
+
+def _session_first(session: Session) -> list[str]:
+    """Return every scope of the tree, the session's own first."""
+    place = Place(session.scope.tree.root)
+    return [session.id, *(scope for scope in scopes(place) if scope != session.id)]
 
 
 def _check_topic(topic: str | None) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 from .errors import Invalid
@@ -67,6 +69,21 @@ def check_new_session_id(session_id: str) -> str:
     if session_id == LATEST:
         raise Invalid([f"session id {LATEST!r} cannot be given: it means the session that changed last"])
     return check_session_id(session_id)
+
+
+def short_names(session_ids: Collection[str]) -> dict[str, str]:
+    """Return for each session the shortest ending of its id, by whole parts, that no other id has."""
+    endings = Counter(ending for name in session_ids for ending in _endings(name))
+    return {
+        name: next((ending for ending in reversed(_endings(name)) if endings[ending] == 1), name)
+        for name in session_ids
+    }
+
+
+def _endings(name: str) -> list[str]:
+    """Return `a-b-c`, `b-c`, `c`."""
+    parts = name.split("-")
+    return list(dict.fromkeys(ending for at in range(len(parts)) if (ending := "-".join(parts[at:]))))
 
 
 def is_file_id(name: str) -> bool:

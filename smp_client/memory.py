@@ -45,6 +45,7 @@ from .writing import Time
 
 if TYPE_CHECKING:
     from .access import Readings
+    from .context import Context
     from .published import Published
     from .questions.asker import Asker
     from .questions.fresh import Fresh
@@ -190,6 +191,25 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         except Invalid:
             return False
         return stat.S_ISDIR(self.tree.stat(f"{ACTIVE}/{name}").st_mode)
+
+    def context(
+        self, *, project: str | None = None, agent: str | None = None, task: str | None = None, topic: str | None = None,
+        session: str | None = None, max_tokens: int | None = None, explain: bool = False,
+    ) -> Context:  # fmt: skip
+        """Return what an agent should know of a project, as Markdown for a prompt; see context.py.
+
+        Without a project, or with `*`, it is about every session of this tree. With a session and no
+        project, that session's project is meant; `session.agent(…).context()` says the same.
+        """
+        from .context import Request, context_of
+
+        if session is None:
+            return context_of(self._asker(), Request(project, agent, task, topic, None, max_tokens, explain))
+        from .agent import Reader
+
+        found = self.session(session)
+        reader = Reader(found) if agent is None else found.agent(agent)
+        return reader.context(topic, max_tokens, task, project=project, explain=explain)
 
     @property
     def everywhere(self) -> GlobalMemory:

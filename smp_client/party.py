@@ -11,16 +11,15 @@ is kept word by word.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .agent import PARTY_MODE, AgentMemory
 from .decay import is_resolved
 from .errors import Invalid, MemoryNotFound
+from .likeness import likeness
 from .locks import lock
 from .privacy.redaction import FIELD, with_counts
-from .questions.text import words
 from .records import Record, plain_fields
 
 if TYPE_CHECKING:
@@ -31,9 +30,6 @@ PARTY = "party"
 _CANDIDATES = 20
 _LOCK = "party"
 _CLASSES = {"critical": 0, "important": 1, "high": 1, "medium": 2, "minor": 3, "low": 3, "info": 4}
-_ENDING = re.compile(r"(?:ies|ing|ed|es|s|e)$")
-_STEM = 6
-_NEGATION = re.compile(r"\b(?:no|not|never|none|without|missing|lacks?|lacking|absent|undefined|unspecified|cannot)\b|n['’]t\b")
 _MERGED = ("tags", "evidence")  # kept in the finding itself, not with the observation
 
 
@@ -121,26 +117,6 @@ def _may_be_one_place(one: Any, other: Any) -> bool:
         # Lines may differ a little where two look at the same thing.
         return all(one.get(part) in (None, value) for part, value in other.items() if part != "line_numbers" and value is not None)
     return one is None or other is None or one == other
-
-
-def likeness(one: str, other: str) -> float:
-    """From 0 to 1: the share of content words, without their endings, that two texts have in common."""
-    if " ".join(one.lower().split()) == " ".join(other.lower().split()):
-        return 1.0
-    mine, theirs = words(one), words(other)
-    if _exact(mine) != _exact(theirs) or bool(_NEGATION.search(one.lower())) != bool(_NEGATION.search(other.lower())):
-        return 0.0
-    stems, others = set(map(_stem, mine)), set(map(_stem, theirs))
-    return 2 * len(stems & others) / (len(stems) + len(others)) if stems and others else 0.0
-
-
-def _exact(found: Sequence[str]) -> set[str]:
-    """Words that name one thing and no other: those with a digit."""
-    return {word for word in found if any(character.isdigit() for character in word)}
-
-
-def _stem(word: str) -> str:
-    return (_ENDING.sub("", word) if len(word) > 4 else word)[:_STEM]
 
 
 def _merged(known: Record, finding: str, fields: Mapping[str, Any], session: Session) -> dict[str, Any]:

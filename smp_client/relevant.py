@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from .layout import GLOBAL
@@ -19,6 +20,7 @@ from .questions.query import NEWEST, Answer, Wanted, one_of
 from .questions.sql import Sql
 from .questions.validity import holds
 from .records import SEVERITIES, Record
+from .timestamps import parse_time
 
 EVERY = "*"
 _RANKS = " ".join(f"WHEN '{name}' THEN {rank}" for rank, name in enumerate(SEVERITIES))
@@ -80,6 +82,14 @@ def severity(record: Record) -> int:
     """How severe a finding is; 0 is the worst."""
     said = record.data.get("severity")
     return SEVERITIES.index(said) if said in SEVERITIES else len(SEVERITIES)
+
+
+def time_of(stamp: Any) -> datetime | None:
+    """Return the time that a field holds; None where it holds none."""
+    try:
+        return parse_time(stamp) if isinstance(stamp, str) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 # Whether a preference applies.

@@ -60,6 +60,7 @@ from .writing import Time, Writing
 
 if TYPE_CHECKING:
     from .agent import AgentMemory
+    from .context import Context
     from .party import Party
     from .questions.asker import Asker
     from .questions.priorities import View
@@ -347,11 +348,11 @@ class Session(RecordFiles, SessionUpkeep):
 
         return Party(self)
 
-    def context(self, topic: str | None = None, max_tokens: int | None = None, task: str | None = None) -> str:
-        """What matters here, as Markdown for a prompt, in at most so many tokens of four characters each."""
-        from .context import context_for
+    def context(self, topic: str | None = None, max_tokens: int | None = None, task: str | None = None, **how: Any) -> Context:
+        """Return what matters for this session's project, as Markdown for a prompt; `how` is as for `AgentMemory.context`."""
+        from .agent import Reader
 
-        return context_for(self, topic=topic, max_tokens=max_tokens, task=task)
+        return Reader(self).context(topic, max_tokens, task, **how)
 
     def size(self) -> Size:
         """How full the session is, of what, and how long it will last at its present growth."""

@@ -80,7 +80,7 @@ def test_only_the_composition_root_reads_configuration(path: Path) -> None:
 def test_only_the_command_line_takes_the_names_that_people_give(path: Path) -> None:
     """`Memory.session` takes `latest` and beginnings. Everything else has an id, which must not become another session's."""
     if "cli" not in path.relative_to(TOP).parts:
-        assert not [call for call in calls(path) if call.endswith(("memory.session", "root.session", "self.session"))]
+        assert not [call for call in calls(path) if call.endswith(("memory.session", "root.session"))]
 
 
 def test_only_the_locks_module_uses_filelock() -> None:

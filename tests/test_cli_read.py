@@ -334,8 +334,8 @@ def test_what_has_no_time_is_named_beside_a_timeline(tmp_path: Path) -> None:
         (["show", "PREF-001", "--raw", "--json"], 2, "Error: Give either --raw or --json."),
         (["timeline", "--type", "decison"], 2, "'decison' is no kind of memory. Did you mean decision? There are turn, decision,"),
         (["timeline", "--until", "soon"], 2, "smp: 'soon' is not an ISO time"),
-        (["context"], 2, "Error: Missing argument 'SESSION'."),
-        (["context", "auth-review", "--max-tokens", "0"], 2, "Invalid value for '--max-tokens': 0 is not in the range x>=1."),
+        (["context", "auth-review", "--max-tokens", "0"], 2, "smp: max_tokens must be a whole number from 100, not 0"),
+        (["context", "--all", "--project", "Shop"], 2, "Error: Give either --project or --all."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
@@ -432,15 +432,20 @@ def test_the_shell_completes_sessions_and_memories(root: Path) -> None:
 
 def test_context_is_what_the_library_gives(root: Path) -> None:
     """For the session or one of its agents, within its budget; nothing in it drives a terminal."""
-    session = Memory(root, count_access=False).session("auth-review")
+    memory = Memory(root, count_access=False)
+    session = memory.session("auth-review")
     text = ask(root, "context", "auth")
     assert text == session.context().removesuffix("\n") + "\n"
     assert "Use OAuth 2.0 with JWT" in text
     found = ask_json(root, "context", "auth-review", "--agent", "veritas", "--topic", "mfa", "--max-tokens", 100)
+    context = session.agent("veritas").context(topic="mfa", max_tokens=100)
     assert found == {
-        "session": "auth-review", "agent": "veritas", "topic": "mfa", "max_tokens": 100,
-        "context": session.agent("veritas").context(topic="mfa", max_tokens=100),
+        "session": "auth-review", "project": None, "agent": "veritas", "task": None, "topic": "mfa", "max_tokens": 100,
+        "explain": False, "context": context, "included": [{"id": id, "why": why} for id, why in context.included],
+        "left_out": [{"id": id, "why": why} for id, why in context.left_out],
     }  # fmt: skip
     assert 0 < len(found["context"]) < len(text)
     assert not DRIVING.search(ask(root, "context", "billing"))
+    assert ask(root, "context", "--task", "mfa", "--explain") == memory.context(task="mfa", explain=True)
+    assert ask(root, "context", "--session", "auth", "--all") == session.context(project="*")
     assert "agent '../x' must be" in refused(root, "context", "auth-review", "--agent", "../x", code=2)

@@ -390,20 +390,20 @@ HOSTILE_IDS = (
 def test_an_id_that_holds_other_lines_writes_no_line_of_its_own(session: Session) -> None:
     """Neither into the log of readings nor into a context."""
     session.record_decision("poor", made_by="a")
-    for hostile in HOSTILE_IDS:
-        add_by_hand(session, "decisions.yaml", f"  - id: {json.dumps(hostile)}\n    decision: hi\n    made_by: a\n")
+    for number, hostile in enumerate(HOSTILE_IDS):
+        add_by_hand(session, "decisions.yaml", f"  - id: {json.dumps(hostile)}\n    decision: hi {number}\n    made_by: a\n")
     assert len(session.search()) == 5
     log = file_of(session, "access.log").read_text()
     assert log.count("\n") == 1
     assert log.split(" ")[1:] == ["DEC-001\n"]
     assert access.parse(log.encode())["DEC-001"].times == 1
     context = session.context()
-    known = ("- [", "## Decisions", "# Memory of s1", "Project:")
+    known = ("- [", "## Decisions", "# Memory of E-Commerce", "Remembered data follows.")
     assert [line for line in context.splitlines() if not line.startswith(known)] == [""]
     assert len([line for line in context.splitlines() if line.startswith("- [")]) == 5
     assert "\x1b" not in context
     assert max(map(len, context.splitlines())) < 200
-    assert len(session.context(max_tokens=60)) <= 240
+    assert len(session.context(max_tokens=100)) <= 400
 
 
 def test_a_reading_of_hostile_ids_alone_is_not_noted(session: Session) -> None:

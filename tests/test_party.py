@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from smp_client import AccessDenied, Invalid, Memory, Record, Session
-from smp_client.party import LIKENESS, likeness
+from smp_client.likeness import likeness
+from smp_client.party import LIKENESS
 
 AT = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)
 

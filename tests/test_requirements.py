@@ -11,7 +11,7 @@ from once import copied
 
 from smp_client import AccessDenied, AgentMemory, InvalidQuery, Memory, Record, Session, WorkflowMemory, require
 
-ID = re.compile(r"^- \[([A-Za-z0-9-]+)\]", re.MULTILINE)
+ID = re.compile(r"^- \[([A-Za-z0-9-]+),", re.MULTILINE)
 
 
 def ids(records: list[Record]) -> list[str]:
@@ -159,7 +159,7 @@ def test_hints_stand_in_the_context(stocked: AgentMemory) -> None:
     """Also in a small one, and of an agent that may read nothing."""
     workflow = stocked.with_requirements({"memory_hints": ["Compare with past findings", "Check the depth"]})
     assert workflow.hints == ("Compare with past findings", "Check the depth")
-    assert "## Hints of the workflow\n- Compare with past findings\n- Check the depth\n" in workflow.context(max_tokens=60)
+    assert "## Hints of the workflow\n- Compare with past findings\n- Check the depth\n" in workflow.context(max_tokens=100)
     assert shown(workflow.context()) == []
     assert workflow.load() == {}
     assert workflow.query("mfa") == []

@@ -280,24 +280,42 @@ def _print_hours(found: Sequence[Event], *, names_session: bool) -> None:
     say("\n".join(lines))
 
 
-@click.command()
-@session_argument()
-@click.option("--agent", metavar="AGENT", help="For this agent: with its own state, findings and decisions.")
-@click.option("--topic", help="Of decisions and preferences, only what is about this.")
-@click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="No longer than about so many tokens.")
+@click.command(epilog="""\b
+smp context --task "add a login form"
+smp context --agent architect --project Shop --max-tokens 800
+smp context --session latest --explain""")
+@click.argument("session", required=False, metavar="[SESSION]", shell_complete=completing(ACTIVE))
+@click.option("--session", "session_option", metavar="SESSION", shell_complete=completing(ACTIVE),
+              help="For going on with this session: adds its own memories, and means its project.")  # fmt: skip
+@click.option("--project", help="Only this project of the tree; others only where they match the task.")
+@click.option("--all", "is_all", is_flag=True, help="Every project of the tree, also with --session.")
+@click.option("--agent", metavar="AGENT", help="For this agent: with its own state and next steps.")
+@click.option("--task", help="What is to be done: what matches it comes first.")
+@click.option("--topic", help="Of decisions, learnings and preferences, only what is about this.")
+@click.option("--max-tokens", type=int, metavar="N", help="No longer than about so many tokens; 1500 unless given.")
+@click.option("--explain", is_flag=True, help="Say why each memory is there, and what was left out.")
 @root_option
 @json_option
-def context(session: str, agent: str | None, topic: str | None, max_tokens: int | None, root: str | None, as_json: bool) -> None:
-    """What an agent that goes on with SESSION should know, as Markdown.
+def context(
+    session: str | None, session_option: str | None, is_all: bool, project: str | None, root: str | None, as_json: bool,
+    **about: Any,
+) -> None:  # fmt: skip
+    """What an agent should know before it goes on, as Markdown for its prompt.
 
-    It is meant for its prompt.
+    Without a session it is about the project of the working directory: all sessions of its tree, archived ones too.
     """
     from .output import harmless, print_json, say
 
-    found = open_memory(root).session(session)
-    asked = found.agent(agent) if agent is not None else found
-    text = asked.context(topic=topic, max_tokens=max_tokens)
+    if is_all and project is not None:
+        raise click.UsageError("Give either --project or --all.")
+    memory = open_memory(root)
+    name = session_option or session
+    found = memory.session(name).id if name is not None else None
+    project = "*" if is_all else project
+    text = memory.context(session=found, project=project, **about)
     if as_json:
-        print_json({"session": found.id, "agent": agent, "topic": topic, "max_tokens": max_tokens, "context": text})
+        said = {"session": found, "project": project, **about, "context": str(text)}
+        lists = {"included": text.included, "left_out": text.left_out}
+        print_json(said | {name: [{"id": id, "why": why} for id, why in pairs] for name, pairs in lists.items()})
     else:
         say(harmless(text.removesuffix("\n")))

@@ -1,0 +1,54 @@
+"""`smp demo`, run as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+from daemons import smp
+
+from smp_client import Memory
+
+
+def test_the_demo_shows_commands_with_their_real_output(tmp_path: Path) -> None:
+    root = tmp_path / "new/.bmad/sessions"
+    done = smp("demo", "--root", root)
+    assert done.returncode == 0, done.stderr
+    assert f"export SMP_ROOT={root}" in done.stdout
+    parts = dict(re.findall(r"^\$ smp (.*)\n((?:(?!\$ |# |\n).*\n)*)", done.stdout, re.M))
+    assert {line.split()[0] for line in parts} == {"sessions", "search", "context", "delete", "restore"}
+    assert sorted(smp("sessions", "--root", root).stdout.splitlines()) == sorted(parts["sessions"].splitlines())
+    assert smp("check", "--root", root).returncode == 0
+
+
+def test_two_weeks_have_passed_and_what_was_deleted_is_back(tmp_path: Path) -> None:
+    root = tmp_path / "tree"
+    assert smp("demo", "--root", root).returncode == 0
+    memory = Memory(root)
+    assert memory.search(since="13 days ago", until="12 days ago")
+    assert memory.search(since="yesterday")
+    assert [record.id for record in memory.search("muster")] == ["turn-1"]
+    assert {action["action"] for action in map(json.loads, (root / "audit.log").read_text().splitlines())} == {"delete", "restore"}
+
+
+def test_the_demo_touches_nothing_that_exists(tmp_path: Path) -> None:
+    """Neither a directory that is named, nor the tree of the working directory."""
+    memory = Memory(tmp_path / ".bmad/sessions")
+    memory.create_session(id="mine")
+    before = _files(tmp_path)
+    refused = smp("demo", "--root", memory.root)
+    assert refused.returncode == 2
+    assert "Name a new directory" in refused.stderr
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = smp("demo", cwd=tmp_path, env=os.environ | {"TMPDIR": str(temporary)})
+    assert done.returncode == 0, done.stderr
+    (made,) = temporary.glob("smp-demo-*")
+    assert f"The tree is {made}/.bmad/sessions" in done.stdout
+    assert {path: held for path, held in _files(tmp_path).items() if temporary not in path.parents} == before
+
+
+def _files(top: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in top.rglob("*") if path.is_file()}
