@@ -296,7 +296,7 @@ class Directories(threading.local):
     def reach_parent(self, name: str) -> tuple[int, str]:
         """A descriptor of the directory that the name is in, and its last part."""
         above, _, last = name.rpartition("/")
-        if last in ("", ".", "..") or "\0" in last or "\\" in last or name.startswith("/"):
+        if last in ("", ".", "..") or "\0" in last or name.startswith("/"):
             raise UnsafePath(f"{name!r} is not a name inside the tree.")
         return self.reach(above), last
 
@@ -384,7 +384,7 @@ def is_quiet(descriptor: int) -> bool:
 def _parts(name: str) -> list[str]:
     parts = name.split("/")
     for part in parts:
-        if part in ("", ".", "..") or "\0" in part or "\\" in part:
+        if part in ("", ".", "..") or "\0" in part:
             raise UnsafePath(f"{name!r} is not a name inside the tree.")
     return parts
 

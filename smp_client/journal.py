@@ -11,6 +11,7 @@ import os
 import uuid
 import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .errors import LockTimeout
@@ -43,6 +44,10 @@ def record(scope: Scope, steps: list[dict[str, Any]]) -> str:
 
 def forget(scope: Scope, name: str) -> None:
     """Durable, because an intent that came back after a power failure would undo the writes that followed it."""
+    # Nor must a file that it took out come back with the power. Each directory is synced once, however many went from it.
+    for directory in {scope.path(file).rpartition("/")[0] for file in _removed(load(scope, name))}:
+        with suppress(FileNotFoundError):
+            scope.tree.sync_parent(f"{directory}/any")
     scope.tree.unlink(name)
     scope.tree.sync_parent(name)
 
@@ -87,7 +92,7 @@ def read(scope: Scope, file: str) -> bytes:
 
 def going(scope: Scope) -> set[str]:
     """The files that a recorded transaction takes out whole, and that are still there."""
-    return {step["file"] for name in pending(scope) for step in load(scope, name) if "remove" in step}
+    return {file for name in pending(scope) for file in _removed(load(scope, name))}
 
 
 def _content(scope: Scope, file: str) -> bytes:
@@ -187,8 +192,6 @@ def _remove_drop(scope: Scope, path: str, read: list[int]) -> None:
     scope.tree.rename(path, aside)
     if _version(scope, aside) == read:
         scope.tree.unlink(aside)
-        # Durable before the intent is forgotten: what was deleted must not come back with the power.
-        scope.tree.sync_parent(path)
     else:
         scope.tree.rename_beside(aside, path)
 
@@ -201,6 +204,10 @@ def _version(scope: Scope, path: str) -> list[int]:
 def pending(scope: Scope) -> list[str]:
     """The transactions that are recorded and not yet done."""
     return [f"{JOURNAL}/{name}" for name in scope.tree.list(JOURNAL) if name.startswith(f"{scope.name}+")]
+
+
+def _removed(steps: list[dict[str, Any]]) -> set[str]:
+    return {step["file"] for step in steps if "remove" in step}
 
 
 def _files(steps: list[dict[str, Any]]) -> set[str]:

@@ -11,7 +11,7 @@ from .ingest import inbox
 from .log import FilteringBoundLogger, ms_since
 from .root import Root
 
-ROUND = 25  # after so many drops of a session the others get their turn
+ROUND = 200  # after so many drops of a session the others get their turn
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
 

@@ -309,7 +309,7 @@ def test_a_memory_id_that_is_none_is_refused_before_anything_is_touched(session:
 def test_no_name_leads_out_of_the_tree(tmp_path_factory: pytest.TempPathFactory, outside: Path, name: str) -> None:
     """The layer below refuses such names as well, for every operation that it has."""
     parts = name.split("/")
-    if all(part not in ("", ".", "..") and not {"\0", "\\"} & set(part) for part in parts):
+    if all(part not in ("", ".", "..") and "\0" not in part for part in parts):
         return
     tree = Tree(outside.parent)
     for use in (tree.read, tree.stat, tree.unlink, tree.make_directory, tree.sync_parent, lambda name: tree.create(name, b""),

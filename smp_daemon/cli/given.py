@@ -11,6 +11,7 @@ from typing import Any
 from smp_client import GlobalMemory, Invalid, Record, Session
 from smp_client.privacy.redaction import OFF, Redaction
 from smp_client.records import FINDING, GLOBAL_KINDS, RELATIONSHIP, SESSION_KINDS, TURN, Kind, check_memory_id, new_fields
+from smp_client.synonyms import taken_type, with_own_names
 from smp_client.timestamps import now, parse_time
 from smp_client.values import BadYaml, Value, decode, load
 from smp_client.writing import Writing
@@ -159,6 +160,8 @@ def _from_mapping(what: str | None, item: Value, shared: Shared, is_global: bool
     if not isinstance(item, dict):
         raise Invalid(["it must be a mapping of fields"])
     own: dict[str, Any] = dict(item)
+    if "type" not in own and (other := taken_type(own, (*_OF_A_SESSION, *_GLOBAL, *_OTHER_NAMES, STATE, ARTIFACT))):
+        own["type"] = other
     named = _OTHER_NAMES.get(str(own.get("type")), str(own.get("type")))
     # A turn has a type of its own, such as message, which is no kind of memory.
     if "type" in own and (what != "turn" or named in (*_OF_A_SESSION, *_GLOBAL, STATE, ARTIFACT)):
@@ -174,9 +177,7 @@ def _from_mapping(what: str | None, item: Value, shared: Shared, is_global: bool
     assert isinstance(kind, Kind)
     if kind is TURN and "turn_type" in own:
         own["type"] = own.pop("turn_type")
-    if "text" in own and kind.text not in own:
-        own[kind.text] = own.pop("text")
-    return _record(kind, own, shared)
+    return _record(kind, with_own_names(kind, own), shared)
 
 
 def _popped(own: dict[str, Any], name: str, whose: str) -> str:

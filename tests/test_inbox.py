@@ -1,0 +1,196 @@
+"""What is dropped into an inbox, as any program may do it: taken in by a running daemon, and nothing of it in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import Daemon, running, smp, wait_until
+
+from smp_client import Session, journal
+from smp_daemon.ingest import inbox
+
+
+@pytest.fixture
+def daemon(session: Session, tmp_path: Path) -> Iterator[Daemon]:
+    with running(session.scope.tree.root, log=tmp_path / "log") as started:
+        yield started
+
+
+def inbox_of(session: Session) -> Path:
+    return session.scope.tree.root / session.scope.directory / "inbox"
+
+
+def drop(session: Session, name: str, content: str | dict[str, object]) -> None:
+    aside = inbox_of(session) / f".{name}"
+    aside.write_text(content if isinstance(content, str) else json.dumps(content))
+    aside.rename(inbox_of(session) / name)
+
+
+def wait_until_taken(session: Session) -> None:
+    wait_until(lambda: not [name for name in inbox_of(session).iterdir() if name.name != "rejected"], "the inbox is empty")
+
+
+def why_of(session: Session, name: str) -> str:
+    note = inbox_of(session) / f"rejected/{name}.why.md"
+    wait_until(note.exists, f"{name} is rejected")
+    return note.read_text()
+
+
+def test_a_drop_may_change_or_resolve_a_memory(session: Session, daemon: Daemon) -> None:
+    session.record_decision("Use OAuth", made_by="architect", confidence="low", topic="login")
+    session.record_finding("No MFA", discovered_by="veritas")
+    drop(session, "a.yaml", "update: DEC-001\nconfidence: high\ntopic: null\nwhy: everybody has it\n")
+    drop(session, "b.json", {"resolve": "FIND-001", "by": "dev", "text": "MFA is on", "commit": "abc"})
+    wait_until_taken(session)
+    decision, finding = session.get("DEC-001").data, session.get("FIND-001").data
+    assert decision["confidence"] == "high"
+    assert decision["rationale"] == "everybody has it"
+    assert "topic" not in decision
+    assert decision["decision"] == "Use OAuth"
+    resolution = finding["resolution"]
+    assert (resolution["status"], resolution["resolved_by"], resolution["action_taken"]) == ("resolved", "dev", "MFA is on")
+    assert resolution["commit"] == "abc"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"update": "DEC-009", "confidence": "high"}, "DEC-009"),
+        ({"update": "DEC-001", "confidence": "certain"}, "'confidence' must be one of"),
+        ({"update": "DEC-001", "when": "2026-01-11"}, "'timestamp' of a decision cannot be changed"),
+        ({"update": "DEC-001", "memory_id": "x"}, "cannot set a field 'memory_id'"),
+        ({"update": "../DEC-001", "confidence": "high"}, "memory id '../DEC-001'"),
+        ({"update": ["DEC-001"], "confidence": "high"}, "memory id"),
+        ({"update": "DEC-001", "resolve": "FIND-001"}, "cannot set a field 'resolve'"),
+        ({"resolve": "DEC-001", "by": "a", "text": "b"}, "only a finding can be resolved"),
+        ({"resolve": "FIND-001", "by": "a"}, "'action_taken'"),
+        ({"decision": "of no type", "made_by": "a"}, "'type' must be one of"),
+    ],
+)  # fmt: skip
+def test_a_change_that_cannot_be_made_is_rejected_and_says_why(session: Session, content: dict[str, object], says: str) -> None:
+    session.record_decision("Use OAuth", made_by="architect")
+    session.record_finding("No MFA", discovered_by="veritas")
+    before = [session.get(memory_id).data for memory_id in ("DEC-001", "FIND-001")]
+    drop(session, "a.json", content)
+    assert [found.outcome for found in inbox.take_in(session, inbox.waiting(session))] == ["rejected"]
+    assert says in why_of(session, "a.json")
+    assert [session.get(memory_id).data for memory_id in ("DEC-001", "FIND-001")] == before
+
+
+def test_update_is_a_field_like_any_other_of_a_new_memory(session: Session) -> None:
+    drop(session, "a.yaml", "type: decision\ndecision: Weekly\nby: a\nupdate: every friday\n")
+    assert [found.outcome for found in inbox.take_in(session, inbox.waiting(session))] == ["taken"]
+    assert session.get("DEC-001").data["update"] == "every friday"
+
+
+def test_json_is_taken_with_every_character_and_what_could_mean_two_things_is_not(session: Session, daemon: Daemon) -> None:
+    text = 'An "emoji" 😀, a slash /, a\ttab,\nтекст and a back\\slash'
+    fields = {"type": "learning", "learning": text, "learned_by": "a", "count": 3, "share": 0.5, "nothing": None}
+    drop(session, "ascii.json", json.dumps(fields, indent="\t").replace("/", "\\/"))
+    drop(session, "utf8.json", "\ufeff" + json.dumps(fields, ensure_ascii=False))
+    bad = {
+        "twice.json": '{"type": "learning", "learning": "a", "learned_by": "b", "learning": "c"}',
+        "deep.json": '{"type": "learning", "learning": "a", "learned_by": "b", "x": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        "large.json": json.dumps({"type": "learning", "learned_by": "b", "learning": "a" * 2_000_000}),
+        "huge.json": json.dumps({"type": "learning", "learned_by": "b", "learning": "a" * 9_000_000}),
+        "number.json": '{"type": "learning", "learning": "a", "learned_by": "b", "x": NaN}',
+        "half.json": '{"type": "learning", "learning": "\\ud83d", "learned_by": "b"}',
+        "cut.json": '{"type": "learning", "learning": "a',
+        "list.json": "[]",
+    }
+    for name, content in bad.items():
+        drop(session, name, content)
+    wait_until_taken(session)
+    taken = session.records("learning")
+    assert [record.text for record in taken] == [text, text]
+    assert (taken[0].data["count"], taken[0].data["share"]) == (3, 0.5)
+    assert "nothing" not in taken[0].data
+    assert all(why_of(session, name) for name in bad)
+
+
+OTHER_NAMES = {"kind": "decision", "text": "Use OAuth", "author": "architect", "date": "2026-01-11", "reason": "Known"}
+
+
+def test_other_names_of_fields_are_understood_in_drops_and_in_yaml(session: Session) -> None:
+    drop(session, "a.json", OTHER_NAMES)
+    assert [found.outcome for found in inbox.take_in(session, inbox.waiting(session))] == ["taken"]
+    assert smp("add", session.id, "--yaml", "--root", session.scope.tree.root, input=json.dumps(OTHER_NAMES)).stdout == "DEC-002\n"
+    for record in session.records("decision"):
+        assert (record.text, record.data["made_by"], record.data["rationale"]) == ("Use OAuth", "architect", "Known")
+        assert record.data["timestamp"] == "2026-01-11T00:00:00Z"
+        assert not OTHER_NAMES.keys() & record.data.keys()
+
+
+def test_a_name_beside_the_own_one_and_a_time_that_is_none_stay_fields(session: Session) -> None:
+    drop(session, "a.yaml", "type: decision\ndecision: Use OAuth\ntext: In full\nwho: me\nby: you\nwhen: next week\nkind: final\n")
+    drop(session, "b.yaml", "kind: turn\ntype: question\nwho: user\ncontent: Why?\n")
+    assert [found.outcome for found in inbox.take_in(session, inbox.waiting(session))] == ["taken", "taken"]
+    data = session.get("DEC-001").data
+    further = ("decision", "text", "made_by", "who", "when", "kind")
+    assert [data[name] for name in further] == ["Use OAuth", "In full", "you", "me", "next week", "final"]
+    turn = session.get("turn-1").data
+    assert (turn["type"], turn["speaker"], turn["content"]) == ("question", "user", "Why?")
+
+
+def test_a_bad_drop_among_many_costs_only_itself(session: Session) -> None:
+    """They go in together, and where one of them cannot be written, each by itself."""
+    for number in range(20):
+        drop(session, f"{number:02}.yaml", f"type: decision\ndecision: Number {number}\nby: a\n")
+    drop(session, "05-bad.yaml", "type: decision\ndecision: By nobody\n")
+    session.record_finding("No MFA", discovered_by="veritas")
+    drop(session, "06-change.yaml", "update: FIND-001\nseverity: low\n")
+    link = session.scope.tree.root / session.scope.directory / "learnings.yaml"
+    link.unlink()
+    link.symlink_to("/dev/null")
+    drop(session, "07-learning.yaml", "type: learning\nlearning: Cannot be written\nby: a\n")
+    outcomes = {found.name: found.outcome for found in inbox.take_in(session, inbox.waiting(session))}
+    assert {name for name, outcome in outcomes.items() if outcome != "taken"} == {"05-bad.yaml", "07-learning.yaml"}
+    assert outcomes["07-learning.yaml"] == "waiting"
+    assert sorted(record.text for record in session.records("decision")) == sorted(f"Number {number}" for number in range(20))
+    assert session.get("FIND-001").data["severity"] == "low"
+    assert len(list((inbox_of(session) / "rejected").iterdir())) == 2
+
+
+def test_many_drops_are_one_transaction(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taking in thousands costs as many intents as there are batches, and not as there are drops."""
+    recorded: list[int] = []
+    record = journal.record
+    monkeypatch.setattr(journal, "record", lambda scope, steps: (recorded.append(len(steps)), record(scope, steps))[1])
+    for number in range(inbox.BATCH + 3):
+        drop(session, f"{number:03}.yaml", f"type: decision\ndecision: Number {number}\nby: a\n")
+    assert {found.outcome for found in inbox.take_in(session, inbox.waiting(session))} == {"taken"}
+    assert recorded == [inbox.BATCH + 1, 4]
+    ids = [record.id for record in session.records("decision")]
+    assert len(ids) == len(set(ids)) == inbox.BATCH + 3
+
+
+def test_drops_that_are_recorded_and_not_removed_yet_are_not_taken_twice(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        drop(session, name, f"type: decision\ndecision: {name}\nby: a\n")
+    carry_out = journal.carry_out
+
+    def fail(scope: object, step: dict[str, object]) -> None:
+        if "remove" in step:
+            raise OSError(28, "No space left on device")
+        carry_out(scope, step)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "carry_out", fail)
+        for _ in range(2):
+            assert {found.outcome for found in inbox.take_in(session, inbox.waiting(session))} == {"waiting"}
+    assert {found.outcome for found in inbox.take_in(session, inbox.waiting(session))} == {"gone"}
+    assert sorted(record.text for record in session.records("decision")) == ["a.yaml", "b.yaml"]
+
+
+def test_a_drop_with_any_name_that_a_file_can_have_is_taken(session: Session, daemon: Daemon) -> None:
+    names = ["back\\slash.yaml", "a\\..\\..\\up.yaml", "new\nline.yaml", "sp ace.yaml", "-dash.yaml", "c:\\x.txt"]
+    for name in names:
+        drop(session, name, "type: decision\ndecision: One\nby: a\n")
+    wait_until_taken(session)
+    assert len(session.records("decision")) == len(names) - 1
+    assert "must be a file that ends with" in why_of(session, "c:\\x.txt")
