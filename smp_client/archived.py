@@ -30,6 +30,12 @@ def as_memory(summary: Mapping[str, Value]) -> dict[str, Value]:
     return {**said, "id": ID, "timestamp": summary.get("last_activity") or summary.get("archived_at"), "tags": list(tags)}
 
 
+def metadata_of(summary: Mapping[str, Value]) -> dict[str, Value]:
+    """Return what the session's metadata said, as far as its summary still says it."""
+    context = {"project_name": "project", "project_phase": "phase", "primary_topic": "topic", "tags": "tags"}
+    return {"created_at": summary.get("created_at"), "context": {name: summary.get(said) for name, said in context.items()}}
+
+
 def topics_of(summary: Mapping[str, Value]) -> list[str]:
     return _each(summary.get("topics"), ("name",))
 

@@ -15,7 +15,7 @@ from .indexing import describe, is_unchanged
 from .layout import GLOBAL, QUARANTINE
 from .place import Place
 from .quarantine import quarantined
-from .scopes import directory_of, files_of, is_archived, kinds_of, scopes, unnameable
+from .scopes import ARCHIVE, directory_of, files_of, is_archived, kinds_of, scopes, unnameable
 from .status import INDEX_FILE
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def _unreadable_files(memory: Place, scope: str) -> Iterator[Complaint]:
         yield Complaint(scope, file.encode("utf-8", "backslashreplace").decode(), None, "no memory can have this name",
                         "Rename it: letters, digits, '_' and '-'.")  # fmt: skip
     for file in files_of(memory, scope):
+        if file == ARCHIVE:
+            continue  # copies.py compares every byte of it
         try:
             doubles = _doubles(memory, scope, file)
         except (SMPError, OSError) as error:
@@ -119,7 +121,8 @@ def _silently_changed(memory: Place, only: str | None = None) -> Iterator[Compla
         return
     try:
         for (scope, file), state in index.files(only).items():
-            yield from _changed_since(memory, index, scope, file, state)
+            if file != ARCHIVE:
+                yield from _changed_since(memory, index, scope, file, state)
     finally:
         index.close()
 

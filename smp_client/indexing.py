@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -10,7 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from . import archived
@@ -27,7 +28,7 @@ from .place import Place
 from .questions.ranking import importance
 from .questions.validity import endings, own_mark, project_of, subject
 from .records import PREFERENCE, RELATIONSHIP, TURN, Kind, is_deleted
-from .scopes import STATES, SUMMARY, directory_of, files_of, is_archived, is_back, is_of, kinds_of, scopes
+from .scopes import ARCHIVE, STATES, SUMMARY, directory_of, files_of, is_archived, is_back, is_of, kinds_of, scopes
 from .session_files import METADATA, parse_artifact
 from .timestamps import parse_time, render_time
 from .values import Value
@@ -91,7 +92,7 @@ def bearing_files_that_differ(
     memory: Place, index: Index, without: Collection[str], names: Sequence[str] = BEARING
 ) -> Iterator[tuple[str, str]]:
     """Yield the files of all other scopes that say whether a memory of these scopes still holds, where disk and index differ."""
-    known = {item: seen for item, seen in index.identities((*names, SUMMARY)).items() if item[0] not in without}
+    known = {item: seen for item, seen in index.identities((*names, SUMMARY, ARCHIVE)).items() if item[0] not in without}
     root = os.fspath(memory.root)
     for scope in scopes(memory):
         if scope in without or scope == GLOBAL:
@@ -185,13 +186,11 @@ def _take_in(index: Index, scope: str, file: str, content: bytes, known: FileSta
         project = project_of(context.get("project_name") if isinstance(context, dict) else None)
         index.note_session(scope, str(metadata.get("status", "active")), project, metadata)
     elif file == SUMMARY:
-        entries = _summary(content)
-        added, went = index.replace(scope, file, entries)
-        if entries:
-            # What the session was is a part of what the summary says.
-            index.note_session(scope, archived.STATE, project_of(archived.load(content).get("project")), {})
-        else:
-            _forget_session(index, scope)
+        said = archived.load(content)
+        added, went = index.replace(scope, file, _summary(content))
+        index.note_session(scope, archived.STATE, project_of(said.get("project")), archived.metadata_of(said))
+    elif file == ARCHIVE:
+        added, went = index.replace(scope, file, _packed(scope, content))
     else:
         added, went = index.replace(scope, file, [entry_of_file(file, content)])
     index.note_file(scope, file, _state(status, content, 0, 0))
@@ -292,6 +291,23 @@ def _summary(content: bytes) -> list[Entry]:
     digest = hashlib.sha256(content).hexdigest()[:32]
     return [Entry(archived.ID, archived.TYPE, 0, len(content), digest, *_time(value["timestamp"]), "", archived.told(value), "",
                   _tags(value), tuple(archived.topics_of(value)), (), data, _weight(archived.TYPE, value))]  # fmt: skip
+
+
+def _packed(scope: str, content: bytes) -> Iterator[Entry]:
+    """Yield the memories in the archive of a session, each with its place among all bytes that are packed.
+
+    A packed file that cannot be read costs only its own memories, as it did in the session.
+    """
+    from .packing import members_in  # late: most questions unpack nothing
+
+    at = 0
+    for path, member in members_in(io.BytesIO(content), f"{directory_of(scope)}/{ARCHIVE}"):
+        if is_of("", path) and path != METADATA:
+            with suppress(NewerFormat, CorruptionDetected):
+                kind = kinds_of("").get(path)
+                found = _entries(kind, format_of(kind).parse(member)) if kind else [entry_of_file(path, member)]
+                yield from (replace(entry, start=at + entry.start, end=at + entry.end) for entry in found)
+        at += len(member)
 
 
 def _weight(kind: str, value: Mapping[str, Value]) -> Weight:

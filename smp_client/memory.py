@@ -57,7 +57,7 @@ _ARGUMENTS = ("user", "project", "phase", "topic", "tags", "agents", "id", "quot
 class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
     """The memory under one root; with no root given, the nearest one (see `find_root`). Making it touches no file.
 
-    A question to it is one to all its sessions, to the summaries of those that are archived, and to what holds everywhere.
+    A question to it is one to all its sessions, archived or not, and to what holds everywhere.
     """
 
     def __init__(self, root: str | Path | None = None, **options: Any) -> None:

@@ -84,11 +84,15 @@ def _write(descriptor: int, members: Iterable[tuple[str, bytes]]) -> list[Member
 
 def read_members(tree: Tree, name: str) -> Iterator[tuple[str, bytes]]:
     """Path and content of each member, in their order; raises CorruptionDetected at the first thing that may not be there."""
+    with tree.opened(name) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as raw:
+        yield from members_in(raw, name)
+
+
+def members_in(raw: IO[bytes], name: str) -> Iterator[tuple[str, bytes]]:
+    """Yield path and content of each member of an archive that is open. Messages call it by its name."""
     seen: set[str] = set()
     with (
-        tree.opened(name) as descriptor,
         _reading(name),
-        os.fdopen(descriptor, "rb", closefd=False) as raw,
         gzip.GzipFile(fileobj=raw, mode="rb") as compressed,
         tarfile.open(fileobj=cast("IO[bytes]", _Capped(compressed)), mode="r|") as archive,
     ):

@@ -79,7 +79,7 @@ class Record:
     explanation: dict[str, float] | None = field(default=None, compare=False)  # what the score is made of, where that was asked for
     path: tuple[str, ...] = field(default=(), compare=False)  # how it is related to what was asked about
     priority_now: float | None = field(default=None, compare=False)
-    marks: tuple[str, ...] = field(default=(), compare=False)  # what an answer adds, such as `superseded by DEC-004`
+    marks: tuple[str, ...] = field(default=(), compare=False)  # what an answer adds: `archived`, `superseded by DEC-004`
     holds: bool = field(default=True, compare=False)  # False in an answer for what is superseded, rejected, reverted or resolved
 
     @property

@@ -1,7 +1,7 @@
-"""The scopes of a root, and which files of each are indexed: `global`, the sessions, and what archived sessions leave in sight.
+"""The scopes of a root, and which files of each are indexed: `global`, the sessions, and the archived sessions.
 
-A session is a scope by its id. One that was archived is the scope `archived/{id}`, with its summary as its one file, so that it is
-found while its memories are packed away. It is none as long as the session itself is still, or again, in `active/`.
+A session is a scope by its id. One that was archived is the scope `archived/{id}` with two files: its summary, and the archive with
+all its memories. It is none as long as the session itself is still, or again, in `active/`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .place import Place
 from .records import GLOBAL_KINDS, SESSION_KINDS, Kind
 from .session_files import METADATA
 
-SUMMARY = "summary.yaml"  # of an archived session
+SUMMARY, ARCHIVE = "summary.yaml", "archive.tar.gz"  # of an archived session
 STATES, ARTIFACTS = "agent-states", "artifacts"
 _SESSION_KINDS = {kind.file: kind for kind in SESSION_KINDS}
 _GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
@@ -82,9 +82,9 @@ def _was_deleted(memory: Place, session_id: str) -> bool:
 
 def files_of(memory: Place, scope: str) -> list[str]:
     """The files of a scope that are indexed, whether they can be read or not."""
-    if is_archived(scope):
-        return [SUMMARY]
     top = directory_of(scope)
+    if is_archived(scope):
+        return [SUMMARY, *([ARCHIVE] if os.path.lexists(f"{os.fspath(memory.root)}/{top}/{ARCHIVE}") else ())]
     names = [name for name in _list(memory, top) if is_of(scope, name)]
     for folder in (STATES, ARTIFACTS) if scope != GLOBAL else ():
         names += [name for file in _list(memory, f"{top}/{folder}") if is_of(scope, name := f"{folder}/{file}")]
@@ -112,7 +112,7 @@ def kinds_of(scope: str) -> dict[str, Kind]:
 def is_of(scope: str, file: str) -> bool:
     """Whether a file of this name is indexed in this scope."""
     if is_archived(scope):
-        return file == SUMMARY
+        return file in (SUMMARY, ARCHIVE)
     folder, _, name = file.rpartition("/")
     if not folder:
         return file in kinds_of(scope) or (file == METADATA and scope != GLOBAL)

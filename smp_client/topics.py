@@ -17,8 +17,8 @@ and does not bring them together.
 
 **Several scopes** can be asked about as one. What a memory is about is still a matter of its own session: a word that is a topic
 in one session is not said of the turns of another, so that the mentions of a topic are the sum of those in each. Since `DEC-001` is
-in many sessions, lists of ids then say `session/DEC-001`. Of an archived session there is its summary, a memory that is about the
-topics of the session; that it was made is nothing that happened in the session, so no timeline has it.
+in many sessions, lists of ids then say `session/DEC-001`. An archived session is about what it was about before: its summary says
+nothing of its own, and is left out.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .archived import TYPE as SUMMARY
-from .archived import topics_of as topics_of_summary
+from .archived import STATE as ARCHIVED
 from .index import Index
 from .records import GLOBAL_KINDS, PREFERENCE, SESSION_KINDS, TURN
-from .scopes import session_of
+from .scopes import is_archived, session_of
 from .timestamps import parse_time, render_time
 from .values import KEY_CAP_CHARACTERS
 
@@ -48,16 +47,18 @@ _WORD = re.compile(r"[^\W_]+")
 _decode = json.JSONDecoder().decode
 
 _SESSION = "session"
-_TYPES = dict.fromkeys((_SESSION, *(kind.name for kind in (*SESSION_KINDS, *GLOBAL_KINDS)), "agent_state", "artifact", SUMMARY))
+_TYPES = dict.fromkeys((_SESSION, *(kind.name for kind in (*SESSION_KINDS, *GLOBAL_KINDS)), "agent_state", "artifact"))
 _RANK = {name: rank for rank, name in enumerate(_TYPES)}  # in this order, of one time
 _TELLING = {"finding": ("severity",), "preference": (), "relationship": ("source", "relationship", "target")}
 _PLURAL = {
     "decision": "decisions", "finding": "findings", "preference": "preferences", "learning": "learnings", "pattern": "patterns",
     "relationship": "relationships", "artifact": "artifacts", "agent_state": "agent_states", TURN.name: TURNS,
-    SUMMARY: "summaries",
 }  # fmt: skip
 _ALWAYS_LISTED = frozenset(("decisions", "findings", "preferences", TURNS))
-_MEMORIES = "SELECT key, id, type, timestamp, at, actor, text, tags <> '', data FROM memories WHERE scope = ? ORDER BY file, start"
+_MEMORIES = """
+SELECT key, id, type, timestamp, at, actor, text, tags <> '', data FROM memories
+WHERE scope = ? AND type <> 'summary' ORDER BY file, start
+"""
 _TURN_REFS = """
 SELECT memory, target FROM refs JOIN memories ON key = memory
 WHERE memories.scope = ? AND type = ? AND relation = 'memory_refs' ORDER BY memory, target
@@ -90,6 +91,7 @@ class Event:
     text: str
     topics: tuple[str, ...]
     further: dict[str, str]  # the severity of a finding; source, relationship and target of a relationship
+    marks: tuple[str, ...] = ()  # as those of a Record
 
 
 class Timeline(list[Event]):
@@ -136,6 +138,7 @@ class _Item:
     text: str = ""
     topics: tuple[str, ...] = ()
     further: dict[str, str] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
 
 
 def topics_of(index: Index, scopes: Scopes) -> list[Topic]:
@@ -191,10 +194,11 @@ def _memories(index: Index, scope: str, prefix: str) -> list[_Item]:
     """The memories of the scope, with the topics of their own and those of what they refer to."""
     by_key: dict[int, _Item] = {}
     latest: dict[tuple[str, str], int] = {}
+    marks = (ARCHIVED,) if is_archived(scope) else ()
     for key, memory_id, type_, timestamp, at, actor, text, has_tags, data in index.connection.execute(_MEMORIES, (scope,)):
-        item = by_key[key] = _Item(session_of(scope), prefix + memory_id, memory_id, type_, timestamp, at, actor, text)
+        item = by_key[key] = _Item(session_of(scope), prefix + memory_id, memory_id, type_, timestamp, at, actor, text, marks=marks)
         latest[type_, memory_id] = key  # of a hand-made double only the last is meant
-        if has_tags or type_ in _TELLING or type_ == SUMMARY:
+        if has_tags or type_ in _TELLING:
             _describe(item, _decode(data))
     own = {item.id: item.topics for item in by_key.values()}
     for key, target in index.connection.execute(_TURN_REFS, (scope, TURN.name)):
@@ -207,8 +211,6 @@ def _describe(item: _Item, data: Mapping[str, Any]) -> None:
     if item.type == PREFERENCE.name:
         applies_to = data.get("applies_to")
         item.topics += _names(data.get("topic"), applies_to.get("domains") if isinstance(applies_to, dict) else None)
-    if item.type == SUMMARY:
-        item.topics += _names(topics_of_summary(data))
     if telling := _TELLING.get(item.type):
         item.further = {name: value for name in telling if isinstance(value := data.get(name), str)}
 
@@ -337,9 +339,10 @@ def _narrow_and_wide(mentions: Mapping[str, int], names: tuple[str, ...]) -> Ite
 
 
 def _timeline(items: Sequence[_Item], since_us: int | None = None, until_us: int | None = None) -> Timeline:
-    memories = [item for item in items if item.type not in (_SESSION, SUMMARY)]
+    memories = [item for item in items if item.type != _SESSION]
     events = (
-        Event(item.timestamp, item.at, item.type, item.session, item.id, item.actor, item.text, item.topics, item.further)
+        Event(item.timestamp, item.at, item.type, item.session, item.id, item.actor, item.text, item.topics, item.further,
+              item.marks)
         for item in memories
         if item.at is not None and item.timestamp is not None
         and (since_us is None or item.at >= since_us) and (until_us is None or item.at <= until_us)

@@ -16,7 +16,7 @@ from smp_client.privacy import spotting
 from smp_client.privacy.redacting import redact
 from smp_client.privacy.redaction import Redaction, harmless, told
 from smp_client.privacy.spotting import Spotted
-from smp_client.scopes import directory_of
+from smp_client.scopes import directory_of, is_archived
 
 from .log import FilteringBoundLogger
 from .root import Root
@@ -24,7 +24,11 @@ from .root import Root
 ROUNDS = 10  # of a thousand memories: then others have their turn
 AGAIN_S = 60.0  # before what could not be taken out is tried again
 BY = "daemon"
-_UNREADABLE = "SELECT scope, file, size, checksum, mtime_ns FROM files WHERE bad > 0 OR problem IS NOT NULL"
+# A packed archive is no text.
+_UNREADABLE = (
+    "SELECT scope, file, size, checksum, mtime_ns FROM files"
+    " WHERE (bad > 0 OR problem IS NOT NULL) AND file <> 'archive.tar.gz'"
+)
 _ABOUT = "secrets in what cannot be read"
 _ABOUT_UNINDEXED = "secrets in what is in no index"
 _ABOUT_BESIDE = "secrets beside the memories"
@@ -70,8 +74,9 @@ class Unlocked:
         # What comes back later is said again.
         self._said[str(root.path)] = self._said.get(str(root.path), set()) & {one.key for one in found}
         redacts = redaction.unlocked_edits == "redact"
-        self._report(root, [one for one in found if not redacts or not one.is_by_shape], redacts=redacts)
-        self._redact(root, [one for one in found if redacts and one.is_by_shape])
+        going = [one for one in found if redacts and one.is_by_shape and not is_archived(one.scope)]
+        self._report(root, [one for one in found if one not in going], redacts=redacts)
+        self._redact(root, going)
 
     def _look(self, root: Root, redaction: Redaction) -> bool:
         """Gives back whether there was anything to look at."""

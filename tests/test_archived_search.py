@@ -1,9 +1,14 @@
-"""What is archived is still found: by its summary, whoever keeps the index, and only while the session is nowhere else."""
+"""What is archived is still found, memory by memory, whoever keeps the index, and only while the session is nowhere else."""
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
 import shutil
+import tarfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +21,7 @@ from smp_client.check import check
 from smp_client.index import Index
 from smp_client.indexing import outdated, rebuild, refresh
 from smp_client.maintain import summary_file
-from smp_client.packing import Member
+from smp_client.packing import TOTAL_CAP_BYTES, Member
 from smp_client.scopes import archived_scopes, directory_of, scopes
 from smp_client.status import INDEX_FILE, read_status
 from smp_client.sync import bring_up_to_date
@@ -25,6 +30,7 @@ from smp_daemon.ingest import indexer
 NOW = datetime(2026, 3, 31, 12, tzinfo=UTC)
 MEMBERS = [Member("conversation.md", 700, "0" * 64), Member("decisions.yaml", 300, "1" * 64)]
 PACK = Member("archive.tar.gz", 512, "2" * 64)
+SECRET = "the vault opens with a brass key"
 
 
 def ago(days: float) -> datetime:
@@ -48,27 +54,30 @@ def fill(session: Session) -> Session:
     return session
 
 
+IDS = {"turn-1", "turn-2", "DEC-001", "DEC-002", "FIND-001", "FIND-002", "PREF-001"}  # of what was filled in
+
+
 def pack_away(memory: Memory, session_id: str) -> None:
-    """As archiving does, but for the archive itself."""
-    describe(memory, session_id, "archived")
-    leave(memory, session_id)
-
-
-def describe(memory: Memory, session_id: str, state: str) -> None:
-    content = summary_file.content(memory.session(session_id))
-    why = "not used for 30 days"
-    summary = summary_file.render(content, state=state, reason=why, archived_at=NOW, members=MEMBERS, archive=PACK)
-    (memory.root / f"archived/{session_id}").mkdir()
-    (memory.root / f"archived/{session_id}/summary.yaml").write_bytes(summary)
-
-
-def leave(memory: Memory, session_id: str) -> None:
-    (memory.root / f"active/{session_id}").rename(memory.root.parent / f"packed-{session_id}")
+    memory.archive_session(session_id, "not used for 30 days")
 
 
 def bring_back(memory: Memory, session_id: str) -> None:
-    (memory.root.parent / f"packed-{session_id}").rename(memory.root / f"active/{session_id}")
-    shutil.rmtree(memory.root / f"archived/{session_id}")
+    memory.restore_session(session_id)
+
+
+def both(memory: Memory) -> None:
+    """As a crash may leave it: the session is back, and its archive still there."""
+    kept = memory.root.parent / "kept"
+    shutil.copytree(memory.root / "archived/old", kept)
+    bring_back(memory, "old")
+    kept.rename(memory.root / "archived/old")
+
+
+def found_in(memory: Memory, session_id: str = "old") -> set[str]:
+    """The ids of all memories of a session that a question to everything finds."""
+    found = [record for record in memory.search(limit=None, count_access=False) if record.session == session_id]
+    assert len(found) == len({record.id for record in found})
+    return {record.id for record in found}
 
 
 @pytest.fixture
@@ -182,17 +191,48 @@ WAYS = [with_nothing, behind, up_to_date, in_memory]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_an_archived_session_is_found_by_what_it_said(memory: Memory, way: Callable[[Memory], None]) -> None:
-    """By its decisions, findings, preferences, participants, topics and last turns; never by memories that are packed away."""
+def test_every_memory_of_an_archived_session_is_found(memory: Memory, way: Callable[[Memory], None]) -> None:
+    """Each once, marked, and before the summary; by text, type, agent, topic, tag and time, as when it was active."""
     way(memory)
     asked = opened(memory.root)
-    for words in ("ledger rounds", "francs", "profiler", "Zürich", "ten years"):
+    assert found_in(asked) == {*IDS, "summary"}
+    for words, memory_id in {
+        "ledger rounds": "FIND-001", "francs": "PREF-001", "Zürich": "turn-2", "ten years": "DEC-001", "typing error": "FIND-002",
+    }.items():  # fmt: skip
         found = [record for record in asked.search(words) if record.session == "old"]
-        assert [(record.id, record.type) for record in found] == [("summary", "summary")], words
-    assert {(record.session, record.id) for record in asked.search("invoices")} == {("new", "DEC-001"), ("old", "summary")}
-    assert [record.session for record in asked.by_topic("billing")] == ["old"]
-    assert [record.session for record in asked.search(tags=["money"])] == ["old"]
-    assert asked.search("typing error") == []
+        assert (found[0].id, found[0].marks[0]) == (memory_id, "archived"), words
+    assert asked.search("invoices")[0].session == "new"
+    assert asked.search("invoices")[0].marks == ()
+    assert {record.id for record in asked.by_agent("profiler")} == {"FIND-001", "FIND-002"}
+    assert {record.id for record in asked.by_type("decision") if record.session == "old"} == {"DEC-001", "DEC-002"}
+    assert "DEC-001" in {record.id for record in asked.by_topic("billing.retention")}
+    assert {record.id for record in asked.by_time(ago(60), ago(59))} == {"turn-1", "turn-2"}
+    assert [event.marks for event in asked.timeline()] == [("archived",)] * len(IDS) + [()]
+
+
+def test_what_is_archived_can_cease_to_hold(memory: Memory) -> None:
+    """By what a session in use says of it."""
+    memory.session("new").relate("DEC-001", "old/DEC-001", "supersedes")
+    (found,) = [record for record in memory.search("ten years", types=["decision"]) if record.session == "old"]
+    assert (found.marks, found.holds) == (("archived", "superseded by new/DEC-001"), False)
+
+
+def test_what_it_was_about_does_not_change_with_archiving(memory: Memory) -> None:
+    """Topics, events, relations and likeness are those of the session while it was active; the summary adds nothing to them."""
+    bring_back(memory, "old")
+    tagged = memory.session("old").record_finding("They are kept for nine", discovered_by="clerk", severity="high",
+                                                  tags=["billing.retention"], timestamp=ago(53))  # fmt: skip
+    memory.session("old").relate(tagged.id, "PREF-001", "has nothing to do with")
+
+    def about() -> list[object]:
+        events = [(event.session, event.ref, event.topics) for event in memory.timeline()]
+        ties = {record.id for record in memory.related(tagged.id)}
+        like = [record.id for record in memory.similar("FIND-001", types=["finding"], count_access=False)]
+        return [memory.topics(), events, ties, like]
+
+    before = about()
+    pack_away(memory, "old")
+    assert about() == before
 
 
 def test_a_summary_is_a_memory_like_any_other(memory: Memory) -> None:
@@ -205,17 +245,17 @@ def test_a_summary_is_a_memory_like_any_other(memory: Memory) -> None:
     assert found.data["decisions"][0]["text"] in found.text
     assert 0.3 <= found.priority <= 0.8
     assert memory.search(types=["summaries"])[0] == found
-    assert [record.session for record in memory.by_time(ago(54), ago(54))] == ["old"]
+    assert [record.id for record in memory.by_time(ago(54), ago(54), types=["summary"])] == ["summary"]
     assert memory.similar("Keep invoices for ten years, in francs", types=["summary"])[0].session == "old"
-    assert memory.related("summary") == []
+    assert [record.id for record in memory.related("summary")] == ["DEC-001"]
     assert memory.similar("summary", types=["summary"]) == []
 
 
 def test_a_specification_knows_an_archived_session_by_its_id(memory: Memory) -> None:
     by_session = memory.query({"aggregations": [{"function": "count", "by": "session"}], "limit": 0})
-    assert by_session.aggregations["count_by_session"] == {"new": 1, "old": 1}
+    assert by_session.aggregations["count_by_session"] == {"new": 1, "old": 8}
     named = {"filters": [{"field": "session", "operator": "equals", "value": "old"}], "include_related": True}
-    assert [record.type for record in memory.query(named)] == ["summary"]
+    assert {record.id for record in memory.query(named)} == {*IDS, "summary"}
     other = {"filters": [{"field": "session", "operator": "not", "value": "old"}]}
     assert [record.session for record in memory.query(other)] == ["new"]
     begins = {"filters": [{"field": "session", "operator": "prefix", "value": "ol"}, {"field": "type", "operator": "equals",
@@ -226,29 +266,39 @@ def test_a_specification_knows_an_archived_session_by_its_id(memory: Memory) -> 
 
 
 def test_what_is_archived_counts_less(memory: Memory) -> None:
-    """The weight of the state of a session is in the score of its summary."""
-    by_state = {record.session: (record.explanation or {})["session"] for record in memory.search("invoices", explain=True)}
-    assert by_state == {"new": 1.0, "old": 0.4}
+    """The state of a session is in the score of its memories, and a summary counts less than what it sums up."""
+    found = memory.search("invoices", explain=True)
+    by_state = {(record.session, record.type == "summary"): (record.explanation or {})["session"] for record in found}
+    assert by_state == {("new", False): 1.0, ("old", False): 0.4, ("old", True): 0.1}
+
+
+def test_many_archived_memories_crowd_out_none_that_is_in_use(tmp_path: Path) -> None:
+    """However many say the same in the archive: more than are weighed with care. Seen to fail where only the text chose those."""
+    memory = opened(tmp_path / "sessions")
+    memory.create_session(id="now").record_learning("Rotate the gaskets", learned_by="clerk", timestamp=ago(40))
+    session = memory.create_session(id="old")
+    with session.transaction() as tx:
+        for number in range(400):
+            tx.add_turn("clerk", f"Rotate the gaskets, {number}", timestamp=ago(39))
+    pack_away(memory, "old")
+    first = memory.search("rotate gaskets", limit=5)
+    assert [record.session for record in first] == ["now", "old", "old", "old", "old"]
 
 
 def test_the_other_questions_hold_with_archived_sessions(memory: Memory) -> None:
-    """A summary is about the topics of its session; no timeline has it, and a session's own answers are as before."""
-    topics = {topic.name: topic for topic in memory.topics()}
-    assert topics["money"].related["summaries"] == ["old/summary"]
-    assert [event.session for event in memory.timeline()] == ["new"]
+    """The whole in short counts them; a session's own answers are as before."""
     assert set(memory.summary().sessions) == {"global", "new", "old"}
-    assert memory.summary().memories == {"decision": 1, "summary": 1}
+    assert memory.summary().memories == {"decision": 3, "conversation_turn": 2, "finding": 2, "preference": 1, "summary": 1}
     assert [session.id for session in memory.sessions()] == ["new"]
     new = memory.session("new")
     assert [record.session for record in new.search("invoices")] == ["new"]
-    assert "ten years" not in new.context()
     assert new.by_type("summary") == []
 
 
-def test_reading_a_summary_writes_nothing(memory: Memory) -> None:
+def test_reading_what_is_archived_writes_nothing(memory: Memory) -> None:
     """No access log, no lock and no state of a session that is not there."""
     before = sorted(memory.root.glob("archived/**/*"))
-    assert len(memory.search("invoices")) == 2
+    assert {record.id for record in memory.search("invoices")} >= {"DEC-001", "turn-1"}
     assert sorted(memory.root.glob("archived/**/*")) == before
     assert not (memory.root / "active/old").exists()
     assert (memory.root / "active/new/access.log").read_text().endswith("DEC-001\n")
@@ -260,7 +310,7 @@ def test_a_resting_session_is_archived_under_an_index_that_is_behind(tmp_path: P
     fill(memory.create_session(id="old")).update_metadata(status="decaying")
     bring_up_to_date(memory)
     pack_away(memory, "old")
-    assert [record.type for record in memory.search("ledger")] == ["summary"]
+    assert {record.id for record in memory.search("ledger rounds")} >= {"FIND-001", "summary"}
     assert not (memory.root / "active/old").exists()
 
 
@@ -269,12 +319,12 @@ def test_a_resting_session_is_archived_under_an_index_that_is_behind(tmp_path: P
 
 def test_a_session_that_is_in_use_has_no_summary_in_sight(memory: Memory) -> None:
     """While it is being archived or brought back, and where only evicted memories lie in its archive."""
-    shutil.copytree(memory.root.parent / "packed-old", memory.root / "active/old")
+    both(memory)
     (memory.root / "archived/new").mkdir()
     (memory.root / "archived/new/evicted-20260101T000000-00000000.tar.gz").write_bytes(b"")
     assert scopes(memory) == ["global", "new", "old"]
     assert memory.by_type("summary") == []
-    assert "FIND-001" in {record.id for record in memory.search("ledger rounds")}
+    assert found_in(memory) == IDS
 
 
 @pytest.mark.parametrize("planted", ["a link", "a file", "an empty directory", "a wrong name"])
@@ -366,7 +416,7 @@ def test_an_archive_that_no_longer_counts_is_forgotten_without_a_daemon(memory: 
     where `refresh` took the summary in again."""
     index = Index.in_memory()
     rebuild(memory, index)
-    shutil.copytree(memory.root.parent / "packed-old", memory.root / "active/old")
+    both(memory)
     for scope, file in list(outdated(memory, index)):
         refresh(memory, index, scope, file)
     assert list(outdated(memory, index)) == []
@@ -380,8 +430,8 @@ def test_the_index_says_how_many_are_archived(memory: Memory) -> None:
 
 
 def test_a_daemon_follows_a_session_into_the_archive_and_back(tmp_path: Path) -> None:
-    """By its notices alone; a later change of the state in the summary, too. That sessions are archived is no reason to doubt the
-    tree; seen to fail, with one removed beside them, where `believe_vanished` did not ask where they are."""
+    """By its notices alone. That sessions are archived is no reason to doubt the tree; seen to fail, with one removed beside
+    them, where `believe_vanished` did not ask where they are."""
     memory = opened(tmp_path / "sessions")
     names = ("one", "two", "three", "four")
     for name in names:
@@ -389,19 +439,125 @@ def test_a_daemon_follows_a_session_into_the_archive_and_back(tmp_path: Path) ->
     with running(memory.root, log=tmp_path / "log"):
         wait_until_true(memory.root)
         for name in names[:3]:
-            describe(memory, name, "archiving")
-        for name in names:
-            leave(memory, name)
+            pack_away(memory, name)
+        (memory.root / "active/four").rename(tmp_path / "four")
         wait_until_true(memory.root)
         assert status(memory.root)["roots"][0]["sessions"] == {"archived": 3}
-        summary = memory.root / "archived/one/summary.yaml"
-        summary.write_text(summary.read_text().replace("state: archiving", "state: archived"))
-        wait_until(lambda: index_contents(memory.root) == rebuilt_contents(memory.root), "the new state is known")
-        assert len(memory.search("ledger rounds", types=["summary"])) == 3
+        wait_until(lambda: index_contents(memory.root) == rebuilt_contents(memory.root), "all of them are known")
+        assert [found_in(memory, name) for name in names[:3]] == [{*IDS, "summary"}] * 3
+        memory.delete("one", ["DEC-001"], reason="not true")
+        assert found_in(memory, "one") == {*IDS, "summary"} - {"DEC-001"}
         bring_back(memory, "two")
-        wait_until(lambda: status(memory.root)["roots"][0]["sessions"] == {"archived": 2, "active": 1}, "one is back")
-        wait_until_true(memory.root)
+        assert found_in(memory, "two") == IDS
+        memory.delete_session("three", reason="done with")
+        assert found_in(memory, "three") == set()
+        wait_until(lambda: status(memory.root)["roots"][0]["sessions"] == {"archived": 1, "active": 1, "deleted": 1}, "all moved")
+        wait_until(lambda: index_contents(memory.root) == rebuilt_contents(memory.root), "the changes are known")
         assert not (memory.root / "archived/one/indexes").exists()
+
+
+def test_a_session_that_is_archived_by_the_clock_stays_found(tmp_path: Path) -> None:
+    """Thirty days after its last use; the looks at it in between use nothing."""
+    memory = opened(tmp_path / "sessions")
+    fill(memory.create_session(id="old"))
+    for days, state in ((0, "active"), (2, "idle"), (8, "decaying"), (31, "archived")):
+        later = Memory(memory.root, clock=lambda days=days: NOW + timedelta(days=days))
+        later.age_sessions()
+        assert found_in(later) - {"summary"} == IDS
+        assert [session.state for session in later.sessions()] == ([] if state == "archived" else [state])
+
+
+def test_what_is_archived_is_unpacked_once(memory: Memory) -> None:
+    """A scan, and a question, compare only the state of its file: also after the file was copied or touched."""
+    index = Index.in_memory()
+    assert indexer.scan(memory, index, lambda: None).parsed_bytes > 0
+    assert indexer.scan(memory, index, lambda: None).files == 0
+    archive = memory.root / "archived/old/archive.tar.gz"
+    archive.write_bytes(archive.read_bytes())
+    again = indexer.scan(memory, index, lambda: None)
+    assert (again.files, again.parsed_bytes) == (1, 0)
+    assert contents(memory, index)
+
+
+@pytest.mark.parametrize("damage", ["cut off", "no archive", "a link out", "a bomb", "gone"])
+def test_an_archive_that_cannot_be_read_costs_only_itself(memory: Memory, damage: str, tmp_path: Path) -> None:
+    """What was known of it stays known, as of any file; it is looked at once, and others are found. One that is gone is gone."""
+    bring_up_to_date(memory)
+    archive = memory.root / "archived/old/archive.tar.gz"
+    content = archive.read_bytes()
+    if damage == "cut off":
+        archive.write_bytes(content[: len(content) // 2])
+    elif damage == "no archive":
+        archive.write_text("nothing of the kind")
+    elif damage == "a bomb":
+        archive.write_bytes(packed_zeros(TOTAL_CAP_BYTES + 1))
+    else:
+        archive.unlink()
+        if damage == "a link out":
+            (tmp_path / "elsewhere").write_bytes(content)
+            archive.symlink_to(tmp_path / "elsewhere")
+    assert found_in(memory) == ({"summary"} if damage == "gone" else {*IDS, "summary"})
+    assert found_in(memory, "new") == {"DEC-001"}
+    if damage != "a link out":
+        assert memory.search("invoices").source == "index"
+    with_nothing(memory)
+    assert found_in(opened(memory.root)) == {"summary"}
+
+
+def packed_zeros(size_bytes: int) -> bytes:
+    """An archive whose one member is this large, in few bytes."""
+    made = io.BytesIO()
+    with gzip.open(made, "wb", compresslevel=9) as packed:
+        head = tarfile.TarInfo("decisions.yaml")
+        head.size = size_bytes
+        packed.write(head.tobuf())
+        for _ in range(0, size_bytes, 1 << 20):
+            packed.write(bytes(1 << 20))
+    return made.getvalue()
+
+
+# Taken out of the archive.
+
+
+def test_what_is_deleted_from_the_archive_is_found_no_more(memory: Memory) -> None:
+    """By a condition, in everything at once; what is restored is found again."""
+    bring_up_to_date(memory)
+    memory.delete_everywhere(text="ledger", reason="she asked for it")
+    assert found_in(memory) == {*IDS, "summary"} - {"turn-1", "FIND-001"}
+    assert not [record for record in memory.search("ledger", count_access=False) if "ledger" in record.text]
+    memory.restore("old", ["FIND-001"])
+    assert found_in(memory) == {*IDS, "summary"} - {"turn-1"}
+
+
+def test_what_is_anonymised_in_the_archive_is_found_as_it_is_now(memory: Memory) -> None:
+    bring_up_to_date(memory)
+    memory.anonymize("old", names=["profiler"])
+    assert memory.by_agent("profiler") == []
+    assert not [record for record in memory.search("profiler", count_access=False) if record.session == "old"]
+    assert found_in(memory) == {*IDS, "summary"}
+
+
+@pytest.mark.parametrize("with_daemon", [False, True], ids=["alone", "daemon"])
+@pytest.mark.parametrize("what", ["memory", "session"])
+def test_what_is_purged_from_the_archive_leaves_no_byte_in_the_index(tmp_path: Path, what: str, with_daemon: bool) -> None:
+    memory = opened(tmp_path / "sessions")
+    fill(memory.create_session(id="old")).record_learning(SECRET, learned_by="clerk")
+    fill(memory.create_session(id="other"))
+
+    def in_index() -> bool:
+        files = (memory.root / ".smp").glob("index.db*")
+        return any(word in file.read_bytes() for file in files for word in (SECRET.encode(), b"brass"))
+
+    with running(memory.root, log=tmp_path / "log") if with_daemon else nullcontext():
+        pack_away(memory, "old")
+        bring_up_to_date(memory)
+        assert memory.search("brass key", count_access=False)[0].id == "LEARN-001"
+        assert in_index()
+        purged = memory.purge_now("old", ["LEARN-001"] if what == "memory" else None)
+        assert not purged.problems
+        wait_until(lambda: not in_index(), "the index is clean")
+        assert found_in(memory) == ({*IDS, "summary"} if what == "memory" else set())
+    assert not in_index()
 
 
 # The commands.
@@ -411,7 +567,9 @@ def test_the_commands_show_what_is_archived(memory: Memory) -> None:
     """`smp search` finds it, `smp show` says what it was and how it comes back, `smp sessions --all` lists it."""
     root = ("--root", memory.root)
     found = smp("search", "francs", *root).stdout
-    assert all(part in found for part in ("summary", "old", "Amounts in francs"))
+    assert "Amounts in francs [archived]" in found
+    assert "Amounts in francs [archived]" in smp("timeline", *root).stdout
+    assert json.loads(smp("search", "francs", "--json", *root).stdout)[0]["marks"] == ["archived"]
     assert smp("search", "--type", "summary", *root).stdout == smp("search", "--type", "summary", "--no-count", *root).stdout
     for command in (("show", "old"), ("show", "old", "summary")):
         shown = smp(*command, *root)
@@ -420,9 +578,8 @@ def test_the_commands_show_what_is_archived(memory: Memory) -> None:
             assert part in shown.stdout
     assert smp("show", "old", "--raw", *root).stdout == (memory.root / "archived/old/summary.yaml").read_text()
     assert '"id": "summary"' in smp("show", "old", "--json", *root).stdout
-    refused = smp("show", "old", "DEC-001", *root)
-    assert refused.returncode != 0
-    assert "unarchive old" in refused.stderr
+    shown = smp("show", "old", "DEC-001", *root)
+    assert all(part in shown.stdout for part in ("archived", "Keep invoices for ten years", "smp unarchive old")), shown.stderr
     assert "old" not in smp("sessions", *root).stdout
     assert "archived" in smp("sessions", "--all", *root).stdout
     listed = smp("sessions", "--state", "archived", *root).stdout

@@ -76,10 +76,10 @@ def test_search_gives_what_scripts_need(root: Path) -> None:
     found = ask_json(root, "search", "oauth", "decision", "--no-count")
     assert (root / INDEX_FILE).exists()
     assert found == ask_json(root, "search", "oauth decision", "--no-count")
-    assert list(found[0]) == ["id", "session", "type", "timestamp", "score", "priority", "text", "tags"]
+    assert list(found[0]) == ["id", "session", "type", "timestamp", "score", "priority", "text", "tags", "marks"]
     assert found[0] | {"score": 0, "priority": 0} == {
         "id": "DEC-001", "session": "auth-review", "type": "decision", "timestamp": "2026-01-11T15:20:00Z", "score": 0,
-        "priority": 0, "text": "Use OAuth 2.0 with JWT", "tags": ["security.authentication"],
+        "priority": 0, "text": "Use OAuth 2.0 with JWT", "tags": ["security.authentication"], "marks": [],
     }  # fmt: skip
     assert 0 < found[0]["priority"] < 1
     assert [each["score"] for each in found] == sorted((each["score"] for each in found), reverse=True)
@@ -299,7 +299,7 @@ def test_a_timeline_is_in_order_and_can_be_narrowed(root: Path) -> None:
     assert [event["id"] for event in found] == ["FIND-001", "FIND-002", "REL-001"]
     assert found[0] == {
         "id": "FIND-001", "session": "auth-review", "type": "finding", "timestamp": "2026-01-11T15:30:00Z", "actor": "veritas",
-        "text": "No MFA requirement", "topics": ["mfa", "security"], "severity": "critical",
+        "text": "No MFA requirement", "topics": ["mfa", "security"], "severity": "critical", "marks": [],
     }  # fmt: skip
 
 

@@ -95,6 +95,8 @@ def test_those_that_are_due_are_archived_and_nothing_counts_as_lost(memory: Memo
         assert found["roots"][0]["sessions"] == {"active": 1, "archived": 5}
         assert "archived after 30 days" in daemon.said("archive")[0]["reason"]
         assert "(6 sessions, 5 archive" in smp("status", "--root", memory.root).stdout
+        found = [record for record in memory.search("OAuth", types=["decision"]) if record.marks == ("archived",)]
+        assert {record.session for record in found} == {f"old-{number}" for number in range(5)}
 
 
 def test_sessions_that_somebody_deletes_are_not_taken_for_lost(memory: Memory, tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from ..archived import TYPE as SUMMARY_TYPE
+from ..archived import STATE as ARCHIVED
 from ..errors import InvalidQuery
 from ..index import Index
 from ..records import TURN, Record
-from ..scopes import archived_scope, session_of
+from ..scopes import archived_scope, is_archived, session_of
 from .matching import Matching, owned
 from .priorities import View, source
 from .query import EPOCH, NEWEST, Answer, Wanted, one_of, sayable
@@ -64,12 +64,13 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
 def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
     """Memories whose text is like this one; of a memory, all but itself."""
     telling = [(word, f'"{word}"') for word in _telling(words(text))]
-    matching = Matching(view, telling, without=(_scope_of(itself), itself.id) if itself else None)
+    matching = Matching(view, telling, without=(scope_of(itself), itself.id) if itself else None)
     return read(view, _matching(view, want, matching, matching.perfect))
 
 
-def _scope_of(record: Record) -> str:
-    return archived_scope(record.session) if record.type == SUMMARY_TYPE else record.session
+def scope_of(record: Record) -> str:
+    """Return the scope that a memory of an answer is from."""
+    return archived_scope(record.session) if ARCHIVED in record.marks else record.session
 
 
 def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
@@ -154,7 +155,8 @@ def read(view: View, found: Sequence[Ranked]) -> Answer:
         if kind == "artifact":
             data["content"] = text
         answer.append(Record(memory_id, kind, session_of(scope), data, text, score=score, explanation=explanation,
-                             priority_now=round(priority, 4), marks=ended.get(key, ()), holds=key not in ended))  # fmt: skip
+                             priority_now=round(priority, 4), holds=key not in ended,
+                             marks=(*((ARCHIVED,) if is_archived(scope) else ()), *ended.get(key, ()))))  # fmt: skip
     return answer
 
 

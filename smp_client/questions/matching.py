@@ -78,7 +78,9 @@ class Matching:
         row = view.index.connection.execute(asked, without).fetchone() if without else None
         self._without_key = row and row[0]
         self._offset = {scope: number * _APART for number, scope in enumerate(view.scopes)}
+        self._states = view.states()
         self._keys: dict[int, int] = {}  # of the memories that hold a word, by position
+        self._less: dict[int, float] = {}  # how much those of these count that are no turns and do not count in full
         self._question = Question(text, self._is_actor)
         self._concepts = self._find_concepts(concepts)
         # Who looks for a word or two wants to see them.
@@ -93,6 +95,8 @@ class Matching:
         """The keys of so many that match best at a rough estimate, the best first, or of all. Where it is said which are allowed,
         only of these."""
         rough = self._estimate() if self._looks_around else self._held()
+        if self._states:
+            rough = {position: worth * self._state(position) for position, worth in rough.items()}
         keys = dict(self._keys) if allowed is None else {self._position(*place): place[0] for place in allowed}
         if allowed is not None:
             rough = {position: worth for position, worth in rough.items() if position in keys}
@@ -107,6 +111,10 @@ class Matching:
                 return found[:count]
             # Near the ends of a conversation there are positions without a turn.
             wanted += count - len(found) + 1
+
+    def _state(self, position: int) -> float:
+        """Return how much a memory counts by the state of its session."""
+        return self._states.get(self._view.scopes[position // _APART], 1.0) if position >= 0 else self._less.get(position, 1.0)
 
     def _held(self) -> dict[int, float]:
         rough: dict[int, float] = {}
@@ -182,6 +190,8 @@ class Matching:
                 position = self._position(key, scope, place)
                 self._keys[position] = key
                 positions.append(position)
+                if place is None and scope in self._states:
+                    self._less[position] = self._states[scope]
             positions.sort()
             if positions:
                 rarity = math.log(1 + (whole - len(positions) + 0.5) / (len(positions) + 0.5))

@@ -13,10 +13,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..access import Access
+from ..archived import TYPE as SUMMARY_TYPE
 from ..decay import Policy
 from ..index import Index
 from .query import microseconds
-from .ranking import ACCESS_RATE, Weights
+from .ranking import ACCESS_RATE, SUMMARY, Weights
 from .sql import Sql
 from .validity import factor
 
@@ -44,6 +45,12 @@ class View:
     def together(self) -> str | tuple[str, ...]:
         """As topics.py takes them: one session by its name, whose memories then need no name of a session before theirs."""
         return self.scopes[0] if len(self.scopes) == 1 else self.scopes
+
+    def states(self) -> dict[str, float]:
+        """Return how much the memories of each scope count by the state of their session, where that is not in full."""
+        asked = self.index.connection.execute("SELECT scope, status FROM sessions")
+        factors = ((scope, self.weights.states.get(status, 1.0)) for scope, status in asked)
+        return {scope: factor for scope, factor in factors if factor != 1.0}
 
     def within(self, column: str) -> Sql:
         """The condition that the column names one of the scopes."""
@@ -95,6 +102,7 @@ def source(view: View) -> tuple[str, Columns]:
         joined += " LEFT JOIN sessions s ON s.scope = m.scope"
         cases = " ".join(f"WHEN {_quoted(name)} THEN {float(factor)}" for name, factor in view.weights.states.items())
         state = f"CASE s.status {cases} ELSE 1.0 END" if cases else state
+        state += f" * CASE m.type WHEN '{SUMMARY_TYPE}' THEN {SUMMARY} ELSE 1.0 END"
     idle, age = f"MAX(0, now - {last})", "MAX(0, now - COALESCE(m.at, now))"
     priority = (
         f"MAX(r.floor, MIN(1.0, MAX(0.0, COALESCE(m.base, r.base) * EXP(-(r.rate * {idle} + r.age_rate * {age}) / {float(_DAY_US)})"

@@ -6,7 +6,8 @@ forgotten memory that answers the question stands before a fresh one that shares
     score = text · (1 - influence + influence · (w.text + w.time · priority + w.importance · importance + w.access · recency))
 
 Without a text the score is the weighted mean of the other three. `text` is the match relative to the best one. Of a session that is
-on its way out everything counts less, and a memory that no longer holds has `ended` times its score.
+on its way out everything counts less, and the summary of an archived one less than the memories that it sums up. A memory that no
+longer holds has `ended` times its score.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _IMPORTANCE = {
 _SEVERITY = {"critical": 1.3, "important": 1.15, "high": 1.15, "medium": 1.0, "minor": 0.85, "low": 0.85, "info": 0.7}
 _HIGH_IMPACT, _APPROVED, _CLOSED = 1.3, 1.2, 0.6
 _WEIGHT_CAP = 1000
+SUMMARY = 0.25  # of a memory of the same session
 ACCESS_RATE = 0.05  # per hour: how fast having been read is forgotten
 
 

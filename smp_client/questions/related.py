@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..records import Record
-from .engine import of_ids
+from .engine import of_ids, scope_of
 from .priorities import View
 from .query import Answer, Wanted
 
@@ -34,26 +34,27 @@ WHERE r.scope = ? AND r.target = ? AND m.type = 'relationship' ORDER BY m.start
 _SHARED = """
 SELECT n.id, GROUP_CONCAT(b.tag, ' ') FROM memories m JOIN tags a ON a.memory = m.key
 JOIN tags b ON b.scope = a.scope AND b.tag = a.tag AND b.memory <> a.memory JOIN memories n ON n.key = b.memory
-WHERE m.scope = ? AND m.id = ? GROUP BY b.memory ORDER BY COUNT(*) DESC, n.at DESC, n.id LIMIT ?
+WHERE m.scope = ? AND m.id = ? AND n.type <> 'summary' GROUP BY b.memory ORDER BY COUNT(*) DESC, n.at DESC, n.id LIMIT ?
 """
 
 
 def related(view: View, want: Wanted, start: Record, depth: int) -> Answer:
     """Nearest first; of the same distance, what is wanted most. Each has in `path` how it was reached."""
-    paths = _walk(view, start.session, start.id, depth)
-    found = [replace(record, path=paths[record.id]) for record in of_ids(view, want, start.session, list(paths))]
+    scope = scope_of(start)
+    paths = _walk(view, scope, start.id, depth)
+    found = [replace(record, path=paths[record.id]) for record in of_ids(view, want, scope, list(paths))]
     found.sort(key=lambda record: (len(record.path), -record.priority, record.id))
     return Answer(found[want.offset : None if want.limit is None else want.offset + want.limit])
 
 
 def related_to_all(view: View, records: Sequence[Record]) -> list[Record]:
     """What these refer to and what refers to them, without themselves: one step, and no shared topics."""
-    known = {(record.session, record.id) for record in records}
+    known = {(scope_of(record), record.id) for record in records}
     wanted: dict[str, dict[str, str]] = {}
-    for record in records:
-        for other, step in _neighbours(view, record.session, record.id, topics=False):
-            if (record.session, other) not in known:
-                wanted.setdefault(record.session, {}).setdefault(other, step)
+    for scope, memory_id in dict.fromkeys((scope_of(record), record.id) for record in records):
+        for other, step in _neighbours(view, scope, memory_id, topics=False):
+            if (scope, other) not in known:
+                wanted.setdefault(scope, {}).setdefault(other, step)
     return [
         replace(record, path=(steps[record.id],))
         for scope, steps in wanted.items()

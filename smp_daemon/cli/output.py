@@ -138,7 +138,13 @@ def record_json(record: Record) -> dict[str, Any]:
         "text": record.text,
         "tags": record.tags,
         "data": record.data,
+        "marks": record.marks,
     }
+
+
+def marked(text: str, marks: Sequence[str]) -> str:
+    """Return the text of a memory with its marks in brackets behind it."""
+    return f"{text} [{', '.join(marks)}]" if marks else text
 
 
 @dataclass(frozen=True)

@@ -119,12 +119,12 @@ def _result_json(record: Record) -> dict[str, Any]:
     from .output import record_json
 
     whole = {**record_json(record), "score": record.score, "explanation": record.explanation}
-    names = ("id", "session", "type", "timestamp", "score", "priority", "text", "tags")
+    names = ("id", "session", "type", "timestamp", "score", "priority", "text", "tags", "marks")
     return {name: whole[name] for name in (*names, *(["explanation"] if record.explanation is not None else []))}
 
 
 def _print_results(found: Sequence[Record], question: str, *, names_session: bool, explain: bool) -> None:
-    from .output import Column, on_terminal, print_table, short_time
+    from .output import Column, marked, on_terminal, print_table, short_time
 
     terminal = on_terminal()
     titles = [Column("SCORE", right=True), Column("ID", style=lambda _: {"fg": "cyan"}), Column("TYPE"), Column("WHEN")]
@@ -139,7 +139,7 @@ def _print_results(found: Sequence[Record], question: str, *, names_session: boo
         if names_session:
             row.insert(2, record.session)
         row += [_figure((record.explanation or {}).get(name)) for name in _EXPLAINED.values()] if explain else []
-        rows.append([*row, _around_a_match(text, question) if terminal else text])
+        rows.append([*row, marked(_around_a_match(text, question) if terminal else text, record.marks)])
     print_table([*titles, Column("TEXT", gives_way=True)], rows)
 
 
@@ -240,18 +240,18 @@ def _say_without_time(those: Sequence[tuple[str, str, str]], *, names_session: b
 def _event_json(event: Event) -> dict[str, Any]:
     return {
         "id": event.ref, "session": event.session, "type": event.type, "timestamp": event.timestamp, "actor": event.actor or None,
-        "text": event.text, "topics": event.topics, **event.further,
+        "text": event.text, "topics": event.topics, "marks": event.marks, **event.further,
     }  # fmt: skip
 
 
 def _print_events(found: Sequence[Event], *, names_session: bool) -> None:
-    from .output import Column, print_table, short_time
+    from .output import Column, marked, print_table, short_time
 
     columns = [Column("WHEN"), *([Column("SESSION")] if names_session else []), Column("ID"), Column("TYPE"), Column("WHO"),
                Column("TEXT")]  # fmt: skip
     print_table(columns, [
         (short_time(event.timestamp), *([event.session] if names_session else []), event.ref, short_type(event.type), event.actor,
-         said(event.type, event.text, event.further))
+         marked(said(event.type, event.text, event.further), event.marks))
         for event in found
     ])  # fmt: skip
 
@@ -260,7 +260,7 @@ def _print_hours(found: Sequence[Event], *, names_session: bool) -> None:
     """A heading for each hour in which something happened, and of each session in it."""
     import shutil
 
-    from .output import cut, one_line, say, short_time, styled
+    from .output import cut, marked, one_line, say, short_time, styled
 
     columns = shutil.get_terminal_size().columns
     ids = min(max(len(event.ref) for event in found), _ID_COLUMNS)
@@ -273,7 +273,7 @@ def _print_hours(found: Sequence[Event], *, names_session: bool) -> None:
             lines += [*([""] if above else []), styled(cut(one_line(heading), columns), bold=True)]
             above = heading
         # What comes first is all that can be told from a text that goes on for a megabyte.
-        text = one_line(said(event.type, event.text, event.further)[: 8 * columns])
+        text = one_line(marked(said(event.type, event.text, event.further)[: 8 * columns], event.marks))
         who = f"{one_line(event.actor)}: " if event.actor else ""
         rest = f"{one_line(event.ref):<{ids}}  {short_type(event.type):<12}  {who}{text}"
         lines.append(styled(f"  {clock}", dim=True) + "  " + cut(rest, max(columns - 9, 1)))

@@ -9,7 +9,7 @@ from smp_client import Memory
 from smp_client.index import Index
 from smp_client.indexing import outdated, refresh
 from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL
-from smp_client.scopes import SUMMARY, archived_scope, files_of, is_archived, is_indexed, scopes
+from smp_client.scopes import archived_scope, files_of, is_archived, is_indexed, scopes
 
 BATCH_FILES = 200  # a scan commits after so many, so that what it found first can be found by queries first
 
@@ -67,17 +67,23 @@ def _meant(memory: Memory, index: Index, path: str, present: set[str], taken: Ta
     if not scope:
         return []
     if top == ARCHIVED:
-        return _places(index, scope, present, taken)
+        return _places(memory, index, scope, present, taken)
     # A session that comes into one of the two places, or leaves it, may do the opposite in the other.
-    placed = _places(index, scope, present, taken) if not file or scope not in present else []
+    placed = _places(memory, index, scope, present, taken) if not file or scope not in present else []
     return placed + _inside(memory, index, scope, file, present, taken)
 
 
-def _places(index: Index, session_id: str, present: set[str], taken: Taken) -> list[tuple[str, str]]:
-    """The summary of an archived session; and which of its two places the session is gone from."""
+def _places(memory: Memory, index: Index, session_id: str, present: set[str], taken: Taken) -> list[tuple[str, str]]:
+    """The files of an archived session; and which of its two places the session is gone from."""
     archived = archived_scope(session_id)
     taken.vanished |= {scope for scope in (session_id, archived) if scope not in present and index.files(scope)}
-    return [(archived, SUMMARY)] if archived in present else []
+    return _files(memory, index, archived) if archived in present else []
+
+
+def _files(memory: Memory, index: Index, scope: str) -> list[tuple[str, str]]:
+    """Return the files of a scope that are on disk or in the index."""
+    known = (name for _, name in index.files(scope))
+    return [(scope, name) for name in dict.fromkeys([*files_of(memory, scope), *known])]
 
 
 def _inside(memory: Memory, index: Index, scope: str, file: str, present: set[str], taken: Taken) -> list[tuple[str, str]]:
@@ -91,8 +97,7 @@ def _inside(memory: Memory, index: Index, scope: str, file: str, present: set[st
         return [(scope, file)]
     if file in ("", "agent-states", "artifacts"):
         taken.inboxes |= {scope} - {GLOBAL}
-        known_files = {name for _, name in index.files(scope)}
-        return [(scope, name) for name in {*files_of(memory, scope), *known_files}]
+        return _files(memory, index, scope)
     return []
 
 
