@@ -22,6 +22,7 @@ from smp_client.index import Index
 from smp_client.indexing import outdated, rebuild, refresh
 from smp_client.maintain import summary_file
 from smp_client.packing import TOTAL_CAP_BYTES, Member
+from smp_client.records import RELATIONSHIP
 from smp_client.scopes import archived_scopes, directory_of, scopes
 from smp_client.status import INDEX_FILE, read_status
 from smp_client.sync import bring_up_to_date
@@ -212,7 +213,8 @@ def test_every_memory_of_an_archived_session_is_found(memory: Memory, way: Calla
 
 def test_what_is_archived_can_cease_to_hold(memory: Memory) -> None:
     """By what a session in use says of it."""
-    memory.session("new").relate("DEC-001", "old/DEC-001", "supersedes")
+    ends = {"source": "DEC-001", "target": "old/DEC-001", "relationship": "supersedes"}
+    memory.session("new").record(RELATIONSHIP, ends)
     (found,) = [record for record in memory.search("ten years", types=["decision"]) if record.session == "old"]
     assert (found.marks, found.holds) == (("archived", "superseded by new/DEC-001"), False)
 
