@@ -428,3 +428,20 @@ def test_the_table_of_commands_says_what_they_say_themselves(name: str) -> None:
     assert command is not None
     assert command.name == name
     assert (command.help or "").split("\n")[0].split(";")[0].split(":")[0].rstrip(".") == COMMANDS[name][1].rstrip(".")
+
+
+def test_help_has_groups_and_other_names_are_answered(tmp_path: Path) -> None:
+    """The commands of every day come first, the rare ones last; another name is no further command in the list."""
+    shown = run_smp("--help", tmp_path)
+    titles = re.findall(r"^([A-Z]\w+(?: \w+)?):$", shown, re.MULTILINE)
+    assert titles == ["Options", "Everyday", "Sessions", "Privacy", "Move", "Daemon", "Rarely needed"]
+    assert re.findall(r"^  ([a-z]+) ", shown, re.MULTILINE) == list(COMMANDS)
+    assert run_smp("help", tmp_path) == shown
+    assert run_smp("help config show", tmp_path) == run_smp("config show --help", tmp_path)
+    for other, name in (("ls", "sessions"), ("get", "show"), ("rm", "delete"), ("help rm", "help delete")):
+        assert run_smp(f"{other} --help", tmp_path).split("\n")[1:] == run_smp(f"{name} --help", tmp_path).split("\n")[1:]
+
+
+def run_smp(arguments: str, directory: Path) -> str:
+    call, environment = [*SMP, *arguments.split()], {**os.environ, "COLUMNS": "80"}
+    return subprocess.run(call, capture_output=True, text=True, check=True, cwd=directory, env=environment).stdout

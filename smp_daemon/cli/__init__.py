@@ -21,39 +21,53 @@ EXIT_ERROR = 1
 # MEM_E004 and MEM_E008 say that something cannot be asked or written as it was given, which is a wrong call.
 EXIT_BY_CODE = {"MEM_E004": 2, "MEM_E008": 2, "MEM_E015": 4, "MEM_E016": 5}
 
-# The module of each command, in which it has its own name, and what it is for.
-COMMANDS = {
-    "activate": ("put_away", "Say that SESSION is in use."),
-    "add": ("write", "Write a memory into SESSION and print its id."),
-    "anonymize": ("anonymizing", "Replace names in SESSION, or in memories of it, by placeholders."),
-    "archive": ("put_away", "Put SESSION into the archive, or all that are due."),
-    "check": ("health", "Read every file and say what is wrong with it."),
-    "compact": ("upkeep", "Make SESSION smaller."),
-    "config": ("config", "Show, check and explain the settings."),
-    "context": ("read", "What an agent should know before it goes on, as Markdown."),
-    "deactivate": ("put_away", "Say that nobody uses SESSION for now."),
-    "decay": ("upkeep", "Write the priorities as of now into the files of SESSION, or everywhere."),
-    "delete": ("deleting", "Delete SESSION, or memories of it."),
-    "demo": ("demo", "Make a small tree of a made-up project and show a few commands on it."),
-    "export": ("exchange", "Write sessions, or everything, into one file that can be imported again."),
-    "import": ("exchange", "Take in an export, or memories in other layouts and conversation logs."),
-    "init": ("health", "Make a sessions tree."),
-    "migrate": ("migrate", "Bring files that an older SMP has written up to this version."),
-    "new": ("write", "Make a session and print its id."),
-    "purge": ("erasing", "Destroy what was deleted and is past its deadline."),
-    "reindex": ("health", "Build the index anew from the files."),
-    "restore": ("deleting", "Bring back the deleted SESSION, or deleted memories of a session."),
-    "run": ("run", "Look after sessions trees until stopped."),
-    "search": ("read", "Find the memories that match a text best."),
-    "service": ("service", "Have systemd or launchd run the daemon."),
-    "sessions": ("sessions", "List the sessions, the one that was used last first."),
-    "show": ("show", "Show a session in short, or memories of it whole."),
-    "status": ("health", "Whether the daemon is well."),
-    "sync": ("health", "Wait until all that is on disk now is in the index."),
-    "timeline": ("read", "What happened in SESSION, or everywhere, in order."),
-    "topics": ("read", "What SESSION, or everything, is about."),
-    "unarchive": ("put_away", "Bring SESSION back from the archive."),
+# The commands in the groups of `smp --help`: the module of each, in which it has its own name, and what it is for.
+GROUPS = {
+    "Everyday": {
+        "context": ("read", "What an agent should know before it goes on, as Markdown for its prompt."),
+        "add": ("write", "Write a memory into SESSION and print its id."),
+        "search": ("read", "Find the memories that match a text best."),
+        "show": ("show", "Show a session in short, or memories of it whole."),
+        "timeline": ("read", "What happened in SESSION, or everywhere, in order."),
+        "topics": ("read", "What SESSION, or everything, is about."),
+        "demo": ("demo", "Make a small tree of a made-up project and show a few commands on it."),
+    },
+    "Sessions": {
+        "new": ("write", "Make a session and print its id."),
+        "sessions": ("sessions", "List the sessions, the one that was used last first."),
+        "archive": ("put_away", "Put SESSION into the archive, or all that are due."),
+        "unarchive": ("put_away", "Bring SESSION back from the archive."),
+        "compact": ("upkeep", "Make SESSION smaller."),
+    },
+    "Privacy": {
+        "delete": ("deleting", "Delete SESSION, or memories of it."),
+        "restore": ("deleting", "Bring back the deleted SESSION, or deleted memories of it."),
+        "purge": ("erasing", "Destroy what was deleted and is past its deadline."),
+        "anonymize": ("anonymizing", "Replace names in SESSION, or in memories of it, by placeholders."),
+    },
+    "Move": {
+        "export": ("exchange", "Write sessions, or everything, into one file that can be imported again."),
+        "import": ("exchange", "Take in an export, or memories in other layouts and conversation logs."),
+    },
+    "Daemon": {
+        "init": ("health", "Make a sessions tree."),
+        "run": ("run", "Look after sessions trees until stopped."),
+        "status": ("health", "Whether the daemon is well."),
+        "check": ("health", "Read every file and say what is wrong with it."),
+        "service": ("service", "Have systemd or launchd run the daemon."),
+        "config": ("config", "Show, check and explain the settings."),
+    },
+    "Rarely needed": {
+        "activate": ("put_away", "Say that SESSION is in use."),
+        "deactivate": ("put_away", "Say that nobody uses SESSION for now."),
+        "decay": ("upkeep", "Write the priorities as of now into the files of SESSION, or everywhere."),
+        "sync": ("health", "Wait until all that is on disk now is in the index."),
+        "reindex": ("health", "Build the index anew from the files."),
+        "migrate": ("migrate", "Bring files that an older SMP has written up to this version."),
+    },
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+_OTHER_NAMES = {"anonymise": "anonymize", "ls": "sessions", "get": "show", "rm": "delete"}
 
 
 @contextmanager
@@ -72,7 +86,6 @@ def _quoting_no_secret() -> Iterator[None]:
         raise (click.UsageError(shown, error.ctx) if isinstance(error, click.UsageError) else click.ClickException(shown)) from None
 
 
-_SPELT = {"anonymise": "anonymize"}
 _SECRET_CHARACTERS = 12  # with its quotes; a shorter word is not worth loading what knows secrets
 
 
@@ -81,7 +94,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        cmd_name = _SPELT.get(cmd_name, cmd_name)
+        cmd_name = _OTHER_NAMES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f".{COMMANDS[cmd_name][0]}", __name__)
@@ -91,12 +104,16 @@ class LazyGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in (*COMMANDS, *_SPELT) and not ctx.resilient_parsing:
+        if args[0] not in (*COMMANDS, *_OTHER_NAMES) and not ctx.resilient_parsing:
             import difflib
 
             if close := difflib.get_close_matches(args[0], COMMANDS, cutoff=0.7):
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(close)}?")
         return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`smp help COMMAND` is `smp COMMAND --help`."""
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -109,8 +126,10 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, says) for name, (_, says) in COMMANDS.items()])
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                # One width for all groups, so that the texts stand below each other.
+                formatter.write_dl([(f"{name:<{max(map(len, COMMANDS))}}", says) for name, (_, says) in commands.items()])
 
 
 def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:

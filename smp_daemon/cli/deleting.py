@@ -218,7 +218,7 @@ def restore(
     session: str | None, ids: tuple[str, ...], batch: str | None, is_list: bool, by: str, root: str | None, dry_run: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Bring back the deleted SESSION, or deleted memories of a session."""
+    """Bring back the deleted SESSION, or deleted memories of it."""
     if bool(ids) + (batch is not None) + is_list > 1:
         raise click.UsageError("Give only one of ids, --batch and --list.")
     memory = open_memory(root)
