@@ -38,7 +38,7 @@ NEXT_STEPS = ("payment", "claude", {"next_steps": ["Write a test for double refu
 TOUR = (
     ("Four sessions of two weeks are in the tree.", "smp sessions"),
     ("A question in plain words finds memories of every session.", "smp search which database for bookings"),
-    ("An agent that begins a new session is given what matters for its task.", "smp context payment --agent claude"),
+    ("An agent that begins a new session is given what matters for its task.", "smp context --agent claude --task 'stop double refunds'"),
     ("Somebody asks to be forgotten. Deleted memories are gone from every answer at once.",
      "smp delete payment --id turn-1 --reason 'on request' --yes"),
     ("", "smp search muster"),
