@@ -34,15 +34,18 @@ STORY: tuple[tuple[int, str, str, str, str, dict[str, Any]], ...] = (
 )  # fmt: skip
 NEXT_STEPS = ("payment", "claude", {"next_steps": ["Write a test for double refunds", "Ask Mia about part refunds"]})
 
+
 # What is shown, and the command that shows it.
 TOUR = (
     ("Four sessions of two weeks are in the tree.", "smp sessions"),
-    ("A question in plain words finds memories of every session.", "smp search which database for bookings"),
-    ("An agent that begins a new session is given what matters for its task.", "smp context --agent claude --task 'stop double refunds'"),
+    ("A question in plain words finds memories of every session.",
+     "smp search which database for bookings"),
+    ("An agent that begins a new session is given what matters for its task.",
+     "smp context --agent claude --task 'move the bookings to another server'"),
     ("Somebody asks to be forgotten. Deleted memories are gone from every answer at once.",
-     "smp delete payment --id turn-1 --reason 'on request' --yes"),
+     "smp delete payment turn-1 --reason 'on request' --yes"),
     ("", "smp search muster"),
-    ("For 30 days they can be restored.", "smp restore turn-1 --session payment"),
+    ("For 30 days they can be restored.", "smp restore payment turn-1"),
     ("", "smp search muster"),
 )  # fmt: skip
 
