@@ -10,7 +10,7 @@ import re
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -125,6 +125,10 @@ class Index:
         try:
             return cls(_prepared(_connect(f"{path.as_uri()}?mode=ro"), _check_version))
         except sqlite3.DatabaseError as error:
+            if _is_on_read_only_disk(path):
+                # There SQLite cannot make the files beside it that it needs, and nobody can change it either.
+                with suppress(sqlite3.DatabaseError):
+                    return cls(_prepared(_connect(f"{path.as_uri()}?immutable=1"), _check_version))
             raise UnusableIndex(str(error)) from error
 
     @classmethod
@@ -442,6 +446,13 @@ def _create(connection: sqlite3.Connection) -> None:
         f"BEGIN IMMEDIATE; {_SCHEMA} INSERT INTO meta VALUES ('generation', 0);"
         f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     )
+
+
+def _is_on_read_only_disk(path: Path) -> bool:
+    try:
+        return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def _check(connection: sqlite3.Connection) -> None:

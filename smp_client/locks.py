@@ -99,9 +99,9 @@ def lock_all(tree: Tree, scope: str, files: Iterable[str], patience: Patience, d
 
 
 def holder(tree: Tree, scope: str, file: str) -> str | None:
-    """Who holds the lock now, in words; None when nobody does."""
+    """Who holds the lock now, in words; None when nobody does. Asking writes nothing, so that a read-only disk can be asked."""
     try:
-        with tree.opened(_lock_name(scope, file), os.O_RDWR) as descriptor:
+        with tree.opened(_lock_name(scope, file), os.O_RDONLY) as descriptor:
             return None if _is_free(descriptor) else _describe(descriptor)
     except FileNotFoundError:
         return None

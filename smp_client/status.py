@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,13 +21,15 @@ from .timestamps import now, parse_time
 
 LEAD_SCOPE, LEAD = "+daemon", "lead"  # the lock of whoever leads a root; no session can have this name
 STATUS_FILE, INDEX_FILE, COOKIES = ".smp/status.json", ".smp/index.db", ".smp/cookies"
-SILENT_AFTER_S = 10.0  # a daemon that has not given a sign for so long is not well, whatever it said last
+SCRUB = "scrub"  # begins the names of requests in .smp/ to take what was purged out of the index
+SILENT_AFTER_S = 5.0  # a daemon that has not given a sign for so long is not well, whatever it said last
 
 # Of those in their place; the others are counted by what is left of them.
 _BY_STATE = "SELECT status, COUNT(*) FROM sessions WHERE scope NOT LIKE 'archived/%' GROUP BY status"
 # What daemons have found there; see privacy/spotting.py.
 _SECRETS = "SELECT (SELECT COUNT(*) FROM memories WHERE secrets > '') + (SELECT COUNT(*) FROM sessions WHERE secrets > '')"
 
+_FULL_BYTES = 64 * 1024  # with less than this free, hardly any write succeeds
 _NO_DAEMON = "No daemon is running for this root. smp run starts one, and smp service install has one started with the machine."
 OK, DEGRADED, DOWN, UNKNOWN = "ok", "degraded", "down", "unknown"
 
@@ -68,7 +72,8 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
         return Status(UNKNOWN, [f"{memory.root} has no {MARKER}: it is not mounted, or was never made by smp init."], root)
     memory.require_known_version()
     said = _said(memory)
-    problems: list[str] = []
+    problems: list[str] = list(_about_the_disk(memory))
+    is_full = bool(problems)
     leader = holder(memory.tree, LEAD_SCOPE, LEAD)
     _look_at_index(memory, root, problems, deep=deep or leader is None)
     root.quarantined = _count_quarantined(memory)
@@ -81,13 +86,22 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
         problems.append("The daemon is starting and has not given a sign yet. Ask again in a few seconds.")
     elif silent_s < -SILENT_AFTER_S:
         problems.append("The daemon's last sign is from the future: one of the clocks was wrong. Set it right.")
-    elif silent_s > SILENT_AFTER_S:
+    elif silent_s > SILENT_AFTER_S and not is_full:
         problems.append(f"The daemon ({leader}) has given no sign for {silent_s:.0f} s. Look at its log, or start it again.")
     problems += [str(problem) for problem in said.get("problems", [])]
     problems += [f"{name} failed: {job['last_error']}" for name, job in said.get("jobs", {}).items() if job["last_error"]]
     if root.unindexed_files is None:
         root.unindexed_files = said.get("unindexed_files")
     return Status(DEGRADED if problems else OK, problems, root, said)
+
+
+def _about_the_disk(memory: Place) -> Iterator[str]:
+    """Say that the disk is full or read-only: then nothing that the daemon or a writer does can help."""
+    disk = os.statvfs(memory.root)
+    if disk.f_flag & os.ST_RDONLY:
+        yield "The disk is read-only: nothing can be written, and the daemon can do nothing. Mount it writable."
+    elif disk.f_bavail * disk.f_frsize < _FULL_BYTES or (disk.f_files and not disk.f_favail):
+        yield "The disk is full: nothing can be written until something is removed from it. Then all goes on by itself."
 
 
 def _said(memory: Place) -> dict[str, Any]:
@@ -134,6 +148,8 @@ def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep
 
             redacts = published(memory.tree).redaction().unlocked_edits == "redact"
             problems.append(spotting.sentence(spotting.found(index), redacts=redacts))
+        if any(name.startswith(SCRUB) for name in memory.tree.list(".smp")):
+            problems.append("Words of what was purged may still stand in the index. A daemon takes them out, or smp reindex.")
         if deep:
             from .indexing import outdated
 

@@ -14,7 +14,7 @@ from ..locks import NO_PATIENCE, lock
 from ..mapping import load_mapping
 from ..packing import read_members, verify
 from ..place import Place
-from ..privacy.deleting.store import BACKUP, RECORD
+from ..privacy.deleting.store import BACKUP, RECORD, RESTORING, UNFINISHED
 from ..scope import UPKEEP
 from ..values import canonical
 from . import evictions
@@ -117,6 +117,10 @@ def _backup(tree: Tree, session_id: str) -> Iterator[Complaint]:
         found = dict(read_members(tree, f"{directory}/{BACKUP}")) if tree.exists(f"{directory}/{BACKUP}") else {}
     except (SMPError, OSError) as error:
         yield _complaint(f"{directory}/{BACKUP}", error)
+        return
+    if said.get(UNFINISHED) or said.get(RESTORING):
+        yield Complaint(directory, RECORD, None, "a deletion or restoration was cut off before it was finished",
+                        "Run smp check --repair, which finishes it or takes it back; nothing is lost.")  # fmt: skip
         return
     yield from (_complaint(f"{directory}/{BACKUP}", problem) for problem in _wrong_copies(said, found, directory))
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .. import journal, rewrite
 from ..append import settle
 from ..check import Complaint, validate
+from ..deletion import memory_of
 from ..errors import SMPError
 from ..files import is_left_alone
 from ..formats import format_of
@@ -59,7 +60,7 @@ def repair(session: Session, *, dry_run: bool = False) -> Outcome:
     work = _Repair(session, Outcome(dry_run=dry_run))
     with session.scope.undisturbed("repairing", for_show=dry_run):
         session.scope.require()  # one that was put away meanwhile must not come back, empty
-        for step in (_finish_transactions, _fold_versions, _make_directories, _make_metadata, _mend_all):
+        for step in (_finish_transactions, _finish_deletions, _fold_versions, _make_directories, _make_metadata, _mend_all):
             work.attempt(step)
     left = [complaint for complaint in validate(session) if not _is_dealt_with(work, complaint)]
     work.outcome.problems += [problem for problem in map(_sentence, left) if problem not in work.outcome.problems]
@@ -76,6 +77,16 @@ def _finish_transactions(work: _Repair) -> None:
                 continue
             journal.recover(scope, wait=True)
         work.note("finish_transaction", name, reason)
+
+
+def _finish_deletions(work: _Repair) -> None:
+    from ..privacy.deleting.reworking import is_cut_off, settle_memories
+
+    session = work.session
+    if is_cut_off(session.scope.tree, session.id):
+        if not work.for_show:
+            settle_memories(memory_of(session), session.id)
+        work.note("finish_deletion", session.id, "a deletion or restoration that was cut off before it was finished")
 
 
 def _fold_versions(work: _Repair) -> None:

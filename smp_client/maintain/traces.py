@@ -26,7 +26,7 @@ from ..index import is_open_here
 from ..indexing import outdated, refresh
 from ..layout import GLOBAL
 from ..scopes import archived_scope, has_moved, is_there
-from ..status import INDEX_FILE
+from ..status import INDEX_FILE, SCRUB
 from .doomed import files_below
 from .purged import sessions as purged_sessions
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..index import Index
     from ..memory import Memory
 
-_OWN, _ASKED, _TO_CUT = ".smp", "scrub", ".cut"
+_OWN, _ASKED, _TO_CUT = ".smp", SCRUB, ".cut"
 LINE_CHARACTERS = 12  # a shorter line may stand anywhere
 NEEDLES_CAP = 200
 PACKED = b"\x1f\x8b"

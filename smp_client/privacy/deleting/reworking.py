@@ -157,7 +157,7 @@ def settle_all(memory: Memory) -> list[str]:
     for name in directories(tree, DELETED):
         # What is wrong with one keeps no other waiting: `check` tells of it.
         with suppress(SMPError, OSError):
-            if not _is_cut_off(tree, name) or Store(memory, name).holds_session():
+            if not is_cut_off(tree, name) or Store(memory, name).holds_session():
                 continue
             with lock_all(tree, name, (UPKEEP, RECORD), NO_PATIENCE, "finishing a deletion"):
                 settle(memory, name)
@@ -165,8 +165,8 @@ def settle_all(memory: Memory) -> list[str]:
     return settled
 
 
-def _is_cut_off(tree: Tree, name: str) -> bool:
-    """Some records are long, and most need not be understood."""
+def is_cut_off(tree: Tree, name: str) -> bool:
+    """Return whether a deletion or restoration was cut off. Some records are long, so only the words are looked for."""
     path = f"{DELETED}/{name}/{RECORD}"
     content = tree.read(path) if tree.exists(path) else b""
     return any(f" {mark}:".encode() in content for mark in (UNFINISHED, RESTORING))
@@ -187,7 +187,7 @@ def standing_as_deleted(memory: Memory, name: str, ids: Collection[str]) -> set[
 def settle_memories(memory: Memory, name: str) -> None:
     """The same of one session for whoever has the lock of its passes. What cannot be finished now is left for later."""
     with suppress(SMPError):
-        if _is_cut_off(memory.tree, name):
+        if is_cut_off(memory.tree, name):
             with lock(memory.tree, name, RECORD, memory.options.patience, "finishing a deletion"):
                 settle(memory, name)
 
@@ -205,7 +205,7 @@ def settle(memory: Memory, name: str) -> Back:
         removal.settle(memory, name)  # the session may be on its way out, or back
     contents = Contents(memory, name)
     back: Back = []
-    if not _is_cut_off(memory.tree, name) or store.holds_session():
+    if not is_cut_off(memory.tree, name) or store.holds_session():
         return back
     if store.restoring():
         from .restoring import finish
