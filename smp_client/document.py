@@ -36,6 +36,7 @@ _LINE = rb"(?:^|(?<=\A\xef\xbb\xbf))"  # where a line begins
 _DASH = re.compile(_LINE + rb"( *)-(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _MARKED = re.compile(rb"[^\n]*# smp[ \t\r]*\n")
 _OTHER_KEY = re.compile(rb"\n[^\s#-]")
+_SOMETHING = re.compile(rb"\S")
 ONLY_COMMENTS = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z))*")
 
 
@@ -273,10 +274,8 @@ def _cut_off(content: bytes, start: int, end: int, value: Mapping[str, Value]) -
     """Whether this is a record of ours whose writer died, also where somebody has appended behind it since."""
     if is_marked(content, start):
         return not isinstance(value.get("decay"), dict)
-    if content[end:].strip():
-        return False
     # Cut within its first line it has no mark yet: all that is left of it is the id.
-    return not content.endswith(b"\n") and value.keys() <= {"id"}
+    return value.keys() <= {"id"} and not content.endswith(b"\n") and not _SOMETHING.search(content, end)
 
 
 def _line_end(content: bytes, offset: int) -> int:

@@ -35,21 +35,23 @@ def opening(found: RecordList, content: bytes, key: str) -> bytes | None:
     return fresh_line + heading
 
 
-def insert(found: RecordList, content: bytes, key: str, value: Mapping[str, Value]) -> bytes:
-    """The file with one more record at the end of its list, whatever its style."""
+def insert(found: RecordList, content: bytes, key: str, *values: Mapping[str, Value]) -> bytes:
+    """Return the file with these records at the end of its list, whatever its style."""
     before = opening(found, content, key)
+    block = b"" if found.flow else b"".join(render_record(value, found.indent) for value in values)
     if before is not None:
-        return content + before + render_record(value, found.indent)
+        return content + before + block
     if found.null:
         start, end = found.null
         emptied = content[:start] + (b"[]" if found.flow else b"") + content[end:]
-        return insert(parse(emptied, key), emptied, key, value)
+        return insert(parse(emptied, key), emptied, key, *values)
     at = found.insert_at
     if found.flow:
         last = max((item.end for item in found.items()), default=None)
-        new = (b"" if last is None or _comma(content, last) else b", ") + render_flow(dict(value)).encode()
+        shown = ", ".join(render_flow(dict(value)) for value in values)
+        new = (b"" if last is None or _comma(content, last) else b", ") + shown.encode()
     else:
-        new = (b"" if content[at - 1 : at] == b"\n" else b"\n") + render_record(value, found.indent)
+        new = (b"" if content[at - 1 : at] == b"\n" else b"\n") + block
     return content[:at] + new + content[at:]
 
 
@@ -100,11 +102,16 @@ def ends(found: RecordList, content: bytes) -> Callable[[Located], int]:
     return end_of
 
 
-def left_below(content: bytes, indent: int, start: int, end: int) -> bytes:
-    """What stays of the lines below a record that is taken out without them, so that no text before it goes on with them."""
-    keeps = _KEEPS_BLANK_LINES.search(content)
-    lines = [line for line in content[start:end].splitlines(keepends=True) if line.strip() or not keeps]
-    return b"".join(re.sub(rb"^ {%d}[ \t]+" % (indent + 2), b" " * (indent + 2), line) for line in lines)
+def left_below(content: bytes, indent: int) -> Callable[[int, int], bytes]:
+    """Return what stays of the lines between two offsets, below a record that goes, so that no text before it goes on with them."""
+    keeps = cache(lambda: _KEEPS_BLANK_LINES.search(content) is not None)
+    deep = re.compile(rb"^ {%d}[ \t]+" % (indent + 2))
+
+    def left(start: int, end: int) -> bytes:
+        lines = [line for line in content[start:end].splitlines(keepends=True) if line.strip() or not keeps()]
+        return b"".join(deep.sub(b" " * (indent + 2), line) for line in lines)
+
+    return left
 
 
 _OUR_HEAD = re.compile(rb"version: \d+\n(?:last_id: (\d+)\n)?(?=[a-z_]+:\n)")
@@ -138,8 +145,9 @@ def _commas_to_drop(found: RecordList, content: bytes, removed: list[Located]) -
     """The comma behind each removed item of a flow list; where the last has none, the one behind the last that stays."""
     commas = [comma for item in removed if (comma := _comma(content, item.end))]
     last = max(found.items(), key=lambda item: item.start, default=None)
-    if last in removed and not _comma(content, last.end):
-        kept = max((item.end for item in found.items() if item not in removed), default=None)
+    gone = {item.start for item in removed}
+    if last is not None and last.start in gone and not _comma(content, last.end):
+        kept = max((item.end for item in found.items() if item.start not in gone), default=None)
         commas += [comma] if kept is not None and (comma := _comma(content, kept)) else []
     return commas
 

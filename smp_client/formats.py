@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from .versions import record_now, require_known, stated, version_in
 
 # What stands before the first record is changed like one, under this id.
 HEAD = "smp.head-of-file"
+_FEW = 16
 _LAST_LINE = re.compile(rb"^(?:last_id:|\*\*Last-Turn:\*\*)[ \t]*(\d{1,15})[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 
 
@@ -26,7 +27,7 @@ class Format(Protocol):
     def highest(self, found: RecordList, content: bytes) -> int: ...
     def render(self, value: Mapping[str, Value], indent: int) -> bytes: ...
     def opening(self, found: RecordList, content: bytes) -> bytes | None: ...
-    def insert(self, content: bytes, value: Mapping[str, Value]) -> bytes: ...
+    def insert(self, content: bytes, *values: Mapping[str, Value]) -> bytes: ...
     def torn(self, found: RecordList, content: bytes) -> int | None: ...
     def is_ours(self, content: bytes, start: int) -> bool: ...
     def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes: ...
@@ -59,9 +60,9 @@ class YamlList:
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
         return editing.opening(found, content, self._kind.key)
 
-    def insert(self, content: bytes, value: Mapping[str, Value]) -> bytes:
+    def insert(self, content: bytes, *values: Mapping[str, Value]) -> bytes:
         content = _present(self._kind, content)
-        return editing.insert(self.parse(content), content, self._kind.key, value)
+        return editing.insert(self.parse(content), content, self._kind.key, *values)
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
         """Where a record that was never finished begins, if the file ends with one."""
@@ -110,9 +111,9 @@ class Conversation:
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
         return markdown.separator(content)
 
-    def insert(self, content: bytes, value: Mapping[str, Value]) -> bytes:
+    def insert(self, content: bytes, *values: Mapping[str, Value]) -> bytes:
         content = _present(TURN, content)
-        return content + markdown.separator(content) + markdown.render_turn(value)
+        return content + markdown.separator(content) + b"".join(map(markdown.render_turn, values))
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
         return markdown.torn(content)
@@ -165,12 +166,25 @@ def with_head(form: Format, content: bytes, found: Located, head: bytes) -> byte
     return form.with_last(after, max(known)) if known and (said is None or int(said[1]) != max(known)) else after
 
 
+def finder(form: Format, content: bytes, count: int) -> Callable[[str], Located | None]:
+    """Return a function that finds records by id. Few are found without reading the others, for many the file is read once."""
+    if count <= _FEW:
+        return lambda memory_id: form.find(content, memory_id)
+    known = {str(record.value["id"]): record for record in form.parse(content).records if record.has_id}
+    return lambda memory_id: form.find(content, HEAD) if memory_id == HEAD else known.get(memory_id)
+
+
+def mentioned(kind: Kind, content: bytes) -> set[str]:
+    """Return the ids with a number, as SMP gives them, that stand anywhere in the content."""
+    name = b"## Turn " if kind is TURN else kind.prefix.encode() + b"-"
+    return {kind.memory_id(int(number)) for number in set(re.findall(name + rb"(\d{1,15})", content))}
+
+
 def insert_missing(form: Format, content: bytes, values: list[dict[str, Value]]) -> bytes:
-    """The file with these records; one whose id is there already stays as it is."""
-    for value in values:
-        if form.find(content, str(value["id"])) is None:
-            content = form.insert(content, value)
-    return content
+    """Return the file with these records; one whose id is there already stays as it is."""
+    find = finder(form, content, len(values))
+    missing = {str(value["id"]): value for value in values if find(str(value["id"])) is None}
+    return form.insert(content, *missing.values()) if missing else content
 
 
 def _known_version(kind: Kind, content: bytes) -> int:

@@ -20,7 +20,7 @@ from .document import Located, RecordList
 from .entries import Entry, FileState, Validity, Weight
 from .errors import CorruptionDetected, NewerFormat, UnsafePath
 from .files import read_from
-from .formats import format_of
+from .formats import format_of, mentioned
 from .index import Index
 from .layout import GLOBAL
 from .mapping import load_mapping
@@ -217,15 +217,20 @@ def _take_in_records(
 
 
 def _gone(kind: Kind, found: RecordList, content: bytes, went: Sequence[str]) -> tuple[str, ...]:
-    """Not what has changed, what a deleted turn leaves in its place, or what is there and cannot be read."""
+    """Return the ids that stand nowhere in the file, also not in a part that cannot be read.
+
+    An id that SMP did not give counts as standing in such a part.
+    """
     missing = dict.fromkeys(went).keys() - _ids(found) if went else ()
-    unread = b"\n".join(content[bad.start : bad.end] for bad in found.bad)
-    return tuple(one for one in dict.fromkeys(went) if one in missing and _named(kind, one).encode() not in unread)
+    unread = b"\n".join(content[bad.start : bad.end] for bad in found.bad) if missing else b""
+    there = mentioned(kind, unread)
+    gone = [one for one in dict.fromkeys(went) if one in missing and one not in there]
+    return tuple(one for one in gone if not unread or _is_given(kind, one))
 
 
-def _named(kind: Kind, memory_id: str) -> str:
-    """As it stands in its file."""
-    return memory_id.replace("turn-", "## Turn ") if kind is TURN else memory_id
+def _is_given(kind: Kind, memory_id: str) -> bool:
+    number = memory_id.rpartition("-")[2]
+    return number.isdecimal() and len(number) < 16 and memory_id == kind.memory_id(int(number))
 
 
 def _parse_grown(kind: Kind, content: bytes, known: FileState | None) -> RecordList | None:

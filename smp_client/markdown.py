@@ -24,7 +24,7 @@ _OPENING = MARK + b"## Turn "
 _HEADING = re.compile(rb"^(?:\xef\xbb\xbf)?(?:<!-- smp -->\r?\n)?## Turn (\d{1,15})\b[^\n]*(?:\n|\Z)", re.MULTILINE)
 _STAMP = re.compile(r"## Turn \d+\s*-\s*(.+?)\s*$")
 _CLOSING = re.compile(rb"^---[ \t\r]*(?:\n|\Z)", re.MULTILINE)
-_FIELD = re.compile(r"\*\*([^*:]{1,64}):\*\*[ \t]*(.*)")
+_FIELD = re.compile(r"\*\*([^*:\n]{1,64}):\*\*[ \t]*(.*)(?:\n|\Z)")
 # Every line that begins with `---`, not only one that is nothing else: cut off in the middle it would be nothing else.
 _ESCAPE = re.compile(r"^(\\*)(?=## Turn \d|---|<!-- smp -->)", re.MULTILINE)
 _UNESCAPE = re.compile(r"^\\(\\*)(?=## Turn \d|---|<!-- smp -->)", re.MULTILINE)
@@ -190,10 +190,11 @@ def _read_fields(text: str, number: int, *, closed: bool) -> dict[str, Value]:
         # An editor turned the line ends of the file around: turn those of the text back.
         rest = rest.replace("\r\n", "\n")
     fields: dict[str, Value] = {}
-    while field := _FIELD.fullmatch(rest.partition("\n")[0]):
-        rest = rest.partition("\n")[2]
+    at = 0
+    while field := _FIELD.match(rest, at):
+        at = field.end()
         fields.update(_read_field(field[1], field[2].strip()))
-    body = rest.removeprefix("\n")
+    body = rest[at:].removeprefix("\n")
     body = body.removesuffix("\n").removesuffix("\n") if closed else body.rstrip("\n")
     turn: dict[str, Value] = {"id": f"turn-{number}", "turn": number, **_read_stamp(heading)}
     turn = {**turn, **{key: value for key, value in fields.items() if key not in turn}, "content": _UNESCAPE.sub(r"\1", body)}

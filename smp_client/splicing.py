@@ -56,12 +56,12 @@ def splice(kind: Kind, content: bytes, change: Splice) -> bytes:
     pieces: list[bytes] = []
     position = 0
     indent = min((_indent(content, part.start) for part in change.parts), default=0)
-    end_of = ends(RecordList(indent=indent), content)
+    end_of, left = ends(RecordList(indent=indent), content), left_below(content, indent)
     for part in sorted(change.parts, key=lambda part: part.start):
         pieces += [content[position : part.start], part.new.encode()]
         position = part.end
         if not part.new and kind is not TURN and (below := end_of(Located(part.start, part.end, {}))) > part.end:
-            pieces.append(left_below(content, indent, part.end, below))
+            pieces.append(left(part.end, below))
             position = below
     after = b"".join([*pieces, content[position:]])
     if any(not part.new for part in change.parts):

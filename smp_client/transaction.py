@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,18 +12,15 @@ from typing import Any
 
 from . import journal
 from .append import Tail, note_rewritten, note_tail, reserve, settle, with_id
-from .document import Located
 from .errors import Conflict, StorageFailed, TransactionEnded, TransactionPending
 from .files import is_left_alone
-from .formats import HEAD, Format, format_of
+from .formats import finder, format_of, mentioned
 from .locks import Lock, brief_lock
 from .migration import migrated
 from .records import DELETED_TURN, TURN, Kind, Record, as_record, changed_fields, kind_of_file, new_fields
 from .session_files import artifact_file, render_artifact, state_after, state_file, state_history_entry
 from .values import Value, canonical
 from .writing import Time, Writing
-
-_FEW = 16
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Modification:
 class _Pending:
     """What is to happen to one file."""
 
-    added: list[dict[str, Value]] = field(default_factory=list)
+    added: dict[str, dict[str, Value]] = field(default_factory=dict)  # by id, the highest number last
     changed: dict[str, dict[str, Value] | None] = field(default_factory=dict)
     expected: dict[str, bytes] = field(default_factory=dict)  # the records as they were when they were changed
     content: bytes | None = None  # of a file that is replaced whole
@@ -160,10 +157,10 @@ class Transaction(Writing):
         if pending.content is not None or tail is None:
             return {"file": file, "content": (pending.content or b"").decode()}
         form = format_of(kind_of_file(file))
-        tail.last = max([tail.last, *_numbers(pending)])
+        tail.last = max(tail.last, _last_number(pending))
         if pending.changed or tail.opening is None:
-            return {"file": file, "insert": pending.added, "change": pending.changed, "last": tail.last}
-        content = tail.opening + b"".join(form.render(value, tail.indent) for value in pending.added)
+            return {"file": file, "insert": list(pending.added.values()), "change": pending.changed, "last": tail.last}
+        content = tail.opening + b"".join(form.render(value, tail.indent) for value in pending.added.values())
         return {"file": file, "append": content.decode(), "at": tail.size}
 
     def _growth(self, step: dict[str, Any]) -> int:
@@ -175,7 +172,7 @@ class Transaction(Writing):
             return len(step.get("content", "").encode()) - len(self._files[file].before)
         form = format_of(kind_of_file(file))
         content = self._scope.tree.read(self._scope.path(file))
-        old = map(self._finder(form, content, len(step["change"])), step["change"])
+        old = map(finder(form, content, len(step["change"])), step["change"])
         new = sum(len(form.render(value, 2)) for value in (*step["change"].values(), *step["insert"]) if value)
         return new - sum(located.end - located.start for located in old if located)
 
@@ -186,21 +183,15 @@ class Transaction(Writing):
             return
         form = format_of(kind_of_file(file))
         content = self._read(file) if pending.expected or pending.added else b""
-        for value in pending.added:
-            if form.find(content, str(value["id"])):
-                raise Conflict(f"{value['id']} was given to somebody else, because .smp/ was lost or full; nothing was written.")
-        found = self._finder(form, content, len(pending.expected))
+        given = mentioned(kind_of_file(file), content) if pending.added else set()
+        find = finder(form, content, len(pending.expected) + len(pending.added.keys() & given))
+        for memory_id in pending.added.keys() & given:
+            if find(memory_id):
+                raise Conflict(f"{memory_id} was given to somebody else, because .smp/ was lost or full; nothing was written.")
         for memory_id, expected in pending.expected.items():
-            located = found(memory_id)
+            located = find(memory_id)
             if located is None or canonical(located.value) != expected:
                 raise Conflict(f"{memory_id} was changed by somebody else since this transaction read it; nothing was written.")
-
-    def _finder(self, form: Format, content: bytes, count: int) -> Callable[[str], Located | None]:
-        """Finding few records is quicker without reading the others; finding many is not."""
-        if count <= _FEW:
-            return lambda memory_id: form.find(content, memory_id)
-        known = {str(record.value["id"]): record for record in form.parse(content).records if record.has_id}
-        return lambda memory_id: form.find(content, HEAD) if memory_id == HEAD else known.get(memory_id)
 
     def _version(self, file: str) -> list[int]:
         """Of a file that is to go: whoever has it open for writing would write into nothing."""
@@ -232,20 +223,17 @@ class Transaction(Writing):
         self._require_active()
         body = new_fields(kind, fields, timestamp if timestamp is not None else self._now(), self._scope.redaction)
         value = with_id(kind, self._reserve(kind), body)
-        self._pending("add", kind.file, str(value["id"])).added.append(value)
+        self._pending("add", kind.file, str(value["id"])).added[str(value["id"])] = value
         return as_record(kind, self._scope.name, value)
 
     def _reserve(self, kind: Kind) -> int:
         # The note of what was reserved before can be lost, as on a full disk; see _check_conflicts.
-        known = self._files.get(kind.file, _Pending())
-        return max([reserve(self._scope, kind), *(number + 1 for number in _numbers(known))])
+        return max(reserve(self._scope, kind), _last_number(self._files.get(kind.file, _Pending())) + 1)
 
     def _find(self, memory_id: str) -> Record:
         for pending in self._files.values():
-            for value in (*pending.added, *pending.changed.values()):
-                if value and value["id"] == memory_id:
-                    kind = self._session.kind_of_record(memory_id)
-                    return as_record(kind, self._scope.name, value)
+            if value := pending.added.get(memory_id) or pending.changed.get(memory_id):
+                return as_record(self._session.kind_of_record(memory_id), self._scope.name, value)
         return self._session._find(memory_id)  # type: ignore[no-any-return]
 
     def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
@@ -254,12 +242,11 @@ class Transaction(Writing):
         kind = self._session.kind_of_record(memory_id)
         new = changed_fields(kind, old.data, changes, self._now(), self._scope.redaction)
         pending = self._pending("change", kind.file, memory_id)
-        for index, value in enumerate(pending.added):
-            if value["id"] == memory_id:
-                pending.added[index] = new
-                return as_record(kind, self._scope.name, new)
-        pending.expected.setdefault(memory_id, canonical(old.data))
-        pending.changed[memory_id] = new
+        if memory_id in pending.added:
+            pending.added[memory_id] = new
+        else:
+            pending.expected.setdefault(memory_id, canonical(old.data))
+            pending.changed[memory_id] = new
         return as_record(kind, self._scope.name, new)
 
     def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
@@ -274,7 +261,7 @@ class Transaction(Writing):
         if entry := state_history_entry(current, agent, self._now(), redaction):
             kind, fields = entry
             value = with_id(kind, self._reserve(kind), fields)
-            self._files.setdefault(kind.file, _Pending()).added.append(value)
+            self._files.setdefault(kind.file, _Pending()).added[str(value["id"])] = value
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
         file = artifact_file(artifact_id)
@@ -285,5 +272,5 @@ class Transaction(Writing):
         pending.before, pending.content = before, rendered
 
 
-def _numbers(pending: _Pending) -> list[int]:
-    return [int(str(value["id"]).rpartition("-")[2]) for value in pending.added]
+def _last_number(pending: _Pending) -> int:
+    return int(next(reversed(pending.added), "0").rpartition("-")[2])

@@ -91,12 +91,11 @@ class Unlocked:
 
     def _report(self, root: Root, found: Iterable[Spotted], *, redacts: bool) -> None:
         said = self._said[str(root.path)]
-        for one in found:
-            if one.key in said:
-                continue
-            said.add(one.key)
+        new = {one.key: one for one in found if one.key not in said}
+        said.update(new)
+        for one, line in spotting.with_lines(root.memory, new.values()):
             self._log.warning("secret", component="privacy", root=str(root.path), session_id=one.scope, file=one.file,
-                              memory_id=harmless(one.id), line=spotting.line_of(root.memory, one), kinds=dict(one.kinds),
+                              memory_id=harmless(one.id), line=line, kinds=dict(one.kinds),
                               advice=f"smp delete takes it out; {spotting.advice(one.is_by_shape, redacts=redacts)}")  # fmt: skip
 
     def _redact(self, root: Root, found: list[Spotted]) -> None:

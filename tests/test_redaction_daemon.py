@@ -78,7 +78,7 @@ def test_every_kind_of_file_is_looked_at_and_only_what_is_new(memory: Memory, un
     assert list(spotting.look(index, Redaction())) == []
     (one,) = [one for one in spotting.found(index) if one.id == "FIND-x"]
     assert dict(one.kinds) == {"aws_access_key": 1, "password": 1}
-    assert spotting.line_of(memory, one) == (memory.root / "active/s1/findings.yaml").read_text().count("\n") - 3
+    assert dict(spotting.with_lines(memory, [one]))[one] == (memory.root / "active/s1/findings.yaml").read_text().count("\n") - 3
     assert sum(spotting.look(index, Redaction(personal=("email",)))) > 0
     assert not any(secret in spotting.sentence(spotting.found(index)) for secret in (TOKEN, PASSWORD, ACCESS_KEY))
     spotting.forget(index)

@@ -174,9 +174,7 @@ def _attempts(
         again = [copy._replace(raw=form.render(values[copy.id], found.indent)) for copy in missing]
         yield _with(kind, content, found, replaced, again, behind, places)
     if not replaced:
-        for value in values.values():
-            content = form.insert(content, value)
-        yield content
+        yield form.insert(content, *values.values())
 
 
 def _with(

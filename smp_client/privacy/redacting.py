@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import audit
 from ..errors import Conflict, CorruptionDetected
-from ..formats import format_of
+from ..formats import finder, format_of
 from ..layout import GLOBAL
 from ..locks import Patience
 from ..mapping import load_mapping, replace_parts
@@ -25,6 +25,7 @@ from ..values import Value, render_entries
 from .redaction import FIELD, Redaction, SecretKey, with_counts
 
 if TYPE_CHECKING:
+    from ..document import Located
     from ..memory import Memory
     from ..records import Kind
     from ..session import RecordFiles
@@ -87,9 +88,10 @@ def _collect(
     content = scope.read(file)
     kinds: Counter[str] = Counter()
     if kind := kinds_of(scope.name).get(file):
+        find = finder(format_of(kind), content, len(ids))
         for memory_id in ids:
             try:
-                kinds += _replace_record(transaction, kind, content, memory_id, redaction)
+                kinds += _replace_record(transaction, kind, find(memory_id), redaction)
             except SecretKey as error:
                 refused[memory_id] = error
         return kinds
@@ -100,8 +102,7 @@ def _collect(
     return kinds
 
 
-def _replace_record(transaction: Transaction, kind: Kind, content: bytes, memory_id: str, redaction: Redaction) -> Counter[str]:
-    located = format_of(kind).find(content, memory_id)
+def _replace_record(transaction: Transaction, kind: Kind, located: Located | None, redaction: Redaction) -> Counter[str]:
     if located is None:
         return Counter()  # it went just now
     new, kinds = _clean(located.value, redaction)

@@ -31,7 +31,7 @@ _ROUNDS = 8
 _QUOTED_CHARACTERS = 200
 _KEY_CHARACTERS = 16  # no shorter key is a secret by its shape
 _PATTERN_NAME = r"[a-z][a-z0-9_]{0,39}"
-_PLACEHOLDER = r"\[redacted: [a-z0-9_ ]{1,40}\]"
+_PLACEHOLDER = re.compile(r"\[redacted: [a-z0-9_ ]{1,40}\]")
 # In keys that may say that what stands under them is secret; whether it is, the shapes say.
 _NAMING = (
     "pass", "pwd", "secret", "token", "key", "cred", "auth", "bearer", "cookie", "salt", "sign", "private", "session", "conn",
@@ -107,9 +107,9 @@ class Redaction:
 
     def _is_clean(self, texts: list[str]) -> bool:
         """Whether nothing is to be found in any of them; asked of all at once, since mostly nothing is."""
-        secrets, personal = _shapes()
+        _, holds_secret, personal = _shapes()
         whole = "\n".join(dict.fromkeys(texts))  # names, words and times come again and again
-        if secrets(whole) or (self.personal and any(found.kind in self.personal for found in personal(whole))):
+        if holds_secret(whole) or (self.personal and any(found.kind in self.personal for found in personal(whole))):
             return False
         return not self.patterns or not any(pattern.search(text) for _, pattern in _compiled(self.patterns) for text in texts)
 
@@ -157,7 +157,7 @@ class Redaction:
         """What is to be taken out of a text that stands under a key, in order and never overlapping."""
         from .secrets.spans import Found, joined
 
-        secrets, personal = _shapes()
+        secrets, _, personal = _shapes()
         found = secrets(text)
         if key and _is_naming(key):
             head, tail = around(key, text, is_all)
@@ -225,11 +225,11 @@ def problem_of(name: object, pattern: object) -> str | None:
 
 
 @functools.cache
-def _shapes() -> tuple[Callable[[str], list[Found]], Callable[[str], list[Found]]]:
+def _shapes() -> tuple[Callable[[str], list[Found]], Callable[[str], bool], Callable[[str], list[Found]]]:
     """Loaded with the first write, and not by whoever only reads."""
-    from .secrets.shapes import personal, secrets
+    from .secrets.shapes import holds_secret, personal, secrets
 
-    return secrets, personal
+    return secrets, holds_secret, personal
 
 
 @functools.lru_cache(maxsize=32)
@@ -283,10 +283,6 @@ def _pair_of(value: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _not_redacted_yet(text: str, found: Iterable[Found]) -> Iterator[Found]:
-    """Without what is only a placeholder that stands where a secret was."""
-    placed = [match.span() for match in re.finditer(_PLACEHOLDER, text)]
-    for one in found:
-        own = (character for position, character in enumerate(text[one.start : one.end], one.start)
-               if not any(start <= position < end for start, end in placed))  # fmt: skip
-        if not placed or any(character.isalnum() for character in own):
-            yield one
+    """Yield the finds that hold a letter or digit outside of placeholders, which stand where a secret was before."""
+    bare = _PLACEHOLDER.sub(lambda match: " " * len(match[0]), text)
+    return (one for one in found if any(map(str.isalnum, bare[one.start : one.end])))

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ..document import MARK
@@ -143,13 +144,23 @@ def beside(index: Index, scope: str, file: str, content: bytes) -> str | None:
     return b"\n".join(part for part in parts if part.strip() != _MARK).decode("utf-8", "replace")
 
 
-def line_of(memory: Place, one: Spotted) -> int | None:
-    """The line on which the memory begins, from 1; None where the file cannot be read now."""
-    try:
-        content = memory.tree.read(f"{directory_of(one.scope)}/{one.file}")
-    except (OSError, UnsafePath):
-        return None
-    return content.count(b"\n", 0, one.start) + 1
+def with_lines(memory: Place, found: Iterable[Spotted]) -> Iterator[tuple[Spotted, int | None]]:
+    """Yield each with the line on which it begins, from 1; None where its file cannot be read now. Each file is read once."""
+    for (scope, file), group in groupby(sorted(found, key=_where), key=lambda one: (one.scope, one.file)):
+        try:
+            content = memory.tree.read(f"{directory_of(scope)}/{file}")
+        except (OSError, UnsafePath):
+            yield from ((one, None) for one in group)
+            continue
+        line, position = 1, 0
+        for one in group:
+            line += content.count(b"\n", position, one.start)
+            position = one.start
+            yield one, line
+
+
+def _where(one: Spotted) -> tuple[str, str, int]:
+    return one.scope, one.file, one.start
 
 
 def advice(is_by_shape: bool, *, redacts: bool) -> str:

@@ -17,6 +17,9 @@ from .spans import Found
 
 NAMED_KINDS = ("password", "token", "api_key", "secret_key", "secret", "aws_secret_key")
 _STEMS = ("pass", "pw", "secret", "token", "key", "credential", "kennwort", "contrase")
+# A value with so many further names in it is judged by what stands before the last of them: `token=token=token=…` would else be
+# read anew for each name, and each of them has its own turn.
+_CROWDED = re.compile(rf"(?:[^\s\"'`<>]*?(?:{'|'.join(_STEMS)})){{8}}")
 
 _PASSWORDS = frozenset("password passwd passphrase passcode pwd pw pass passw passwort kennwort contraseña dbpass userpass".split())  # noqa: SIM905
 _SECRETS = frozenset("secret secrets token credential credentials".split())  # noqa: SIM905
@@ -145,7 +148,7 @@ def named(text: str, folded: str) -> list[Found]:
                 after = one.end
             at = folded.find(stem, after)
     if "--" in text or "ENV " in text or "set -" in text or "setx " in text:
-        found.extend(one for match in _FLAG.finditer(text) if (one := _judged(_flag(match))))
+        found.extend(one for match in _FLAG.finditer(text) if (one := _judged(_flag(match, folded))))
     if " as " in folded and ("pass" in folded or "pwd" in folded):
         found.extend(Found(*match.span(1), "password") for match in _BEFORE_NAME.finditer(text) if contrived(match[1]))
     return found
@@ -163,10 +166,9 @@ def _assignment(text: str, folded: str, at: int, match: re.Match[str]) -> Assign
         return None
     if match["apart"] is not None and not re.search(r"(?:name|key)\W{0,6}\Z", folded[max(0, first - 12) : first]):
         return None
-    value, begin = _value(match)
+    value, begin, end = _value(match, folded)
     if _SUM.match(text, begin):
         return None
-    end = begin + len(value)
     in_a_row = text[max(0, first - 1) : first] in ("?", "&", ";") or text[end : end + 1] == ";"
     bare = match["assigns"] == "=" and (name.isupper() or in_a_row)
     around = folded[max(0, first - 100) : first] + "\n" + folded[end : end + 60]
@@ -184,23 +186,27 @@ def _arrows(text: str, start: int, end: int) -> int:
     return line.count("->") + line.count("→")
 
 
-def _flag(match: re.Match[str]) -> Assigned | None:
+def _flag(match: re.Match[str], folded: str) -> Assigned | None:
     words = _words_of(match["name"])
     if not says_secret(words):
         return None
-    value, begin = _value(match)
-    return Assigned(words, match["name"], value, begin, begin + len(value), match["quoted"] is not None, False, "", False, True, "")
+    value, begin, end = _value(match, folded)
+    return Assigned(words, match["name"], value, begin, end, match["quoted"] is not None, False, "", False, True, "")
 
 
-def _value(match: re.Match[str]) -> tuple[str, int]:
+def _value(match: re.Match[str], folded: str) -> tuple[str, int, int]:
+    """Return the text to judge, and the span of the value, which may be longer."""
     if match["quoted"] is not None:
-        return match["quoted"], match.start("quoted")
-    value = match["plain"]
-    if (groups := _APP_PASSWORD.match(match.string, match.start("plain"))) and _is_app_password(groups[0]):
-        return groups[0], match.start("plain")
+        return match["quoted"], *match.span("quoted")
+    value, (begin, end) = match["plain"], match.span("plain")
+    if (groups := _APP_PASSWORD.match(match.string, begin)) and _is_app_password(groups[0]):
+        return groups[0], *groups.span()
+    if crowded := _CROWDED.match(folded, begin, end):
+        return value[: len(crowded[0])], begin, end
     if cut := _PLAIN_END.search(value):
         value = value[: cut.start()]
-    return value.rstrip(".,;:)]}\\"), match.start("plain")
+    value = value.rstrip(".,;:)]}\\")
+    return value, begin, begin + len(value)
 
 
 def _is_app_password(value: str) -> bool:

@@ -9,11 +9,16 @@ from .named import NAMED_KINDS, named
 from .personal import PERSONAL_KINDS, personal
 from .spans import Found, joined
 
-__all__ = ["PERSONAL_KINDS", "SECRET_KINDS", "Found", "personal", "secrets"]
+__all__ = ["PERSONAL_KINDS", "SECRET_KINDS", "Found", "holds_secret", "personal", "secrets"]
 
 SECRET_KINDS: tuple[str, ...] = tuple(dict.fromkeys((*ISSUED_KINDS, *NAMED_KINDS)))
 _PASSES = 8
 _SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
+def holds_secret(text: str) -> bool:
+    """Return whether there is a secret in a text; a second one, glued to the first, does not matter for that."""
+    return bool(_once(text))
 
 
 def secrets(text: str) -> list[Found]:

@@ -1,0 +1,205 @@
+"""Four times the input takes about four times the steps, by every way in, whatever the input is.
+
+Steps are counted and no time is measured: calls of functions, those of Python included, and what
+a method looks at that reads a whole text.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from smp_client import Memory, Session
+from smp_client.check import check
+from smp_client.formats import format_of
+from smp_client.privacy.redacting import redact
+from smp_client.privacy.redaction import Redaction
+from smp_client.records import kind_of_file
+from smp_daemon.ingest.inbox import take_in
+
+Work = Callable[[], object]
+Text = Callable[[int], str]
+READS_ALL = ("strip", "lstrip", "rstrip", "split", "splitlines", "partition", "lower", "encode", "decode")
+STAMP = "timestamp: 2026-01-01T00:00:00Z"
+
+
+def steps(work: Work) -> int:
+    counted = 0
+
+    def note(_frame: FrameType, event: str, called: Any) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+        if event == "c_call" and called.__name__ in READS_ALL and isinstance(called.__self__, str | bytes):
+            counted += len(called.__self__) // 16
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+def require_proportion(make: Callable[[int], Work], size: int) -> None:
+    make(size // 4)()  # what is loaded and cached by the first is not counted
+    few, many = (steps(make(times * size)) for times in (1, 4))
+    assert many < 6 * few, f"{few:,} steps at {size:,}, {many:,} at {4 * size:,}"
+
+
+def finding(number: int, *more: str) -> str:
+    head = f"  - id: FIND-{number:03d}\n    {STAMP}\n    discovered_by: a\n    finding: f{number}\n"
+    return head + "".join(f"    {line}\n" for line in more)
+
+
+def findings(of: Callable[[int], str]) -> Text:
+    return lambda size: "version: 1\nfindings:\n" + "".join(map(of, range(1, size + 1)))
+
+
+SAID: dict[str, Text] = {
+    "placeholders": lambda size: "[redacted: api key] password=Hunter2x9 " * size,
+    "names of secrets": lambda size: "token=" * size,
+    "open quotes": lambda size: "password='" * size,
+    "logins": lambda size: "https://a:b@c " * size,
+    "keys that begin": lambda size: "-----BEGIN PRIVATE KEY-----\n" * size,
+    "one word": lambda size: "a" * 20 * size,
+    "quotes": lambda size: "\"' " * 5 * size,
+    "lines like turns": lambda size: "## Turn 1\n---\n" * size,
+}
+YAML: dict[str, Text] = {
+    "records": findings(finding),
+    "without ids": findings(lambda _: "  - a: b\n"),
+    "ids alone, unfinished": lambda size: "findings:\n" + "  - id: b\n" * size + "  - id: 'c",
+    "unreadable": findings(lambda _: "  - a: [b\n"),
+    "one id": findings(lambda _: finding(1)),
+    "tags of their own": findings(lambda number: finding(number, f"tags: [t{number}, u{number}]")),
+    "many tags": lambda size: "findings:\n" + finding(1, f"tags: [{', '.join(f't{n}' for n in range(size))}]"),
+    "many references": lambda size: "findings:\n" + finding(1, f"references: [{'FIND-002, ' * size}]"),
+    "many keys": lambda size: "findings:\n" + finding(1, *(f"k{number}: v" for number in range(size))),
+    "comments": findings(lambda number: finding(number, "# note", "")),
+    "secrets": findings(lambda number: finding(number, f"note: password=Hunter{number}x")),
+    "flow style": lambda size: "findings: [" + "{id: F, finding: x}, " * size + "]\n",
+    "brackets": lambda size: "findings: " + "[" * size,
+    "digits": lambda size: "findings:\n" + finding(1, "number: " + "9" * 20 * size),
+    "blank lines": lambda size: "findings:\n" + finding(1) + "\n" * 20 * size + "x",
+}
+MARKDOWN: dict[str, Text] = {
+    "turns": lambda size: "".join(f"## Turn {number} - 2026-01-01 10:00:00\n\nhi\n\n---\n\n" for number in range(1, size)),
+    "one number": lambda size: "## Turn 1 - 2026-01-01 10:00:00\n\nhi\n\n---\n\n" * size,
+    "headings": lambda size: "## Turn 1\n" * size,
+    "fields": lambda size: "## Turn 1\n" + "".join(f"**F{number}:** a\n" for number in range(size)),
+    "rules": lambda size: "## Turn 1\n\n" + "---\n" * size + "x\n",
+    "marks": lambda size: "<!-- smp -->\n" * size,
+    "nested": lambda size: "## Turn 1\n**Fields:** " + "[" * size,
+}
+FILES = {f"findings.yaml {name}": ("findings.yaml", text) for name, text in YAML.items()} | {
+    f"conversation.md {name}": ("conversation.md", text) for name, text in MARKDOWN.items()
+}
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Callable[[], Session]:
+    """Makes a session in a tree of its own."""
+    number = iter(range(1000))
+    return lambda: Memory(tmp_path / str(next(number))).create_session(id="s1", quota_bytes=1 << 30)
+
+
+def with_file(session: Session, file: str, content: str) -> Memory:
+    (session.scope.tree.root / "active/s1" / file).write_text(content)
+    return Memory(session.scope.tree.root)
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_a_memory_is_added(trees: Callable[[], Session], said: str) -> None:
+    def make(size: int) -> Work:
+        session, text = trees(), SAID[said](size)
+        return lambda: session.record_finding(text, discovered_by="a")
+
+    require_proportion(make, 500)
+
+
+def test_many_are_added_and_changed_in_a_transaction(trees: Callable[[], Session]) -> None:
+    def make(size: int) -> Work:
+        session = trees()
+
+        def work() -> None:
+            with session.transaction() as tx:
+                for record in [tx.record_finding("x", discovered_by="a") for _ in range(size)]:
+                    tx.update(record.id, severity="high")
+
+        return work
+
+    require_proportion(make, 300)
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_a_drop_is_taken_in(trees: Callable[[], Session], said: str) -> None:
+    def make(size: int) -> Work:
+        session = trees()
+        inbox = session.scope.tree.root / "active/s1/inbox"
+        inbox.mkdir(exist_ok=True)
+        (inbox / "x.md").write_text(f"---\ntype: finding\ndiscovered_by: a\n---\n{SAID[said](size)}")
+        return lambda: list(take_in(session, ["x.md"]))
+
+    require_proportion(make, 500)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("way", ["parse", "take in", "check", "export"])
+def test_a_file_is_read(trees: Callable[[], Session], tmp_path: Path, way: str, name: str) -> None:
+    file, text = FILES[name]
+
+    def make(size: int) -> Work:
+        content = text(size)
+        if way == "parse":
+            return lambda: format_of(kind_of_file(file)).parse(content.encode())
+        memory = with_file(trees(), file, content)
+        target = tmp_path / "export.jsonl"
+        ways: dict[str, Work] = {
+            "take in": lambda: memory.search("f1"), "check": lambda: check(memory),
+            "export": lambda: memory.export(target, overwrite=True),
+        }  # fmt: skip
+        return ways[way]
+
+    require_proportion(make, 200)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_export_is_imported(trees: Callable[[], Session], tmp_path: Path, name: str) -> None:
+    file, text = FILES[name]
+
+    def make(size: int) -> Work:
+        source = tmp_path / f"{size}.jsonl"
+        with_file(trees(), file, text(size)).export(source, overwrite=True)
+        memory = Memory(trees().scope.tree.root)
+        return lambda: memory.import_(source)
+
+    require_proportion(make, 100)
+
+
+def test_secrets_of_an_edited_file_are_taken_out(trees: Callable[[], Session]) -> None:
+    def make(size: int) -> Work:
+        memory = with_file(trees(), "findings.yaml", YAML["secrets"](size))
+        ids = [f"FIND-{number:03d}" for number in range(1, size + 1)]
+        return lambda: redact(memory, "s1", "findings.yaml", ids, Redaction(), "daemon")
+
+    require_proportion(make, 100)
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_a_question_is_answered(trees: Callable[[], Session], said: str) -> None:
+    session = trees()
+    session.record_finding("x", discovered_by="a")
+    require_proportion(lambda size: lambda: session.search(SAID[said](size)), 500)
+
+
+def test_a_name_of_a_secret_costs_the_same_wherever_it_stands() -> None:
+    """What follows it is not read anew for each of many."""
+    texts = [2000 * part for part in ("token=ab cd\n", "token=")]
+    apart, together = (steps(partial(Redaction().redacted_text, text)) for text in texts)
+    assert together < 3 * apart
