@@ -270,7 +270,7 @@ def test_a_specification_knows_an_archived_session_by_its_id(memory: Memory) -> 
 def test_what_is_archived_counts_less(memory: Memory) -> None:
     """The state of a session is in the score of its memories, and a summary counts less than what it sums up."""
     found = memory.search("invoices", explain=True)
-    by_state = {(record.session, record.type == "summary"): (record.explanation or {})["session"] for record in found}
+    by_state = {(record.session, record.type == "summary"): (record.explanation or {})["state"] for record in found}
     assert by_state == {("new", False): 1.0, ("old", False): 0.4, ("old", True): 0.1}
 
 

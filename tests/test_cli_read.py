@@ -84,7 +84,7 @@ def test_search_gives_what_scripts_need(root: Path) -> None:
     assert 0 < found[0]["priority"] < 1
     assert [each["score"] for each in found] == sorted((each["score"] for each in found), reverse=True)
     (explained,) = ask_json(root, "search", "oauth", "--explain", "--limit", 1)
-    assert set(explained["explanation"]) == {"score", "text", "time", "importance", "access", "session", "holds"}
+    assert set(explained["explanation"]) == {"score", "match", "priority", "importance", "use", "state", "holds"}
     assert ask_json(root, "search", "nowheretobefound") == []
 
 
@@ -134,7 +134,8 @@ def test_results_are_a_plain_table_in_a_pipe(root: Path) -> None:
     (turn,) = [line for line in lines if " turn-2 " in line]
     assert turn.endswith(f"auth-review  turn        2026-01-11 15:10  {LONG.strip()}")
     explained = ask(root, "search", "mfa", "--session", "auth-review", "--explain", "--no-count").splitlines()
-    assert explained[0].split() == ["SCORE", "ID", "TYPE", "WHEN", "MATCH", "PRIORITY", "IMPORTANCE", "USE", "STATE", "TEXT"]
+    parts = ["MATCH", "PRIORITY", "IMPORTANCE", "USE", "STATE", "HOLDS"]
+    assert explained[0].split() == ["SCORE", "ID", "TYPE", "WHEN", *parts, "TEXT"]
     assert re.search(r"REL-001 .*  DEC-001 addresses FIND-001$", ask(root, "search", "--type", "relationship"), re.MULTILINE)
 
 

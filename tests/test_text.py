@@ -210,10 +210,10 @@ def test_a_prefix_is_expanded_only_where_the_stemmer_rewrites_it() -> None:
 
 def test_words_terms_and_marks_are_capped() -> None:
     """Of many words the longest stay; of many terms the first; with too many quotes none of them means anything."""
-    many = match_expression(" ".join(f"w{number}" for number in range(1000)) + " extraordinary").match
+    many = match_expression(" ".join(f"w{number}" for number in range(1000)) + " w99999").match
     assert many is not None
     assert many.count(" OR ") == WORD_CAP - 1
-    assert "extraordinary" in many
+    assert "w99999" in many
     terms = match_expression("*a*", lambda _: [f"b{number}" for number in range(1000)]).match
     assert terms is not None
     assert terms.count(" OR ") == TERM_CAP

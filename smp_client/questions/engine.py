@@ -19,17 +19,18 @@ from ..errors import InvalidQuery
 from ..index import Index
 from ..records import TURN, Record
 from ..scopes import archived_scope, is_archived, session_of
+from .fields import shown
 from .matching import Matching, owned
 from .priorities import View, source
 from .query import EPOCH, NEWEST, Answer, Wanted, one_of, sayable
 from .spec import Aggregation, Specification, has_field, understand, unknown_field
 from .sql import Sql
-from .text import match_expression, words
+from .text import Concept, match_expression, words
 from .validity import marks
+from .vocabulary import Vocabulary
 
 _CANDIDATES = 300  # of the best by text alone, among which priority and importance may still change the order
 _LIKENESS_WORDS = 24
-_TERM_CAP = 64
 _READ_AT_ONCE = 500
 _DEPENDS = re.compile(r"\b(?:priority|score)\b")
 _WORD = re.compile(r"[^\W_]+")
@@ -46,9 +47,12 @@ class Ranked(NamedTuple):
 
 def find(view: View, want: Wanted, text: str = "") -> Answer:
     """The memories that are wanted; those that match the text, where it has words."""
-    asked = match_expression(text, lambda pattern: _terms(view.index, pattern))
+    vocabulary = Vocabulary(view.index.connection)
+    asked = match_expression(text, vocabulary.matching, vocabulary.has)
     if asked.exclude:
         want = want.also(Sql("m.key NOT IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.exclude,)))
+    if not asked.match and not asked.exclude and text.strip():
+        return Answer(note=f"There is no word to look for in {shown(text)}.")
     if not asked.match:
         return read(view, _listing(view, want))
     if not asked.is_plain:
@@ -57,15 +61,29 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     whole = replace(want, offset=0, limit=None if want.limit is None else want.offset + want.limit)
     found = _called(view, whole, text.strip())
     known = {item.key for item in found}
-    found += [item for item in _matching(view, whole, Matching(view, asked.concepts, text)) if item.key not in known]
-    return read(view, found[want.offset : whole.limit])
+    matching = Matching(view, asked.concepts, text)
+    found += [item for item in _matching(view, whole, matching) if item.key not in known]
+    answer = read(view, found[want.offset : whole.limit])
+    answer.tried = matching.tried
+    answer.note = _note(matching.tried)
+    return answer
 
 
 def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
     """Memories whose text is like this one; of a memory, all but itself."""
-    telling = [(word, f'"{word}"') for word in _telling(words(text))]
+    telling = [Concept(word, f'"{word}"', is_extra=True) for word in _telling(words(text))]
     matching = Matching(view, telling, without=(scope_of(itself), itself.id) if itself else None)
-    return read(view, _matching(view, want, matching, matching.perfect))
+    return read(view, _matching(view, want, matching))
+
+
+def _note(tried: Mapping[str, Sequence[str]]) -> str | None:
+    """One sentence on the words that were looked for in other forms."""
+    said = [f'No memory has "{word}"; looked for {_quoted(others)} instead.' for word, others in tried.items()]
+    return " ".join(said) or None
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return " and ".join(f'"{word}"' for word in words)
 
 
 def scope_of(record: Record) -> str:
@@ -188,7 +206,7 @@ def _listing(view: View, want: Wanted) -> list[Ranked]:
     )
     return [
         Ranked(key, priority, round(score, 4),
-                _explained(score=score, time=priority, importance=importance, access=recency, session=state, holds=holds)
+                _explained(score=score, priority=priority, importance=importance, use=recency, state=state, holds=holds)
                 if want.explain else None)
         for key, priority, score, recency, state, holds, importance in rows
     ]  # fmt: skip
@@ -211,26 +229,29 @@ def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
     return [item._replace(score=1.0) for item in _listing(view, named)]
 
 
-def _matching(view: View, want: Wanted, matching: Matching, best: float | None = None) -> list[Ranked]:
-    """With a text, which leads. `best` is what a perfect match would come to, where the best that was found is not meant."""
+def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
+    """With a text, which leads."""
     keys, found = _candidates(view, want, matching)
     strengths = matching.strengths([row[:7] for row in found])
-    best = best or max(strengths.values(), default=0.0) or 1.0
     weights = view.weights
-    ranked: list[Ranked] = []
+    ranked: list[tuple[float, Ranked]] = []
     for key, *_, priority, importance, recency, state, holds in found:
-        text = min(strengths[key] / best, 1.0)
+        strength = strengths[key] / matching.perfect
         rest = weights.text + weights.time * priority + weights.importance * importance + weights.access * recency
-        score = text * (1 - weights.influence + weights.influence * rest) * state * holds
-        explanation = _explained(score=score, text=text, time=priority, importance=importance, access=recency, session=state,
+        others = (1 - weights.influence + weights.influence * rest) * state * holds
+        match = min(strength, 1.0)
+        score = match * others
+        explanation = _explained(score=score, match=match, priority=priority, importance=importance, use=recency, state=state,
                                  holds=holds) if want.explain else None  # fmt: skip
         if want.min_relevance is None or score >= want.min_relevance:
-            ranked.append(Ranked(key, priority, round(score, 4), explanation))
+            # Hints can lift several above a perfect match; which is first is still decided by them.
+            ranked.append((strength * others, Ranked(key, priority, round(score, 4), explanation)))
     if not want.order:
         # Only so many are weighed with care, the same ones whichever page is asked for; the rest follows as it was estimated.
         place = {key: number for number, key in enumerate(keys)}
-        ranked.sort(key=lambda item: (max(place[item.key] - _CANDIDATES + 1, 0), -(item.score or 0)))
-    return ranked[want.offset : None if want.limit is None else want.offset + want.limit]
+        ranked.sort(key=lambda item: (max(place[item[1].key] - _CANDIDATES + 1, 0), -item[0]))
+    end = None if want.limit is None else want.offset + want.limit
+    return [item for _, item in ranked[want.offset : end]]
 
 
 def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int], list[tuple[Any, ...]]]:
@@ -256,12 +277,6 @@ def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int]
 def _explained(**parts: float) -> dict[str, float]:
     """Return what a score is made of."""
     return {name: round(value, 4) for name, value in parts.items()}
-
-
-def _terms(index: Index, pattern: str) -> list[str]:
-    """The indexed words of a pattern with stars, the most frequent first."""
-    found = index.connection.execute("SELECT term FROM terms WHERE term GLOB ? ORDER BY cnt DESC LIMIT ?", (pattern, _TERM_CAP))
-    return [term for (term,) in found]
 
 
 def _telling(candidates: Sequence[str]) -> list[str]:

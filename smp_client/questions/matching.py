@@ -4,6 +4,10 @@ A word counts in full where a memory holds it, and in part where a turn near by 
 is about. Rare words count more, by how many of the asked sessions' memories hold them, so that an answer does not depend on other
 sessions. A text that begins like a question gets further hints from `question.py`.
 
+A word that few memories hold is also looked for as the beginning of others, and one that none
+holds in close spellings. Such a match counts half. How well a memory fits is the share of the
+weight of all asked words that it has; a word that nothing holds has its weight, too.
+
 First every memory that holds a word, and every turn within two of one, is weighed roughly; then the best of them with care. With
 words alone all of this may be found; a text with operators, quotes or stars says exactly what may.
 """
@@ -22,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 from ..index import owner_word
 from .query import sayable
 from .question import FORMS, Question
+from .text import Concept, words_of_stems
+from .vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from .priorities import View
@@ -35,6 +41,9 @@ _BOTH_SIDES = 0.2  # of all that is near, beside the nearest
 _NEAR_CAP = 0.95  # the most that what is near can be worth
 _ANSWERS = 1.4  # the turn after a question, for the words of the question
 _OTHER_FORM = 0.95  # a word in another form
+_WEAKER = 0.5  # another word with its beginning, a close spelling, half of a compound: may be meant
+_FEW = 10  # memories: a word that fewer hold may be known by another form
+_TRIES = 4  # words of one question that are looked for otherwise: each costs a look at the vocabulary
 _FURTHER_TEXTS = 0.6  # a word that is not in the memory's text, but in another field
 _FREE_CHARACTERS, _LENGTH = 400, 0.25  # a longer text has any word more easily
 _CONCEPTS = 24
@@ -42,6 +51,7 @@ _NAME = 0.25  # of a word: the name of somebody who is asked about, which everyb
 _EVERYWHERE = 1500
 # Scripts without blanks between words, of which the index has whole sentences as one.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_WORD = re.compile(r"[^\W_]+")
 _STEM = 4  # so many letters of a word are in every form of it
 _APART = 1 << 33  # further than any two turns of one conversation
 
@@ -54,10 +64,16 @@ class _Concept:
     word: str
     rarity: float
     positions: list[int]  # in order
+    weaker: frozenset[int] = frozenset()
     held: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.held = frozenset(self.positions)
+        self._beginning = re.compile(r"[\W_]?".join(map(re.escape, self.word[:_STEM])))
+
+    def seen(self, text: str) -> float:
+        """Return the worth of the word in a text: less in another form, or written apart; else 0."""
+        return 1.0 if self.word in text else _OTHER_FORM if self._beginning.search(text) else 0.0
 
 
 def owned(scopes: Sequence[str], match: str) -> str:
@@ -69,10 +85,11 @@ class Matching:
     """A text asked of some sessions."""
 
     def __init__(
-        self, view: View, concepts: Sequence[tuple[str, str]], text: str = "", without: tuple[str, str] | None = None
-    ) -> None:
-        """The words to look for, each with how FTS5 finds it, and the text that asks for them, if one does; without one memory, by
-        its session and id."""
+        self, view: View, concepts: Sequence[Concept], text: str = "",
+        without: tuple[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Take the words to look for, and the text that asks for them, if one does; without one memory,
+        by its session and id."""
         self._view = view
         asked = "SELECT key FROM memories WHERE scope = ? AND id = ?"
         row = view.index.connection.execute(asked, without).fetchone() if without else None
@@ -82,14 +99,12 @@ class Matching:
         self._keys: dict[int, int] = {}  # of the memories that hold a word, by position
         self._less: dict[int, float] = {}  # how much those of these count that are no turns and do not count in full
         self._question = Question(text, self._is_actor)
+        self._vocabulary = Vocabulary(view.index.connection)
+        self.tried: dict[str, tuple[str, ...]] = {}  # by a word that nothing holds, those instead of it
+        self.perfect = 0.0  # the strength of a memory that holds every word
         self._concepts = self._find_concepts(concepts)
         # Who looks for a word or two wants to see them.
         self._looks_around = self._question.asks or (len(self._concepts) > 2 and bool(text))
-
-    @property
-    def perfect(self) -> float:
-        """The strength of a memory that holds every word."""
-        return sum(concept.rarity for concept in self._concepts) or 1.0
 
     def best(self, count: int | None, allowed: Sequence[Place] | None) -> list[int]:
         """The keys of so many that match best at a rough estimate, the best first, or of all. Where it is said which are allowed,
@@ -121,6 +136,8 @@ class Matching:
         for concept in self._concepts:
             for position in concept.positions:
                 rough[position] = rough.get(position, 0.0) + concept.rarity
+            for position in concept.weaker:
+                rough[position] = rough.get(position, 0.0) + _WEAKER * concept.rarity
         return rough
 
     def _estimate(self) -> dict[int, float]:
@@ -129,7 +146,7 @@ class Matching:
         # What a word that is everywhere is near to is everything.
         fewest = min((len(concept.positions) for concept in self._concepts), default=0)
         for concept in self._concepts:
-            worth = dict.fromkeys(concept.positions, 1.0)
+            worth = dict.fromkeys(concept.weaker, _WEAKER) | dict.fromkeys(concept.positions, 1.0)
             for position in concept.positions if len(concept.positions) <= max(_EVERYWHERE, fewest) else ():
                 if position >= 0:
                     for distance, share in _ROUGHLY:
@@ -140,7 +157,7 @@ class Matching:
         return rough
 
     def strengths(self, candidates: Sequence[tuple[Any, ...]]) -> dict[int, float]:
-        """How well each matches, by its key. Only relative to each other do the numbers say something."""
+        """Return how well each matches, by its key, as a part of `perfect`; hints can make it more."""
         asking = self._asking([row[:3] for row in candidates if row[2] is not None]) if self._looks_around else frozenset()
         found: dict[int, float] = {}
         for key, scope, place, actor, text, tags, stamp in candidates:
@@ -149,17 +166,18 @@ class Matching:
             found[key] = strength * self._question.suits(actor, text, (stamp or "")[:10])
         return found
 
-    def _weigh(self, position: int, text: str, further: str, *, answers: bool) -> float:
-        words = f"{text} {further}".lower()
+    def _weigh(self, position: int, text: str, labels: str, *, answers: bool) -> float:
+        said = f"{text} {labels}".lower()
         whole = 1 / (1 + _LENGTH * max(0.0, len(text) / _FREE_CHARACTERS - 1))
         strength = 0.0
         for concept in self._concepts:
             near = self._near(concept, position, answers=answers) if self._looks_around else 0.0
             if position in concept.held:
-                share = whole * (1.0 if concept.word in words else _OTHER_FORM if concept.word[:_STEM] in words else _FURTHER_TEXTS)
+                share = whole * (concept.seen(said) or _FURTHER_TEXTS)
                 strength += concept.rarity * (share + _BOTH_SIDES * near)
             else:
-                strength += concept.rarity * min(near, _NEAR_CAP)
+                weaker = whole * _WEAKER if position in concept.weaker else 0.0
+                strength += concept.rarity * max(weaker, min(near, _NEAR_CAP))
         return strength
 
     def _near(self, concept: _Concept, position: int, *, answers: bool) -> float:
@@ -174,31 +192,68 @@ class Matching:
         behind = 0.0 if distance >= _FAR else _BEHIND[distance]
         return max(before, behind) + _BOTH_SIDES * (before + behind)
 
-    def _find_concepts(self, concepts: Sequence[tuple[str, str]]) -> list[_Concept]:
+    def _find_concepts(self, concepts: Sequence[Concept]) -> list[_Concept]:
         ((whole,),) = self._ask("SELECT COUNT(*) FROM memories m WHERE {scopes}")
         found: dict[tuple[int, ...], _Concept] = {}
-        for word, expression in concepts[:_CONCEPTS]:
-            match = " OR ".join([expression, *(f'"{form}"' for form in FORMS.get(word, ()))])
+        for concept in concepts[:_CONCEPTS]:
+            word = concept.word
+            match = " OR ".join([concept.match, *(f'"{form}"' for form in FORMS.get(word, ()))])
             # Who says it is told otherwise.
             is_name = self._question.names(word)
             columns = "{text more tags}" if is_name else "{text more actor tags}"
-            positions: list[int] = []
-            held = self._holding(f"{columns} : ({match})")
-            if _UNSPACED.search(word):
-                held += self._ask("SELECT m.key, m.scope, m.place FROM memories m WHERE INSTR(m.text, ?) AND {scopes}", word)
-            for key, scope, place in dict.fromkeys(held):
-                position = self._position(key, scope, place)
-                self._keys[position] = key
-                positions.append(position)
-                if place is None and scope in self._states:
-                    self._less[position] = self._states[scope]
-            positions.sort()
-            if positions:
-                rarity = math.log(1 + (whole - len(positions) + 0.5) / (len(positions) + 0.5))
-                # Two words of one stem are one.
-                known = (len(positions), *positions[:8])
-                found.setdefault(known, _Concept(word, rarity * (_NAME if is_name else 1.0), positions))
+            unspaced = word if _UNSPACED.search(word) else None
+            positions = self._positions(f"{columns} : ({match})", unspaced)
+            weaker = self._positions(f"{columns} : ({concept.weaker})") if concept.weaker else []
+            if concept.is_word and len(positions) < _FEW:
+                weaker += self._otherwise(word, columns, is_held=bool(positions))
+            held = positions or weaker
+            rarity = math.log(1 + (whole - len(held) + 0.5) / (len(held) + 0.5))
+            rarity *= _NAME if is_name else 1.0
+            # Two words of one stem are one.
+            known = (len(held), *held[:8])
+            if held and known not in found:
+                others = frozenset(weaker).difference(positions)
+                found[known] = _Concept(word, rarity, positions, others)
+                self.perfect += rarity
+            elif not held and not concept.is_extra:
+                self.perfect += rarity
+        self.perfect = self.perfect or 1.0
         return list(found.values())
+
+    def _positions(self, match: str, unspaced: str | None = None) -> list[int]:
+        """Return where the memories are that match, or hold a word of a script without blanks."""
+        held = self._holding(match)
+        if unspaced:
+            asked = "SELECT m.key, m.scope, m.place FROM memories m WHERE INSTR(m.text, ?) AND {scopes}"
+            held += self._ask(asked, unspaced)
+        positions: dict[int, int] = {}
+        for key, scope, place in held:
+            positions[position := self._position(key, scope, place)] = key
+            if place is None and scope in self._states:
+                self._less[position] = self._states[scope]
+        self._keys |= positions
+        return sorted(positions)
+
+    def _otherwise(self, word: str, columns: str, *, is_held: bool) -> list[int]:
+        """Return where words are that begin with this one; where it is nowhere, else close spellings."""
+        looks = (self._vocabulary.beginning_with, self._vocabulary.close_to)
+        for look in looks[:1] if is_held else looks:
+            stems = look(word) if len(self.tried) < _TRIES else ()
+            match = " OR ".join(f'"{form}"' for form in words_of_stems(stems))
+            if match and (positions := self._positions(f"{columns} : ({match})")):
+                if not is_held:
+                    self.tried[word] = self._words_like(stems, positions[0])
+                return positions
+        return []
+
+    def _words_like(self, stems: Sequence[str], position: int) -> tuple[str, ...]:
+        """The words of these stems as a memory has them."""
+        said = "text || ' ' || more || ' ' || tags || ' ' || actor"
+        asked = f"SELECT {said} FROM memories WHERE key = ?"
+        ((text,),) = self._view.index.connection.execute(asked, (self._keys[position],))
+        words = dict.fromkeys(_WORD.findall(text.lower()))
+        like = [word for word in words if any(word.startswith(stem[:-1]) for stem in stems)]
+        return tuple(like or stems)
 
     def _holding(self, match: str) -> list[Place]:
         match = owned(self._view.scopes, match)

@@ -63,9 +63,13 @@ class Answer(list[Record]):
     source: Source = "index"  # what it was answered from: the index, the index and what it did not know yet, or the files alone
     aggregations: dict[str, Any]
     related: list[Record]
+    note: str | None  # a sentence on words that were looked for otherwise, or that there were none
+    tried: dict[str, tuple[str, ...]]  # by a word that no memory has, those looked for instead
 
-    def __init__(self, records: Sequence[Record] = ()) -> None:
+    def __init__(self, records: Sequence[Record] = (), note: str | None = None) -> None:
         super().__init__(records)
+        self.note = note
+        self.tried = {}
         self.aggregations = {}
         self.related = []
 

@@ -3,11 +3,15 @@
 Where a text was asked for, the text leads: the other three only say which of two memories that match about equally well is first. A
 forgotten memory that answers the question stands before a fresh one that shares a word with it.
 
-    score = text · (1 - influence + influence · (w.text + w.time · priority + w.importance · importance + w.access · recency))
+    score = match · (1 - influence + influence · rest) · state · holds
+    rest = w.text + w.time · priority + w.importance · importance + w.access · use
 
-Without a text the score is the weighted mean of the other three. `text` is the match relative to the best one. Of a session that is
-on its way out everything counts less, and the summary of an archived one less than the memories that it sums up. A memory that no
-longer holds has `ended` times its score.
+`match` is the share of the question's weight that the memory has, so a score says how well it fits
+in itself: each word weighs as much as it is rare, also one that no memory has, and counts less
+where it only stands near by (see matching.py). `use` is how lately the memory was read. Of a session
+that is on its way out everything counts less (`state`), and the summary of an archived one less than
+the memories that it sums up. A memory that no longer holds has `ended` times its score (`holds`).
+Without a text the score is the weighted mean of priority, importance and use.
 """
 
 from __future__ import annotations

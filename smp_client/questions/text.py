@@ -1,6 +1,7 @@
 """What a person or an agent typed, as a question to the full-text table `words(text, more, actor, tags, around)`.
 
-    plain words     any of them, the rare ones counting most; stop words only where there is nothing else
+    plain words     any of them, the rare ones counting most; stop words only where there is nothing else;
+                    written together, apart or with a hyphen: frontend, front end, front-end
     "a phrase"      required, and so is +word; -word and NOT word exclude: all three look only at the record's own columns,
                     because `around` repeats what its neighbours said
     auth*  *auth*   the beginning, or any part, of a word
@@ -23,20 +24,24 @@ WORD_CAP = 64  # different plain words of one question: of a longer text the lon
 TERM_CAP = 64  # indexed terms that one pattern may stand for
 MARK_CAP = 64  # a text with more quotes, marks and operators was pasted, not asked
 DEPTH_CAP = 5  # parentheses in each other; the parser of FTS5 has a stack of 100
+_SPLIT_LEAST, _SPLIT_CAP = 5, 30  # letters of a compound of two words, such as email
 PHRASE_CAP = 64  # words of a phrase: who has said the first 64 in this order has said the rest
 _PATTERN_CAP = 64  # characters, and
 _STAR_CAP = 3  # stars, of a pattern: matching one takes the length of a term to the power of its stars
 
 STOP_WORDS = frozenset(
     """
-    a about above after again against all also am an and any anybody anyone anything are as at be because been before being below
-    between both but by can cannot could d did do does doing done down during each either else ever every everyone everything
-    few for from further get gets got had has have having he her here hers herself him himself his how however i if in into is it
-    its itself just let ll m may me might mine more most much must my myself neither no nor not of off on once only onto or other
-    our ours ourselves out over own please re s same shall she should so some somebody someone something such t tell than that
-    the their theirs them themselves then there these they thing this those through to too under until up upon us ve very was we
-    were what whatever when where whether which while who whoever whom whose why will with within without would yes yet you your
-    yours yourself yourselves
+    a about above after again against all also am an and any anybody anyone anything are as at
+    be because been before being below between both but by can cannot could d did do does doing
+    done down during each either else ever every everyone everything few for from further get
+    gets got had has have having he her here hers herself him himself his how however i if in
+    into is it its itself just let ll m many may me might mine more most much must my myself
+    neither new no nor not now of off on once only onto or other our ours ourselves out over own
+    please re s same shall she should so some somebody someone something still such t tell than
+    that the their theirs them themselves then there these they thing this those through to too
+    under until up upon us use used uses using ve very was we were what whatever when where
+    whether which while who whoever whom whose why will with within without would yes yet you
+    your yours yourself yourselves
     """.split()  # noqa: SIM905 - a text is easier to look through than 190 strings
 )
 
@@ -44,6 +49,8 @@ _OWN = "{text more actor tags} : "
 _TOKEN = re.compile(r"[^\W_](?:[^\W_]|[\u0300-\u0331])*")  # as unicode61 sees it, which reads through these accents
 _CONTRACTION = re.compile(r"(.*)['’](?:s|re|ve|ll|d|m)", re.IGNORECASE | re.DOTALL)
 _NEGATION = re.compile(r"[a-z]+n['’]t", re.IGNORECASE)
+_PAIR = re.compile(rf"\W*({_TOKEN.pattern}) ({_TOKEN.pattern})\W*")
+_HYPHENATED = re.compile(rf"({_TOKEN.pattern})[-\u2010\u2011]({_TOKEN.pattern})")
 _IDENTIFIER = re.compile(r"[^\W\d_]+-\d+")  # DEC-001, whose halves mean nothing
 _PIECE = re.compile(
     r"""
@@ -72,12 +79,23 @@ _REWRITTEN = re.compile(r"(?:y|ing|ed)s?$")
 
 
 @dataclass(frozen=True)
+class Concept:
+    """A word or phrase that is looked for, and how FTS5 finds it alone."""
+
+    word: str
+    match: str
+    weaker: str | None = None  # finds a part of it
+    is_word: bool = False  # one plain word, which may be written otherwise
+    is_extra: bool = False  # has no weight where no memory holds it
+
+
+@dataclass(frozen=True)
 class Asked:
     """A question as FTS5 takes it. At most one of the first two is set: what else is excluded stands in `match` itself."""
 
     match: str | None = None  # None: nothing to look for, so all there is,
     exclude: str | None = None  # but for what matches this
-    concepts: tuple[tuple[str, str], ...] = ()  # each word or phrase that is looked for, and how to find it alone
+    concepts: tuple[Concept, ...] = ()
     is_plain: bool = False  # nothing but words, none of which must be there
 
 
@@ -85,8 +103,16 @@ def _no_terms(_pattern: str) -> Sequence[str]:
     return ()
 
 
-def match_expression(text: str, expand: Callable[[str], Sequence[str]] = _no_terms) -> Asked:
-    """The question that a text asks. `expand` gives the indexed terms that a GLOB pattern such as `*auth*` matches.
+def _knows_none(_word: str) -> bool:
+    return False
+
+
+def match_expression(
+    text: str, expand: Callable[[str], Sequence[str]] = _no_terms,
+    is_known: Callable[[str], bool] = _knows_none,
+) -> Asked:  # fmt: skip
+    """The question that a text asks. `expand` gives the indexed terms that a GLOB pattern such as
+    `*auth*` matches, and `is_known` says whether a word is indexed.
 
     It may be called some times for one pattern, with and without endings: terms are stems, so `*bases` is looked for as `*bas` too.
     A prefix is left to FTS5, which stems it like any word: `databases*` finds databases, and `general*` also generic.
@@ -96,18 +122,22 @@ def match_expression(text: str, expand: Callable[[str], Sequence[str]] = _no_ter
     if sum(piece.is_mark for piece in pieces) > MARK_CAP:
         pieces = [_Piece(word) for word in re.split(r'[\s"()*]+', text)]
     kept = _longest(piece.text for piece in pieces if not piece.is_mark)
+    if sum(not piece.is_mark for piece in pieces) <= WORD_CAP:
+        pieces = _with_pairs(pieces, is_known)
     parser = _Parser(pieces, kept, expand)
     try:
         found = parser.parse()
     except _Malformed:
-        parser = _Parser([piece for piece in pieces if piece.kind in ("word", "phrase")], kept, expand)
+        kinds = ("word", "pair", "phrase")
+        parser = _Parser([piece for piece in pieces if piece.kind in kinds], kept, expand)
         found = parser.parse()
     if found is None:
         return Asked()
     if found.is_rest:
         return Asked(exclude=found.match)
     concepts = parser.concepts or parser.stop_words
-    return Asked(found.match, None, tuple(concepts.items()), not any(piece.is_mark for piece in pieces))
+    is_plain = not any(piece.is_mark for piece in pieces)
+    return Asked(found.match, None, tuple(concepts.values()), is_plain)
 
 
 def words(text: str) -> list[str]:
@@ -124,12 +154,12 @@ class _Malformed(Exception):
 @dataclass(frozen=True)
 class _Piece:
     text: str
-    kind: str = "word"  # or phrase, open, close, operator
+    kind: str = "word"  # or pair, phrase, open, close, operator
     mark: str = ""  # + or -
 
     @property
     def is_mark(self) -> bool:
-        return self.kind != "word" or bool(self.mark) or "*" in self.text
+        return self.kind not in ("word", "pair") or bool(self.mark) or "*" in self.text
 
 
 def _pieces(text: str) -> Iterator[_Piece]:
@@ -139,6 +169,29 @@ def _pieces(text: str) -> Iterator[_Piece]:
             continue
         piece = _Piece(found[kind], kind, found["mark"] or "")
         yield replace(piece, kind="operator") if piece.text in ("AND", "OR", "NOT") and kind == "word" and not piece.mark else piece
+
+
+def _with_pairs(pieces: Sequence[_Piece], is_known: Callable[[str], bool]) -> list[_Piece]:
+    """Make one piece of two words, side by side or around a hyphen, that the index also has as one
+    word: `back up`, `e-mail`."""
+    found: list[_Piece] = []
+    for piece in pieces:
+        if not piece.is_mark and found and not found[-1].is_mark and found[-1].kind == "word":
+            both = _PAIR.fullmatch(f"{found[-1].text} {piece.text}")
+            if both and _is_pair(both[1], both[2], is_known):
+                found[-1] = replace(piece, text=both[0], kind="pair")
+                continue
+        core = "" if piece.is_mark else _core(piece.text)
+        both = None if _IDENTIFIER.fullmatch(core) else _HYPHENATED.fullmatch(core)
+        is_pair = both is not None and _is_pair(both[1], both[2], is_known)
+        found.append(replace(piece, kind="pair") if is_pair else piece)
+    return found
+
+
+def _is_pair(first: str, second: str, is_known: Callable[[str], bool]) -> bool:
+    # "a part" is not apart; and two words that say nothing, such as "in to", say nothing as one.
+    says_little = _is_stop(first) and (len(first) == 1 or _is_stop(second))
+    return not says_little and is_known(first + second)
 
 
 def _core(chunk: str) -> str:
@@ -272,8 +325,8 @@ class _Parser:
         self._expand = expand
         self._position = 0
         self._depth = 0
-        self.concepts: dict[str, str] = {}  # what may be found, by its word
-        self.stop_words: dict[str, str] = {}
+        self.concepts: dict[str, Concept] = {}  # what may be found, by its word
+        self.stop_words: dict[str, Concept] = {}
 
     def parse(self) -> _Found | None:
         if not self._pieces:
@@ -356,19 +409,38 @@ class _Parser:
             self._add(run, piece.text, parts, piece.mark)
         elif piece.mark:
             self._add(run, _row(_core(piece.text)), _strings([_row(_core(piece.text))]), piece.mark)
+        elif piece.kind == "pair":
+            self._add_pair(run, piece.text)
         else:
-            for form in _forms(piece.text):
+            forms = _forms(piece.text)
+            for form in forms:
                 if _is_stop(form):
                     run.stop.append(_Found(_quoted(form)))
-                    self.stop_words[form.lower()] = _quoted(form)
+                    self.stop_words[form.lower()] = Concept(form.lower(), _quoted(form))
                 elif form.lower() in self._kept:
-                    self._add(run, form, _strings([form]), "")
+                    is_word = _TOKEN.fullmatch(form) is not None
+                    found = _strings([form, *(_split(form) if is_word else ())])
+                    is_extra = not is_word and len(forms) > 1
+                    self._add(run, form, found, is_word=is_word, is_extra=is_extra)
         return run
 
-    def _add(self, run: _Run, word: str, found: _Found | None, mark: str) -> None:
+    def _add(
+        self, run: _Run, word: str, found: _Found | None, mark: str = "", *,
+        is_word: bool = False, is_extra: bool = False,
+    ) -> None:  # fmt: skip
         run.add(found, mark)
         if found is not None:
-            self.concepts[word.lower()] = found.match
+            name = word.lower()
+            self.concepts[name] = Concept(name, found.match, is_word=is_word, is_extra=is_extra)
+
+    def _add_pair(self, run: _Run, text: str) -> None:
+        tokens = _TOKEN.findall(text)
+        whole = _strings([_row(text), "".join(tokens)])
+        parts = _strings(token for token in tokens if not _is_stop(token) and len(token) > 1)
+        run.add(_any([whole, parts]), "")
+        if whole is not None:
+            word = "".join(tokens).lower()
+            self.concepts[word] = Concept(word, whole.match, parts.match if parts else None)
 
 
 def _found(either: list[list[_Run]]) -> _Found | None:
@@ -381,6 +453,14 @@ def _quoted(text: str) -> str:
 
 def _strings(texts: Iterable[str]) -> _Found | None:
     return _any(_Found(_quoted(text)) for text in texts if text)
+
+
+def _split(word: str) -> list[str]:
+    """Return a word as two: `backup` as `back up`. The first says something: `often` is not "of ten"."""
+    if not _SPLIT_LEAST <= len(word) <= _SPLIT_CAP or not word.isalpha():
+        return []
+    cuts = [cut for cut in range(1, len(word) - 1) if not _is_stop(word[:cut])]
+    return [f"{word[:cut]} {word[cut:]}" for cut in cuts]
 
 
 def _all_parts(parts: Iterable[_Found | None]) -> _Found | None:
@@ -396,12 +476,12 @@ def _pattern(part: str, expand: Callable[[str], Sequence[str]]) -> _Found | None
     if not literal or "*" not in part or len(part) > _PATTERN_CAP or part.count("*") > _STAR_CAP:
         return _strings([literal])
     if part.index("*") < len(part) - 1:
-        return _strings([literal, *_terms(_as_stemmed(_folded(part)), expand)])
-    terms = _terms([_folded(part)], expand) if _REWRITTEN.search(literal.lower()) else []
+        return _strings([literal, *_terms(as_stemmed(folded(part)), expand)])
+    terms = _terms([folded(part)], expand) if _REWRITTEN.search(literal.lower()) else []
     return _any([_Found(_quoted(literal) + "*"), *(_strings([word]) for word in [*_completions(literal.lower()), *terms])])
 
 
-def _folded(part: str) -> str:
+def folded(part: str) -> str:
     """As unicode61 writes terms."""
     return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", part.lower())))
 
@@ -413,7 +493,15 @@ def _terms(patterns: Iterable[str], expand: Callable[[str], Sequence[str]]) -> l
         terms |= dict.fromkeys(expand(pattern))
         if len(terms) >= TERM_CAP:
             break
-    return [form for term in list(terms)[:TERM_CAP] for form in ((term, term + "e") if _UNSETTLED.search(term) else (term,))]
+    return words_of_stems(list(terms)[:TERM_CAP])
+
+
+def words_of_stems(stems: Iterable[str]) -> list[str]:
+    """Words that FTS5 stems to these."""
+    return [
+        form for stem in stems
+        for form in ((stem, stem + "e") if _UNSETTLED.search(stem) else (stem,))
+    ]  # fmt: skip
 
 
 def _completions(prefix: str) -> list[str]:
@@ -425,7 +513,7 @@ def _completions(prefix: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _as_stemmed(pattern: str) -> list[str]:
+def as_stemmed(pattern: str) -> list[str]:
     """The pattern, and again without the endings that the stems of its words may have lost."""
     tails = [pattern.removesuffix("*")]
     for tail in tails:  # which grows: authentication, authentic, authent

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 SORTS = ("relevance", "priority", "importance", "newest", "oldest")
 TYPES = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern", "state", "artifact",
          "summary")  # fmt: skip
-# What of an explanation is shown, by the title of its column.
-_EXPLAINED = {"MATCH": "text", "PRIORITY": "time", "IMPORTANCE": "importance", "USE": "access", "STATE": "session"}
+_EXPLAINED = ("match", "priority", "importance", "use", "state", "holds")  # columns, named as in JSON
 _FAR_INSIDE = 40  # characters: a match behind these would often be cut off on a terminal
 _BEFORE_A_MATCH = 12
 _NAMED = 5  # of what is not listed
@@ -95,12 +94,14 @@ def search(
     Without a text, those that matter most now. Any of the words may match; "a phrase" and +word must, -word (behind --) must
     not, auth* is the beginning of a word, and AND, OR, NOT and ( ) work too.
     """
-    from .output import print_json
+    from .output import one_line, print_json
 
     text = " ".join(words)
     asked = _asked(root, session)
     given = {name: value for name, value in filters.items() if value is not None and value != ()}
     found = asked.search(text, include_decayed=not only_alive, explain=explain, count_access=not no_count, **given)
+    if found.note:
+        click.echo(one_line(found.note), err=True)
     if as_json:
         print_json([_result_json(record) for record in found])
     elif found:
@@ -130,7 +131,7 @@ def _print_results(found: Sequence[Record], question: str, *, names_session: boo
     titles = [Column("SCORE", right=True), Column("ID", style=lambda _: {"fg": "cyan"}), Column("TYPE"), Column("WHEN")]
     if names_session:
         titles.insert(2, Column("SESSION", gives_way=True))
-    titles += [Column(title, right=True) for title in _EXPLAINED] if explain else []
+    titles += [Column(name.upper(), right=True) for name in _EXPLAINED] if explain else []
     rows: list[list[object]] = []
     for record in found:
         when = short_time(record.timestamp)
@@ -138,7 +139,7 @@ def _print_results(found: Sequence[Record], question: str, *, names_session: boo
         row: list[object] = [_figure(record.score), record.id, short_type(record.type), when[:10] if terminal else when]
         if names_session:
             row.insert(2, record.session)
-        row += [_figure((record.explanation or {}).get(name)) for name in _EXPLAINED.values()] if explain else []
+        row += [_figure((record.explanation or {}).get(name)) for name in _EXPLAINED] if explain else []
         rows.append([*row, marked(_around_a_match(text, question) if terminal else text, record.marks)])
     print_table([*titles, Column("TEXT", gives_way=True)], rows)
 

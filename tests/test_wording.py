@@ -1,0 +1,170 @@
+"""A search finds what is meant, however people write it, and says how well each memory fits."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import questions
+from smp_client import Memory, Session
+from smp_daemon.cli import smp
+
+NOW = datetime(2026, 1, 20, 12, tzinfo=UTC)
+SAID = {
+    "postgres": "PostgreSQL 16 holds all data",
+    "e-mail": "Tickets are sent by e-mail",
+    "newsletter": "The newsletter is an email of its own",
+    "backup": "A nightly backup goes to another country",
+    "back up": "Whoever has to back up a laptop asks Tom",
+    "frontend": "The frontend is written in Svelte",
+    "front-end": "A front-end test takes a minute",
+    "back": "The fare goes back to the card",
+    "part": "One part of the code is old",
+    "new": "A new colour for the buttons",
+    "scanner": "The scanners at the gate fail in bright sun",
+}
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    made = Memory(tmp_path / "sessions", clock=lambda: NOW, count_access=False).create_session(id="s1")
+    for said in SAID.values():
+        made.record_learning(said, learned_by="ann", timestamp=NOW)
+    return made
+
+
+def found(session: Session, text: str, **options: float) -> list[str]:
+    names = {said: name for name, said in SAID.items()}
+    return [names[record.text] for record in session.search(text, **options)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("postgres", {"postgres"}),
+        ("PostgreSQL", {"postgres"}),
+        ("postgre", {"postgres"}),
+        ("email", {"e-mail", "newsletter"}),
+        ("emails", {"e-mail", "newsletter"}),
+        ("e-mail", {"e-mail", "newsletter"}),
+        ("e mail", {"e-mail", "newsletter"}),
+        ("backup", {"backup", "back up"}),
+        ("backups", {"backup", "back up"}),
+        ("back up", {"backup", "back up"}),
+        ("back-up", {"backup", "back up"}),
+        ("how do we back up?", {"backup", "back up"}),
+        ("frontend", {"frontend", "front-end"}),
+        ("front end", {"frontend", "front-end"}),
+        ("front-end", {"frontend", "front-end"}),
+        ("Frontend", {"frontend", "front-end"}),
+    ],
+)
+def test_a_compound_is_found_however_it_is_written(session: Session, text: str, first: set[str]) -> None:
+    assert set(found(session, text)[: len(first)]) == first
+
+
+def test_half_of_a_compound_counts_less(session: Session) -> None:
+    assert found(session, "back up")[2:] == ["back"]
+    # No word of the index is one with its neighbour here.
+    assert found(session, "a part") == ["part"]
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "instead"),
+    [
+        ("scaner", "scaner", "scanners"),
+        ("the scannesr", "scannesr", "scanners"),
+        ("postgres", "postgres", "postgresql"),
+        ("sveltekit", "sveltekit", "svelte"),
+    ],
+)
+def test_a_word_that_no_memory_has_is_looked_for_otherwise_and_it_says_so(
+    session: Session, text: str, word: str, instead: str
+) -> None:
+    answer = session.search(text)
+    assert answer
+    assert answer.tried == {word: (instead,)}
+    assert answer.note == f'No memory has "{word}"; looked for "{instead}" instead.'
+    assert session.search("newsletter").note is None
+    assert session.search("newsletter").tried == {}
+
+
+@pytest.mark.parametrize("text", ["zebra", "sun zebra", "xyzzy plugh", "fate"])
+def test_other_words_are_not_taken_for_it(session: Session, text: str) -> None:
+    """A short word is one letter away from too many, and a long one must be nearly right."""
+    answer = session.search(text)
+    assert not answer.note
+    assert found(session, text) == (["scanner"] if "sun" in text else [])
+
+
+def test_words_of_other_sessions_are_not_named(session: Session) -> None:
+    other = Memory(session.scope.tree.root, clock=lambda: NOW).create_session(id="s2")
+    other.record_learning("Quokkas are shy", learned_by="bob")
+    assert session.search("quokas").note is None
+    assert other.search("quokas").tried == {"quokas": ("quokkas",)}
+
+
+def test_what_must_be_there_is_looked_for_as_it_stands(session: Session) -> None:
+    assert found(session, '"email"') == ["newsletter"]
+    assert found(session, "+frontend") == ["frontend"]
+    assert found(session, "email -newsletter") == ["e-mail"]
+
+
+def test_a_score_is_the_share_of_the_question_that_is_found(session: Session) -> None:
+    def match(text: str) -> float:
+        (best, *_) = session.search(text, explain=True)
+        assert best.explanation is not None
+        assert best.score == pytest.approx(best.explanation["score"], abs=1e-4)
+        return best.explanation["match"]
+
+    assert match("nightly") == match("nightly country") == 1.0
+    assert 0.3 < match("nightly zebra") < 0.6
+    assert match("nightly zebra giraffe") < match("nightly zebra")
+
+
+def test_filler_words_alone_do_not_reach_a_floor(session: Session) -> None:
+    assert found(session, "a new zebra", min_relevance=0.2) == []
+    assert found(session, "a new colour of the zebra", min_relevance=0.2) == ["new"]
+    # With nothing else to look for, they are looked for.
+    assert found(session, "a new") == found(session, "new a")
+    assert "new" in found(session, "new")
+
+
+@pytest.mark.parametrize("text", ["(", "()", "?!", "* *", '""', "-", " ( "])
+def test_a_text_without_a_word_matches_nothing_and_says_so(session: Session, text: str) -> None:
+    answer = session.search(text)
+    assert not answer
+    assert answer.note == f"There is no word to look for in {text!r}."
+
+
+def test_without_a_text_what_matters_most_is_listed(session: Session) -> None:
+    assert len(session.search()) == len(session.search("  ")) == len(SAID)
+
+
+def test_the_command_says_it_on_stderr(session: Session) -> None:
+    def ask(*arguments: str) -> tuple[str, str]:
+        done = CliRunner().invoke(smp, ["search", *arguments, "--root", str(session.scope.tree.root)])
+        assert done.exit_code == 0
+        return done.stdout, done.stderr
+
+    stdout, stderr = ask("scaner")
+    assert "bright sun" in stdout
+    assert stderr == 'No memory has "scaner"; looked for "scanners" instead.\n'
+    stdout, stderr = ask("scaner", "--json")
+    assert stdout.startswith("[")
+    assert "scaner" in stderr
+    assert ask("(") == ("", "There is no word to look for in '('.\nNo memory matches.\n")
+    assert ask("(", "--json")[0] == "[]\n"
+
+
+def test_thirty_everyday_questions(tmp_path: Path) -> None:
+    """`python -m benchmarks.questions` prints these numbers; a change of the ranking may not lose what was won."""
+    memory = questions.build(tmp_path / "sessions")
+    assert sum(memory.summary().memories.get(kind, 0) for kind in ("decision", "finding", "preference", "learning")) > 100
+    places = questions.ranks(memory)
+    assert len(places) == 30
+    assert sum(place == 1 for place in places.values()) >= 15
+    assert sum(0 < place <= 3 for place in places.values()) >= 18
