@@ -50,6 +50,7 @@ def told(summary: Mapping[str, Value]) -> str:
         "Decisions": _listed(summary.get("decisions"), ("id", "text")),
         "Open findings": _listed(summary.get("open_findings"), ("id", "severity", "text")),
         "Preferences": _listed(summary.get("preferences"), ("id", "text")),
+        "Learnings": _listed(summary.get("learnings"), ("id", "text")),
         "Said last": _listed(summary.get("last_turns"), ("speaker", "text")),
     }
     return "\n".join(f"{name}: {text}" if name else text for name, text in parts.items() if text)

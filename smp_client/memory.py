@@ -7,11 +7,12 @@ import stat
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .deletion import MemoryDeletion
-from .errors import Conflict, Invalid, SessionNotFound, SessionPutAway, StorageFailed
+from .errors import Conflict, Invalid, MemoryNotFound, SessionNotFound, SessionPutAway, StorageFailed
 from .formats import format_of
 from .layout import (
     ACTIVE,
@@ -33,9 +34,18 @@ from .moving import MemoryMoving
 from .place import Place
 from .privacy.redaction import FIELD, with_counts
 from .questions.asking import Asking
-from .records import GLOBAL_KINDS, GLOBAL_PREFERENCE, PATTERN, SESSION_KINDS, Record, plain_parts
+from .records import (
+    GLOBAL_KINDS,
+    GLOBAL_PREFERENCE,
+    PATTERN,
+    SESSION_KINDS,
+    Record,
+    check_memory_id,
+    plain_parts,
+    split_name,
+)  # fmt: skip
 from .scope import Options, Scope
-from .scopes import archived_scopes, directory_of
+from .scopes import directory_of, scopes
 from .session import RecordFiles, Session
 from .session_files import METADATA, new_metadata
 from .temporaries import temporary_name
@@ -72,7 +82,7 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
 
     def _asker(self) -> Asker:
         self.require()
-        return self._asker_of([GLOBAL, *(session.id for session in self.sessions()), *archived_scopes(self)])
+        return self._asker_of(scopes(self))
 
     def _asker_of(self, scopes: Sequence[str]) -> Asker:
         from .access import Readings
@@ -174,8 +184,39 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         scope.require()
         return Session(scope, self._asker_of)
 
+    def get(self, name: str, *, count_access: bool = True) -> Record:
+        """Return one memory, archived or not, by `SESSION/ID`, or by an id that only one session has.
+
+        Reading a memory of an archived session brings nothing back and counts nothing.
+        """
+        session, memory_id = split_name(name, "")
+        if not session:
+            found = self._asker().ask(lambda view: self._named(view, check_memory_id(name)))
+            if found is None:
+                raise MemoryNotFound(f"There is no memory {name!r} under {self.root}.")
+            session = found.session
+        if session == GLOBAL:
+            return self.everywhere.get(memory_id, count_access=count_access)
+        try:
+            files = self.session(session)
+        except SessionPutAway as put_away:
+            files = Session(self._scope(put_away.session_id or session), self._asker_of)
+        return files.get(memory_id, count_access=count_access)
+
     def sessions(self, state: str | None = None) -> list[Session]:
-        """The sessions in `active/`, by id; only those in the given state where one is given."""
+        """Return the sessions in `active/`, the one that was used last first; only those in a state where one is given.
+
+        Reading is a use, too.
+        """
+        from .maintain.lifecycle import activities
+
+        found = [session for session in self._sessions() if state is None or session.state == state]
+        used = activities(self, [session.id for session in found]) if found else {}
+        long_ago = datetime.min.replace(tzinfo=UTC)
+        return sorted(found, key=lambda session: used.get(session.id, long_ago), reverse=True)
+
+    def _sessions(self) -> list[Session]:
+        """Return the sessions in `active/`, by id."""
         if not self.root.is_dir():
             return []
         found: list[Session] = []
@@ -183,7 +224,7 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
             with suppress(FileNotFoundError, SessionNotFound):  # it went while we looked
                 if self._is_session(name):
                     found.append(self._session(name))
-        return found if state is None else [session for session in found if session.state == state]
+        return found
 
     def _is_session(self, name: str) -> bool:
         try:

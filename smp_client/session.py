@@ -13,7 +13,7 @@ from . import journal
 from .append import append, note_rewritten, settle, with_id
 from .deletion import Deletion
 from .document import INDENT
-from .errors import CorruptionDetected, Invalid, InvalidQuery, MemoryNotFound, NewerFormat, UnsafePath
+from .errors import CorruptionDetected, Invalid, InvalidQuery, MemoryNotFound, NewerFormat, SessionPutAway, UnsafePath
 from .files import READ_CAP_BYTES, sync
 from .formats import format_of
 from .layout import FORMAT_VERSION, check_file_id
@@ -40,6 +40,7 @@ from .records import (
 )  # fmt: skip
 from .rewrite import rewrite
 from .scope import Scope
+from .scopes import ARCHIVE, archived_scope
 from .session_files import (
     METADATA,
     RESTING,
@@ -228,6 +229,27 @@ class Session(RecordFiles, SessionUpkeep):
     @property
     def id(self) -> str:
         return self.scope.name
+
+    def get(self, memory_id: str, *, count_access: bool = True) -> Record:
+        """One memory, also where the session was archived meanwhile; reading in the archive counts nothing."""
+        try:
+            return super().get(memory_id, count_access=count_access)
+        except SessionPutAway:
+            archive = f"{archived_scope(self.id)}/{ARCHIVE}"
+            if not self.scope.tree.exists(archive):
+                raise
+            return self._get_archived(memory_id, archive)
+
+    def _get_archived(self, memory_id: str, archive: str) -> Record:
+        from .packing import read_members
+        from .questions.engine import of_id
+
+        asker = self._make_asker([archived_scope(self.id)])
+        if found := asker.answer(lambda view, _: of_id(view, memory_id), {}):
+            return found[0]
+        for _ in read_members(self.scope.tree, archive):
+            pass  # which raises where it is damaged, and so not all of it is known
+        raise self._missing(memory_id)
 
     def with_options(self, **options: Any) -> Session:
         """The same session, with some of its options changed."""

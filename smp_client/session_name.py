@@ -30,7 +30,7 @@ def sessions_in(memory: Memory, place: str) -> dict[str, str]:
         return {one.session: one.archived_at for one in memory.archived_sessions()}
     if place == DELETED:
         return {one.session: one.deleted_at for one in memory.deleted_sessions()}
-    return {session.id: "" for session in memory.sessions()}
+    return {session.id: "" for session in memory._sessions()}
 
 
 def session_id(memory: Memory, name: str, places: Sequence[str] = (ACTIVE,)) -> str:

@@ -32,7 +32,7 @@ class Tidied:
 def tidy(memory: Memory) -> list[Tidied]:
     """Never waits for a lock: what somebody is working on is left to them."""
     done: list[Tidied] = []
-    for name in [GLOBAL, *(session.id for session in memory.sessions())]:
+    for name in [GLOBAL, *(session.id for session in memory._sessions())]:
         scope = Scope(memory.tree, name, GLOBAL if name == GLOBAL else f"{ACTIVE}/{name}", memory.options)
         try:
             done += _finish_transactions(scope) + _fold_retired(scope)

@@ -121,7 +121,7 @@ def _say_ready(worker: Worker, schedule: Schedule, log: FilteringBoundLogger) ->
     worker.next_runs = schedule.next_runs()
     for root in worker.roots:
         log.info("ready", component="daemon", root=str(root.path), pid=os.getpid(), watching=root.watcher.mode,
-                 sessions=len(root.memory.sessions()), generation=root.generation)  # fmt: skip
+                 sessions=len(root.memory._sessions()), generation=root.generation)  # fmt: skip
     notify.ready(f"looks after {', '.join(str(root.path) for root in worker.roots)}")
 
 

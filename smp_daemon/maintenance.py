@@ -291,7 +291,7 @@ def _decay_session(memory: Memory, session: str) -> Outcome:
 
 
 def _sessions(memory: Memory) -> list[str]:
-    return [session.id for session in memory.sessions()]
+    return [session.id for session in memory._sessions()]
 
 
 def _retain(memory: Memory, session: str) -> Outcome:

@@ -79,7 +79,7 @@ def test_the_summary_tells_a_person_what_it_was(memory: Memory, session: Session
 
 def test_a_session_that_is_put_away_says_how_to_bring_it_back(memory: Memory, session: Session) -> None:
     memory.archive_session("s1")
-    for touch in (lambda: memory.session("s1"), lambda: session.add_turn("user", "still here?"), lambda: session.get("DEC-001")):
+    for touch in (lambda: memory.session("s1"), lambda: session.add_turn("user", "still here?"), lambda: session.search("OAuth")):
         with pytest.raises(SessionNotFound, match="smp unarchive s1"):
             touch()
     with pytest.raises(Conflict, match="archived/"):

@@ -16,7 +16,17 @@ from typing import Any
 import pytest
 from daemons import index_contents, rebuilt_contents, running, smp, status, wait_until, wait_until_true
 
-from smp_client import Memory, Record, Session
+from smp_client import (
+    CorruptionDetected,
+    Invalid,
+    InvalidQuery,
+    Memory,
+    MemoryNotFound,
+    Record,
+    Session,
+    SessionNotFound,
+    SessionPutAway,
+)  # fmt: skip
 from smp_client.check import check
 from smp_client.index import Index
 from smp_client.indexing import outdated, rebuild, refresh
@@ -51,11 +61,12 @@ def fill(session: Session) -> Session:
     session.record_finding("The ledger rounds twice", discovered_by="profiler", severity="critical", timestamp=ago(56))
     session.record_finding("A typing error", discovered_by="profiler", severity="info", timestamp=ago(55))
     session.resolve_finding("FIND-002", resolved_by="clerk", action_taken="Mended.")
+    session.record_learning("Round once, at the end", learned_by="clerk", timestamp=ago(54))
     session.record_preference("Amounts in francs", topic="currency", confidence="explicit", created_by="user", timestamp=ago(54))
     return session
 
 
-IDS = {"turn-1", "turn-2", "DEC-001", "DEC-002", "FIND-001", "FIND-002", "PREF-001"}  # of what was filled in
+IDS = {"LEARN-001", "turn-1", "turn-2", "DEC-001", "DEC-002", "FIND-001", "FIND-002", "PREF-001"}  # of what was filled in
 
 
 def pack_away(memory: Memory, session_id: str) -> None:
@@ -110,7 +121,7 @@ def test_a_summary_says_what_a_person_would_ask(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert (said["first_activity"], said["last_activity"]) == ("2026-01-30T12:00:00Z", "2026-02-05T12:00:00Z")
     assert {"name": "profiler", "memories": 2} in said["participants"]
-    assert said["memories"] == {"conversation_turn": 2, "decision": 2, "finding": 2, "preference": 1}
+    assert said["memories"] == {"conversation_turn": 2, "decision": 2, "finding": 2, "learning": 1, "preference": 1}
     assert {"billing", "money", "currency", "billing.retention"} <= {topic["name"] for topic in said["topics"]}
     assert said["decisions"] == [
         {"id": "DEC-001", "made_by": "architect", "timestamp": "2026-02-01T12:00:00Z", "text": "Keep invoices for ten years"},
@@ -119,6 +130,7 @@ def test_a_summary_says_what_a_person_would_ask(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert said["open_findings"] == [{"id": "FIND-001", "severity": "critical", "text": "The ledger rounds twice"}]
     assert said["preferences"] == [{"id": "PREF-001", "confidence": "explicit", "text": "Amounts in francs"}]
+    assert said["learnings"] == [{"id": "LEARN-001", "learned_by": "clerk", "text": "Round once, at the end"}]
     assert [turn["speaker"] for turn in said["last_turns"]] == ["user", "architect"]
     assert len(said["last_turns"][1]["text"]) <= 200
     assert said["sizes"]["session_bytes"] == session.size().total_bytes
@@ -255,7 +267,7 @@ def test_a_summary_is_a_memory_like_any_other(memory: Memory) -> None:
 
 def test_a_specification_knows_an_archived_session_by_its_id(memory: Memory) -> None:
     by_session = memory.query({"aggregations": [{"function": "count", "by": "session"}], "limit": 0})
-    assert by_session.aggregations["count_by_session"] == {"new": 1, "old": 8}
+    assert by_session.aggregations["count_by_session"] == {"new": 1, "old": 9}
     named = {"filters": [{"field": "session", "operator": "equals", "value": "old"}], "include_related": True}
     assert {record.id for record in memory.query(named)} == {*IDS, "summary"}
     other = {"filters": [{"field": "session", "operator": "not", "value": "old"}]}
@@ -290,7 +302,8 @@ def test_many_archived_memories_crowd_out_none_that_is_in_use(tmp_path: Path) ->
 def test_the_other_questions_hold_with_archived_sessions(memory: Memory) -> None:
     """The whole in short counts them; a session's own answers are as before."""
     assert set(memory.summary().sessions) == {"global", "new", "old"}
-    assert memory.summary().memories == {"decision": 3, "conversation_turn": 2, "finding": 2, "preference": 1, "summary": 1}
+    assert memory.summary().memories == {"decision": 3, "conversation_turn": 2, "finding": 2, "learning": 1, "preference": 1,
+                                         "summary": 1}  # fmt: skip
     assert [session.id for session in memory.sessions()] == ["new"]
     new = memory.session("new")
     assert [record.session for record in new.search("invoices")] == ["new"]
@@ -518,6 +531,65 @@ def packed_zeros(size_bytes: int) -> bytes:
     return made.getvalue()
 
 
+# One memory.
+
+
+def test_a_memory_is_read_out_of_the_archive(memory: Memory) -> None:
+    """By its name, by an id that only it has, and by a session that was opened before it was archived."""
+    before = sorted(memory.root.glob("archived/**/*"))
+    for name in ("old/DEC-001", "old/FIND-001", "FIND-001", "old/turn-2", "old/summary"):
+        found = memory.get(name)
+        assert (found.id, found.session, found.marks) == (name.rpartition("/")[2], "old", ("archived",))
+    assert memory.get("new/DEC-001").marks == ()
+    assert memory.get("old/DEC-001").text == "Keep invoices for ten years"
+    assert sorted(memory.root.glob("archived/**/*")) == before
+    held = memory.session("new")
+    pack_away(memory, "new")
+    assert held.get("DEC-001").text == "Ship invoices with the parcel"
+    with pytest.raises(SessionPutAway, match="smp unarchive new"):
+        held.record_decision("Not here", made_by="clerk")
+    with pytest.raises(SessionPutAway):
+        memory.session("old")
+
+
+def test_a_name_that_is_none_says_what_to_do(memory: Memory) -> None:
+    with pytest.raises(InvalidQuery, match="Name it new/DEC-001"):
+        memory.get("DEC-001")
+    for name, error in (("old/DEC-009", MemoryNotFound), ("DEC-009", MemoryNotFound), ("none/DEC-001", SessionNotFound),
+                        ("old/../DEC-001", Invalid), ("", Invalid)):  # fmt: skip
+        with pytest.raises(error):
+            memory.get(name)
+    memory.delete("old", ["FIND-001"], reason="not true")
+    with pytest.raises(MemoryNotFound, match="it was deleted"):
+        memory.get("old/FIND-001")
+    memory.delete_session("old", reason="done with")
+    with pytest.raises(SessionPutAway, match="is deleted"):
+        memory.get("old/DEC-001")
+
+
+def test_a_damaged_archive_is_not_taken_for_one_without_the_memory(memory: Memory) -> None:
+    archive = memory.root / "archived/old/archive.tar.gz"
+    archive.write_bytes(archive.read_bytes()[:100])
+    with pytest.raises(CorruptionDetected, match=r"archived/old/archive\.tar\.gz"):
+        memory.get("old/DEC-001")
+
+
+def test_sessions_are_listed_by_their_last_use(tmp_path: Path) -> None:
+    """In the library as by the command; reading is a use."""
+    root = tmp_path / "sessions"
+    for days, name in ((3, "b"), (1, "c"), (2, "a")):
+        Memory(root, clock=lambda days=days: ago(days)).create_session(id=name).record_decision("Use SQLite", made_by="ada")
+
+    def listed() -> list[str]:
+        shown = [one["id"] for one in json.loads(smp("sessions", "--json", "--root", root).stdout)]
+        assert [session.id for session in opened(root).sessions()] == shown
+        return shown
+
+    assert listed() == ["c", "a", "b"]
+    opened(root).get("b/DEC-001")
+    assert listed() == ["b", "c", "a"]
+
+
 # Taken out of the archive.
 
 
@@ -553,9 +625,9 @@ def test_what_is_purged_from_the_archive_leaves_no_byte_in_the_index(tmp_path: P
     with running(memory.root, log=tmp_path / "log") if with_daemon else nullcontext():
         pack_away(memory, "old")
         bring_up_to_date(memory)
-        assert memory.search("brass key", count_access=False)[0].id == "LEARN-001"
+        assert memory.search("brass key", count_access=False)[0].id == "LEARN-002"
         assert in_index()
-        purged = memory.purge_now("old", ["LEARN-001"] if what == "memory" else None)
+        purged = memory.purge_now("old", ["LEARN-002"] if what == "memory" else None)
         assert not purged.problems
         wait_until(lambda: not in_index(), "the index is clean")
         assert found_in(memory) == ({*IDS, "summary"} if what == "memory" else set())
@@ -580,8 +652,10 @@ def test_the_commands_show_what_is_archived(memory: Memory) -> None:
             assert part in shown.stdout
     assert smp("show", "old", "--raw", *root).stdout == (memory.root / "archived/old/summary.yaml").read_text()
     assert '"id": "summary"' in smp("show", "old", "--json", *root).stdout
-    shown = smp("show", "old", "DEC-001", *root)
-    assert all(part in shown.stdout for part in ("archived", "Keep invoices for ten years", "smp unarchive old")), shown.stderr
+    for name in (("old", "FIND-001"), ("old/FIND-001",), ("FIND-001",)):
+        shown = smp("show", *name, *root)
+        assert all(part in shown.stdout for part in ("archived", "The ledger rounds twice", "smp unarchive old")), shown.stderr
+    assert json.loads(smp("show", "FIND-001", "--json", *root).stdout)["marks"] == ["archived"]
     assert "old" not in smp("sessions", *root).stdout
     assert "archived" in smp("sessions", "--all", *root).stdout
     listed = smp("sessions", "--state", "archived", *root).stdout

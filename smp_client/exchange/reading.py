@@ -40,7 +40,7 @@ Transform = Callable[[Entry], Entry | None]  # on its way out; None leaves it ou
 
 _INDEXES = "indexes/"
 _PACKING = ("state", "directory", "total_bytes", "archive", "members")  # what a summary says of how it was packed
-_QUOTED = ("decisions", "open_findings", "preferences", "last_turns")  # memories that a summary quotes, each with its id
+_QUOTED = ("decisions", "open_findings", "preferences", "learnings", "last_turns")  # what a summary quotes, with ids
 _TOLD = ("topics", "participants", "memories", "sizes", "first_activity", "last_activity")  # and what it says of all of them
 _ORDER = {METADATA: 0, **{kind.file: rank for rank, kind in enumerate(SESSION_KINDS, 1)}}
 _MOVED = "moved or changed while it was exported; export it again"

@@ -57,7 +57,7 @@ def _age_days(one: Standing, now: datetime) -> float:
 def retention(memory: Memory, *, dry_run: bool = False) -> Outcome:
     """One session after the other: what is wrong with one keeps no other."""
     whole = Outcome(dry_run=dry_run)
-    for session in memory.sessions() if memory.options.retention.by_type_days else ():
+    for session in memory._sessions() if memory.options.retention.by_type_days else ():
         outcome = retain(session, dry_run=dry_run)
         whole.actions += outcome.actions
         whole.problems += outcome.problems

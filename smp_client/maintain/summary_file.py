@@ -14,7 +14,7 @@ from ..archived import TOP, load
 from ..decay import status_of
 from ..errors import CorruptionDetected, NewerFormat
 from ..mapping import render_mapping
-from ..records import DECISION, PREFERENCE, TURN, Record
+from ..records import DECISION, LEARNING, PREFERENCE, TURN, Record
 from ..timestamps import render_time
 from ..values import Value
 
@@ -105,6 +105,7 @@ def _told(view: View) -> dict[str, Value]:
         ],
         "open_findings": [_said(record, severity=record.data.get("severity")) for record in _open_findings(view)],
         "preferences": [_said(record, confidence=record.data.get("confidence")) for record in _most(view, PREFERENCE.name)],
+        "learnings": [_said(record, learned_by=record.data.get("learned_by")) for record in _most(view, LEARNING.name)],
         "last_turns": [
             {"id": turn.id, "speaker": str(turn.data.get("speaker") or ""), "text": _cut(turn.text, _GIST_CHARACTERS)}
             for turn in reversed(_last_turns(view))

@@ -163,7 +163,8 @@ class Asking(ABC):
         found = of_id(view, memory_id)
         if len(found) > 1:
             sessions = ", ".join(record.session for record in found[:5])
-            raise InvalidQuery(f"{memory_id!r} is in several sessions ({sessions}).", advice="Ask one of them.")
+            advice = f"Name it {found[0].session}/{memory_id}, or ask one session."
+            raise InvalidQuery(f"{memory_id!r} is in several sessions ({sessions}).", advice=advice)
         return found[0] if found else None
 
 

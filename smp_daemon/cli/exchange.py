@@ -90,7 +90,7 @@ def export(
     wanted = None if everything else [_named(memory, name, deleted=deleted) for name in sessions]
     changed = memory.anonymous_export(wanted, names=given_names(names, names_file), projects=projects,
                                       config=configuration(keep)) if anonymous else None  # fmt: skip
-    total = len(wanted) if wanted is not None else len(memory.sessions()) + len(memory.archived_sessions())
+    total = len(wanted) if wanted is not None else len(memory._sessions()) + len(memory.archived_sessions())
     target: str | IO[bytes] = sys.stdout.buffer if output == _STANDARD else output
     selected = _selected(memory, meant)
     with progress("exporting", total) as advance:

@@ -38,7 +38,7 @@ def migrate(sessions: tuple[str, ...], is_all: bool, root: str | None, dry_run: 
     if sessions and is_all:
         raise click.UsageError("--all is every session: give it, or sessions, not both.")
     memory = open_memory(root)
-    files: list[RecordFiles] = [find_scope(memory, name) for name in sessions] or [memory.everywhere, *memory.sessions()]
+    files: list[RecordFiles] = [find_scope(memory, name) for name in sessions] or [memory.everywhere, *memory._sessions()]
     outcome = for_each(files, "migrating", lambda one: migration.migrate(one.scope, dry_run=dry_run), dry_run=dry_run)
     brought_up = [{"session": one.session, "file": one.about[0], "from": one.version_from, "to": one.version_to}
                   for one in outcome.actions if isinstance(one, VersionAction)]  # fmt: skip

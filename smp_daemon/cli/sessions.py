@@ -84,7 +84,7 @@ def _described(memory: Memory) -> list[dict[str, Any]]:
     from smp_client.maintain.lifecycle import activities
 
     counts = _counts(memory)
-    sessions = memory.sessions()
+    sessions = memory._sessions()
     used = activities(memory, [session.id for session in sessions])
     found: list[dict[str, Any]] = []
     for session in sessions:

@@ -72,7 +72,7 @@ def _found(memory: Memory, session: str, memory_id: str | None, *, count_access:
     try:
         target, wanted = _meant(memory, session) if memory_id is None else (find_scope(memory, session), memory_id)
     except SMPError as error:
-        if memory_id and (kept := show_put_away(memory, error.session_id or session, memory_id)):
+        if kept := show_put_away(memory, error.session_id or session, memory_id or session):
             return kept
         raise
     if wanted is None:
@@ -99,7 +99,7 @@ def _meant(memory: Memory, name: str) -> tuple[Session | GlobalMemory, str | Non
         return find_scope(memory, name), None
     with suppress(SessionNotFound, Invalid):
         return memory._session(name), None
-    # Of those that are archived only the summary is known, by the name of its session.
+    # A summary is known by the name of its session.
     called = {"field": "id", "operator": "equals", "value": name}
     asked = {"filters": [called, {"field": "type", "operator": "not", "value": "summary"}]}
     holders = sorted({record.session for record in memory.query(asked, count_access=False)})

@@ -74,8 +74,9 @@ def _print(summary: Record) -> None:
     _print_items("DECISIONS", data.get("decisions"), ("made_by", "status"))
     _print_items("OPEN FINDINGS", data.get("open_findings"), ("severity",))
     _print_items("PREFERENCES", data.get("preferences"), ("confidence",))
+    _print_items("LEARNINGS", data.get("learnings"), ("learned_by",))
     _print_items("LAST TURNS", data.get("last_turns"), ("speaker",))
-    say(f"\nIts memories are packed away. Bring the session back with smp unarchive {summary.session}")
+    say(f"\nIts memories are still found. Bring the session back with smp unarchive {summary.session}")
 
 
 def _print_items(title: str, items: Any, fields: Sequence[str]) -> None:

@@ -39,7 +39,8 @@ def _record(one: Standing) -> Record:
     from smp_client.records import kind_of_file
 
     text = one.value.get("content" if one.is_file else kind_of_file(one.file).text)
-    return Record(one.id, one.type, one.session, dict(one.value), text if isinstance(text, str) else "")
+    marks = () if one.place == "active" else (one.place,)
+    return Record(one.id, one.type, one.session, dict(one.value), text if isinstance(text, str) else "", marks=marks)
 
 
 def _lines(one: Standing) -> list[int] | None:

@@ -266,7 +266,7 @@ def evicted(memory: Memory, name: str, problems: list[str]) -> Iterator[Standing
 def names_with_memories(memory: Memory) -> list[str]:
     """`global`, every session in its place, and every archived one."""
     archived = [name for name in memory.tree.list(ARCHIVED) if memory.tree.exists(f"{archived_scope(name)}/{_ARCHIVE}")]
-    return [GLOBAL, *dict.fromkeys([*(session.id for session in memory.sessions()), *archived])]
+    return [GLOBAL, *dict.fromkeys([*(session.id for session in memory._sessions()), *archived])]
 
 
 def holds_memories(path: str, scope: str) -> bool:
