@@ -66,14 +66,9 @@ def _unreadable(memory: Memory) -> Iterator[Complaint]:
 
 def _unreadable_in(memory: Place, files: RecordFiles) -> Iterator[Complaint]:
     scope = files.scope.name
-    try:
+    with suppress(Exception):  # what cannot be read at all is named below, with its file
         for problem in files.problems():
             yield Complaint(scope, problem.file, problem.line, problem.problem, "Mend it by hand.")
-    except SessionNotFound:
-        return
-    except SMPError:
-        # Named below, with its file.
-        pass
     yield from _unreadable_files(memory, scope)
 
 
@@ -89,6 +84,9 @@ def _unreadable_files(memory: Place, scope: str) -> Iterator[Complaint]:
         except (SMPError, OSError) as error:
             advice = error.advice if isinstance(error, NewerFormat) else "Mend it by hand."
             yield Complaint(scope, file, None, without_advice(error), advice)
+            continue
+        except Exception as error:  # nobody thought of this, and the other files are to be read too
+            yield Complaint(scope, file, None, f"it cannot be read: {error!r}", "Move it away, and report it.")
             continue
         for memory_id, lines in doubles.items():
             listed = f"{', '.join(map(str, lines[:-1]))} and {lines[-1]}"

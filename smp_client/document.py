@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 import yaml
 
+from .deadline import step
 from .values import (
     BadYaml,
     Event,
@@ -78,6 +79,7 @@ class RecordList:
     null: tuple[int, int] | None = None  # the bytes of a `null` in the place of the list
 
     def take(self, item: Located | Bad) -> None:
+        step()
         if isinstance(item, Located):
             self.records.append(item)
         else:

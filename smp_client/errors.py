@@ -17,6 +17,7 @@
     ├── TransactionPending  MEM_E013  recorded, but not yet in the files
     ├── TransactionEnded    MEM_E014  a transaction used after its commit or rollback
     ├── AlreadyLed          MEM_E015  another daemon looks after this root
+    ├── TookTooLong         MEM_E021  a piece of data that costs more time than it may
     ├── NotInTime           MEM_E017  the daemon did not answer in the time it was given
     └── AccessDenied        MEM_E019  an agent may not read or write this
 
@@ -162,3 +163,8 @@ class NotInTime(SMPError):
 class AccessDenied(SMPError):
     code = "MEM_E019"
     advice = "Do without it, or add it to the memory_requirements of the workflow."
+
+
+class TookTooLong(SMPError):
+    code = "MEM_E021"
+    advice = "Split it into smaller pieces, or remove what makes it so hard to read."

@@ -213,6 +213,20 @@ class Index:
             self._roll_back()
             raise
 
+    @contextmanager
+    def one_file(self) -> Iterator[None]:
+        """Take back, after an exception, what was changed inside and nothing else."""
+        self.connection.execute("SAVEPOINT one_file")
+        try:
+            yield
+        except BaseException:
+            if self.connection.in_transaction:  # a full disk may have ended all of it
+                self.connection.execute("ROLLBACK TO one_file")
+            raise
+        finally:
+            if self.connection.in_transaction:
+                self.connection.execute("RELEASE one_file")
+
     def file_state(self, scope: str, file: str) -> FileState | None:
         row = self.connection.execute(
             "SELECT inode, size, mtime_ns, ctime_ns, checksum, indent, bad, problem FROM files WHERE scope = ? AND file = ?",

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,16 +16,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from . import archived
+from .deadline import LIMIT_S, deadline
 from .decay import standing
 from .document import Located, RecordList
 from .entries import Entry, FileState, Validity, Weight
-from .errors import CorruptionDetected, NewerFormat, UnsafePath
+from .errors import CorruptionDetected, NewerFormat, TookTooLong, UnsafePath
 from .files import read_from
 from .formats import format_of, mentioned
 from .index import Index
 from .layout import GLOBAL
 from .mapping import load_mapping
 from .place import Place
+from .privacy.redaction import harmless
 from .questions.ranking import importance
 from .questions.validity import endings, own_mark, project_of, subject
 from .records import PREFERENCE, RELATIONSHIP, TURN, Kind, is_deleted
@@ -48,6 +51,8 @@ _INFINITE_JSON = json.dumps(_INFINITE)[1:]
 # The clock that stamps files ticks only so often: two changes within a tick have the same time.
 _TICK_NS = int(1e9 * time.clock_getres(time.CLOCK_REALTIME_COARSE)) if hasattr(time, "CLOCK_REALTIME_COARSE") else 10_000_000
 _TICKS_WAITED = 5
+_BYTES_PER_S = 100_000  # far slower than reading really is, also of what is packed
+_PROBLEM_CAP = 500
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ def cover(index: Index, scope: str, file: str, content: bytes) -> None:
     known = index.file_state(scope, file)
     try:
         _take_in(index, scope, file, content, known, nowhere)
-    except (NewerFormat, CorruptionDetected) as error:
+    except (NewerFormat, CorruptionDetected, TookTooLong) as error:
         _note_problem(index, scope, file, known, None, str(error))
 
 
@@ -145,10 +150,16 @@ def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool 
         _note_problem(index, scope, file, known, _status_of_unsafe(memory, path, error), str(error))
         return Refreshed()
     try:
-        return _take_in(index, scope, file, content, known, status)
-    except (NewerFormat, CorruptionDetected) as error:
+        with index.one_file(), deadline(LIMIT_S + len(content) / _BYTES_PER_S):
+            return _take_in(index, scope, file, content, known, status)
+    except sqlite3.Error:
+        raise
+    except (NewerFormat, CorruptionDetected, TookTooLong) as error:
         _note_problem(index, scope, file, known, status, str(error))
-        return Refreshed(parsed_bytes=len(content))
+    except Exception as error:
+        # Nobody thought of this, and it must not cost the other files.
+        _note_problem(index, scope, file, known, status, f"It cannot be taken in: {harmless(repr(error))}"[:_PROBLEM_CAP])
+    return Refreshed(parsed_bytes=len(content))
 
 
 def describe(scope: str, file: str, content: bytes) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from . import journal, rewrite
-from .errors import LockTimeout, SMPError
+from .errors import LockTimeout
 from .layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LEAVING, RETIRED, TEMPORARY
 from .locks import NO_PATIENCE, lock
 from .memory import Memory
@@ -36,8 +36,8 @@ def tidy(memory: Memory) -> list[Tidied]:
         scope = Scope(memory.tree, name, GLOBAL if name == GLOBAL else f"{ACTIVE}/{name}", memory.options)
         try:
             done += _finish_transactions(scope) + _fold_retired(scope)
-        except (SMPError, OSError) as error:
-            done.append(Tidied(name, "left as it was", str(error)))
+        except Exception as error:  # one session that nobody thought of costs no other its turn
+            done.append(Tidied(name, "left as it was", str(error) or repr(error)))
     return done + _finish_put_away(memory) + _remove_abandoned(memory) + _scrub(memory)
 
 
@@ -78,12 +78,12 @@ def _finish_put_away(memory: Memory) -> list[Tidied]:
     for settle_all in (archive.settle_all, removal.settle_all, reworking.settle_all):
         try:
             done += [Tidied(session_id, "finished putting it away or bringing it back") for session_id in settle_all(memory)]
-        except (SMPError, OSError) as error:
-            done.append(Tidied("", "left as it was", str(error)))
+        except Exception as error:
+            done.append(Tidied("", "left as it was", str(error) or repr(error)))
     try:
         problems = leaving.finish_all(memory)
-    except (SMPError, OSError) as error:
-        problems = [str(error)]
+    except Exception as error:
+        problems = [str(error) or repr(error)]
     return done + [Tidied("", "left as it was", problem) for problem in problems]
 
 

@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from .deadline import step
+
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
 # PyYAML types its events as having no attributes and its marks as optional; those of a parser have both.
 Event: TypeAlias = Any
@@ -116,6 +118,7 @@ class Events:
             return _resolve(event.value) if event.implicit[0] else event.value
         if kind is yaml.AliasEvent:
             raise BadYaml("aliases are not allowed", line_of(event))
+        step()
         if depth >= DEPTH_CAP:
             raise BadYaml(f"nested deeper than {DEPTH_CAP} levels", line_of(event))
         refuse_decoration(event)

@@ -21,7 +21,7 @@ from smp_client.scopes import directory_of, is_archived
 from .log import FilteringBoundLogger
 from .root import Root
 
-ROUNDS = 10  # of a thousand memories: then others have their turn
+ROUNDS, ROUNDS_S = 10, 2.0  # of a thousand memories, or so many seconds: then others have their turn
 AGAIN_S = 60.0  # before what could not be taken out is tried again
 BY = "daemon"
 # A packed archive is no text.
@@ -81,10 +81,10 @@ class Unlocked:
     def _look(self, root: Root, redaction: Redaction) -> bool:
         """Gives back whether there was anything to look at."""
         self.unfinished.discard(root)
-        number = 0
+        number, began = 0, time.monotonic()
         for number, _ in enumerate(spotting.look(root.index, redaction), 1):
             self._keep_going()
-            if number >= ROUNDS:
+            if number >= ROUNDS or time.monotonic() - began > ROUNDS_S:
                 self.unfinished.add(root)
                 break
         return number > 0
@@ -172,7 +172,7 @@ class Unlocked:
         text = spotting.beside(root.index, scope, file, content) if is_indexed else content.decode("utf-8", "replace")
         if text is None:
             return None
-        kinds = redaction.redacted_text(text)[1]
+        kinds = redaction.spotted(text)
         if kinds:
             self._log.warning("secret", component="privacy", root=str(root.path), session_id=scope, file=harmless(file),
                               kinds=dict(kinds), advice=_ADVICE[about])  # fmt: skip

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from smp_client import AlreadyLed, SMPError, __version__
@@ -142,11 +143,22 @@ class Worker:
             except AlreadyLed:
                 # Somebody removed the lock's file and another daemon has taken the lead: two are one too many.
                 raise
-            except (OSError, SMPError, sqlite3.Error) as error:
-                # A disk that fails for a moment must not end the daemon; one that fails for good silences its heartbeat.
-                self._log.error("work failed", component="worker", error=str(error), exc_info=True)
+            except Stopping:
+                raise
+            except Exception as error:
+                # A disk that fails for a moment, or a piece of data that nobody thought of, must not end the daemon.
+                self._say_failed(error)
                 self._stop.wait(REST_S)
+            else:
+                for root in self.roots:
+                    root.problems.pop("work", None)
         for root in self.roots:
+            self._heartbeat(root)
+
+    def _say_failed(self, error: Exception) -> None:
+        self._log.error("work failed", component="worker", error=str(error), exc_info=True)
+        for root in self.roots:
+            root.problems["work"] = f"Something failed and is tried again: {harmless(str(error) or repr(error))}"
             self._heartbeat(root)
 
     def _do_what_is_due(self) -> None:
@@ -242,7 +254,9 @@ class Worker:
             self._after(root, taken, started, "scanned" if everything else "indexed")
         except sqlite3.DatabaseError as error:
             self._index_failed(root, error)
-        except (OSError, SMPError) as error:
+        except Stopping:
+            raise
+        except Exception as error:
             self._indexing_failed(root, error)
         else:
             root.problems.pop("indexing", None)
@@ -255,7 +269,7 @@ class Worker:
         return False
 
     def _indexing_failed(self, root: Root, error: Exception) -> None:
-        root.problems["indexing"] = f"Indexing failed and is tried again: {error}"
+        root.problems["indexing"] = f"Indexing failed and is tried again: {harmless(str(error) or repr(error))}"
         self._log.error("indexing failed", component="indexer", root=str(root.path), error=str(error))
 
     def keep_going(self) -> None:
@@ -272,7 +286,7 @@ class Worker:
 
     def _after(self, root: Root, taken: indexer.Taken, started: float, event: str) -> None:
         for scope in taken.inboxes:
-            self._drops.take_in(root, scope)
+            self._apart(root, f"inbox of {scope}", partial(self._drops.take_in, root, scope))
         vanished = root.believe_vanished(taken.vanished)
         if vanished:
             indexer.forget(root.index, vanished)
@@ -288,7 +302,20 @@ class Worker:
             if scope != GLOBAL and not is_archived(scope):
                 self._derived.note(root, scope)
                 self._maintenance.note(root, scope)
-        self._unlocked.look(root)
+        self._apart(root, "looking for secrets", partial(self._unlocked.look, root))
+
+    def _apart(self, root: Root, about: str, work: Callable[[], None]) -> None:
+        """Do this so that whatever is wrong with it costs nothing else; status says that it failed."""
+        key = f"{about} failed"
+        try:
+            work()
+        except (Stopping, OSError, SMPError, sqlite3.Error):
+            raise  # of the machine, not of this piece: all is tried again
+        except Exception as error:
+            root.problems[key] = f"{key.capitalize()}, and is tried again at the next change: {harmless(repr(error))}"
+            self._log.error(key, component="worker", root=str(root.path), error=str(error), exc_info=True)
+        else:
+            root.problems.pop(key, None)
 
     def _say_unreadable(self, root: Root, scope: str) -> None:
         for (_, file), state in root.index.files(scope).items():
@@ -390,10 +417,13 @@ class Worker:
             started = time.perf_counter()
             try:
                 job.did = self._at_once[name](root)
-            except (OSError, SMPError, sqlite3.Error) as error:
-                job.last_error = str(error)
+            except (Stopping, AlreadyLed):
+                raise
+            except Exception as error:
+                job.last_error = str(error) or repr(error)
+                is_expected = isinstance(error, (OSError, SMPError, sqlite3.Error))
                 self._log.error(f"{name} failed", component="job", root=str(root.path), error=job.last_error,
-                                duration_ms=ms_since(started))  # fmt: skip
+                                duration_ms=ms_since(started), exc_info=not is_expected)  # fmt: skip
                 all_done = False
                 continue
             if "skipped" in job.did:

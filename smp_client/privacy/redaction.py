@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import Invalid
+from ..deadline import deadline, step
+from ..errors import Invalid, TookTooLong
+from .patterns import PATTERNS_CAP, matches, problem_of, spans
 
 if TYPE_CHECKING:
     from ..values import Value
@@ -24,13 +26,12 @@ T = TypeVar("T")
 
 FIELD = "redacted"  # in a record, a state, an artifact's front matter, the metadata: how many of each kind were taken out
 WORD = "redacted"  # what stands for one where only a name may stand: a tag, an id
+NOT_SEARCHED = "not_searched"  # a kind: what took too long to be searched
 UNLOCKED = ("report", "redact", "off")
-PATTERNS_CAP, PATTERN_CAP_CHARACTERS = 100, 1000
 _DEPTH_CAP = 64
 _ROUNDS = 8
 _QUOTED_CHARACTERS = 200
 _KEY_CHARACTERS = 16  # no shorter key is a secret by its shape
-_PATTERN_NAME = r"[a-z][a-z0-9_]{0,39}"
 _PLACEHOLDER = re.compile(r"\[redacted: [a-z0-9_ ]{1,40}\]")
 # In keys that may say that what stands under them is secret; whether it is, the shapes say.
 _NAMING = (
@@ -94,11 +95,14 @@ class Redaction:
         return (with_counts(new, new.get(FIELD), kinds) if kinds else new), kinds
 
     def spotted(self, value: Any) -> Counter[str]:
-        """Of which kinds there is something in it, in texts or keys."""
+        """Of which kinds there is something in it, in texts or keys; `not_searched` where that takes too long."""
         try:
-            return self.redacted_value(value)[1]
+            with deadline():
+                return self.redacted_value(value)[1]
         except SecretKey as found:
             return found.kinds
+        except TookTooLong:
+            return Counter({NOT_SEARCHED: 1})
 
     def require_clean_name(self, what: str, name: object) -> None:
         """Raises where a name that becomes one of a file, or of somebody, is a secret: nothing can stand in its place."""
@@ -111,7 +115,7 @@ class Redaction:
         whole = "\n".join(dict.fromkeys(texts))  # names, words and times come again and again
         if holds_secret(whole) or (self.personal and any(found.kind in self.personal for found in personal(whole))):
             return False
-        return not self.patterns or not any(pattern.search(text) for _, pattern in _compiled(self.patterns) for text in texts)
+        return not matches(self.patterns, texts)
 
     def _value(self, value: Any, key: str, kinds: Counter[str], depth: int, is_all: bool = True) -> Any:
         if isinstance(value, str):
@@ -155,6 +159,7 @@ class Redaction:
 
     def _found(self, text: str, key: str, is_all: bool = True) -> Iterable[Found]:
         """What is to be taken out of a text that stands under a key, in order and never overlapping."""
+        step()
         from .secrets.spans import Found, joined
 
         secrets, _, personal = _shapes()
@@ -165,8 +170,7 @@ class Redaction:
                       for one in secrets(head + text + tail) if one.end > len(head)]  # fmt: skip
         if self.personal:
             found += [one for one in personal(text) if one.kind in self.personal]
-        for name, pattern in _compiled(self.patterns):
-            found += [Found(*match.span(), name) for match in pattern.finditer(text) if match.end() > match.start()]
+        found += [Found(*span) for span in spans(self.patterns, text)]
         return _not_redacted_yet(text, joined(found)) if found else found
 
 
@@ -211,30 +215,12 @@ def harmless(text: str) -> str:
     return Redaction().redacted_text(text)[0]
 
 
-def problem_of(name: object, pattern: object) -> str | None:
-    """What is wrong with somebody's own pattern."""
-    if not isinstance(name, str) or not re.fullmatch(_PATTERN_NAME, name):
-        return f"the name of a pattern must be 1 to 40 small letters, digits or '_', beginning with a letter, not {name!r}"
-    if not isinstance(pattern, str) or len(pattern) > PATTERN_CAP_CHARACTERS:
-        return f"pattern {name!r} must be a text of at most {PATTERN_CAP_CHARACTERS} characters"
-    try:
-        compiled = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        return f"pattern {name!r} is no regular expression: {error}"
-    return f"pattern {name!r} matches the empty text, so it would match everywhere" if compiled.search("") else None
-
-
 @functools.cache
 def _shapes() -> tuple[Callable[[str], list[Found]], Callable[[str], bool], Callable[[str], list[Found]]]:
     """Loaded with the first write, and not by whoever only reads."""
     from .secrets.shapes import holds_secret, personal, secrets
 
     return secrets, holds_secret, personal
-
-
-@functools.lru_cache(maxsize=32)
-def _compiled(patterns: tuple[tuple[str, str], ...]) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((name, re.compile(pattern)) for name, pattern in patterns)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _PROFILE = "user-profile.yaml"
 _MARK = MARK.encode()
 _ROUND = 1000
+_ROUND_S = 1.0  # of processor time: then others have their turn
 _FOUND_CAP = 10_000
 _SETTING = "redaction"  # in the index: what was looked for
 _UNSEEN = "SELECT key, type, text, data FROM memories WHERE secrets IS NULL ORDER BY key LIMIT ?"
@@ -82,8 +84,14 @@ def look(index: Index, redaction: Redaction) -> Iterator[int]:
         _note(index, _SAY_OF_SESSION, [(_said(redaction.spotted(json.loads(metadata))), scope) for scope, metadata in sessions])
         yield len(sessions)
     while rows := index.connection.execute(_UNSEEN, (_ROUND,)).fetchall():
-        _note(index, _SAY_OF_MEMORY, [(_said(_spotted(redaction, *row)), key) for key, *row in rows])
-        yield len(rows)
+        found: list[tuple[str, int]] = []
+        started = time.thread_time()
+        for key, *row in rows:
+            found.append((_said(_spotted(redaction, *row)), key))
+            if time.thread_time() - started > _ROUND_S:
+                break
+        _note(index, _SAY_OF_MEMORY, found)
+        yield len(found)
 
 
 def found(index: Index) -> list[Spotted]:

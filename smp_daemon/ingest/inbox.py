@@ -10,7 +10,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from smp_client import Invalid, MemoryNotFound, QuotaExceeded, Session, SMPError, TransactionPending, UnsafePath, journal
+from smp_client import (
+    Invalid,
+    MemoryNotFound,
+    QuotaExceeded,
+    Session,
+    SMPError,
+    TookTooLong,
+    TransactionPending,
+    UnsafePath,
+    journal,
+)
+from smp_client.deadline import deadline
 from smp_client.files import is_left_alone, read_from
 from smp_client.locks import Patience
 from smp_client.privacy.redaction import harmless, told
@@ -119,13 +130,16 @@ def _read(session: Session, name: str) -> _Order | Drop:
             if status.st_size > DROP_CAP_BYTES:
                 raise Invalid([f"a drop may have {DROP_CAP_BYTES:,} bytes, not {status.st_size:,}"])
             content = read_from(descriptor, 0)
-        return _order(session, name, status, _parse(name, content))
+        with deadline():
+            return _order(session, name, status, _parse(name, content))
     except FileNotFoundError:
         return Drop(name, "gone")
-    except (Invalid, MemoryNotFound, BadYaml, UnsafePath) as error:
+    except (Invalid, MemoryNotFound, BadYaml, UnsafePath, TookTooLong) as error:
         return _rejected(session, name, str(error))
     except (OSError, SMPError) as error:
         return Drop(name, "waiting", reason=str(error))
+    except Exception as error:  # nobody thought of this, and it must not come back at every start
+        return _rejected(session, name, f"It cannot be read: {error!r}.")
 
 
 def _parse(name: str, content: bytes) -> dict[str, Any]:
@@ -205,10 +219,11 @@ def _carry_out(session: Session, orders: list[_Order]) -> list[Drop]:
                 try:
                     # Before a number is given, because one that does not fit is tried again and again.
                     session.scope.usage.require(session.id, size + order.read.st_size, quota)
-                    memory_id = order.carry_out(transaction).id
+                    with deadline():
+                        memory_id = order.carry_out(transaction).id
                 except QuotaExceeded as error:
                     drops.append(Drop(order.name, "waiting", reason=str(error)))
-                except (Invalid, MemoryNotFound) as error:
+                except (Invalid, MemoryNotFound, TookTooLong) as error:
                     drops.append(_rejected(session, order.name, str(error)))
                 else:
                     transaction.remove_drop(f"{INBOX}/{order.name}", order.read)

@@ -1,0 +1,37 @@
+"""A limit on the work that one piece of data may cost whoever takes it in.
+
+The daemon reads what others wrote: edited files, drops, transcripts. All of that is read in linear time,
+and yet one piece must never keep the others waiting. Inside `deadline(…)`, the code that reads calls
+`step()` once for each record, collection or text; the first call after the limit raises TookTooLong.
+Time is that of the processor for this thread, so that a busy machine makes no piece look slow.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from .errors import TookTooLong
+
+LIMIT_S = 5.0
+
+_until: ContextVar[float | None] = ContextVar("until", default=None)
+
+
+@contextmanager
+def deadline(seconds: float = LIMIT_S) -> Iterator[None]:
+    """Let the work inside take so many seconds of this thread's processor time at most."""
+    token = _until.set(time.thread_time() + seconds)
+    try:
+        yield
+    finally:
+        _until.reset(token)
+
+
+def step() -> None:
+    """Raise TookTooLong where the time for the present piece is over. Without a deadline, do nothing."""
+    until = _until.get()
+    if until is not None and time.thread_time() > until:
+        raise TookTooLong("It took too long to be read.")

@@ -1,0 +1,138 @@
+"""Whatever comes in costs only itself: it is given up after a while, named, and the rest goes on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import running, settings_file, smp, status, wait_until
+
+from smp_client import Invalid, Memory, Redaction, TookTooLong
+from smp_client.deadline import deadline, step
+from smp_client.privacy import patterns
+from smp_client.records import Kind
+
+SLOW = "(a|aa)+$"
+
+
+def test_work_without_a_deadline_takes_its_time() -> None:
+    step()
+    with deadline(1000):
+        step()
+
+
+def test_work_is_given_up_when_its_time_is_over() -> None:
+    """Also inside another deadline, which goes on to hold afterwards."""
+    with deadline(1000):
+        with pytest.raises(TookTooLong), deadline(0):
+            burn()
+            step()
+        step()
+
+
+def burn() -> None:
+    began = time.thread_time()
+    while time.thread_time() <= began:
+        pass
+
+
+def test_a_file_that_takes_too_long_costs_only_itself(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index keeps what it knew of it, says so, and takes in the others; when it can be read again, it is."""
+    session = memory.create_session(id="s1")
+    session.record_decision("Use OAuth", made_by="a")
+    assert len(memory.search("oauth")) == 1
+    session.record_decision("Use Postgres with OAuth", made_by="a")
+    session.record_finding("OAuth is slow", discovered_by="a", severity="low")
+    with monkeypatch.context() as patch:
+        patch.setattr("smp_client.indexing._BYTES_PER_S", -1e-9)
+        assert [record.id for record in memory.search("oauth")] == ["DEC-001"]
+        assert "took too long" in str(memory.search("oauth") and index_problems(memory))
+    (memory.root / "active/s1/decisions.yaml").touch()
+    (memory.root / "active/s1/findings.yaml").touch()
+    assert {record.id for record in memory.search("oauth")} == {"DEC-001", "DEC-002", "FIND-001"}
+
+
+def index_problems(memory: Memory) -> list[str]:
+    from smp_client.index import Index
+
+    index = Index.open_to_read(memory.root / ".smp/index.db")
+    try:
+        return [state.problem for state in index.files().values() if state.problem]
+    finally:
+        index.close()
+
+
+def test_an_error_that_nobody_thought_of_costs_one_file(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of what was taken in of it is taken back, and check names it.
+
+    Seen to fail before: the question, and the daemon, ended with the error."""
+    session = memory.create_session(id="s1")
+    session.record_decision("Use OAuth", made_by="a")
+    session.record_finding("OAuth is slow", discovered_by="a", severity="low")
+    from smp_client import indexing
+
+    real = indexing.entry_of
+
+    def broken(kind: Kind, *more: Any) -> Any:
+        if kind.name == "finding":
+            raise RuntimeError("a bug")
+        return real(kind, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(indexing, "entry_of", broken)
+        assert [record.id for record in memory.search("oauth")] == ["DEC-001"]
+        assert ["a bug" in problem for problem in index_problems(memory)] == [True]
+
+
+def test_an_own_pattern_that_could_hang_is_refused() -> None:
+    """It is tried on long runs of its own characters, by an engine that can be given up; `re` would never come back."""
+    with pytest.raises(Invalid, match="'bad' takes too long on long runs"):
+        Redaction(patterns=(("bad", SLOW),))
+    assert Redaction(patterns=(("badge", r"ACME-\d{6}"),)).redacted_text("my ACME-123456")[0] == "my [redacted: badge]"
+
+
+def test_an_own_pattern_that_hangs_all_the_same_is_given_up(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written that was not searched. Later texts are."""
+    monkeypatch.setattr(patterns, "_problem_of_expression", lambda *_: None)
+    monkeypatch.setattr(patterns, "LIMIT_S", 0.05)
+    memory = Memory(memory.root, redaction=Redaction(patterns=(("bad", SLOW),)))
+    session = memory.create_session(id="s1")
+    with pytest.raises(TookTooLong, match="'bad'"):
+        session.record_decision("a" * 60 + "!", made_by="b")
+    assert session.records("decision") == []
+    session.record_decision("Use OAuth", made_by="b")
+    assert Redaction(patterns=(("bad", SLOW),)).spotted({"decision": "a" * 60 + "!"}) == {"not_searched": 1}
+
+
+def test_a_configuration_with_such_a_pattern_is_refused(tmp_path: Path) -> None:
+    config = settings_file(tmp_path, redaction={"patterns": {"bad": SLOW}})
+    said = smp("config", "check", config)
+    assert said.returncode == 5
+    assert "takes too long on long runs" in said.stdout + said.stderr
+
+
+def test_the_daemon_outlives_a_drop_that_nobody_thought_of(tmp_path: Path) -> None:
+    """Deep, broken and strange drops are rejected with a note; others and other sessions are taken in."""
+    root = tmp_path / "sessions"
+    memory = Memory(root)
+    for name in ("s1", "s2"):
+        memory.create_session(id=name)
+    inbox = root / "active/s1/inbox"
+    hostile = {
+        "deep.yaml": "[" * 30_000, "deep.json": "[" * 30_000, "bomb.yaml": "a: &a [x]\nb: *a\n", "number.json": '{"type": 1e999}',
+        "list.yaml": "- a\n- b\n", "type.yaml": "type: [finding]\nfinding: x\n", "nan.yaml": "type: finding\nfinding: .nan\n",
+        "surrogate.json": '{"type": "decision", "decision": "\\ud800", "made_by": "a"}', "empty.yaml": "", "null.json": "null",
+        "keys.yaml": "? [a]\n: b\n", "update.yaml": "update: {a: b}\n", "resolve.json": '{"resolve": ["FIND-001"]}',
+    }  # fmt: skip
+    for name, text in hostile.items():
+        (inbox / name).write_text(text)
+    (root / "active/s2/inbox/good.yaml").write_text("type: decision\ndecision: Use OAuth\nmade_by: a\n")
+    with running(root, log=tmp_path / "log") as daemon:
+        wait_until(lambda: memory.session("s2").records("decision"), "the good drop")
+        wait_until(lambda: not [path for path in inbox.iterdir() if path.is_file()], "an empty inbox")
+        assert daemon.process.poll() is None
+        assert status(root)["pid"]
+    rejected = {path.name for path in (inbox / "rejected").iterdir() if not path.name.endswith(".why.md")}
+    assert rejected == set(hostile)
