@@ -18,7 +18,8 @@ from .questions.engine import find, similar
 from .questions.priorities import View
 from .questions.query import Answer, QueryOptions, Wanted, require_text, sayable
 from .questions.sql import Sql
-from .records import Record
+from .questions.validity import RESOLVES, SUPERSEDES
+from .records import SESSION_KINDS, Record, check_memory_name, kind_of
 from .scopes import scopes
 from .values import Value
 
@@ -190,6 +191,18 @@ class AgentMemory(Reader):
     def resolve_finding(self, memory_id: str, action_taken: str, **fields: Any) -> Record:
         self._require_write("findings")
         return self.session.resolve_finding(memory_id, **{"resolved_by": self.name, **fields, "action_taken": action_taken})
+
+    def relate(self, source: str, target: str, relationship: str, **fields: Any) -> Record:
+        """As `session.relate`; who may record a memory may say how it hangs together with others."""
+        kind = kind_of(check_memory_name(source).rpartition("/")[2], SESSION_KINDS)
+        self._require_write(kind.file.partition(".")[0] if kind else "artifacts")
+        if relationship == RESOLVES:
+            self._require_write("findings")
+        return self.session.relate(source, target, relationship, **{"created_by": self.name, **fields})
+
+    def supersede(self, old: str, *, by: str, **fields: Any) -> Record:
+        """As `session.supersede`."""
+        return self.relate(by, old, SUPERSEDES, **fields)
 
     def record_preference(self, preference: str, **fields: Any) -> Record:
         self._require_write("preferences")

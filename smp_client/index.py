@@ -359,7 +359,7 @@ class Index:
             ((key,) for key in keys),
         )
 
-    def note_session(self, scope: str, status: str, project: str, metadata: dict[str, Any]) -> None:
+    def note_session(self, scope: str, status: str, metadata: dict[str, Any], project: str = "") -> None:
         said = (status, project, json.dumps(metadata, ensure_ascii=False, sort_keys=True))
         known = self.connection.execute("SELECT status, project, metadata FROM sessions WHERE scope = ?", (scope,)).fetchone()
         if known != said:

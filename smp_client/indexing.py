@@ -195,11 +195,11 @@ def _take_in(index: Index, scope: str, file: str, content: bytes, known: FileSta
         metadata = load_mapping(content, "session", METADATA)
         context = metadata.get("context")
         project = project_of(context.get("project_name") if isinstance(context, dict) else None)
-        index.note_session(scope, str(metadata.get("status", "active")), project, metadata)
+        index.note_session(scope, str(metadata.get("status", "active")), metadata, project)
     elif file == SUMMARY:
         said = archived.load(content)
         added, went = index.replace(scope, file, _summary(content))
-        index.note_session(scope, archived.STATE, project_of(said.get("project")), archived.metadata_of(said))
+        index.note_session(scope, archived.STATE, archived.metadata_of(said), project_of(said.get("project")))
     elif file == ARCHIVE:
         added, went = index.replace(scope, file, _packed(scope, content))
     else:

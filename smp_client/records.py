@@ -241,6 +241,12 @@ def check_memory_id(memory_id: str) -> str:
     return memory_id
 
 
+def check_memory_name(name: str) -> str:
+    if not is_memory_name(name):
+        raise Invalid([f"memory {name!r} must be an id of 1 to 64 letters, digits, '-', '_' or '.', or SESSION/ID"])
+    return name
+
+
 def plain_parts(parts: Mapping[str, Any], redaction: Redaction) -> tuple[dict[str, Value], dict[str, int]]:
     """Parts of a file that is one mapping, as they are stored, without secrets; and how many of each kind these were."""
     problems: list[str] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import journal
 from .append import append, note_rewritten, settle, with_id
-from .deletion import Deletion
+from .deletion import Deletion, memory_of
 from .document import INDENT
 from .errors import CorruptionDetected, Invalid, InvalidQuery, MemoryNotFound, NewerFormat, SessionPutAway, UnsafePath
 from .files import READ_CAP_BYTES, sync
@@ -36,6 +36,7 @@ from .records import (
     kind_of,
     new_fields,
     plain_parts,
+    split_name,
     state_history,
 )  # fmt: skip
 from .rewrite import rewrite
@@ -179,6 +180,19 @@ class RecordFiles(Writing, Asking, Deletion):
         if located is None or is_deleted(kind, located.value):
             raise self._missing(memory_id)
         return as_record(kind, self.scope.name, located.value)
+
+    def _memory_named(self, name: str) -> Record:
+        """The memory of an id here, or of `SESSION/ID` anywhere."""
+        session, memory_id = split_name(name, self.scope.name)
+        if session != self.scope.name:
+            return memory_of(self).get(name, count_access=False)
+        try:
+            return self._find(memory_id)
+        except MemoryNotFound:
+            return self.get(memory_id, count_access=False)  # which may be an artifact or a state
+
+    def _session_id(self) -> str:
+        return self.scope.name
 
     def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
         kind = self.kind_of_record(memory_id)

@@ -33,6 +33,7 @@ from typing import Any
 
 from .archived import STATE as ARCHIVED
 from .index import Index
+from .questions.validity import marks
 from .records import GLOBAL_KINDS, PREFERENCE, SESSION_KINDS, TURN
 from .scopes import is_archived, session_of
 from .timestamps import parse_time, render_time
@@ -139,6 +140,7 @@ class _Item:
     topics: tuple[str, ...] = ()
     further: dict[str, str] = field(default_factory=dict)
     marks: tuple[str, ...] = ()
+    key: int = 0  # of a memory in the index
 
 
 def topics_of(index: Index, scopes: Scopes) -> list[Topic]:
@@ -148,7 +150,11 @@ def topics_of(index: Index, scopes: Scopes) -> list[Topic]:
 
 def timeline_of(index: Index, scopes: Scopes, since_us: int | None = None, until_us: int | None = None) -> Timeline:
     """The events of this time, both ends included, in order."""
-    return _timeline(_read(index, scopes), since_us, until_us)
+    items = _read(index, scopes)
+    ended = marks(index, [item.key for item in items if item.key])
+    for item in items:
+        item.marks += ended.get(item.key, ())
+    return _timeline(items, since_us, until_us)
 
 
 def agents_of(index: Index, scopes: Scopes) -> list[AgentSummary]:
@@ -194,9 +200,10 @@ def _memories(index: Index, scope: str, prefix: str) -> list[_Item]:
     """The memories of the scope, with the topics of their own and those of what they refer to."""
     by_key: dict[int, _Item] = {}
     latest: dict[tuple[str, str], int] = {}
-    marks = (ARCHIVED,) if is_archived(scope) else ()
+    place = (ARCHIVED,) if is_archived(scope) else ()
     for key, memory_id, type_, timestamp, at, actor, text, has_tags, data in index.connection.execute(_MEMORIES, (scope,)):
-        item = by_key[key] = _Item(session_of(scope), prefix + memory_id, memory_id, type_, timestamp, at, actor, text, marks=marks)
+        item = by_key[key] = _Item(session_of(scope), prefix + memory_id, memory_id, type_, timestamp, at, actor, text,
+                                   marks=place, key=key)  # fmt: skip
         latest[type_, memory_id] = key  # of a hand-made double only the last is meant
         if has_tags or type_ in _TELLING:
             _describe(item, _decode(data))

@@ -17,7 +17,7 @@ from .files import is_left_alone
 from .formats import finder, format_of, mentioned
 from .locks import Lock, brief_lock
 from .migration import migrated
-from .records import DELETED_TURN, TURN, Kind, Record, as_record, changed_fields, kind_of_file, new_fields
+from .records import DELETED_TURN, TURN, Kind, Record, as_record, changed_fields, kind_of_file, new_fields, split_name
 from .session_files import artifact_file, render_artifact, state_after, state_file, state_history_entry
 from .values import Value, canonical
 from .writing import Time, Writing
@@ -231,10 +231,23 @@ class Transaction(Writing):
         return max(reserve(self._scope, kind), _last_number(self._files.get(kind.file, _Pending())) + 1)
 
     def _find(self, memory_id: str) -> Record:
+        return self._pending_record(memory_id) or self._session._find(memory_id)
+
+    def _pending_record(self, memory_id: str) -> Record | None:
         for pending in self._files.values():
             if value := pending.added.get(memory_id) or pending.changed.get(memory_id):
                 return as_record(self._session.kind_of_record(memory_id), self._scope.name, value)
-        return self._session._find(memory_id)  # type: ignore[no-any-return]
+        if artifact_file(memory_id) in self._files:
+            return Record(memory_id, "artifact", self._scope.name, {}, "")
+        return None
+
+    def _memory_named(self, name: str) -> Record:
+        session, memory_id = split_name(name, self._session_id())
+        pending = self._pending_record(memory_id) if session == self._session_id() else None
+        return pending or self._session._memory_named(name)
+
+    def _session_id(self) -> str:
+        return str(self._scope.name)
 
     def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
         self._require_active()

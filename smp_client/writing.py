@@ -7,18 +7,22 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from .decay import is_resolved
 from .errors import Invalid
 from .layout import check_file_id
+from .questions.validity import RESOLVES, SUPERSEDES, relation_of
 from .records import (
     DECISION,
     FINDING,
     LEARNING,
     PREFERENCE,
     RELATIONSHIP,
+    SESSION_KINDS,
     TURN,
     Kind,
     Record,
     check_memory_id,
+    check_memory_name,
 )  # fmt: skip
 
 Time = datetime | str
@@ -38,7 +42,11 @@ class Writing(ABC):
     @abstractmethod
     def _find(self, memory_id: str) -> Record: ...
     @abstractmethod
+    def _memory_named(self, name: str) -> Record: ...
+    @abstractmethod
     def _now(self) -> datetime: ...
+    @abstractmethod
+    def _session_id(self) -> str: ...
 
     def add_turn(
         self, speaker: str, text: str, *, type: str = "message", memory_refs: Sequence[str] = (),
@@ -78,9 +86,29 @@ class Writing(ABC):
     def relate(
         self, source: str, target: str, relationship: str, *, timestamp: Time | None = None, **further: Any
     ) -> Record:
-        """Says how two memories hang together: `resolves`, `led_to`, `influenced`…"""
-        ends = {"source": check_memory_id(source), "target": check_memory_id(target)}
-        return self._add(RELATIONSHIP, {**ends, "relationship": relationship, **further}, timestamp)
+        """Says how a memory of this session hangs together with another: `supersedes`, `resolves`, `led_to`, `influenced`…
+
+        The target may be of another session, as `SESSION/ID`. A target that is superseded no longer holds, and a finding that is
+        resolved is closed.
+        """
+        names = [check_memory_name(name) for name in (source, target)]
+        new, old = (self._memory_named(name) for name in names)
+        own = self._session_id()
+        if new.session != own:
+            raise Invalid([f"{source} is no memory of {own}; a relationship is recorded in the session of its source"])
+        if (new.session, new.id) == (old.session, old.id):
+            raise Invalid([f"{source} cannot be related to itself"])
+        ends = {"source": new.id, "target": old.id if old.session == own else f"{old.session}/{old.id}"}
+        record = self._add(RELATIONSHIP, {**ends, "relationship": relationship, **further}, timestamp)
+        is_open = old.type == FINDING.name and old.session == own and not is_resolved(old.data)
+        if is_open and relation_of(record.data) == RESOLVES:
+            # The relationship alone closes the finding: a crash before this costs nothing but the words.
+            self.resolve_finding(old.id, resolved_by=_author(new), action_taken=new.id)
+        return record
+
+    def supersede(self, old: str, *, by: str, timestamp: Time | None = None, **further: Any) -> Record:
+        """Says that a memory, also `SESSION/ID` of another session, no longer holds, because one of this session does."""
+        return self.relate(by, old, SUPERSEDES, timestamp=timestamp, **further)
 
     def record(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None = None) -> Record:
         """A memory of any kind, for callers that have its kind as a value: the inbox, an import."""
@@ -115,3 +143,9 @@ class Writing(ABC):
     def save_artifact(self, artifact_id: str, content: str, **fields: Any) -> None:
         """Keeps a text an agent made, under a name; saving it again replaces it."""
         self._save_artifact(check_file_id("artifact", artifact_id), content, fields)
+
+
+def _author(record: Record) -> str:
+    """Return who a memory is from; its own id where it names nobody."""
+    names = (kind.actor for kind in SESSION_KINDS if kind.name == record.type)
+    return str(next((record.data[name] for name in (*names, "created_by") if record.data.get(name)), record.id))

@@ -23,6 +23,7 @@ from smp_client.maintain import erasure, traces
 from smp_client.privacy.anonymity.anonymizing import CANNOT_FIND
 from smp_client.privacy.anonymity.names import Names
 from smp_client.privacy.anonymity.placeholders import KINDS, Placeholders
+from smp_client.records import RELATIONSHIP
 from smp_client.sync import bring_up_to_date
 from smp_client.tidy import tidy
 
@@ -632,7 +633,7 @@ def only_names_go(root: Path, said: list[tuple[str, str, Any, list[str]]], *, no
     for number, (kind, text, value, tags) in enumerate(said):
         write(session, kind, number, text, value, tags)
     session.record_decision("first", made_by="vera")
-    session.relate("DEC-001", "turn-1", "led_to")
+    session.record(RELATIONSHIP, {"source": "DEC-001", "target": "turn-1", "relationship": "led_to"})
     bring_up_to_date(memory)
     before, kept = files_of(memory, "active"), structure(session)
     report = session.anonymize(names=NAMES, projects=PROJECTS, now=now)

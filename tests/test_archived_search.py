@@ -220,7 +220,10 @@ def test_every_memory_of_an_archived_session_is_found(memory: Memory, way: Calla
     assert {record.id for record in asked.by_type("decision") if record.session == "old"} == {"DEC-001", "DEC-002"}
     assert "DEC-001" in {record.id for record in asked.by_topic("billing.retention")}
     assert {record.id for record in asked.by_time(ago(60), ago(59))} == {"turn-1", "turn-2"}
-    assert [event.marks for event in asked.timeline()] == [("archived",)] * len(IDS) + [()]
+    events = {(event.session, event.ref): event.marks for event in asked.timeline()}
+    assert {marks[:1] for (session, _), marks in events.items() if session == "old"} == {("archived",)}
+    assert [events["old", name] for name in ("DEC-001", "DEC-002")] == [("archived",), ("archived", "superseded")]
+    assert len(events) == len(IDS) + 1
 
 
 def test_what_is_archived_can_cease_to_hold(memory: Memory) -> None:

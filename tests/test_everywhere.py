@@ -32,6 +32,7 @@ from smp_client.privacy.seeking import everywhere, unpacking
 from smp_client.privacy.seeking.everywhere import Occurrence
 from smp_client.privacy.seeking.needle import Needle
 from smp_client.quarantine import set_aside
+from smp_client.records import RELATIONSHIP
 from smp_client.status import INDEX_FILE
 from smp_client.yaml_indexes import write as write_indexes
 
@@ -100,7 +101,8 @@ def a_learning(_: Memory, session: Session) -> Expected:
 
 
 def a_relationship(_: Memory, session: Session) -> Expected:
-    return "s1", "active", "relationships.yaml", session.relate("DEC-007", "FIND-007", SAID).id, "relationship"
+    fields = {"source": "DEC-007", "target": "FIND-007", "relationship": SAID}
+    return "s1", "active", "relationships.yaml", session.record(RELATIONSHIP, fields).id, "relationship"
 
 
 def a_state(_: Memory, session: Session) -> Expected:

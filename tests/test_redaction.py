@@ -66,7 +66,7 @@ DOORS: dict[str, Callable[[Memory, Session], Any]] = {
     "finding": lambda _, s: s.record_finding("A token", discovered_by="veritas", location={"lines": ["a", SAYS]}),
     "preference": lambda _, s: s.record_preference("Rotate tokens", context=SAYS),
     "learning": lambda _, s: s.record_learning(SAYS, learned_by="veritas"),
-    "relationship": lambda _, s: s.relate("DEC-001", "FIND-001", "resolves", note=SAYS),
+    "relationship": lambda _, s: s.relate(s.add_turn("user", "hello").id, s.add_turn("user", "hi").id, "resolves", note=SAYS),
     "speaker": lambda _, s: s.add_turn(SAYS, "hello"),
     "state": lambda _, s: s.save_agent_state("veritas", {"working_memory": {"notes": [SAYS]}}),
     "artifact": lambda _, s: s.save_artifact("report", f"# Report\n{SAYS}\n"),

@@ -76,7 +76,7 @@ def write(memory: Memory) -> None:
     )
     session.record_learning("Odd names", learned_by="veritas", **{name.replace(".", " "): f"value of {name}" for name in ODD},
                             nested={name.replace(".", " "): [name, {"deep": name}] for name in ODD})  # fmt: skip
-    session.relate("DEC-001", "FIND-001", "resolves")
+    session.relate("DEC-001", "FIND-001", "addresses")
     session.save_agent_state("veritas", {"current_context": {"active_artifacts": [{"path": "/a", "findings_count": 3}]}})
     session.save_artifact("report-1", "# Report")
     memory.everywhere.record_pattern("Ask for MFA early", learned_by="veritas")

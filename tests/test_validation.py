@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smp_client import Conflict, Invalid, Memory, Session
+from smp_client.records import RELATIONSHIP
 
 Files = dict[str, bytes]
 HUGE = 10**5000  # Python refuses to write this number out
@@ -77,7 +78,7 @@ REFUSED: dict[str, Callable[[Session], object]] = {
     "a preference of unheard-of confidence": lambda s: s.record_preference("x", confidence="high"),
     "a preference without confidence": lambda s: s.record_preference("x", confidence=None),  # type: ignore[arg-type]
     "a learning by nobody": lambda s: s.record_learning("x", learned_by=" "),
-    "a relationship of no kind": lambda s: s.relate("DEC-001", "FIND-001", ""),
+    "a relationship of no kind": lambda s: s.record(RELATIONSHIP, {"source": "a", "target": "b", "relationship": ""}),
     "a relationship from nowhere": lambda s: s.relate("../x", "FIND-001", "resolves"),
     "a turn by nobody": lambda s: s.add_turn("", "x"),
     "a speaker of two lines": lambda s: s.add_turn("a\n## Turn 7", "x"),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from daemons import running, wait_until
+from daemons import running, smp, wait_until
 
-from smp_client import Memory, Session
+from smp_client import AccessDenied, Invalid, Memory, MemoryNotFound, Session, SessionNotFound, Transaction
 from smp_client.index import Index
 from smp_client.indexing import outdated, rebuild, refresh
 from smp_client.questions.engine import find
@@ -265,3 +267,164 @@ def test_the_daemon_takes_in_what_ends_a_memory(memory: Memory, tmp_path: Path) 
             return found.source == "index"
 
         wait_until(is_known, "the daemon's own index says it")
+
+
+# Saying it.
+
+
+@pytest.fixture(params=["session", "transaction", "agent"])
+def writing(request: pytest.FixtureRequest, memory: Memory) -> Iterator[Any]:
+    """Whoever writes into the session `new` beside a session `old`, with a decision and a finding in each."""
+    old, new = memory.create_session(id="old"), memory.create_session(id="new")
+    for session in (old, new):
+        session.record_decision("Use MySQL", made_by="ada")
+        session.record_finding("Passwords are logged", discovered_by="ada", severity="critical")
+    if request.param == "transaction":
+        yield new.transaction()
+    else:
+        yield new.agent("bob") if request.param == "agent" else new
+
+
+def done(writing: Any) -> None:
+    if isinstance(writing, Transaction):
+        writing.commit()
+
+
+def test_supersede_writes_into_the_session_of_the_new_memory(writing: Any, memory: Memory) -> None:
+    before = {path: path.read_bytes() for path in (memory.root / "active/old").iterdir() if path.is_file()}
+    decision = writing.record_decision("Use PostgreSQL", made_by="ada")
+    relation = writing.supersede("old/DEC-001", by=decision.id)
+    here = writing.relate(decision.id, "DEC-001", "supersedes", why="it is faster")
+    assert (relation.data["source"], relation.data["target"]) == ("DEC-002", "old/DEC-001")
+    assert (here.data["target"], here.data["why"]) == ("DEC-001", "it is faster")
+    done(writing)
+    assert {path: path.read_bytes() for path in before} == before
+    assert marks(memory) == {
+        "old/DEC-001": ("superseded by new/DEC-002",), "new/DEC-001": ("superseded by DEC-002",), "new/DEC-002": (),
+    }  # fmt: skip
+
+
+def test_resolves_closes_the_finding_and_names_the_decision(writing: Any, memory: Memory) -> None:
+    writing.relate("DEC-001", "FIND-001", "resolves")
+    writing.relate("new/DEC-001", "old/FIND-001", "resolves")
+    done(writing)
+    own, other = (memory.session(name).get("FIND-001") for name in ("new", "old"))
+    resolution = own.data["resolution"]
+    assert (resolution["status"], resolution["resolved_by"], resolution["action_taken"]) == ("resolved", "ada", "DEC-001")
+    assert (own.marks, other.marks) == (("resolved by DEC-001",), ("resolved by new/DEC-001",))
+    assert other.data["resolution"] == {"status": "open"}
+    assert memory.summary().open_findings == []
+
+
+def test_a_finding_that_was_resolved_stays_as_it_was_said(memory: Memory) -> None:
+    session = memory.create_session(id="s")
+    session.record_decision("Log no bodies", made_by="ada")
+    session.record_finding("Passwords are logged", discovered_by="ada")
+    said = session.resolve_finding("FIND-001", resolved_by="bob", action_taken="removed the line").data["resolution"]
+    session.relate("DEC-001", "FIND-001", "resolves")
+    assert session.get("FIND-001").data["resolution"] == said
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "error", "says"),
+    [
+        ("DEC-001", "DEC-009", MemoryNotFound, "no memory 'DEC-009' in new"),
+        ("DEC-009", "DEC-001", MemoryNotFound, "no memory 'DEC-009' in new"),
+        ("DEC-001", "old/DEC-009", MemoryNotFound, "no memory 'DEC-009' in old"),
+        ("DEC-001", "nowhere/DEC-001", SessionNotFound, "no session 'nowhere'"),
+        ("old/DEC-001", "DEC-001", Invalid, "old/DEC-001 is no memory of new"),
+        ("DEC-001", "new/DEC-001", Invalid, "cannot be related to itself"),
+        ("DEC-001", "old/../DEC-001", Invalid, "must be an id"),
+    ],
+)
+def test_what_cannot_be_related_is_refused(
+    writing: Any, memory: Memory, source: str, target: str, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        writing.relate(source, target, "supersedes")
+    done(writing)
+    assert memory.session("new").records("relationship") == []
+
+
+def test_a_transaction_relates_what_it_has_not_written_yet(memory: Memory) -> None:
+    session = memory.create_session(id="s")
+    with session.transaction() as tx:
+        old, new = (tx.record_decision(text, made_by="ada") for text in ("Use MySQL", "Use PostgreSQL"))
+        finding = tx.record_finding("Slow", discovered_by="ada")
+        tx.save_artifact("plan", "# Plan")
+        tx.supersede(old.id, by=new.id)
+        tx.relate(new.id, finding.id, "resolves")
+        tx.relate(new.id, "plan", "is described in")
+    assert marks(memory) == {"s/DEC-001": ("superseded by DEC-002",), "s/DEC-002": ()}
+    assert session.get("FIND-001").data["resolution"]["action_taken"] == "DEC-002"
+    session.relate("DEC-001", "plan", "is described in")
+
+
+def test_a_workflow_supersedes_only_what_it_may_write(memory: Memory) -> None:
+    session = memory.create_session(id="s")
+    for text in ("Use MySQL", "Use PostgreSQL"):
+        session.record_decision(text, made_by="ada")
+    session.record_finding("Slow", discovered_by="ada")
+    may = session.agent("bob").with_requirements({"read_access": ["decisions"], "write_access": ["decisions"]})
+    may.supersede("DEC-001", by="DEC-002")
+    with pytest.raises(AccessDenied):
+        may.relate("DEC-002", "FIND-001", "resolves")
+    with pytest.raises(AccessDenied):
+        may.supersede("DEC-001", by="FIND-001")
+    assert session.records("relationship")[0].data["created_by"] == "bob"
+
+
+def test_what_holds_everywhere_is_superseded_in_itself(memory: Memory) -> None:
+    everywhere = memory.everywhere
+    everywhere.record_pattern("Reviews find more before noon")
+    everywhere.record_pattern("Reviews find more after lunch")
+    everywhere.supersede("PAT-001", by="PAT-002")
+    assert everywhere.get("PAT-001").marks == ("superseded by PAT-002",)
+    with pytest.raises(Invalid, match="belong to a session"):
+        everywhere.relate("PAT-002", "PAT-001", "supersedes")
+    session = memory.create_session(id="s")
+    session.record_learning("It makes no difference", learned_by="ada")
+    session.supersede("global/PAT-002", by="LEARN-001")
+    assert everywhere.get("PAT-002").marks == ("superseded by s/LEARN-001",)
+
+
+def test_a_decision_of_an_archived_session_is_superseded(memory: Memory, asked: Callable[[], Memory]) -> None:
+    old, new = memory.create_session(id="old", project="P"), memory.create_session(id="new", project="P")
+    old.record_decision("Use MySQL", made_by="ada")
+    old.record_preference("Tabs", topic="indentation", confidence="explicit")
+    memory.archive_session("old", "done")
+    packed = (memory.root / "archived/old/archive.tar.gz").read_bytes()
+    new.record_decision("Use PostgreSQL", made_by="ada")
+    new.record_preference("Blanks", topic="indentation", confidence="explicit")
+    new.supersede("old/DEC-001", by="DEC-001")
+    with pytest.raises(MemoryNotFound):
+        new.supersede("old/DEC-002", by="DEC-001")
+    answering = asked()
+    assert marks(answering)["old/DEC-001"] == ("archived", "superseded by new/DEC-001")
+    assert marks(answering, "preference")["old/PREF-001"] == ("archived", "replaced by new/PREF-001")
+    assert (memory.root / "archived/old/archive.tar.gz").read_bytes() == packed
+    # A session that is archived goes on to supersede.
+    memory.restore_session("old")
+    memory.archive_session("new", "done")
+    assert memory.session("old").get("DEC-001").marks == ("superseded by new/DEC-001",)
+
+
+def test_the_command_shows_the_marks(memory: Memory) -> None:
+    old, new = memory.create_session(id="old"), memory.create_session(id="new")
+    old.record_decision("Orders go to MySQL", made_by="ada")
+    old.record_finding("Orders are lost", discovered_by="ada")
+    new.record_decision("Orders go to PostgreSQL", made_by="ada")
+    root = ("--root", memory.root)
+    assert smp("add", *root, "new", "relationship", "DEC-001", "old/DEC-001", "supersedes").returncode == 0
+    assert smp("add", *root, "old", "relationship", "DEC-001", "FIND-001", "resolves").returncode == 0
+    assert "no memory 'DEC-009' in old" in smp("add", *root, "new", "relationship", "DEC-001", "old/DEC-009", "resolves").stderr
+    assert old.get("FIND-001").data["resolution"]["action_taken"] == "DEC-001"
+    for verb in (("search", "orders"), ("timeline", "old"), ("show", "old", "DEC-001")):
+        assert "[superseded by new/DEC-001]" in smp(*verb, *root).stdout
+    assert json.loads(smp("show", "old", "DEC-001", "--json", *root).stdout)["marks"] == ["superseded by new/DEC-001"]
+    for verb in (("search", "orders"), ("timeline", "old")):
+        found = json.loads(smp(*verb, "--json", *root).stdout)
+        items = found if isinstance(found, list) else found["events"]
+        told = {(item["session"], item.get("id", item.get("ref"))): item["marks"] for item in items}
+        assert told["old", "DEC-001"] == ["superseded by new/DEC-001"]
+        assert told["old", "FIND-001"] == ["resolved by DEC-001"]

@@ -106,9 +106,14 @@ def own_mark(type: str, data: Mapping[str, Any]) -> str:
     return RESOLVED if type == FINDING.name and is_resolved(data) else ""
 
 
+def relation_of(data: Mapping[str, Any]) -> str:
+    """Return what a relationship says, however it is written: `Resolves` resolves."""
+    return str(data.get(RELATIONSHIP.text)).strip().lower()
+
+
 def endings(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield what a relationship ends: the target, the relation and the source, as they are written."""
-    relation = str(data.get(RELATIONSHIP.text)).strip().lower()
+    relation = relation_of(data)
     source, target = data.get("source"), data.get("target")
     if relation in _WORDS and is_memory_name(source) and is_memory_name(target):
         yield target, relation, source

@@ -10,7 +10,17 @@ from typing import Any
 
 from smp_client import GlobalMemory, Invalid, Record, Session
 from smp_client.privacy.redaction import OFF, Redaction
-from smp_client.records import FINDING, GLOBAL_KINDS, RELATIONSHIP, SESSION_KINDS, TURN, Kind, check_memory_id, new_fields
+from smp_client.records import (
+    FINDING,
+    GLOBAL_KINDS,
+    RELATIONSHIP,
+    SESSION_KINDS,
+    TURN,
+    Kind,
+    check_memory_id,
+    check_memory_name,
+    new_fields,
+)
 from smp_client.synonyms import taken_type, with_own_names
 from smp_client.timestamps import now, parse_time
 from smp_client.values import BadYaml, Value, decode, load
@@ -225,7 +235,7 @@ def _record(kind: Kind, own: dict[str, Any], shared: Shared) -> New:
         raise Invalid([f"{kind.actor!r} is missing: say who with --by"])
     if kind is RELATIONSHIP:
         for end in ("source", "target"):
-            check_memory_id(fields.get(end, ""))
+            check_memory_name(fields.get(end, ""))
     if kind is TURN and "turn_ref" in fields and fields["turn_ref"] is not None:
         raise Invalid(["a turn refers to another with --ref turn-N"])
     new_fields(kind, fields, timestamp or now(), shared.redaction)  # raises before a number is given
@@ -261,6 +271,10 @@ def _write(writing: Writing, new: New) -> Record | None:
         writing.save_artifact(new.name, **new.fields)
     else:
         assert isinstance(new.what, Kind)
+        if new.what is RELATIONSHIP:
+            said = dict(new.fields)
+            ends = [said.pop(name) for name in RELATIONSHIP.required]
+            return writing.relate(*ends, timestamp=new.timestamp, **said)
         return writing.record(new.what, new.fields, new.timestamp)
     return None
 

@@ -219,13 +219,14 @@ def _record_json(target: Session | GlobalMemory, record: Record, place: _Place) 
 def _print_record(target: Session | GlobalMemory, record: Record, place: _Place) -> None:
     from smp_client.values import render_entries
 
-    from .output import harmless, one_line, say, styled
+    from .output import harmless, marked, one_line, say, styled
     from .read import said, short_type
 
     stored = _stored_priority(record)
     priority = f"{record.priority:.2f} now" + ("" if stored is None else f", {stored:.2f} as last written")
     lines = f"line {place.first_line}" if place.first_line == place.last_line else f"lines {place.first_line} to {place.last_line}"
-    say(f"{styled(one_line(record.id), fg='cyan', bold=True)}  {short_type(record.type)} in {record.session}")
+    name = styled(one_line(record.id), fg="cyan", bold=True)
+    say(f"{name}  {marked(f'{short_type(record.type)} in {record.session}', record.marks)}")
     _print_pairs({"priority": priority + (", pinned" if record.pinned else ""), "where": f"{place.path}, {lines}"})
     _print_pairs({"references": ", ".join(map(reference_text, references_of(target, record.id)))})
     for number, other in enumerate(_related(target, record)):
