@@ -91,7 +91,7 @@ def _redacted(session: Session, finding: str, fields: Mapping[str, Any]) -> tupl
 
 def _like(session: Session, finding: str, fields: Mapping[str, Any]) -> Record | None:
     """The open finding that is most like this one, if any is."""
-    found = session.similar(finding, types=["finding"], limit=_CANDIDATES, count_access=False)
+    found = session.similar(finding, types=["finding"], limit=_CANDIDATES)
     alike = [(likeness(record.text, finding), record) for record in found if _is_candidate(record, fields)]
     best = max(alike, key=lambda item: item[0], default=None)
     return best[1] if best is not None and best[0] >= LIKENESS else None

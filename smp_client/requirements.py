@@ -184,7 +184,7 @@ class WorkflowMemory(AgentMemory):
         if not reads or any(not item.part for item in reads):
             return bool(reads)
         called = Sql("m.id = ? AND m.type = 'finding'", (check_memory_id(finding_id),))
-        return bool(self.ask(lambda view, want: find(view, want.also(called)), {"count_access": False}))
+        return bool(self.ask(lambda view, want: find(view, want.also(called)), {}))
 
     def with_requirements(self, requirements: Mapping[str, Any]) -> WorkflowMemory:
         raise AccessDenied(f"{self.name} has its requirements already, and cannot give itself others.", session_id=self.session.id)

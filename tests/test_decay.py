@@ -308,31 +308,43 @@ def counted(tmp_path: Path) -> Session:
     return session
 
 
-def test_every_question_notes_what_it_gave(counted: Session) -> None:
-    """The memories of the answer, each once; a question without an answer, or one about the whole, notes nothing."""
+def test_a_memory_is_read_by_getting_it_and_in_a_context_not_in_a_list(counted: Session) -> None:
     counted.get("DEC-002")
-    counted.search("hello")
-    counted.by_topic("x", limit=1)
-    assert [len(line) for line in lines(counted)] == [1, 1, 1]
-    assert lines(counted)[:2] == [["DEC-002"], ["turn-1"]]
-    counted.by_type("decision")
-    assert sorted(lines(counted)[3]) == ["DEC-001", "DEC-002", "DEC-003"]
-    for question in (counted.by_agent, counted.similar, lambda name: counted.related("turn-1")):
-        question("nobody")
-    for whole in (counted.summary, counted.topics, counted.timeline):
-        whole()
-    assert len(lines(counted)) == 4
-    Memory(counted.scope.tree.root, clock=lambda: NOW).search("number")
-    assert sorted(lines(counted)[4]) == ["DEC-001", "DEC-002", "DEC-003"]
+    assert lines(counted) == [["DEC-002"]]
+    everywhere = Memory(counted.scope.tree.root, clock=lambda: NOW)
+    for asked in (counted, everywhere):
+        assert asked.search("number")
+        assert asked.by_topic("x")
+        assert asked.by_type("decision")
+        assert asked.by_agent("a")
+        assert asked.by_time()
+        assert asked.similar("number")
+        assert asked.query({"filters": []})
+        asked.summary(), asked.topics(), asked.timeline()
+    assert counted.related("DEC-001")
+    assert counted.agent("a").relevant_decisions()
+    assert len(lines(counted)) == 1
+    counted.context()
+    assert {"DEC-001", "DEC-003"} <= set(lines(counted)[1])
+
+
+def test_a_list_counts_where_that_is_asked_for(counted: Session) -> None:
+    """Each memory of the answer once; a question without an answer notes nothing."""
+    counted.search("hello", count_access=True)
+    counted.by_topic("x", limit=1, count_access=True)
+    assert [len(line) for line in lines(counted)] == [1, 1]
+    assert lines(counted)[0] == ["turn-1"]
+    counted.by_type("decision", count_access=True)
+    assert sorted(lines(counted)[2]) == ["DEC-001", "DEC-002", "DEC-003"]
+    counted.by_agent("nobody", count_access=True)
+    assert len(lines(counted)) == 3
 
 
 def test_a_reading_need_not_count(counted: Session) -> None:
     counted.get("DEC-001", count_access=False)
-    counted.search("number", count_access=False)
-    counted.by_topic("x", count_access=False)
     quiet = Memory(counted.scope.tree.root, count_access=False)
     quiet.session("s1").get("DEC-001")
-    quiet.search("number")
+    quiet.session("s1").context()
     quiet.session("s1").search("number", count_access=True)  # the client as a whole does not count
     assert lines(counted) == []
 
@@ -439,7 +451,7 @@ def test_reading_everything_leaves_every_question_possible(tmp_path: Path) -> No
     text = "".join(f'  - {{id: DEC-{number}, decision: "number {number}", made_by: a}}\n' for number in range(1_500))
     with log_of(session).with_name("decisions.yaml").open("a") as file:
         file.write(text)
-    assert len(session.by_type("decision")) == 1_500
-    assert len(session.by_type("decision")) == 1_500
+    assert len(session.by_type("decision", count_access=True)) == 1_500
+    assert len(session.by_type("decision", count_access=True)) == 1_500
     assert session.search('"number 17"')[0].id == "DEC-17"
     assert session.query({"filters": []}, limit=1)[0].priority == pytest.approx(0.99, abs=0.01)

@@ -159,7 +159,7 @@ USES: dict[str, Callable[[Session], Any]] = {
     "changing": lambda s: s.pin("DEC-001"),
     "a state": lambda s: s.save_agent_state("veritas", {"task": "review"}),
     "an artifact": lambda s: s.save_artifact("notes", "text"),
-    "reading": lambda s: s.search("OAuth"),
+    "reading": lambda s: s.search("OAuth", count_access=True),
     "reading one": lambda s: s.get("DEC-001"),
 }
 
@@ -174,7 +174,7 @@ def test_writing_and_reading_are_use(session: Session, clock: Clock, use: str) -
 
 def test_looking_at_it_without_counting_is_no_use(session: Session, clock: Clock) -> None:
     clock.forward(hours=5)
-    session.search("OAuth", count_access=False)
+    session.search("OAuth")
     session.size(), session.metadata(), session.turns()
     assert last_activity(session) == NOON
 
@@ -228,7 +228,7 @@ def test_many_sessions_are_asked_at_once(memory: Memory, clock: Clock) -> None:
         memory.create_session(id=f"s{number}").record_finding("Slow", discovered_by="veritas")
         clock.forward(hours=1)
     (memory.root / "active/bare").mkdir()
-    memory.session("s0").search("Slow")
+    memory.session("s0").get("FIND-001")
     ids = ["s0", "s1", "s2", "bare"]
     assert activities(memory, ids) == {"s0": clock.now, "s1": NOON + HOUR, "s2": NOON + 2 * HOUR}
     assert activities(memory, ids, readings=False) == {"s0": NOON, "s1": NOON + HOUR, "s2": NOON + 2 * HOUR}
@@ -367,9 +367,9 @@ def test_restoring_a_memory_brings_it_back(session: Session, clock: Clock) -> No
 
 
 READS: dict[str, Callable[[Memory, Session], Any]] = {
-    "a search": lambda m, s: s.search("OAuth"),
+    "a search that counts": lambda m, s: s.search("OAuth", count_access=True),
     "one memory": lambda m, s: s.get("DEC-001"),
-    "a search everywhere": lambda m, s: m.search("OAuth"),
+    "a search everywhere that counts": lambda m, s: m.search("OAuth", count_access=True),
     "a context": lambda m, s: s.context(),
 }
 
@@ -387,8 +387,8 @@ def test_a_reading_brings_it_back_at_once(memory: Memory, session: Session, cloc
 
 def test_a_reading_that_does_not_count_lets_it_sleep(memory: Memory, session: Session, clock: Clock) -> None:
     rest(session, clock, days=8)
-    assert session.search("OAuth", count_access=False)
-    assert Memory(memory.root, clock=clock, count_access=False).search("OAuth")
+    assert session.search("OAuth")
+    assert Memory(memory.root, clock=clock, count_access=False).session("s1").get("DEC-001")
     assert not session.search("nothing of the kind")
     assert session.state == "decaying"
 
@@ -399,7 +399,7 @@ def test_of_many_that_are_read_at_once_the_pass_wakes_the_rest(memory: Memory, c
     clock.forward(days=8)
     lifecycle.lifecycle(memory)
     clock.forward(hours=1)
-    assert len(memory.search("Slow", limit=None)) == 20
+    assert len(memory.search("Slow", limit=None, count_access=True)) == 20
     woken = memory.sessions(state="active")
     assert 0 < len(woken) < 20
     lifecycle.lifecycle(memory)

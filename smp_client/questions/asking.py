@@ -29,7 +29,10 @@ _ID = re.compile("|".join(rf"{kind.prefix}-\d+" for kind in (*SESSION_KINDS, *GL
 
 
 class Asking(ABC):
-    """Every answer is a list of records that also says what it was answered from (`source`); reading one counts as an access."""
+    """Every answer is a list of records that also says what it was answered from (`source`).
+
+    A list does not count as reading what is in it; `get` and `context` do.
+    """
 
     @abstractmethod
     def _asker(self) -> Asker:

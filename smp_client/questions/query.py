@@ -54,7 +54,7 @@ class QueryOptions(TypedDict, total=False):
     limit: int | None
     offset: int
     explain: bool  # every record says what its score is made of
-    count_access: bool  # whether this reading counts
+    count_access: bool  # False; True where whoever asks goes on to read what is listed
 
 
 class Answer(list[Record]):
@@ -87,7 +87,7 @@ class Wanted:
     limit: int | None = None
     offset: int = 0
     explain: bool = False
-    count_access: bool = True
+    count_access: bool = False
     has_keys: bool = False  # one of the conditions names the keys, and they are few
 
     def also(self, *conditions: Sql) -> Wanted:
@@ -99,7 +99,7 @@ def wanted(
     without_tags: Sequence[str] | str | None = None, agents: Sequence[str] | str | None = None, since: When | None = None,
     until: When | None = None, min_priority: float | None = None, include_decayed: bool = True,
     confidence: Sequence[str] | str | None = None, min_importance: float | None = None, min_relevance: float | None = None,
-    sort: str = "relevance", limit: int | None = None, offset: int = 0, explain: bool = False, count_access: bool = True,
+    sort: str = "relevance", limit: int | None = None, offset: int = 0, explain: bool = False, count_access: bool = False,
 ) -> Wanted:  # fmt: skip
     """Checks all that a question says beside its text; raises InvalidQuery with everything that is wrong."""
     problems: list[str] = []

@@ -183,7 +183,7 @@ def _of_session(memory: Memory, session: str, beginning: str) -> list[tuple[str,
     """Also what nobody has indexed yet: of one session that is quickly done."""
     begins = [{"field": "id", "operator": "prefix", "value": beginning}] if beginning else []
     asked = {"filters": begins, "sort": [{"field": "id"}], "limit": _COMPLETIONS_CAP}
-    found = find_scope(memory, session).query(asked, count_access=False)
+    found = find_scope(memory, session).query(asked)
     return [(record.id, record.text) for record in found if record.id.startswith(beginning)]
 
 

@@ -47,7 +47,7 @@ def explain_memory(memory: Memory, name: str, error: SessionNotFound, does: str)
     holders: list[str] = []
     with suppress(SMPError):
         called = {"filters": [{"field": "id", "operator": "equals", "value": name}]}
-        holders = sorted({record.session for record in memory.query(called, count_access=False) if record.type != "summary"})
+        holders = sorted({record.session for record in memory.query(called) if record.type != "summary"})
     if not holders and kind_of(name, SESSION_KINDS) is None:
         raise error
     of = f" of {', '.join(holders[:5])}{', …' if len(holders) > 5 else ''}" if holders else ""

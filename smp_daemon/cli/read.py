@@ -82,11 +82,11 @@ smp search --session latest --min-priority 0.5 --sort newest""")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", default=20, show_default=True, help="So many at most.")
 @click.option("--offset", type=click.IntRange(min=0), metavar="N", default=0, help="Leave out so many of the first.")
 @click.option("--explain", is_flag=True, help="Say what each score is made of.")
-@click.option("--no-count", is_flag=True, help="Do not count it as reading, which makes memories matter more.")
+@click.option("--no-count", is_flag=True, hidden=True, expose_value=False)  # as it is now always
 @root_option
 @json_option
 def search(
-    words: tuple[str, ...], session: str | None, only_alive: bool, explain: bool, no_count: bool, root: str | None, as_json: bool,
+    words: tuple[str, ...], session: str | None, only_alive: bool, explain: bool, root: str | None, as_json: bool,
     **filters: Any,
 ) -> None:  # fmt: skip
     """Find the memories that match a text best.
@@ -99,7 +99,7 @@ def search(
     text = " ".join(words)
     asked = _asked(root, session)
     given = {name: value for name, value in filters.items() if value is not None and value != ()}
-    found = asked.search(text, include_decayed=not only_alive, explain=explain, count_access=not no_count, **given)
+    found = asked.search(text, include_decayed=not only_alive, explain=explain, **given)
     if found.note:
         click.echo(one_line(found.note), err=True)
     if as_json:

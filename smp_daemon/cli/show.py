@@ -102,7 +102,7 @@ def _meant(memory: Memory, name: str) -> tuple[Session | GlobalMemory, str | Non
     # A summary is known by the name of its session.
     called = {"field": "id", "operator": "equals", "value": name}
     asked = {"filters": [called, {"field": "type", "operator": "not", "value": "summary"}]}
-    holders = sorted({record.session for record in memory.query(asked, count_access=False)})
+    holders = sorted({record.session for record in memory.query(asked)})
     if len(holders) > 1:
         named = ", ".join(holders[:5]) + (", …" if len(holders) > 5 else "")
         problem = f"{len(holders)} sessions have a memory {name!r}: {named}."
@@ -139,7 +139,7 @@ def _did_you_mean(asked: Asking, memory_id: str, otherwise: str) -> str:
     from smp_client import Invalid
     from smp_client.records import check_memory_id
 
-    counted = asked.query({"aggregations": [{"function": "count", "by": "id"}], "limit": 0}, count_access=False)
+    counted = asked.query({"aggregations": [{"function": "count", "by": "id"}], "limit": 0})
     names: dict[str, str] = {}
     for name in counted.aggregations["count_by_id"]:
         # An id that somebody wrote by hand may hold what would drive the terminal, and could not be asked for.
@@ -189,7 +189,7 @@ def _related(target: Session | GlobalMemory, record: Record) -> Sequence[Record]
     from smp_client import MemoryNotFound
 
     try:
-        return target.related(record.id, count_access=False, limit=_RELATED)
+        return target.related(record.id, limit=_RELATED)
     except MemoryNotFound:  # of a file that the index could not read
         return ()
 

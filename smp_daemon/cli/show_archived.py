@@ -21,12 +21,12 @@ def find_summary(memory: Memory, name: str) -> Record | None:
     if archived_scope(name) not in archived_scopes(memory):
         return None
     named = [{"field": "session", "operator": "equals", "value": name}, {"field": "type", "operator": "equals", "value": "summary"}]
-    return next(iter(memory.query({"filters": named}, count_access=False)), None)
+    return next(iter(memory.query({"filters": named})), None)
 
 
 def describe_archived(memory: Memory) -> list[dict[str, Any]]:
     """The archived sessions, as `smp sessions` lists those that are not."""
-    return [_described(record) for record in memory.by_type("summary", count_access=False)]
+    return [_described(record) for record in memory.by_type("summary")]
 
 
 def show_summary(memory: Memory, summary: Record) -> Shown:
