@@ -19,6 +19,9 @@ def test_the_demo_shows_commands_with_their_real_output(tmp_path: Path) -> None:
     assert f"export SMP_ROOT={root}" in done.stdout
     parts = dict(re.findall(r"^\$ smp (.*)\n((?:(?!\$ |# |\n).*\n)*)", done.stdout, re.M))
     assert {line.split()[0] for line in parts} == {"sessions", "search", "context", "delete", "restore"}
+    (search,) = (said for line, said in parts.items() if "database" in line)
+    assert "[superseded by storage/DEC-001]" in search
+    assert "SQLite" not in done.stdout[done.stdout.index("$ smp context") : done.stdout.index("$ smp delete")]
     assert sorted(smp("sessions", "--root", root).stdout.splitlines()) == sorted(parts["sessions"].splitlines())
     assert smp("check", "--root", root).returncode == 0
 

@@ -38,9 +38,9 @@ NEXT_STEPS = ("payment", "claude", {"next_steps": ["Write a test for double refu
 # What is shown, and the command that shows it.
 TOUR = (
     ("Four sessions of two weeks are in the tree.", "smp sessions"),
-    ("A question in plain words finds memories of every session.",
+    ("A question in plain words finds memories of every session. What no longer holds is marked.",
      "smp search which database for bookings"),
-    ("An agent that begins a new session is given what matters for its task.",
+    ("An agent that begins a new session is given what matters for its task, and nothing that no longer holds.",
      "smp context --agent claude --task 'move the bookings to another server'"),
     ("Somebody asks to be forgotten. Deleted memories are gone from every answer at once.",
      "smp delete payment turn-1 --reason 'on request' --yes"),
@@ -96,6 +96,7 @@ def tell_story(root: Path, now: datetime) -> None:
         _WRITE[kind](sessions[name], who, text, timestamp=when, **fields)
     name, agent, state = NEXT_STEPS
     sessions[name].save_agent_state(agent, state)
+    sessions["storage"].supersede("kickoff/DEC-001", by="DEC-001")
 
 
 def _begun(memory: Memory, name: str, when: datetime) -> Session:
