@@ -38,6 +38,7 @@ _DASH = re.compile(_LINE + rb"( *)-(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _MARKED = re.compile(rb"[^\n]*# smp[ \t\r]*\n")
 _OTHER_KEY = re.compile(rb"\n[^\s#-]")
 _SOMETHING = re.compile(rb"\S")
+_IS_ID = re.compile(rb"(?<![\w-])id[\"']?[ \t]*:\s*[\"']?\Z")
 ONLY_COMMENTS = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z))*")
 
 
@@ -161,6 +162,9 @@ def _find_line(content: bytes, listed: _BlockList, memory_id: str) -> Located | 
             located = _chunk_at(content, match.start(), listed.indent)
             if isinstance(located, Located) and located.value.get("id") == memory_id:
                 return None if _OTHER_KEY.search(content, listed.first, located.start) else located
+        elif _IS_ID.search(content, max(at - 16, 0), at):
+            # A record that is written in another way may have this id as well, and be the one that is meant.
+            return None
         at = content.rfind(wanted, listed.first, at)
     return None
 

@@ -9,6 +9,7 @@ import os
 import re
 import sqlite3
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ from .scopes import session_of
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
 # Another version is not migrated but rebuilt; also with another version of the files, for what an older one says is read anew then.
-SCHEMA_VERSION = 8 * 1000 + FORMAT_VERSION
+SCHEMA_VERSION = 9 * 1000 + FORMAT_VERSION
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -293,8 +294,12 @@ class Index:
             if (start, end) != (entry.start, entry.end):
                 moved.append((entry.start, entry.end, key))
         self.connection.executemany("UPDATE memories SET start = ?, end = ? WHERE key = ?", moved)
-        left = {memory_id: same[-1][0] for (memory_id, _), same in old.items() if len(same) == 1}
-        aged = self._age(left, new)
+        left: dict[str, list[int]] = {}
+        for (memory_id, _), same in old.items():
+            left.setdefault(memory_id, []).extend(key for key, _, _ in same)
+        came = Counter(entry.id for entry in new)
+        # Of several with one id nobody can tell which has become which.
+        aged = self._age({memory_id: keys[0] for memory_id, keys in left.items() if len(keys) == came[memory_id] == 1}, new)
         added = [entry for entry in new if entry.id not in aged]
         kept = set(aged.values())
         went = {key: memory_id for (memory_id, _), same in old.items() for key, _, _ in same if key not in kept}

@@ -199,18 +199,16 @@ def _session(index: Index, scope: str) -> _Item | None:
 def _memories(index: Index, scope: str, prefix: str) -> list[_Item]:
     """The memories of the scope, with the topics of their own and those of what they refer to."""
     by_key: dict[int, _Item] = {}
-    latest: dict[tuple[str, str], int] = {}
     place = (ARCHIVED,) if is_archived(scope) else ()
     for key, memory_id, type_, timestamp, at, actor, text, has_tags, data in index.connection.execute(_MEMORIES, (scope,)):
         item = by_key[key] = _Item(session_of(scope), prefix + memory_id, memory_id, type_, timestamp, at, actor, text,
                                    marks=place, key=key)  # fmt: skip
-        latest[type_, memory_id] = key  # of a hand-made double only the last is meant
         if has_tags or type_ in _TELLING:
             _describe(item, _decode(data))
     own = {item.id: item.topics for item in by_key.values()}
     for key, target in index.connection.execute(_TURN_REFS, (scope, TURN.name)):
         by_key[key].topics += own.get(target, ())
-    return [by_key[key] for key in latest.values()]
+    return list(by_key.values())
 
 
 def _describe(item: _Item, data: Mapping[str, Any]) -> None:

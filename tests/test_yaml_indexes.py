@@ -189,14 +189,14 @@ def test_an_empty_session_has_its_own_topics(memory: Memory, session: Session, i
     assert found["agent_index"]["last_updated"] == session.metadata()["created_at"]
 
 
-def test_of_a_hand_made_double_the_last_counts(memory: Memory, session: Session, index: Index) -> None:
-    """Two records of one id are one memory: the one that reading gives."""
+def test_of_a_hand_made_double_all_are_listed(memory: Memory, session: Session, index: Index) -> None:
+    """Records of one id are as many memories."""
     path = memory.root / "active/s1/decisions.yaml"
     path.write_text("version: 1\ndecisions:\n" + "".join(
         f'  - id: A\n    timestamp: "2026-01-11T14:0{n}:00Z"\n    tags: [t{n}]\n' for n in range(3)))  # fmt: skip
     found = rendered(memory, index)
-    assert [event["topics"] for event in found["timeline_index"]["events"]] == [["t2"]]
-    assert found["topic_index"]["topics"]["t2"]["related_memories"]["decisions"] == ["A"]
+    assert [event["topics"] for event in found["timeline_index"]["events"]] == [["t0"], ["t1"], ["t2"]]
+    assert [found["topic_index"]["topics"][f"t{n}"]["related_memories"]["decisions"] for n in range(3)] == [["A"]] * 3
 
 
 def test_a_directory_without_metadata_has_indexes_too(memory: Memory, index: Index) -> None:
@@ -224,7 +224,7 @@ def test_the_order_of_writing_does_not_matter(memory: Memory, documented: Sessio
     for seed in range(5):
         random.Random(seed).shuffle(rows)
         other = Index.in_memory()
-        other.note_session("s1", "active", json.loads(metadata))
+        other.note_session("s1", "active", "", json.loads(metadata))
         for key, file, *fields, data in rows:
             tags = tuple(json.loads(data).get("tags", ()))
             own = tuple((target, relation) for memory_key, target, relation in refs if memory_key == key)
@@ -314,25 +314,24 @@ def test_any_memories_give_files_that_hold_together(made: list[dict[str, Any]], 
     """YAML that another reader reads; every reference leads to a memory; every memory with a time is one event, in its hour."""
     index = Index.in_memory()
     try:
-        index.note_session("s", "active", {"context": context, "created_at": "2026-01-01T00:00:00Z"})
+        index.note_session("s", "active", "", {"context": context, "created_at": "2026-01-01T00:00:00Z"})
         for number, one in enumerate(made):
             put(index, number, one)
         found = {key: value for content in render(index, "s").values() for key, value in yaml.safe_load(content).items()}
         rows = index.connection.execute("SELECT type, id, timestamp FROM memories ORDER BY file, start").fetchall()
     finally:
         index.close()
-    last = {(kind, memory_id): time for kind, memory_id, time in rows}
-    check_timeline(found["timeline_index"], last)
-    check_topics(found["topic_index"]["topics"], {memory_id for _, memory_id in last}, len(last) + 1)
+    ids = {memory_id for _, memory_id, _ in rows}
+    check_timeline(found["timeline_index"], rows)
+    check_topics(found["topic_index"]["topics"], ids, len(rows) + 1)
     for agent in found["agent_index"]["agents"].values():
-        assert {ref for refs in agent["memories"].values() for ref in refs} <= {memory_id for _, memory_id in last}
+        assert {ref for refs in agent["memories"].values() for ref in refs} <= ids
 
 
-def check_timeline(timeline: dict[str, Any], last: dict[tuple[str, str], str | None]) -> None:
+def check_timeline(timeline: dict[str, Any], rows: list[tuple[str, str, str | None]]) -> None:
     events = timeline["events"]
-    assert sorted((event["type"], event["ref"], event["timestamp"]) for event in events) == sorted(
-        (*key, time) for key, time in last.items() if time is not None
-    )
+    told = sorted((event["type"], event["ref"], event["timestamp"]) for event in events)
+    assert told == sorted(row for row in rows if row[2] is not None)
     hours: dict[str, list[str]] = {}
     for event in events:
         hours.setdefault(event["timestamp"][:13] + ":00", []).append(event["ref"])

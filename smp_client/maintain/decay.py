@@ -25,6 +25,7 @@ from ..files import read_from, sync
 from ..layout import ACCESS_LOG
 from ..locks import Lock
 from ..mapping import load_mapping, replace_parts
+from ..questions.doubles import NAMED
 from ..questions.priorities import source
 from ..questions.query import EPOCH
 from ..records import kind_of_file
@@ -256,7 +257,7 @@ def _ask(view: View) -> _State:
     ask = view.index.connection.execute
     joined, columns = source(view)
     wanted = f"m.file, m.id, m.start, m.end, m.accesses, COALESCE(m.accessed, m.at), {columns.priority}"
-    found = ask(f"SELECT {wanted} {joined} WHERE m.scope = ? ORDER BY m.file, m.start", view.scopes).fetchall()
+    found = ask(f"SELECT {wanted} {joined} WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start", view.scopes).fetchall()
     memories = {file: list(rows) for file, rows in groupby(found, itemgetter(0))}
     files = ask("SELECT file, size, checksum, problem FROM files WHERE scope = ?", view.scopes)
     session = ask("SELECT metadata FROM sessions WHERE scope = ?", view.scopes).fetchone()

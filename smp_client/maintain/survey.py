@@ -74,13 +74,14 @@ def _doubles(file: str, content: bytes) -> set[str]:
 
 
 def _question(view: View) -> tuple[list[Item], dict[str, tuple[int, int]], float]:
+    from ..questions.doubles import NAMED
     from ..questions.priorities import source
 
     joined, columns = source(view)
     read = "a.last" if view.index.noted else "NULL"
     asked = (
         f"SELECT m.id, m.type, m.file, m.start, m.end, m.hash, {columns.priority}, m.at, m.accessed, {read}, m.standing, m.actor,"
-        f" m.data {joined} WHERE m.scope = ? ORDER BY m.file, m.start"
+        f" m.data {joined} WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start"
     )
     (scope,) = view.scopes
     states = {file: state for (_, file), state in view.index.files(scope).items() if state.problem is None}

@@ -19,6 +19,7 @@ from ..errors import InvalidQuery
 from ..index import Index
 from ..records import TURN, Record
 from ..scopes import archived_scope, is_archived, session_of
+from . import doubles
 from .fields import shown
 from .matching import Matching, owned
 from .priorities import View, source
@@ -143,7 +144,7 @@ def starts(view: View, want: Wanted) -> set[int]:
 
 def of_id(view: View, memory_id: str) -> Answer:
     """The memories of this id, one of each session that has one; a record before a file of the same name."""
-    found = read(view, _listing(view, Wanted((Sql("m.id = ?", (sayable(memory_id),)),))))
+    found = read(view, _listing(view, Wanted((Sql(f"m.id = ? AND {doubles.NAMED}", (sayable(memory_id),)),))))
     first: dict[str, Record] = {}
     for record in found:
         if record.session not in first or first[record.session].type in ("agent_state", "artifact"):
@@ -161,20 +162,22 @@ def read(view: View, found: Sequence[Ranked]) -> Answer:
     """The records themselves."""
     rows: dict[int, tuple[Any, ...]] = {}
     ended: dict[int, tuple[str, ...]] = {}
+    doubled: dict[int, tuple[str, ...]] = {}
     for start in range(0, len(found), _READ_AT_ONCE):
         keys = [item.key for item in found[start : start + _READ_AT_ONCE]]
         asked = f"SELECT key, id, type, scope, data, text FROM memories WHERE key IN ({', '.join('?' * len(keys))})"
         rows |= {row[0]: row[1:] for row in view.index.connection.execute(asked, keys)}
         ended |= marks(view.index, keys)
+        doubled |= {key: (mark,) for key, mark in doubles.marks(view.index, keys).items()}
     answer = Answer()
     for key, priority, score, explanation in found:
         memory_id, kind, scope, stored, text = rows[key]
         data = json.loads(stored)
         if kind == "artifact":
             data["content"] = text
+        said = (*((ARCHIVED,) if is_archived(scope) else ()), *ended.get(key, ()), *doubled.get(key, ()))
         answer.append(Record(memory_id, kind, session_of(scope), data, text, score=score, explanation=explanation,
-                             priority_now=round(priority, 4), holds=key not in ended,
-                             marks=(*((ARCHIVED,) if is_archived(scope) else ()), *ended.get(key, ()))))  # fmt: skip
+                             priority_now=round(priority, 4), holds=key not in ended, marks=said))  # fmt: skip
     return answer
 
 

@@ -1,0 +1,73 @@
+"""Two records with one id, as a merge or a copy by hand makes them: neither is hidden, and whoever should know is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemons import index_contents, rebuilt_contents, running, smp, wait_until_true
+
+from smp_client import Memory, Session
+
+
+def add_by_hand(session: Session, text: str, memory_id: str = "DEC-001") -> None:
+    with (session.scope.tree.root / session.scope.directory / "decisions.yaml").open("a") as file:
+        file.write(f"  - {{id: {memory_id}, decision: {text}, made_by: hand, tags: [{text.split()[-1]}]}}\n")
+
+
+@pytest.fixture(params=["daemon", "no daemon"])
+def doubled(request: pytest.FixtureRequest, session: Session, tmp_path: Path) -> Iterator[Session]:
+    """DEC-001 three times: by the library, and twice by hand."""
+    session.record_decision("Caching in memory", made_by="architect", tags=["cache"])
+    if request.param == "daemon":
+        with running(session.scope.tree.root, log=tmp_path / "log"):
+            add_by_hand(session, "Storage on a disk")
+            add_by_hand(session, "Backups on a tape")
+            yield session
+    else:
+        add_by_hand(session, "Storage on a disk")
+        add_by_hand(session, "Backups on a tape")
+        yield session
+
+
+def test_each_is_found_and_says_which_it_is(doubled: Session) -> None:
+    found = {query: doubled.search(query) for query in ("caching", "storage", "backups")}
+    assert {query: [record.id for record in records] for query, records in found.items()} == {query: ["DEC-001"] for query in found}
+    assert [records[0].marks for records in found.values()] == [(), ("second DEC-001",), ("third DEC-001",)]
+    assert len(doubled.by_type("decision")) == len(doubled.records("decision")) == 3
+    assert [record.text for record in doubled.by_topic("disk")] == ["Storage on a disk"]
+
+
+def test_the_id_names_the_last_and_a_change_is_of_that(doubled: Session) -> None:
+    assert doubled.get("DEC-001").text == "Backups on a tape"
+    doubled.update("DEC-001", confidence="high")
+    assert {record.text: record.data.get("confidence") for record in doubled.by_type("decision")} == {
+        "Caching in memory": None, "Storage on a disk": None, "Backups on a tape": "high"}  # fmt: skip
+
+
+def test_the_command_shows_the_marks(doubled: Session) -> None:
+    root = doubled.scope.tree.root
+    found = json.loads(smp("search", "storage", "--root", root, "--json").stdout)
+    (hit,) = found["results"] if isinstance(found, dict) else found
+    assert (hit["id"], hit["marks"]) == ("DEC-001", ["second DEC-001"])
+
+
+def test_the_index_of_any_history_is_that_of_a_rebuild(memory: Memory, session: Session, tmp_path: Path) -> None:
+    """Doubles that come, change, move, are equal, and go again."""
+    path = memory.root / "active/s1/decisions.yaml"
+    session.record_decision("First", made_by="a")
+    with running(memory.root, log=tmp_path / "log"):
+        steps = [lambda: add_by_hand(session, "one more"), lambda: add_by_hand(session, "one more"),
+                 lambda: session.update("DEC-001", confidence="low"), lambda: session.record_decision("Second", made_by="a"),
+                 lambda: path.write_text(path.read_text().replace("one more", "another", 1)),
+                 lambda: path.write_text(path.read_text().replace("priority: 0.95", "priority: 0.5", 1)),
+                 lambda: session.delete(["DEC-002"], reason="test"),
+                 lambda: path.write_text("\n".join(line for line in path.read_text().split("\n") if "by: hand" not in line)),
+                 ]  # fmt: skip
+        for step in steps:
+            step()
+            assert smp("sync", "--root", memory.root).returncode == 0
+            assert index_contents(memory.root)["memories"] == rebuilt_contents(memory.root)["memories"]
+        wait_until_true(memory.root)
