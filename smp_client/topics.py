@@ -33,6 +33,7 @@ from typing import Any
 
 from .archived import STATE as ARCHIVED
 from .index import Index
+from .questions import doubles
 from .questions.validity import marks
 from .records import GLOBAL_KINDS, PREFERENCE, SESSION_KINDS, TURN
 from .scopes import is_archived, session_of
@@ -151,9 +152,10 @@ def topics_of(index: Index, scopes: Scopes) -> list[Topic]:
 def timeline_of(index: Index, scopes: Scopes, since_us: int | None = None, until_us: int | None = None) -> Timeline:
     """The events of this time, both ends included, in order."""
     items = _read(index, scopes)
-    ended = marks(index, [item.key for item in items if item.key])
+    keys = [item.key for item in items if item.key]
+    ended, doubled = marks(index, keys), doubles.marks(index, keys)
     for item in items:
-        item.marks += ended.get(item.key, ())
+        item.marks += ended.get(item.key, ()) + doubled.get(item.key, ())
     return _timeline(items, since_us, until_us)
 
 

@@ -14,7 +14,8 @@ from smp_client import Memory, Session
 
 def add_by_hand(session: Session, text: str, memory_id: str = "DEC-001") -> None:
     with (session.scope.tree.root / session.scope.directory / "decisions.yaml").open("a") as file:
-        file.write(f"  - {{id: {memory_id}, decision: {text}, made_by: hand, tags: [{text.split()[-1]}]}}\n")
+        fields = f"decision: {text}, made_by: hand, tags: [{text.split()[-1]}], timestamp: 2026-01-11T14:30:00Z"
+        file.write(f"  - {{id: {memory_id}, {fields}}}\n")
 
 
 @pytest.fixture(params=["daemon", "no daemon"])
@@ -37,6 +38,8 @@ def test_each_is_found_and_says_which_it_is(doubled: Session) -> None:
     assert {query: [record.id for record in records] for query, records in found.items()} == {query: ["DEC-001"] for query in found}
     assert [records[0].marks for records in found.values()] == [(), ("second DEC-001",), ("third DEC-001",)]
     assert len(doubled.by_type("decision")) == len(doubled.records("decision")) == 3
+    told = {event.text: event.marks for event in doubled.timeline()}
+    assert told == {records[0].text: records[0].marks for records in found.values()}
     assert [record.text for record in doubled.by_topic("disk")] == ["Storage on a disk"]
 
 

@@ -44,7 +44,7 @@ def doubles(index: Index, scope: str | None = None) -> list[Double]:
     return [Double(*row) for row in index.connection.execute(_DOUBLES, (scope,))]
 
 
-def marks(index: Index, keys: Sequence[int]) -> dict[int, str]:
-    """Return for each of these memories that is not the first of its id a mark such as `second DEC-001`."""
+def marks(index: Index, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    """Return for each of these memories that is not the first of its id its mark, such as `second DEC-001`."""
     rows = index.connection.execute(_BEFORE, (json.dumps(list(keys)),))
-    return {key: f"{_ORDINALS.get(before, f'{before + 1}th')} {memory_id}" for key, memory_id, before in rows}
+    return {key: (f"{_ORDINALS.get(before, f'{before + 1}th')} {memory_id}",) for key, memory_id, before in rows}

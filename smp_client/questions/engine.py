@@ -168,7 +168,7 @@ def read(view: View, found: Sequence[Ranked]) -> Answer:
         asked = f"SELECT key, id, type, scope, data, text FROM memories WHERE key IN ({', '.join('?' * len(keys))})"
         rows |= {row[0]: row[1:] for row in view.index.connection.execute(asked, keys)}
         ended |= marks(view.index, keys)
-        doubled |= {key: (mark,) for key, mark in doubles.marks(view.index, keys).items()}
+        doubled |= doubles.marks(view.index, keys)
     answer = Answer()
     for key, priority, score, explanation in found:
         memory_id, kind, scope, stored, text = rows[key]
