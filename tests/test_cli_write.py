@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import re
+import struct
 import subprocess
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +35,12 @@ def add(session: Session, *arguments: object, said: str = "", code: int = 0, **o
     return done.stderr.strip() if code else done.stdout.strip()
 
 
-def on_a_terminal(*arguments: object, columns: int, forked: bool = True, **variables: str) -> str:
+def on_a_terminal(*arguments: object, columns: int, forked: bool = True, fails: bool = False, **variables: str) -> str:
     """What the command prints on a terminal of this width."""
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", **variables}
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm", **variables}
+    environment.pop("COLUMNS", None)
     process = started(arguments, [theirs, theirs, theirs], environment, forked=forked)
     os.close(theirs)
     pieces: list[bytes] = []
@@ -45,7 +50,7 @@ def on_a_terminal(*arguments: object, columns: int, forked: bool = True, **varia
     except OSError:
         pass  # how Linux says that the other end was closed
     os.close(ours)
-    assert process.wait() == 0, b"".join(pieces)
+    assert bool(process.wait()) == fails, b"".join(pieces)
     return b"".join(pieces).decode().replace("\r\n", "\n")
 
 

@@ -15,7 +15,7 @@ from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL
 from .arguments import find_id, json_option, memories_argument, open_memory, root_option
 from .nearby import suggesting_ids
 from .outcome import asks, by_option, confirm, dry_run_option, reason_option, yes_option
-from .output import Column, one_line, print_json, print_table, say
+from .output import Column, one_line, print_json, print_table, say, tell
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -112,25 +112,25 @@ def _batches(done: Anonymized) -> list[str]:
 
 def _print(done: Anonymized, days: str) -> None:
     if done.replacements:
-        columns = [Column("PLACEHOLDER", keeps=True), Column("PLACES", right=True), Column("KIND")]
+        columns = [Column("PLACEHOLDER"), Column("PLACES", right=True), Column("KIND")]
         rows: list[tuple[object, ...]] = [(one.placeholder, one.count, one.kind.replace("_", " ")) for one in done.replacements]
         if done.dry_run:
-            columns.append(Column("STANDS FOR", gives_way=True))
+            columns.append(Column("STANDS FOR", least=20))
             rows = [(*row, one.what) for row, one in zip(rows, done.replacements, strict=True)]
         print_table(columns, rows)
     count = len(done.memories)
     would = "would be " if done.dry_run else ""
     say(f"{count:,} memor{'y' if count == 1 else 'ies'} {would}changed" + ("; nothing was changed" if done.dry_run else ""))
     if done.batch:
-        say(one_line(f"For {days} smp restore --batch {done.batch} brings back what was there."))
+        tell(one_line(f"For {days} smp restore --batch {done.batch} brings back what was there."))
     if done.earlier:
-        say(one_line(_of_earlier(done)))
+        tell(one_line(_of_earlier(done)))
     if done.memories:
         say_what_it_leaves(done.agents, done.cannot_find)
     for note in done.notes:
-        click.echo(f"note: {one_line(note)}", err=True)
+        tell(f"note: {one_line(note)}", err=True)
     for problem in done.problems:
-        click.echo(f"smp: {one_line(problem)}", err=True)
+        tell(f"smp: {one_line(problem)}", err=True)
 
 
 def _of_earlier(done: Anonymized) -> str:
@@ -146,7 +146,7 @@ def say_what_it_leaves(agents: Sequence[str], cannot_find: Sequence[str]) -> Non
     """On stderr: a person who passes it on must know."""
     if agents:
         listed = ", ".join(agents[:_NAMED]) + (" and more" if len(agents) > _NAMED else "")
-        click.echo(f"note: taken for agents, and kept: {one_line(listed)}. Give a person among them with --name.", err=True)
+        tell(f"note: taken for agents, and kept: {one_line(listed)}. Give a person among them with --name.", err=True)
     click.echo("note: not looked for, or not found:", err=True)
     for sentence in cannot_find:
-        click.echo(f"  - {sentence}", err=True)
+        tell(f"  - {sentence}", err=True)

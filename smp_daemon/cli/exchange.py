@@ -17,7 +17,7 @@ from .anonymizing import configuration, given_names, naming_options, say_what_it
 from .arguments import complete_memory_id, completing, find_id, json_option, open_memory, root_option
 from .conditions import What, selecting_options, what_is_meant
 from .outcome import dry_run_option
-from .output import Column, one_line, print_json, print_table, say, short_size
+from .output import Column, one_line, print_json, print_table, say, short_size, tell
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -235,10 +235,10 @@ def _print(done: Imported, found: Sequence[Found]) -> None:
     changed = {name: [(old, new) for new, old in done.mapped.get(name, {}).items()] + list(done.renamed.get(name, {}).items())
                for name in done.sessions}  # fmt: skip
     places = importing.places_of(found)
-    columns = [Column("SESSION", keeps=True), Column("BECAME"), Column("NEW IDS", right=True)]
+    columns = [Column("SESSION", ends=True), Column("BECAME"), Column("NEW IDS", right=True)]
     rows: list[Sequence[object]] = [(name, became, len(changed[name]) or None) for name, became in done.sessions.items()]
     if len(places) > 1:
-        columns.append(Column("FROM", gives_way=True))
+        columns.append(Column("FROM", least=20))
         rows = [(*row, ", ".join(places.get(str(row[0]), ()))) for row in rows]
     if rows:
         print_table(columns, rows)
@@ -255,10 +255,10 @@ def _print(done: Imported, found: Sequence[Found]) -> None:
         kinds = (f"{count:,} × {kind.replace('_', ' ')}" for kind, count in done.redacted.items())
         say(f"secrets taken out of what was read: {', '.join(kinds)}")
     for note in done.notes:
-        click.echo(one_line(f"note: {note}"), err=True)
+        tell(one_line(f"note: {note}"), err=True)
 
 
 def _finish(problems: list[str], *, as_json: bool) -> NoReturn:
     for problem in () if as_json else problems:
-        click.echo(f"smp: {one_line(problem)}", err=True)
+        tell(f"smp: {one_line(problem)}", err=True)
     sys.exit(1 if problems else 0)

@@ -11,7 +11,7 @@ import click
 
 from .arguments import json_option, open_memory, root_option, session_argument
 from .outcome import dry_run_option, finish
-from .output import one_line, print_json, say, short_size
+from .output import one_line, print_json, say, short_path, short_size, tell
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -73,19 +73,20 @@ def status(root: str | None, deep: bool, as_json: bool) -> None:
 
 def _print_status(found: Any, said: dict[str, Any]) -> None:
     colour = {"ok": "green", "degraded": "yellow"}.get(found.health, "red")
-    click.echo(click.style(found.health, fg=colour, bold=True) + f"  {found.root.path}")
+    click.echo(click.style(found.health, fg=colour, bold=True) + f"  {short_path(found.root.path)}")
     for problem in found.problems:
-        click.echo(f"  ! {problem}")
+        tell(f"  ! {one_line(problem)}", indent=4)
     states = ", ".join(f"{count} {state}" for state, count in sorted(found.root.sessions.items())) or "none"
     lag = "" if found.root.lag_ms is None else f", {found.root.lag_ms} ms behind the disk"
     memories = f"{found.root.memories:,} memor{'y' if found.root.memories == 1 else 'ies'}"
-    click.echo(f"  sessions: {states}; {memories} indexed{lag}")
+    tell(f"  sessions: {states}; {memories} indexed{lag}", indent=4)
     if said["pid"] and found.health in ("ok", "degraded"):
-        click.echo(f"  daemon: pid {said['pid']}, version {said['version']}, since {said['started_at']}, by {said['watching']}")
+        tell(f"  daemon: pid {said['pid']}, version {said['version']}, since {said['started_at']}, by {said['watching']}",
+             indent=4)  # fmt: skip
     for name, job in sorted(found.said.get("jobs", {}).items()):
         next_run = "" if found.health == "down" else f", next {job['next_run'] or 'when needed'}"
-        click.echo(f"  {name}: last {job['last_success'] or 'never'}{_took(job)}{next_run}"
-                   + (f", failed: {job['last_error']}" if job["last_error"] else ""))  # fmt: skip
+        tell(f"  {name}: last {job['last_success'] or 'never'}{_took(job)}{next_run}"
+             + (f", failed: {job['last_error']}" if job["last_error"] else ""), indent=4)  # fmt: skip
 
 
 def _took(job: dict[str, Any]) -> str:
@@ -156,7 +157,7 @@ def check(session: str | None, repair: bool, root: str | None, dry_run: bool, as
     else:
         for item in complaints:
             place = "/".join(part for part in (item.scope, item.file) if part) + (f":{item.line}" if item.line else "")
-            say(one_line(f"{place}: {item.problem}. {item.advice}"))
+            tell(one_line(f"{place}: {item.problem}. {item.advice}"), indent=4)
         count = f"{len(complaints):,} problem{'' if len(complaints) == 1 else 's'}"
         say(count if complaints else "everything can be read")
     sys.exit(1 if complaints else 0)

@@ -13,9 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from .output import Column, one_line, print_table, say, short_size
+from .output import Column, one_line, print_table, say, short_size, tell
 from .progress import each, progress
 
 if TYPE_CHECKING:
@@ -132,7 +130,7 @@ def say_verified(done: Verified) -> None:
     ]  # fmt: skip
     rows = [(name, *(f"{count(one):,}" for _, count in columns), _content(one)) for name, one in done.sessions.items()]
     if rows:
-        print_table([Column("SESSION", keeps=True), *(Column(name, right=True) for name, _ in columns), Column("CONTENT")], rows)
+        print_table([Column("SESSION", ends=True), *(Column(name, right=True) for name, _ in columns), Column("CONTENT")], rows)
     counts = {"of them changed here since": done.total("updated"), "of them deleted or purged here": done.total("deleted"),
               "of them put away by compaction": done.total("put_away"),
               f"line{'' if done.quarantined == 1 else 's'} in quarantine": done.quarantined,
@@ -153,7 +151,7 @@ def _content(one: Compared) -> str:
 
 def say_notes(done: Verified) -> None:
     for note in done.notes:
-        click.echo(one_line(f"note: {note}"), err=True)
+        tell(one_line(f"note: {note}"), err=True)
 
 
 def problems_of(done: Verified) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from .output import Column, on_terminal, one_line, print_json, print_table, say, short_size
+from .output import Column, on_terminal, one_line, print_json, print_table, say, short_size, tell
 from .progress import each
 
 if TYPE_CHECKING:
@@ -121,18 +121,18 @@ def _of(name: str, said: str) -> str:
 def _print(outcome: Outcome, note: str, nothing: str) -> None:
     if outcome.actions:
         sizes = _sizes(outcome.actions)
-        columns = [Column("SESSION", keeps=True), Column("ACTION"), Column("WHAT", gives_way=True),
-                   *(Column(title, right=True) for title in sizes), Column("REASON", gives_way=True)]  # fmt: skip
+        columns = [Column("SESSION", ends=True), Column("ACTION"), Column("WHAT", gives_way=True),
+                   *(Column(title, right=True) for title in sizes), Column("REASON", least=20)]  # fmt: skip
         print_table(columns, [_row(action, *cells) for action, *cells in zip(outcome.actions, *sizes.values(), strict=True)])
         say(_total(outcome))
     elif not outcome.problems:
-        say(one_line(nothing))
+        tell(one_line(nothing))
     if note and outcome.actions and not outcome.dry_run:
-        say(one_line(note))
+        tell(one_line(note))
     for said in outcome.notes:
-        click.echo(f"note: {one_line(said)}", err=True)
+        tell(f"note: {one_line(said)}", err=True)
     for problem in outcome.problems:
-        click.echo(f"smp: {one_line(problem)}", err=True)
+        tell(f"smp: {one_line(problem)}", err=True)
 
 
 def _sizes(actions: Sequence[Action]) -> dict[str, list[str | None]]:

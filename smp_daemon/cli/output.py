@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _LEAST_COLUMNS = 8  # what a column that gives way keeps while another one can
 _PADDED_COLUMNS = 60  # in a pipe, one long cell is not to push all the others aside
 _GAP = "  "
+_LABEL_COLUMNS = 14
 # Control characters and escape sequences, what turns the direction of the following text, and what is no character at all.
 _DRIVING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
@@ -107,6 +108,58 @@ def say(text: str) -> None:
     click.echo(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
+def tell(text: str, *, err: bool = False, indent: int = 0) -> None:
+    """Print a sentence on one line; on a terminal it is broken between words, further lines indented."""
+    stream = sys.stderr if err else sys.stdout
+    if stream is not None and stream.isatty():
+        text = wrapped(text, shutil.get_terminal_size().columns, indent)
+    if err:
+        click.echo(text, err=True)
+    else:
+        say(text)
+
+
+def wrapped(text: str, columns: int, indent: int = 0) -> str:
+    """Return the text in lines of so many columns, broken between words; a longer word stays whole."""
+    first = text.lstrip()
+    lines = [text[: len(text) - len(first)]]
+    for number, word in enumerate(first.split(" ")):
+        line = f"{lines[-1]} {word}" if number else lines[-1] + word
+        if width(line) <= columns or indent + width(word) > columns or not number:
+            lines[-1] = line
+        else:
+            lines.append(" " * indent + word)
+    return "\n".join(lines)
+
+
+def print_fields(fields: Mapping[str, Any]) -> None:
+    """Print the fields as YAML; on a terminal long lines are broken between words."""
+    from smp_client.values import render_entries
+
+    lines = harmless("\n".join(render_entries(dict(fields), 0))).split("\n")
+    if on_terminal():
+        columns = shutil.get_terminal_size().columns
+        lines = [wrapped(line, columns, len(line) - len(line.lstrip()) + 2) for line in lines]
+    say("\n".join(lines))
+
+
+def short_path(path: str) -> str:
+    """Return the path, on a terminal from the working directory if it leads below that."""
+    inner = os.path.relpath(path) if on_terminal() else path
+    return path if inner.startswith("..") else inner
+
+
+def print_pairs(pairs: Mapping[str, object], *, cuts: bool = False) -> None:
+    """Print names and what there is to say of each; nothing of those of which there is nothing."""
+    columns = shutil.get_terminal_size().columns if on_terminal() else 0
+    for name, value in pairs.items():
+        text = f"{name:<{_LABEL_COLUMNS}}{one_line(str(value))}" if value else ""
+        if columns:
+            text = cut(text, columns) if cuts else wrapped(text, columns, _LABEL_COLUMNS)
+        if text:
+            say(styled(text[:_LABEL_COLUMNS], dim=True) + text[_LABEL_COLUMNS:])
+
+
 def print_json(value: Any) -> None:
     """As JSON that every reader takes: without NaN, and with everything escaped that a terminal would obey."""
     text = json.dumps(_finite(value), indent=1, ensure_ascii=_encoding().lower().replace("-", "") != "utf8")
@@ -175,47 +228,91 @@ def present(found: Sequence[Shown], *, raw: bool, as_json: bool) -> None:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. `gives_way` says that it is cut before the others; `style` what click.style gets for a cell."""
+    """A column of a table. Where a terminal has no room for the whole table, columns yield in this order:
+
+    `ends`: of an id or a path only the end is shown that tells the rows apart;
+    `spare`: the column is left out, the last one first;
+    `least`: a text that would get fewer columns than these goes to a line of its own below its row;
+    `gives_way`: the column is cut before the others are.
+    """
 
     title: str
     right: bool = False
+    ends: bool = False
+    spare: bool = False
+    least: int = 0
     gives_way: bool = False
-    keeps: bool = False  # it is cut only where nothing else is left to cut
     style: Callable[[str], dict[str, Any]] | None = None
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
-    """One line for each row, below the titles; an empty cell is a `-`. Put the column with the long texts last."""
+    """Print the titles and a line for each row; an empty cell is a `-`. In a pipe every column and cell is whole."""
     titles = [column.title for column in columns]
     cells = [[one_line("" if cell is None else str(cell)) or "-" for cell in row] for row in rows]
-    natural = [max(width(row[place]) for row in (titles, *cells)) for place in range(len(columns))]
-    widths = [min(each, _PADDED_COLUMNS) for each in natural]
-    if fits := on_terminal():
-        widths = _fit(natural, columns, shutil.get_terminal_size().columns)
-    lines = [styled(_line([_cell(*each, None, fits=fits) for each in zip(titles, widths, columns, strict=True)]), bold=True)]
+    natural = {place: max(width(row[place]) for row in (titles, *cells)) for place in range(len(columns))}
+    terminal = shutil.get_terminal_size().columns if on_terminal() else 0
+    if terminal:
+        widths = _fit(columns, cells, natural, terminal)
+    else:
+        widths = {place: min(each, _PADDED_COLUMNS) for place, each in natural.items()}
+    below = [place for place, column in enumerate(columns) if column.least and place not in widths]
+    lines = [styled(_line(columns, titles, widths, fits=bool(terminal), is_title=True), bold=True)]
     for row in cells:
-        lines.append(_line([_cell(*each, each[2].style, fits=fits) for each in zip(row, widths, columns, strict=True)]))
+        lines.append(_line(columns, row, widths, fits=bool(terminal)))
+        for place in below:
+            label = f"{titles[place].lower()}: " if len(below) > 1 else ""
+            if row[place] != "-":
+                lines.append(cut(f"    {label}{row[place]}", terminal))
     say("\n".join(lines))
 
 
-def _line(cells: Sequence[str]) -> str:
+def _line(
+    columns: Sequence[Column], row: Sequence[str], widths: Mapping[int, int], *, fits: bool, is_title: bool = False
+) -> str:
+    cells: list[str] = []
+    for place, size in widths.items():
+        column, text = columns[place], row[place]
+        shown = text if not fits else _end(text, size) if column.ends and not is_title else cut(text, size)
+        padding = " " * (size - width(shown))
+        coloured = styled(shown, **column.style(text)) if column.style and not is_title else shown
+        cells.append(padding + coloured if column.right else coloured + padding)
     return _GAP.join(cells).rstrip()
 
 
-def _cell(text: str, columns: int, column: Column, style: Callable[[str], dict[str, Any]] | None, *, fits: bool) -> str:
-    shown = cut(text, columns) if fits else text
-    padding = " " * (columns - width(shown))
-    coloured = styled(shown, **style(text)) if style else shown
-    return padding + coloured if column.right else coloured + padding
+def _fit(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], natural: Mapping[int, int], terminal: int
+) -> dict[int, int]:
+    """Return the widths of the columns that stand side by side; see Column for how they yield."""
+    widths = {place: min(each, terminal) for place, each in natural.items()}
 
+    def is_too_wide() -> bool:
+        needed = sum(min(each, columns[place].least or each) for place, each in widths.items())
+        return needed + len(_GAP) * (len(widths) - 1) > terminal
 
-def _fit(natural: Sequence[int], columns: Sequence[Column], terminal: int) -> list[int]:
-    """The widths with which a line fits: those that give way get smaller first, always the widest of them, then all."""
-    room = max(terminal - len(_GAP) * (len(columns) - 1), len(columns))
-    widths = [min(each, room) for each in natural]
-    while sum(widths) > room:
-        giving = [place for place, column in enumerate(columns) if column.gives_way and widths[place] > _LEAST_COLUMNS]
-        others = [place for place, column in enumerate(columns) if not column.keeps and widths[place] > 1]
-        widest = max(giving or others or range(len(columns)), key=lambda place: widths[place])
-        widths[widest] -= 1
+    for place, column in enumerate(columns):
+        if column.ends and is_too_wide():
+            widths[place] = min(widths[place], _least_end(column.title, {row[place] for row in cells}))
+    for place, column in reversed(list(enumerate(columns))):
+        if column.spare and is_too_wide():
+            del widths[place]
+    if is_too_wide():
+        widths = {place: each for place, each in widths.items() if not columns[place].least}
+    room = max(terminal - len(_GAP) * (len(widths) - 1), len(widths))
+    while sum(widths.values()) > room:
+        texts = [place for place in widths if columns[place].least and widths[place] > columns[place].least]
+        giving = [place for place in widths if columns[place].gives_way and widths[place] > _LEAST_COLUMNS]
+        widths[max(texts or giving or list(widths), key=lambda place: widths[place])] -= 1
     return widths
+
+
+def _least_end(title: str, values: Collection[str]) -> int:
+    """Return the columns that show the last part of each value, and each of them as another one."""
+    size = max([len(title), *(min(width(value), len(value.rpartition("-")[2]) + 1) for value in values)])
+    while len({_end(value, size) for value in values}) < len(values):
+        size += 1
+    return size
+
+
+def _end(text: str, columns: int) -> str:
+    """Return the end of the text in so many columns, with … where its beginning is left out."""
+    return text if width(text) <= columns else "…" + cut(text[::-1], columns)[:-1][::-1].lstrip(" -_/")

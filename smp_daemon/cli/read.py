@@ -25,7 +25,8 @@ _EXPLAINED = ("match", "priority", "importance", "use", "state", "holds")  # col
 _FAR_INSIDE = 40  # characters: a match behind these would often be cut off on a terminal
 _BEFORE_A_MATCH = 12
 _NAMED = 5  # of what is not listed
-_ID_COLUMNS = 20  # of a timeline, at most: an id from elsewhere can be longer
+_ID_COLUMNS = 10  # of a timeline, at most: an id from elsewhere can be longer
+_NARROW_COLUMNS = 100  # of a terminal that has no room for the type of each event
 _SHARE = click.FloatRange(0, 1)
 _WHEN = 'an ISO time, a date, or words: "last 7 days", yesterday'
 
@@ -128,9 +129,10 @@ def _print_results(found: Sequence[Record], question: str, *, names_session: boo
     from .output import Column, marked, on_terminal, print_table, short_time
 
     terminal = on_terminal()
-    titles = [Column("SCORE", right=True), Column("ID", style=lambda _: {"fg": "cyan"}), Column("TYPE"), Column("WHEN")]
+    titles = [Column("SCORE", right=True), Column("ID", style=lambda _: {"fg": "cyan"}), Column("TYPE", spare=True),
+              Column("WHEN", spare=explain)]  # fmt: skip
     if names_session:
-        titles.insert(2, Column("SESSION", gives_way=True))
+        titles.insert(2, Column("SESSION", ends=True))
     titles += [Column(name.upper(), right=True) for name in _EXPLAINED] if explain else []
     rows: list[list[object]] = []
     for record in found:
@@ -141,7 +143,7 @@ def _print_results(found: Sequence[Record], question: str, *, names_session: boo
             row.insert(2, record.session)
         row += [_figure((record.explanation or {}).get(name)) for name in _EXPLAINED] if explain else []
         rows.append([*row, marked(_around_a_match(text, question) if terminal else text, record.marks)])
-    print_table([*titles, Column("TEXT", gives_way=True)], rows)
+    print_table([*titles, Column("TEXT", least=40)], rows)
 
 
 def _figure(value: float | None) -> str | None:
@@ -190,7 +192,8 @@ def topics(session: str | None, root: str | None, as_json: bool) -> None:
         click.echo("There are no topics: no memory has a tag.", err=True)
     else:
         columns = [Column("TOPIC", gives_way=True, style=lambda _: {"fg": "cyan"}), Column("MENTIONS", right=True),
-                   Column("WEIGHT", right=True), Column("FIRST"), Column("LAST"), Column("SUBTOPICS", gives_way=True)]  # fmt: skip
+                   Column("WEIGHT", right=True), Column("FIRST", spare=True), Column("LAST"),
+                   Column("SUBTOPICS", least=20)]  # fmt: skip
         print_table(columns, [
             (topic.name, topic.mentions, f"{topic.weight:.2f}", short_time(topic.first_mentioned), short_time(topic.last_mentioned),
              ", ".join(topic.subtopics))
@@ -203,11 +206,13 @@ def topics(session: str | None, root: str | None, as_json: bool) -> None:
 @since_option
 @until_option
 @types_option
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the last N.")
 @root_option
 @json_option
 def timeline(
-    session: str | None, since: str | None, until: str | None, types: tuple[str, ...], root: str | None, as_json: bool
-) -> None:
+    session: str | None, since: str | None, until: str | None, types: tuple[str, ...], limit: int | None, root: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """What happened in SESSION, or everywhere, in order.
 
     Times are in UTC. Memories that have none are not listed, and named on stderr.
@@ -216,6 +221,9 @@ def timeline(
 
     whole = _asked(root, session).timeline(since, until)
     found = [event for event in whole if not types or event.type in types]
+    if limit is not None and len(found) > limit:
+        click.echo(f"{len(found) - limit:,} earlier ones are not listed.", err=True)
+        found = found[-limit:]
     _say_without_time([one for one in whole.without_time if not types or one[0] in types], names_session=session is None)
     if as_json:
         print_json([_event_json(event) for event in found])
@@ -276,7 +284,8 @@ def _print_hours(found: Sequence[Event], *, names_session: bool) -> None:
         # What comes first is all that can be told from a text that goes on for a megabyte.
         text = one_line(marked(said(event.type, event.text, event.further)[: 8 * columns], event.marks))
         who = f"{one_line(event.actor)}: " if event.actor else ""
-        rest = f"{one_line(event.ref):<{ids}}  {short_type(event.type):<12}  {who}{text}"
+        type = "" if columns < _NARROW_COLUMNS else f"{short_type(event.type):<12}  "
+        rest = f"{one_line(event.ref):<{ids}}  {type}{who}{text}"
         lines.append(styled(f"  {clock}", dim=True) + "  " + cut(rest, max(columns - 9, 1)))
     say("\n".join(lines))
 

@@ -25,7 +25,7 @@ _KINDS = {"head": "head of the file"}
 
 def print_restorable(memory: Memory, session: str | None, *, as_json: bool) -> None:
     """Of one session or all; what is deleted of a session that is deleted itself must wait until that is back."""
-    from .output import one_line, print_json, say
+    from .output import one_line, print_json, say, tell
 
     problems: list[str] = []
     every = (*_sessions(memory), *_memories(memory, problems, session))
@@ -36,12 +36,12 @@ def print_restorable(memory: Memory, session: str | None, *, as_json: bool) -> N
     elif found:
         _print_table(found)
         for first in sorted({one["first"] for one in found if one["first"]}):
-            say(f"Some of it can be restored after {one_line(first)}.")
+            tell(f"Some of it can be restored after {one_line(first)}.")
     else:
         say("There is nothing to restore.")
     if problems and not as_json:
         for problem in problems:
-            click.echo(f"smp: {one_line(problem)}", err=True)
+            tell(f"smp: {one_line(problem)}", err=True)
     if problems:
         raise SystemExit(1)
 
@@ -53,9 +53,9 @@ def _print_table(found: list[dict[str, Any]]) -> None:
 
     is_told = {"ACTION": any(one["action"] != "deleted" for one in found),
                "PLACE": any(one["place"] in ("archived", "evicted") for one in found)}  # fmt: skip
-    columns = [Column("SESSION", keeps=True), Column("ID"), Column("TYPE"), Column("UNTIL"), Column("BATCH"),
-               *(Column(title) for title, told in is_told.items() if told), Column("DELETED", gives_way=True),
-               Column("BY", gives_way=True), Column("REASON", gives_way=True), Column("TEXT", gives_way=True)]  # fmt: skip
+    columns = [Column("SESSION", ends=True), Column("ID"), Column("TYPE", spare=True), Column("UNTIL"), Column("BATCH"),
+               *(Column(title) for title, told in is_told.items() if told), Column("DELETED", spare=True),
+               Column("BY", spare=True), Column("REASON", least=20), Column("TEXT", least=20)]  # fmt: skip
     print_table(columns, [
         (one["session"], None if one["type"] == "head" else one["id"], _KINDS.get(one["type"]) or short_type(one["type"]),
          short_time(one["recovery_deadline"]) + (" (overdue)" if one["is_overdue"] else ""), one["batch"],

@@ -51,10 +51,10 @@ def _print(found: list[dict[str, Any]]) -> None:
     from .output import Column, print_table, short_size, short_time
 
     columns = [
-        Column("ID", keeps=True), Column("STATE", style=lambda state: {"fg": _COLOURS.get(state, "yellow")}),
-        Column("CREATED", gives_way=True), Column("LAST ACTIVITY"), Column("SIZE", right=True),
-        Column("FULL", right=True, style=_crowded), Column("MEMORIES", right=True), Column("PROJECT", gives_way=True),
-        Column("TOPIC", gives_way=True),
+        Column("ID", ends=True), Column("STATE", style=lambda state: {"fg": _COLOURS.get(state, "yellow")}),
+        Column("CREATED", spare=True), Column("LAST ACTIVITY"), Column("SIZE", right=True, spare=True),
+        Column("FULL", right=True, spare=True, style=_crowded), Column("MEMORIES", right=True), Column("PROJECT", spare=True),
+        Column("TOPIC", least=20),
     ]  # fmt: skip
     rows = [
         (each["id"], each["state"], short_time(each["created_at"]), _last_seen(each),
@@ -67,11 +67,11 @@ def _print(found: list[dict[str, Any]]) -> None:
 
 
 def _last_seen(session: dict[str, Any]) -> str | None:
-    """Of one that is deleted, when that was: nothing else is known of it."""
+    """Of a deleted session, when it was deleted: nothing else is known of it."""
     from .output import short_time
 
     if session["deleted_at"] is not None:
-        return f"deleted {short_time(session['deleted_at'])}"
+        return short_time(session["deleted_at"])
     return short_time(session["last_activity"]) or None
 
 

@@ -11,8 +11,8 @@ import click
 
 from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL, LATEST
 
-from .arguments import find_scope, json_option, memories_argument, open_memory, root_option
-from .output import Shown, present
+from .arguments import find_id, find_scope, json_option, memories_argument, open_memory, root_option
+from .output import Shown, present, print_fields, print_pairs, short_path
 from .show_archived import SUMMARY_ID, find_summary, show_summary
 from .show_everywhere import show_everywhere
 from .show_put_away import reference_text, references_of, show_put_away
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from smp_client.questions.summary import Summary
     from smp_client.quota import Size
 
+_PLACES = (ACTIVE, ARCHIVED, GLOBAL)
 _SUGGESTIONS = 3
 _RELATED = 20
-_LABEL_COLUMNS = 14
 
 
 @click.command(epilog="""\b
@@ -33,7 +33,7 @@ smp show latest
 smp show latest DEC-001
 smp show report-1 --raw
 smp show --all-about "Jane Roe\"""")
-@memories_argument(ACTIVE, ARCHIVED, GLOBAL, required=False)
+@memories_argument(*_PLACES, required=False)
 @click.option("--all-about", metavar="TEXT", help="Every place where a text stands, of SESSION or of everything, deleted ones too.")
 @click.option("--raw", is_flag=True, help="Of a memory, the bytes that it stands in.")
 @click.option("--no-count", is_flag=True, help="Do not count it as reading, which makes a memory matter more.")
@@ -67,12 +67,14 @@ def _found(memory: Memory, session: str, memory_id: str | None, *, count_access:
     """Return what there is to show of a session, or of a memory wherever it is kept."""
     from smp_client import MemoryNotFound, SMPError
 
-    if memory_id in (None, SUMMARY_ID) and (summary := find_summary(memory, session)):
-        return show_summary(memory, summary)
+    wanted = memory_id
     try:
-        target, wanted = _meant(memory, session) if memory_id is None else (find_scope(memory, session), memory_id)
+        name, wanted = _meant(memory, session) if memory_id is None else (find_id(memory, session, *_PLACES), memory_id)
+        if wanted in (None, SUMMARY_ID) and (summary := find_summary(memory, name)):
+            return show_summary(memory, summary)
+        target = find_scope(memory, name)
     except SMPError as error:
-        if kept := show_put_away(memory, error.session_id or session, memory_id or session):
+        if wanted and (kept := show_put_away(memory, error.session_id or session, wanted)):
             return kept
         raise
     if wanted is None:
@@ -91,15 +93,16 @@ def _found(memory: Memory, session: str, memory_id: str | None, *, count_access:
 # What is meant.
 
 
-def _meant(memory: Memory, name: str) -> tuple[Session | GlobalMemory, str | None]:
-    """A session by its whole id, then a memory, then a session by the beginning of its id: the longer name is the likelier one."""
+def _meant(memory: Memory, name: str) -> tuple[str, str | None]:
+    """Return a session by its whole id, else a memory and its session, else a session by a part of its id."""
     from smp_client import Invalid, MemoryNotFound, SessionNotFound, SessionPutAway
+    from smp_client.session_name import sessions_in
 
     if name in (GLOBAL, LATEST):
-        return find_scope(memory, name), None
-    with suppress(SessionNotFound, Invalid):
-        return memory._session(name), None
-    # A summary is known by the name of its session.
+        return find_id(memory, name, *_PLACES), None
+    if any(name in sessions_in(memory, place) for place in (ACTIVE, ARCHIVED)):
+        return name, None
+    # The summary of an archived session has one name everywhere, and is shown with its session.
     called = {"field": "id", "operator": "equals", "value": name}
     asked = {"filters": [called, {"field": "type", "operator": "not", "value": "summary"}]}
     holders = sorted({record.session for record in memory.query(asked)})
@@ -108,9 +111,9 @@ def _meant(memory: Memory, name: str) -> tuple[Session | GlobalMemory, str | Non
         problem = f"{len(holders)} sessions have a memory {name!r}: {named}."
         raise MemoryNotFound(problem, advice="Give one of them before the id.")
     if holders:
-        return find_scope(memory, holders[0]), name
+        return holders[0], name
     try:
-        return memory.session(name), None
+        return find_id(memory, name, *_PLACES), None
     except SessionPutAway:
         raise
     except (SessionNotFound, Invalid) as error:
@@ -217,9 +220,7 @@ def _record_json(target: Session | GlobalMemory, record: Record, place: _Place) 
 
 
 def _print_record(target: Session | GlobalMemory, record: Record, place: _Place) -> None:
-    from smp_client.values import render_entries
-
-    from .output import harmless, marked, one_line, say, styled
+    from .output import marked, one_line, say, styled
     from .read import said, short_type
 
     stored = _stored_priority(record)
@@ -227,11 +228,12 @@ def _print_record(target: Session | GlobalMemory, record: Record, place: _Place)
     lines = f"line {place.first_line}" if place.first_line == place.last_line else f"lines {place.first_line} to {place.last_line}"
     name = styled(one_line(record.id), fg="cyan", bold=True)
     say(f"{name}  {marked(f'{short_type(record.type)} in {record.session}', record.marks)}")
-    _print_pairs({"priority": priority + (", pinned" if record.pinned else ""), "where": f"{place.path}, {lines}"})
-    _print_pairs({"references": ", ".join(map(reference_text, references_of(target, record.id)))})
+    print_pairs({"priority": priority + (", pinned" if record.pinned else ""), "where": f"{short_path(place.path)}, {lines}"})
+    print_pairs({"references": ", ".join(map(reference_text, references_of(target, record.id)))})
     for number, other in enumerate(_related(target, record)):
-        _print_pairs({"" if number else "related": f"{other.path[-1]}: {said(other.type, other.text, other.data)}"}, cuts=True)
-    say("\n" + harmless("\n".join(render_entries(_fields(record), 0))))
+        print_pairs({"" if number else "related": f"{other.path[-1]}: {said(other.type, other.text, other.data)}"}, cuts=True)
+    say("")
+    print_fields(_fields(record))
 
 
 # A session.
@@ -271,9 +273,7 @@ def _about(target: Session | GlobalMemory) -> dict[str, Any]:
 
 
 def _print_scope(about: dict[str, Any], summary: Summary) -> None:
-    from smp_client.values import render_entries
-
-    from .output import harmless, say, short_size, short_time, styled
+    from .output import say, short_size, short_time, styled
     from .read import short_type
 
     metadata: dict[str, Any] = about["metadata"] or {}
@@ -282,7 +282,7 @@ def _print_scope(about: dict[str, Any], summary: Summary) -> None:
     say(styled(about["id"], fg="cyan", bold=True) + (f"  {styled(about['state'], fg=colour)}" if about["state"] else ""))
     context, people = (part if isinstance(part := metadata.get(name), dict) else {} for name in ("context", "participants"))
     tags = context.get("tags")
-    _print_pairs({
+    print_pairs({
         "problem": about["problem"],
         "project": ", ".join(str(context[name]) for name in ("project_name", "project_phase") if context.get(name)),
         "topic": context.get("primary_topic"),
@@ -299,7 +299,8 @@ def _print_scope(about: dict[str, Any], summary: Summary) -> None:
     _print_memories("OPEN FINDINGS", summary.open_findings)
     _print_memories(_shown("PREFERENCES", summary.preferences, summary.memories.get("preference", 0)), summary.preferences)
     if about["profile"]:
-        say("\n" + styled("PROFILE", bold=True) + "\n" + harmless("\n".join(render_entries(about["profile"], 0))))
+        say("\n" + styled("PROFILE", bold=True))
+        print_fields(about["profile"])
 
 
 def _shown(title: str, found: Sequence[Record], total: int) -> str:
@@ -316,22 +317,8 @@ def _print_memories(title: str, found: Sequence[Record]) -> None:
     if not found:
         return
     say("")
-    columns = [Column(title, style=lambda _: {"fg": "cyan"}), Column("PRIORITY", right=True), Column("TEXT", gives_way=True)]
+    columns = [Column(title, style=lambda _: {"fg": "cyan"}), Column("PRIORITY", right=True), Column("TEXT", least=40)]
     severities = [f"{severity}: " if isinstance(severity := record.data.get("severity"), str) else "" for record in found]
     print_table(columns, [
         (record.id, f"{record.priority:.2f}", severity + record.text) for record, severity in zip(found, severities, strict=True)
     ])  # fmt: skip
-
-
-def _print_pairs(pairs: dict[str, object], *, cuts: bool = False) -> None:
-    """Names and what there is to say; nothing of those of which there is nothing."""
-    import shutil
-
-    from .output import cut, on_terminal, one_line, say, styled
-
-    for name, value in pairs.items():
-        text = one_line(str(value)) if value else ""
-        if cuts and on_terminal():
-            text = cut(text, max(shutil.get_terminal_size().columns - _LABEL_COLUMNS, 1))
-        if text:
-            say(styled(f"{name:<{_LABEL_COLUMNS}}", dim=True) + text)

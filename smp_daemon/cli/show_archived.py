@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from .output import Shown
 
 SUMMARY_ID = "summary"
-_LABEL_COLUMNS = 14
 
 
 def find_summary(memory: Memory, name: str) -> Record | None:
@@ -50,7 +49,7 @@ def _described(record: Record) -> dict[str, Any]:
 
 
 def _print(summary: Record) -> None:
-    from .output import one_line, say, short_size, short_time, styled
+    from .output import print_pairs, say, short_size, short_time, styled, tell
     from .read import short_type
 
     data = summary.data
@@ -68,15 +67,14 @@ def _print(summary: Record) -> None:
         "participants": ", ".join(_counted(data.get("participants"), "memories")),
         "topics": ", ".join(_counted(data.get("topics"), "mentions")),
     }
-    for name, value in pairs.items():
-        if value:
-            say(styled(f"{name:<{_LABEL_COLUMNS}}", dim=True) + one_line(str(value)))
+    print_pairs(pairs)
     _print_items("DECISIONS", data.get("decisions"), ("made_by", "status"))
     _print_items("OPEN FINDINGS", data.get("open_findings"), ("severity",))
     _print_items("PREFERENCES", data.get("preferences"), ("confidence",))
     _print_items("LEARNINGS", data.get("learnings"), ("learned_by",))
     _print_items("LAST TURNS", data.get("last_turns"), ("speaker",))
-    say(f"\nIts memories are still found. Bring the session back with smp unarchive {summary.session}")
+    say("")
+    tell(f"Its memories are still found. Bring the session back with smp unarchive {summary.session}")
 
 
 def _print_items(title: str, items: Any, fields: Sequence[str]) -> None:
@@ -87,7 +85,7 @@ def _print_items(title: str, items: Any, fields: Sequence[str]) -> None:
         return
     say("")
     columns = [Column(title, style=lambda _: {"fg": "cyan"}), *(Column(name.upper().replace("_", " ")) for name in fields),
-               Column("TEXT", gives_way=True)]  # fmt: skip
+               Column("TEXT", least=40)]  # fmt: skip
     print_table(columns, [[item.get(name) for name in ("id", *fields, "text")] for item in found])
 
 

@@ -67,8 +67,9 @@ def _print(memory: Memory, text: str, session: str | None, found: Sequence[Occur
     for name, group in groups.items():
         say(styled(one_line(name) or _NO_SESSION, fg="cyan", bold=True))
         is_packed = any(one.member for one in group)
-        columns = [Column("WHERE"), *([Column("PACKED IN IT")] if is_packed else []), Column("ID", style=lambda _: {"fg": "cyan"}),
-                   Column("TYPE"), Column("PLACE"), Column("TEXT", gives_way=True)]  # fmt: skip
+        columns = [Column("WHERE", ends=True), *([Column("PACKED IN IT", ends=True)] if is_packed else []),
+                   Column("ID", style=lambda _: {"fg": "cyan"}), Column("TYPE", spare=True), Column("PLACE"),
+                   Column("TEXT", least=40)]  # fmt: skip
         print_table(columns, [(*_where(one)[: 1 + is_packed], one.id, _type(one), _place(one), _said(one)) for one in group])
         say("")
     memories = len({(one.session, one.type, one.id) for one in found if _is_memory(one, (*_MEMORIES, "deleted"))})
@@ -106,12 +107,12 @@ def _said(one: Occurrence) -> str:
 
 
 def _print_problems(problems: Sequence[Occurrence]) -> None:
-    from .output import one_line, say, styled
+    from .output import one_line, say, styled, tell
 
     if problems:
         say("\n" + styled("COULD NOT BE LOOKED INTO", bold=True))
     for one in problems:
-        say(one_line(f"{one.path}: {one.problem}"))
+        tell(one_line(f"{one.path}: {one.problem}"))
 
 
 def _only(sessions: set[str]) -> str:
@@ -137,7 +138,7 @@ def _about_deleted(deleted: Sequence[Occurrence]) -> list[str]:
 
 
 def _print_advice(text: str, found: Sequence[Occurrence]) -> None:
-    from .output import one_line, say
+    from .output import one_line, say, tell
 
     places = {one.place for one in found}
     quoted = one_line(shlex.quote(text))
@@ -160,4 +161,6 @@ def _print_advice(text: str, found: Sequence[Occurrence]) -> None:
     if "derived" in places:
         advice.append("Only the index still holds it, which is made from the files: smp reindex makes it anew.")
     if advice:
-        say("\n" + "\n".join(map(one_line, advice)))
+        say("")
+        for sentence in advice:
+            tell(one_line(sentence))

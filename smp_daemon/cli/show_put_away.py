@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from .output import Shown
 
-_LABEL_COLUMNS = 14
 
 
 def show_put_away(memory: Memory, session: str, memory_id: str) -> Shown | None:
@@ -48,7 +47,9 @@ def _lines(one: Standing) -> list[int] | None:
 
 
 def _where(memory: Memory, one: Standing) -> str:
-    place = f"{memory.root / one.container}"
+    from .output import short_path
+
+    place = short_path(f"{memory.root / one.container}")
     if not one.container.endswith(f"/{one.file}"):
         place += f", {one.file if one.line else f'out of {one.file}'}"
     lines = _lines(one)
@@ -74,9 +75,7 @@ def _how_back(one: Standing) -> tuple[str, str]:
 
 
 def _print(memory: Memory, found: Sequence[Standing]) -> None:
-    from smp_client.values import render_entries
-
-    from .output import harmless, one_line, say, styled
+    from .output import one_line, print_fields, print_pairs, say, styled
     from .read import short_type
 
     one = found[0]
@@ -85,10 +84,10 @@ def _print(memory: Memory, found: Sequence[Standing]) -> None:
     happened, back = ("", "") if one.place == "active" else _how_back(one)
     pairs = [("where", _where(memory, one)), ("taken out" if one.place == "evicted" else one.place, happened), ("bring back", back)]
     pairs += [("also", f"{_where(memory, other)} ({other.place})") for other in found[1:]]
-    for name, value in pairs:
-        if value:
-            say(styled(f"{name:<{_LABEL_COLUMNS}}", dim=True) + one_line(value))
-    say("\n" + harmless("\n".join(render_entries(dict(one.value), 0))))
+    for pair in pairs:
+        print_pairs(dict([pair]))
+    say("")
+    print_fields(one.value)
 
 
 def _as_json(memory: Memory, found: Sequence[Standing]) -> dict[str, Any]:

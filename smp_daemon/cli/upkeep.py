@@ -101,10 +101,10 @@ def _compact(
 
     outcome = for_each(sessions, "compacting", do, dry_run=dry_run)
     if not as_json:
-        from .output import one_line
+        from .output import one_line, tell
 
         for note in notes:
-            click.echo(f"note: {one_line(note)}", err=True)
+            tell(f"note: {one_line(note)}", err=True)
     sums = {name: sum(getattr(result, name) for result in results)
             for name in ("target_bytes", "before_bytes", "after_bytes", "bytes_freed")}  # fmt: skip
     success = all(result.success for result in results) and not outcome.problems
@@ -135,7 +135,7 @@ def _print_estimates(sessions: Sequence[Session], *, is_all: bool, as_json: bool
     if as_json:
         print_json(found if is_all else found[0])
     else:
-        columns = [Column("SESSION", keeps=True), Column("SIZE", right=True), Column("COULD BE FREED", right=True)]
+        columns = [Column("SESSION", ends=True), Column("SIZE", right=True), Column("COULD BE FREED", right=True)]
         print_table(columns, [(one["session"], short_size(one["total_bytes"]), short_size(one["estimate_bytes"])) for one in found])
 
 
@@ -150,7 +150,7 @@ def _taken_out(memory: Memory, sessions: Sequence[Session], archived: Sequence[s
 
 
 def _print_evicted(found: Sequence[Evicted], archived: Collection[str], *, as_json: bool) -> None:
-    from .output import Column, print_json, print_table, say, short_size, short_time
+    from .output import Column, print_json, print_table, say, short_size, short_time, tell
     from .read import short_type
 
     if as_json:
@@ -158,14 +158,15 @@ def _print_evicted(found: Sequence[Evicted], archived: Collection[str], *, as_js
     elif not found:
         say("Compaction has taken nothing out that is not back.")
     else:
-        columns = [Column("SESSION", keeps=True), Column("ID"), Column("TYPE"), Column("WHEN"), Column("TAKEN OUT"),
-                   Column("SIZE", right=True), Column("REASON", gives_way=True), Column("TEXT", gives_way=True)]  # fmt: skip
+        columns = [Column("SESSION", ends=True), Column("ID"), Column("TYPE", spare=True), Column("WHEN", spare=True),
+                   Column("TAKEN OUT"), Column("SIZE", right=True), Column("REASON", least=20),
+                   Column("TEXT", least=20)]  # fmt: skip
         print_table(columns, [
             (one.session, one.id, short_type(one.type), short_time(one.timestamp), short_time(one.evicted_at),
              short_size(one.size_bytes), one.reason, one.text) for one in found
         ])  # fmt: skip
         for name in sorted({one.session for one in found} & set(archived)):
-            say(f"What was taken out of {name} can be brought back after smp unarchive {name}.")
+            tell(f"What was taken out of {name} can be brought back after smp unarchive {name}.")
 
 
 def _bring_back(session: Session, ids: Sequence[str] | None, *, dry_run: bool) -> Outcome:
