@@ -21,6 +21,7 @@ from .likeness import likeness
 from .locks import lock
 from .privacy.redaction import FIELD, with_counts
 from .records import Record, plain_fields
+from .severity import SEVERITIES, rank
 
 if TYPE_CHECKING:
     from .session import Session
@@ -29,7 +30,6 @@ LIKENESS = 0.6  # of 1: how much of two findings' words must be the same
 PARTY = "party"
 _CANDIDATES = 20
 _LOCK = "party"
-_CLASSES = {"critical": 0, "important": 1, "high": 1, "medium": 2, "minor": 3, "low": 3, "info": 4}
 _MERGED = ("tags", "evidence")  # kept in the finding itself, not with the observation
 
 
@@ -98,15 +98,13 @@ def _like(session: Session, finding: str, fields: Mapping[str, Any]) -> Record |
 
 
 def _is_candidate(record: Record, fields: Mapping[str, Any]) -> bool:
-    severity = _CLASSES.get(str(record.data.get("severity")))
     tags = fields.get("tags")
     own = {tag.lower() for tag in tags} if isinstance(tags, (list, tuple)) and all(isinstance(tag, str) for tag in tags) else set()
     theirs = {tag.lower() for tag in record.tags}
     return (
         not is_resolved(record.data)
         and not is_resolved(fields)
-        and severity is not None
-        and severity == _CLASSES.get(str(fields.get("severity", "medium")))
+        and rank(record.data.get("severity")) == rank(fields.get("severity", "medium")) < len(SEVERITIES)
         and (not own or not theirs or bool(own & theirs))
         and _may_be_one_place(record.data.get("location"), fields.get("location"))
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any, TypeGuard
 
+from . import severity
 from .errors import Invalid
 from .layout import is_file_id
 from .privacy.redaction import FIELD, Redaction, harmless, with_counts
@@ -58,9 +59,8 @@ GLOBAL_KINDS = (GLOBAL_PREFERENCE, PATTERN)
 DELETED_TURN = "deleted"
 STATE_HISTORY = "agent-states/history"
 
-SEVERITIES = ("critical", "important", "high", "medium", "minor", "low", "info")
 _CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
-    ("finding", "severity"): SEVERITIES,
+    ("finding", "severity"): severity.WORDS,
     ("preference", "confidence"): ("explicit", "inferred", "uncertain"),
     ("decision", "confidence"): ("high", "medium", "low", "uncertain"),
 }

@@ -19,12 +19,12 @@ from .questions.priorities import View
 from .questions.query import NEWEST, Answer, Wanted, one_of
 from .questions.sql import Sql
 from .questions.validity import holds
-from .records import SEVERITIES, Record
+from .records import Record
+from .severity import RANK, rank
 from .timestamps import parse_time
 
 EVERY = "*"
-_RANKS = " ".join(f"WHEN '{name}' THEN {rank}" for rank, name in enumerate(SEVERITIES))
-_WORST = f"CASE json_extract(m.data, '$.severity') {_RANKS} ELSE {len(SEVERITIES)} END, score DESC, {NEWEST}"
+_WORST = f"{RANK}, score DESC, {NEWEST}"
 _WORD = re.compile(r"[^\W_]+")
 _CONFIDENCE = {"explicit": 0, "inferred": 1}  # whatever else it is, it comes last
 
@@ -80,8 +80,7 @@ def page(found: Sequence[Record], want: Wanted) -> Answer:
 
 def severity(record: Record) -> int:
     """How severe a finding is; 0 is the worst."""
-    said = record.data.get("severity")
-    return SEVERITIES.index(said) if said in SEVERITIES else len(SEVERITIES)
+    return rank(record.data.get("severity"))
 
 
 def time_of(stamp: Any) -> datetime | None:

@@ -29,7 +29,8 @@ from .questions.priorities import View
 from .questions.query import Answer, QueryOptions, Wanted, listed, one_of, type_named
 from .questions.sql import Sql
 from .questions.validity import holds
-from .records import SEVERITIES, TURN, Record, check_memory_id
+from .records import TURN, Record, check_memory_id
+from .severity import IN_WORDS, WORDS, same
 
 if TYPE_CHECKING:
     from .session import Session
@@ -88,7 +89,7 @@ class Item:
             last = "m.key IN (SELECT t.key FROM memories t WHERE t.scope = ? AND t.type = ? ORDER BY t.start DESC LIMIT ?)"
             conditions.append(Sql(last, (view.scopes[0], TURN.name, int(self.value))))
         elif self.part == "severity":
-            conditions.append(Sql("json_extract(m.data, '$.severity') = ?", (self.value,)))
+            conditions.append(one_of("json_extract(m.data, '$.severity')", same(self.value)))
         elif self.part == "unresolved":
             conditions.append(holds())
         elif self.part == "name":
@@ -116,7 +117,7 @@ def understand(requirements: Mapping[str, Any], agent: str) -> Requirements:
             problems.append(f"{part}: {', '.join(unknown)} is not one of {', '.join(right)}")
     if problems:
         sentence = f"In the memory_requirements, {'; '.join(problems)}."
-        raise InvalidQuery(sentence, advice=f"X is a topic, or one of the severities {', '.join(SEVERITIES)}; correct them.")
+        raise InvalidQuery(sentence, advice=f"X is a topic, or one of the severities {IN_WORDS}; correct them.")
     return Requirements(
         tuple(item for item in reads.values() if item), tuple(item for item in writes.values() if item),
         tuple(given["memory_hints"]),
@@ -258,7 +259,7 @@ def _read_item(text: str, agent: str) -> Item | None:
     elif kind == "findings" and rest == "unresolved":
         return Item(text, kind, "unresolved")
     elif kind == "findings" and rest.startswith(_BY_SEVERITY):
-        if (severity := rest.removeprefix(_BY_SEVERITY).strip()) in SEVERITIES:
+        if (severity := rest.removeprefix(_BY_SEVERITY).strip()) in WORDS:
             return Item(text, kind, "severity", severity)
     elif kind == "preferences" and rest and ":" not in rest:
         return Item(text, kind, "topic", rest)

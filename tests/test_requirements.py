@@ -177,7 +177,7 @@ def test_everything_wrong_is_said_at_once(session: Session) -> None:
     for wrong in ("decision", "findings.by_severity:grave", "conversation.last_0_turns", "learnings.by_topic:",
                   "findings.unresolved", "agent_states", "reads", "one"):  # fmt: skip
         assert repr(wrong) in said
-    for right in ("decisions.by_topic:X", "agent_states.NAME", "memory_hints must be a list", "critical, important"):
+    for right in ("decisions.by_topic:X", "agent_states.NAME", "memory_hints must be a list", "critical, high"):
         assert right in said
     assert "'findings'" not in said
 

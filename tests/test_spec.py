@@ -211,7 +211,7 @@ JSON_FIELDS = [
     "confidence", "weight", "reversible", "mixed", "mixed.a", "location", "location.line_numbers", "location.artifact",
     "resolution.status",
     "applies_to", "applies_to.domains", "applies_to.projects", "alternatives_considered", "alternatives_considered.option",
-    "alternatives_considered.cost", "agreed_by", "note", "empty", "nothing", "nowhere", "nowhere.at.all", "text.x", "severity",
+    "alternatives_considered.cost", "agreed_by", "note", "empty", "nothing", "nowhere", "nowhere.at.all", "text.x", "made_by",
     "current_context.active_artifacts.path", "decay.access_count", "decay", "ratio", "limit", "depth", "nested.$", "turn_ref",
 ]  # fmt: skip
 
@@ -576,3 +576,30 @@ def test_any_record_is_found_by_what_is_in_it(record: dict[str, Any], other: Any
                     asked += [("equals", value), ("not", value), ("contains", value)]
                 for operator, one in asked:
                     assert (ids(empty, (field, operator, one)) == ["X"]) == holds(row, field, operator, one), (field, operator, one)
+
+
+def test_severities_have_one_order_and_synonyms(memory: Memory) -> None:
+    """`important` is `high`, `minor` is `low`; each stays as it was written."""
+    session = memory.create_session(id="severities")
+    for word in ("minor", "info", "important", "critical", "low", "medium", "high"):
+        session.record_finding(f"A {word} one", discovered_by="a", severity=word)
+
+    def found(*filters: dict[str, Any], direction: str = "desc") -> list[str]:
+        order = [{"field": "severity", "direction": direction}, {"field": "id"}]
+        return [str(record.data["severity"]) for record in session.query({"filters": filters, "sort": order})]
+
+    worst_first = ["critical", "important", "high", "medium", "minor", "low", "info"]
+    assert found() == worst_first
+    assert found(direction="asc") == ["info", "minor", "low", "medium", "important", "high", "critical"]
+    assert [str(record.data["severity"]) for record in session.agent("a").relevant_findings()] == [
+        "critical", "high", "important", "medium", "low", "minor", "info",
+    ]  # fmt: skip
+    assert found({"field": "severity", "operator": "equals", "value": "high"}) == ["important", "high"]
+    assert found({"field": "severity", "operator": "in", "value": ["minor", "info"]}) == ["minor", "low", "info"]
+    assert found({"field": "severity", "operator": "not", "value": "important"}) == ["critical", "medium", "minor", "low", "info"]
+    assert found({"field": "severity", "operator": "greaterOrEqual", "value": "high"}) == ["critical", "important", "high"]
+    assert found({"field": "severity", "operator": "between", "value": ["minor", "important"]}) == worst_first[1:6]
+    with pytest.raises(InvalidQuery, match="critical, high"):
+        found({"field": "severity", "operator": "lessThan", "value": "terrible"})
+    reader = session.agent("a").with_requirements({"read_access": ["findings.by_severity:important"]})
+    assert {str(record.data["severity"]) for record in reader.query("one")} == {"important", "high"}

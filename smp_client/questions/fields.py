@@ -59,6 +59,10 @@ class Field:
             raise Mistake(f"is {self._without_average}, of which there is no average")
         return self._value
 
+    def ordered(self, function: str) -> Sql:
+        """The value to sort by, where that is another one than is shown."""
+        return self.picked(function)
+
     def group(self) -> tuple[Sql, Sql]:
         """The value to group by, and the joins that it needs."""
         return self._value, Sql("")

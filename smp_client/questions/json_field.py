@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from typing import Any, NamedTuple, TypeAlias
 
+from ..severity import IN_WORDS, RANK, SEVERITIES, WORDS, rank, same
 from ..timestamps import render_time
 from .fields import Field, Mistake, number_of, part_of, shown, text_of, time_of
 from .sql import Sql, bound, compose, glob, is_like, is_one_of, is_within, some
@@ -139,6 +140,24 @@ class JsonField(Field):
         keys = [compose(f"{alias}.key = {{}}", bound(part)) for alias, part in zip(aliases, self._parts, strict=True)]
         join = " JOIN ".join([f"json_each(m.data) {aliases[0]}", *steps, *more])
         return compose(f"{join} WHERE {{}}", Sql.joined(" AND ", keys))
+
+
+class SeverityField(JsonField):
+    """How severe a finding is: `high` is greater than `medium`, and `important` is `high`."""
+
+    def __init__(self) -> None:
+        super().__init__("severity")
+
+    def one_of(self, values: Sequence[Any]) -> Sql:
+        return super().one_of([word for value in values for word in (same(value) if isinstance(value, str) else [value])])
+
+    def within(self, bounds: Sequence[tuple[str, Any]]) -> Sql:
+        if not all(value in WORDS for _, value in bounds):
+            raise Mistake(f"must be {IN_WORDS}")
+        return is_within(self.ordered(""), [(symbol, -rank(value)) for symbol, value in bounds])
+
+    def ordered(self, function: str) -> Sql:
+        return Sql(f"-NULLIF({RANK}, {len(SEVERITIES)})")
 
 
 def _path(parts: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import severity
 from ..decay import is_resolved
 from ..errors import InvalidQuery
 
@@ -27,7 +28,7 @@ _IMPORTANCE = {
     "decision": 0.9, "finding": 0.8, "preference": 0.7, "learning": 0.7, "pattern": 0.7, "summary": 0.7, "artifact": 0.6,
     "conversation_turn": 0.5, "agent_state": 0.4, "relationship": 0.3,
 }  # fmt: skip
-_SEVERITY = {"critical": 1.3, "important": 1.15, "high": 1.15, "medium": 1.0, "minor": 0.85, "low": 0.85, "info": 0.7}
+_SEVERITY = (1.3, 1.15, 1.0, 0.85, 0.7, 1.0)  # by rank; the last for what is no severity
 _HIGH_IMPACT, _APPROVED, _CLOSED = 1.3, 1.2, 0.6
 _WEIGHT_CAP = 1000
 SUMMARY = 0.25  # of a memory of the same session
@@ -54,8 +55,7 @@ def importance(type: str, data: Mapping[str, Any]) -> float:
     """By kind, severity, impact and approval."""
     score = _IMPORTANCE.get(type, 0.5)
     if type == "finding":
-        severity = data.get("severity")
-        score *= _SEVERITY.get(severity, 1.0) if isinstance(severity, str) else 1.0
+        score *= _SEVERITY[severity.rank(data.get("severity"))]
         score *= _CLOSED if is_resolved(data) else 1.0
     if "high" in (data.get("implementation_impact"), data.get("impact")):
         score *= _HIGH_IMPACT

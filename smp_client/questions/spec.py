@@ -6,6 +6,7 @@ operators mean is the same for every field:
 - `equals`, `in` and `contains` on a list ask for such an item; `contains` in a text is a part of it, in a mapping a key.
 - `contains` in a text, `prefix` and tags do not tell upper from lower case; everything else does.
 - A tag matches itself and what is below it: `security` also `security.authentication`.
+- Two words for one severity are equal, and the more severe is the greater; see severity.py.
 - A number is compared with numbers and a text with texts; true is not 1.
 - `exists` and null: a field that is null, or an empty text of a column, counts as absent.
 - `not` is the opposite of `equals`, of `in` when given a list, so it also matches what does not have the field.
@@ -22,7 +23,7 @@ from typing import Any, TypeVar
 
 from ..errors import InvalidQuery
 from .fields import INTEGER_CAP, Field, Mistake, columns, shown, text_of
-from .json_field import JsonField
+from .json_field import JsonField, SeverityField
 from .sql import Sql, compose, negated, some
 
 _ENTRY_CAP = 100  # SQLite takes no expression deeper than 1,000 and no more than 32,766 parameters
@@ -177,7 +178,7 @@ class _Reader:
         if field is None or direction is None:
             return None
         # A list goes where the item is that comes first.
-        return compose(f"{{}} {direction} NULLS LAST", field.picked("MIN" if direction == "ASC" else "MAX"))
+        return compose(f"{{}} {direction} NULLS LAST", field.ordered("MIN" if direction == "ASC" else "MAX"))
 
     def _aggregation(self, entry: Mapping[str, Any], where: str) -> Aggregation | None:
         self._check_keys(entry, ("function", "type", "field", "by", "name"), where)
@@ -207,7 +208,7 @@ class _Reader:
             return self._columns.get(name or "")
         if not proven and name not in _DOCUMENTED:
             self._unproven[name] = None
-        return self._tried(f"{where}.{key}", JsonField, name)
+        return SeverityField() if name == "severity" else self._tried(f"{where}.{key}", JsonField, name)
 
     def _choice(
         self, entry: Mapping[str, Any], key: str, meanings: Mapping[str, str], words: Sequence[str], where: str

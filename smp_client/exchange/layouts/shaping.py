@@ -30,12 +30,12 @@ from ...records import (
     LEARNING,
     PATTERN,
     PREFERENCE,
-    SEVERITIES,
     TURN,
     Kind,
     check_tags,
     is_memory_id,
 )  # fmt: skip
+from ...severity import WORDS
 from ...timestamps import render_time, same_time
 from .blocks import text_of
 from .lines import is_exactly
@@ -345,12 +345,12 @@ def _take_list(kind: Kind, made: Shaped, name: str, value: Any, ids: Ids) -> Non
 
 def _check_choices(kind: Kind, made: Shaped, left: Values) -> None:
     """What must be one of a few words: another one is kept, and the nearest stands for it."""
-    if kind is FINDING and left.get("severity") not in SEVERITIES:
+    if kind is FINDING and left.get("severity") not in WORDS:
         said = left.pop("severity", None)
         if said is not None:
             made.kept["severity"] = said
         word = said.strip().lower() if isinstance(said, str) else ""
-        made.add("severity", word if word in SEVERITIES else _SEVERITIES.get(word, "medium" if word else "info"))
+        made.add("severity", word if word in WORDS else _SEVERITIES.get(word, "medium" if word else "info"))
     choices = _CONFIDENCES.get(kind.name)
     if choices and "confidence" in left and left["confidence"] not in choices:
         said = made.kept["confidence"] = left.pop("confidence")

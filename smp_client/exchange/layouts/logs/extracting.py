@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ....records import DECISION, FINDING, LEARNING, PREFERENCE, SEVERITIES, Kind
+from ....records import DECISION, FINDING, LEARNING, PREFERENCE, Kind
+from ....severity import WORDS
 from .. import shaping
 from ..shaping import IMPORTED, Values
 
@@ -33,7 +34,7 @@ _WORD = re.compile(
 )  # fmt: skip
 _NUMBERED = re.compile(rf"{_BULLET}(?:\*\*|__|\[)*{_ID}(?:\*\*|__|\])*[ \t]*(?::|-|–|—)?(?:\*\*|__)?[ \t]*(?P<text>\S.*)")
 _SEVERE = re.compile(
-    rf"{_BULLET}(?:\*\*|__)?(?P<word>{'|'.join(SEVERITIES)})(?:\*\*|__)?:(?:\*\*|__)?[ \t]*(?P<text>.*)", re.IGNORECASE
+    rf"{_BULLET}(?:\*\*|__)?(?P<word>{'|'.join(WORDS)})(?:\*\*|__)?:(?:\*\*|__)?[ \t]*(?P<text>.*)", re.IGNORECASE
 )  # fmt: skip
 _TRAILING = re.compile(rf"(?<![ \t])[ \t]*[\[(]{_ID}[\])][ \t.]*$")
 _BARE_ID = _ID.replace("?P<id>", "?:")
