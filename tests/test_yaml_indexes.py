@@ -224,7 +224,7 @@ def test_the_order_of_writing_does_not_matter(memory: Memory, documented: Sessio
     for seed in range(5):
         random.Random(seed).shuffle(rows)
         other = Index.in_memory()
-        other.note_session("s1", "active", "", json.loads(metadata))
+        other.note_session("s1", "active", json.loads(metadata))
         for key, file, *fields, data in rows:
             tags = tuple(json.loads(data).get("tags", ()))
             own = tuple((target, relation) for memory_key, target, relation in refs if memory_key == key)
@@ -314,7 +314,7 @@ def test_any_memories_give_files_that_hold_together(made: list[dict[str, Any]], 
     """YAML that another reader reads; every reference leads to a memory; every memory with a time is one event, in its hour."""
     index = Index.in_memory()
     try:
-        index.note_session("s", "active", "", {"context": context, "created_at": "2026-01-01T00:00:00Z"})
+        index.note_session("s", "active", {"context": context, "created_at": "2026-01-01T00:00:00Z"})
         for number, one in enumerate(made):
             put(index, number, one)
         found = {key: value for content in render(index, "s").values() for key, value in yaml.safe_load(content).items()}
