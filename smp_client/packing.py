@@ -58,7 +58,8 @@ def make_archive(tree: Tree, members: Iterable[tuple[str, bytes]]) -> tuple[str,
     temporary = temporary_name()
     try:
         with tree.opened(temporary, os.O_WRONLY | os.O_CREAT) as descriptor:
-            packed = _write(descriptor, members)
+            with os.fdopen(descriptor, "wb", closefd=False) as raw:
+                packed = _write(raw, members)
             sync(descriptor)
         verify(tree, temporary, packed)
     except BaseException:
@@ -67,10 +68,16 @@ def make_archive(tree: Tree, members: Iterable[tuple[str, bytes]]) -> tuple[str,
     return temporary, packed
 
 
-def _write(descriptor: int, members: Iterable[tuple[str, bytes]]) -> list[Member]:
+def packed_bytes(members: Iterable[tuple[str, bytes]]) -> int:
+    """Return how large an archive of these members would be."""
+    counted = _Counted()
+    _write(cast("IO[bytes]", counted), members)
+    return counted.size_bytes
+
+
+def _write(raw: IO[bytes], members: Iterable[tuple[str, bytes]]) -> list[Member]:
     packed: list[Member] = []
     with (
-        os.fdopen(descriptor, "wb", closefd=False) as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=_LEVEL, mtime=0) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
@@ -139,6 +146,19 @@ def walk(tree: Tree, directory: str) -> Iterator[str]:
         else:
             with tree.opened(f"{directory}/{name}"):
                 yield name
+
+
+class _Counted:
+    """A file that keeps nothing but its size."""
+
+    size_bytes = 0
+
+    def write(self, piece: bytes) -> int:
+        self.size_bytes += len(piece)
+        return len(piece)
+
+    def flush(self) -> None:
+        """GzipFile asks for it at its end."""
 
 
 class _Capped:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from .errors import QuotaExceeded
 from .files import Tree
@@ -43,7 +43,7 @@ class Size:
     level: str  # ok, warning, critical, full
     components: dict[str, int]
     largest_files: list[FileSize]
-    days_until_full: float | None  # None while there is no growth to go by
+    days_until_full: float | None  # None while there is not a day's growth to go by
 
 
 class Usage:
@@ -113,8 +113,10 @@ def level(total: int, quota: int) -> str:
 
 
 def _days_until_full(total: int, quota: int, created: datetime | None, now: datetime) -> float | None:
-    """A straight line from an empty session at its creation through today's size."""
-    if created is None or total <= 0 or now <= created:
+    """A straight line from an empty session at its creation through today's size, once there is a day to go by."""
+    if total >= quota:
+        return 0.0
+    if created is None or total <= 0 or now - created < timedelta(days=1):
         return None
     per_day = total / ((now - created).total_seconds() / 86400)
-    return round(max(quota - total, 0) / per_day, 2)
+    return round((quota - total) / per_day, 2)

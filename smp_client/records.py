@@ -120,6 +120,11 @@ def is_deleted(kind: Kind, value: Mapping[str, Value]) -> bool:
     return kind is TURN and value.get("type") == DELETED_TURN and not value.get("content")
 
 
+def is_counted(kind: Kind, value: Mapping[str, Value]) -> bool:
+    """Return whether it counts as a memory: not the place of a deleted turn, nor an earlier state of an agent."""
+    return not is_deleted(kind, value) and not kind.file.startswith(f"{STATE_HISTORY}/")
+
+
 def kind_of(memory_id: str, kinds: tuple[Kind, ...]) -> Kind | None:
     """The kind that gives ids of this form, if any does."""
     prefix = memory_id.rpartition("-")[0]

@@ -249,6 +249,17 @@ def test_a_dry_run_shows_the_replacements_and_changes_nothing(filled: Session, m
     assert counts[0] == counts[1]
 
 
+def test_what_was_anonymised_is_listed_in_words(memory: Memory) -> None:
+    """Of metadata, what a person has said there; not the times and sizes that SMP keeps."""
+    session = memory.create_session(id="talk", user="jane.roe", project="Shop", topic="login", tags=["money"])
+    session.save_agent_state("ada", {"next_steps": ["ask jane.roe"]})
+    session.anonymize(names=["jane.roe"])
+    listed = json.loads(smp("restore", "--list", "--json", "--root", memory.root).stdout)["restorable"]
+    texts = {one["id"]: one["text"] for one in listed if one["session"] == "talk"}
+    assert texts["metadata"] == "user id: jane.roe; project name: Shop; primary topic: login; tags: money"
+    assert texts["ada"] == "next steps: ask jane.roe"
+
+
 def test_a_second_run_changes_nothing(filled: Session, memory: Memory) -> None:
     filled.anonymize(names=NAMES)
     before = files_of(memory, "active", "deleted")

@@ -86,6 +86,13 @@ def test_a_session_that_is_put_away_says_how_to_bring_it_back(memory: Memory, se
         memory.create_session(id="s1")
 
 
+def test_a_dry_run_says_what_archiving_frees(memory: Memory, session: Session) -> None:
+    fill(session)
+    said = memory.archive_session("s1", dry_run=True)
+    assert [*(memory.root / "archived").iterdir()] == []
+    assert said.actions == memory.archive_session("s1").actions
+
+
 def test_an_archive_that_was_tampered_with_brings_nothing_back(memory: Memory, session: Session) -> None:
     """A member that leads out of the tree, is a link, stands twice, or is not the one that was packed: refused before anything of
     the archive is in its place, and the archive stays."""

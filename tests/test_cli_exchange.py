@@ -56,6 +56,20 @@ def test_everything_goes_through_a_pipe_into_another_tree(root: Path, tmp_path: 
     assert contents(tmp_path / "copy") == contents(root)
 
 
+def test_an_import_counts_the_memories_that_sessions_counts(tmp_path: Path) -> None:
+    """An agent's state and an artifact are memories, an earlier state is none; the second time all of them are there."""
+    session = Memory(tmp_path / "sessions").create_session(id="s")
+    session.record_decision("Use OAuth", made_by="ada")
+    session.save_agent_state("ada", {"focus": "keys"})
+    session.save_agent_state("ada", {"focus": "tokens"})
+    session.save_artifact("report", "All is well.")
+    run(tmp_path / "sessions", "export", "--all", "-o", tmp_path / "all.yaml")
+    first, again = (json.loads(run(tmp_path / "copy", "import", tmp_path / "all.yaml", "--json").stdout) for _ in range(2))
+    (listed,) = json.loads(run(tmp_path / "copy", "sessions", "--json").stdout)
+    assert (first["added"], first["skipped"]) == (listed["memories"], 0) == (3, 0)
+    assert (again["added"], again["skipped"]) == (0, 3)
+
+
 @pytest.mark.parametrize(("name", "begins"), [
     ("a.yaml", "---\nsmp_export: 1"), ("a.yml", "---\nsmp_export: 1"), ("a.json", '{"smp_export": 1, "entries": ['),
     ("a.jsonl", '{"smp_export": 1}\n'), ("a.md", "# SMP export\n"), ("a.txt", "---\nsmp_export: 1"),

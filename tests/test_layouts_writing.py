@@ -422,8 +422,8 @@ def test_archived_sessions_and_what_holds_everywhere(memory: Memory, full: Sessi
     result, _, _ = take_in(other, tmp_path / "out")
     assert (result.problems, result.sessions["s1"]) == ([], "archived")
     there, here = (load_summary(one.tree, "s1") for one in (memory, other))
-    assert [name for name in ("memories", "decisions", "preferences", "last_turns") if there[name] != here[name]] == []
-    assert [found.session for found in other.search("PostgreSQL")] == ["s1"]
+    assert [name for name in ("memories", "decisions", "preferences", "learnings", "last_turns") if there[name] != here[name]] == []
+    assert {found.session for found in other.search("PostgreSQL")} == {"s1"}
     assert [value for _, value in on_disk(other, "global")] == [value for _, value in on_disk(memory, "global")]
     told = memory.export_layout(tmp_path / "checked", layout="jsonl-checked").left_out
     assert "1 memory that holds everywhere" in told

@@ -147,7 +147,9 @@ def test_how_long_it_will_last_follows_from_its_growth(tmp_path: Path) -> None:
     session.save_artifact("filler", "x" * (20_000 - sum(walked(memory).values()) - 200))
     session.save_artifact("filler", "x" * (20_000 - sum(walked(memory).values()) + len(session.artifact("filler").text)))
     assert session.size().total_bytes == 20_000
-    now += timedelta(days=10)
+    now += timedelta(hours=23)
+    assert session.size().days_until_full is None
+    now += timedelta(hours=10 * 24 - 23)
     assert session.size().days_until_full == 90.0
     now -= timedelta(days=20)
     assert session.size().days_until_full is None

@@ -17,7 +17,7 @@ from ..formats import format_of
 from ..layout import ACCESS_LOG, SESSION_DIRECTORIES
 from ..maintain.putting_back import value_of
 from ..packing import walk
-from ..records import TURN, Kind, is_deleted
+from ..records import TURN, Kind, is_counted
 from ..session_files import METADATA, artifact_file, parse_artifact, state_file
 from ..temporaries import temporary_name
 from ..values import Value, canonical
@@ -228,6 +228,7 @@ class Building:
                 self._write(f"{SESSION}/{METADATA}", mapping_file(entry["metadata"], written))
         elif kind == "state":
             self._write(f"{SESSION}/{state_file(entry['agent'])}", mapping_file(entry["state"], written))
+            self.memories += 1
         elif kind == "profile":
             self._write(f"{SESSION}/{PROFILE}", mapping_file(entry["profile"], written))
         elif kind == "access":
@@ -238,6 +239,7 @@ class Building:
             if head is not None and parse_artifact(content)[1] != entry["text"]:
                 raise Refused("its front matter cannot be told from its text")
             self._write(f"{SESSION}/{artifact_file(entry['artifact'])}", content)
+            self.memories += 1
 
     def _take_record(self, entry: Entry) -> None:
         file = entry["file"]
@@ -250,7 +252,7 @@ class Building:
             self._files[file] = _RecordFile(self.tree, f"{self.directory}/{SESSION}/{file}", kind, head)
         if entry["entry"] == "memory":
             self._files[file].add(entry)
-            self.memories += not is_deleted(kind, entry["record"])
+            self.memories += is_counted(kind, entry["record"])
         elif is_new:
             self._files[file].begin(entry, render_head(kind, entry["head"]))
             if isinstance(bad := entry.get("bad"), int) and bad > 0:

@@ -16,7 +16,18 @@ from typing import NamedTuple
 from ..append import with_id
 from ..formats import format_of
 from ..layout import GLOBAL
-from ..records import GLOBAL_KINDS, RELATIONSHIP, SESSION_KINDS, STATE_HISTORY, TURN, Kind, is_deleted, state_history
+from ..records import (
+    GLOBAL_KINDS,
+    RELATIONSHIP,
+    SESSION_KINDS,
+    STATE_HISTORY,
+    TURN,
+    Kind,
+    is_counted,
+    is_deleted,
+    kind_of_file,
+    state_history,
+)  # fmt: skip
 from ..scopes import ARTIFACTS, STATES
 from ..session_files import METADATA, state_file
 from ..values import Value
@@ -109,7 +120,7 @@ class _Plan:
                 merge.whole[file] = building.read(file)
             else:
                 merge.added[file] = changed
-            merge.count += len(changed)
+            merge.count += sum(is_counted(kind_of_file(file), value) for value in changed)
             for value in changed:
                 self._meet(file, value)
         others = OtherFiles(building, self._standing, self._at, merge, self._gone, self._numbers)
@@ -183,7 +194,7 @@ class _Plan:
         """Whether it is there, and as it is: it says the same, or did so when it came."""
         kind, value = one.kind, one.value
         if any(is_same(here, value) for here in one.same_id) or (one.same_id and is_deleted(kind, value)):
-            self._merge.skipped += not is_deleted(kind, value)
+            self._merge.skipped += is_counted(kind, value)
             self._meet(kind.file, value)
             return True
         if not one.has_id:

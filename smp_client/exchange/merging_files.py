@@ -33,6 +33,7 @@ class OtherFiles:
 
     def take(self, file: str, content: bytes, there: bytes | None) -> None:
         if there == content or file == ACCESS_LOG:
+            self._merge.skipped += bool(stem(file, STATES, ".yaml") or stem(file, ARTIFACTS, ".md"))
             return
         if there is not None and file == METADATA:
             self._metadata(content, there)
@@ -86,7 +87,6 @@ class OtherFiles:
             self._merge.whole[kind.file] = grown
         else:
             self._merge.added.setdefault(kind.file, []).append(with_id(kind, number + 1, entry[1]))
-        self._merge.count += 1
 
     def _artifact(self, name: str, file: str, content: bytes, there: bytes | None) -> None:
         """One whose name is taken gets another one, with its old one in its front matter."""

@@ -16,7 +16,7 @@ from ..errors import Conflict, CorruptionDetected, SessionNotFound, SMPError
 from ..layout import ACTIVE, ARCHIVED, SESSION_DIRECTORIES, TEMPORARY, check_session_id
 from ..locks import NO_PATIENCE, lock
 from ..mapping import load_mapping, replace_parts
-from ..packing import Member, make_archive, member_of, read_members, walk
+from ..packing import Member, make_archive, member_of, packed_bytes, read_members, walk
 from ..privacy.redaction import harmless
 from ..records import state_history
 from ..scope import UPKEEP, Scope
@@ -57,11 +57,9 @@ def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = Fal
     reason = harmless(reason)
     session = memory._session(session_id)
     total = session.size().total_bytes
-    action = Action(session_id, "archive", (session_id,), reason, total)
     if dry_run:
-        for _ in walk(memory.tree, session.scope.directory):
-            pass  # which raises at whatever could not be packed
-        return Outcome([action], dry_run=True)
+        size = packed_bytes(files_in(memory.tree, session.scope.directory))
+        return Outcome([Action(session_id, "archive", (session_id,), reason, total - size)], dry_run=True)
     with session.scope.undisturbed("archiving"):
         settle(memory, session_id)
         session.scope.require()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _ACTIONS = {"delete": "deleted", "anonymize": "anonymised"}
 _KINDS = {"head": "head of the file"}
+_KEPT_BY_SMP = frozenset((
+    "id", "timestamp", "decay", "version", "session_id", "agent_id", "created_at", "last_updated", "last_accessed", "status",
+    "status_since", "status_reason", "storage",
+))  # fmt: skip
 
 
 def print_restorable(memory: Memory, session: str | None, *, as_json: bool) -> None:
@@ -127,7 +131,6 @@ def _texts(store: Store, items: list[dict[str, Any]]) -> list[str]:
 
 
 def _said(item: dict[str, Any], raw: bytes, value: dict[str, Any]) -> str:
-    from smp_client.privacy.deleting.fitting import texts_of
     from smp_client.privacy.deleting.standing import is_record_file, value_of_file
     from smp_client.records import kind_of_file
 
@@ -135,8 +138,18 @@ def _said(item: dict[str, Any], raw: bytes, value: dict[str, Any]) -> str:
     is_record = is_record_file(file)
     value = value if is_record else value_of_file(file, raw)
     told = value.get(kind_of_file(file).text if is_record else "content")
-    rest = {name: part for name, part in value.items() if name not in ("id", "timestamp")}
-    return str(told) if told else " ".join(texts_of(rest))
+    return str(told) if told else "; ".join(_named_values(value))
+
+
+def _named_values(value: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each field with what it says, without those that SMP keeps for itself."""
+    from smp_client.privacy.deleting.fitting import texts_of
+
+    for name, part in value.items():
+        if isinstance(part, dict) and name not in _KEPT_BY_SMP:
+            yield from _named_values(part)
+        elif name not in _KEPT_BY_SMP and (texts := ", ".join(texts_of(part))):
+            yield f"{name.replace('_', ' ')}: {texts}"
 
 
 def _is_past(deadline: str, now: datetime) -> bool:
