@@ -17,7 +17,7 @@ from typing import Any
 
 from . import relevant
 from .errors import InvalidQuery
-from .layout import GLOBAL, short_names
+from .layout import ARCHIVED, GLOBAL, short_names
 from .likeness import likeness, normalised
 from .page import CHARACTERS_PER_TOKEN, Item, Section, fenced, listed, pack
 from .questions.asker import Asker
@@ -249,7 +249,7 @@ class _Choice:
         ended = Sql(f"NOT ({holds().text})", holds().parameters)
         found = find(self._view, replace(self._want.also(of_kinds, ended), order=NEWEST, limit=_PER_KIND))
         same = [(self.name(record), f"says the same as {self.name(other)}") for record, other in self._same]
-        return [*((self.name(record), ", ".join(record.marks) or "it no longer holds") for record in found), *same]
+        return [*((self.name(record), _reason(record)) for record in found), *same]
 
     def read(self, records: Iterable[Record]) -> Answer:
         """Return those that count as read now: of this session, and not read within the last day."""
@@ -322,6 +322,10 @@ class _Choice:
         reasons += [f"of the project {project}, which matches"] if project else []
         label = (self.name(newest), _day(newest), _who(newest), f"project {project}" if project else None)
         return Item(label, say(newest), ", ".join(reasons), newest, len(group))
+
+
+def _reason(record: Record) -> str:
+    return ", ".join(mark for mark in record.marks if mark != ARCHIVED) or "it no longer holds"
 
 
 def _key(record: Record) -> tuple[str, str, str]:

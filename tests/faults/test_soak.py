@@ -1,0 +1,260 @@
+"""Everything at once, for ten minutes: writers of every way, upkeep, deletions, hostile files, kills and signals.
+
+An oracle knows every acknowledged write. At the end nothing is lost and nothing doubled, the daemon's heart
+never stood still for long while it ran, and it obeyed every SIGTERM. The seed is printed; `SMP_SOAK_S` sets
+how many seconds it takes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from daemons import PATIENCE_S, SMP, Daemon, smp, wait_until
+
+from smp_client import Memory, Session, SMPError
+from smp_client.timestamps import now, parse_time
+
+SOAK_S = float(os.environ.get("SMP_SOAK_S", "600"))
+SESSIONS = ("s0", "s1", "s2", "s3")
+TOKEN = re.compile(r"soak-[a-z0-9]+-\d+-\d+")
+WAYS = ("record", "turn", "transaction", "drop", "shell", "command", "upkeep")
+
+
+class Writer:
+    """A process that writes in one way, and notes in a file of its own what was acknowledged."""
+
+    def __init__(self, root: Path, way: str, life: int, seed: int) -> None:
+        self.acknowledged = root.parent / f"acknowledged-{way}-{life}"
+        self._root, self._way, self._life = root, way, life
+        self._random = random.Random(seed)
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                self._write_for_ever()
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+
+    def end(self) -> str:
+        """Kill it; return what is wrong: nothing in the tree may end a writer by itself."""
+        if os.waitpid(self.pid, os.WNOHANG) != (0, 0):
+            return f"the writer by {self._way} has ended by itself"
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        return ""
+
+    def _write_for_ever(self) -> None:
+        memory = Memory(self._root)
+        write: Callable[[Session, list[str]], None] = getattr(self, f"_{self._way}")
+        number = 0
+        with self.acknowledged.open("a") as noted:
+            while True:
+                number += 3
+                count = 3 if self._way == "transaction" else 1
+                tokens = [f"soak-{self._way}-{self._life}-{number + more}" for more in range(count)]
+                with suppress(SMPError, OSError):
+                    write(memory.session(self._random.choice(SESSIONS)), tokens)
+                    noted.write("".join(f"{token}\n" for token in tokens if self._way != "upkeep"))
+                    noted.flush()
+                time.sleep(0.02)
+
+    def _record(self, session: Session, tokens: list[str]) -> None:
+        session.record_decision(f"We decided {tokens[0]}", made_by="a", tags=["soak"])
+
+    def _turn(self, session: Session, tokens: list[str]) -> None:
+        session.add_turn("user", f"We said {tokens[0]}")
+
+    def _transaction(self, session: Session, tokens: list[str]) -> None:
+        with session.transaction() as transaction:
+            for token in tokens:
+                transaction.record_finding(f"We found {token}", discovered_by="a", severity="low")
+
+    def _command(self, session: Session, tokens: list[str]) -> None:
+        words = ["add", session.id, "learning", f"We learned {tokens[0]}", "--by", "a", "--root", str(self._root), "--json"]
+        done = subprocess.run([*SMP, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode
+        if done != 0:
+            raise OSError("it was not written")
+
+    def _drop(self, session: Session, tokens: list[str]) -> None:
+        inbox = self._root / "active" / session.id / "inbox"
+        (inbox / f".{tokens[0]}.tmp").write_text(f"type: preference\npreference: We like {tokens[0]}\nconfidence: explicit\n")
+        (inbox / f".{tokens[0]}.tmp").rename(inbox / f"{tokens[0]}.yaml")
+
+    def _shell(self, session: Session, tokens: list[str]) -> None:
+        record = f"  - id: {tokens[0]}\n    timestamp: 2026-01-01T00:00:00Z\n    made_by: a\n    decision: We typed {tokens[0]}\n"
+        descriptor = os.open(self._root / "active" / session.id / "decisions.yaml", os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(descriptor, record.encode())
+        finally:
+            os.close(descriptor)
+
+    def _upkeep(self, session: Session, tokens: list[str]) -> None:
+        memory = Memory(self._root)
+        what = self._random.randrange(7)
+        if what == 0:
+            session.compact(reduction_pct=5)
+        elif what == 1:
+            session.decay()
+        elif what == 2:
+            memory.archive_session(session.id)
+        elif what == 3:
+            memory.delete_session(session.id, reason="soak")
+        elif what == 4 and (decisions := session.records("decision")):
+            session.delete(self._random.choice(decisions).id, reason="soak")
+        elif what == 5:
+            session.bring_back()
+        else:
+            bring_all_back(memory)
+
+
+def bring_all_back(memory: Memory) -> None:
+    """Bring back whatever is archived, deleted or evicted."""
+    for away in memory.archived_sessions():
+        with suppress(SMPError, OSError):
+            memory.restore_session(away.session)
+    for gone in memory.deleted_sessions():
+        with suppress(SMPError, OSError):
+            memory.undelete_session(gone.session)
+    for session in memory.sessions():
+        with suppress(SMPError, OSError):
+            for batch in {one.batch for one in session.deleted()}:
+                session.restore_batch(batch)
+            session.bring_back()
+
+
+HOSTILE = {
+    ".smp/policy.json": b'{"redaction": {"enabled": false}}', ".smp/deadlines.json": b"[" * 60_000, ".smp/jobs.json": b"{]",
+    ".smp/journal/s0+junk": b"junk", ".smp/journal/s1+000": b'{"version": 1, "steps": [{"file": 1}]}',
+    ".smp/locks/s2/decisions.yaml.lock": b"[" * 60_000, ".smp/locks/s3/learnings.yaml.lock": b'{"note": {"last_id": 1e70}}',
+    ".smp/status.json": b'{"problems": 3}', ".smp/index.db": b"no database", "active/s0/inbox/deep.yaml": b"[" * 30_000,
+    "active/s1/inbox/bomb.yaml": b"a: &a [x]\nb: *a\n", "active/s2/inbox/strange\\name.yaml": b"type: nothing\n",
+    "active/s3/inbox/nan.json": b'{"type": "decision", "decision": NaN}',
+}  # fmt: skip
+
+
+class Soak:
+    def __init__(self, root: Path, seed: int) -> None:
+        self.root = root
+        self.random = random.Random(seed)
+        self.daemon = self._daemon()
+        self.lives = Counter(dict.fromkeys(WAYS, 0))
+        self.writers = {way: self._writer(way) for way in WAYS}
+        self.done: Counter[str] = Counter()
+        self.oldest_beat_s = self.longest_stop_s = 0.0
+
+    def _daemon(self) -> Daemon:
+        return Daemon([self.root], self.root.parent / "log")
+
+    def _writer(self, way: str) -> Writer:
+        self.lives[way] += 1
+        return Writer(self.root, way, self.lives[way], self.random.randrange(1 << 30))
+
+    def step(self) -> None:
+        what = self.random.choice(["kill a writer"] * 4 + ["hostile"] * 3 + ["SIGSTOP", "SIGHUP", "SIGTERM", "SIGKILL", "look"])
+        self.done[what] += 1
+        if what == "kill a writer":
+            way = self.random.choice(WAYS)
+            assert not (problem := self.writers.pop(way).end()), problem
+            self.writers[way] = self._writer(way)
+        elif what == "hostile":
+            name, content = self.random.choice(list(HOSTILE.items()))
+            with suppress(OSError):
+                (self.root / name).write_bytes(content)
+        elif what == "SIGSTOP":
+            self.daemon.process.send_signal(signal.SIGSTOP)
+            time.sleep(self.random.random())
+            for each in (signal.SIGCONT, signal.SIGHUP):
+                self.daemon.process.send_signal(each)
+        elif what == "SIGHUP":
+            self.daemon.process.send_signal(signal.SIGHUP)
+        elif what == "SIGTERM":
+            self._obeys()
+        elif what == "SIGKILL":
+            self.daemon.kill()
+            self.daemon = self._daemon()
+        else:
+            self._look()
+
+    def _obeys(self) -> None:
+        began = time.monotonic()
+        self.daemon.process.send_signal(signal.SIGTERM)
+        assert self.daemon.process.wait(PATIENCE_S) == 0, "the daemon did not obey SIGTERM"
+        self.longest_stop_s = max(self.longest_stop_s, time.monotonic() - began)
+        self.daemon = self._daemon()
+
+    def _look(self) -> None:
+        assert self.daemon.process.poll() is None, "the daemon has ended by itself"
+        with suppress(OSError, ValueError, KeyError, TypeError):  # somebody has just written nonsense there
+            said = json.loads((self.root / ".smp/status.json").read_text())
+            if said["pid"] == self.daemon.process.pid:
+                age_s = (now() - parse_time(said["heartbeat_at"])).total_seconds()
+                self.oldest_beat_s = max(self.oldest_beat_s, age_s)
+                assert age_s < PATIENCE_S, "the daemon's heart stands still"
+
+    def end(self) -> list[str]:
+        writers, self.writers = self.writers, {}
+        return [problem for writer in writers.values() if (problem := writer.end())]
+
+
+@contextmanager
+def soaking(root: Path, seed: int) -> Iterator[Soak]:
+    memory = Memory(root)
+    for name in SESSIONS:
+        memory.create_session(id=name)
+    soak = Soak(root, seed)
+    try:
+        yield soak
+    finally:
+        soak.end()
+        soak.daemon.kill()
+
+
+@pytest.mark.slow
+def test_nothing_stops_it_and_nothing_is_lost(tmp_path: Path, short_grace: None) -> None:
+    seed = random.randrange(1 << 30)
+    root = tmp_path / "sessions"
+    with soaking(root, seed) as soak:
+        until = time.monotonic() + SOAK_S
+        while time.monotonic() < until:
+            soak.step()
+            time.sleep(0.2)
+        assert soak.end() == []
+        soak._look()
+        memory = Memory(root)
+        wait_until(lambda: _everything_is_back(memory), "everything is in active/")
+        assert smp("sync", "--root", root, "--timeout", PATIENCE_S).returncode == 0
+        wait_until(lambda: not [*root.glob("active/*/inbox/soak-*.yaml")], "the inboxes are empty")
+        assert smp("sync", "--root", root, "--timeout", PATIENCE_S).returncode == 0
+        soak._obeys()
+    acknowledged = [line for file in tmp_path.glob("acknowledged-*") for line in file.read_text().splitlines()]
+    kept = Counter(token for session in memory.sessions() for kind in session.kinds for record in session.records(kind.name)
+                   for token in TOKEN.findall(record.text))  # fmt: skip
+    aside = {token for path in root.rglob("*") if path.is_file() and ("quarantine" in path.parts or "rejected" in path.parts)
+             for token in TOKEN.findall(path.read_bytes().decode("utf-8", "replace"))}  # fmt: skip
+    said = f"seed {seed}: {len(acknowledged)} acknowledged, {dict(soak.done)}, oldest heartbeat {soak.oldest_beat_s:.1f} s,"
+    print(f"{said} longest stop {soak.longest_stop_s:.1f} s")
+    assert acknowledged
+    assert [token for token in acknowledged if not kept[token] and token not in aside] == [], f"lost; {said}"
+    assert [token for token, count in kept.items() if count > 1] == [], f"doubled; {said}"
+
+
+def _everything_is_back(memory: Memory) -> bool:
+    with suppress(SMPError, OSError):
+        bring_all_back(memory)
+    return (
+        len(memory.sessions()) == len(SESSIONS)
+        and not any(session.deleted() or session.evicted() for session in memory.sessions())
+    )
