@@ -1,7 +1,8 @@
 """How large a session is, and whether a write still fits.
 
 Counted are the YAML and Markdown files of a session. A directory is listed again only when it has changed; files that grow where
-they are are asked for their size each time. The inbox does not count: what is dropped there counts once it is taken in.
+they are are asked for their size each time. The inbox does not count: what is dropped there counts once it is taken in. Nor does
+`indexes/`, which is made from the other files: nobody can make room by taking something out of it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ WARNING_PCT, CRITICAL_PCT = 80, 95
 
 _FILES = {kind.file: kind.file.partition(".")[0] for kind in SESSION_KINDS} | {"metadata.yaml": "metadata"}
 _DIRECTORIES = {
-    "agent-states": "agent_states", "agent-states/history": "agent_states", "artifacts": "artifacts", "indexes": "indexes",
-    "": "other",
+    "agent-states": "agent_states", "agent-states/history": "agent_states", "artifacts": "artifacts", "": "other",
 }  # fmt: skip
 _GROWING = ("", "agent-states/history")  # where records are appended, which changes the file but not its directory
 # A directory that changed so recently may change again without a newer time stamp.

@@ -15,6 +15,9 @@ with it: more than half of their mentions are mentions of this topic too, this t
 has fewer. So a topic is below the nearest wider one only. The session, and what is about more than 16 topics, is a list of topics
 and does not bring them together.
 
+**Bounds** keep the work in proportion to the memories: a turn takes over at most 32 topics from its references and 32 from its
+text, a topic counts for the 8 nearest above it, and looked for in texts are only topics of up to 8 words, the 10,000 most used.
+
 **Several scopes** can be asked about as one. What a memory is about is still a matter of its own session: a word that is a topic
 in one session is not said of the turns of another, so that the mentions of a topic are the sum of those in each. Since `DEC-001` is
 in many sessions, lists of ids then say `session/DEC-001`. An archived session is about what it was about before: its summary says
@@ -29,6 +32,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 
 from .archived import STATE as ARCHIVED
@@ -45,6 +50,9 @@ Scopes = str | Sequence[str]  # one by its name, or a list of them
 TOPICS_PER_AGENT = 20
 TURNS = "turns"
 _LIST_OF_TOPICS = 16  # what is about more topics than this says nothing about any two of them
+_TAKEN_OVER = 32  # by a turn
+_LEVELS = 8  # above a topic, by its name
+_PHRASES, _PHRASE_WORDS = 10_000, 8  # that are looked for in texts
 _WORD = re.compile(r"[^\W_]+")
 _decode = json.JSONDecoder().decode
 
@@ -164,10 +172,11 @@ def agents_of(index: Index, scopes: Scopes) -> list[AgentSummary]:
     return _agents(_read(index, scopes))
 
 
-def overview_of(index: Index, scopes: Scopes) -> Overview:
+def overview_of(index: Index, scopes: Scopes, most: int | None = None) -> Overview:
+    """Return at most so many topics and agents. Of more topics, those with a single mention do not count."""
     items = _read(index, scopes)
     updated = _span([item for item in items if item.type != _SESSION])[1] or _span(items)[1]
-    return Overview(_topics(items), _timeline(items), _agents(items), updated)
+    return Overview(_topics(items, most), _timeline(items), _agents(items, most), updated)
 
 
 # What there is, and what it is about.
@@ -184,7 +193,8 @@ def _read(index: Index, scopes: Scopes) -> list[_Item]:
 def _items(index: Index, scope: str, prefix: str) -> list[_Item]:
     session, memories = _session(index, scope), _memories(index, scope, prefix)
     everything = [session, *memories] if session else memories
-    _add_said(memories, {topic for item in everything for topic in item.topics})
+    phrases = _phrases(everything) if any(item.type == TURN.name for item in memories) else {}
+    _add_said(memories, phrases)
     return everything
 
 
@@ -208,8 +218,10 @@ def _memories(index: Index, scope: str, prefix: str) -> list[_Item]:
         if has_tags or type_ in _TELLING:
             _describe(item, _decode(data))
     own = {item.id: item.topics for item in by_key.values()}
-    for key, target in index.connection.execute(_TURN_REFS, (scope, TURN.name)):
-        by_key[key].topics += own.get(target, ())
+    rows = index.connection.execute(_TURN_REFS, (scope, TURN.name))
+    for key, group in groupby(rows, key=itemgetter(0)):
+        taken_over = (topic for _, target in group for topic in own.get(target, ())[:_TAKEN_OVER])
+        by_key[key].topics += tuple(islice(dict.fromkeys(taken_over), _TAKEN_OVER))
     return list(by_key.values())
 
 
@@ -246,25 +258,37 @@ def _order(item: _Item) -> tuple[Any, ...]:
     return item.at is None, item.at or 0, _RANK[item.type], len(item.id), item.id
 
 
-def _add_said(items: Iterable[_Item], topics: Iterable[str]) -> None:
-    """Gives every turn the topics that are said in its text, and makes the topics of each item distinct."""
+def _phrases(items: Iterable[_Item]) -> dict[tuple[str, ...], list[str]]:
+    """Return the topics that are looked for in texts, by their words."""
+    uses = Counter(topic for item in items for topic in item.topics)
     phrases: dict[tuple[str, ...], list[str]] = {}
-    for topic in sorted(topics):
-        phrases.setdefault(tuple(_WORD.findall(topic.lower())), []).append(topic)
+    for topic in sorted(sorted(uses, key=lambda topic: (-uses[topic], topic))[:_PHRASES]):
+        if len(words := tuple(_WORD.findall(topic.lower()))) <= _PHRASE_WORDS:
+            phrases.setdefault(words, []).append(topic)
+    return {words: named[:_TAKEN_OVER] for words, named in phrases.items()}
+
+
+def _add_said(items: Iterable[_Item], phrases: Mapping[tuple[str, ...], list[str]]) -> None:
+    """Give every turn the topics that are said in its text, and make the topics of each item distinct."""
     lengths: dict[str, set[int]] = {}
     for phrase in phrases:
         lengths.setdefault(phrase[0], set()).add(len(phrase))
     for item in items:
-        said = sorted(_said(_WORD.findall(item.text.lower()), phrases, lengths)) if item.type == TURN.name else ()
-        item.topics = tuple(dict.fromkeys((*item.topics, *said)))
+        topics_of_item = dict.fromkeys(item.topics)
+        if item.type == TURN.name and phrases:
+            said = islice(_said(_WORD.findall(item.text.lower()), phrases, lengths), _TAKEN_OVER)
+            topics_of_item.update(dict.fromkeys(sorted(said)))
+        item.topics = tuple(topics_of_item)
 
 
-def _said(words: list[str], phrases: Mapping[tuple[str, ...], list[str]], lengths: Mapping[str, set[int]]) -> set[str]:
-    said: set[str] = set()
+def _said(words: list[str], phrases: Mapping[tuple[str, ...], list[str]], lengths: Mapping[str, set[int]]) -> Iterator[str]:
+    """Yield the topics in the order of the text."""
+    seen: set[tuple[str, ...]] = set()
     for position in [position for position, word in enumerate(words) if word in lengths]:
-        for length in lengths[words[position]]:
-            said.update(phrases.get(tuple(words[position : position + length]), ()))
-    return said
+        for length in sorted(lengths[words[position]]):
+            if (phrase := tuple(words[position : position + length])) in phrases and phrase not in seen:
+                seen.add(phrase)
+                yield from phrases[phrase]
 
 
 def _span(items: Sequence[_Item]) -> tuple[str | None, str | None]:
@@ -284,16 +308,21 @@ def _by_kind(items: Iterable[_Item]) -> dict[str, list[str]]:
 # Topics.
 
 
-def _topics(items: list[_Item]) -> list[Topic]:
-    about: dict[str, list[_Item]] = {}
+def _topics(items: list[_Item], most: int | None = None) -> list[Topic]:
+    counts: Counter[str] = Counter()
+    for item in items:
+        counts.update(_with_wider(item.topics))
+    chosen = list(counts) if most is None or len(counts) <= most else [name for name in counts if counts[name] > 1]
+    mentions = {name: counts[name] for name in sorted(chosen, key=lambda name: (-counts[name], name))[:most]}
+    about: dict[str, list[_Item]] = {name: [] for name in mentions}
     together: Counter[tuple[str, ...]] = Counter()
     for item in items:
         names = _with_wider(item.topics)
-        if item.type != _SESSION:
-            together[names] += 1
-        for name in names:
-            about.setdefault(name, []).append(item)
-    mentions = {name: len(about[name]) for name in sorted(about, key=lambda name: (-len(about[name]), name))}
+        known = tuple([name for name in names if name in mentions])
+        if item.type != _SESSION and len(names) <= _LIST_OF_TOPICS:
+            together[known] += 1
+        for name in known:
+            about[name].append(item)
     subtopics: dict[str, list[str]] = {name: [] for name in mentions}
     wider = _wider(mentions, together)
     for name in mentions:
@@ -305,17 +334,24 @@ def _topics(items: list[_Item]) -> list[Topic]:
     ]
 
 
-@functools.lru_cache(maxsize=4096)
 def _with_wider(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The topics and those that they are below by name, sorted, each once."""
+    """Return the topics and those that they are below by name, sorted, each once."""
+    # A few topics come again and again. A long list does not, and is not worth to be kept.
+    return _few_with_wider(names) if len(names) <= _LIST_OF_TOPICS else _all_with_wider(names)
+
+
+def _all_with_wider(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({*names, *(wider for name in names if "." in name for wider in _above(name))}))
+
+
+_few_with_wider = functools.lru_cache(maxsize=4096)(_all_with_wider)
 
 
 @functools.lru_cache(maxsize=4096)
 def _above(name: str) -> tuple[str, ...]:
     """The topics that this one is below by its name, the nearest first."""
-    above = []
-    while "." in name:
+    above: list[str] = []
+    while "." in name and len(above) < _LEVELS:
         name = name.rpartition(".")[0]
         if not name.endswith(".") and _WORD.search(name):
             above.append(name)
@@ -326,10 +362,9 @@ def _wider(mentions: Mapping[str, int], together: Mapping[tuple[str, ...], int])
     """The topic that each is a subtopic of, for those that are one."""
     both: Counter[tuple[str, str]] = Counter()
     for names, times in together.items():
-        if len(names) <= _LIST_OF_TOPICS:
-            for pair in _narrow_and_wide(mentions, names):
-                both[pair] += times
-    nearest = {name: above[0] for name in mentions if (above := _above(name))}
+        for pair in _narrow_and_wide(mentions, names):
+            both[pair] += times
+    nearest = {name: above[0] for name in mentions if (above := _above(name)) and above[0] in mentions}
     mostly = [(mentions[wide], wide, narrow) for (narrow, wide), times in both.items() if 2 * times > mentions[narrow]]
     for _, wide, narrow in sorted(mostly):
         nearest.setdefault(narrow, wide)
@@ -360,12 +395,13 @@ def _timeline(items: Sequence[_Item], since_us: int | None = None, until_us: int
 # Agents.
 
 
-def _agents(items: Iterable[_Item]) -> list[AgentSummary]:
+def _agents(items: Iterable[_Item], most: int | None = None) -> list[AgentSummary]:
     by_agent: dict[str, list[_Item]] = {}
     for item in items:
         if item.actor and len(item.actor) <= KEY_CAP_CHARACTERS:
             by_agent.setdefault(item.actor, []).append(item)
-    return [_agent(name, by_agent[name]) for name in sorted(by_agent, key=lambda name: (-len(by_agent[name]), name))]
+    busiest = sorted(by_agent, key=lambda name: (-len(by_agent[name]), name))[:most]
+    return [_agent(name, by_agent[name]) for name in busiest]
 
 
 def _agent(name: str, items: list[_Item]) -> AgentSummary:

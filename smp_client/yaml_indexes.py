@@ -5,6 +5,7 @@ What topics.py says of the session, and nothing else: the same memories give the
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,8 @@ TOPICS, TIMELINE, AGENTS = "topics.yaml", "timeline.yaml", "agents.yaml"
 VERSION = 1
 _HEADING = "# Made by SMP from this session's memories; changes made here are overwritten."
 _ITEMS_PER_LINE = 10
+# The files are for people, and must not outgrow what they are made from.
+_TOPICS_AND_AGENTS, _EVENTS, _TOPICS_PER_EVENT = 1000, 10_000, 16
 _ACTOR = {kind.name: kind.actor for kind in SESSION_KINDS} | {"agent_state": "agent", "artifact": "created_by"}
 
 
@@ -34,12 +37,12 @@ class _Rendered(dict[str, str]):
 
 def render(index: Index, session_id: str) -> dict[str, bytes]:
     """The content of each file, by its name."""
-    found, shown = overview_of(index, session_id), _Rendered()
+    found, shown = overview_of(index, session_id, _TOPICS_AND_AGENTS), _Rendered()
     topics = (line for topic in found.topics for line in _topic_lines(topic, shown))
     agents = (line for agent in found.agents for line in _agent_lines(agent, shown))
     return {
         TOPICS: _file("topic_index", found.last_updated, _mapping("topics", topics, 2)),
-        TIMELINE: _file("timeline_index", found.last_updated, _timeline(found.timeline, shown)),
+        TIMELINE: _file("timeline_index", found.last_updated, _timeline(found.timeline[-_EVENTS:], shown)),
         AGENTS: _file("agent_index", found.last_updated, _mapping("agents", agents, 2)),
     }
 
@@ -128,8 +131,10 @@ def _timeline(timeline: list[Event], shown: _Rendered) -> list[str]:
     buckets = [
         f'"{hour}:00":\n      event_count: {len(refs)}\n      event_refs: {_listed(refs, 6)}' for hour, refs in hours.items()
     ]
-    topics = {names: _names(names, 8, shown) for names in {event.topics for event in timeline}}  # many are about the same
-    events = ["  events:", *(_event(event, topics[event.topics], shown) for event in timeline)] if timeline else ["  events: []"]
+    # Many are about the same.
+    topics = functools.cache(lambda names: _names(names, 8, shown))
+    lines = (_event(event, topics(event.topics[:_TOPICS_PER_EVENT]), shown) for event in timeline)
+    events = ["  events:", *lines] if timeline else ["  events: []"]
     return [*events, *_mapping("buckets", buckets, 2)]
 
 

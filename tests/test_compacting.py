@@ -25,7 +25,6 @@ from smp_client.maintain.evictions import bring_back, evicted
 from smp_client.packing import read_members
 from smp_client.policies import CompactionPolicy
 from smp_client.tidy import tidy
-from smp_client.yaml_indexes import write as write_indexes
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HEADS = re.compile(rb"^(?:last_id: \d+|\*\*Last-Turn:\*\* \d+)\n", re.MULTILINE)
@@ -195,28 +194,16 @@ def test_the_metadata_say_when_and_how_large(full: Session) -> None:
         assert storage["total_bytes"] == full.size().total_bytes
 
 
-def test_the_yaml_indexes_are_those_of_what_is_left(full: Session) -> None:
-    """They are written anew where there are any, and not made where there are none."""
-    compact(full, reduction_pct=10)
-    assert list((folder(full) / "indexes").iterdir()) == []
-    memory = Memory(full.scope.tree.root, clock=lambda: NOW, count_access=False)
-    full._asker().ask(lambda view: write_indexes(memory, view.index, "s1"))
-    compact(full, reduction_pct=90)
-    assert "turn-5\n" not in (folder(full) / "indexes/timeline.yaml").read_text()
-    assert full._asker().ask(lambda view: write_indexes(memory, view.index, "s1")) == []
-
-
-def test_swollen_indexes_are_written_anew_when_nothing_else_helps(full: Session) -> None:
-    """What stands twice in an index counts for the quota; it goes last, and is an action of its own."""
-    memory = Memory(full.scope.tree.root, clock=lambda: NOW, count_access=False)
-    full._asker().ask(lambda view: write_indexes(memory, view.index, "s1"))
+def test_the_yaml_indexes_are_no_part_of_it(full: Session) -> None:
+    """They count for nothing, so that nothing is taken out to make room for them, and are left to whoever makes them."""
+    before, planned = full.size().total_bytes, full.compact(reduction_pct=50, dry_run=True)
     timeline = folder(full) / "indexes/timeline.yaml"
-    honest = timeline.read_bytes()
-    timeline.write_bytes(honest + b"# and again\n" * 500)
-    result = compact(full, reduction_pct=100)
-    assert result.actions[-1].type == "remove_duplicate_index_entries"
-    assert result.actions[-1].bytes_freed == 6000
-    assert result.bytes_freed > sum(action.bytes_freed for action in result.actions) - 200
+    timeline.write_bytes(b"# swollen\n" * 1_500_000)
+    assert full.size().total_bytes == before
+    assert full.compact(reduction_pct=50, dry_run=True) == planned
+    full.record_finding("there is room", discovered_by="a")
+    compact(full, reduction_pct=100)
+    assert timeline.read_bytes() == b"# swollen\n" * 1_500_000
 
 
 def test_earlier_states_go_and_the_current_one_stays(full: Session) -> None:

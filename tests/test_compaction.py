@@ -124,16 +124,15 @@ def test_what_is_neither_decayed_nor_old_stays(one: Item, reason: str) -> None:
 
 
 def test_the_operations_come_in_their_order_and_stop_at_the_target() -> None:
-    """With a growing target first what has decayed goes, then old conversation, resolved findings, earlier states, indexes."""
+    """With a growing target first what has decayed goes, then old conversation, resolved findings, earlier states."""
     everything = [
         item("PREF-001", "preference", 90, 0.2, size=3000), turn(1, 9, 0.6, size=5000),
         item("FIND-001", "finding", 9, 0.5, size=2000, closed=True),
     ]  # fmt: skip
     state = Item("STATE-001", "agent_state", "agent-states/history/a.yaml", 0, 1500, "h", 0.0, NOW, NOW, actor="a")
-    order = ["remove_decayed", "summarize_conversation", "archive_findings", "compress_agent_state",
-             "remove_duplicate_index_entries"]  # fmt: skip
-    further: dict[str, Any] = {"history": [state], "index_bytes": 900, "index_bytes_anew": 100}
-    for count, target in enumerate((1, 3001, 8000, 10000, 11500), 1):
+    order = ["remove_decayed", "summarize_conversation", "archive_findings", "compress_agent_state"]
+    further: dict[str, Any] = {"history": [state]}
+    for count, target in enumerate((1, 3001, 8000, 10000), 1):
         decided = made(*everything, target=target, **further)
         assert [action.type for action in decided.actions()] == order[:count]
     assert not made(*everything, target=3000, **further).missing_bytes
@@ -220,14 +219,6 @@ def test_earlier_states_go_oldest_first_one_action_for_each_agent() -> None:
     ]
 
 
-def test_indexes_are_written_anew_only_if_that_makes_them_smaller() -> None:
-    assert made(index_bytes=100, index_bytes_anew=100).actions() == []
-    assert made(index_bytes=100, index_bytes_anew=150).actions() == []
-    assert made(index_bytes=100).actions() == []
-    (action,) = made(index_bytes=100, index_bytes_anew=40).actions()
-    assert (action.about, action.bytes_freed) == (("indexes",), 60)
-
-
 def test_a_plan_that_falls_short_says_what_is_in_the_way() -> None:
     decisions = item("DEC-001", "decision", size=700), item("DEC-002", "decision", size=300)
     decided = made(*decisions, turn(1, 0.1, 1.0, size=50), target=500)
@@ -245,11 +236,10 @@ def test_what_falls_short_says_also_what_is_no_memory() -> None:
     (done,) = said.why_short(3000, is_done=True)
     assert done == (
         "s1: 1,547 bytes were to be freed, 300 were freed: 1 memory with 700 bytes stays (1 with 700 bytes: a decision that is not"
-        " closed); the other 2,000 bytes are metadata, indexes and the heads of the files"
+        " closed); the other 2,000 bytes are metadata and the heads of the files"
     )
     assert made(target=1547).why_short(1932) == [
-        "s1: 1,547 bytes were to be freed, 0 can be: it holds no memory; its 1,932 bytes are metadata, indexes and the heads of the"
-        " files"
+        "s1: 1,547 bytes were to be freed, 0 can be: it holds no memory; its 1,932 bytes are metadata and the heads of the files"
     ]
     assert made(target=1547).why_short() == ["s1: 1,547 bytes were to be freed, 0 can be: it holds no memory"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import PATIENCE_S, no_hang
+from daemons import PATIENCE_S, no_hang, wait_until
 
 from smp_client import Memory, TransactionPending, journal, tidy
 
@@ -148,3 +148,34 @@ def test_a_log_that_cannot_be_written_does_not_stop_it(tmp_path: Path) -> None:
 
 def _fail(scope: object, step: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+def tagged(number: int, *tags: str) -> str:
+    head = f"  - id: FIND-{number:03d}\n    timestamp: 2026-01-01T00:00:00Z\n    discovered_by: a\n"
+    return f"{head}    finding: f{number}\n    tags: [{', '.join(tags)}]\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see what a process takes up")
+@pytest.mark.parametrize("of_each", [1, 5000])
+def test_tags_of_their_own_take_up_no_room(tmp_path: Path, of_each: int) -> None:
+    """Indexes are made of 4.6 MB of memories, each with tags that no other has, and nothing is refused or taken out for them."""
+    memory = Memory(tmp_path / "sessions")
+    session = memory.create_session(id="s")
+    records, number = ["version: 1\nfindings:\n"], 0
+    left = 4_600_000
+    while left > 0:
+        number += 1
+        records.append(tagged(number, *(f"t{number * of_each + tag:x}" for tag in range(of_each))))
+        left -= len(records[-1])
+    findings = memory.root / "active/s/findings.yaml"
+    findings.write_text("".join(records))
+    before = session.size().total_bytes
+    with running(memory.root) as (process, _):
+        written = memory.root / "active/s/indexes/agents.yaml"
+        wait_until(lambda: written.exists() and f"FIND-{number}" in written.read_text(), "the indexes are written")
+        peak = Path(f"/proc/{process.pid}/status").read_text().partition("VmHWM:")[2].split()[0]
+    assert int(peak) < 256 * 1024
+    assert sum(file.stat().st_size for file in written.parent.iterdir()) < before
+    assert abs(session.size().total_bytes - before) < 1000  # the metadata
+    assert session.record_decision("there is room", made_by="a").id == "DEC-001"
+    assert findings.read_text() == "".join(records)

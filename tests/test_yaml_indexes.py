@@ -21,6 +21,7 @@ from smp_client import Memory, Session, SessionNotFound
 from smp_client.entries import Entry, Weight
 from smp_client.index import Index
 from smp_client.indexing import rebuild
+from smp_client.values import load
 from smp_client.yaml_indexes import AGENTS, TIMELINE, TOPICS, render, write
 
 TOP = Path(__file__).parent
@@ -306,6 +307,34 @@ def put(index: Index, number: int, made: dict[str, Any]) -> None:
     entry = Entry(memory_id, kind, number, number + 1, digest, *_time(made["time"]), made["actor"], made["text"], "", _tags(value),
                   (), tuple(_refs(DECISION, value)), data, _weight(kind, value))  # fmt: skip
     index.add("s", file, [entry])
+
+
+def test_the_files_are_bounded() -> None:
+    """The 1,000 topics and agents of which there is most, and the newest 10,000 events with 16 topics each."""
+    index = Index.in_memory()
+    for number in range(10_010):
+        time = f"2026-01-01T{number // 3600:02d}:{number // 60 % 60:02d}:{number % 60:02d}Z"
+        tags = [f"t{number % 2000}", *(f"own{number}.{tag}" for tag in range(20 * (number > 10_000)))]
+        put(index, number, {"kind": "finding", "id": number, "time": time, "actor": f"a{number % 1500}", "text": "x",
+                            "tags": tags, "refs": []})  # fmt: skip
+    written: dict[str, Any] = {name: load(content.decode()) for name, content in render(index, "s").items()}
+    index.close()
+    topics = written["topics.yaml"]["topic_index"]["topics"]
+    assert len(topics) == 1000
+    assert list(topics)[:11] == ["t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "t8", "t9", "t10"]
+    assert len(written["agents.yaml"]["agent_index"]["agents"]) == 1000
+    events = written["timeline.yaml"]["timeline_index"]["events"]
+    assert [event["ref"] for event in (events[0], events[-1])] == ["finding-10", "finding-10009"]
+    assert (len(events), len(events[-1]["topics"])) == (10_000, 16)
+
+
+def test_up_to_so_many_topics_all_stand_there() -> None:
+    index = Index.in_memory()
+    for number in range(900):
+        put(index, number, {"kind": "finding", "id": number, "time": "2026-01-01T14:30:00Z", "actor": "", "text": "x",
+                            "tags": [f"t{number}"], "refs": []})  # fmt: skip
+    assert len(yaml.safe_load(render(index, "s")["topics.yaml"])["topic_index"]["topics"]) == 900
+    index.close()
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

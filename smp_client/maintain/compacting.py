@@ -30,7 +30,7 @@ from .actions import Outcome
 from .compaction import CompactionPlan, Run, plan
 from .putting_back import by_id, stands_in
 from .summarising import CommandFailed, Extractive, by_command
-from .survey import EPOCH, INDEXES, index_files, look, look_further, rendered_indexes
+from .survey import EPOCH, look, look_further
 
 if TYPE_CHECKING:
     from ..questions.priorities import View
@@ -125,9 +125,6 @@ def compact(
         evictions.settle_deletions(session)
         result.notes += evictions.drop_leftovers(session)
         done = _compact(session, policy, spoken, result, keep_going)
-        if done.index_bytes_freed or done.missing_bytes:
-            # Where every byte counts. Else they are made anew by whoever looks after the session, as after every other write.
-            _rewrite_indexes(session)
         _note_in_metadata(session, result)
     result.after_bytes = session.size().total_bytes
     return _told(result, done)
@@ -172,7 +169,7 @@ def _planned(session: Session, policy: CompactionPolicy, target_bytes: int) -> _
     extractive = Extractive()
     made = plan(seen.snapshot, policy, now, target_bytes, extractive)
     if made.missing_bytes:
-        # Only now are the states and the indexes worth reading.
+        # Only now are the earlier states worth reading.
         seen = look_further(session, seen)
         made = plan(seen.snapshot, policy, now, target_bytes, extractive)
     return _Planned(made, seen.files)
@@ -312,18 +309,6 @@ def _drop_what_stayed(session: Session, made: CompactionPlan, name: str, expecte
 
 
 # What says what there is.
-
-
-def _rewrite_indexes(session: Session) -> None:
-    """Those that are there: a session without them does without them."""
-    present = index_files(session)
-    if not present:
-        return
-    tree = session.scope.tree
-    for name, content in rendered_indexes(session).items():
-        path = session.scope.path(f"{INDEXES}/{name}")
-        if name in present and tree.read(path) != content:
-            tree.replace_derived(path, content)
 
 
 def _note_in_metadata(session: Session, result: CompactionResult) -> None:

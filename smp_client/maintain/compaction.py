@@ -1,8 +1,7 @@
 """What of a session goes when it is to become smaller, in which order, and why: pure, and nothing is done here.
 
-Five operations, each only as far as the target asks for it: what has decayed, old conversation, resolved findings, agents' earlier
-states, and indexes that say more than there is. What must be preserved is left out before any of them begins, and every memory
-that stays can be asked why.
+Four operations, each only as far as the target asks for it: what has decayed, old conversation, resolved findings and agents'
+earlier states. What must be preserved is left out before any of them begins, and every memory that stays can be asked why.
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ from ..values import Value
 from .actions import Action
 from .summarising import Extractive, references
 
-Operation = Literal[
-    "remove_decayed", "summarize_conversation", "archive_findings", "compress_agent_state", "remove_duplicate_index_entries"
-]
+Operation = Literal["remove_decayed", "summarize_conversation", "archive_findings", "compress_agent_state"]
 SUMMARY = "summary"  # the type of a turn that stands for others
 SUMMARIZES = "summarizes"
 SPEAKER = "smp"
@@ -70,8 +67,6 @@ class Snapshot:
     items: Sequence[Item]  # in the order of their files
     decayed_below: float = 0.3
     history: Sequence[Item] = ()  # agents' earlier states
-    index_bytes: int = 0
-    index_bytes_anew: int | None = None  # what the indexes would take up if they were written now; None where nobody looked
 
 
 class Taken(NamedTuple):
@@ -111,14 +106,13 @@ class CompactionPlan:
     runs: tuple[Run, ...] = ()  # of the turns in `taken`
     kept: Mapping[str, str] = field(default_factory=dict)  # why each other memory stays, by its id
     kept_bytes: Mapping[str, int] = field(default_factory=dict)
-    index_bytes_freed: int = 0
     decayed_below: float = 0.3
     old_conversation_days: float = 7.0
 
     @property
     def bytes_freed(self) -> int:
         records = sum(one.item.bytes for one in self.taken if one.item.type != TURN.name)
-        return records + sum(run.freed for run in self.runs) + self.index_bytes_freed
+        return records + sum(run.freed for run in self.runs)
 
     @property
     def missing_bytes(self) -> int:
@@ -146,7 +140,7 @@ class CompactionPlan:
         if (rest := total_bytes - self.bytes_freed - staying) > 0:
             which = f"the other {rest:,}" if self.kept or self.taken else f"its {rest:,}"
             summaries = ", summaries of what was said" if any(run.summary for run in self.runs) else ""
-            why += f"; {which} bytes are metadata, indexes{summaries} and the heads of the files"
+            why += f"; {which} bytes are metadata{summaries} and the heads of the files"
         freed = f"{self.bytes_freed:,} {'were freed' if is_done else 'can be'}"
         return [f"{self.session}: {self.target_bytes:,} bytes were to be freed, {freed}: {why}"]
 
@@ -224,15 +218,11 @@ class _Planner:
         for operation in (self._decayed, self._relations, self._conversation, self._findings, self._history):
             if self._gained < self._target:
                 operation()
-        index_bytes_freed = 0
-        before, anew = self._snapshot.index_bytes, self._snapshot.index_bytes_anew
-        if self._gained < self._target and anew is not None and anew < before:
-            index_bytes_freed = before - anew
         self._say_why_the_rest_stays()
         sizes = {item.id: item.bytes for item in self._snapshot.items if item.id in self._kept}
         taken = tuple(sorted(self._taken.values(), key=lambda one: (one.item.file, one.item.start)))
         return CompactionPlan(self._snapshot.session, self._target, taken, tuple(self._runs(self._taken)), self._kept, sizes,
-                              index_bytes_freed, self._snapshot.decayed_below, self._policy.old_conversation_days)  # fmt: skip
+                              self._snapshot.decayed_below, self._policy.old_conversation_days)  # fmt: skip
 
     # The operations, in their order.
 
@@ -387,9 +377,6 @@ def _actions(made: CompactionPlan) -> Iterator[Action]:
             agents.setdefault(one.item.actor, []).append(one)
     for states in agents.values():
         yield _action(made, states)
-    if made.index_bytes_freed:
-        yield Action(made.session, "remove_duplicate_index_entries", ("indexes",), "written anew, the indexes are smaller",
-                     made.index_bytes_freed)  # fmt: skip
 
 
 def _action(made: CompactionPlan, group: Sequence[Taken]) -> Action:

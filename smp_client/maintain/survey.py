@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ..session import Session
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-INDEXES = "indexes"
 _ATTEMPTS = 4
 # Each begins with the letters themselves, which makes looking for them ten times as fast.
 _HEADING = re.compile(rb"\n## Turn 0*(\d{1,15})\b")
@@ -139,18 +138,4 @@ def look_further(session: Session, seen: Seen) -> Seen:
                 at = _time(_microseconds(record.value.get("timestamp")))
                 history.append(Item(memory_id, kind.name, kind.file, record.start, record.end, hash_of(record.value), 0.0, at, at,
                                     actor=agent))  # fmt: skip
-    present = index_files(session)
-    anew = sum(len(content) for name, content in rendered_indexes(session).items() if name in present) if present else None
-    snapshot = replace(seen.snapshot, history=history, index_bytes=sum(present.values()), index_bytes_anew=anew)
-    return Seen(snapshot, files)
-
-
-def index_files(session: Session) -> dict[str, int]:
-    sizes = session.scope.tree.sizes(session.scope.path(INDEXES))
-    return {name: size for name, size in sizes.items() if name.endswith(".yaml")}
-
-
-def rendered_indexes(session: Session) -> dict[str, bytes]:
-    from ..yaml_indexes import render
-
-    return session._asker().ask(lambda view: render(view.index, session.id))
+    return Seen(replace(seen.snapshot, history=history), files)
