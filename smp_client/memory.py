@@ -316,15 +316,6 @@ class GlobalMemory(RecordFiles):
         self._memory.create()
         return self._add(PATTERN, {"learned_by": learned_by, "pattern": pattern, **further, "tags": tags}, timestamp)
 
-    def relate(
-        self, source: str, target: str, relationship: str, *, timestamp: Time | None = None, **further: Any
-    ) -> Record:
-        raise Invalid(["relationships belong to a session"])
-
-    def supersede(self, old: str, *, by: str, timestamp: Time | None = None, **further: Any) -> Record:
-        """Says in the old memory itself that it no longer holds: `global/` has no relationships."""
-        return self.update(self._find(old).id, status="superseded", superseded_by=self._find(by).id, **further)
-
     def profile(self) -> dict[str, Value]:
         return load_mapping(self.scope.read(_PROFILE), "user_profile", _PROFILE)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .decay import is_resolved
 from .errors import Invalid
-from .layout import check_file_id
+from .layout import GLOBAL, check_file_id
 from .questions.validity import RESOLVES, SUPERSEDES, relation_of
 from .records import (
     DECISION,
@@ -91,9 +91,11 @@ class Writing(ABC):
         The target may be of another session, as `SESSION/ID`. A target that is superseded no longer holds, and a finding that is
         resolved is closed.
         """
+        own = self._session_id()
+        if own == GLOBAL:
+            raise Invalid(["relationships belong to a session"])
         names = [check_memory_name(name) for name in (source, target)]
         new, old = (self._memory_named(name) for name in names)
-        own = self._session_id()
         if new.session != own:
             raise Invalid([f"{source} is no memory of {own}; a relationship is recorded in the session of its source"])
         if (new.session, new.id) == (old.session, old.id):
@@ -107,7 +109,12 @@ class Writing(ABC):
         return record
 
     def supersede(self, old: str, *, by: str, timestamp: Time | None = None, **further: Any) -> Record:
-        """Says that a memory, also `SESSION/ID` of another session, no longer holds, because one of this session does."""
+        """Says that a memory, also `SESSION/ID` of another session, no longer holds, because one of this session does.
+
+        In `global/`, which has no relationships, the old memory says so itself.
+        """
+        if self._session_id() == GLOBAL:
+            return self.update(self._find(old).id, status="superseded", superseded_by=self._find(by).id, **further)
         return self.relate(by, old, SUPERSEDES, timestamp=timestamp, **further)
 
     def record(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None = None) -> Record:

@@ -49,9 +49,11 @@ def session_argument(*places: str, required: bool = True) -> Callable[[Any], Any
 
 
 def memories_argument(
-    *places: str, required: bool = True, complete_id: Completion | None = None
+    *places: str, required: bool = True, ids: str = "[ID]...", complete_id: Completion | None = None
 ) -> Callable[[Any], Any]:
     """SESSION [ID]..., as `session` and `ids`. SESSION/ID will do, and `--session` and `--id` as well.
+
+    `ids` is what the usage calls them; without brackets there must be one.
 
     Every command that is about a session or some of its memories takes them in this way.
     """
@@ -66,12 +68,14 @@ def memories_argument(
         def given(*, target: tuple[str, ...], old_session: str | None, old_ids: tuple[str, ...], **rest: Any) -> Any:
             every = [*([old_session] if old_session is not None else []), *target]
             first, _, inner = every[0].partition("/") if every else ("", "", "")
-            ids = (*([inner] if inner else []), *every[1:], *old_ids)
-            if not every and (required or ids):
-                raise click.UsageError("Missing argument 'SESSION'" + (": ids are those of a session." if ids else "."))
-            return command(session=first if every else None, ids=tuple(dict.fromkeys(ids)), **rest)
+            named = (*([inner] if inner else []), *every[1:], *old_ids)
+            if not every and (required or named):
+                raise click.UsageError("Missing argument 'SESSION'" + (": ids are those of a session." if named else "."))
+            if not named and not ids.startswith("["):
+                raise click.UsageError(f"Missing argument '{ids.rstrip('.')}'.")
+            return command(session=first if every else None, ids=tuple(dict.fromkeys(named)), **rest)
 
-        metavar = "SESSION [ID]..." if required else "[SESSION [ID]...]"
+        metavar = f"SESSION {ids}" if required else f"[SESSION {ids}]"
         click.option("--id", "old_ids", multiple=True, hidden=True, shell_complete=complete_ids)(given)
         click.option("--session", "old_session", hidden=True, shell_complete=complete_session)(given)
         click.argument("target", nargs=-1, metavar=metavar, shell_complete=complete)(given)

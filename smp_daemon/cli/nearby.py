@@ -34,7 +34,12 @@ def suggesting_ids(memory: Memory, session: str, ids: Sequence[str]) -> Iterator
         known: set[str] = set()
         with suppress(SMPError, OSError):
             known = {one.id for one in standing(memory, session, []) if one.id} | {one.id for one in memory.deleted(session)}
-        unknown = next((one for one in ids if one not in known), ids[0] if ids else "")
+        unknown = next((one for one in ids if one not in known), None)
+        if unknown is None:
+            problem = f"{' and '.join(ids)} of {session} cannot be changed in a part: it is a file of its own."
+            raise MemoryNotFound(problem, session_id=session, advice="smp add replaces it.") from error
+        if "/" in unknown:
+            raise  # of another session
         advice = did_you_mean(unknown, known, f"See what there is with smp search --session {session}.")
         raise MemoryNotFound(f"There is no memory {unknown!r} in {session}.", advice=advice, session_id=session) from error
 

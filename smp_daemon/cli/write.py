@@ -49,7 +49,7 @@ def new(session_id: str | None, quota_bytes: int | None, root: str | None, as_js
         print_json({"id": session.id, "root": str(memory.root), "quota_bytes": session.quota_bytes(), "redacted": redacted})
     else:
         say(session.id)
-    _say_what_was_taken_out(redacted)
+    say_what_was_taken_out(redacted)
 
 
 class _Writing(TakingWords):
@@ -113,10 +113,10 @@ def add(
         print_json(found if is_yaml else found[0])
     else:
         say("\n".join(record.id for record in records))
-    _say_what_was_taken_out(taken)
+    say_what_was_taken_out(taken)
 
 
-def _say_what_was_taken_out(kinds: Mapping[str, int]) -> None:
+def say_what_was_taken_out(kinds: Mapping[str, int]) -> None:
     """On stderr: whoever wrote it must know that it is not there."""
     from smp_client.privacy.redaction import told
 
