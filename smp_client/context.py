@@ -1,11 +1,12 @@
 """What an agent should know before it goes on: one Markdown page for its prompt.
 
-The page is about a project: all its sessions in this tree, archived ones too, and what holds everywhere
-(`global/`). In the order of worth it has the agent's own state and next steps, the preferences that
-apply, open findings by severity, decisions that still hold, learnings, and the latest turns. With a
-task, what matches the task comes first in each part; memories of other projects are there only where
-they match the task or topic, and are marked. What no longer holds is left out, and what is said
-several times is one line. How a page is laid out and kept within its budget is in page.py.
+The page is about a project: all its sessions in this tree, archived ones too, and what holds
+everywhere (`global/`). In the order of worth it has the agent's own state and next steps, the
+preferences that apply, open findings by severity, decisions that still hold, learnings, and the
+latest turns. With a task, what matches the task comes first in each part; memories of other
+projects are there only where they match the task or topic, and are marked. What no longer holds is
+left out, and what is said several times is one line. How a page is laid out and kept within its
+budget is in page.py.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ _PER_KIND = 50
 _TURNS = 20
 _STATES = 2  # agents whose state is shown where no agent is named
 _MATCHES = 0.3  # from this score on a memory matches the task: less may be a chance word
-_MATCHES_FROM_AFAR = 0.5  # and from this one on it is worth a line although it is of another project
+_MATCHES_FROM_AFAR = (
+    0.5  # and from this one on it is worth a line although it is of another project
+)
 _FROM_AFAR = 3
 _ALIKE = 0.85  # of 1: from here on two memories of one kind say the same
 _COUNTED = timedelta(days=1)  # how often being shown counts as being read
@@ -67,7 +70,8 @@ class Request:
         tokens = self.max_tokens
         if tokens is not None and (type(tokens) is not int or tokens < LEAST_TOKENS):
             raise InvalidQuery(
-                f"max_tokens must be a whole number from {LEAST_TOKENS}, not {shown(tokens)}: less holds no memory."
+                f"max_tokens must be a whole number from {LEAST_TOKENS}, not {shown(tokens)}:"
+                " less holds no memory."
             )
         return replace(self, project=None) if self.project == relevant.EVERY else self
 
@@ -89,13 +93,15 @@ class Rights:
 
 
 class Context(str):
-    """The page as a text, with the memories on it and those that were left out, each with the reason."""
+    """The page as a text, with the reason for each memory that is on it or was left out."""
 
     included: tuple[tuple[str, str], ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
 
 
-def context_of(asker: Asker, request: Request, rights: Callable[[View], Rights] = lambda _: Rights()) -> Context:
+def context_of(
+    asker: Asker, request: Request, rights: Callable[[View], Rights] = lambda _: Rights()
+) -> Context:
     """Return the context that a request asks for, of the sessions that the asker knows."""
     request = request.checked()
     found: list[Context] = []
@@ -117,7 +123,10 @@ def build(view: View, want: Wanted, request: Request, rights: Rights) -> tuple[C
     """
     chosen = _Choice(view, want, request, rights)
     sections = [
-        Section("Hints of the workflow", [Item((), hint, "the workflow says so") for hint in rights.hints]),
+        Section(
+            "Hints of the workflow",
+            [Item((), hint, "the workflow says so") for hint in rights.hints],
+        ),
         Section("State and next steps", chosen.states()),
         Section("Preferences", chosen.preferences()),
         Section("Open findings", chosen.findings()),
@@ -151,7 +160,7 @@ def _head(request: Request, chosen: _Choice) -> list[str]:
 
 
 def _explained(context: Context) -> Context:
-    """Return the context with the reasons behind it. It is for people, and may exceed the budget."""
+    """Return the context with its reasons. It is for people, and may exceed the budget."""
     lines = ["", "## Why each is here", *(f"- [{name}] {why}" for name, why in context.included)]
     if context.left_out:
         lines += ["", "## Left out", *(f"- [{name}] {why}" for name, why in context.left_out)]
@@ -170,15 +179,19 @@ class _Choice:
         self._all = view
         projects = _projects(view)
         self._afar = _of_other_projects(projects, request)
-        self._view = replace(view, scopes=tuple(name for name in view.scopes if name not in self._afar))
+        self._view = replace(
+            view, scopes=tuple(name for name in view.scopes if name not in self._afar)
+        )
         self._short = short_names({session_of(scope) for scope in view.scopes} - {GLOBAL})
-        self._seen: dict[str, Record] = {}  # the memory that says a text first, by the normalised text
+        self._seen: dict[
+            str, Record
+        ] = {}  # the memory that says a text first, by the normalised text
         self._same: list[tuple[Record, Record]] = []  # a memory, and the one that stands for it
         self._matches = self._matching(self._view, _MATCHES)
         self.knows_project = any(_is_project(name, request.project) for name in projects.values())
 
     def name(self, record: Record | None) -> str:
-        """Return the id by which the memory can be looked up: its own in the session that goes on, else with its session."""
+        """Return the id by which the memory is looked up, with its session if that is another."""
         if record is None:
             return ""
         if record.session in (self._request.session, GLOBAL):
@@ -186,7 +199,7 @@ class _Choice:
         return f"{self._short.get(record.session, record.session)}/{record.id}"
 
     def states(self) -> list[Item]:
-        """Return what the agent saved last, its next steps first; where no agent is named, of the latest two agents."""
+        """Return what the agent saved last, next steps first; without an agent, of the latest two."""
         agent = self._request.agent
         if not self._rights.grant("agent_states"):
             return []
@@ -197,21 +210,34 @@ class _Choice:
         return [item for record in latest[:_STATES] for item in self._state(record)]
 
     def _state(self, record: Record) -> Iterable[Item]:
-        parts = {name: value for name, value in record.data.items() if name not in _STATE_ITSELF and _says_something(value)}
+        parts = {
+            name: value
+            for name, value in record.data.items()
+            if name not in _STATE_ITSELF and _says_something(value)
+        }
         inner = [part for part in parts.values() if isinstance(part, Mapping)]
-        steps = {name: part[name] for part in (parts, *inner) for name in _NEXT if _says_something(part.get(name))}
+        steps = {
+            name: part[name]
+            for part in (parts, *inner)
+            for name in _NEXT
+            if _says_something(part.get(name))
+        }
         rest = {name: _without(value, steps) for name, value in parts.items() if name not in steps}
         for name, value in {**steps, **rest}.items():
             if _says_something(value):
                 why = "next step" if name in steps else "saved last"
-                yield Item((self.name(record), _day(record)), f"{name}: {_in_words(value)}", why, record)
+                yield Item(
+                    (self.name(record), _day(record)), f"{name}: {_in_words(value)}", why, record
+                )
 
     def preferences(self) -> list[Item]:
         if not self._rights.grant("preferences"):
             return []
         want = replace(self._want.also(holds()), limit=_PER_KIND)
         found = relevant.preferences(self._view, want, self._request.topic, self._request.project)
-        return self._items(found, _preference, lambda record: str(record.data.get("confidence") or "stated"))
+        return self._items(
+            found, _preference, lambda record: str(record.data.get("confidence") or "stated")
+        )
 
     def findings(self) -> list[Item]:
         """Return all open findings: one that is about something else may still stop the work."""
@@ -220,7 +246,9 @@ class _Choice:
         want = replace(self._want.also(holds()), limit=_PER_KIND)
         found = [*relevant.findings(self._view, want), *self._from_afar(["finding"])]
         found = sorted(found, key=lambda record: (relevant.severity(record), -self._match(record)))
-        return self._items(found, _finding, lambda record: f"open, {record.data.get('severity', 'of no severity')}")
+        return self._items(
+            found, _finding, lambda record: f"open, {record.data.get('severity', 'of no severity')}"
+        )
 
     def decisions(self) -> list[Item]:
         if not self._rights.grant("decisions"):
@@ -233,43 +261,68 @@ class _Choice:
         return self._items(self._nearest(["learning", "pattern"]), _learning, lambda _: "learned")
 
     def turns(self) -> list[Item]:
-        """Return the latest turns, newest first: of the session that goes on, else of the last one that has any."""
+        """Return the latest turns, newest first: of this session, else of the last that has any."""
         if not self._rights.grant("conversation"):
             return []
         own = Sql("m.scope = ?", (self._request.session,))
-        found = self._find([TURN.name], own, order=NEWEST, limit=_TURNS) if self._request.session else []
+        found = (
+            self._find([TURN.name], own, order=NEWEST, limit=_TURNS)
+            if self._request.session
+            else []
+        )
         if not found and (latest := self._find([TURN.name], order=NEWEST, limit=1)):
             of_it = Sql("m.scope IN (?, ?)", (latest[0].session, f"archived/{latest[0].session}"))
             found = self._find([TURN.name], of_it, order=NEWEST, limit=_TURNS)
         return self._items(found, _said, lambda _: "said last", alike=False)
 
     def unfit(self) -> list[tuple[str, str]]:
-        """Return what is left out although it would be of a kind that is shown, each with the reason."""
+        """Return the memories of the shown kinds that no longer hold, each with the reason."""
         of_kinds = one_of("m.type", ["decision", "finding", "preference"])
         ended = Sql(f"NOT ({holds().text})", holds().parameters)
-        found = find(self._view, replace(self._want.also(of_kinds, ended), order=NEWEST, limit=_PER_KIND))
-        same = [(self.name(record), f"says the same as {self.name(other)}") for record, other in self._same]
+        found = find(
+            self._view, replace(self._want.also(of_kinds, ended), order=NEWEST, limit=_PER_KIND)
+        )
+        same = [
+            (self.name(record), f"says the same as {self.name(other)}")
+            for record, other in self._same
+        ]
         return [*((self.name(record), _reason(record)) for record in found), *same]
 
     def read(self, records: Iterable[Record]) -> Answer:
-        """Return those that count as read now: of this session, and not read within the last day."""
+        """Return those that count as read now: of this session, and not read within a day."""
         now = self._view.now
-        mine = [record for record in records if record.session == self._request.session and record.type != TURN.name]
-        return Answer([record for record in mine if now - _last_read(self._view, record, now) >= _COUNTED])
+        mine = [
+            record
+            for record in records
+            if record.session == self._request.session and record.type != TURN.name
+        ]
+        return Answer(
+            [record for record in mine if now - _last_read(self._view, record, now) >= _COUNTED]
+        )
 
-    def _find(self, types: Sequence[str], *conditions: Sql, order: str | None = None, limit: int = _PER_KIND) -> list[Record]:
+    def _find(
+        self,
+        types: Sequence[str],
+        *conditions: Sql,
+        order: str | None = None,
+        limit: int = _PER_KIND,
+    ) -> list[Record]:
         want = self._want.also(one_of("m.type", types), *conditions)
         return list(find(self._view, replace(want, order=order, limit=limit)))
 
     def _nearest(self, types: Sequence[str]) -> list[Record]:
-        """Return what matches the task, nearest first; then what else is of the topic, by its worth."""
+        """Return what matches the task, nearest first; then the rest of the topic, by its worth."""
         want = replace(self._want.also(holds()), limit=_PER_KIND)
         found = list(relevant.about(self._view, want, types, self._request.topic))
         known = {_key(record) for record in found}
-        matching = [record for record in self._matches.values() if record.type in types and record.holds]
+        matching = [
+            record for record in self._matches.values() if record.type in types and record.holds
+        ]
         if self._request.topic is None:
             found += [record for record in matching if _key(record) not in known]
-        near = sorted((record for record in found if self._match(record)), key=self._match, reverse=True)
+        near = sorted(
+            (record for record in found if self._match(record)), key=self._match, reverse=True
+        )
         rest = [record for record in found if not self._match(record)]
         return [*near, *self._from_afar(types), *rest]
 
@@ -293,12 +346,17 @@ class _Choice:
         match = self._matches.get(_key(record))
         return (match.score or 0.0) if match else 0.0
 
-    def _items(self, records: Sequence[Record], say: Any, why: Any, *, alike: bool = True) -> list[Item]:
-        """Return one item for each thing that is said; of those that say the same, the newest stands for all."""
+    def _items(
+        self, records: Sequence[Record], say: Any, why: Any, *, alike: bool = True
+    ) -> list[Item]:
+        """Return one item for each thing said; of equal ones, the newest stands for all."""
         groups: list[list[Record]] = []
         for record in records:
             text = normalised(record.text)
-            group = next((group for group in groups if self._same_matter(group[0], record, alike=alike)), None)
+            group = next(
+                (group for group in groups if self._same_matter(group[0], record, alike=alike)),
+                None,
+            )
             if group is not None:
                 group.append(record)
             elif text and text in self._seen:
@@ -320,7 +378,12 @@ class _Choice:
         score, project = self._match(newest), self._afar.get(newest.session)
         reasons = [why(newest), *([f"matches the task, {score:.2f}"] if score else [])]
         reasons += [f"of the project {project}, which matches"] if project else []
-        label = (self.name(newest), _day(newest), _who(newest), f"project {project}" if project else None)
+        label = (
+            self.name(newest),
+            _day(newest),
+            _who(newest),
+            f"project {project}" if project else None,
+        )
         return Item(label, say(newest), ", ".join(reasons), newest, len(group))
 
 
@@ -337,12 +400,9 @@ def _key(record: Record) -> tuple[str, str, str]:
 
 def _projects(view: View) -> dict[str, str | None]:
     """Return what each scope calls its project; None where it names none."""
-    ask = view.index.connection.execute
-    named = dict(ask("SELECT scope, json_extract(metadata, '$.context.project_name') FROM sessions").fetchall())
-    summaries = "SELECT scope, json_extract(data, '$.project') FROM memories WHERE type = 'summary'"
-    for scope, project in ask(summaries):
-        named[scope] = named.get(scope) or project
-    return {scope: str(named[scope]) if named.get(scope) is not None else None for scope in view.scopes}
+    asked = "SELECT scope, json_extract(metadata, '$.context.project_name') FROM sessions"
+    named = dict(view.index.connection.execute(asked).fetchall())
+    return {scope: None if named.get(scope) is None else str(named[scope]) for scope in view.scopes}
 
 
 def _of_other_projects(projects: Mapping[str, str | None], request: Request) -> dict[str, str]:
@@ -351,18 +411,25 @@ def _of_other_projects(projects: Mapping[str, str | None], request: Request) -> 
         return {}
     other = {
         scope: name for scope, name in projects.items()
-        if name is not None and scope not in (GLOBAL, request.session) and not _is_project(name, request.project)
+        if name is not None and scope not in (GLOBAL, request.session)
+        and not _is_project(name, request.project)
     }  # fmt: skip
     return other | {session_of(scope): name for scope, name in other.items()}
 
 
 def _is_project(name: str | None, project: str | None) -> bool:
-    return name is not None and project is not None and relevant.words_of(name) == relevant.words_of(project)
+    return (
+        name is not None
+        and project is not None
+        and relevant.words_of(name) == relevant.words_of(project)
+    )
 
 
 def _not_in_party() -> Sql:
-    """Return the condition that a state is not of a session in party mode, where it is its agent's alone."""
-    return Sql("m.scope NOT IN (SELECT scope FROM sessions WHERE json_extract(metadata, '$.party_mode'))")
+    """Return the condition that a state is of no session in party mode, where it is private."""
+    return Sql(
+        "m.scope NOT IN (SELECT scope FROM sessions WHERE json_extract(metadata, '$.party_mode'))"
+    )
 
 
 def _last_read(view: View, record: Record, now: datetime) -> datetime:
@@ -398,7 +465,9 @@ def _finding(record: Record) -> str:
     steps = resolution.get("next_steps") if isinstance(resolution, dict) else None
     others = f" (also {listed(also)})" if isinstance(also, list) and also else ""
     severity = record.data.get("severity")
-    said = f"{fenced(str(severity))}: {record.text}{others}" if severity else f"{record.text}{others}"
+    said = (
+        f"{fenced(str(severity))}: {record.text}{others}" if severity else f"{record.text}{others}"
+    )
     return f"{said}\nNext: {steps}" if steps else said
 
 
@@ -420,7 +489,11 @@ def _says_something(value: Any) -> bool:
 
 
 def _without(value: Any, names: Iterable[str]) -> Any:
-    return {name: part for name, part in value.items() if name not in names} if isinstance(value, dict) else value
+    return (
+        {name: part for name, part in value.items() if name not in names}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def _in_words(value: Any) -> str:

@@ -1,9 +1,10 @@
 """A limit on the work that one piece of data may cost whoever takes it in.
 
-The daemon reads what others wrote: edited files, drops, transcripts. All of that is read in linear time,
-and yet one piece must never keep the others waiting. Inside `deadline(…)`, the code that reads calls
-`step()` once for each record, collection or text; the first call after the limit raises TookTooLong.
-Time is that of the processor for this thread, so that a busy machine makes no piece look slow.
+The daemon reads what others wrote: edited files, drops, transcripts. All of that is read in linear
+time, and yet one piece must never keep the others waiting. Inside `deadline(…)`, the code that
+reads calls `step()` once for each record, collection or text; the first call after the limit
+raises TookTooLong. Time is that of the processor for this thread, so that a busy machine makes no
+piece look slow.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def deadline(seconds: float = LIMIT_S) -> Iterator[None]:
 
 
 def step() -> None:
-    """Raise TookTooLong where the time for the present piece is over. Without a deadline, do nothing."""
+    """Raise TookTooLong where the time of the present piece is over."""
     until = _until.get()
     if until is not None and time.thread_time() > until:
         raise TookTooLong("It took too long to be read.")

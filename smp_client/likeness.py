@@ -1,4 +1,7 @@
-"""How alike two short texts are, judged with care: two entries for one matter do less harm than one that hides another."""
+"""How alike two short texts are.
+
+It is judged with care: two entries for one matter do less harm than one entry that hides another.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A Markdown page of memories for a prompt, never longer than its budget.
 
-Each memory is one item: a label with its id, its day and who said it, then its text. A memory can say
-anything, so its text is fenced in: further lines are quotations, and nothing in it can begin a heading,
-a list item, a code block or a tag. An item takes at most a fifth of the budget; a longer one is cut and
-ends with "…". Its id stays, by which the whole memory can be read.
+Each memory is one item: a label with its id, its day and who said it, then its text. A memory can
+say anything, so its text is fenced in: further lines are quotations, and nothing in it can begin a
+heading, a list item, a code block or a tag. An item takes at most a fifth of the budget; a longer
+one is cut and ends with "…". Its id stays, by which the whole memory can be read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Item:
 
     def render(self, limit: int) -> str | None:
         """Return the item in at most `limit` characters; None where that would say nothing."""
-        names = [*filter(None, map(plain_name, self.names)), *([f"×{self.times}"] if self.times > 1 else [])]
+        names = [
+            *filter(None, map(plain_name, self.names)),
+            *([f"×{self.times}"] if self.times > 1 else []),
+        ]
         start = f"- [{', '.join(names)}] " if names else "- "
         first, *further = fenced_lines(self.text) or [""]
         whole = "\n  > ".join([start + first, *further]).rstrip()
@@ -86,7 +89,9 @@ def pack(head: Sequence[str], sections: Sequence[Section], budget: int) -> Page:
                 if place in chosen:
                     continue
                 text = item.render(budget // _SHARE)
-                cost = 0 if text is None else len(text) + 1 + (0 if chosen else _heading_cost(section))
+                cost = (
+                    0 if text is None else len(text) + 1 + (0 if chosen else _heading_cost(section))
+                )
                 is_enough = spent > 0 and spent + cost > allowed
                 if text is None or is_enough or used + cost > budget:
                     if section.in_time or allowed == share:
@@ -122,7 +127,7 @@ def _heading(section: Section, shown: int) -> str:
 
 
 def _heading_cost(section: Section) -> int:
-    """Return the length of the longest heading the section can get, with a blank line and line ends."""
+    """Return the length of the longest heading of the section, with a blank line and line ends."""
     return len(f"## {section.title} ({len(section.items)} of {len(section.items)})") + 2
 
 
@@ -146,7 +151,7 @@ def plain_name(value: object) -> str:
 
 
 def visible(text: str) -> str:
-    """Return the text without characters that are not seen, such as those that turn its direction."""
+    """Return the text without unseen characters, such as those that turn its direction."""
     if text.isprintable():
         return text
     return "".join(_UNSEEN.get(unicodedata.category(mark), mark) for mark in text)

@@ -1,8 +1,9 @@
 """A user's own patterns, matched by an engine that can be given up.
 
-Python's `re` cannot be interrupted: a slow pattern on the wrong text stops every thread of a process,
-its signal handlers too. So own patterns go through `regex`, which understands the patterns of `re` and
-takes a limit on time. A pattern is tried on long runs of its own characters before it is accepted.
+Python's `re` cannot be interrupted: a slow pattern on the wrong text stops every thread of a
+process, its signal handlers too. So own patterns go through `regex`, which understands the
+patterns of `re` and takes a limit on time. A pattern is tried on long runs of its own characters
+before it is accepted.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Patterns = tuple[tuple[str, str], ...]  # each a name and a regular expression
 
 
 def spans(patterns: Patterns, text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield where each pattern matches something, with its name. Raise TookTooLong where one is too slow."""
+    """Yield where each pattern matches, with its name. Raise TookTooLong where one is too slow."""
     for name, compiled in _compiled(patterns):
         try:
             for match in compiled.finditer(text, timeout=LIMIT_S):
@@ -41,14 +42,17 @@ def matches(patterns: Patterns, texts: Iterable[str]) -> bool:
 
 
 def _too_slow(name: str) -> TookTooLong:
-    sentence = f"The pattern {name!r} of redaction.patterns took longer than {LIMIT_S:g} s on one text."
+    sentence = (
+        f"The pattern {name!r} of redaction.patterns took longer than {LIMIT_S:g} s on one text."
+    )
     return TookTooLong(sentence, advice="Make the pattern simpler; nothing was written.")
 
 
 def problem_of(name: object, pattern: object) -> str | None:
     """Return what is wrong with a pattern; None where it can be used."""
     if not isinstance(name, str) or not re.fullmatch(_NAME, name):
-        return f"the name of a pattern must be 1 to 40 small letters, digits or '_', beginning with a letter, not {name!r}"
+        right = "1 to 40 small letters, digits or '_', beginning with a letter"
+        return f"the name of a pattern must be {right}, not {name!r}"
     if not isinstance(pattern, str) or len(pattern) > PATTERN_CAP_CHARACTERS:
         return f"pattern {name!r} must be a text of at most {PATTERN_CAP_CHARACTERS} characters"
     return _problem_of_expression(name, pattern)
@@ -68,7 +72,10 @@ def _problem_of_expression(name: str, pattern: str) -> str | None:
         for mark in dict.fromkeys(_USUAL + "".join(filter(str.isalnum, pattern))):
             list(compiled.finditer(mark * _TRIAL_CHARACTERS + "\n!", timeout=_TRIAL_S))
     except TimeoutError:
-        return f"pattern {name!r} takes too long on long runs of one character: avoid repeating what repeats, as in (a+)+"
+        return (
+            f"pattern {name!r} takes too long on long runs of one character:"
+            " avoid repeating what repeats, as in (a+)+"
+        )
     return None
 
 
