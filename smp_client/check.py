@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING
 from .entries import FileState
 from .errors import NewerFormat, SessionNotFound, SMPError
 from .formats import format_of
+from .inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
 from .index import Index, UnusableIndex
 from .indexing import describe, is_unchanged
-from .layout import GLOBAL, QUARANTINE
+from .layout import ACTIVE, GLOBAL, QUARANTINE
+from .locks import holder
 from .place import Place
 from .quarantine import quarantined
 from .scopes import ARCHIVE, directory_of, files_of, is_archived, kinds_of, scopes, unnameable
-from .status import INDEX_FILE
+from .status import INDEX_FILE, LEAD, LEAD_SCOPE, SILENT_AFTER_S
 
 if TYPE_CHECKING:
     from .memory import Memory
@@ -39,7 +42,7 @@ def check(memory: Memory) -> list[Complaint]:
     from .maintain.copies import check_copies, put_away
 
     memory.require()
-    found = [*_unreadable(memory), *_silently_changed(memory), *_quarantined(memory)]
+    found = [*_unreadable(memory), *_silently_changed(memory), *_drops(memory, memory.tree.list(ACTIVE)), *_quarantined(memory)]
     return found + [complaint for session_id in put_away(memory) for complaint in check_copies(memory, session_id)]
 
 
@@ -50,8 +53,8 @@ def validate(session: Session) -> list[Complaint]:
     session.scope.require()
     place = Place(session.scope.tree.root)
     return [
-        *_unreadable_in(place, session), *_silently_changed(place, session.id), *_quarantined(place, session.id),
-        *check_copies(place, session.id),
+        *_unreadable_in(place, session), *_silently_changed(place, session.id), *_drops(place, [session.id]),
+        *_quarantined(place, session.id), *check_copies(place, session.id),
     ]  # fmt: skip
 
 
@@ -74,7 +77,7 @@ def _unreadable_in(memory: Place, files: RecordFiles) -> Iterator[Complaint]:
 
 def _unreadable_files(memory: Place, scope: str) -> Iterator[Complaint]:
     for file in unnameable(memory, scope):
-        yield Complaint(scope, file.encode("utf-8", "backslashreplace").decode(), None, "no memory can have this name",
+        yield Complaint(scope, _shown(file), None, "no memory can have this name",
                         "Rename it: letters, digits, '_' and '-'.")  # fmt: skip
     for file in files_of(memory, scope):
         if file == ARCHIVE:
@@ -141,6 +144,32 @@ def _changed_since(memory: Place, index: Index, scope: str, file: str, state: Fi
 
 def _described(memory: Place, scope: str, file: str) -> list[tuple[str, str]]:
     return describe(scope, file, memory.tree.read(f"{directory_of(scope)}/{file}"))
+
+
+def _drops(memory: Place, sessions: Iterable[str]) -> Iterator[Complaint]:
+    """Those that are no memories: rejected ones, and those that nobody takes in."""
+    is_led = holder(memory.tree, LEAD_SCOPE, LEAD) is not None
+    for scope in sessions:
+        directory = f"{ACTIVE}/{scope}"
+        for name in rejected(memory.tree, directory):
+            why = why_rejected(memory.tree, directory, name).rstrip(".")
+            yield Complaint(scope, _shown(f"{REJECTED}/{name}"), None, f"a drop that was rejected{': ' if why else ''}{why}",
+                            "Mend it and move it back into inbox/, or remove it and the note beside it.")  # fmt: skip
+        for name in waiting(memory.tree, directory):
+            if not is_led or _has_waited(memory, f"{directory}/{INBOX}/{name}"):
+                yield Complaint(scope, _shown(f"{INBOX}/{name}"), None, "a drop that was not taken in yet",
+                                "smp status says why it waits." if is_led else "smp run takes it in.")  # fmt: skip
+
+
+def _has_waited(memory: Place, path: str) -> bool:
+    try:
+        return time.time() - memory.tree.stat(path).st_mtime > SILENT_AFTER_S
+    except (OSError, SMPError):
+        return False  # it was taken in just now
+
+
+def _shown(file: str) -> str:
+    return file.encode("utf-8", "backslashreplace").decode()
 
 
 def _quarantined(memory: Place, only: str | None = None) -> Iterator[Complaint]:

@@ -12,11 +12,13 @@ from datetime import datetime
 from typing import Any
 
 from .errors import SMPError
+from .inboxes import rejected, waiting
 from .index import Index, UnusableIndex
 from .layout import ACTIVE, ARCHIVED, DELETED, MARKER
 from .locks import holder
 from .place import Place
 from .quarantine import quarantined
+from .questions.doubles import doubles
 from .timestamps import now, parse_time
 
 LEAD_SCOPE, LEAD = "+daemon", "lead"  # the lock of whoever leads a root; no session can have this name
@@ -45,6 +47,8 @@ class RootStatus:
     lag_ms: float | None = None  # the canary's last way through watcher and worker
     unindexed_files: int | None = None  # None where only --deep can tell
     quarantined: int = 0
+    waiting_drops: int = 0
+    rejected_drops: int = 0
     secrets: int = 0  # in how many places something that looks like one came in past the library
 
 
@@ -78,6 +82,7 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     _look_at_index(memory, root, problems, deep=deep or leader is None)
     root.quarantined = _count_quarantined(memory)
     root.sessions |= _count_put_away(memory)
+    _look_at_drops(memory, root, problems, is_led=leader is not None)
     if leader is None:
         return Status(DOWN, [_NO_DAEMON, *problems], root, said)
     root.lag_ms = said.get("lag_ms")
@@ -141,6 +146,8 @@ def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep
         bad = index.connection.execute("SELECT COUNT(*) FROM files WHERE bad > 0 OR problem IS NOT NULL").fetchone()[0]
         if bad:
             problems.append(f"{bad:,} file{' holds' if bad == 1 else 's hold'} something that cannot be read; smp check names it.")
+        if twice := len(doubles(index)):
+            problems.append(f"{twice:,} id{' is' if twice == 1 else 's are'} that of several memories; smp check names the lines.")
         root.secrets = index.connection.execute(_SECRETS).fetchone()[0]
         if root.secrets:
             from .privacy import spotting
@@ -159,6 +166,17 @@ def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep
                                 " brings it up to date.")  # fmt: skip
     finally:
         index.close()
+
+
+def _look_at_drops(memory: Place, root: RootStatus, problems: list[str], *, is_led: bool) -> None:
+    for name in memory.tree.list(ACTIVE):
+        root.waiting_drops += len(waiting(memory.tree, f"{ACTIVE}/{name}"))
+        root.rejected_drops += len(rejected(memory.tree, f"{ACTIVE}/{name}"))
+    # While a daemon leads it says itself what cannot be taken in; all else is on its way.
+    if (count := root.waiting_drops) and not is_led:
+        problems.append(f"{count:,} drop{' waits' if count == 1 else 's wait'} until a daemon runs.")
+    if count := root.rejected_drops:
+        problems.append(f"{count:,} drop{' was' if count == 1 else 's were'} rejected; smp check says which, and why.")
 
 
 def _count_put_away(memory: Place) -> dict[str, int]:

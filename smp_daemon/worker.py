@@ -9,6 +9,7 @@ import sqlite3
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,10 +19,9 @@ from smp_client import AlreadyLed, SMPError, __version__
 from smp_client.indexing import outdated, rebuild
 from smp_client.layout import GLOBAL
 from smp_client.privacy.redaction import harmless
-from smp_client.references import taken_by_hand
 from smp_client.scopes import is_archived
 from smp_client.status import COOKIES, STATUS_FILE
-from smp_client.tidy import tidy
+from smp_client.tidy import Tidied, tidy
 from smp_client.timestamps import now, render_time
 
 from .derived import Derived
@@ -32,12 +32,14 @@ from .ingest.notices import Changed, Cookie, Lost, Notice
 from .jobs import Job, Stopping
 from .log import FilteringBoundLogger, ms_since
 from .maintenance import Maintenance
+from .report import Report
 from .root import Root
 from .schedule import KNOWN_SINCE, save_successes
 from .unlocked import Unlocked
 
 LOOK_AROUND_S = 1.0
 REST_S = 1.0  # between a failure and trying again
+_SAID = 5  # of what tidying did
 QUEUE_ROUND = 1000  # after so many, the worker looks after itself before it goes on
 
 
@@ -64,6 +66,7 @@ class Worker:
         self._derived = Derived(timing.derived_active_s, timing.derived_idle_s, log)
         self._drops = Drops(log, self.keep_going)
         self._unlocked = Unlocked(log, self.keep_going)
+        self._report = Report(log)
         self._canaries: dict[str, tuple[Root, float]] = {}
         self._started_at = render_time(now())
         self._due = {"heartbeat": 0.0, "canary": 0.0, "tidy": 0.0, "look": 0.0}
@@ -291,14 +294,12 @@ class Worker:
         if vanished:
             indexer.forget(root.index, vanished)
         if taken.scopes or vanished:
-            self._log.info(event, component="indexer", root=str(root.path), files=taken.files, added=taken.added,
-                           removed=taken.removed, parsed_bytes=taken.parsed_bytes, sessions=sorted(taken.scopes)[:20],
-                           forgotten=sorted(vanished)[:20],
-                           generation=root.index.generation, duration_ms=ms_since(started))  # fmt: skip
-        for (scope, file), gone in taken.gone.items():
-            self._say_gone(root, scope, file, taken_by_hand(root.memory, scope, gone))
+            say = self._log.debug if event == "indexed" else self._log.info  # every write leads to one
+            say(event, component="indexer", root=str(root.path), files=taken.files, added=taken.added,
+                removed=taken.removed, parsed_bytes=taken.parsed_bytes, sessions=sorted(taken.scopes)[:20],
+                forgotten=sorted(vanished)[:20], generation=root.index.generation, duration_ms=ms_since(started))  # fmt: skip
+        self._report.say(root, taken)
         for scope in taken.scopes:
-            self._say_unreadable(root, scope)
             if scope != GLOBAL and not is_archived(scope):
                 self._derived.note(root, scope)
                 self._maintenance.note(root, scope)
@@ -316,18 +317,6 @@ class Worker:
             self._log.error(key, component="worker", root=str(root.path), error=str(error), exc_info=True)
         else:
             root.problems.pop(key, None)
-
-    def _say_unreadable(self, root: Root, scope: str) -> None:
-        for (_, file), state in root.index.files(scope).items():
-            if state.bad or state.problem:
-                self._log.warning("unreadable", component="indexer", root=str(root.path), session_id=scope, file=file,
-                                  records=state.bad, problem=state.problem, advice="smp check names the lines")  # fmt: skip
-
-    def _say_gone(self, root: Root, scope: str, file: str, ids: list[str]) -> None:
-        if ids:
-            self._log.warning("memories gone", component="indexer", root=str(root.path), session_id=scope, file=file,
-                              count=len(ids), memories=[harmless(memory_id) for memory_id in ids[:10]],
-                              advice="no deletion took them: an editor did, or saved an older copy of the file")  # fmt: skip
 
     # Looking after itself.
 
@@ -471,4 +460,11 @@ class Worker:
             return {"skipped": root.problems["root"]}
         done = tidy(root.memory)
         failed = [item.problem for item in done if item.problem]
-        return {"tidied": len(done) - len(failed), "failed": failed}
+        return {"tidied": len(done) - len(failed), "failed": failed, "did": _told(done)}
+
+
+def _told(done: Sequence[Tidied]) -> list[str]:
+    """What was put right, in words: what was done in several sessions once, with their number."""
+    counts = Counter(item.what for item in done if not item.problem)
+    told = [what if count == 1 else f"{what} ({count:,} times)" for what, count in counts.items()]
+    return told[:_SAID] + ([f"and {len(told) - _SAID:,} things more"] if len(told) > _SAID else [])

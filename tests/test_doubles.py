@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import index_contents, rebuilt_contents, running, smp, wait_until_true
+from daemons import index_contents, rebuilt_contents, running, smp, status, wait_until, wait_until_true
 
 from smp_client import Memory, Session
 
@@ -74,3 +74,22 @@ def test_the_index_of_any_history_is_that_of_a_rebuild(memory: Memory, session: 
             assert smp("sync", "--root", memory.root).returncode == 0
             assert index_contents(memory.root)["memories"] == rebuilt_contents(memory.root)["memories"]
         wait_until_true(memory.root)
+
+
+def test_log_status_and_check_say_it_once(memory: Memory, session: Session, tmp_path: Path) -> None:
+    session.record_decision("First", made_by="a")
+    with running(memory.root, log=tmp_path / "log") as daemon:
+        add_by_hand(session, "by hand")
+        smp("sync", "--root", memory.root)
+        (said,) = wait_until(lambda: daemon.said("one id, several memories"), "the log says it")
+        assert (said["level"], said["session_id"], said["memories"]) == ("warning", "s1", ["DEC-001"])
+        assert status(memory.root)["problems"] == ["1 id is that of several memories; smp check names the lines."]
+        assert "2 records have the id DEC-001, on the lines" in smp("check", "--root", memory.root).stdout
+        for number in range(3):
+            session.record_finding(f"Finding {number}", discovered_by="a")
+            smp("sync", "--root", memory.root)
+        assert len(daemon.said("one id, several memories")) == 1
+        add_by_hand(session, "another by hand", "DEC-002")
+        add_by_hand(session, "another by hand", "DEC-002")
+        smp("sync", "--root", memory.root)
+        assert [line["memories"] for line in daemon.said("one id, several memories")] == [["DEC-001"], ["DEC-001", "DEC-002"]]

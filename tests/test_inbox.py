@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, running, smp, wait_until
+from daemons import Daemon, running, smp, status, wait_until
 
 from smp_client import Session, journal
 from smp_daemon.ingest import inbox
@@ -194,3 +195,45 @@ def test_a_drop_with_any_name_that_a_file_can_have_is_taken(session: Session, da
     wait_until_taken(session)
     assert len(session.records("decision")) == len(names) - 1
     assert "must be a file that ends with" in why_of(session, "c:\\x.txt")
+
+
+def test_status_and_check_name_what_was_rejected(session: Session, daemon: Daemon) -> None:
+    root = session.scope.tree.root
+    assert status(root)["problems"] == []
+    drop(session, "bad.yaml", "type: nonsense\n")
+    why_of(session, "bad.yaml")
+    found = status(root)
+    assert found["health"] == "degraded"
+    assert found["roots"][0]["rejected_drops"] == 1
+    assert "1 drop was rejected; smp check says which, and why." in found["problems"]
+    checked = smp("check", "--root", root)
+    assert checked.returncode == 1
+    assert "s1/inbox/rejected/bad.yaml: a drop that was rejected: 'type' must be one of" in checked.stdout
+    for path in (inbox_of(session) / "rejected").iterdir():
+        path.unlink()
+    assert status(root)["problems"] == []
+    assert smp("check", "--root", root).returncode == 0
+
+
+def test_without_a_daemon_status_and_check_say_that_drops_wait(session: Session) -> None:
+    root = session.scope.tree.root
+    drop(session, "a.yaml", "type: decision\ndecision: One\nby: a\n")
+    drop(session, "b.yaml", "type: decision\ndecision: Two\nby: a\n")
+    assert status(root)["roots"][0]["waiting_drops"] == 2
+    assert "2 drops wait until a daemon runs." in status(root)["problems"]
+    for checked in (smp("check", "--root", root), smp("check", "s1", "--root", root)):
+        assert "s1/inbox/a.yaml: a drop that was not taken in yet. smp run takes it in." in checked.stdout
+
+
+def test_a_drop_that_has_to_wait_is_in_status_and_check_while_a_daemon_runs(session: Session, daemon: Daemon) -> None:
+    root = session.scope.tree.root
+    path = root / "active/s1/decisions.yaml"
+    path.unlink()
+    path.symlink_to("/dev/null")
+    drop(session, "a.yaml", "type: decision\ndecision: One\nby: a\n")
+    os.utime(inbox_of(session) / "a.yaml", (0, 0))
+    wait_until(lambda: any("Drops wait in the inbox of s1" in problem for problem in status(root)["problems"]), "status says it")
+    assert "s1/inbox/a.yaml: a drop that was not taken in yet. smp status says why it waits." in smp("check", "--root", root).stdout
+    path.unlink()
+    wait_until_taken(session)
+    wait_until(lambda: status(root)["roots"][0]["waiting_drops"] == 0 and status(root)["health"] == "ok", "all is well again")

@@ -93,6 +93,9 @@ def _took(job: dict[str, Any]) -> str:
     """How long it took and what it did, in a few words; whatever else stands in the file, which anybody can write, is left out."""
     did = job["did"] if isinstance(job["did"], dict) else {}
     counts = [_counted(key, value) for key, value in did.items() if type(value) is int and value]
+    told = did.get("did")
+    if isinstance(told, list) and told:
+        counts = [one_line(str(what)) for what in told]
     took = f" in {job['duration_ms']} ms" if isinstance(job["duration_ms"], (int, float)) else ""
     if "skipped" in did:
         return f", skipped: {did['skipped']}"

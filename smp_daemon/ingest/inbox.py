@@ -19,10 +19,12 @@ from smp_client import (
     TookTooLong,
     TransactionPending,
     UnsafePath,
+    inboxes,
     journal,
 )
 from smp_client.deadline import deadline
 from smp_client.files import is_left_alone, read_from
+from smp_client.inboxes import INBOX, REJECTED
 from smp_client.locks import Patience
 from smp_client.privacy.redaction import harmless, told
 from smp_client.records import (
@@ -40,7 +42,6 @@ from smp_client.synonyms import taken_type, with_names_of_a_resolution, with_own
 from smp_client.transaction import Transaction
 from smp_client.values import BadYaml, decode, load
 
-INBOX, REJECTED = "inbox", "inbox/rejected"
 BATCH, BATCH_BYTES = 200, 1024 * 1024  # in one transaction, at the most
 DROP_CAP_BYTES = 8 * CONTENT_CAP_BYTES  # JSON may need six bytes for one character
 ENDINGS = (".yaml", ".yml", ".json", ".md")
@@ -81,11 +82,7 @@ class _Order:
 
 def waiting(session: Session) -> list[str]:
     """The names of the drops that are there."""
-    try:
-        return [name for name in session.scope.tree.list(session.scope.path(INBOX)) if _is_drop(name)]
-    except UnsafePath:
-        # Something else stands where the inbox should be; nothing can be dropped into that.
-        return []
+    return inboxes.waiting(session.scope.tree, session.scope.directory)
 
 
 def take_in(session: Session, names: Iterable[str]) -> Iterator[Drop]:
@@ -113,10 +110,6 @@ def take_in(session: Session, names: Iterable[str]) -> Iterator[Drop]:
             orders = []
     if orders:
         yield from _carry_out(session, orders)
-
-
-def _is_drop(name: str) -> bool:
-    return name != "rejected" and not name.startswith(".") and not name.endswith((".tmp", ".part", "~"))
 
 
 def _read(session: Session, name: str) -> _Order | Drop:
@@ -253,10 +246,9 @@ def _reject(session: Session, name: str, why: str) -> None:
     tree = session.scope.tree
     tree.make_directory(session.scope.path(REJECTED))
     target = tree.rename_beside(session.scope.path(f"{INBOX}/{name}"), session.scope.path(f"{REJECTED}/{name}"))
-    note = f"# {name} was not taken in\n\n{why}\n\nMend it and move it back into `inbox/`, or remove both files.\n"
-    note += _warning(session, target)
+    note = inboxes.note_of(name, why) + _warning(session, target)
     try:
-        tree.create(f"{target}.why.md", note.encode("utf-8", "replace"))
+        tree.create(f"{target}{inboxes.NOTE}", note.encode("utf-8", "replace"))
     except (OSError, SMPError):
         # The drop itself is safe; the log has the reason as well.
         return
