@@ -12,6 +12,7 @@ from .questions.text import words
 
 _ENDING = re.compile(r"(?:ies|ing|ed|es|s|e)$")
 _STEM = 6
+_PUNCTUATION = ".,;:!?…\"'`´‘’“”„«»()[]{}–—"
 _NEGATION = re.compile(
     r"\b(?:no|not|never|none|without|missing|lacks?|lacking|absent|undefined|unspecified|cannot)\b"
     r"|n['’]t\b"
@@ -19,8 +20,8 @@ _NEGATION = re.compile(
 
 
 def normalised(text: str) -> str:
-    """Return the text in lower case with single blanks: texts that are equal so say the same."""
-    return " ".join(text.lower().split())
+    """Return the text in lower case, with single blanks and no punctuation around its words: texts equal so say the same."""
+    return " ".join(bare for word in text.lower().split() if (bare := word.strip(_PUNCTUATION)) and bare != "-")
 
 
 def likeness(one: str, other: str) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import Any, TypeGuard
+from functools import cached_property
+from typing import Any, NamedTuple, TypeGuard
 
 from . import severity
 from .errors import Invalid
@@ -66,6 +67,13 @@ _CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
 }
 
 
+class Neighbours(NamedTuple):
+    """What stands beside a memory that was just recorded, each as `ID`, or `SESSION/ID` in another session."""
+
+    same_as: str | None = None  # says the very same
+    similar: tuple[str, ...] = ()  # the nearest few
+
+
 @dataclass(frozen=True)
 class Record:
     """A memory as it stands on disk. `data` holds every field; the rest are shortcuts into it, or what an answer says."""
@@ -80,6 +88,7 @@ class Record:
     path: tuple[str, ...] = field(default=(), compare=False)  # how it is related to what was asked about
     priority_now: float | None = field(default=None, compare=False)
     marks: tuple[str, ...] = field(default=(), compare=False)  # what an answer adds: `archived`, `superseded by DEC-004`
+    look: Callable[[Record], Neighbours] | None = field(default=None, compare=False, repr=False)  # for what stands beside it
     holds: bool = field(default=True, compare=False)  # False in an answer for what is superseded, rejected, reverted or resolved
 
     @property
@@ -103,6 +112,20 @@ class Record:
         decay = self.data.get("decay")
         value = decay.get("priority") if isinstance(decay, dict) else None
         return float(value) if isinstance(value, (int, float)) else 1.0
+
+    @property
+    def same_as(self) -> str | None:
+        """The memory of the project that says the very same as the one just recorded, as of the first look; None for none."""
+        return self._neighbours.same_as
+
+    @property
+    def similar(self) -> tuple[str, ...]:
+        """Up to three memories of the project that are near to the one just recorded."""
+        return self._neighbours.similar
+
+    @cached_property
+    def _neighbours(self) -> Neighbours:
+        return self.look(self) if self.look else Neighbours()
 
     @property
     def pinned(self) -> bool:

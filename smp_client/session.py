@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import journal
@@ -25,9 +26,11 @@ from .questions.asking import Asking
 from .questions.fields import shown
 from .quota import Size
 from .records import (
+    RELATIONSHIP,
     SESSION_KINDS,
     TURN,
     Kind,
+    Neighbours,
     Record,
     as_record,
     changed_fields,
@@ -40,7 +43,7 @@ from .records import (
     state_history,
 )  # fmt: skip
 from .rewrite import rewrite
-from .scope import Scope
+from .scope import Options, Scope
 from .scopes import ARCHIVE, archived_scope
 from .session_files import (
     METADATA,
@@ -169,7 +172,13 @@ class RecordFiles(Writing, Asking, Deletion):
         body = new_fields(kind, fields, timestamp if timestamp is not None else self._now(), self.scope.redaction)
         value = append(self.scope, kind, body, self.quota_bytes)
         self._written()
-        return as_record(kind, self.scope.name, value)
+        return self._looking(as_record(kind, self.scope.name, value))
+
+    def _looking(self, record: Record) -> Record:
+        """The record, able to say what stands beside it."""
+        if record.type in (TURN.name, RELATIONSHIP.name):
+            return record
+        return replace(record, look=functools.partial(_look, self.scope.tree.root, self.scope.options))
 
     def _written(self) -> None:
         """Somebody has written here, and has let go of the files' locks."""
@@ -468,6 +477,12 @@ class Session(RecordFiles, SessionUpkeep):
         rendered = render_artifact(artifact_id, content, fields, self._now(), self.scope.redaction)
         self._replace(artifact_file(artifact_id), lambda _: rendered, f"saving {artifact_id}")
         self._written()
+
+
+def _look(root: Path, options: Options, record: Record) -> Neighbours:
+    from .questions.neighbours import look
+
+    return look(root, options, record)
 
 
 def _agent(agent: str) -> str:

@@ -224,7 +224,7 @@ class Transaction(Writing):
         body = new_fields(kind, fields, timestamp if timestamp is not None else self._now(), self._scope.redaction)
         value = with_id(kind, self._reserve(kind), body)
         self._pending("add", kind.file, str(value["id"])).added[str(value["id"])] = value
-        return as_record(kind, self._scope.name, value)
+        return self._session._looking(as_record(kind, self._scope.name, value))  # type: ignore[no-any-return]
 
     def _reserve(self, kind: Kind) -> int:
         # The note of what was reserved before can be lost, as on a full disk; see _check_conflicts.

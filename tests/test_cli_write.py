@@ -200,7 +200,7 @@ def test_yaml_is_written_all_or_nothing(session: Session) -> None:
     ("arguments", "said", "code", "problem"),
     [
         (["decision", "D"], "", 2, "smp: 'made_by' is missing: say who with --by."),
-        (["finding", "F", "--by", "a", "--severity", "bad"], "", 2, "smp: 'severity' must be one of critical, important,"),
+        (["finding", "F", "--by", "a", "--severity", "bad"], "", 2, "smp: 'severity' must be one of critical, high,"),
         (["turn", "T", "--timestamp", "yesterday"], "", 2, "smp: 'timestamp' is not an ISO 8601 time"),
         (["artifact", "a", "T", "--timestamp", "yesterday"], "", 2, "smp: timestamp 'yesterday' must be an ISO 8601 time"),
         (["artifact", "../a", "T"], "", 2, "smp: artifact '../a' must be"),

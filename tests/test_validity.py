@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -428,3 +430,76 @@ def test_the_command_shows_the_marks(memory: Memory) -> None:
         told = {(item["session"], item.get("id", item.get("ref"))): item["marks"] for item in items}
         assert told["old", "DEC-001"] == ["superseded by new/DEC-001"]
         assert told["old", "FIND-001"] == ["resolved by DEC-001"]
+
+
+# What stands already.
+
+
+def test_a_new_memory_says_what_stands_already(memory: Memory, asked: Callable[[], Memory]) -> None:
+    """The very same of its kind in its project, and near ones; nothing is merged."""
+    for name, project in (("one", "Web Shop"), ("two", "web-shop"), ("other", "Blog")):
+        memory.create_session(id=name, project=project)
+    first = memory.session("one").record_decision("Use PostgreSQL for the orders", made_by="ada")
+    assert (first.same_as, first.similar) == (None, ())
+    memory.session("one").record_finding("Use PostgreSQL for the orders", discovered_by="ada")
+    answering = asked()
+    other = answering.session("other").record_decision("Use PostgreSQL for the orders", made_by="ada")
+    assert (other.same_as, other.similar) == (None, ())
+    two = answering.session("two")
+    same = two.record_decision("  use “PostgreSQL” for\nthe orders. ", made_by="bob")
+    near = two.record_decision("Use PostgreSQL for all orders", made_by="bob")
+    far = two.record_decision("Use MySQL for the invoices", made_by="bob")
+    assert (same.same_as, near.same_as, far.same_as) == ("one/DEC-001", None, None)
+    assert near.similar == ("DEC-001", "one/DEC-001")
+    assert far.similar == ()
+    assert [record.id for record in two.records("decision")] == ["DEC-001", "DEC-002", "DEC-003"]
+    assert (two.get("DEC-001").same_as, two.get("DEC-001").similar) == (None, ())
+
+
+def test_what_no_longer_holds_does_not_stand_already(memory: Memory) -> None:
+    session = memory.create_session(id="s")
+    session.record_decision("Use MySQL", made_by="ada")
+    session.record_decision("Use PostgreSQL", made_by="ada")
+    session.supersede("DEC-001", by="DEC-002")
+    assert session.record_decision("Use MySQL", made_by="ada").same_as is None
+
+
+def test_every_kind_that_is_recorded_says_it(memory: Memory) -> None:
+    session = memory.create_session(id="s")
+    with session.transaction() as tx:
+        tx.record_learning("Ask before noon", learned_by="ada")
+    found = {
+        "learning": session.agent("bob").record_learning("Ask before noon!"),
+        "finding": [session.record_finding("It leaks", discovered_by="ada") for _ in range(2)][1],
+        "preference": [session.record_preference("Tabs, always", topic="indentation") for _ in range(2)][1],
+        "pattern": [memory.everywhere.record_pattern("Reviews help") for _ in range(2)][1],
+    }
+    assert {kind: record.same_as for kind, record in found.items()} == {
+        "learning": "LEARN-001", "finding": "FIND-001", "preference": "PREF-001", "pattern": "PAT-001",
+    }  # fmt: skip
+    memory.everywhere.record_preference("Be brief")
+    assert session.record_preference("Be brief").same_as == "global/GPREF-001"
+    assert session.add_turn("ada", "It leaks").same_as is None
+
+
+def test_a_write_needs_no_index(memory: Memory) -> None:
+    session = memory.create_session(id="s")
+    for _ in range(2):
+        record = session.record_decision("Use PostgreSQL", made_by="ada")
+    assert not (memory.root / INDEX_FILE).exists()
+    assert pickle.loads(pickle.dumps(replace(record, look=None))) == record
+    assert record.same_as == "DEC-001"
+    assert (memory.root / INDEX_FILE).exists()
+
+
+def test_the_command_says_what_stands_already(memory: Memory) -> None:
+    memory.create_session(id="s")
+    add = ("add", "--root", memory.root, "s", "decision")
+    assert smp(*add, "Use PostgreSQL here", "--by", "ada").stderr == ""
+    again = smp(*add, "use postgresql here.", "--by", "ada")
+    assert (again.stdout, again.stderr) == ("DEC-002\n", "note: the same stands already as DEC-001.\n")
+    told = json.loads(smp(*add, "Use PostgreSQL over here", "--by", "ada", "--json").stdout)
+    assert (told["same_as"], set(told["similar"])) == (None, {"DEC-001", "DEC-002"})
+    (memory.root / INDEX_FILE).unlink()
+    (memory.root / INDEX_FILE).mkdir()
+    assert smp(*add, "Use PostgreSQL here", "--by", "ada").stdout == "DEC-004\n"

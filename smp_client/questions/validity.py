@@ -85,6 +85,14 @@ def marks(index: Index, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
     return {key: tuple(said.values()) for key, said in found.items()}
 
 
+def project_scopes(index: Index, session: str) -> list[str]:
+    """Return the scopes of all sessions of the project that a session is of."""
+    said = dict(index.connection.execute("SELECT scope, project FROM sessions UNION SELECT DISTINCT scope, '' FROM files"
+                                         " WHERE scope NOT IN (SELECT scope FROM sessions)").fetchall())  # fmt: skip
+    own = next((said[scope] for scope in (session, f"{ARCHIVED}/{session}") if scope in said), "")
+    return [scope for scope, project in said.items() if project == own]
+
+
 def short_name(name: str, session: str) -> str:
     """Return the name of a memory as it is said in its own session, where that is this one."""
     return name.removeprefix(f"{session}/")

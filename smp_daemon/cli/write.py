@@ -14,7 +14,8 @@ from .arguments import TakingWords, find_scope, json_option, root_option, sessio
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from smp_client import Memory
+    from smp_client import Memory, Record
+    from smp_client.records import Neighbours
 
     from .given import New
 
@@ -108,12 +109,29 @@ def add(
         memory.create()
     taken = taken_out(target, news)
     records = write(target, news)
+    beside = _beside(records[0]) if len(records) == 1 else None
     if as_json:
         found = [{**record_json(record), "redacted": taken_out(target, [new])} for record, new in zip(records, news, strict=True)]
+        found[0] |= beside._asdict() if beside else {}
         print_json(found if is_yaml else found[0])
     else:
         say("\n".join(record.id for record in records))
     say_what_was_taken_out(taken)
+    if beside and beside.same_as:
+        click.echo(f"note: the same stands already as {beside.same_as}.", err=True)
+
+
+def _beside(record: Record) -> Neighbours | None:
+    """What stands beside a memory that was written; None where that cannot be told, which must not make the write fail."""
+    import sqlite3
+
+    from smp_client import SMPError
+    from smp_client.records import Neighbours
+
+    try:
+        return Neighbours(record.same_as, record.similar)
+    except (SMPError, OSError, sqlite3.Error):
+        return None
 
 
 def say_what_was_taken_out(kinds: Mapping[str, int]) -> None:
