@@ -27,6 +27,8 @@ _LEAST_COLUMNS = 8  # what a column that gives way keeps while another one can
 _PADDED_COLUMNS = 60  # in a pipe, one long cell is not to push all the others aside
 _GAP = "  "
 _LABEL_COLUMNS = 14
+_MARKS = re.compile(r"\[[^\[\]]+\]$")
+_MARKS_CHARACTERS, _LEAST_MARKED_COLUMNS = 200, 20
 # Control characters and escape sequences, what turns the direction of the following text, and what is no character at all.
 _DRIVING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
@@ -71,6 +73,15 @@ def cut(text: str, columns: int) -> str:
             text = text[:index]
             break
     return text.rstrip() + "…"
+
+
+def cut_text(text: str, columns: int) -> str:
+    """Return the text in so many columns, as `cut`, but with the marks in brackets at its end; see `marked`."""
+    marks = _MARKS.search(text[-_MARKS_CHARACTERS:])
+    if marks is None or columns < _LEAST_MARKED_COLUMNS or width(text) <= columns:
+        return cut(text, columns)
+    shown = _end(marks[0], columns * 2 // 3)
+    return f"{cut(text.removesuffix(marks[0]).rstrip(), columns - width(shown) - 1)} {shown}"
 
 
 def short_time(time: object) -> str:
@@ -262,7 +273,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> 
         for place in below:
             label = f"{titles[place].lower()}: " if len(below) > 1 else ""
             if row[place] != "-":
-                lines.append(cut(f"    {label}{row[place]}", terminal))
+                lines.append(cut_text(f"    {label}{row[place]}", terminal))
     say("\n".join(lines))
 
 
@@ -272,7 +283,7 @@ def _line(
     cells: list[str] = []
     for place, size in widths.items():
         column, text = columns[place], row[place]
-        shown = text if not fits else _end(text, size) if column.ends and not is_title else cut(text, size)
+        shown = text if not fits else _end(text, size) if column.ends and not is_title else cut_text(text, size)
         padding = " " * (size - width(shown))
         coloured = styled(shown, **column.style(text)) if column.style and not is_title else shown
         cells.append(padding + coloured if column.right else coloured + padding)

@@ -269,7 +269,7 @@ def _print_hours(found: Sequence[Event], *, names_session: bool) -> None:
     """A heading for each hour in which something happened, and of each session in it."""
     import shutil
 
-    from .output import cut, marked, one_line, say, short_time, styled
+    from .output import cut, cut_text, marked, one_line, say, short_time, styled
 
     columns = shutil.get_terminal_size().columns
     ids = min(max(len(event.ref) for event in found), _ID_COLUMNS)
@@ -286,7 +286,7 @@ def _print_hours(found: Sequence[Event], *, names_session: bool) -> None:
         who = f"{one_line(event.actor)}: " if event.actor else ""
         type = "" if columns < _NARROW_COLUMNS else f"{short_type(event.type):<12}  "
         rest = f"{one_line(event.ref):<{ids}}  {type}{who}{text}"
-        lines.append(styled(f"  {clock}", dim=True) + "  " + cut(rest, max(columns - 9, 1)))
+        lines.append(styled(f"  {clock}", dim=True) + "  " + cut_text(rest, max(columns - 9, 1)))
     say("\n".join(lines))
 
 

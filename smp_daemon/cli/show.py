@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import click
 from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL, LATEST
 
 from .arguments import find_id, find_scope, json_option, memories_argument, open_memory, root_option
+from .nearby import did_you_mean
 from .output import Shown, present, print_fields, print_pairs, short_path
 from .show_archived import SUMMARY_ID, find_summary, show_summary
 from .show_everywhere import show_everywhere
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from smp_client.quota import Size
 
 _PLACES = (ACTIVE, ARCHIVED, GLOBAL)
-_SUGGESTIONS = 3
 _RELATED = 20
 
 
@@ -120,7 +119,8 @@ def _meant(memory: Memory, name: str) -> tuple[str, str | None]:
         if name == SUMMARY_ID:
             problem = "Every archived session has a summary, so say which."
             raise SessionNotFound(problem, advice="smp show SESSION summary; smp sessions --state archived lists them.") from error
-        raise SessionNotFound(str(error), advice=_did_you_mean(memory, name, "There is no memory of this name either.")) from error
+        advice = did_you_mean(name, _known_ids(memory), "There is no memory of this name either.")
+        raise SessionNotFound(str(error), advice=advice) from error
 
 
 def _get(target: Session | GlobalMemory, memory_id: str, *, count_access: bool) -> Record:
@@ -132,24 +132,16 @@ def _get(target: Session | GlobalMemory, memory_id: str, *, count_access: bool) 
         if isinstance(error, MemoryNotFound) and error.advice != MemoryNotFound.advice:
             raise  # it was deleted, or taken out, and the error says how it comes back
         where = target.scope.name
-        advice = _did_you_mean(target, memory_id, f"See what there is with smp search --session {where}.")
+        advice = did_you_mean(memory_id, _known_ids(target), f"See what there is with smp search --session {where}.")
         raise MemoryNotFound(f"There is no memory {memory_id!r} in {where}.", advice=advice, session_id=where) from error
 
 
-def _did_you_mean(asked: Asking, memory_id: str, otherwise: str) -> str:
-    import difflib
-
-    from smp_client import Invalid
-    from smp_client.records import check_memory_id
+def _known_ids(asked: Asking) -> list[str]:
+    """Return the ids that can be asked for: one that somebody wrote by hand may hold what would drive the terminal."""
+    from smp_client.records import is_memory_id
 
     counted = asked.query({"aggregations": [{"function": "count", "by": "id"}], "limit": 0})
-    names: dict[str, str] = {}
-    for name in counted.aggregations["count_by_id"]:
-        # An id that somebody wrote by hand may hold what would drive the terminal, and could not be asked for.
-        with suppress(Invalid):
-            names[name.lower()] = check_memory_id(name)
-    close = [names[name] for name in difflib.get_close_matches(memory_id.lower(), names, _SUGGESTIONS)]
-    return f"Did you mean {' or '.join(close)}?" if close else otherwise
+    return [name for name in counted.aggregations["count_by_id"] if is_memory_id(name)]
 
 
 # One memory.

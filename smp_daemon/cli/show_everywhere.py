@@ -55,7 +55,7 @@ def _as_json(one: Occurrence) -> dict[str, object]:
 
 
 def _print(memory: Memory, text: str, session: str | None, found: Sequence[Occurrence]) -> None:
-    from .output import Column, one_line, print_table, say, styled
+    from .output import Column, one_line, print_table, say, styled, tell
 
     if not found:
         where = f"session {session}" if session else str(memory.root)
@@ -75,7 +75,7 @@ def _print(memory: Memory, text: str, session: str | None, found: Sequence[Occur
     memories = len({(one.session, one.type, one.id) for one in found if _is_memory(one, (*_MEMORIES, "deleted"))})
     counted = ", ".join(f"{count} {place}" for place, count in Counter(one.place for one in found).items())
     places = "1 place" if len(found) == 1 else f"{len(found)} places"
-    say(f"{places} ({counted}), {'1 memory' if memories == 1 else f'{memories} memories'}.")
+    tell(f"{places} ({counted}), {'1 memory' if memories == 1 else f'{memories} memories'}.")
 
 
 def _is_memory(one: Occurrence, places: Sequence[str] = _MEMORIES) -> bool:
