@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .document import Lines
 from .entries import FileState
 from .errors import NewerFormat, SessionNotFound, SMPError
 from .formats import format_of
@@ -103,11 +104,11 @@ def _doubles(memory: Place, scope: str, file: str) -> dict[str, list[int]]:
     ids = [memory_id for memory_id, _ in describe(scope, file, content)]
     if len(ids) == len(set(ids)):
         return {}
-    lines: dict[str, list[int]] = {}
+    lines, found = Lines(content, b"\n"), dict[str, list[int]]()
     for record in format_of(kinds_of(scope)[file]).parse(content).records:
         if record.has_id:
-            lines.setdefault(str(record.value["id"]), []).append(content.count(b"\n", 0, record.start) + 1)
-    return {memory_id: known for memory_id, known in lines.items() if len(known) > 1}
+            found.setdefault(str(record.value["id"]), []).append(lines.at(record.start))
+    return {memory_id: known for memory_id, known in found.items() if len(known) > 1}
 
 
 def _silently_changed(memory: Place, only: str | None = None) -> Iterator[Complaint]:

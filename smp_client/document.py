@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import AnyStr, Generic, Literal, NamedTuple
 
 import yaml
 
@@ -209,14 +209,11 @@ def _read_head(content: bytes, found: RecordList) -> None:
 def _read_chunks(content: bytes, offset: int, found: RecordList) -> None:
     starts = [match.start() for match in _dashes(found.indent).finditer(content, offset)]
     leading = content[offset : starts[0] if starts else len(content)]
-    line = content.count(b"\n", 0, offset) + 1
+    lines = Lines(content, b"\n")
     if not ONLY_COMMENTS.fullmatch(leading):
-        found.bad.append(Bad(offset, offset + len(leading), line, "this is not part of a record"))
-    position = offset
+        found.bad.append(Bad(offset, offset + len(leading), lines.at(offset), "this is not part of a record"))
     for start, end in zip(starts, [*starts[1:], len(content)], strict=False):
-        line += content.count(b"\n", position, start)
-        position = start
-        for item in _read_chunk(content, start, end, found.indent, line):
+        for item in _read_chunk(content, start, end, found.indent, lines.at(start)):
             found.take(item)
 
 
@@ -372,7 +369,7 @@ def _read_list(content: bytes, events: Events, opening: Event, at: Callable[[int
         position = end
     found.insert_at = at(events.closing_index) if found.flow else position
     if isinstance(item, Located) and not found.flow and _cut_off(content, item.start, item.end, item.value):
-        found.bad.append(Bad(item.start, item.end, _line(content, item.start), CUT_OFF))
+        found.bad.append(Bad(item.start, item.end, Lines(content, b"\n").at(item.start), CUT_OFF))
         found.records.pop()
     _refuse_hidden(content, begin, found)
 
@@ -385,8 +382,18 @@ def _refuse_hidden(content: bytes, begin: int, found: RecordList) -> None:
         raise BadYaml("a record is hidden in the text of another")
 
 
-def _line(content: bytes, offset: int) -> int:
-    return content.count(b"\n", 0, offset) + 1
+class Lines(Generic[AnyStr]):
+    """Tells on which line a place in a text is, from 1. The work is that of one look where the places come in order."""
+
+    def __init__(self, text: AnyStr, line_end: AnyStr) -> None:
+        self._text: AnyStr = text
+        self._line_end: AnyStr = line_end
+        self._known = (0, 1)
+
+    def at(self, place: int) -> int:
+        start, line = self._known if self._known[0] <= place else (0, 1)
+        self._known = (place, line + self._text.count(self._line_end, start, place))
+        return self._known[1]
 
 
 def _byte_offsets(text: str, before: int) -> Callable[[int], int]:

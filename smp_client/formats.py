@@ -65,12 +65,18 @@ class YamlList:
         return editing.insert(self.parse(content), content, self._kind.key, *values)
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
-        """Where a record that was never finished begins, if the file ends with one."""
-        last = max(found.items(), key=lambda item: item.start, default=None)
-        if not isinstance(last, Bad) or last.start == 0 or content[last.end :].strip():
+        """Return where the records that were never finished begin, if the file ends with one, or with several."""
+        items = sorted(found.items(), key=lambda item: item.start)
+        if not items or content[items[-1].end :].strip():
             return None
-        # A whole line without a mark is none that the library began: a person will want to mend it where it is.
-        return last.start if self.is_ours(content, last.start) or not content.endswith(b"\n") else None
+        at: int | None = None
+        for item in reversed(items):
+            # A whole line without a mark is none that the library began: a person will want to mend it where it is.
+            is_torn = isinstance(item, Bad) and (self.is_ours(content, item.start) or (at is None and not content.endswith(b"\n")))
+            if not is_torn or not item.start:
+                break
+            at = item.start
+        return at
 
     def is_ours(self, content: bytes, start: int) -> bool:
         return document.is_marked(content, start)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from .document import CUT_OFF, Bad, Located, RecordList
+from .document import CUT_OFF, Bad, Lines, Located, RecordList
 from .layout import FORMAT_VERSION
 from .privacy.redaction import harmless
 from .timestamps import parse_time, render_time, same_time
@@ -73,11 +73,9 @@ def parse_tail(content: bytes, offset: int) -> RecordList:
     headings = list(_HEADING.finditer(content, offset))
     found = RecordList(insert_at=len(content), listed=True)
     ends = [*(heading.start() for heading in headings[1:]), len(content)]
-    line, position = content.count(b"\n", 0, offset) + 1, offset
+    lines = Lines(content, b"\n")
     for heading, end in zip(headings, ends, strict=False):
-        line += content.count(b"\n", position, heading.start())
-        position = heading.start()
-        found.take(_read_turn(content, heading, end, line))
+        found.take(_read_turn(content, heading, end, lines.at(heading.start())))
     return found
 
 
@@ -107,11 +105,14 @@ def highest(found: RecordList) -> int:
 
 
 def torn(content: bytes) -> int | None:
-    """Where a turn of ours that was never closed begins, or a part of its mark and heading, if the file ends with one."""
-    headings = list(_HEADING.finditer(content))
-    last = headings[-1] if headings else None
-    if last and is_marked(content, last.start()) and not _CLOSING.search(content, last.end()):
-        return last.start()
+    """Return where turns of ours that were never closed begin, or a part of a mark and heading, if the file ends with one."""
+    at, end = None, len(content)
+    for heading in reversed(list(_HEADING.finditer(content))):
+        if not is_marked(content, heading.start()) or _CLOSING.search(content, heading.end(), end):
+            break
+        at = end = heading.start()
+    if at is not None:
+        return at
     # A turn that a person wrote may end without a closing line.
     for size in range(len(_OPENING), 0, -1):
         at = len(content) - size

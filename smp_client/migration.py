@@ -172,7 +172,7 @@ def _require_readable(kind: Kind, found: RecordList, content: bytes, version: in
     that was cut off does not count: it is set aside by whoever writes next."""
     torn = format_of(kind).torn(found, content)
     for bad in found.bad:
-        if bad.start != torn or not found.listed:
+        if torn is None or bad.start < torn or not found.listed:
             raise _unreadable(kind.file, version, f"line {bad.line}: {bad.problem}")
     for record in found.records:
         if not record.has_id:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import journal
 from .append import append, note_rewritten, settle, with_id
 from .deletion import Deletion, memory_of
-from .document import INDENT
+from .document import INDENT, Lines
 from .errors import CorruptionDetected, Invalid, InvalidQuery, MemoryNotFound, NewerFormat, SessionPutAway, UnsafePath
 from .files import READ_CAP_BYTES, sync
 from .formats import format_of
@@ -131,10 +131,9 @@ class RecordFiles(Writing, Asking, Deletion):
             content = self.scope.read(kind.file)
             found = format_of(kind).parse(content)
             problems += [Problem(kind.file, bad.line, bad.problem) for bad in found.bad]
-            problems += [
-                Problem(kind.file, content.count(b"\n", 0, record.start) + 1, "the record has no id, or one that is no text")
-                for record in found.records if not record.has_id
-            ]  # fmt: skip
+            lines = Lines(content, b"\n")
+            problems += [Problem(kind.file, lines.at(record.start), "the record has no id, or one that is no text")
+                         for record in found.records if not record.has_id]  # fmt: skip
         return problems
 
     def transaction(self) -> Transaction:

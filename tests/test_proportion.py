@@ -169,6 +169,21 @@ def test_a_file_is_read(trees: Callable[[], Session], tmp_path: Path, way: str, 
     require_proportion(make, 200)
 
 
+@pytest.mark.parametrize(
+    ("file", "unfinished"),
+    [("findings.yaml", "  - id: FIND-001 # smp\n"), ("conversation.md", "<!-- smp -->\n## Turn 1\n")],
+)
+def test_what_nobody_finished_is_set_aside_at_once(trees: Callable[[], Session], file: str, unfinished: str) -> None:
+    def make(size: int) -> Work:
+        memory = with_file(trees(), file, ("findings:\n" if file == "findings.yaml" else "") + unfinished * size)
+        session = memory.session("s1")
+        kind = kind_of_file(file)
+        fields = {kind.text: "x", kind.actor: "a", "severity": "low", "type": "message"}
+        return lambda: session.record(kind, fields)
+
+    require_proportion(make, 200)
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_an_export_is_imported(trees: Callable[[], Session], tmp_path: Path, name: str) -> None:
     file, text = FILES[name]

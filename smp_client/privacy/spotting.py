@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ..document import MARK
+from ..document import MARK, Lines
 from ..errors import UnsafePath
 from ..layout import GLOBAL
 from ..records import STATE_HISTORY
@@ -160,11 +160,8 @@ def with_lines(memory: Place, found: Iterable[Spotted]) -> Iterator[tuple[Spotte
         except (OSError, UnsafePath):
             yield from ((one, None) for one in group)
             continue
-        line, position = 1, 0
-        for one in group:
-            line += content.count(b"\n", position, one.start)
-            position = one.start
-            yield one, line
+        lines = Lines(content, b"\n")
+        yield from ((one, lines.at(one.start)) for one in group)
 
 
 def _where(one: Spotted) -> tuple[str, str, int]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any
 
 from ...audit import FILE as AUDIT_LOG
+from ...document import Lines
 from ...errors import SMPError
 from ...formats import HEAD
 from ...layout import ARCHIVED, DELETED
@@ -257,19 +258,15 @@ class _Eviction(_Contents):
             self._read_manifest(content)
             yield from self._search._in_content(where, file, content)
             return
-        position = 0
-        for start, end, memory_id in self._items[file]:
+        position, lines = 0, Lines(content, b"\n")
+        for start, end, memory_id in [*self._items[file], (len(content), len(content), "")]:
             if not position <= start <= end <= len(content):
                 continue
-            yield from self._rest(where, content, position, start)
-            passage = record_passage(file, content[start:end], memory_id)
-            yield from self._search.in_passage(where, replace(passage, first_line=content.count(b"\n", 0, start) + 1))
+            # What no item of the manifest names.
+            yield from self._search.in_passage(where, Passage(text_of(content[position:start]), lines.at(position)))
+            passage = record_passage(file, content[start:end], memory_id) if start < end else Passage("")
+            yield from self._search.in_passage(where, replace(passage, first_line=lines.at(start)))
             position = end
-        yield from self._rest(where, content, position, len(content))
-
-    def _rest(self, where: Occurrence, content: bytes, start: int, end: int) -> Iterator[Occurrence]:
-        """What no item of the manifest names."""
-        yield from self._search.in_passage(where, Passage(text_of(content[start:end]), content.count(b"\n", 0, start) + 1))
 
     def _read_manifest(self, content: bytes) -> None:
         with suppress(ValueError, KeyError, TypeError, RecursionError):

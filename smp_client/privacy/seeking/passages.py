@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...document import Bad
+from ...document import Bad, Lines
 from ...errors import SMPError
 from ...formats import format_of
 from ...records import kind_of_file
@@ -98,13 +98,13 @@ def found_in(passage: Passage, needle: Needle) -> list[Found]:
         hits = [_Hit(field, text, span) for field, text in _leaves(passage.value, passage.is_ours) for span in needle.find(text)]
     places = _matched(hits, passage.text, raw)
     unused = sorted(set(raw) - set(places.values()))
-    lines = _Lines(passage.text)
+    lines = Lines(passage.text, "\n")
     told = [(lines.at(places[number].start if number in places else _escaped_at(passage.text, hit)), hit)
             for number, hit in enumerate(hits)]  # fmt: skip
     told += [(lines.at(span.start), _Hit("", *_on_its_line(passage.text, span))) for span in unused]
     grouped: dict[tuple[int, str], list[_Hit]] = {}
     for line, hit in told:
-        grouped.setdefault((passage.first_line + line, hit.field), []).append(hit)
+        grouped.setdefault((passage.first_line + line - 1, hit.field), []).append(hit)
     return [Found(field, line, len(group), excerpt(group[0].text, group[0].span))
             for (line, field), group in sorted(grouped.items())]  # fmt: skip
 
@@ -235,16 +235,3 @@ def _on_its_line(text: str, span: Span) -> tuple[str, Span]:
     start = text.rfind("\n", 0, span.start) + 1
     end = text.find("\n", span.end)
     return text[start : None if end < 0 else end], Span(span.start - start, span.end - start)
-
-
-class _Lines:
-    """How many line ends stand before a place."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._known = (0, 0)
-
-    def at(self, offset: int) -> int:
-        start, line = self._known if self._known[0] <= offset else (0, 0)
-        self._known = (offset, line + self._text.count("\n", start, offset))
-        return self._known[1]
