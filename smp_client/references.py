@@ -12,7 +12,7 @@ from .errors import SMPError
 from .formats import format_of
 from .layout import DELETED, GLOBAL
 from .mapping import load_mapping
-from .records import GLOBAL_KINDS, kind_of
+from .records import GLOBAL_KINDS, is_memory_name, kind_of, split_name
 
 if TYPE_CHECKING:
     from .files import Tree
@@ -78,9 +78,24 @@ def _ends(stated: list[dict[str, Any]], memory_id: str) -> Iterator[tuple[str, s
 
 def told(files: RecordFiles, found: Collection[tuple[str, str, bool]], here: Collection[str]) -> list[Reference]:
     """Each once, with what has become of it; what is not here is looked for only where there is any."""
-    whereabouts = _Whereabouts(files.scope.tree, files.scope.name, {target for target, _, _ in found} - set(here))
-    return [Reference(target, relation, *((HERE, None) if target in here else whereabouts.of(target)), inward)
+    missing = {target for target, _, _ in found} - set(here)
+    others = {target: _elsewhere(files, target) for target in missing if "/" in target and is_memory_name(target)}
+    whereabouts = _Whereabouts(files.scope.tree, files.scope.name, missing - others.keys())
+    states = {**dict.fromkeys(here, (HERE, None)), **others}
+    return [Reference(target, relation, *(states.get(target) or whereabouts.of(target)), inward)
             for target, relation, inward in dict.fromkeys(found)]  # fmt: skip
+
+
+def _elsewhere(files: RecordFiles, name: str) -> tuple[str, str | None]:
+    """What has become of a memory of another session, named `SESSION/ID`."""
+    from .deletion import memory_of
+
+    try:
+        memory_of(files).get(name, count_access=False)
+    except SMPError:
+        session, memory_id = split_name(name, files.scope.name)
+        return _Whereabouts(files.scope.tree, session, {memory_id}).of(memory_id)
+    return HERE, None
 
 
 def taken_by_hand(place: Place, scope: str, gone: Collection[str]) -> list[str]:

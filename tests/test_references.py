@@ -164,3 +164,17 @@ def test_what_smp_takes_out_itself_is_not_told_as_taken_away(memory: Memory, ses
     assert taken_away(memory, index) == []
     memory.delete_session("s1", reason="test")
     assert taken_away(memory, index) == []
+
+
+def test_a_memory_of_another_session_is_told_as_it_is_there(session: Session, memory: Memory) -> None:
+    other = memory.create_session(id="other")
+    other.record_decision("third", made_by="a")
+    for target in ("s1/DEC-001", "s1/DEC-002", "global/GPREF-001"):
+        other.relate("DEC-001", target, "supersedes")
+    session.delete("DEC-002", reason="privacy")
+    told = {"s1/DEC-001": "here", "s1/DEC-002": "deleted", "global/GPREF-001": "here"}
+    assert states(other, "DEC-001") == told
+    memory.archive_session("s1", "done")
+    assert states(other, "DEC-001") == told
+    memory.delete_session("s1", reason="privacy")
+    assert states(other, "DEC-001")["s1/DEC-001"] == "unknown"

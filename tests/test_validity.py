@@ -16,6 +16,7 @@ from daemons import running, smp, wait_until
 from smp_client import AccessDenied, Invalid, Memory, MemoryNotFound, Session, SessionNotFound, Transaction
 from smp_client.index import Index
 from smp_client.indexing import outdated, rebuild, refresh
+from smp_client.journal import record as record_intent
 from smp_client.questions.engine import find
 from smp_client.questions.validity import holds
 from smp_client.records import RELATIONSHIP
@@ -503,3 +504,16 @@ def test_the_command_says_what_stands_already(memory: Memory) -> None:
     (memory.root / INDEX_FILE).unlink()
     (memory.root / INDEX_FILE).mkdir()
     assert smp(*add, "Use PostgreSQL here", "--by", "ada").stdout == "DEC-004\n"
+
+
+def test_a_transaction_that_was_cut_off_counts_in_every_session(memory: Memory) -> None:
+    """It is recorded, so it has happened; a question to another session alone sees it."""
+    old, new = memory.create_session(id="old"), memory.create_session(id="new")
+    old.record_decision("Use MySQL", made_by="ada")
+    new.record_decision("Use PostgreSQL", made_by="ada")
+    assert old.get("DEC-001").holds
+    file = memory.root / "active/new/relationships.yaml"
+    text = '  - {id: REL-001, timestamp: "2026-01-11T09:00:00Z", source: DEC-001, target: old/DEC-001, relationship: supersedes}\n'
+    before = file.read_bytes()
+    record_intent(new.scope, [{"file": file.name, "append": text, "at": len(before)}])
+    assert old.get("DEC-001").marks == ("superseded by new/DEC-001",)
