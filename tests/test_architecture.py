@@ -42,9 +42,17 @@ def test_the_client_needs_only_yaml_and_filelock(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*modules("smp_client"), *modules("smp_daemon")], ids=lambda path: str(path.relative_to(TOP)))
 def test_a_fenced_package_has_one_user(path: Path) -> None:
-    """watchdog, apscheduler and structlog are each used by one module alone, so that their traps are in one place."""
+    """watchdog, apscheduler, structlog and mcp are each used by one module alone, so that their traps are in one place."""
     name = str(path.relative_to(TOP))
     assert {package for package, user in ONLY_USER.items() if package in imported(path) and user != name} == set()
+
+
+@pytest.mark.parametrize("path", modules("smp_daemon"), ids=lambda path: str(path.relative_to(TOP)))
+def test_only_its_command_imports_the_server_for_agents(path: Path) -> None:
+    """smp_daemon/mcp is optional: without its extra everything else works."""
+    name = str(path.relative_to(TOP / "smp_daemon"))
+    ours = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom) and node.level]
+    assert not any((node.module or "").partition(".")[0] == "mcp" for node in ours) or name == "cli/mcp.py"
 
 
 @pytest.mark.parametrize("path", modules("smp_client"), ids=lambda path: path.name)

@@ -10,15 +10,16 @@ from typing import Any, TypedDict
 
 from ..decay import Policy
 from ..errors import InvalidQuery
-from ..records import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, name_of
+from ..records import GLOBAL_KINDS, SESSION_KINDS, TURN, Record
 from .fields import shown
 from .fresh import Source
 from .sql import Sql
+from .validity import project_of
 from .when import When, moment
 
-TYPES = tuple(dict.fromkeys([kind.type for kind in (*SESSION_KINDS, *GLOBAL_KINDS)] + ["agent_state", "artifact", "summary"]))
+TYPES = tuple(dict.fromkeys([kind.name for kind in (*SESSION_KINDS, *GLOBAL_KINDS)] + ["agent_state", "artifact", "summary"]))
 _TYPE_NAMES = {f"{name}s": name for name in TYPES} | {
-    TURN.name: TURN.type, f"{TURN.name}s": TURN.type, "conversation": TURN.type, "state": "agent_state", "summaries": "summary",
+    "turn": TURN.name, "turns": TURN.name, "conversation": TURN.name, "state": "agent_state", "summaries": "summary",
 }  # fmt: skip
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -43,6 +44,7 @@ class QueryOptions(TypedDict, total=False):
     all_tags: bool  # all of them
     without_tags: Sequence[str] | str
     agents: Sequence[str] | str
+    project: str  # of sessions that name this project, or none; and what holds everywhere
     since: When
     until: When
     min_priority: float
@@ -96,8 +98,9 @@ class Wanted:
 
 def wanted(
     now: datetime, policy: Policy, *, types: Sequence[str] | str | None = None, tags: Any = None, all_tags: bool = False,
-    without_tags: Sequence[str] | str | None = None, agents: Sequence[str] | str | None = None, since: When | None = None,
-    until: When | None = None, min_priority: float | None = None, include_decayed: bool = True,
+    without_tags: Sequence[str] | str | None = None, agents: Sequence[str] | str | None = None,
+    project: str | None = None, since: When | None = None, until: When | None = None,
+    min_priority: float | None = None, include_decayed: bool = True,
     confidence: Sequence[str] | str | None = None, min_importance: float | None = None, min_relevance: float | None = None,
     sort: str = "relevance", limit: int | None = None, offset: int = 0, explain: bool = False, count_access: bool = False,
 ) -> Wanted:  # fmt: skip
@@ -109,11 +112,13 @@ def wanted(
         problems += [f"tags may have 'include' and 'exclude', not {name}" for name in unknown]
         tags, without_tags = tags.get("include"), tags.get("exclude")
     if types is not None:
-        conditions.append(of_types([type_named(name, problems) for name in listed("types", types, problems)]))
+        conditions.append(one_of("m.type", [type_named(name, problems) for name in listed("types", types, problems)]))
     included, excluded = listed("tags", tags, problems), listed("without_tags", without_tags, problems)
     some = [[tag] for tag in included] if all_tags else [included] if included else []
     if agents is not None:
         conditions.append(one_of("m.actor", listed("agents", agents, problems)))
+    if project is not None:
+        conditions += [_of_project(name) for name in listed("project", project, problems)]
     for value, sign in ((since, ">="), (until, "<=")):
         if value is not None:
             try:
@@ -142,16 +147,17 @@ def wanted(
     )  # fmt: skip
 
 
-def of_types(types: Sequence[str]) -> Sql:
-    """Return the condition that a memory is of one of these types."""
-    return one_of("m.type", [name_of(name) for name in types])
-
-
 def type_named(name: Any, problems: list[str]) -> str:
     found = _TYPE_NAMES.get(name, name) if isinstance(name, str) else name
     if found not in TYPES:
         problems.append(f"type {shown(name)} must be one of {', '.join(TYPES)}")
     return str(found)
+
+
+def _of_project(name: str) -> Sql:
+    """Return the condition that a memory `m` is of no other project."""
+    others = "SELECT s.scope FROM sessions s WHERE s.project NOT IN ('', ?)"
+    return Sql(f"m.scope NOT IN ({others})", (project_of(name),))
 
 
 def microseconds(time: datetime) -> int:

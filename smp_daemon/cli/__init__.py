@@ -36,6 +36,7 @@ GROUPS = {
         "unpin": ("change", "Let pinned memories of SESSION decay again."),
         "timeline": ("read", "What happened in SESSION, or everywhere, in order."),
         "topics": ("read", "What SESSION, or everything, is about."),
+        "mcp": ("mcp", "Let agents ask and record over the Model Context Protocol."),
         "demo": ("demo", "Make a small tree of a made-up project and show a few commands on it."),
     },
     "Sessions": {

@@ -85,20 +85,25 @@ def memories_argument(
 
 
 def open_memory(root: str | None) -> Memory:
-    """The memory that a command reads from; every command gets it here, so that what is configured holds for all of them."""
+    """Return the memory that a command reads from; raise where there is none."""
+    memory = place_memory(root)
+    memory.require()
+    return memory
+
+
+def place_memory(root: str | None, directory: Path | None = None) -> Memory:
+    """Return the memory that a command is about, with what is configured, whether it is there yet or not."""
     from smp_client import Memory
 
     from ..config import read
 
     loaded = read()
     configured = loaded.configuration
-    place = Path(root) if root else find_root()
+    place = Path(root) if root else find_root(directory)
     if not root and not place.is_dir() and len(configured.roots) == 1:
         place = configured.roots[0]
     # Without a file, what the daemon has published holds.
-    memory = Memory(place, **(configured.upkeep if loaded.file else {}))
-    memory.require()
-    return memory
+    return Memory(place, **(configured.upkeep if loaded.file else {}))
 
 
 def find_id(memory: Memory, name: str, *places: str) -> str:

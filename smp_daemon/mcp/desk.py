@@ -1,0 +1,89 @@
+"""What the tools of one server work on: a tree, the project that is asked about, and the session that is written to.
+
+The project is that of the working directory. Where the tree belongs to the directory or one above it,
+that is the whole tree; where the tree is elsewhere (`--root`, SMP_ROOT), it is the sessions that name
+the directory as their project. The tree is made at the first record.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from smp_client import SessionNotFound
+from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL, is_tree
+from smp_client.page import plain_name
+from smp_client.session_name import session_id
+
+from .answer import BUDGET_BYTES
+
+if TYPE_CHECKING:
+    from smp_client import GlobalMemory, Memory, Session
+
+EVERY = "*"
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass
+class Desk:
+    """The memory as one connected agent sees it."""
+
+    memory: Memory
+    directory: Path
+    budget: int = BUDGET_BYTES
+    _own: dict[str, Session] = field(default_factory=dict)  # the session to write to, by project
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # of making one: calls come in threads
+
+    @property
+    def is_empty(self) -> bool:
+        return not is_tree(self.memory.root)
+
+    @property
+    def home(self) -> Path | None:
+        """The directory that the tree belongs to, where it is this one or above it."""
+        root = self.memory.root
+        above = (self.directory, *self.directory.parents)
+        return next((one for one in above if root in (one / ".bmad/sessions", one / "_bmad/sessions")), None)
+
+    def asked_project(self, given: str | None) -> str | None:
+        """Return the project that a question is about; None for the whole tree."""
+        if given is None:
+            return None if self.home else self.directory.name
+        return None if given == EVERY else given
+
+    def scope(self, given: str | None, session: str | None = None) -> str:
+        """Return in a sentence what an answer covers, and as of when."""
+        project = self.asked_project(given)
+        what = "every session" if project is None else f"project {plain_name(project)} and what holds everywhere"
+        what = f"session {session}" if session else what
+        return f"Scope: {what} in {self.memory.root}, up to date at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}."
+
+    def session_id(self, name: str | None) -> str | None:
+        """Return the id of the session that is meant, archived or not."""
+        return name if name in (None, GLOBAL) else session_id(self.memory, name or "", (ACTIVE, ARCHIVED))
+
+    def own_session(self, project: str | None, agent: str) -> Session:
+        """Return the session that this server writes to, of a project; make it where there is none."""
+        name = project if project not in (None, EVERY) else (self.home or self.directory).name
+        assert name is not None
+        with self._lock:
+            try:
+                if name in self._own and self._own[name].metadata():
+                    return self._own[name]
+            except SessionNotFound:
+                pass  # it was archived or deleted meanwhile: what comes now is for another one
+            self._own[name] = self.memory.create_session(project=name or None, agents=[file_name(agent)])
+            return self._own[name]
+
+    def files(self, session: str) -> GlobalMemory | Session:
+        """Return the files of a session that is not archived, by its whole id."""
+        return self.memory.everywhere if session == GLOBAL else self.memory._session(session)
+
+
+def file_name(agent: str) -> str:
+    """Return the name of an agent as files can have it."""
+    return _UNFIT.sub("-", agent).strip("-_")[:64] or "agent"

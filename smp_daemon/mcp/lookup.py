@@ -1,0 +1,216 @@
+"""The five tools that read: short lists first, then what was asked for whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from smp_client import Record, SMPError
+from smp_client.context import LEAST_TOKENS
+from smp_client.formats import format_of
+from smp_client.layout import GLOBAL
+from smp_client.page import fenced, plain_name
+
+from .answer import DATA_NOTE, Answer, cut, first_bytes, fitting, hit, line, when, whole
+from .desk import Desk
+
+Given = Mapping[str, Any]
+_MATCHES = 0.1  # below this score a memory shares a chance word with the question
+_TELLING = ("decision", "finding", "learning")
+_LATEST = 200  # memories among which the line that tells of a session is looked for
+_LEAST_ROOM = 400  # bytes in which a memory can be shown
+NOTHING = "Nothing is remembered yet. memory_record begins."
+
+
+def search(desk: Desk, given: Given) -> Answer:
+    """Return the memories that match a text best, in short."""
+    limit = given["limit"]
+    options = _options(desk, given) | {"limit": limit + 1, "min_relevance": _MATCHES}
+    found = desk.memory.search(given["query"], **options)
+    note = f" {fenced(found.note)}" if found.note else ""
+
+    def build(records: Sequence[Record]) -> Answer:
+        has_more = len(records) < len(found)
+        more = " There is more: raise limit, or ask more narrowly." if has_more else ""
+        said = DATA_NOTE if records else "Nothing matches."
+        scope = desk.scope(given["project"]) + note + more
+        lines = "\n".join([said, *map(line, records), scope])
+        return Answer(lines, {"hits": [hit(record) for record in records], "more": has_more, "scope": f"{said} {scope}"})
+
+    return fitting(found[:limit], build, desk.budget)
+
+
+def get(desk: Desk, given: Given) -> Answer:
+    """Return memories whole, as Markdown, each in its share of the budget."""
+    records = list(map(desk.memory.get, dict.fromkeys(given["ids"])))
+    scope = desk.scope(given.get("project"))
+    room = desk.budget - len(f"{DATA_NOTE}\n\n\n\n{scope}".encode()) - 80
+    shown = records[: max(room // _LEAST_ROOM, 1)]
+    parts = [DATA_NOTE]
+    for place, record in enumerate(shown):
+        share = room // (len(shown) - place) - 2
+        part = whole(record, _relations(desk, record), _place(desk, record), share)
+        part += _around(desk, record, given["around"], share - len(part.encode()))
+        parts.append(part)
+        room -= len(part.encode()) + 2
+    if len(shown) < len(records):
+        parts.append(f"{len(records) - len(shown)} more have no room here: ask for fewer at a time.")
+    return Answer("\n\n".join([*parts, scope]))
+
+
+def context(desk: Desk, given: Given) -> Answer:
+    """Return what an agent should know of the project, as Markdown."""
+    scope = desk.scope(given.get("project"))
+    room = desk.budget - len(scope.encode()) - 2
+    tokens = min(given["max_tokens"], max(room // 4, LEAST_TOKENS))
+    about = {"agent": given["agent"], "topic": given["topic"], "task": given["task"]}
+    while True:
+        page = desk.memory.context(project=desk.asked_project(given["project"]), max_tokens=tokens, **about)
+        size = len(page.encode())
+        if size <= room or tokens == LEAST_TOKENS:
+            break
+        tokens = max(min(tokens * room // size, tokens - 1), LEAST_TOKENS)  # a character can be four bytes
+    return Answer(f"{first_bytes(page, room).rstrip()}\n\n{scope}")
+
+
+def timeline(desk: Desk, given: Given) -> Answer:
+    """Return what happened last, oldest first, a line for each memory."""
+    limit, session = given["limit"], desk.session_id(given["session"])
+    found = _in_time(desk, session, limit + 1, **_options(desk, given, session))
+
+    def build(records: Sequence[Record]) -> Answer:
+        scope = desk.scope(given["project"], session)
+        if not records:
+            return Answer(f"Nothing happened then. {scope}")
+        lines = [line(record, form="%Y-%m-%d %H:%M") for record in reversed(records)]
+        if len(records) < len(found):
+            lines.append(f"There is more: give until {when(records[-1], '%Y-%m-%dT%H:%M:%SZ')} for what was before.")
+        return Answer("\n".join([DATA_NOTE, *lines, scope]))
+
+    return fitting(found[:limit], build, desk.budget)
+
+
+def sessions(desk: Desk, given: Given) -> Answer:
+    """Return the sessions that fit, the one with the newest memory first."""
+    per_session = [{"function": "count", "by": "session", "name": "memories"},
+                   {"function": "max", "field": "timestamp", "by": "session", "name": "last"}]  # fmt: skip
+    options = _options(desk, given)
+    counted = desk.memory.query({"aggregations": per_session, "limit": 0}, **options).aggregations
+    matching = _matching_sessions(desk, given, options)
+    last = {session: str(time or "") for session, time in counted["last"].items() if session != GLOBAL}
+    latest = sorted(last, key=lambda session: last[session], reverse=True)
+    chosen = latest if matching is None else [session for session in matching if session in last]
+    lines = _lines_about(desk, options)
+    limit = given["limit"]
+    described = [_described(desk, session, counted["memories"][session], last[session], lines) for session in chosen[:limit]]
+
+    def build(entries: Sequence[Given]) -> Answer:
+        said, scope = DATA_NOTE if entries else "No session fits.", desk.scope(given["project"])
+        data = {"sessions": list(entries), "more": len(entries) < len(chosen), "scope": f"{said} {scope}"}
+        short = [f"- [{one['id']}, {one['when']}] {one['memories']} memories. {one.get('about', '')}" for one in entries]
+        return Answer("\n".join([said, *short, scope]), data)
+
+    return fitting(described, build, desk.budget)
+
+
+def _options(desk: Desk, given: Given, session: str | None = None) -> dict[str, Any]:
+    """Return what narrows a question down, in the words of the library."""
+    names = {"kinds": "types", "tags": "tags", "agent": "agents", "since": "since", "until": "until"}
+    options = {ours: given[theirs] for theirs, ours in names.items() if given.get(theirs)}
+    return options | (within(desk, given["project"]) if session is None else {})
+
+
+def within(desk: Desk, project: str | None) -> dict[str, Any]:
+    """Return what keeps a question to the project that is meant."""
+    named = desk.asked_project(project)
+    return {} if named is None else {"project": named}
+
+
+def _in_time(desk: Desk, session: str | None, limit: int, order: str = "desc", **options: Any) -> list[Record]:
+    """Return memories by their time, the latest first; of one session, archived or not, where one is given."""
+    within_session = [{"field": "session", "operator": "equals", "value": session}] if session else []
+    asked = {"filters": within_session, "sort": [{"field": "timestamp", "direction": order}], "limit": limit}
+    return desk.memory.query(asked, **options)
+
+
+def _matching_sessions(desk: Desk, given: Given, options: Given) -> list[str] | None:
+    if given["query"] is None:
+        return None
+    found = desk.memory.search(given["query"], limit=_LATEST, min_relevance=_MATCHES, **options)
+    return list(dict.fromkeys(record.session for record in found))
+
+
+def _lines_about(desk: Desk, options: Given) -> dict[str, str]:
+    """Return for each session its latest decision, finding or learning, in a line."""
+    options = {**options, "types": _TELLING}
+    found = desk.memory.search(sort="newest", limit=_LATEST, **options)
+    return {record.session: cut(record.text, 120) for record in reversed(found)}
+
+
+def _described(desk: Desk, session: str, memories: int, last: str, lines: Mapping[str, str]) -> dict[str, Any]:
+    metadata: Mapping[str, Any] = {}
+    state = "archived"
+    with suppress(SMPError):
+        metadata = desk.memory._session(session).metadata()
+        state = str(metadata.get("status", "active"))
+    about = metadata.get("context")
+    about = about if isinstance(about, dict) else {}
+    said = {
+        "id": session, "state": state, "when": last[:10], "memories": memories,
+        "project": about.get("project_name"), "topic": about.get("primary_topic"),
+        "agents": _agents(metadata), "about": lines.get(session),
+    }  # fmt: skip
+    return {part: _plain(value) for part, value in said.items() if value}
+
+
+def _agents(metadata: Given) -> list[str]:
+    took_part = metadata.get("participants")
+    agents = took_part.get("agents") if isinstance(took_part, dict) else None
+    return [str(one.get("agent_id")) for one in agents or () if isinstance(one, dict)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [plain_name(item) for item in value[:8]]
+    return value if isinstance(value, int) else fenced(str(value)[:200])
+
+
+def _relations(desk: Desk, record: Record) -> list[str]:
+    with suppress(SMPError):
+        return [
+            f"- {f'{one.id} {one.relation} it' if one.is_inward else f'{one.relation} {one.id}'}"
+            f"{'' if one.state == 'here' else f' ({one.state})'}"
+            for one in desk.files(record.session).references(record.id)[:10]
+        ]
+    return []
+
+
+def _place(desk: Desk, record: Record) -> str:
+    """Return the file and line in which a memory stands."""
+    with suppress(SMPError):
+        files = desk.files(record.session)
+        kind = next((kind for kind in files.kinds if kind.name == record.type), None)
+        if kind is not None:
+            content = files.scope.read(kind.file)
+            if located := format_of(kind).find(content, record.id):
+                number = content.count(b"\n", 0, located.start) + 1
+                return f"{desk.memory.root / files.scope.path(kind.file)}:{number}"
+    return f"session {record.session}"
+
+
+def _around(desk: Desk, record: Record, count: int, room: int) -> str:
+    """Return the turns just before and after a memory, as many as there is room for."""
+    if not count or record.timestamp is None:
+        return ""
+    asked: dict[str, Any] = {"session": record.session, "limit": count + 1, "types": ["turn"]}
+    before = [one for one in _in_time(desk, until=record.timestamp, **asked) if one.id != record.id][:count]
+    known = {record.id, *(one.id for one in before)}
+    after = [one for one in _in_time(desk, order="asc", since=record.timestamp, **asked) if one.id not in known]
+    after = after[:count]
+    text = ""
+    for said in [line(one) for one in (*reversed(before), *after)]:
+        if len(f"{text}\n{said}".encode()) > room - 20:
+            return f"{text}\n- …"
+        text += f"\n{said}"
+    return f"\nAround it:{text}" if text else ""

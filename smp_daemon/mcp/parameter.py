@@ -1,0 +1,119 @@
+"""What a tool takes: one description, from which its schema and the check of each call are made.
+
+The check is ours, and not the package's: an agent is told in one sentence what is wrong and what is
+right. It is lenient where the meaning is plain: one text where a list is wanted, "5" for 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from smp_client.questions.fields import shown
+
+_TEXT_CHARACTERS = 100_000
+
+
+class Refused(Exception):
+    """A call that cannot be answered, in one sentence for the agent. Nothing was written."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An argument of a tool. `type` is `string`, `integer`, `boolean` or `array`, which is a list of texts."""
+
+    name: str
+    about: str
+    type: str = "string"
+    required: bool = False
+    choices: tuple[str, ...] = ()
+    least: int = 1  # value, or entries of a list
+    most: int = 100
+    default: Any = None
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the value."""
+        said: dict[str, Any] = {"type": self.type, "description": self.about}
+        choices = {"enum": list(self.choices)} if self.choices else {}
+        if self.type == "array":
+            said |= {"items": {"type": "string"} | choices, "maxItems": self.most}
+            said |= {"minItems": self.least} if self.required else {}
+        else:
+            said |= choices
+        if self.type == "integer":
+            said |= {"minimum": self.least, "maximum": self.most}
+        return said | ({"default": self.default} if self.default is not None else {})
+
+    def checked(self, value: Any) -> Any:
+        """Return the value in its type; raise Refused where it is none."""
+        if value is None and not self.required:
+            return self.default
+        check = {"string": self._text, "integer": self._number, "boolean": self._flag, "array": self._texts}
+        return check[self.type](value)
+
+    def _text(self, value: Any) -> str:
+        if not isinstance(value, str) or not value.strip() or len(value) > _TEXT_CHARACTERS:
+            limit = f"a text of 1 to {_TEXT_CHARACTERS:,} characters"
+            raise Refused(f"{self.name} must be {self._one_of() or limit}, not {shown(value)}.")
+        if not _is_sayable(value):
+            raise Refused(f"{self.name} holds half of a surrogate pair, which is no character.")
+        if self.choices and value not in self.choices:
+            raise Refused(f"{self.name} must be {self._one_of()}, not {shown(value)}.")
+        return value
+
+    def _number(self, value: Any) -> int:
+        text = value if isinstance(value, str) and len(value) < 20 else ""
+        number = int(text) if text.isdecimal() else value
+        if type(number) is float and number.is_integer():
+            number = int(number)
+        if type(number) is not int or not self.least <= number <= self.most:
+            raise Refused(
+                f"{self.name} must be a whole number from {self.least} to {self.most}, not {shown(value)}."
+            )
+        return number
+
+    def _flag(self, value: Any) -> bool:
+        flag = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+        if type(flag) is not bool:
+            raise Refused(f"{self.name} must be true or false, not {shown(value)}.")
+        return flag
+
+    def _texts(self, value: Any) -> list[str]:
+        values = [value] if isinstance(value, str) else value
+        if not isinstance(values, list) or not self.least * self.required <= len(values) <= self.most:
+            what = f"a list of {self.least} to {self.most} texts"
+            raise Refused(f"{self.name} must be {what}, not {shown(value)}.")
+        return [self._text(item) for item in values]
+
+    def _one_of(self) -> str:
+        return f"one of {', '.join(self.choices)}" if self.choices else ""
+
+
+def schema(parameters: Sequence[Parameter]) -> dict[str, Any]:
+    """Return the JSON schema of a call."""
+    return {
+        "type": "object",
+        "properties": {one.name: one.schema() for one in parameters},
+        "required": [one.name for one in parameters if one.required],
+        "additionalProperties": False,
+    }
+
+
+def checked(what: str, parameters: Sequence[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call, all of them, each in its type; raise Refused where one is wrong."""
+    names = [one.name for one in parameters]
+    wrong = [shown(name) for name in given if name not in names]
+    missing = [one.name for one in parameters if one.required and given.get(one.name) is None]
+    if wrong or missing:
+        needs = f"{what} needs {' and '.join(missing)}" if missing else f"{what} has no {', '.join(wrong[:3])}"
+        raise Refused(f"{needs}; its arguments are {', '.join(names) or 'none'}.")
+    return {one.name: one.checked(given.get(one.name)) for one in parameters}
+
+
+def _is_sayable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
