@@ -294,7 +294,7 @@ class _Choice:
         mine = [
             record
             for record in records
-            if record.session == self._request.session and record.type != TURN.name
+            if record.session == self._request.session and record.type != TURN.type
         ]
         return Answer(
             [record for record in mine if now - _last_read(self._view, record, now) >= _COUNTED]

@@ -24,11 +24,21 @@ _TAG = re.compile(r"[^\W_][\w.-]{0,31}")
 _REDACTION = Redaction()
 
 
+def type_of(name: str) -> str:
+    """Return the name of a kind of memory outside the files: they and the index say `conversation_turn` for a turn."""
+    return "turn" if name == "conversation_turn" else name
+
+
+def name_of(type: str) -> str:
+    """Return the name that files and index have for a type."""
+    return "conversation_turn" if type == "turn" else type
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of memory: where it is kept and how its fields are called."""
 
-    name: str
+    name: str  # as files have it; see `type`
     file: str
     key: str  # the list in the file
     prefix: str  # of its ids
@@ -36,6 +46,11 @@ class Kind:
     actor: str  # the field that says who
     base_priority: float
     required: tuple[str, ...]
+
+    @property
+    def type(self) -> str:
+        """The name of the kind outside the files."""
+        return type_of(self.name)
 
     def memory_id(self, number: int) -> str:
         return f"{self.prefix}-{number}" if self.prefix == "turn" else f"{self.prefix}-{number:03d}"
@@ -87,6 +102,7 @@ class Record:
     explanation: dict[str, float] | None = field(default=None, compare=False)  # what the score is made of, where that was asked for
     path: tuple[str, ...] = field(default=(), compare=False)  # how it is related to what was asked about
     priority_now: float | None = field(default=None, compare=False)
+    file: str | None = field(default=None, compare=False)  # in an answer: where it stands, below the root
     marks: tuple[str, ...] = field(default=(), compare=False)  # what an answer adds: `archived`, `superseded by DEC-004`
     look: Callable[[Record], Neighbours] | None = field(default=None, compare=False, repr=False)  # for what stands beside it
     holds: bool = field(default=True, compare=False)  # False in an answer for what is superseded, rejected, reverted or resolved
@@ -98,6 +114,13 @@ class Record:
             return parse_time(str(self.data.get("timestamp") or self.data.get("last_updated")))
         except (ValueError, OverflowError):
             return None
+
+    @property
+    def by(self) -> str | None:
+        """Who said, decided, found or learned it; None where nobody is named."""
+        actors = [kind.actor for kind in (*SESSION_KINDS, *GLOBAL_KINDS) if kind.type == self.type]
+        names = [self.data.get(name) for name in (*actors, "agent_id", "created_by")]
+        return next((str(name) for name in names if name), None)
 
     @property
     def tags(self) -> list[str]:
@@ -135,7 +158,7 @@ class Record:
 
 
 def as_record(kind: Kind, session: str, value: Mapping[str, Value]) -> Record:
-    return Record(str(value["id"]), kind.name, session, dict(value), str(value.get(kind.text, "")))
+    return Record(str(value["id"]), kind.type, session, dict(value), str(value.get(kind.text, "")))
 
 
 def is_deleted(kind: Kind, value: Mapping[str, Value]) -> bool:
@@ -174,7 +197,7 @@ def new_fields(kind: Kind, fields: Mapping[str, Any], at: datetime | str, redact
     if not problems:
         body, _ = redaction.redacted_fields(body)
     given = ("id", "turn") if kind is TURN else ("id",)
-    problems += [f"{name!r} of a {kind.name} is given by SMP" for name in given if name in body]
+    problems += [f"{name!r} of a {kind.type} is given by SMP" for name in given if name in body]
     stamp = _time("timestamp", at, problems)
     check(kind, body, problems)
     if problems:
@@ -198,7 +221,7 @@ def changed_fields(
 ) -> dict[str, Value]:
     """The record with some fields replaced, without secrets; a field changed to None goes."""
     fixed = {"id", "timestamp", "turn"} | ({"content", "speaker", "type"} if kind is TURN else set())
-    problems = [f"{name!r} of a {kind.name} cannot be changed" for name in sorted(fixed & changes.keys())]
+    problems = [f"{name!r} of a {kind.type} cannot be changed" for name in sorted(fixed & changes.keys())]
     body = plain_fields({key: value for key, value in changes.items() if value is not None}, problems)
     body, kinds = redaction.redacted_value(body) if not problems else (body, {})
     new = {**old, **body, "updated_at": render_time(at)}
@@ -216,14 +239,14 @@ def check(kind: Kind, body: Mapping[str, Value], problems: list[str]) -> None:
     for name in kind.required:
         value = body.get(name)
         if not isinstance(value, str) or not value.strip():
-            problems.append(f"{name!r} of a {kind.name} must be a text that is not empty")
+            problems.append(f"{name!r} of a {kind.type} must be a text that is not empty")
     for (name, part), choices in _CHOICES.items():
         if name == kind.name and body.get(part) is not None and body[part] not in choices:
             problems.append(f"{part!r} must be one of {', '.join(choices)}, not {_shown(body[part])}")
     check_tags(body.get("tags"), problems)
     size = sum(len(text.encode("utf-8", "surrogatepass")) for text in _texts(dict(body)))
     if size > CONTENT_CAP_BYTES:
-        problems.append(f"a {kind.name} may hold {CONTENT_CAP_BYTES:,} bytes of text, not {size:,}")
+        problems.append(f"a {kind.type} may hold {CONTENT_CAP_BYTES:,} bytes of text, not {size:,}")
     if kind is TURN and (not str(body.get("speaker", "")).isprintable() or len(str(body.get("speaker", ""))) > 128):
         problems.append("'speaker' must be one printable line of at most 128 characters")
     if kind is TURN and not isinstance(body.get("content"), str):

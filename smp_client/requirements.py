@@ -29,7 +29,7 @@ from .questions.priorities import View
 from .questions.query import Answer, QueryOptions, Wanted, listed, one_of, type_named
 from .questions.sql import Sql
 from .questions.validity import holds
-from .records import TURN, Record, check_memory_id
+from .records import TURN, Record, check_memory_id, type_of
 from .severity import IN_WORDS, WORDS, same
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class WorkflowMemory(AgentMemory):
             for item in self.requirements.reads:
                 found[item.text] = list(item.resolve(view, want, project))
             # As with session.turns(), having the conversation at hand is no sign that a turn matters.
-            return Answer([record for records in found.values() for record in records if record.type != TURN.name])
+            return Answer([record for records in found.values() for record in records if record.type != TURN.type])
 
         self.ask(question, {}, everywhere=True)
         return found
@@ -210,7 +210,7 @@ class WorkflowMemory(AgentMemory):
             names = [type_named(name, problems) for name in listed("types", options["types"], problems)]
             if problems:
                 raise InvalidQuery("; ".join(problems) + ".")
-            granted = {type_ for item in self.requirements.reads for type_ in _TYPES[item.kind]}
+            granted = {type_ for item in self.requirements.reads for type_ in map(type_of, _TYPES[item.kind])}
             for name in names:
                 if name not in granted:
                     raise self._denied("read", f"{name}s", self.requirements.reads)
@@ -218,7 +218,7 @@ class WorkflowMemory(AgentMemory):
     def _denied(self, doing: str, kind: str, granted: tuple[Item, ...]) -> AccessDenied:
         items = ", ".join(item.text for item in granted) or "nothing"
         return AccessDenied(
-            f"{self.name} may not {doing} {kind.replace('conversation_turns', 'conversation')}: {doing}_access grants {items}.",
+            f"{self.name} may not {doing} {kind.replace('turns', 'conversation')}: {doing}_access grants {items}.",
             session_id=self.session.id,
         )
 

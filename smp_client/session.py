@@ -161,7 +161,7 @@ class RecordFiles(Writing, Asking, Deletion):
     def _kind_named(self, name: str) -> Kind:
         names = {kind.name: kind for kind in self.kinds} | {kind.prefix.lower(): kind for kind in self.kinds}
         if not isinstance(name, str) or name not in names:
-            raise Invalid([f"type {shown(name)} must be one of {', '.join(kind.name for kind in self.kinds)}"])
+            raise Invalid([f"type {shown(name)} must be one of {', '.join(kind.type for kind in self.kinds)}"])
         return names[name]
 
     def _now(self) -> datetime:

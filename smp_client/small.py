@@ -26,7 +26,7 @@ from .records import DECISION, FINDING, PREFERENCE, TURN, Kind, Record, check_me
 from .session import Session
 
 KINDS = {"conversation": TURN, "decision": DECISION, "finding": FINDING, "preference": PREFERENCE}
-_NAMES = {kind.name: name for name, kind in KINDS.items()}
+_NAMES = {kind.type: name for name, kind in KINDS.items()}
 # Small name, our name.
 _FIELDS: dict[str, dict[str, str]] = {
     "conversation": {"role": "speaker", "content": "content"},

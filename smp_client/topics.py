@@ -40,7 +40,7 @@ from .archived import STATE as ARCHIVED
 from .index import Index
 from .questions import doubles
 from .questions.validity import marks
-from .records import GLOBAL_KINDS, PREFERENCE, SESSION_KINDS, TURN
+from .records import GLOBAL_KINDS, PREFERENCE, SESSION_KINDS, TURN, type_of
 from .scopes import is_archived, session_of
 from .timestamps import parse_time, render_time
 from .values import KEY_CAP_CHARACTERS
@@ -383,13 +383,14 @@ def _narrow_and_wide(mentions: Mapping[str, int], names: tuple[str, ...]) -> Ite
 def _timeline(items: Sequence[_Item], since_us: int | None = None, until_us: int | None = None) -> Timeline:
     memories = [item for item in items if item.type != _SESSION]
     events = (
-        Event(item.timestamp, item.at, item.type, item.session, item.id, item.actor, item.text, item.topics, item.further,
+        Event(item.timestamp, item.at, type_of(item.type), item.session, item.id, item.actor, item.text, item.topics, item.further,
               item.marks)
         for item in memories
         if item.at is not None and item.timestamp is not None
         and (since_us is None or item.at >= since_us) and (until_us is None or item.at <= until_us)
     )  # fmt: skip
-    return Timeline(events, ((item.type, item.session, item.id) for item in memories if item.at is None or item.timestamp is None))
+    timeless = [item for item in memories if item.at is None or item.timestamp is None]
+    return Timeline(events, ((type_of(item.type), item.session, item.id) for item in timeless))
 
 
 # Agents.

@@ -17,7 +17,6 @@ from .records import (
     LEARNING,
     PREFERENCE,
     RELATIONSHIP,
-    SESSION_KINDS,
     TURN,
     Kind,
     Record,
@@ -105,7 +104,7 @@ class Writing(ABC):
         is_open = old.type == FINDING.name and old.session == own and not is_resolved(old.data)
         if is_open and relation_of(record.data) == RESOLVES:
             # The relationship alone closes the finding: a crash before this costs nothing but the words.
-            self.resolve_finding(old.id, resolved_by=_author(new), action_taken=new.id)
+            self.resolve_finding(old.id, resolved_by=new.by or new.id, action_taken=new.id)
         return record
 
     def supersede(self, old: str, *, by: str, timestamp: Time | None = None, **further: Any) -> Record:
@@ -152,7 +151,3 @@ class Writing(ABC):
         self._save_artifact(check_file_id("artifact", artifact_id), content, fields)
 
 
-def _author(record: Record) -> str:
-    """Return who a memory is from; its own id where it names nobody."""
-    names = (kind.actor for kind in SESSION_KINDS if kind.name == record.type)
-    return str(next((record.data[name] for name in (*names, "created_by") if record.data.get(name)), record.id))

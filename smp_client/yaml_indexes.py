@@ -14,7 +14,7 @@ from .errors import UnsafePath
 from .index import Index
 from .layout import ACTIVE, TEMPORARY
 from .memory import Memory
-from .records import SESSION_KINDS, TURN
+from .records import SESSION_KINDS, TURN, name_of
 from .topics import TURNS, AgentSummary, Event, Topic, overview_of
 from .values import render_entries, render_flow
 
@@ -140,14 +140,15 @@ def _timeline(timeline: list[Event], shown: _Rendered) -> list[str]:
 
 def _event(event: Event, topics: str, shown: _Rendered) -> str:
     # One text and no list of lines: there is one event for each memory.
-    if event.type == TURN.name:
+    kind = name_of(event.type)
+    if kind == TURN.name:
         more = f"\n      participants: [{shown[event.actor] if event.actor else ''}]"
     else:
-        more = f"\n      {_ACTOR[event.type]}: {shown[event.actor]}" if event.actor else ""
+        more = f"\n      {_ACTOR[kind]}: {shown[event.actor]}" if event.actor else ""
     for name, value in event.further.items():
         more += f"\n      {name}: {shown[value]}"
     return (
-        f"    - timestamp: {shown[event.timestamp]}\n      type: {event.type}\n      ref: {shown[event.ref]}{more}\n"
+        f"    - timestamp: {shown[event.timestamp]}\n      type: {kind}\n      ref: {shown[event.ref]}{more}\n"
         f"      topics: {topics}"
     )
 

@@ -26,7 +26,7 @@ def test_what_an_agent_records_is_by_the_agent(agent: AgentMemory, session: Sess
     agent.save_artifact("report", "# Report")
     assert agent.record_decision("Use JWT", made_by="user").data["made_by"] == "user"
     assert {record.type for record in session.by_agent("veritas")} == {
-        "conversation_turn", "decision", "finding", "preference", "learning", "artifact",
+        "turn", "decision", "finding", "preference", "learning", "artifact",
     }  # fmt: skip
     assert agent.resolve_finding("FIND-001", "Added").data["resolution"]["resolved_by"] == "veritas"
     assert agent.artifact("report").text == "# Report"

@@ -305,7 +305,7 @@ def test_many_archived_memories_crowd_out_none_that_is_in_use(tmp_path: Path) ->
 def test_the_other_questions_hold_with_archived_sessions(memory: Memory) -> None:
     """The whole in short counts them; a session's own answers are as before."""
     assert set(memory.summary().sessions) == {"global", "new", "old"}
-    assert memory.summary().memories == {"decision": 3, "conversation_turn": 2, "finding": 2, "learning": 1, "preference": 1,
+    assert memory.summary().memories == {"decision": 3, "turn": 2, "finding": 2, "learning": 1, "preference": 1,
                                          "summary": 1}  # fmt: skip
     assert [session.id for session in memory.sessions()] == ["new"]
     new = memory.session("new")

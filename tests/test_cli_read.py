@@ -76,10 +76,12 @@ def test_search_gives_what_scripts_need(root: Path) -> None:
     found = ask_json(root, "search", "oauth", "decision", "--no-count")
     assert (root / INDEX_FILE).exists()
     assert found == ask_json(root, "search", "oauth decision", "--no-count")
-    assert list(found[0]) == ["id", "session", "type", "timestamp", "score", "priority", "text", "tags", "marks"]
+    names = ["id", "session", "type", "timestamp", "by", "score", "priority", "text", "rationale", "tags", "marks", "file"]
+    assert list(found[0]) == names
     assert found[0] | {"score": 0, "priority": 0} == {
         "id": "DEC-001", "session": "auth-review", "type": "decision", "timestamp": "2026-01-11T15:20:00Z", "score": 0,
         "priority": 0, "text": "Use OAuth 2.0 with JWT", "tags": ["security.authentication"], "marks": [],
+        "by": "architect", "rationale": "Standard,\nand SSO later", "file": str(root / "active/auth-review/decisions.yaml"),
     }  # fmt: skip
     assert 0 < found[0]["priority"] < 1
     assert [each["score"] for each in found] == sorted((each["score"] for each in found), reverse=True)

@@ -234,7 +234,7 @@ def test_what_is_shown_is_what_every_answer_says(session: Session, clock: Clock)
     clock.go(days=3, hours=5)
     decay(session)
     for record in session.search(count_access=False, limit=100):
-        if record.type not in ("artifact", "conversation_turn") or record.id == "turn-1":
+        if record.type not in ("artifact", "turn") or record.id == "turn-1":
             assert shown(session, record.id)["priority"] == round(record.priority, 2), record.id
 
 

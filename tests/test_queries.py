@@ -230,7 +230,7 @@ def test_get_gives_each_kind_of_memory_as_it_is_now(s1: Session) -> None:
     assert s1.get("DEC-003").tags == ["security.keys"]
     assert s1.get("FIND-050").data["discovered_by"] == "auditor"
     assert s1.get("FIND-003").data["resolution"]["status"] == "resolved"
-    assert s1.get("turn-5").type == "conversation_turn"
+    assert s1.get("turn-5").type == "turn"
     assert s1.get("REL-002").data["relationship"] == "follows"
     assert s1.get("veritas").data["current_context"] == {"focus_area": "certificates"}
     assert "rotated on time" in s1.get("report-2").text
@@ -293,6 +293,29 @@ def test_a_time_includes_both_its_ends_and_runs_forward(s1: Session) -> None:
     assert ids(s1.by_time("last 3 days", types=["decision", "turn"])) == ["turn-5", "DEC-003"]
     assert ids(s1.by_time(ago(15), ago(17))) == []
     assert ids(s1.by_time(ago(17), ago(15), sort="newest")) == ["FIND-001", "DEC-002", "turn-4"]
+
+
+def test_a_turn_is_called_a_turn_everywhere_but_in_the_files(s1: Session) -> None:
+    assert {record.type for record in s1.by_type("conversation_turn")} == {"turn"}
+    assert {event.type for event in s1.timeline()} >= {"turn", "decision"}
+    assert "turn" in s1.summary().memories
+    counted = s1.query({"aggregations": [{"function": "count", "by": "type", "name": "types"}]})
+    assert counted.aggregations["types"]["turn"] == 5
+    for names in (counted.aggregations["types"], s1.summary().memories):
+        assert "conversation_turn" not in names
+    for value in ("turn", "conversation_turn"):
+        found = s1.query({"filters": [{"field": "type", "operator": "in", "value": [value]}]})
+        assert {record.type for record in found} == {"turn"}
+    with pytest.raises(InvalidQuery, match="must be one of turn, decision"):
+        s1.by_type("thought")
+
+
+def test_a_memory_says_who_it_is_from_and_where_it_stands(s1: Session) -> None:
+    found = {record.id: (record.by, record.file) for record in s1.search(limit=None)}
+    assert found["FIND-050"] == ("auditor", "active/s1/findings.yaml")
+    assert found["turn-5"][1] == "active/s1/conversation.md"
+    assert found["report-2"][1] == "active/s1/artifacts/report-2.md"
+    assert found["veritas"] == ("veritas", "active/s1/agent-states/veritas.yaml")
 
 
 def test_a_type_has_the_names_that_people_use(s1: Session) -> None:
@@ -633,7 +656,7 @@ def test_summary(s1: Session) -> None:
     summary = s1.summary()
     assert summary.sessions == ("s1",)
     assert summary.memories == {
-        "conversation_turn": 5, "decision": 3, "finding": 3, "relationship": 2, "agent_state": 1, "artifact": 1, "learning": 1,
+        "turn": 5, "decision": 3, "finding": 3, "relationship": 2, "agent_state": 1, "artifact": 1, "learning": 1,
         "preference": 1,
     }  # fmt: skip
     assert set(ids(summary.decisions)) == {"DEC-001", "DEC-002", "DEC-003"}

@@ -33,7 +33,7 @@ def test_each_type_has_days_of_its_own_and_what_is_pinned_stays() -> None:
         Standing("b", "turn-1", "conversation_turn", days_ago(91)),
         Standing("b", "turn-2", "conversation_turn", days_ago(-400)),
     ]
-    turns, findings = "older than 90 days, the retention of conversation_turn", "older than 365.5 days, the retention of finding"
+    turns, findings = "older than 90 days, the retention of turn", "older than 365.5 days, the retention of finding"
     assert plan(standings, POLICY, NOW) == [
         Action("a", "delete_old", ("turn-1", "turn-3"), turns),
         Action("a", "delete_old", ("FIND-002",), findings),
@@ -72,7 +72,7 @@ def test_what_is_too_old_is_deleted_in_one_go_and_can_be_restored(memory: Memory
         deleted = session.deleted()
         assert {item.id for item in deleted} == {"turn-1", "turn-2", "FIND-001"}
         assert {item.deleted_by for item in deleted} == {"smp"}
-        assert all("older than 90 days, the retention of conversation_turn" in item.reason for item in deleted)
+        assert all("older than 90 days, the retention of turn" in item.reason for item in deleted)
         assert session.restore("turn-1").text == "said 200 days ago"
     assert [action.about for action in retention(memory).actions] == [("turn-1",), ("turn-1",)]
 

@@ -101,7 +101,7 @@ def test_a_turn_is_markdown_that_a_person_can_read(session: Session) -> None:
     assert "## Turn 1 - 2026-01-11 14:30:05\n**Speaker:** user\n**Type:** message\n\nLet's review.\n\n---\n" in text
     assert "**Memory-Refs:** [FIND-001, FIND-002]\n" in text
     read = session.get("turn-2")
-    assert (read.type, read.text, read.tags, read.timestamp) == ("conversation_turn", "I see two concerns.", ["mfa"], AT)
+    assert (read.type, read.text, read.tags, read.timestamp) == ("turn", "I see two concerns.", ["mfa"], AT)
     assert read.data["memory_refs"] == ["FIND-001", "FIND-002"]
     assert read.data["mood"] == "calm"
     assert read.data["decay"]["access_count"] == 0

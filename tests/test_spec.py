@@ -20,6 +20,7 @@ from smp_client.index import Index
 from smp_client.indexing import rebuild
 from smp_client.questions.spec import Specification, has_field, understand, unknown_field
 from smp_client.questions.sql import Sql
+from smp_client.records import type_of
 
 PRIORITY = "0.1 * length(m.id)"  # anything that differs: what it is made of is not this module's business
 ALL, MEMORIES = Sql("1"), Sql("memories m")
@@ -93,7 +94,7 @@ def rows(index: Index) -> list[Row]:
     """Each memory as Python sees it."""
     names = ("key", "id", "type", "session", "at", "agent", "text", "data", "priority")
     found = index.connection.execute(f"SELECT key, id, type, scope, at, actor, text, data, {PRIORITY} FROM memories m")
-    return [{**dict(zip(names, row, strict=True)), "fields": json.loads(row[7])} for row in found]
+    return [{**dict(zip(names, row, strict=True)), "type": type_of(row[2]), "fields": json.loads(row[7])} for row in found]
 
 
 def ask(index: Index, spec: Specification, columns: str = "m.key") -> list[tuple[Any, ...]]:
@@ -169,7 +170,7 @@ def holds(row: Row, field: str, operator: str, value: Any) -> bool:
     items = [item for node in found for item in (node if isinstance(node, list) else [node])]
     equal = below if field == "tags" else same
     if field == "type" and operator in ("equals", "not", "in"):
-        value = {"turn": "conversation_turn"}.get(value, value) if isinstance(value, str) else value
+        value = type_of(value) if isinstance(value, str) else value
     if operator == "exists":
         return bool(found) == value
     if operator == "equals":
@@ -345,7 +346,7 @@ def test_a_time_in_json_is_compared_as_text(index: Index) -> None:
     assert found == {
         "DEC-001",
         "DEC-002",
-        *(row["id"] for row in rows(index) if row["type"] == "conversation_turn" and "decay" in row["data"]),
+        *(row["id"] for row in rows(index) if row["type"] == "turn" and "decay" in row["data"]),
     }
     assert set(ids(index, ("decay.last_accessed", "prefix", "2026-01-12"))) == {"FIND-001"}
     assert set(ids(index, ("decay.last_accessed", "lessThan", date(2026, 1, 1)))) == {"DEC-002"}

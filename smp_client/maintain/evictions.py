@@ -22,7 +22,7 @@ from ..indexing import hash_of
 from ..layout import ARCHIVED, is_file_id
 from ..locks import brief_lock
 from ..packing import read_members, write_archive
-from ..records import SESSION_KINDS, STATE_HISTORY, TURN, Kind, check_memory_id, state_history
+from ..records import SESSION_KINDS, STATE_HISTORY, TURN, Kind, check_memory_id, state_history, type_of
 from ..rewrite import rewrite
 from ..timestamps import render_time
 from ..values import Value
@@ -233,7 +233,7 @@ def evicted_of_archived(tree: Tree, session_id: str, *, texts: bool = False) -> 
 
 def _evicted(session_id: str, eviction: Eviction, item: dict[str, Any]) -> Evicted:
     stamp = item.get("timestamp")
-    return Evicted(item["id"], str(item.get("type")), session_id, item["file"], None if stamp is None else str(stamp),
+    return Evicted(item["id"], type_of(str(item.get("type"))), session_id, item["file"], None if stamp is None else str(stamp),
                    str(eviction.head.get("evicted_at")), str(item.get("operation")), str(item.get("reason")),
                    item["length"], _said(eviction, item) if eviction.members else "")  # fmt: skip
 

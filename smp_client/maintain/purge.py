@@ -16,7 +16,7 @@ from ..errors import Conflict, Invalid, MemoryNotFound, SMPError
 from ..layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, MARKER, QUARANTINE, TEMPORARY, check_session_id
 from ..mapping import load_mapping
 from ..privacy.deleting.store import is_known_file
-from ..records import STATE_HISTORY
+from ..records import STATE_HISTORY, name_of
 from ..timestamps import render_time
 from . import deadlines, erasure, purged, quarantined, removal, traces
 from .actions import Action, Outcome
@@ -205,7 +205,7 @@ def _memories_now(memory: Memory, name: str, ids: Sequence[str], by: str, told: 
     if not told.dry_run:
         return _parts(memory, name, lambda gone: is_meant(gone) or gone.batch == done.batch)
     now = memory.options.clock()
-    going = tuple(Gone(one.id, one.type, one.file, "", "", one.batch) for one in done)
+    going = tuple(Gone(one.id, name_of(one.type), one.file, "", "", one.batch) for one in done)
     return [*parts, Decision(Doomed(name, render_time(now), now, going), True, _ASKED_FOR)]
 
 

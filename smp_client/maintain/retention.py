@@ -14,7 +14,7 @@ from ..deletion import memory_of
 from ..errors import SMPError
 from ..policies import RetentionPolicy
 from ..privacy.deleting.selection import Selection, delete
-from ..records import SESSION_KINDS
+from ..records import SESSION_KINDS, type_of
 from .actions import Action, Outcome
 
 if TYPE_CHECKING:
@@ -45,9 +45,10 @@ def plan(standings: Iterable[Standing], policy: RetentionPolicy, now: datetime) 
         if days is not None and one.type in _TYPES and not one.is_pinned and _age_days(one, now) > days:
             old.setdefault((one.session, one.type), []).append(one.id)
     return [
-        Action(session, "delete_old", tuple(ids), f"older than {policy.by_type_days[type]:g} days, the retention of {type}")
+        Action(session, "delete_old", tuple(ids),
+               f"older than {policy.by_type_days[type]:g} days, the retention of {type_of(type)}")
         for (session, type), ids in old.items()
-    ]
+    ]  # fmt: skip
 
 
 def _age_days(one: Standing, now: datetime) -> float:

@@ -14,7 +14,7 @@ from ..archived import TOP, load
 from ..decay import status_of
 from ..errors import CorruptionDetected, NewerFormat
 from ..mapping import render_mapping
-from ..records import DECISION, LEARNING, PREFERENCE, TURN, Record
+from ..records import DECISION, LEARNING, PREFERENCE, TURN, Record, name_of
 from ..timestamps import render_time
 from ..values import Value
 
@@ -97,7 +97,7 @@ def _told(view: View) -> dict[str, Value]:
         "first_activity": summary.first_activity,
         "last_activity": summary.last_activity,
         "participants": [{"name": name, "memories": count} for name, count in summary.participants.items()],
-        "memories": {**summary.memories},
+        "memories": {name_of(type): count for type, count in summary.memories.items()},
         "topics": [{"name": topic.name, "mentions": topic.mentions} for topic in summary.topics],
         "decisions": [
             _said(record, made_by=record.data.get("made_by"), timestamp=record.data.get("timestamp"), status=status_of(record.data))

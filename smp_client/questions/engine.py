@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from ..archived import STATE as ARCHIVED
 from ..errors import InvalidQuery
 from ..index import Index
-from ..records import TURN, Record
-from ..scopes import archived_scope, is_archived, session_of
+from ..records import TURN, Record, type_of
+from ..scopes import archived_scope, directory_of, is_archived, session_of
 from . import doubles
 from .fields import shown
 from .matching import Matching, owned
@@ -165,19 +165,20 @@ def read(view: View, found: Sequence[Ranked]) -> Answer:
     doubled: dict[int, tuple[str, ...]] = {}
     for start in range(0, len(found), _READ_AT_ONCE):
         keys = [item.key for item in found[start : start + _READ_AT_ONCE]]
-        asked = f"SELECT key, id, type, scope, data, text FROM memories WHERE key IN ({', '.join('?' * len(keys))})"
+        asked = f"SELECT key, id, type, scope, file, data, text FROM memories WHERE key IN ({', '.join('?' * len(keys))})"
         rows |= {row[0]: row[1:] for row in view.index.connection.execute(asked, keys)}
         ended |= marks(view.index, keys)
         doubled |= doubles.marks(view.index, keys)
     answer = Answer()
     for key, priority, score, explanation in found:
-        memory_id, kind, scope, stored, text = rows[key]
+        memory_id, kind, scope, file, stored, text = rows[key]
         data = json.loads(stored)
         if kind == "artifact":
             data["content"] = text
         said = (*((ARCHIVED,) if is_archived(scope) else ()), *ended.get(key, ()), *doubled.get(key, ()))
-        answer.append(Record(memory_id, kind, session_of(scope), data, text, score=score, explanation=explanation,
-                             priority_now=round(priority, 4), holds=key not in ended, marks=said))  # fmt: skip
+        answer.append(Record(memory_id, type_of(kind), session_of(scope), data, text, score=score, explanation=explanation,
+                             priority_now=round(priority, 4), file=f"{directory_of(scope)}/{file}",
+                             holds=key not in ended, marks=said))  # fmt: skip
     return answer
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from ..layout import ARCHIVED
+from ..records import TURN, name_of
 from ..scopes import archived_scope
 from ..timestamps import parse_time
 from .sql import PATTERN_CAP_CHARACTERS, Sql, bound, compose, is_like, is_one_of, is_within, some
@@ -17,7 +18,6 @@ from .sql import PATTERN_CAP_CHARACTERS, Sql, bound, compose, is_like, is_one_of
 INTEGER_CAP = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86_400_000_000  # in microseconds, like m.at
-_TYPE_NAMES = {"turn": "conversation_turn", "conversation": "conversation_turn"}
 
 
 class Mistake(Exception):
@@ -71,14 +71,13 @@ class Field:
 class _Text(Field):
     _without_average = "a text"
 
-    def __init__(self, column: str, names: Mapping[str, str] | None = None) -> None:
+    def __init__(self, column: str) -> None:
         super().__init__(f"NULLIF({column}, '')")
         self._column = Sql(column)
-        self._names = names or {}
 
     def one_of(self, values: Sequence[Any]) -> Sql:
         # Of the column itself, which has an index.
-        return is_one_of(self._column, [self._names.get(value, value) for value in values if value])
+        return is_one_of(self._column, [value for value in values if value])
 
     def contains(self, value: Any) -> Sql:
         return is_like(self._value, part_of(value))
@@ -97,6 +96,18 @@ class _Session(_Text):
 
     def one_of(self, values: Sequence[Any]) -> Sql:
         return super().one_of([name for value in values if value for name in (value, archived_scope(value))])
+
+
+class _Type(_Text):
+    """A turn is a `turn`, whatever the files call it."""
+
+    def __init__(self) -> None:
+        super().__init__("m.type")
+        self._value = Sql(f"CASE m.type WHEN '{TURN.name}' THEN '{TURN.type}' ELSE m.type END")
+
+    def one_of(self, values: Sequence[Any]) -> Sql:
+        types = (TURN.type if value == "conversation" else value for value in values)
+        return super().one_of([name_of(type) for type in types])
 
 
 class _Time(Field):
@@ -177,7 +188,7 @@ def columns(priority: str) -> dict[str, Field]:
     """The fields that are no part of the record itself, or are kept beside it; by name. `priority` is SQL over `m`."""
     number, actor = _Priority(f"({priority})"), _Text("m.actor")
     return {
-        "id": _Text("m.id"), "type": _Text("m.type", _TYPE_NAMES), "session": _Session(), "timestamp": _Time("m.at"),
+        "id": _Text("m.id"), "type": _Type(), "session": _Session(), "timestamp": _Time("m.at"),
         "text": _Text("m.text"), "agent": actor, "actor": actor, "tags": _Tags(), "priority": number, "decay.priority": number,
     }  # fmt: skip
 

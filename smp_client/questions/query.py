@@ -10,16 +10,16 @@ from typing import Any, TypedDict
 
 from ..decay import Policy
 from ..errors import InvalidQuery
-from ..records import GLOBAL_KINDS, SESSION_KINDS, TURN, Record
+from ..records import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, name_of
 from .fields import shown
 from .fresh import Source
 from .sql import Sql
 from .validity import project_of
 from .when import When, moment
 
-TYPES = tuple(dict.fromkeys([kind.name for kind in (*SESSION_KINDS, *GLOBAL_KINDS)] + ["agent_state", "artifact", "summary"]))
+TYPES = tuple(dict.fromkeys([kind.type for kind in (*SESSION_KINDS, *GLOBAL_KINDS)] + ["agent_state", "artifact", "summary"]))
 _TYPE_NAMES = {f"{name}s": name for name in TYPES} | {
-    "turn": TURN.name, "turns": TURN.name, "conversation": TURN.name, "state": "agent_state", "summaries": "summary",
+    TURN.name: TURN.type, f"{TURN.name}s": TURN.type, "conversation": TURN.type, "state": "agent_state", "summaries": "summary",
 }  # fmt: skip
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -112,7 +112,7 @@ def wanted(
         problems += [f"tags may have 'include' and 'exclude', not {name}" for name in unknown]
         tags, without_tags = tags.get("include"), tags.get("exclude")
     if types is not None:
-        conditions.append(one_of("m.type", [type_named(name, problems) for name in listed("types", types, problems)]))
+        conditions.append(of_types([type_named(name, problems) for name in listed("types", types, problems)]))
     included, excluded = listed("tags", tags, problems), listed("without_tags", without_tags, problems)
     some = [[tag] for tag in included] if all_tags else [included] if included else []
     if agents is not None:
@@ -145,6 +145,11 @@ def wanted(
         tuple(conditions), tuple(map(tuple, some)), tuple(excluded), floor, min_relevance, _SORTS[sort],
         None if limit is None else min(limit, _COUNT_CAP), min(offset, _COUNT_CAP), explain, count_access,
     )  # fmt: skip
+
+
+def of_types(types: Sequence[str]) -> Sql:
+    """Return the condition that a memory is of one of these types."""
+    return one_of("m.type", [name_of(name) for name in types])
 
 
 def type_named(name: Any, problems: list[str]) -> str:

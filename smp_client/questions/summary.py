@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..records import Record
+from ..records import Record, type_of
 from ..scopes import session_of
 from ..topics import Topic, topics_of
 from .engine import find, where
@@ -36,7 +36,8 @@ def summarise(view: View, topics: int = _TOPICS) -> Summary:
     types = f"SELECT m.type, COUNT(*) FROM memories m WHERE {condition} GROUP BY m.type ORDER BY 2 DESC, 1"
     actors = f"SELECT m.actor, COUNT(*) FROM memories m WHERE {condition} AND m.actor <> '' GROUP BY m.actor ORDER BY 2 DESC, 1"
     return Summary(
-        tuple(map(session_of, view.scopes)), dict(ask(types, given).fetchall()), first and first[0], last and last[0],
+        tuple(map(session_of, view.scopes)), {type_of(name): count for name, count in ask(types, given)},
+        first and first[0], last and last[0],
         dict(ask(actors, given).fetchall()), topics_of(view.index, view.together)[:topics],
         _of_type(view, "decision"), _of_type(view, "finding"), _of_type(view, "preference"),
     )  # fmt: skip

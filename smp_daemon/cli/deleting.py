@@ -165,7 +165,7 @@ def _told(plan: Outcome) -> str:
 
 
 def _counted(kind: str, count: int) -> str:
-    name = "turn" if kind == "conversation_turn" else kind.replace("_", " ")
+    name = kind.replace("_", " ")
     return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 

@@ -37,15 +37,15 @@ NEXT_STEPS = ("payment", "claude", {"next_steps": ["Write a test for double refu
 
 # What is shown, and the command that shows it.
 TOUR = (
-    ("Four sessions of two weeks are in the tree.", "smp sessions"),
-    ("A question in plain words finds memories of every session. What no longer holds is marked.",
+    ("It has four sessions.", "smp sessions"),
+    ("Search looks through every session, and marks what no longer holds.",
      "smp search which database for bookings"),
-    ("An agent that begins a new session is given what matters for its task, and nothing that no longer holds.",
+    ("A new session is given what matters for its task and still holds.",
      "smp context --agent claude --task 'move the bookings to another server'"),
-    ("Somebody asks to be forgotten. Deleted memories are gone from every answer at once.",
+    ("Somebody asks to be forgotten. A deleted memory is gone from every answer.",
      "smp delete payment turn-1 --reason 'on request' --yes"),
     ("", "smp search muster"),
-    ("For 30 days they can be restored.", "smp restore payment turn-1"),
+    ("For 30 days it can be restored.", "smp restore payment turn-1"),
     ("", "smp search muster"),
 )  # fmt: skip
 

@@ -198,6 +198,7 @@ def record_json(record: Record) -> dict[str, Any]:
         "session": record.session,
         "type": record.type,
         "timestamp": render_time(record.timestamp) if record.timestamp else None,
+        "by": record.by,
         "priority": record.priority,
         "text": record.text,
         "tags": record.tags,

@@ -14,6 +14,8 @@ from smp_client.layout import ACTIVE, GLOBAL
 from .arguments import TakingWords, completing, find_scope, json_option, open_memory, root_option, session_argument
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from smp_client import Record
     from smp_client.questions.asking import Asking
     from smp_client.topics import Event
@@ -98,13 +100,14 @@ def search(
     from .output import one_line, print_json
 
     text = " ".join(words)
-    asked = _asked(root, session)
+    memory = open_memory(root)
+    asked = memory if session is None else find_scope(memory, session)
     given = {name: value for name, value in filters.items() if value is not None and value != ()}
     found = asked.search(text, include_decayed=not only_alive, explain=explain, **given)
     if found.note:
         click.echo(one_line(found.note), err=True)
     if as_json:
-        print_json([_result_json(record) for record in found])
+        print_json([_result_json(record, memory.root) for record in found])
     elif found:
         _print_results(found, text, names_session=session is None, explain=explain)
     else:
@@ -117,11 +120,14 @@ def _asked(root: str | None, session: str | None) -> Asking:
     return memory if session is None else find_scope(memory, session)
 
 
-def _result_json(record: Record) -> dict[str, Any]:
+def _result_json(record: Record, root: Path) -> dict[str, Any]:
     from .output import record_json
 
-    whole = {**record_json(record), "score": record.score, "explanation": record.explanation}
-    names = ("id", "session", "type", "timestamp", "score", "priority", "text", "tags", "marks")
+    whole = {
+        **record_json(record), "score": record.score, "explanation": record.explanation,
+        "rationale": record.data.get("rationale"), "file": str(root / record.file) if record.file else None,
+    }  # fmt: skip
+    names = ["id", "session", "type", "timestamp", "by", "score", "priority", "text", "rationale", "tags", "marks", "file"]
     return {name: whole[name] for name in (*names, *(["explanation"] if record.explanation is not None else []))}
 
 
@@ -171,7 +177,9 @@ def said(type: str, text: str, fields: Mapping[str, Any]) -> str:
 
 
 def short_type(type: str) -> str:
-    return {"conversation_turn": "turn", "agent_state": "state"}.get(type, type)
+    from smp_client.records import type_of
+
+    return {"agent_state": "state"}.get(type, type_of(type))
 
 
 @click.command()

@@ -168,7 +168,7 @@ def _place(target: Session | GlobalMemory, record: Record) -> _Place:
 
     scope = target.scope
     whole = {"artifact": artifact_file, "agent_state": state_file}.get(record.type)
-    kind = next((kind for kind in target.kinds if kind.name == record.type), None)
+    kind = next((kind for kind in target.kinds if kind.type == record.type), None)
     file = whole(record.id) if whole else kind.file if kind else ""
     content = scope.read(file)
     path = str(scope.tree.root / scope.path(file))

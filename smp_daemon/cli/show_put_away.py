@@ -35,11 +35,11 @@ def show_put_away(memory: Memory, session: str, memory_id: str) -> Shown | None:
 
 def _record(one: Standing) -> Record:
     from smp_client import Record
-    from smp_client.records import kind_of_file
+    from smp_client.records import kind_of_file, type_of
 
     text = one.value.get("content" if one.is_file else kind_of_file(one.file).text)
     marks = () if one.place == "active" else (one.place,)
-    return Record(one.id, one.type, one.session, dict(one.value), text if isinstance(text, str) else "", marks=marks)
+    return Record(one.id, type_of(one.type), one.session, dict(one.value), text if isinstance(text, str) else "", marks=marks)
 
 
 def _lines(one: Standing) -> list[int] | None:

@@ -22,7 +22,7 @@ from ...formats import HEAD, format_of
 from ...layout import ARCHIVED, DELETED, GLOBAL
 from ...mapping import load_mapping, render_mapping, replace_parts
 from ...packing import read_members, write_archive
-from ...records import check_memory_id, is_deleted, kind_of_file, plain_fields
+from ...records import check_memory_id, is_deleted, kind_of_file, plain_fields, type_of
 from ...timestamps import render_time
 from ...values import Value, canonical
 from ..redaction import harmless
@@ -88,7 +88,7 @@ def fingerprint_of(one: Standing) -> str:
 
 def as_deleted(name: str, item: Mapping[str, Any]) -> Deleted:
     timestamp = item.get("timestamp")
-    kind = "head" if item["id"] == HEAD else type_of_file(str(item["file"]))
+    kind = "head" if item["id"] == HEAD else type_of(type_of_file(str(item["file"])))
     return Deleted(str(item["id"]), kind, name, None if timestamp is None else str(timestamp),
                    str(item.get("deleted_at")), str(item.get("deleted_by")), str(item.get("reason_specific")),
                    str(item.get("recovery_deadline")), str(item.get("batch") or ""), str(item["file"]),

@@ -24,6 +24,7 @@ from ...layout import ARCHIVED, DELETED
 from ...maintain.evictions import MANIFEST, is_eviction
 from ...maintain.traces import opened
 from ...mapping import load_mapping
+from ...records import type_of
 from ..deleting.standing import EVICTED, is_record_file
 from ..deleting.store import BACKUP, DELETION, RECORD, TOP, VALUES, member_of
 from .needle import Needle, excerpt
@@ -184,7 +185,7 @@ class _Search:
     def in_passage(self, where: Occurrence, passage: Passage) -> Iterator[Occurrence]:
         for found in found_in(passage, self._needle):
             text, start, end = found.excerpt
-            yield replace(where, id=_printable(passage.id), type=passage.type or where.type, field=_printable(found.field),
+            yield replace(where, id=_printable(passage.id), type=type_of(passage.type or where.type), field=_printable(found.field),
                           line=found.line, excerpt=_printable(text), start=start, end=end, count=found.times)  # fmt: skip
 
     def _in_pieces(self, where: Occurrence, head: bytes, source: IO[bytes]) -> Iterator[Occurrence]:
