@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from daemons import smp
 from pages import outputs
 
 import smp_client
@@ -47,16 +49,32 @@ def test_a_page_is_short(page: Path) -> None:
     assert len(page.read_text().split()) <= WORDS.get(page.stem, WORDS_OF_A_PAGE)
 
 
+def test_the_instructions_for_agents_work_in_a_new_project(tmp_path: Path) -> None:
+    """An agent that follows them is told the next time what it wrote."""
+    (lines,) = (block for block in blocks(README, "text") if block.startswith("## Memory"))
+    assert lines in (TOP / "docs/agents.md").read_text()
+    said = ""
+    for words in ("first", "second"):
+        session = ""
+        for text, line in zip(("", "", "tea", "milk", "sugar"), re.findall(r"`(smp [^`]+)`", lines), strict=True):
+            command = line.replace("TASK", words).replace("TEXT", f"{words}: {text}").replace("SESSION", session)
+            done = smp(*shlex.split(command)[1:], cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+            session, said = session or done.stdout.strip(), done.stdout if "context" in command else said
+    assert set(re.findall(r"first: (\w+)", said)) == {"tea", "milk", "sugar"}
+
+
 def test_one_page_names_every_command() -> None:
     """Each command of `smp`, those of a group included, has its row in the table, and no other has one."""
     import click
 
-    from smp_daemon.cli import COMMANDS, smp
+    from smp_daemon.cli import COMMANDS
+    from smp_daemon.cli import smp as program
 
-    context = click.Context(smp)
+    context = click.Context(program)
     real = set()
     for name in COMMANDS:
-        command = smp.get_command(context, name)
+        command = program.get_command(context, name)
         assert command is not None
         real |= {f"{name} {inner}" for inner in command.commands} if isinstance(command, click.Group) else {name}
     assert set(re.findall(r"^\| `smp ([a-z ]+)` \|", (TOP / "docs/operate.md").read_text(), re.MULTILINE)) == real
