@@ -128,7 +128,7 @@ def injection(call: Call, what: str) -> tuple[str, ...]:
 
 def state(memory: Memory) -> dict[str, Any]:
     """Everything that the sessions say to a reader."""
-    return {session.id: _session_state(session) for session in memory.sessions()}
+    return {session.id: _session_state(session) for session in memory._sessions()}  # which opens no index
 
 
 def _session_state(session: Session) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def places(root: Path) -> list[str]:
     """Where the session is, as every command says."""
     memory = open_later(root)
     found = {
-        "active": [session.id for session in memory.sessions()],
+        "active": [session.id for session in memory._sessions()],
         "archived": [one.session for one in memory.archived_sessions()],
         "deleted": [one.session for one in memory.deleted_sessions()],
     }
