@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .document import Lines
 from .entries import FileState
 from .errors import NewerFormat, SessionNotFound, SMPError
+from .files import DEEPEST
 from .formats import format_of
 from .inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
 from .index import Index, UnusableIndex
@@ -80,6 +81,11 @@ def _unreadable_files(memory: Place, scope: str) -> Iterator[Complaint]:
     for file in unnameable(memory, scope):
         yield Complaint(scope, _shown(file), None, "no memory can have this name",
                         "Rename it: letters, digits, '_' and '-'.")  # fmt: skip
+    for one in memory.tree.walk(directory_of(scope), lambda *_: None):
+        if one.is_deep:
+            inner = one.path.removeprefix(f"{directory_of(scope)}/").encode("utf-8", "backslashreplace").decode()
+            yield Complaint(scope, inner, None, f"it is deeper than {DEEPEST} directories, and not looked into",
+                            "Move it out of the tree.")  # fmt: skip
     for file in files_of(memory, scope):
         if file == ARCHIVE:
             continue  # copies.py compares every byte of it

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from .errors import UnsafePath
 from .layout import TEMPORARY
@@ -28,12 +29,22 @@ DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 GRACE_S = 2.0  # how long a file must have been quiet where the kernel cannot tell whether somebody has it open
 READ_CAP_BYTES = 256 * 1024 * 1024
+DEEPEST = 32  # directories inside each other, below one that is walked through
+_PARTS_CAP = 2 * DEEPEST  # of a name
 _PIECE_BYTES = 64 * 1024
 _LEASED_S = 10.0  # how long another process may keep us from opening a file
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a FIFO waits for its other end for ever.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Walked(NamedTuple):
+    """Something below a directory, by its path from the root."""
+
+    path: str
+    is_directory: bool
+    is_deep: bool = False  # a directory that was not looked into
 
 
 class Tree:
@@ -122,6 +133,37 @@ class Tree:
                 return sorted(os.listdir(held.reach(name)))
         except FileNotFoundError:
             return []
+
+    def walk(self, name: str, failed: Callable[[str, Exception], None] | None = None) -> Iterator[Walked]:
+        """Yield all that is below a directory, in the order of the names, a directory before what is in it.
+
+        A directory that is deeper than DEEPEST is not looked into. `failed` is told of what cannot be
+        looked at; without it that raises.
+        """
+        waiting = [iter([name])]  # the paths that are left, on each level; the first is entered and not yielded
+        while waiting:
+            path = next(waiting[-1], None)
+            if path is None:
+                waiting.pop()
+                continue
+            try:
+                is_directory = not path or self.is_directory(path)
+                is_deep = is_directory and len(waiting) > DEEPEST + 1
+                names = self.list(path) if is_directory and not is_deep else []
+            except FileNotFoundError:
+                continue
+            except (OSError, UnsafePath) as error:
+                if failed is None:
+                    raise
+                failed(path, error)
+                continue
+            if len(waiting) > 1:
+                yield Walked(path, is_directory, is_deep)
+            waiting.append(iter([f"{path}/{inner}" if path else inner for inner in names]))
+
+    def files_below(self, name: str) -> Iterator[str]:
+        """Yield every file below a directory, by its path from the root. Follows no link; there may be none of it."""
+        return (one.path for one in self.walk(name) if not one.is_directory)
 
     def sizes(self, name: str) -> dict[str, int]:
         """The plain files of a directory with their sizes."""
@@ -246,12 +288,21 @@ class Tree:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
 
-    def remove_directory(self, name: str) -> None:
-        """With all that is in it. Only for directories under `.smp/`, which nobody else uses."""
-        import shutil  # which loads every compression there is
+    def remove_directory(self, name: str) -> OSError | None:
+        """Remove a directory with all that is in it, however deep. Return the first error, after which something is left.
 
-        with self.parent(name) as (parent, last):
-            shutil.rmtree(last, ignore_errors=True, dir_fd=parent)
+        Only for directories that nobody else uses.
+        """
+        failed: OSError | None = None
+        try:
+            with self.directory(name) as top, self.parent(name) as (parent, last):
+                failed = _empty(top)
+                os.rmdir(last, dir_fd=parent)
+        except FileNotFoundError:
+            return None
+        except (OSError, UnsafePath) as error:
+            return failed or (error if isinstance(error, OSError) else OSError(errno.ENOTDIR, str(error)))
+        return failed
 
     def sync_parent(self, name: str) -> None:
         with self.parent(name) as (parent, _):
@@ -296,9 +347,50 @@ class Directories(threading.local):
     def reach_parent(self, name: str) -> tuple[int, str]:
         """A descriptor of the directory that the name is in, and its last part."""
         above, _, last = name.rpartition("/")
+        if name.count("/") >= _PARTS_CAP:
+            raise UnsafePath(f"{name[:100]!r}… is deeper than anything that SMP looks at.")
         if last in ("", ".", "..") or "\0" in last or name.startswith("/"):
             raise UnsafePath(f"{name!r} is not a name inside the tree.")
         return self.reach(above), last
+
+
+def _empty(top: int) -> OSError | None:
+    """Remove all that is in a directory. One inside another moves up before it is emptied, so none is ever deep."""
+    from uuid import uuid4
+
+    failures: list[OSError] = []
+    waiting = ["."]
+    while waiting:
+        name = waiting.pop()
+        with _noted(failures):
+            directory = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+            try:
+                with os.scandir(directory) as entries:
+                    inside = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+                for inner, is_directory in inside:
+                    with _noted(failures):
+                        if not is_directory:
+                            os.unlink(inner, dir_fd=directory)
+                            continue
+                        above = inner if name == "." else uuid4().hex
+                        if above != inner:
+                            os.rename(inner, above, src_dir_fd=directory, dst_dir_fd=top)
+                        waiting.append(above)
+            finally:
+                os.close(directory)
+            if name != ".":
+                os.rmdir(name, dir_fd=top)
+    return failures[0] if failures else None
+
+
+@contextmanager
+def _noted(failures: list[OSError]) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        failures.append(error)
 
 
 def read_from(descriptor: int, offset: int) -> bytes:

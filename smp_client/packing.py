@@ -138,14 +138,11 @@ def is_inner_path(path: str) -> bool:
     )
 
 
-def walk(tree: Tree, directory: str) -> Iterator[str]:
-    """The plain files below a directory, by their paths inside it, in order. Raises UnsafePath at a link or a device."""
-    for name in tree.list(directory):
-        if tree.is_directory(f"{directory}/{name}"):
-            yield from (f"{name}/{inner}" for inner in walk(tree, f"{directory}/{name}"))
-        else:
-            with tree.opened(f"{directory}/{name}"):
-                yield name
+def plain_files(tree: Tree, directory: str) -> Iterator[str]:
+    """Yield the plain files below a directory, by their paths inside it, in order. Raises UnsafePath at a link or a device."""
+    for path in tree.files_below(directory):
+        with tree.opened(path):
+            yield path.removeprefix(f"{directory}/")
 
 
 class _Counted:

@@ -142,7 +142,7 @@ def test_what_is_no_plain_directory_is_not_entered(folder: Path, memory: Memory,
     assert sorted(str(found) for found in moved.rglob("*")) == names
 
 
-@pytest.mark.parametrize("place", ["agent-states", "artifacts", "indexes"])
+@pytest.mark.parametrize("place", ["agent-states", "artifacts"])
 def test_a_link_inside_a_session_is_not_entered(folder: Path, memory: Memory, outside: Path, place: str) -> None:
     """A directory of a session that is a link elsewhere is refused by everything that would go through it."""
     (folder / place).rename(folder / "moved")
@@ -152,7 +152,6 @@ def test_a_link_inside_a_session_is_not_entered(folder: Path, memory: Memory, ou
         "agent-states": [session.agent_states, lambda: session.agent_state("veritas"),
                          lambda: session.save_agent_state("new", {"a": 1})],
         "artifacts": [session.artifacts, lambda: session.artifact("report-1"), lambda: session.save_artifact("new", "x")],
-        "indexes": [],
     }  # fmt: skip
     for use in [*uses[place], session.size]:
         with pytest.raises(UnsafePath):

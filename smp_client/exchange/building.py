@@ -16,7 +16,7 @@ from ..files import sync, write_all
 from ..formats import format_of
 from ..layout import ACCESS_LOG, SESSION_DIRECTORIES
 from ..maintain.putting_back import value_of
-from ..packing import walk
+from ..packing import plain_files
 from ..records import TURN, Kind, is_counted
 from ..session_files import METADATA, artifact_file, parse_artifact, state_file
 from ..temporaries import temporary_name
@@ -296,11 +296,11 @@ class Building:
             self.tree.sync_parent(f"{directory}/any")
 
     def _paths(self) -> Iterator[str]:
-        yield from (f"{self.directory}/{path}" for path in walk(self.tree, self.directory))
+        yield from (f"{self.directory}/{path}" for path in plain_files(self.tree, self.directory))
         yield f"{self.directory}/{SESSION}/any"
 
     def files(self, place: str = SESSION) -> list[str]:
-        return list(walk(self.tree, f"{self.directory}/{place}"))
+        return list(plain_files(self.tree, f"{self.directory}/{place}"))
 
     def read(self, file: str, place: str = SESSION) -> bytes:
         return self.tree.read(f"{self.directory}/{place}/{file}")

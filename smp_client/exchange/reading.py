@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import journal
 from ..errors import Invalid, SessionNotFound, SMPError
+from ..files import DEEPEST
 from ..indexing import hash_of
 from ..layout import ACCESS_LOG, ARCHIVED, DELETED, GLOBAL, QUARANTINE, check_session_id, is_file_id
 from ..layout import ACTIVE as ACTIVE_DIRECTORY
@@ -325,26 +326,25 @@ class Reading:
             except (SMPError, OSError) as error:
                 self.problems.append(f"{directory}/{file}: {error}")
 
-    def _walk(self, directory: str, inner: str = "") -> Iterator[str]:
+    def _walk(self, directory: str) -> Iterator[str]:
         """The plain files below a directory, in order; what is none is named."""
-        try:
-            names = self._tree.list(f"{directory}/{inner}".rstrip("/"))
-        except (SMPError, OSError) as error:
-            self.problems.append(f"{directory}/{inner}: {error}")
-            return
-        for name in names:
+        for path, is_directory, is_deep in self._tree.walk(directory, self._leave_out):
+            if is_deep:
+                self.problems.append(f"{path} is deeper than {DEEPEST} directories; it was left out.")
+            if is_directory:
+                continue
             try:
-                if self._tree.is_directory(f"{directory}/{inner}{name}"):
-                    yield from self._walk(directory, f"{inner}{name}/")
-                    continue
-                with self._tree.opened(f"{directory}/{inner}{name}"):
+                with self._tree.opened(path):
                     pass  # which raises at a link or a device
             except FileNotFoundError:
                 continue
             except (SMPError, OSError) as error:
-                self.problems.append(f"{directory}/{inner}{name}: {error}")
+                self._leave_out(path, error)
                 continue
-            yield f"{inner}{name}"
+            yield path.removeprefix(f"{directory}/")
+
+    def _leave_out(self, path: str, error: Exception) -> None:
+        self.problems.append(f"{path}: {error}")
 
 
 def _versions(tree: Tree, name: str) -> dict[str, int]:

@@ -16,7 +16,7 @@ from ..errors import Conflict, CorruptionDetected, SessionNotFound, SMPError
 from ..layout import ACTIVE, ARCHIVED, SESSION_DIRECTORIES, TEMPORARY, check_session_id
 from ..locks import NO_PATIENCE, lock
 from ..mapping import load_mapping, replace_parts
-from ..packing import Member, make_archive, member_of, packed_bytes, read_members, walk
+from ..packing import Member, make_archive, member_of, packed_bytes, plain_files, read_members
 from ..privacy.redaction import harmless
 from ..records import state_history
 from ..scope import UPKEEP, Scope
@@ -64,6 +64,7 @@ def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = Fal
         settle(memory, session_id)
         session.scope.require()
         _require_no_archive(memory.tree, session_id)
+        notes = leaving.set_unfit_aside(memory.tree, session_id, session.scope.directory, memory.options.clock())
         said = summary_file.content(session)
         with session.scope.locked(locked_files(session), "archiving"):
             members = _copy(memory, session_id, session.scope.directory, said, reason)
@@ -71,7 +72,7 @@ def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = Fal
         _note(memory.tree, session_id, IN_ARCHIVE, None)
         size = memory.tree.stat(_path(session_id, ARCHIVE)).st_size
         leaving.finish(memory, session_id)
-    return Outcome([Action(session_id, "archive", (session_id,), reason, total - size)])
+    return Outcome([Action(session_id, "archive", (session_id,), reason, total - size)], notes=notes)
 
 
 def _require_no_archive(tree: Tree, session_id: str) -> None:
@@ -232,7 +233,7 @@ def put_away_scope(memory: Memory, session_id: str) -> Scope:
 def files_in(tree: Tree, directory: str, prefix: str = "") -> Iterator[tuple[str, bytes]]:
     """Every file below a directory with its content, as an archive takes them: what comes behind it later is put behind it, so half
     of what somebody is writing must not be in it."""
-    for file in walk(tree, directory):
+    for file in plain_files(tree, directory):
         yield f"{prefix}{file}", rewrite.read_whole(tree, f"{directory}/{file}")
 
 

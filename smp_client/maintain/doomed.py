@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -74,7 +74,7 @@ def look(memory: Place) -> Snapshot:
     sizes: dict[str, int] = {}
     for place in (ACTIVE, ARCHIVED, DELETED):
         for name in directories(memory.tree, place):
-            sizes[name] = sizes.get(name, 0) + sum(_size(memory.tree, file) for file in files_below(memory.tree, f"{place}/{name}"))
+            sizes[name] = sizes.get(name, 0) + sum(_size(memory.tree, file) for file in memory.tree.files_below(f"{place}/{name}"))
     return Snapshot(tuple(doomed), sizes, tuple(problems))
 
 
@@ -165,19 +165,6 @@ def directories(tree: Tree, place: str) -> list[str]:
         with suppress(FileNotFoundError):
             found += [name] if tree.is_directory(f"{place}/{name}") else []
     return found
-
-
-def files_below(tree: Tree, name: str) -> Iterator[str]:
-    """Every file below a directory, by its path from the root. Follows no link; there may be none of it."""
-    for inner in tree.list(name):
-        path = f"{name}/{inner}"
-        try:
-            if tree.is_directory(path):
-                yield from files_below(tree, path)
-            else:
-                yield path
-        except FileNotFoundError:
-            continue
 
 
 def backup_of(session_id: str) -> str:

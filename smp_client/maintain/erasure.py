@@ -30,7 +30,7 @@ from ..privacy.deleting.store import RECORD, Store, member_of
 from ..scope import UPKEEP
 from ..temporaries import maker_is_gone
 from . import evictions, participants, purged, quarantined, removal, traces
-from .doomed import ITEMS, TOP, WHOLE, Doomed, Gone, as_gone, backup_of, directories, doomed_of, files_below, items_of, record_of
+from .doomed import ITEMS, TOP, WHOLE, Doomed, Gone, as_gone, backup_of, directories, doomed_of, items_of, record_of
 from .quarantined import Words
 from .traces import Telling
 
@@ -125,7 +125,7 @@ def temporaries(tree: Tree, telling: Telling, older_than_s: float | None = None)
 
 
 def _holds(tree: Tree, path: str, telling: Telling) -> bool:
-    files = list(files_below(tree, path)) if tree.is_directory(path) else [path]
+    files = list(tree.files_below(path)) if tree.is_directory(path) else [path]
     return any(telling.stand_in(tree, file) for file in files)
 
 
@@ -137,9 +137,10 @@ def remove(tree: Tree, name: str) -> int:
         size = tree.stat(name).st_size
         tree.unlink(name)
         return size
-    freed = sum(remove(tree, f"{name}/{inner}") for inner in tree.list(name))
-    tree.sync_parent(f"{name}/any")
-    tree.remove_empty(name)
+    freed = sum(tree.stat(file).st_size for file in tree.files_below(name))
+    if error := tree.remove_directory(name):
+        raise error
+    tree.sync_parent(name)
     return freed
 
 

@@ -12,15 +12,17 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from .. import rewrite
 from ..errors import LockTimeout, SMPError
-from ..files import is_left_alone, nobody_writes, read_from
+from ..files import DEEPEST, is_left_alone, nobody_writes, read_from
 from ..layout import ACTIVE, LEAVING, RETIRED
 from ..locks import NO_PATIENCE, lock
-from ..packing import Member, member_of, walk
-from ..quarantine import set_aside
+from ..packing import Member, is_inner_path, member_of, plain_files
+from ..quarantine import move_aside, set_aside
 from ..scope import UPKEEP, Scope
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 # Somebody may have found the name just before it changed, and not have opened the file yet, which the kernel does not count.
 GRACE_S = 2.0
 _PAUSE_S = 0.05
+_SHOWN_CHARACTERS = 60
 _QUIET_S = 0.1  # after which a program that has a file open is not in the middle of a write
 
 
@@ -42,6 +45,23 @@ def leave(scope: Scope, copy: str, members: list[Member]) -> None:
     tree.rename_new(scope.directory, slot)
     tree.sync_parent(scope.directory)
     tree.sync_parent(slot)
+
+
+def set_unfit_aside(tree: Tree, scope: str, directory: str, at: datetime) -> list[str]:
+    """Move what no archive can hold to quarantine: what is too deep, or has a name that none of ours has.
+
+    Return a sentence for each.
+    """
+    said: list[str] = []
+    for one in tree.walk(directory):
+        inner = one.path.removeprefix(f"{directory}/")
+        if not one.is_deep and is_inner_path(inner):
+            continue
+        with suppress(FileNotFoundError):  # it is in a directory that went just now
+            why = f"deeper than {DEEPEST} directories" if one.is_deep else "a name that no archive can hold"
+            said.append(f"{scope}: {inner[:_SHOWN_CHARACTERS]!a} is not in the copy ({why}); it is in"
+                        f" {move_aside(tree, scope, one.path, why, at)}.")  # fmt: skip
+    return said
 
 
 def is_leaving(tree: Tree, session_id: str) -> bool:
@@ -99,7 +119,8 @@ def _finish(memory: Memory, slot: str) -> bool:
     is_copied = not is_back and _is_copied(memory, manifest)
     if is_copied:
         _fold_old_versions(scope)
-    contents = {file: _settled(scope, file) for file in walk(tree, slot)}
+    set_unfit_aside(tree, session_id, slot, memory.options.clock())
+    contents = {file: _settled(scope, file) for file in plain_files(tree, slot)}
     known = _members(manifest)
     late = {file: content for file, content in contents.items() if content is not None and member_of(file, content) not in known}
     if late and is_copied and None not in contents.values():
@@ -107,12 +128,13 @@ def _finish(memory: Memory, slot: str) -> bool:
         tree.replace(f"{slot}.json", json.dumps(manifest).encode())
     elif late and not is_copied:
         _bring_into(memory, scope, manifest, late)
-    is_closed = all(_is_closed(scope, file) for file in walk(tree, slot))
+    is_closed = all(_is_closed(scope, file) for file in plain_files(tree, slot))
     if not is_closed or None in contents.values() or time.time() - tree.stat(slot).st_ctime <= GRACE_S:
         return False
     if is_copied and _old_versions(scope):
         return False
-    tree.remove_directory(slot)
+    if error := tree.remove_directory(slot):
+        raise error
     tree.unlink(f"{slot}.json")
     return True
 

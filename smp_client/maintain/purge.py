@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..errors import Conflict, Invalid, MemoryNotFound, SMPError
+from ..files import DEEPEST
 from ..layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, MARKER, QUARANTINE, TEMPORARY, check_session_id
 from ..mapping import load_mapping
 from ..privacy.deleting.store import is_known_file
@@ -22,7 +23,7 @@ from . import deadlines, erasure, purged, quarantined, removal, traces
 from .actions import Action, Outcome
 from .archive import is_archived
 from .deadlines import Seen
-from .doomed import TOP, Doomed, Gone, Snapshot, directories, doomed_of, files_below, items_of, look, record_of
+from .doomed import TOP, Doomed, Gone, Snapshot, directories, doomed_of, items_of, look, record_of
 from .quarantined import Words
 
 if TYPE_CHECKING:
@@ -286,12 +287,18 @@ def _look_for_the_rest(
     said_again = [*_others_with(memory, needles), *_beside_with(memory, session_id, short)] if thorough else []
     if said_again:
         outcome.notes.append(f"{session_id}: the same words still stand in {_listed(list(dict.fromkeys(said_again)))}.")
-    places = [file for file in files_below(memory.tree, TEMPORARY) if quarantined.stand_as_values(memory.tree, file, short)]
+    if thorough and (deep := [one.path for one in memory.tree.walk("", _skip) if one.is_deep]):
+        outcome.notes.append(f"Deeper than {DEEPEST} directories nothing was looked into: {_listed(deep)}.")
+    places = [file for file in memory.tree.files_below(TEMPORARY) if quarantined.stand_as_values(memory.tree, file, short)]
     if traces.places_with(memory, needles, own):
         rest = [needle for needle in needles if not _others_with(memory, [needle])]
         places += traces.places_with(memory, rest, own)
     if places:
         outcome.problems.append(f"{session_id}: what was purged can still be found in {_listed(list(dict.fromkeys(places)))}.")
+
+
+def _skip(_path: str, _error: Exception) -> None:
+    """Leave out what cannot be listed."""
 
 
 def _others_with(memory: Memory, needles: Sequence[bytes]) -> list[str]:
@@ -306,7 +313,7 @@ def _beside_with(memory: Memory, session_id: str, short: Words) -> list[str]:
     """What editors keep beside the files of a session, and drops that wait, where one of these short texts stands by itself: it may
     be of what was purged. In the files of memories many would say the same."""
     directory = GLOBAL if session_id == GLOBAL else f"{ACTIVE}/{session_id}"
-    files = [file for file in files_below(memory.tree, directory) if short.said]
+    files = [file for file in memory.tree.files_below(directory) if short.said]
     beside = [file for file in files if not is_known_file(session_id, file.removeprefix(f"{directory}/"))]
     return [file for file in beside if quarantined.stand_as_values(memory.tree, file, short)]
 

@@ -53,7 +53,7 @@ def holding(
 ) -> tuple[dict[str, bytes], list[str]]:
     """The files that are of these memories, each with what is left of it without them, and those that may be."""
     directory = f"{QUARANTINE}/{session_id}"
-    paths = [f"{directory}/{name}" for name in tree.list(directory) if not name.endswith(".note.yaml")]
+    paths = [path for path in tree.files_below(directory) if not path.endswith(".note.yaml")]
     sure = Telling([line for line in telling.lines if is_telling(line)])
     doubtful = Telling([line for line in telling.lines if not is_telling(line)])
     theirs: dict[str, bytes] = {}

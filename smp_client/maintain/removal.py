@@ -66,6 +66,9 @@ def delete_session(memory: Memory, session_id: str, reason: str, deleted_by: str
         if whole_deletion(tree, session_id) is not None:
             raise Conflict(f"Another session {session_id!r} was deleted, and can still be restored.", session_id=session_id,
                            advice=f"Move {DELETED}/{session_id} away, or rename this session; nothing was changed.")  # fmt: skip
+        places = [f"{place}/{session_id}" for place in (ACTIVE, ARCHIVED)]
+        clock = memory.options.clock
+        notes = [] if dry_run else [note for place in places for note in leaving.set_unfit_aside(tree, session_id, place, clock())]
         files = [*_files(tree, session_id)]
         action = Action(session_id, "delete_session", (session_id,), str(said["reason"]), sum(len(content) for _, content in files))
         if dry_run:
@@ -75,7 +78,7 @@ def delete_session(memory: Memory, session_id: str, reason: str, deleted_by: str
             traces.ask_for_scrub(memory)  # which whoever comes after a crash sees to
             _take_away(memory, session_id, said, is_active=is_active)
         settle(memory, session_id)
-    return Outcome([action], traces.scrub_index(memory))
+    return Outcome([action], traces.scrub_index(memory), notes=notes)
 
 
 def wait_until_left(memory: Memory, session_id: str) -> list[str]:

@@ -27,7 +27,6 @@ from ..indexing import outdated, refresh
 from ..layout import GLOBAL
 from ..scopes import archived_scope, has_moved, is_there
 from ..status import INDEX_FILE, SCRUB
-from .doomed import files_below
 from .purged import sessions as purged_sessions
 
 if TYPE_CHECKING:
@@ -227,13 +226,8 @@ def places_with(memory: Memory, wanted: Iterable[bytes], below: Iterable[str] = 
     if not sought:
         return []
     tree = memory.tree
-    files = dict.fromkeys(file for name in below for file in (files_below(tree, name) if name else _all_files(tree)))
+    files = dict.fromkeys(file for name in below for file in tree.files_below(name))
     return [file for file in files if found_in(tree, file, sought)]
-
-
-def _all_files(tree: Tree) -> Iterator[str]:
-    for name in sorted(os.listdir(tree.root)):
-        yield from files_below(tree, name) if tree.is_directory(name) else [name]
 
 
 def found_in(tree: Tree, file: str, sought: list[bytes]) -> list[bytes]:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from smp_client.files import Tree
+from smp_client.files import DEEPEST, Tree
 from smp_client.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
 from smp_client.status import COOKIES
 
@@ -48,7 +48,8 @@ _ONLY_DIRECTORIES, _NO_LINKS, _NOT_UNLINKED = 0x1000000, 0x2000000, 0x4000000
 _HOW = _ONLY_DIRECTORIES | _NO_LINKS | _NOT_UNLINKED
 _CHANGES = _HOW | _MODIFY | _ATTRIB | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
 _ARRIVALS = _HOW | _MOVED_TO | _CREATE
-_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+# It is gone, or has a name that is longer than any that SMP reads.
+_NOT_WATCHED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 # What watchdog would print on stderr comes as a Lost or from `check`.
 logging.getLogger("watchdog").addHandler(logging.NullHandler())
@@ -266,6 +267,8 @@ class Inotify:
         self._outbox.send(Cookie(name))
 
     def _follow(self, path: str, mask: int) -> None:
+        if path.count("/") > DEEPEST:
+            return
         if mask & (_CREATE | _MOVED_TO | _ATTRIB):
             self._cover(path)
         elif mask & _MOVED_FROM:
@@ -287,10 +290,10 @@ class Inotify:
             path = waiting.pop()
             try:
                 seen.add(self._add(path))
-                if path.startswith(_RECURSIVE):
+                if path.startswith(_RECURSIVE) and path.count("/") < DEEPEST:
                     waiting += self._directories_in(path)
             except OSError as error:
-                if error.errno not in _GONE or path in _PLACES:
+                if error.errno not in _NOT_WATCHED or path in _PLACES:
                     raise CannotWatch(f"{path}/ cannot be watched: {_explain(error)}") from error
         return seen
 

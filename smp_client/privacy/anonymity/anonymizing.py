@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from ...errors import InvalidQuery, SMPError
 from ...formats import HEAD
 from ...layout import ACTIVE, ARCHIVED, GLOBAL, QUARANTINE
-from ...maintain.doomed import files_below
 from ...packing import read_members
 from ...records import check_memory_id
 from ...whereabouts import missing
@@ -190,7 +189,7 @@ def _files(memory: Memory, session: str, problems: list[str]) -> Iterator[tuple[
     tree = memory.tree
     places = [GLOBAL] if session == GLOBAL else [f"{place}/{session}" for place in (ACTIVE, ARCHIVED)]
     for place in [*places, f"{QUARANTINE}/{session}"]:
-        for file in files_below(tree, place):
+        for file in tree.files_below(place):
             try:
                 if file.endswith(".tar.gz"):
                     yield from ((f"{file}, {path}", content) for path, content in read_members(tree, file))

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ...audit import FILE as AUDIT_LOG
 from ...document import Lines
 from ...errors import SMPError
+from ...files import DEEPEST, Walked
 from ...formats import HEAD
 from ...layout import ARCHIVED, DELETED
 from ...maintain.evictions import MANIFEST, is_eviction
@@ -86,8 +87,13 @@ class _Search:
     def run(self) -> Iterator[Occurrence]:
         is_anywhere = False
         derived: list[str] = []
-        for path, is_directory in self._walk(""):
+        for path, is_directory, is_deep in self._walk():
             if not self._is_wanted(path):
+                continue
+            if is_deep:
+                place = place_of(path)
+                problem = f"It is deeper than {DEEPEST} directories, and was not looked into."
+                yield Occurrence(place.session, place.name, _printable(path), type="directory", problem=problem)
                 continue
             if place_of(path).name == DERIVED:
                 derived += [] if is_directory else [path]
@@ -99,21 +105,17 @@ class _Search:
             for path in derived:
                 yield from self._in_file(path)
 
-    def _walk(self, directory: str) -> Iterator[tuple[str, bool]]:
-        """Every file and every directory below it, what is SMP's own last."""
-        try:
-            names = sorted(self._tree.list(directory), key=lambda name: (name.startswith("."), name))
-        except (SMPError, OSError):
-            yield directory, False  # which says so when it is read
-            return
-        for name in names:
-            path = f"{directory}/{name}" if directory else name
-            is_directory = False
-            with suppress(SMPError, OSError):
-                is_directory = self._tree.is_directory(path)
-            yield path, is_directory
-            if is_directory:
-                yield from self._walk(path)
+    def _walk(self) -> Iterator[Walked]:
+        """Yield every file and every directory of the tree, what is SMP's own last."""
+        failed: list[str] = []
+        own: list[Walked] = []
+        for one in self._tree.walk("", lambda path, _: failed.append(path)):
+            if one.path.startswith("."):
+                own.append(one)
+            else:
+                yield one
+        yield from own
+        yield from (Walked(path, False) for path in failed)  # which say so when they are read
 
     def _is_wanted(self, path: str) -> bool:
         place = place_of(path)

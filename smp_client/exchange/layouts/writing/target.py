@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -62,18 +61,11 @@ class Target:
         except (SMPError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise Conflict(f"{self.place} is no folder that smp export has written, and is not overwritten.",
                            advice=_ADVICE_KEPT) from error  # fmt: skip
-        for file in self._files(folder):
+        for path in self._around.files_below(folder):
+            file = path.removeprefix(f"{folder}/")
             if file != LIST and (file not in written or written[file] != self._digest(f"{folder}/{file}")):
                 how = "changed" if file in written else "added"
                 raise Conflict(f"{self.place} is not overwritten: {file!r} was {how} since it was exported.", advice=_ADVICE_KEPT)
-
-    def _files(self, folder: str, inner: str = "") -> Iterator[str]:
-        """All that is no folder, links too."""
-        for name in self._around.list(f"{folder}/{inner}".rstrip("/")):
-            if self._around.is_directory(f"{folder}/{inner}{name}"):
-                yield from self._files(folder, f"{inner}{name}/")
-            else:
-                yield f"{inner}{name}"
 
     def _digest(self, file: str) -> str | None:
         try:
@@ -131,7 +123,8 @@ class Target:
             if self.is_file:
                 (around.rename if self._overwrite else around.rename_new)(self._aside, name)
             else:
-                written = {file: self._digest(self._inside(file)) for file in self._files(self._aside)}
+                paths = list(around.files_below(self._aside))
+                written = {path.removeprefix(f"{self._aside}/"): self._digest(path) for path in paths}
                 around.write_new(self._inside(LIST), document({"version": 1, "files": written}))
                 around.sync_parent(f"{self._aside}/x")
                 self._exchange(name)
