@@ -18,7 +18,7 @@ Given = Mapping[str, Any]
 NEXT_STEPS = "next_steps"
 RELATIONS = {"resolves": "resolves", "replaces": "supersedes", "supports": "supports"}
 STATUSES = ("resolved", "superseded", "rejected", "open")
-_TEXT_FIELDS = {kind.name: kind.text for kind in (*SESSION_KINDS, *GLOBAL_KINDS)}
+_TEXT_FIELDS = {kind.type: kind.text for kind in (*SESSION_KINDS, *GLOBAL_KINDS)}
 
 
 def record(desk: Desk, given: Given) -> Answer:

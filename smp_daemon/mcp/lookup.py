@@ -77,7 +77,7 @@ def context(desk: Desk, given: Given) -> Answer:
 def timeline(desk: Desk, given: Given) -> Answer:
     """Return what happened last, oldest first, a line for each memory."""
     limit, session = given["limit"], desk.session_id(given["session"])
-    found = _in_time(desk, session, limit + 1, **_options(desk, given, session))
+    found = _asked(desk, session, limit + 1, **_options(desk, given, session))
 
     def build(records: Sequence[Record]) -> Answer:
         scope = desk.scope(given["project"], session)
@@ -127,11 +127,11 @@ def within(desk: Desk, project: str | None) -> dict[str, Any]:
     return {} if named is None else {"project": named}
 
 
-def _in_time(desk: Desk, session: str | None, limit: int, order: str = "desc", **options: Any) -> list[Record]:
+def _asked(desk: Desk, session: str | None, limit: int, *filters: Given, **options: Any) -> list[Record]:
     """Return memories by their time, the latest first; of one session, archived or not, where one is given."""
-    within_session = [{"field": "session", "operator": "equals", "value": session}] if session else []
-    asked = {"filters": within_session, "sort": [{"field": "timestamp", "direction": order}], "limit": limit}
-    return desk.memory.query(asked, **options)
+    named = [{"field": "session", "operator": "equals", "value": session}] if session else []
+    sort = [{"field": "timestamp", "direction": "desc"}]
+    return desk.memory.query({"filters": [*filters, *named], "sort": sort, "limit": limit}, **options)
 
 
 def _matching_sessions(desk: Desk, given: Given, options: Given) -> list[str] | None:
@@ -187,30 +187,29 @@ def _relations(desk: Desk, record: Record) -> list[str]:
 
 
 def _place(desk: Desk, record: Record) -> str:
-    """Return the file and line in which a memory stands."""
+    """Return the file and line in which a memory stands; of one that is archived, the archive."""
+    path = f"{desk.memory.root}/{record.file or ''}"
     with suppress(SMPError):
         files = desk.files(record.session)
-        kind = next((kind for kind in files.kinds if kind.name == record.type), None)
-        if kind is not None:
+        for kind in (kind for kind in files.kinds if kind.type == record.type):
             content = files.scope.read(kind.file)
             if located := format_of(kind).find(content, record.id):
                 number = content.count(b"\n", 0, located.start) + 1
-                return f"{desk.memory.root / files.scope.path(kind.file)}:{number}"
-    return f"session {record.session}"
+                return f"{path}:{number}"
+    return path
 
 
 def _around(desk: Desk, record: Record, count: int, room: int) -> str:
     """Return the turns just before and after a memory, as many as there is room for."""
     if not count or record.timestamp is None:
         return ""
-    asked: dict[str, Any] = {"session": record.session, "limit": count + 1, "types": ["turn"]}
-    before = [one for one in _in_time(desk, until=record.timestamp, **asked) if one.id != record.id][:count]
-    known = {record.id, *(one.id for one in before)}
-    after = [one for one in _in_time(desk, order="asc", since=record.timestamp, **asked) if one.id not in known]
-    after = after[:count]
+    last = [record] if record.type == "turn" else _asked(desk, record.session, 1, types=["turn"], until=record.timestamp)
+    number = last[0].data.get("turn", 0) if last else 0
+    wanted = {"field": "turn", "operator": "between", "value": [number - count, number + count]}
+    turns = _asked(desk, record.session, 2 * count + 1, wanted, types=["turn"])
     text = ""
-    for said in [line(one) for one in (*reversed(before), *after)]:
+    for said in [line(one) for one in reversed(turns) if one.id != record.id]:
         if len(f"{text}\n{said}".encode()) > room - 20:
-            return f"{text}\n- …"
+            return f"\nAround it:{text}\n- …"
         text += f"\n{said}"
     return f"\nAround it:{text}" if text else ""

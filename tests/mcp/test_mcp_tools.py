@@ -229,8 +229,12 @@ def test_archived_sessions_are_still_known(shop: Desk) -> None:
     [hit] = [hit for hit in data(shop, "memory_search", query="oauth")["hits"] if hit["kind"] == "decision"]
     assert "archived" in hit["marks"]
     assert "> Use OAuth 2.0 with JWT" in answer(shop, "memory_get", ids=[hit["id"]]).text
+    assert f"archived/{LOGIN}/archive.tar.gz" in answer(shop, "memory_get", ids=["login1/DEC-001"]).text
     [session] = data(shop, "memory_sessions")["sessions"]
     assert session["state"] == "archived"
+    assert "Ten are enough" in answer(shop, "memory_timeline", session="login1").text
+    assert "Ten are enough" in answer(shop, "memory_get", ids=["login1/turn-1"], around=1).text
+    assert "unarchive" in refusal(shop, "memory_update", id="login1/DEC-001", pin=True)
 
 
 def test_another_project_is_asked_about_only_by_its_name(tmp_path: Path) -> None:
