@@ -20,6 +20,16 @@ FILE = "audit.log"
 _IDS_CAP = 200  # a line must stay short enough to be written at once
 
 
+def account() -> str:
+    """Return the name of the account that this process runs under, as the system has it."""
+    import pwd  # which a process that only reads does without
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # as in a container that knows only the number
+        return f"uid {os.geteuid()}"
+
+
 def note(
     tree: Tree, action: str, *, at: datetime, by: str, session: str | None = None, count: int | None = 0, **facts: Any
 ) -> None:

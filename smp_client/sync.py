@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
 from typing import Literal
 
 from .errors import LockTimeout, NotInTime
@@ -19,16 +20,22 @@ from .status import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
 
 Request = Literal["sync", "reindex", "scrub"]
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
+_SILENT_S = 2.0  # before whoever waits is told for whom
 
 
-def bring_up_to_date(memory: Memory, request: Request = "sync", timeout_s: float = 30.0) -> str:
-    """Returns when all that is on disk now is in the index; gives back who did it: `daemon` or `here`."""
+def bring_up_to_date(
+    memory: Memory, request: Request = "sync", timeout_s: float = 30.0, waits: Callable[[str], None] = lambda _: None
+) -> str:
+    """Returns when all that is on disk now is in the index; gives back who did it: `daemon` or `here`.
+
+    `waits` is called once with who is waited for, where the daemon has not answered after two seconds.
+    """
     memory.require()
     memory.create()
     deadline = time.monotonic() + timeout_s
     while True:
         if holder(memory.tree, LEAD_SCOPE, LEAD) is not None:
-            if _ask_daemon(memory, request, deadline):
+            if _ask_daemon(memory, request, deadline, waits):
                 return "daemon"
         else:
             try:
@@ -40,19 +47,24 @@ def bring_up_to_date(memory: Memory, request: Request = "sync", timeout_s: float
                 continue
 
 
-def _ask_daemon(memory: Memory, request: Request, deadline: float) -> bool:
+def _ask_daemon(memory: Memory, request: Request, deadline: float, waits: Callable[[str], None]) -> bool:
     """False where the daemon died before it answered."""
     cookie = f"{COOKIES}/{request}-{uuid.uuid4().hex}"
     memory.tree.make_directory(COOKIES)
     memory.tree.create_cookie(cookie)
     pause = _FIRST_PAUSE_S
+    patient_until: float | None = time.monotonic() + _SILENT_S
     while memory.tree.exists(cookie):
         if time.monotonic() > deadline:
             memory.tree.unlink(cookie)
             raise NotInTime(f"The daemon of {memory.root} did not finish the {request} in time.")
-        if pause >= _LONGEST_PAUSE_S and holder(memory.tree, LEAD_SCOPE, LEAD) is None:
+        leader = holder(memory.tree, LEAD_SCOPE, LEAD) if pause >= _LONGEST_PAUSE_S else "the daemon"
+        if leader is None:
             memory.tree.unlink(cookie)
             return False
+        if patient_until is not None and time.monotonic() > patient_until:
+            patient_until = None
+            waits(leader)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
     return True

@@ -299,3 +299,18 @@ def test_the_shell_completes_batches_ids_and_places(root: Path) -> None:
     assert completed("smp restore --session g", root) == ["global"]
     assert completed("smp purge --session p", root) == ["packed-1"]
     assert completed("smp purge --session first-1 --id D", root) == ["DEC-001", "DEC-002"]
+
+
+def test_the_audit_log_names_the_account_unless_somebody_else_is_named(memory: Memory) -> None:
+    """As the system knows it, and not as a variable says."""
+    import os
+    import pwd
+
+    session = memory.create_session(id="accounted")
+    for text in ("One", "Two", "Three"):
+        session.record_decision(text, made_by="a")
+    hostile = {**os.environ, "LOGNAME": "somebody-else", "USER": "somebody-else"}
+    for memory_id, by in (("DEC-001", ()), ("DEC-002", ("--by", "auditor")), ("DEC-003", ("--by", "user"))):
+        done = smp("delete", "accounted", memory_id, "--reason", "test", *by, "--root", memory.root, env=hostile)
+        assert done.returncode == 0, done.stderr
+    assert [line["by"] for line in read_audit(memory.tree)] == [pwd.getpwuid(os.geteuid()).pw_name, "auditor", "user"]

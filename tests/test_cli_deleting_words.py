@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from test_cli_write import on_a_terminal
 
 from smp_client import Memory, Session, SMPError
+from smp_client.audit import account
 from smp_client.audit import read as read_audit
 from smp_daemon.cli import smp as command
 
@@ -69,7 +70,7 @@ def test_a_purge_and_a_restore_are_by_somebody(session: Session, memory: Memory)
     said("delete", "first-1", "--reason", "r")
     said("restore", "first-1")
     assert [(line["action"], line["by"]) for line in read_audit(memory.tree) if line["action"] in ("restore", "purge")] == [
-        ("restore", "rita"), ("purge", "paul"), ("restore", "user")]  # fmt: skip
+        ("restore", "rita"), ("purge", "paul"), ("restore", account())]  # fmt: skip
 
 
 def test_an_import_says_what_stays_away_and_how_it_comes_all_the_same(session: Session, memory: Memory, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from daemons import PATIENCE_S, Daemon, index_contents, running, settings_file, smp, status, wait_until, wait_until_true
+from daemons import PATIENCE_S, SMP, Daemon, index_contents, running, settings_file, smp, status, wait_until, wait_until_true
 
 from smp_client import Memory
 from smp_client.index import Index
@@ -184,6 +184,23 @@ def test_status_tells_up_down_killed_and_hung(memory: Memory, tmp_path: Path) ->
         wait_until(lambda: status(memory.root)["health"] == "ok", "it is well again")
         daemon.kill()
         assert smp("status", "--root", memory.root).returncode == 2
+
+
+def test_sync_says_for_whom_it_waits(memory: Memory, tmp_path: Path) -> None:
+    """On stderr, once, while the daemon stands still; and it goes on as soon as the daemon does."""
+    memory.create_session(id="s")
+    with running(memory.root, log=tmp_path / "log") as daemon:
+        assert smp("sync", "--root", memory.root).stderr == ""
+        daemon.pause()
+        waiting = subprocess.Popen([*SMP, "sync", "--root", str(memory.root), "--timeout", str(PATIENCE_S)], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+        assert waiting.stderr is not None
+        said = waiting.stderr.readline()
+        assert said.startswith(f"waiting for the daemon (pid {daemon.process.pid}")
+        assert "smp status says how it is." in said
+        daemon.process.send_signal(signal.SIGCONT)
+        out, further = waiting.communicate(timeout=PATIENCE_S)
+        assert (waiting.returncode, out, further) == (0, "sync done, by the daemon\n", "")
 
 
 def test_deep_status_sees_what_the_index_lacks(memory: Memory, tmp_path: Path) -> None:

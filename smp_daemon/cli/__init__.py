@@ -7,10 +7,11 @@ Each group of commands is a module of its own and is imported when it is asked f
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,7 @@ def smp() -> None:
 def main() -> None:
     with ExitStack() as streams:
         _fill_standard_streams(streams)
+        output = _own_output()
         try:
             smp()
         except Exception as error:
@@ -163,10 +165,47 @@ def main() -> None:
 
             if not isinstance(error, (SMPError, OSError)):
                 raise
-            from smp_client.privacy.redaction import harmless
-
-            click.echo(f"smp: {harmless(str(error))}", err=True)
+            with suppress(OSError):  # where stderr is full too there is nobody left to tell
+                click.echo(f"smp: {_told(error, output)}", err=True)
             sys.exit(EXIT_BY_CODE.get(getattr(error, "code", ""), EXIT_ERROR))
+
+
+class _Output(io.FileIO):
+    """Standard output that remembers why it could not be written. What comes then is dropped: Python would try to write what is
+    left once more when it ends, and show a traceback."""
+
+    failed: OSError | None = None
+
+    def write(self, content: Any, /) -> int:
+        if self.failed is not None:
+            return len(content)
+        try:
+            return super().write(content)
+        except OSError as error:
+            self.failed = error
+            raise
+
+
+def _own_output() -> _Output | None:
+    """Put a stream of our own in the place of stdout; None where there is none with a descriptor.
+
+    It has a buffer, which writes all or fails. Without one, as with PYTHONUNBUFFERED, Python takes a part for the whole.
+    """
+    try:
+        output = _Output(sys.stdout.fileno(), "w", closefd=False)
+    except (AttributeError, OSError, ValueError):
+        return None
+    sys.stdout = io.TextIOWrapper(io.BufferedWriter(output), encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+    return output
+
+
+def _told(error: Exception, output: _Output | None) -> str:
+    from smp_client.privacy.redaction import harmless
+
+    if output is None or output.failed is None:
+        return harmless(str(error))
+    done = "What the command was to change may be done: look before you repeat it."
+    return f"the output cannot be written: {output.failed.strerror}. {done}"
 
 
 def _fill_standard_streams(streams: ExitStack) -> None:

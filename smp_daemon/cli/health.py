@@ -131,7 +131,11 @@ def _bring_up_to_date(root: str | None, request: Any, timeout_s: float, as_json:
     from smp_client import Memory
     from smp_client.sync import bring_up_to_date
 
-    done_by = bring_up_to_date(Memory(root), request, timeout_s)
+    def waits(leader: str) -> None:
+        say = f"waiting for the daemon ({leader}), which has not answered yet; at most {timeout_s:g} s. smp status says how it is."
+        click.echo(say, err=True)
+
+    done_by = bring_up_to_date(Memory(root), request, timeout_s, waits)
     sentence = f"{request} done, {'by the daemon' if done_by == 'daemon' else 'here: no daemon is running'}"
     click.echo(json.dumps({"request": request, "done_by": done_by}) if as_json else sentence)
 

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 _NAMED = 5
 _Files = TypeVar("_Files", bound="RecordFiles")
 
-by_option = click.option("--by", metavar="WHO", default="user", show_default=True, help="Who does it, for the audit log.",
+
+def _account() -> str:
+    from smp_client.audit import account
+
+    return account()
+
+
+by_option = click.option("--by", metavar="WHO", default=_account, show_default="your account",
+                         help="Who does it, for the audit log.",
                          callback=lambda ctx, param, value: in_words(ctx, param, value))  # fmt: skip
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done and why; changes nothing.")
 yes_option = click.option("--yes", is_flag=True, help="Do not ask. Only a terminal is asked: a script goes ahead without it.")
