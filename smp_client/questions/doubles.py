@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from ..index import Index
 
 _ORDINALS = {1: "second", 2: "third"}  # by how many stand before it
-_SAME = "o.scope = m.scope AND o.id = m.id AND o.file = m.file"
+# With a plus SQLite goes by the id, which hardly any other memory has, and not through the file.
+_SAME = "o.scope = m.scope AND o.id = m.id AND +o.file = m.file"
 
 # The condition that the id of a memory `m` names this memory.
 NAMED = f"NOT EXISTS (SELECT 1 FROM memories o WHERE {_SAME} AND o.start > m.start)"

@@ -239,7 +239,10 @@ def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
     strengths = matching.strengths([row[:7] for row in found])
     weights = view.weights
     ranked: list[tuple[float, Ranked]] = []
-    for key, *_, priority, importance, recency, state, holds in found:
+    # Which of a few no longer hold is quicker told than which of all.
+    ended = marks(view.index, keys)
+    for key, *_, priority, importance, recency, state in found:
+        holds = weights.ended if key in ended else 1.0
         strength = strengths[key] / matching.perfect
         rest = weights.text + weights.time * priority + weights.importance * importance + weights.access * recency
         others = (1 - weights.influence + weights.influence * rest) * state * holds
@@ -272,7 +275,7 @@ def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int]
     keys = matching.best(count, allowed)
     return keys, view.index.connection.execute(
         f"SELECT m.key, m.scope, m.place, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
-        f" {columns.recency}, {columns.state}, {columns.holds} {joined} WHERE m.key IN (SELECT value FROM json_each(?))"
+        f" {columns.recency}, {columns.state} {joined} WHERE m.key IN (SELECT value FROM json_each(?))"
         f" ORDER BY {want.order or NEWEST}",
         [json.dumps(keys)],
     ).fetchall()
