@@ -104,7 +104,7 @@ def test_what_was_taken_out_or_deleted_says_how_it_comes_back(full: Session) -> 
     compact(full, reduction_pct=90)
     said = (
         "There is no memory 'turn-3' in s1: compaction took it out on 2026-03-01 12:00 UTC. To bring it back: smp compact s1"
-        " --bring-back --id turn-3, or session.bring_back(['turn-3'])."
+        " turn-3 --bring-back, or session.bring_back(['turn-3'])."
     )
     for ask in (full.get, full.pin):
         with pytest.raises(MemoryNotFound) as caught:
