@@ -40,7 +40,7 @@ CREATE TABLE memories (
     owner TEXT, secrets TEXT
 );
 CREATE INDEX memories_by_secrets ON memories (secrets) WHERE secrets IS NULL OR secrets > '';
-CREATE INDEX memories_by_id ON memories (scope, id);
+CREATE INDEX memories_by_id ON memories (scope, id, file, start);
 CREATE INDEX memories_by_file ON memories (scope, file, start);
 CREATE INDEX memories_by_place ON memories (scope, place) WHERE place IS NOT NULL;
 CREATE INDEX memories_by_time ON memories (scope, at);

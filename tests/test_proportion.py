@@ -6,6 +6,7 @@ a method looks at that reads a whole text.
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from smp_client import Memory, Session
+from smp_client import Memory, Session, index
 from smp_client.check import check
 from smp_client.formats import format_of
 from smp_client.privacy.redacting import redact
@@ -26,11 +27,26 @@ from smp_daemon.ingest.inbox import take_in
 Work = Callable[[], object]
 Text = Callable[[int], str]
 READS_ALL = ("strip", "lstrip", "rstrip", "split", "splitlines", "partition", "lower", "encode", "decode")
+IN_SQLITE: list[None] = []
 STAMP = "timestamp: 2026-01-01T00:00:00Z"
+
+
+@pytest.fixture(autouse=True)
+def _in_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What SQLite does is counted too, a thousand of its instructions as ten steps."""
+
+    def connected(path: str) -> sqlite3.Connection:
+        connection = honest(path)
+        connection.set_progress_handler(lambda: IN_SQLITE.append(None), 1000)
+        return connection
+
+    honest = index._connect
+    monkeypatch.setattr(index, "_connect", connected)
 
 
 def steps(work: Work) -> int:
     counted = 0
+    IN_SQLITE.clear()
 
     def note(_frame: FrameType, event: str, called: Any) -> None:
         nonlocal counted
@@ -43,7 +59,7 @@ def steps(work: Work) -> int:
         work()
     finally:
         sys.setprofile(None)
-    return counted
+    return counted + 9 * len(IN_SQLITE)
 
 
 def require_proportion(make: Callable[[int], Work], size: int) -> None:
@@ -150,7 +166,7 @@ def test_a_drop_is_taken_in(trees: Callable[[], Session], said: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("way", ["parse", "take in", "check", "export"])
+@pytest.mark.parametrize("way", ["parse", "take in", "list", "check", "export"])
 def test_a_file_is_read(trees: Callable[[], Session], tmp_path: Path, way: str, name: str) -> None:
     file, text = FILES[name]
 
@@ -162,11 +178,23 @@ def test_a_file_is_read(trees: Callable[[], Session], tmp_path: Path, way: str, 
         target = tmp_path / "export.jsonl"
         ways: dict[str, Work] = {
             "take in": lambda: memory.search("f1"), "check": lambda: check(memory),
+            "list": lambda: (memory.topics(), memory.timeline(), memory.summary()),
             "export": lambda: memory.export(target, overwrite=True),
         }  # fmt: skip
         return ways[way]
 
     require_proportion(make, 200)
+
+
+def test_many_of_one_id_are_listed(trees: Callable[[], Session]) -> None:
+    """Each is compared with none of the others."""
+
+    def make(size: int) -> Work:
+        memory = with_file(trees(), "findings.yaml", YAML["one id"](size))
+        memory.search("f1")
+        return memory.timeline
+
+    require_proportion(make, 1000)
 
 
 @pytest.mark.parametrize(

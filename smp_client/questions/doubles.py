@@ -19,9 +19,14 @@ _SAME = "o.scope = m.scope AND o.id = m.id AND +o.file = m.file"
 # The condition that the id of a memory `m` names this memory.
 NAMED = f"NOT EXISTS (SELECT 1 FROM memories o WHERE {_SAME} AND o.start > m.start)"
 
-_BEFORE = f"""
-SELECT m.key, m.id, (SELECT COUNT(*) FROM memories o WHERE {_SAME} AND o.start < m.start) AS before
-FROM memories m WHERE m.key IN (SELECT value FROM json_each(?)) AND before > 0
+# Numbered in one go: there may be as many of one id as there are memories.
+_BEFORE = """
+WITH asked AS (SELECT key, scope, id, file FROM memories WHERE key IN (SELECT value FROM json_each(?))),
+numbered AS (
+    SELECT key, id, ROW_NUMBER() OVER (PARTITION BY scope, id, file ORDER BY start) - 1 AS before
+    FROM memories WHERE (scope, id, file) IN (SELECT scope, id, file FROM asked)
+)
+SELECT key, id, before FROM numbered WHERE before > 0 AND key IN (SELECT key FROM asked)
 """
 # Almost no id stands twice, and which these are the index by id tells without a look at any memory.
 _DOUBLES = """
