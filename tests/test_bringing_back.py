@@ -118,8 +118,8 @@ def test_what_was_taken_out_or_deleted_says_how_it_comes_back(full: Session) -> 
         with pytest.raises(MemoryNotFound) as caught:
             ask("turn-3")
         assert str(caught.value) == (
-            "There is no memory 'turn-3' in s1: it was deleted on 2026-03-01 12:00 UTC. To restore it: smp restore turn-3 --session"
-            " s1, or session.restore('turn-3')."
+            "There is no memory 'turn-3' in s1: it was deleted on 2026-03-01 12:00 UTC. To restore it: smp restore s1 turn-3,"
+            " or session.restore('turn-3')."
         )
 
 

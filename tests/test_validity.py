@@ -18,6 +18,7 @@ from smp_client.index import Index
 from smp_client.indexing import outdated, rebuild, refresh
 from smp_client.journal import record as record_intent
 from smp_client.questions.engine import find
+from smp_client.questions.ranking import Weights
 from smp_client.questions.validity import holds
 from smp_client.records import RELATIONSHIP
 from smp_client.status import INDEX_FILE
@@ -233,8 +234,8 @@ def test_what_no_longer_holds_has_a_part_of_the_score(memory: Memory) -> None:
     related(session, "DEC-001", "DEC-002", "supersedes")
     for text in ("postgresql", ""):
         found = {record.id: record for record in session.search(text, types="decision", explain=True)}
-        assert found["DEC-002"].score == pytest.approx((found["DEC-001"].score or 0) * 0.4, abs=1e-3)
-        assert [found[name].explanation["holds"] for name in ("DEC-001", "DEC-002")] == [1.0, 0.4]  # type: ignore[index]
+        assert found["DEC-002"].score == pytest.approx((found["DEC-001"].score or 0) * Weights().ended, abs=1e-3)
+        assert [found[name].explanation["holds"] for name in ("DEC-001", "DEC-002")] == [1.0, Weights().ended]  # type: ignore[index]
 
 
 def test_a_rebuilt_index_knows_the_same(memory: Memory) -> None:

@@ -238,27 +238,27 @@ def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
     keys, found = _candidates(view, want, matching)
     strengths = matching.strengths([row[:7] for row in found])
     weights = view.weights
-    ranked: list[tuple[float, Ranked]] = []
+    ranked: list[Ranked] = []
+    # Hints can lift several above a perfect match: then the best of them is the measure.
+    whole = max([matching.perfect, *strengths.values()])
     # Which of a few no longer hold is quicker told than which of all.
     ended = marks(view.index, keys)
     for key, *_, priority, importance, recency, state in found:
         holds = weights.ended if key in ended else 1.0
-        strength = strengths[key] / matching.perfect
+        match = strengths[key] / whole
         rest = weights.text + weights.time * priority + weights.importance * importance + weights.access * recency
         others = (1 - weights.influence + weights.influence * rest) * state * holds
-        match = min(strength, 1.0)
         score = match * others
         explanation = _explained(score=score, match=match, priority=priority, importance=importance, use=recency, state=state,
                                  holds=holds) if want.explain else None  # fmt: skip
         if want.min_relevance is None or score >= want.min_relevance:
-            # Hints can lift several above a perfect match; which is first is still decided by them.
-            ranked.append((strength * others, Ranked(key, priority, round(score, 4), explanation)))
+            ranked.append(Ranked(key, priority, round(score, 4), explanation))
     if not want.order:
         # Only so many are weighed with care, the same ones whichever page is asked for; the rest follows as it was estimated.
         place = {key: number for number, key in enumerate(keys)}
-        ranked.sort(key=lambda item: (max(place[item[1].key] - _CANDIDATES + 1, 0), -item[0]))
+        ranked.sort(key=lambda item: (max(place[item.key] - _CANDIDATES + 1, 0), -(item.score or 0.0)))
     end = None if want.limit is None else want.offset + want.limit
-    return [item for _, item in ranked[want.offset : end]]
+    return ranked[want.offset : end]
 
 
 def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int], list[tuple[Any, ...]]]:
