@@ -235,6 +235,11 @@ def _one(bench: Bench, memories: int) -> Session:
     return _with_index(_filled(bench, memories))
 
 
+def filled_memory(bench: Bench, memories: int) -> Memory:
+    """Return a memory with one session of so many memories, and a true index."""
+    return Memory(_root(_one(bench, memories)))
+
+
 @cache
 def _many(bench: Bench) -> list[Session]:
     """The two that are asked: a usual one and the largest."""

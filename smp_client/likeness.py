@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from .questions.text import words
 
 _ENDING = re.compile(r"(?:ies|ing|ed|es|s|e)$")
 _STEM = 6
+_COMPARED = 1024  # texts that are at hand: each of a page is compared with each
 _PUNCTUATION = ".,;:!?…\"'`´‘’“”„«»()[]{}–—"
 _NEGATION = re.compile(
     r"\b(?:no|not|never|none|without|missing|lacks?|lacking|absent|undefined|unspecified|cannot)\b"
@@ -29,13 +32,27 @@ def likeness(one: str, other: str) -> float:
 
     Texts that differ in a number, or in whether they deny something, have nothing in common.
     """
-    if normalised(one) == normalised(other):
+    mine, theirs = _said(one), _said(other)
+    if mine.normalised == theirs.normalised:
         return 1.0
-    mine, theirs = words(one), words(other)
-    if _exact(mine) != _exact(theirs) or _denies(one) != _denies(other):
+    if mine.exact != theirs.exact or mine.denies != theirs.denies or not mine.stems or not theirs.stems:
         return 0.0
-    stems, others = set(map(_stem, mine)), set(map(_stem, theirs))
-    return 2 * len(stems & others) / (len(stems) + len(others)) if stems and others else 0.0
+    return 2 * len(mine.stems & theirs.stems) / (len(mine.stems) + len(theirs.stems))
+
+
+class _Said(NamedTuple):
+    """What is compared of a text."""
+
+    normalised: str
+    exact: frozenset[str]
+    denies: bool
+    stems: frozenset[str]
+
+
+@lru_cache(_COMPARED)
+def _said(text: str) -> _Said:
+    found = words(text)
+    return _Said(normalised(text), frozenset(_exact(found)), _denies(text), frozenset(map(_stem, found)))
 
 
 def _exact(found: Sequence[str]) -> set[str]:
