@@ -155,10 +155,13 @@ def note_tail(held: Lock, tail: Tail, added: bytes, status: os.stat_result) -> N
         held.note = _note(tail)
 
 
+_LAST_CAP = 10**12  # no file holds so many records: a note that says so is not ours
+
+
 def _sound(note: dict[str, Any]) -> dict[str, Any]:
     """The note without what cannot be true: a lock file may hold anything."""
     last = note.get("last")
-    kept: dict[str, Any] = {"last": last if isinstance(last, int) and last >= 0 else 0}
+    kept: dict[str, Any] = {"last": last if type(last) is int and 0 <= last < _LAST_CAP else 0}
     known = {name: note.get(name) for name in ("size", "checksum", "indent")}
     if all(isinstance(value, int) for value in known.values()):
         kept |= known | {name: note[name] for name in ("file", "version") if name in note}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -429,6 +430,7 @@ def _connect(path: str) -> sqlite3.Connection:
     )  # fmt: skip
     if path != ":memory:":
         _open_here[connection] = unquote(urlsplit(path).path) if path.startswith("file:") else path
+    connection.execute("PRAGMA trusted_schema = OFF")
     try:
         connection.execute("SELECT EXP(0)")
     except sqlite3.OperationalError:
@@ -486,6 +488,24 @@ def _check_version(connection: sqlite3.Connection) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if (application, version) != (APPLICATION_ID, SCHEMA_VERSION):
         raise UnusableIndex(f"application {application:#x}, version {version}: not an index of this version")
-    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not found >= _TABLES:
-        raise UnusableIndex(f"without {', '.join(sorted(_TABLES - found))}")
+    found = _objects(connection)
+    if found != _expected():
+        # Somebody else made it, or changed it: a trigger or a view would run inside our own statements.
+        odd = sorted({name for _, name, _ in found ^ _expected()})
+        raise UnusableIndex(f"another schema than ours: {', '.join(odd[:5])}")
+
+
+def _objects(connection: sqlite3.Connection) -> frozenset[tuple[str, str, str]]:
+    """Return what the schema holds. How FTS5 lays out its own tables is left to SQLite, which may be of another version."""
+    rows = connection.execute("SELECT type, name, COALESCE(sql, '') FROM sqlite_master").fetchall()
+    return frozenset((kind, name, "" if name.startswith("words_") else sql) for kind, name, sql in rows)
+
+
+@functools.cache
+def _expected() -> frozenset[tuple[str, str, str]]:
+    connection = _connect(":memory:")
+    try:
+        _create(connection)
+        return _objects(connection)
+    finally:
+        connection.close()

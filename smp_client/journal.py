@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from .errors import LockTimeout
+from .errors import LockTimeout, UnsafePath
 from .files import read_from, sync, write_all
 from .formats import format_of, insert_missing
 from .layout import JOURNAL, TEMPORARY
@@ -22,10 +22,15 @@ from .locks import NO_PATIENCE, lock_all
 from .quarantine import set_aside
 from .records import kind_of_file
 from .rewrite import rewrite
+from .values import BadYaml
 from .versions import require_known, stated
 
 if TYPE_CHECKING:
     from .scope import Scope
+
+_NAME_CAP = 1000
+# What is raised over an intent that is not of our form; of a file that cannot be read, BadYaml is.
+_NONSENSE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, StopIteration, UnsafePath)
 
 
 def record(scope: Scope, steps: list[dict[str, Any]]) -> str:
@@ -67,9 +72,15 @@ def recover(scope: Scope, *, wait: bool) -> None:
             with lock_all(scope.tree, scope.name, _files(steps), patience, "finishing a transaction"):
                 if scope.tree.exists(name):
                     scope.require()
-                    for step in steps:
-                        carry_out(scope, step)
-                    forget(scope, name)
+                    try:
+                        for step in steps:
+                            carry_out(scope, step)
+                    except BadYaml:
+                        raise
+                    except _NONSENSE:
+                        _refuse(scope, name)
+                    else:
+                        forget(scope, name)
         except FileNotFoundError:
             continue
         except LockTimeout:
@@ -85,8 +96,9 @@ def read(scope: Scope, file: str) -> bytes:
         # One that is done and forgotten by now may have been followed by other writes: look again.
         if all(scope.tree.exists(name) for name in recorded):
             for steps in recorded.values():
-                for step in steps:
-                    content = _after(scope, step, content) if step["file"] == file else content
+                with suppress(*_NONSENSE):  # whoever carries it out sets it aside
+                    for step in steps:
+                        content = _after(scope, step, content) if step["file"] == file else content
             return content
 
 
@@ -113,10 +125,35 @@ def load(scope: Scope, name: str) -> list[dict[str, Any]]:
         set_aside(scope.tree, scope.name, "journal", 0, content + b"\n" + checksum, why, scope.options.clock())
         scope.tree.unlink(name)
         return []
-    intent = json.loads(content)
-    require_known(stated(intent.get("version")), name)
-    steps: list[dict[str, Any]] = intent["steps"]
-    return steps
+    try:
+        intent = json.loads(content)
+        require_known(stated(intent.get("version")), name)
+        return _sound(intent["steps"])
+    except _NONSENSE:
+        _refuse(scope, name)
+        return []
+
+
+def _sound(steps: Any) -> list[dict[str, Any]]:
+    """Return the steps; raise ValueError where they are not of our form. What they do is for `carry_out` to refuse."""
+    for step in steps:
+        file = step["file"]
+        if not isinstance(file, str) or not 0 < len(file) < _NAME_CAP or "\0" in file or ".." in file.split("/") or file[0] == "/":
+            raise ValueError("no file of a session")
+        if "append" in step and not (isinstance(step["append"], str) and type(step["at"]) is int and step["at"] >= 0):
+            raise ValueError("no append")
+        if "remove" in step and not all(type(number) is int for number in step["remove"]):
+            raise ValueError("no drop")
+        if "content" in step and not isinstance(step["content"], str):
+            raise ValueError("no content")
+    return list(steps)
+
+
+def _refuse(scope: Scope, name: str) -> None:
+    """Set aside an intent that is none of ours: it can have come with a cloned repository."""
+    why = "a recorded transaction that makes no sense: SMP has not written it"
+    set_aside(scope.tree, scope.name, "journal", 0, scope.tree.read(name), why, scope.options.clock())
+    scope.tree.unlink(name)
 
 
 def carry_out(scope: Scope, step: Mapping[str, Any]) -> None:

@@ -185,8 +185,8 @@ def _lock_name(scope: str, file: str) -> str:
 def _read(descriptor: int) -> dict[str, Any]:
     try:
         content = json.loads(os.pread(descriptor, 65536, 0) or b"{}")
-    except ValueError:
-        # Cut off by a crash: nothing in it is needed.
+    except (ValueError, RecursionError):
+        # Cut off by a crash, or written by somebody else: nothing in it is needed.
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -44,7 +44,7 @@ class Place:
             if self._marked != (status.st_ino, status.st_mtime_ns):
                 try:
                     said = json.loads(self.tree.read(MARKER))
-                except ValueError:
+                except (ValueError, RecursionError):
                     said = None  # emptied by a crash, say: it is there, which is what counts
                 require_known(stated(said.get("version")) if isinstance(said, dict) else 1, f"{self.root}/{MARKER}")
                 self._marked = (status.st_ino, status.st_mtime_ns)

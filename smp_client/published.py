@@ -103,13 +103,14 @@ def _answering(said: Any) -> tuple[Policy, Weights]:
 
 
 def _redaction(said: Any) -> Redaction:
-    """Off only where the file says so, and all else that it says makes sense."""
+    """Return what the file adds. A file in the tree can come with a cloned repository, so it turns nothing off: only
+    configuration outside of the tree, or the program itself, does."""
     try:
         part = said["redaction"]
-        enabled, personal, patterns = part["enabled"], part["personal"], part["patterns"]
-        if not isinstance(enabled, bool) or not isinstance(personal, list) or not isinstance(patterns, dict):
+        personal, patterns = part["personal"], part["patterns"]
+        if not isinstance(personal, list) or not isinstance(patterns, dict):
             return Redaction()
-        return Redaction(enabled, tuple(map(str, personal)), tuple(patterns.items()), str(part.get("unlocked_edits", "report")))
+        return Redaction(True, tuple(map(str, personal)), tuple(patterns.items()), str(part.get("unlocked_edits", "report")))
     except (Invalid, KeyError, TypeError):
         return Redaction()
 

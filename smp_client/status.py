@@ -112,7 +112,7 @@ def _about_the_disk(memory: Place) -> Iterator[str]:
 def _said(memory: Place) -> dict[str, Any]:
     try:
         said = json.loads(memory.tree.read(STATUS_FILE))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
     return _sound(said) if isinstance(said, dict) else {}
 

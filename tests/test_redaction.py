@@ -411,7 +411,7 @@ def test_what_is_published_holds_for_every_other_process(memory: Memory) -> None
     assert session.turns(1)[0].text == "[redacted: badge]"
     assert Memory(memory.root, redaction=OFF).session("s1").add_turn("user", "badge 77").text == "badge 77"
     publish(memory.tree, Policy(), Weights(), OFF)
-    assert session.add_turn("user", SAYS).text == SAYS
+    assert session.add_turn("user", SAYS).text == SHOWN, "a file in the tree turns nothing off"
 
 
 SAID = {"enabled": False, "personal": [], "patterns": {}}
@@ -429,13 +429,15 @@ NONSENSE = [
 
 @pytest.mark.parametrize("content", NONSENSE)
 def test_a_policy_that_makes_no_sense_does_not_turn_it_off(memory: Memory, content: str) -> None:
-    """And a file that says it plainly does: else this test could not fail."""
+    """Nor does one that says it plainly; it can only add, as the last one does."""
     session = memory.create_session(id="s1")
     (memory.root / POLICY_FILE).write_text(content)
     assert published(memory.tree).redaction() == Redaction()
     assert session.add_turn("user", SAYS).text == SHOWN
     (memory.root / POLICY_FILE).write_text(json.dumps({"redaction": SAID}))
-    assert published(memory.tree).redaction() == OFF
+    assert published(memory.tree).redaction() == Redaction()
+    (memory.root / POLICY_FILE).write_text(json.dumps({"redaction": SAID | {"personal": ["email"]}}))
+    assert published(memory.tree).redaction() == Redaction(personal=("email",))
 
 
 def test_the_command_takes_what_is_configured_also_without_a_daemon(memory: Memory, tmp_path: Path) -> None:

@@ -182,5 +182,5 @@ def load(memory: Place) -> Seen:
                    for key, (at, left_s, passed_s) in said["watches"].items()}  # fmt: skip
         leaps = tuple(Leap(parse_time(until), float(seconds)) for until, seconds in said.get("leaps", []))
         return Seen(parse_time(said["at"]), float(said["running_s"]), watches, leaps)
-    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return Seen()

@@ -17,9 +17,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from .. import rewrite
-from ..errors import LockTimeout, SMPError
+from ..errors import CorruptionDetected, LockTimeout, SMPError
 from ..files import DEEPEST, is_left_alone, nobody_writes, read_from
-from ..layout import ACTIVE, LEAVING, RETIRED
+from ..layout import ACTIVE, LEAVING, RETIRED, check_session_id
 from ..locks import NO_PATIENCE, lock
 from ..packing import Member, is_inner_path, member_of, plain_files
 from ..quarantine import move_aside, set_aside
@@ -112,8 +112,12 @@ def _finish(memory: Memory, slot: str) -> bool:
         # It was never moved, or is removed already.
         tree.unlink(f"{slot}.json")
         return True
-    manifest = json.loads(tree.read(f"{slot}.json"))
-    session_id = str(manifest["session"])
+    try:
+        manifest = json.loads(tree.read(f"{slot}.json"))
+        session_id = check_session_id(manifest["session"])
+    except (ValueError, KeyError, TypeError, RecursionError) as wrong:
+        advice = f"Look into {slot}, bring back what you need, and remove both."
+        raise CorruptionDetected(f"{slot}.json is nothing that SMP has written.", advice=advice) from wrong
     scope = Scope(tree, session_id, slot, memory.options)
     is_back = tree.exists(f"{ACTIVE}/{session_id}")
     is_copied = not is_back and _is_copied(memory, manifest)

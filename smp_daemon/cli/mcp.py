@@ -24,9 +24,9 @@ smp mcp --install codex --yes""")
               help="No answer is longer.")  # fmt: skip
 @root_option
 def mcp(agent: str | None, yes: bool, directory: Path | None, max_bytes: int, root: str | None) -> None:
-    """Answer agents over the Model Context Protocol, on standard input and output.
+    """Let agents ask and record over the Model Context Protocol.
 
-    Agents start it themselves; --install says how.
+    It answers on standard input and output. Agents start it themselves; --install says how.
     """
     place = (directory or Path(os.environ.get("CLAUDE_PROJECT_DIR") or ".")).absolute()
     if agent is not None:

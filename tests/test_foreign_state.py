@@ -1,0 +1,110 @@
+"""What stands in the tree is data, `.smp/` too: it can come with a cloned repository, and must neither stop nor weaken anything."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import running, smp, status, wait_until
+
+from smp_client import Memory, Redaction
+from smp_client.index import Index, UnusableIndex
+
+SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def sealed(content: Any) -> bytes:
+    """Return an intent with the right checksum."""
+    text = json.dumps(content).encode()
+    return text + b"\n" + str(zlib.crc32(text)).encode()
+
+
+STATES = {
+    "deep note": (".smp/locks/s1/decisions.yaml.lock", b"[" * 60_000),
+    "high note": (".smp/locks/s1/decisions.yaml.lock", json.dumps({"note": {"last": 10**70}}).encode()),
+    "float note": (".smp/locks/s1/decisions.yaml.lock", b'{"note": {"last": 1e70, "size": 1e70}}'),
+    "deep marker": (".smp/root.json", b"[" * 60_000),
+    "deep status": (".smp/status.json", b"[" * 60_000),
+    "deep deadlines": (".smp/deadlines.json", b"[" * 60_000),
+    "deep jobs": (".smp/jobs.json", b"[" * 60_000),
+    "deep policy": (".smp/policy.json", b"[" * 60_000),
+    "intent of another form": (".smp/journal/s1+1.json", sealed(["steps"])),
+    "intent without a file": (".smp/journal/s1+1.json", sealed({"version": 1, "steps": [{"append": "x", "at": 0}]})),
+    "intent outside": (".smp/journal/s1+1.json", sealed({"version": 1, "steps": [{"file": "../../x", "content": "x"}]})),
+    "intent of an odd file": (".smp/journal/s1+1.json", sealed({"version": 1, "steps": [{"file": "odd", "append": "x", "at": 0}]})),
+    "intent of wrong types": (".smp/journal/s1+1.json", sealed({"version": 1, "steps": [{"file": "decisions.yaml", "splice": 3}]})),
+    "deep intent": (".smp/journal/s1+1.json", b"[" * 60_000 + b"\n" + str(zlib.crc32(b"[" * 60_000)).encode()),
+    "no index": (".smp/index.db", b"this is no database"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_file_of_somebody_else_costs_only_itself(memory: Memory, state: str) -> None:
+    """Writing, reading, asking and status go on; ids go on from where they were; nothing outside of the tree is touched."""
+    session = memory.create_session(id="s1")
+    session.record_decision("First", made_by="a")
+    memory.search("first")
+    memory.close()
+    name, content = STATES[state]
+    (memory.root / name).parent.mkdir(parents=True, exist_ok=True)
+    (memory.root / name).write_bytes(content)
+    again = Memory(memory.root)
+    assert again.session("s1").record_decision("Second", made_by="a").id == "DEC-002"
+    assert [record.text for record in again.session("s1").records("decision")] == ["First", "Second"]
+    assert {record.id for record in again.search("first second")} == {"DEC-001", "DEC-002"}
+    assert not (memory.root.parent / "x").exists()
+    assert not (memory.root / ".smp/journal/s1+1.json").exists()
+    if "intent" in state:
+        assert [*(memory.root / "quarantine/s1").glob("*.bytes")]
+    assert smp("status", "--root", memory.root).returncode == 2, "there is no daemon, and status can say so"
+
+
+def test_a_daemon_starts_on_all_of_them(memory: Memory, tmp_path: Path) -> None:
+    """And indexes what is written meanwhile. Seen to fail before: the worker ended with the error of one file."""
+    memory.create_session(id="s1").record_decision("First", made_by="a")
+    memory.close()
+    for name, content in STATES.values():
+        (memory.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (memory.root / name).write_bytes(content)
+    with running(memory.root, log=tmp_path / "log"):
+        memory.session("s1").record_decision("Second", made_by="a")
+        wait_until(lambda: status(memory.root)["roots"][0]["memories"] == 2, "both are indexed")
+
+
+def test_a_file_in_the_tree_cannot_turn_redaction_off(memory: Memory) -> None:
+    """It can only add: personal data and patterns. The program itself can."""
+    session = memory.create_session(id="s1")
+    policy = {"redaction": {"enabled": False, "personal": ["email"], "patterns": {}, "unlocked_edits": "off"}}
+    (memory.root / ".smp/policy.json").write_text(json.dumps(policy))
+    text = f"The token is {SECRET}, ask jane@example.com"
+    assert session.record_decision(text, made_by="a").text == "The token is [redacted: github token], ask [redacted: email]"
+    off = Memory(memory.root, redaction=Redaction(enabled=False)).session("s1")
+    assert off.record_decision(text, made_by="a").text == text
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["CREATE TRIGGER t AFTER INSERT ON memories BEGIN DELETE FROM memories; END", "CREATE VIEW v AS SELECT 1",
+     "CREATE TABLE more (x)", "DROP TABLE topics; CREATE VIEW topics AS SELECT 1 AS scope, 2 AS topic, 3 AS memory"],
+    ids=["trigger", "view", "table", "replaced"],
+)  # fmt: skip
+def test_an_index_with_another_schema_is_replaced(memory: Memory, statement: str) -> None:
+    """A trigger would run inside our own statements."""
+    session = memory.create_session(id="s1")
+    session.record_decision("First", made_by="a")
+    assert len(memory.search("first")) == 1
+    memory.close()
+    path = memory.root / ".smp/index.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(statement)
+    connection.close()
+    with pytest.raises(UnusableIndex, match="another schema"):
+        Index.open(path)
+    again = Memory(memory.root)
+    again.session("s1").record_decision("Second first", made_by="a")
+    assert {record.id for record in again.search("first")} == {"DEC-001", "DEC-002"}
+    Index.open(path).close()
