@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from smp_client import SessionNotFound
+from smp_client import LockTimeout, SessionNotFound
+from smp_client.ids import give_ids
+from smp_client.layout import GLOBAL
+from smp_client.scopes import directory_of, kinds_of
 
 from .ingest import inbox
 from .log import FilteringBoundLogger, ms_since
@@ -48,6 +51,22 @@ class Drops:
         self._note(root, scope, held_up)
         if len(names) > ROUND and len(held_up) < ROUND:
             root.note(f"active/{scope}/inbox")
+
+    def give_ids(self, root: Root, scope: str) -> None:
+        """Give an id to records that somebody has written into the files without one."""
+        bad = [file for (_, file), state in root.index.files(scope).items() if state.bad and file in kinds_of(scope)]
+        for file in bad:
+            try:
+                files = root.memory.everywhere if scope == GLOBAL else root.memory._session(scope)
+                given = give_ids(files, kinds_of(scope)[file])
+            except SessionNotFound:  # it was archived or deleted just now
+                return
+            except LockTimeout:
+                root.note(f"{directory_of(scope)}/{file}")  # once more, when its writer is done
+                continue
+            if given:
+                self._log.info("ids given", component="inbox", root=str(root.path), session_id=scope, file=file, memories=given)
+                root.note(f"{directory_of(scope)}/{file}")
 
     def _note(self, root: Root, scope: str, held_up: list[inbox.Drop]) -> None:
         key, about = (str(root.path), scope), f"inbox of {scope}"

@@ -300,6 +300,8 @@ class Worker:
                 forgotten=sorted(vanished)[:20], generation=root.index.generation, duration_ms=ms_since(started))  # fmt: skip
         self._report.say(root, taken)
         for scope in taken.scopes:
+            if not is_archived(scope):
+                self._apart(root, f"giving ids in {scope}", partial(self._drops.give_ids, root, scope))
             if scope != GLOBAL and not is_archived(scope):
                 self._derived.note(root, scope)
                 self._maintenance.note(root, scope)
