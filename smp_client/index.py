@@ -72,6 +72,7 @@ _MEMORY_COLUMNS = (
 )
 _DECAY = re.compile(r'"decay": \{[^{}]*\}')  # in the data of a memory
 _BUSY_MS = 10_000
+_SUFFIXES = ("", "-wal", "-shm", "-journal")
 _DURABILITY = "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
 # What a lock, a full disk or a missing right says is said of the machine, not of the file: no reason to throw it away.
 _NOT_THE_FILE = {
@@ -84,6 +85,12 @@ class UnusableIndex(Exception):
     """The file is damaged, of another version, or not an index at all."""
 
 
+def refuse_links(path: Path) -> None:
+    """Raise UnusableIndex where the index, or a file that SQLite keeps beside it, is a link, which may lead out of the tree."""
+    if links := [name for suffix in _SUFFIXES if path.with_name(name := path.name + suffix).is_symlink()]:
+        raise UnusableIndex(f"{links[0]} is a link, which may lead out of the tree")
+
+
 class Index:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -94,8 +101,7 @@ class Index:
     @classmethod
     def open(cls, path: Path) -> Index:
         """Raises UnusableIndex where the file cannot be used as it is; `open_or_replace` deals with that."""
-        if path.is_symlink():
-            raise UnusableIndex("a link, which may lead out of the tree")
+        refuse_links(path)
         is_new = not path.exists()
         if is_new:
             path.touch(FILE_MODE)
@@ -117,13 +123,14 @@ class Index:
         try:
             return cls.open(path), None
         except UnusableIndex as error:
-            for suffix in ("", "-wal", "-shm", "-journal"):
+            for suffix in _SUFFIXES:
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
             return cls.open(path), str(error)
 
     @classmethod
     def open_to_read(cls, path: Path) -> Index:
         """Without the right to change it, and without checking all of its pages."""
+        refuse_links(path)
         try:
             return cls(_prepared(_connect(f"{path.as_uri()}?mode=ro"), _check_version))
         except sqlite3.DatabaseError as error:
@@ -136,8 +143,7 @@ class Index:
     @classmethod
     def open_to_ask(cls, path: Path) -> Index:
         """For questions, by whoever does not lead: able to write where that is allowed, see `undone`."""
-        if path.is_symlink():
-            raise UnusableIndex("a link, which may lead out of the tree")
+        refuse_links(path)
         if not path.exists() or not path.stat().st_size:
             raise UnusableIndex("missing or empty")
         if not os.access(path, os.W_OK):

@@ -10,7 +10,7 @@ from typing import Literal
 
 from . import journal, migration, rewrite
 from .decay import Policy
-from .errors import SessionNotFound, StorageFailed
+from .errors import SessionNotFound, SessionPutAway, StorageFailed
 from .files import Tree
 from .layout import ACTIVE, ARCHIVED, DELETED
 from .locks import Lock, Patience, lock, lock_all
@@ -67,6 +67,8 @@ class Scope:
             content = journal.read(self, file)
             if not content:
                 self.require()
+                # A session that was brought back while we looked had no file yet when we read it.
+                content = journal.read(self, file)
             return content
 
     def finish_transactions(self) -> None:
@@ -114,9 +116,13 @@ class Scope:
                 held.reach(self.directory)
         except FileNotFoundError as error:
             if self.directory == f"{ACTIVE}/{self.name}":
-                from .put_away import missing
+                from . import put_away
 
-                raise missing(self.tree, self.name) from error
+                found = put_away.missing(self.tree, self.name)
+                # It may have been brought back between the two looks: then it is no longer where it was put.
+                if not isinstance(found, SessionPutAway) and self.tree.exists(self.directory):
+                    return
+                raise found from error
             raise SessionNotFound(f"There is no {self.directory} under {self.tree.root}.", session_id=self.name) from error
 
     def _require_anywhere(self) -> None:

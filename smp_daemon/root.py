@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from smp_client import AlreadyLed, LockTimeout, Memory, NewerFormat, SMPError
+from smp_client import AlreadyLed, LockTimeout, Memory, NewerFormat, SMPError, UnsafePath
 from smp_client.decay import Policy
-from smp_client.index import Index
+from smp_client.index import Index, UnusableIndex, refuse_links
 from smp_client.layout import MARKER
 from smp_client.locks import Patience, holder, lock
 from smp_client.published import publish
@@ -93,7 +93,7 @@ class Root:
         self.memory.create()
         self._take_lead()
         self.publish()
-        self.memory.tree.make_directory(COOKIES)
+        self.make_cookies()
         status = os.stat(self.path)
         self._identity = (status.st_dev, status.st_ino)
         replaced = self._open_index()
@@ -121,16 +121,29 @@ class Root:
         if not os.fstat(self._lead.descriptor).st_nlink:
             self._take_lead()
 
+    def make_cookies(self) -> bool:
+        """Make the directory of requests, which nobody but SMP uses. Return whether something else had to go from its place."""
+        tree = self.memory.tree
+        tree.make_directory(COOKIES)
+        try:
+            tree.list(COOKIES)
+        except UnsafePath:
+            tree.unlink(COOKIES)
+            tree.make_directory(COOKIES)
+            return True
+        return False
+
     def _open_index(self) -> str | None:
         self.index, replaced = Index.open_or_replace(self.path / INDEX_FILE)
         self._index_inode = os.stat(self.path / INDEX_FILE).st_ino
         return replaced
 
     def index_is_gone(self) -> bool:
-        """Whether somebody has removed or replaced the file: what is written to the old one, nobody reads."""
+        """Whether somebody has removed or replaced the file, or one beside it: what is written to the old one, nobody reads."""
         try:
+            refuse_links(self.path / INDEX_FILE)
             return os.stat(self.path / INDEX_FILE).st_ino != self._index_inode
-        except FileNotFoundError:
+        except (FileNotFoundError, UnusableIndex):
             return True
 
     def reopen_index(self) -> None:

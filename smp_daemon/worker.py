@@ -368,19 +368,26 @@ class Worker:
             return
         patience_s = 2 * self._timing.canary_s
         late = [name for name, (owner, sent) in self._canaries.items() if owner is root and current - sent > patience_s]
+        try:
+            is_replaced = root.make_cookies()
+        except (OSError, SMPError) as error:
+            root.problems["canary"] = f"No canary can be sent: {error}"
+            return
+        if is_replaced:
+            self._log.warning("requests replaced", component="daemon", root=str(root.path), file=COOKIES,
+                              reason="a link or a file stood in the place of the directory")  # fmt: skip
         for name in late:
             del self._canaries[name]
             root.memory.tree.unlink(f"{COOKIES}/{name}")
-        if late:
+        if late or is_replaced:
             root.problems["canary"] = "The watcher does not report what happens on the disk; scanning instead."
             root.watcher.restart()
             root.note(EVERYTHING)
         name = f"canary-{uuid.uuid4().hex}"
         self._canaries[name] = (root, time.monotonic())
         try:
-            root.memory.tree.make_directory(COOKIES)
             root.memory.tree.create_cookie(f"{COOKIES}/{name}")
-        except OSError as error:
+        except (OSError, SMPError) as error:
             root.problems["canary"] = f"No canary can be sent: {error}"
 
     def _heartbeat(self, root: Root) -> None:
