@@ -19,6 +19,7 @@ from .settings import LogSettings
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _FIRST = ("timestamp", "level", "component", "event", "session_id")
+_LAST = ("component", "pid", "root")  # on a terminal, where people look for what happened
 
 
 class Log:
@@ -96,10 +97,13 @@ def _json_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
 
 
 def _pretty(*, colors: bool) -> Processor:
-    renderer = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)
+    plain = structlog.dev.plain_traceback
+    renderer = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain, sort_keys=False)
 
     def render(logger: WrappedLogger, method: str, event: EventDict) -> str:
-        return renderer(logger, method, {name: value for name, value in event.items() if value is not None})
+        said = {name: value for name, value in event.items() if value is not None and value not in ([], {}, ())}
+        last = {name: said.pop(name) for name in _LAST if name in said}
+        return renderer(logger, method, said | last)
 
     return render
 

@@ -104,7 +104,8 @@ def test_a_value_that_cannot_be_shown_does_not_stop_the_work(tmp_path: Path, val
 def test_a_terminal_gets_lines_for_people_and_a_pipe_gets_json(tmp_path: Path) -> None:
     """And the setting overrules both: JSON on the terminal, readable lines, without colours, into the pipe."""
     program = ("import sys; from smp_daemon.log import start; from smp_daemon.settings import LogSettings\n"
-               "start(LogSettings(format=sys.argv[1])).logger.info('ready', component='daemon', nothing=None)")  # fmt: skip
+               "log = start(LogSettings(format=sys.argv[1])).logger\n"
+               "log.info('ready', component='daemon', root='/x', nothing=None, empty=[], sessions=2)")  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
 
     def on_terminal(form: str, **more: str) -> str:
@@ -117,6 +118,8 @@ def test_a_terminal_gets_lines_for_people_and_a_pipe_gets_json(tmp_path: Path) -
     pretty = on_terminal("auto")
     assert "\x1b[" in pretty
     assert "nothing" not in pretty
+    assert "empty" not in pretty
+    assert pretty.index("ready") < pretty.index("sessions") < pretty.index("component") < pretty.index("root")
     assert "\x1b[" not in on_terminal("auto", NO_COLOR="1")
     assert json.loads(on_terminal("json"))["event"] == "ready"
     assert json.loads(python(program, "auto").stderr)["event"] == "ready"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import signal
 import sqlite3
@@ -347,3 +348,18 @@ def test_sigterm_stops_cleanly_at_any_time(memory: Memory, tmp_path: Path) -> No
         assert daemon.process.wait(PATIENCE_S) in (0, -signal.SIGTERM)
     with running(memory.root, log=tmp_path / "log"):
         wait_until_true(memory.root)
+
+
+def test_a_person_is_told_what_runs_and_how_it_stops(tmp_path: Path) -> None:
+    """On a terminal, in a sentence of its own; Ctrl-C, which is SIGINT, stops it."""
+    ours, theirs = pty.openpty()
+    daemon = subprocess.Popen([*SMP, "run", "--root", tmp_path / "tree"], stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        said = b""
+        while b"ready" not in said:
+            said += screen.read(4096)
+        daemon.send_signal(signal.SIGINT)
+        assert daemon.wait(PATIENCE_S) == 0
+    first = said.decode().splitlines()[0]
+    assert first == f"SMP looks after {tmp_path / 'tree'} until you press Ctrl-C."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,9 @@ def run(named: Sequence[str], config: str | None) -> None:
         Memory(root, quota_bytes=settings.quota_bytes, fsync=settings.fsync, patience=settings.patience, **settings.upkeep)
         for root in roots_of(named, settings)
     ]
+    if sys.stderr is not None and sys.stderr.isatty():
+        trees = " and ".join(str(memory.root) for memory in memories)
+        click.echo(f"SMP looks after {trees} until you press Ctrl-C.\nIn another terminal, try smp status or smp demo.", err=True)
     log = start(settings.log)
     try:
         run_daemon(memories, log, settings, lambda: load(config))
