@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from smp_client import LockTimeout, SessionNotFound
 from smp_client.ids import give_ids
 from smp_client.layout import GLOBAL
+from smp_client.locks import NO_PATIENCE
 from smp_client.scopes import directory_of, kinds_of
 
 from .ingest import inbox
@@ -58,6 +60,8 @@ class Drops:
         for file in bad:
             try:
                 files = root.memory.everywhere if scope == GLOBAL else root.memory._session(scope)
+                # One writer who has locked the file must not keep everybody else waiting.
+                files.scope.options = replace(files.scope.options, patience=NO_PATIENCE)
                 given = give_ids(files, kinds_of(scope)[file])
             except SessionNotFound:  # it was archived or deleted just now
                 return

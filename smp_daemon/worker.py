@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -150,7 +151,8 @@ class Worker:
                 raise
             except Exception as error:
                 # A disk that fails for a moment, or a piece of data that nobody thought of, must not end the daemon.
-                self._say_failed(error)
+                with suppress(Exception):  # what is still wrong then is met again in the next round
+                    self._say_failed(error)
                 self._stop.wait(REST_S)
             else:
                 for root in self.roots:
@@ -162,7 +164,17 @@ class Worker:
         self._log.error("work failed", component="worker", error=str(error), exc_info=True)
         for root in self.roots:
             root.problems["work"] = f"Something failed and is tried again: {harmless(str(error) or repr(error))}"
+            if isinstance(error, sqlite3.DatabaseError) and self._generation(root) is None:
+                self._index_failed(root, error)
+                root.note(EVERYTHING)
             self._heartbeat(root)
+
+    def _generation(self, root: Root) -> int | None:
+        """Return the generation of the index; None where somebody has damaged the file."""
+        try:
+            return root.index.generation
+        except sqlite3.Error:
+            return None
 
     def _do_what_is_due(self) -> None:
         self.go_on(self._pause())
@@ -396,7 +408,7 @@ class Worker:
         status = {
             "version": __version__, "pid": os.getpid(), "started_at": self._started_at, "heartbeat_at": render_time(now()),
             "watching": root.watcher.mode, "lag_ms": root.lag_ms, "problems": sorted(root.problems.values()),
-            "unindexed_files": root.waiting(), "generation": root.index.generation,
+            "unindexed_files": root.waiting(), "generation": self._generation(root),
             "jobs": {name: {"last_success": job.last_success, "next_run": self.next_runs.get(name), "last_error": job.last_error,
                             "duration_ms": job.duration_ms, "did": job.did} for name, job in root.jobs.items()},
         }  # fmt: skip

@@ -188,15 +188,18 @@ class Soak:
         else:
             self._look()
 
+    def _last_lines(self) -> str:
+        return "\n".join(self.daemon.log.read_text().splitlines()[-40:])
+
     def _obeys(self) -> None:
         began = time.monotonic()
         self.daemon.process.send_signal(signal.SIGTERM)
-        assert self.daemon.process.wait(PATIENCE_S) == 0, "the daemon did not obey SIGTERM"
+        assert self.daemon.process.wait(PATIENCE_S) == 0, f"the daemon did not obey SIGTERM: {self._last_lines()}"
         self.longest_stop_s = max(self.longest_stop_s, time.monotonic() - began)
         self.daemon = self._daemon()
 
     def _look(self) -> None:
-        assert self.daemon.process.poll() is None, "the daemon has ended by itself"
+        assert self.daemon.process.poll() is None, f"the daemon has ended by itself: {self._last_lines()}"
         with suppress(OSError, ValueError, KeyError, TypeError):  # somebody has just written nonsense there
             said = json.loads((self.root / ".smp/status.json").read_text())
             if said["pid"] == self.daemon.process.pid:
