@@ -8,8 +8,9 @@ and whenever the note is lost, the whole file is.
 from __future__ import annotations
 
 import os
+import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from .layout import FORMAT_VERSION
 from .locks import Lock, brief_lock
 from .migration import identity
 from .quarantine import set_aside
-from .records import Kind
+from .records import TURN, Kind
 from .rewrite import read_whole, rewrite
 from .values import Value
 
@@ -88,7 +89,7 @@ def settle(scope: Scope, kind: Kind, held: Lock) -> Tail:
     # Somebody may be appending without a lock, line by line as shells do: between two of their lines is no place for ours.
     content = read_whole(scope.tree, path)
     with scope.tree.opened(path) as descriptor:
-        tail, torn = _examine(form, content, note)
+        tail, torn = _examine(form, content, note, kind)
         # What is unfinished and not ours may still be on its way; what is ours cannot be, for we hold its writer's lock.
         if torn is None or not (form.is_ours(content, torn) or is_left_alone(descriptor)):
             return tail
@@ -172,7 +173,13 @@ def _note(tail: Tail) -> dict[str, Any]:
     return {"version": FORMAT_VERSION, "size": tail.size, "checksum": tail.checksum, "indent": tail.indent, "last": tail.last}
 
 
-def _examine(form: Format, content: bytes, note: Mapping[str, Any]) -> tuple[Tail, int | None]:
+def _numbers(kind: Kind, content: bytes) -> Iterator[int]:
+    """Yield the numbers of the ids in the file, found without parsing it."""
+    line = rb"## Turn (\d{1,12})\b" if kind is TURN else rb"[ -]*id: *[\"']?%b-(\d{1,12})\b" % kind.prefix.encode()
+    return (int(match[1]) for match in re.finditer(rb"(?m)^" + line, content))
+
+
+def _examine(form: Format, content: bytes, note: Mapping[str, Any], kind: Kind) -> tuple[Tail, int | None]:
     """The tail of the content, and where a record begins that was cut off."""
     size = note.get("size")
     grown = isinstance(size, int) and 0 < size <= len(content) and zlib.crc32(content[:size]) == note["checksum"]
@@ -182,7 +189,8 @@ def _examine(form: Format, content: bytes, note: Mapping[str, Any]) -> tuple[Tai
         grown = not found.bad
     if not grown:
         found = form.parse(content)
-    last = max(form.highest(found, content), note.get("last", 0))
+    # A note can have come with a cloned repository: no number that stands in the file is given again.
+    last = max([form.highest(found, content), note.get("last", 0), *(_numbers(kind, content) if grown else ())])
     tail = Tail(len(content), zlib.crc32(content), found.indent, last, form.opening(found, content))
     return tail, form.torn(found, content)
 

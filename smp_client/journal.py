@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import uuid
 import zlib
 from collections.abc import Iterable, Mapping
@@ -240,7 +241,16 @@ def _version(scope: Scope, path: str) -> list[int]:
 
 def pending(scope: Scope) -> list[str]:
     """The transactions that are recorded and not yet done."""
-    return [f"{JOURNAL}/{name}" for name in scope.tree.list(JOURNAL) if name.startswith(f"{scope.name}+")]
+    names = [f"{JOURNAL}/{name}" for name in scope.tree.list(JOURNAL) if name.startswith(f"{scope.name}+")]
+    return [name for name in names if _is_plain(scope, name)]
+
+
+def _is_plain(scope: Scope, name: str) -> bool:
+    """Return whether it is a file: SMP records nothing in a link or a directory."""
+    try:
+        return stat.S_ISREG(scope.tree.stat(name).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _removed(steps: list[dict[str, Any]]) -> set[str]:

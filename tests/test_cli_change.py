@@ -121,7 +121,7 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["update", "new-1", "DEC-001"], 2, "Say what is to change: --text TEXT, or --field NAME=VALUE."),
     (["update", "new-1", "DEC-001", "DEC-002", "--text", "x"], 2, "--text goes with one memory."),
     (["update", "new-1", "DEC-001", "--field", "x"], 2, "field 'x' must be NAME=VALUE"),
-    (["update", "new-1", "turn-1", "--text", "x"], 2, "'content' of a conversation_turn cannot be changed."),
+    (["update", "new-1", "turn-1", "--text", "x"], 2, "'content' of a turn cannot be changed."),
     (["relate", "new-1", "DEC-001", "FIND-001"], 2, "Missing argument 'RELATION'."),
     (["relate", "new-1", "old-1/DEC-001", "DEC-001", "supersedes"], 2, "old-1/DEC-001 is no memory of new-1"),
     (["supersede", "new-1", "DEC-002", "--by", "DEC-77"], 1, "There is no memory 'DEC-77' in new-1."),

@@ -108,3 +108,21 @@ def test_an_index_with_another_schema_is_replaced(memory: Memory, statement: str
     again.session("s1").record_decision("Second first", made_by="a")
     assert {record.id for record in again.search("first")} == {"DEC-001", "DEC-002"}
     Index.open(path).close()
+
+
+def test_a_note_of_somebody_else_gives_no_id_twice(memory: Memory) -> None:
+    """Also one with the right checksum of the file, as a cloned repository could bring along."""
+    session = memory.create_session(id="s1")
+    session.record_finding("First", discovered_by="a", severity="low")
+    content = (memory.root / "active/s1/findings.yaml").read_bytes()
+    note = {"version": 1, "size": len(content), "checksum": zlib.crc32(content), "indent": 2, "last": 0}
+    (memory.root / ".smp/locks/s1/findings.yaml.lock").write_text(json.dumps({"note": note}))
+    assert Memory(memory.root).session("s1").record_finding("Second", discovered_by="a", severity="low").id == "FIND-002"
+
+
+def test_a_link_in_the_journal_costs_only_itself(memory: Memory) -> None:
+    session = memory.create_session(id="s1")
+    (memory.root / ".smp/journal/s1+link.json").symlink_to("/etc/hostname")
+    (memory.root / ".smp/journal/s1+folder.json").mkdir()
+    assert session.record_decision("Still", made_by="a").id == "DEC-001"
+    assert session.records("decision")[0].text == "Still"
