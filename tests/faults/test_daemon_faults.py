@@ -234,7 +234,8 @@ def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
                 wait_until(lambda: daemon.said("index failed"), "the index cannot be written")
                 found = wait_until(lambda: (found := status(memory.root))["health"] != "ok" and found, "status has noticed")
                 assert found["health"] == "degraded"
-                assert any("The index cannot be written" in problem or "no sign" in problem for problem in found["problems"])
+                named = ("The index cannot be written", "The disk is full")
+                assert any(words in problem for words in named for problem in found["problems"])
                 before = untouched(memory.root)
                 assert smp("sync", "--root", memory.root, "--timeout", 2).returncode != 0
                 assert daemon.process.poll() is None

@@ -2,7 +2,7 @@
 
 An oracle knows every acknowledged write. At the end nothing is lost and nothing doubled, the daemon's heart
 never stood still for long while it ran, and it obeyed every SIGTERM. The seed is printed; `SMP_SOAK_S` sets
-how many seconds it takes.
+how many seconds it takes. It is run by hand: `pytest -m soak`.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def soaking(root: Path, seed: int) -> Iterator[Soak]:
         soak.daemon.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_nothing_stops_it_and_nothing_is_lost(tmp_path: Path, short_grace: None) -> None:
     seed = random.randrange(1 << 30)
     root = tmp_path / "sessions"

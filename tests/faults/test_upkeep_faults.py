@@ -194,7 +194,8 @@ def come_back(kept: Path, root: Path, how: str) -> None:
 
 JOBS = ("decay", "lifecycle", "archive", "purge")
 # What no two runs have in common: times, and what follows from their digits.
-VARYING = ((rb"\d{4}-\d\d-\d\dT[\d:.]+Z", b"TIME"), (rb'"?\b[0-9a-f]{64}\b"?', b"SHA256"), (rb"\bbytes: \d+|[\d,]+ bytes", b"SIZE"),
+VARYING = ((rb"\d{4}-\d\d-\d\dT[\d:.]+Z", b"TIME"), (rb'"?\b[0-9a-f]{64}\b"?', b"SHA256"),
+           (rb"\b(?:\w*bytes|metadata): \d+|[\d,]+ bytes", b"SIZE"),
            (rb"\n  (storage|participants):.*(\n    .*)*", b""))  # fmt: skip
 
 
