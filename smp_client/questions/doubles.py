@@ -21,12 +21,12 @@ NAMED = f"NOT EXISTS (SELECT 1 FROM memories o WHERE {_SAME} AND o.start > m.sta
 
 # Numbered in one go: there may be as many of one id as there are memories.
 _BEFORE = """
-WITH asked AS (SELECT key, scope, id, file FROM memories WHERE key IN (SELECT value FROM json_each(?))),
+WITH asked AS (SELECT DISTINCT scope, id, file FROM memories WHERE key IN (SELECT value FROM json_each(?1))),
 numbered AS (
-    SELECT key, id, ROW_NUMBER() OVER (PARTITION BY scope, id, file ORDER BY start) - 1 AS before
-    FROM memories WHERE (scope, id, file) IN (SELECT scope, id, file FROM asked)
+    SELECT m.key, m.id, ROW_NUMBER() OVER (PARTITION BY m.scope, m.id, m.file ORDER BY m.start) - 1 AS before
+    FROM asked CROSS JOIN memories m ON m.scope = asked.scope AND m.id = asked.id AND m.file = asked.file
 )
-SELECT key, id, before FROM numbered WHERE before > 0 AND key IN (SELECT key FROM asked)
+SELECT key, id, before FROM numbered WHERE before > 0 AND key IN (SELECT value FROM json_each(?1))
 """
 # Almost no id stands twice, and which these are the index by id tells without a look at any memory.
 _DOUBLES = """
