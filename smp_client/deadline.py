@@ -5,12 +5,15 @@ time, and yet one piece must never keep the others waiting. Inside `deadline(…
 reads calls `step()` once for each record, collection or text; the first call after the limit
 raises TookTooLong. Time is that of the processor for this thread, so that a busy machine makes no
 piece look slow.
+
+Every access to a file of the tree is a step too. Whoever runs long work inside `interruptible(…)`
+is therefore asked at every step, and can stop the work or look after something else meanwhile.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -19,6 +22,7 @@ from .errors import TookTooLong
 LIMIT_S = 5.0
 
 _until: ContextVar[float | None] = ContextVar("until", default=None)
+_ask: ContextVar[Callable[[], None] | None] = ContextVar("ask", default=None)
 
 
 @contextmanager
@@ -31,8 +35,21 @@ def deadline(seconds: float = LIMIT_S) -> Iterator[None]:
         _until.reset(token)
 
 
+@contextmanager
+def interruptible(ask: Callable[[], None]) -> Iterator[None]:
+    """Call `ask` at every step of the work inside. What it raises ends the work there."""
+    token = _ask.set(ask)
+    try:
+        yield
+    finally:
+        _ask.reset(token)
+
+
 def step() -> None:
-    """Raise TookTooLong where the time of the present piece is over."""
+    """Ask whoever runs this work. Raise TookTooLong where the time of the present piece is over."""
+    ask = _ask.get()
+    if ask is not None:
+        ask()
     until = _until.get()
     if until is not None and time.thread_time() > until:
         raise TookTooLong("It took too long to be read.")

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from .deadline import step
 from .errors import UnsafePath
 from .layout import TEMPORARY
 from .temporaries import temporary_name
@@ -318,6 +319,7 @@ class Directories(threading.local):
         self._depth = 0
 
     def __enter__(self) -> Directories:
+        step()
         self._depth += 1
         return self
 

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -175,12 +175,11 @@ def describe(scope: str, file: str, content: bytes) -> list[tuple[str, str]]:
     return [(entry.id, entry.hash) for entry in entries]
 
 
-def rebuild(memory: Place, index: Index, keep_going: Callable[[], None] = lambda: None) -> None:
-    """From nothing: what cannot be read now is not in it. `keep_going` may raise, and then all is as it was."""
+def rebuild(memory: Place, index: Index) -> None:
+    """From nothing: what cannot be read now is not in it. Where it is interrupted, all is as it was."""
     with index.batch():
         index.clear()
         for scope, file in list(outdated(memory, index)):
-            keep_going()
             refresh(memory, index, scope, file)
 
 

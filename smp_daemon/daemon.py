@@ -6,16 +6,20 @@ import math
 import os
 import queue
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
 from smp_client import Memory, SMPError
+from smp_client.deadline import interruptible
 from smp_client.timestamps import now
 
 from .ingest.debounce import Debounce
+from .jobs import Stopping
 from .log import FilteringBoundLogger, Log
 from .maintenance import ARCHIVE, DECAY, LIFECYCLE, PURGE
 from .root import Root
@@ -55,6 +59,11 @@ class Signals:
         self.reload = True
         self._wake.put(None)
 
+    def keep_going(self) -> None:
+        """Raise Stopping where the daemon was told to stop."""
+        if self.stop:
+            raise Stopping
+
     def wait(self, longest_s: float) -> None:
         """Return when a signal has come, or after the time."""
         with suppress(queue.Empty):
@@ -76,12 +85,16 @@ def run(memories: Sequence[Memory], log: Log, settings: Configuration, reload: C
     signals = Signals()
     with signals.handled(), ExitStack() as open_parts:
         worker = Worker(_timing(settings), log.logger)
-        for memory in memories:
-            root = Root(memory, _debounce(settings), settings.watch.polling_s, worker.notice)
-            open_parts.callback(root.close)
-            if why := root.lead():
-                log.logger.warning("index replaced", component="daemon", root=str(root.path), reason=why)
-            worker.add(root, load_successes(memory))
+        try:
+            with interruptible(signals.keep_going):  # a client may have the lead for as long as it brings the index up to date
+                for memory in memories:
+                    root = Root(memory, _debounce(settings), settings.watch.polling_s, worker.notice)
+                    open_parts.callback(root.close)
+                    if why := root.lead():
+                        log.logger.warning("index replaced", component="daemon", root=str(root.path), reason=why)
+                    worker.add(root, load_successes(memory))
+        except Stopping:
+            return
         thread = threading.Thread(target=worker.run, name="worker")
         thread.start()
         open_parts.callback(_stop_worker, worker, thread, log.logger)
@@ -148,7 +161,9 @@ def _stop_worker(worker: Worker, thread: threading.Thread, log: FilteringBoundLo
     thread.join(STOP_WITHIN_S)
     if thread.is_alive():
         # Every write is safe to be cut off at any instruction; waiting longer is not.
-        log.error("the worker did not stop in time", component="daemon")
+        frame = sys._current_frames().get(thread.ident or 0)
+        where = [f"{one.filename}:{one.lineno} {one.name}" for one in traceback.extract_stack(frame)] if frame else []
+        log.error("the worker did not stop in time", component="daemon", where=where)
         os._exit(1)
     for root in worker.roots:
         log.info("stopped", component="daemon", root=str(root.path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 from smp_client import LockTimeout, SessionNotFound
@@ -21,11 +20,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 
 
 class Drops:
-    """`keep_going` raises where the daemon has been told to stop."""
-
-    def __init__(self, log: FilteringBoundLogger, keep_going: Callable[[], None]) -> None:
+    def __init__(self, log: FilteringBoundLogger) -> None:
         self._log = log
-        self._keep_going = keep_going
         self._waiting: dict[tuple[str, str], tuple[float, float]] = {}  # to when they are tried again, and after which pause
         self._from_the_front = True
 
@@ -41,7 +37,6 @@ class Drops:
         held_up: list[inbox.Drop] = []
         started = time.perf_counter()
         for drop in inbox.take_in(session, names[:ROUND] if self._from_the_front else names[-ROUND:]):
-            self._keep_going()
             if drop.outcome == "waiting":
                 held_up.append(drop)
                 continue

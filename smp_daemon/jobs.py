@@ -21,8 +21,11 @@ _NAMED_FAILURES = 3
 _NAMED_MEMORIES = 20
 
 
-class Stopping(Exception):
-    """Told to stop in the middle of something that can be begun again."""
+class Stopping(BaseException):
+    """The daemon was told to stop in the middle of work that can be begun again.
+
+    No `except Exception`, by which a piece of data costs only itself, may take it for the fault of the piece.
+    """
 
 
 @dataclass
@@ -71,8 +74,6 @@ class Run:
                 return self._try(self._busy.popleft(), log, is_last_try=True)
             self.is_over = True
             return None
-        except Stopping:
-            raise
         except Exception as error:
             # The pieces themselves could not be told: nothing more can be done in this run.
             self._fail("", error, log)
@@ -85,8 +86,6 @@ class Run:
         self.looked_at += bool(piece.session)
         try:
             outcome = piece.do()
-        except Stopping:
-            raise
         except SessionNotFound:
             # It was archived, deleted or moved away since the sessions were listed.
             return piece

@@ -16,13 +16,14 @@ from functools import partial
 from typing import Any, Protocol
 
 from smp_client import LockTimeout, Memory, SMPError
+from smp_client.deadline import step
 from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL
 from smp_client.locks import Patience
 from smp_client.maintain.actions import Outcome
 from smp_client.timestamps import now, render_time
 
 from .fullness import Fullness
-from .jobs import Piece, Run, Stopping
+from .jobs import Piece, Run
 from .log import FilteringBoundLogger
 from .root import Root
 from .scrubs import Scrubs
@@ -37,9 +38,6 @@ MEANWHILE_S = 0.05
 
 class Household(Protocol):
     """What the jobs need of the worker, whose thread they run in."""
-
-    def keep_going(self) -> None:
-        """Raises where the daemon has been told to stop."""
 
     def take_in(self, root: Root, paths: list[Any]) -> bool:
         """Brings what has changed into the index."""
@@ -63,7 +61,7 @@ class Maintenance:
         self._taking_in: str | None = None  # the session whose own piece is being taken in
         self._memories: dict[str, Memory] = {}
         self._observed: set[str] = set()  # the roots that were looked at since the daemon began
-        self._scrubs = Scrubs(household.keep_going)
+        self._scrubs = Scrubs()
         self.pieces: Mapping[str, Callable[[Root], Iterator[Piece]]] = {
             DECAY: self._decay, LIFECYCLE: self._lifecycle, ARCHIVE: self._archive, PURGE: self._purge,
         }  # fmt: skip
@@ -219,10 +217,8 @@ class Maintenance:
         self._log.info("compacting", component=COMPACTION, root=str(root.path), session_id=session, reason=fill.reason)
         try:
             full = self._memory(root)._session(session)
-            going = partial(compact, full, reduction_pct=fill.reduction_pct, keep_going=self._household.keep_going)
+            going = partial(compact, full, reduction_pct=fill.reduction_pct)
             outcome = self._while_going_on(going) if fill.policy.summarizer else going()
-        except Stopping:
-            raise
         except LockTimeout as error:
             self._fullness.note(root, session, fill, str(error), busy=True)
             raise
@@ -248,7 +244,7 @@ class Maintenance:
         thread = threading.Thread(target=run, name="summarizer", daemon=True)  # it must not keep the daemon from stopping
         thread.start()
         while thread.is_alive():
-            self._household.keep_going()
+            step()
             self._household.go_on(MEANWHILE_S)
         if isinstance(result := results[0], Exception):
             raise result

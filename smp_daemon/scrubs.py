@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from smp_client.deadline import step
 from smp_client.maintain.actions import Outcome
 from smp_client.status import COOKIES
 
@@ -20,8 +21,7 @@ BETWEEN_LOOKS = 10_000  # steps of SQLite, between two looks whether to stop
 
 
 class Scrubs:
-    def __init__(self, keep_going: Callable[[], None]) -> None:
-        self._keep_going = keep_going  # raises where the daemon has been told to stop
+    def __init__(self) -> None:
         self._asked: dict[str, tuple[Root, list[str]]] = {}  # by root, with the cookies of those who wait
         self._run: Run | None = None
         self._served: list[str] = []
@@ -53,7 +53,7 @@ class Scrubs:
         """One step, where there is any; then those who waited for it are told."""
         if self._run is None and self._asked:
             root, self._served = self._asked.pop(next(iter(self._asked)))
-            self._run = Run(NAME, root, _pieces(root, self._keep_going), only="index")
+            self._run = Run(NAME, root, _pieces(root), only="index")
         if self._run is None:
             return False
         step(self._run)
@@ -64,41 +64,43 @@ class Scrubs:
         return True
 
 
-def _pieces(root: Root, keep_going: Callable[[], None]) -> Iterator[Piece]:
+def _pieces(root: Root) -> Iterator[Piece]:
     from smp_client.maintain.traces import scrubbing
 
     steps = scrubbing(root.memory, root.index, READER_WAIT_S)
     is_over = False
 
-    def step() -> Outcome:
+    def scrub() -> Outcome:
         nonlocal is_over
         is_over = True  # also where it fails
-        with _stoppable(root.index.connection, keep_going):
+        with _stoppable(root.index.connection):
             for _ in steps:
                 is_over = False
                 break
         return Outcome()
 
     while not is_over:
-        yield Piece("", step)
+        yield Piece("", scrub)
 
 
 @contextmanager
-def _stoppable(connection: sqlite3.Connection, keep_going: Callable[[], None]) -> Iterator[None]:
+def _stoppable(connection: sqlite3.Connection) -> Iterator[None]:
     """Merging and vacuuming a large index take seconds each, and nothing is lost with either."""
+    stopping: list[Stopping] = []
 
     def is_stopping() -> bool:
         try:
-            keep_going()
-        except Stopping:
-            return True
-        return False
+            step()
+        except Stopping as error:
+            stopping.append(error)
+        return bool(stopping)
 
     connection.set_progress_handler(is_stopping, BETWEEN_LOOKS)
     try:
         yield
     except sqlite3.OperationalError:
-        keep_going()
+        if stopping:
+            raise stopping[0] from None
         raise
     finally:
         with suppress(sqlite3.ProgrammingError):  # it was closed meanwhile

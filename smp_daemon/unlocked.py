@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import groupby
 
 from smp_client import SMPError
@@ -41,11 +41,8 @@ _IDLE_SHARE = 100.0
 
 
 class Unlocked:
-    """`keep_going` raises where the daemon has been told to stop."""
-
-    def __init__(self, log: FilteringBoundLogger, keep_going: Callable[[], None]) -> None:
+    def __init__(self, log: FilteringBoundLogger) -> None:
         self._log = log
-        self._keep_going = keep_going
         self.unfinished: set[Root] = set()  # where more is to be looked at
         self._counted: dict[str, int] = {}  # how many places there were, by root
         self._said: dict[str, set[object]] = {}  # by root; so that each is said once in the life of a daemon
@@ -83,7 +80,6 @@ class Unlocked:
         self.unfinished.discard(root)
         number, began = 0, time.monotonic()
         for number, _ in enumerate(spotting.look(root.index, redaction), 1):
-            self._keep_going()
             if number >= ROUNDS or time.monotonic() - began > ROUNDS_S:
                 self.unfinished.add(root)
                 break
@@ -103,7 +99,6 @@ class Unlocked:
         self._tried = {known: when for known, when in self._tried.items() if when > current}
         due = [one for one in found if (str(root.path), one) not in self._tried]
         for (scope, file), group in groupby(due, key=lambda one: (one.scope, one.file)):
-            self._keep_going()
             spotted = list(group)
             self._tried |= {(str(root.path), one): current + AGAIN_S for one in spotted}
             self._redact_file(root, scope, file, spotted)
@@ -152,7 +147,6 @@ class Unlocked:
         known = self._whole_files.get((str(root.path), about), {})
         now: dict[tuple[str, str], tuple[tuple[object, ...], Counter[str]]] = {}
         for scope, file, state in files:
-            self._keep_going()
             before = known.get((scope, file))
             if before and before[0] == state:
                 now[scope, file] = before

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from smp_client import AlreadyLed, SMPError, __version__
+from smp_client.deadline import interruptible
 from smp_client.indexing import outdated, rebuild
 from smp_client.layout import GLOBAL
 from smp_client.privacy.redaction import harmless
@@ -64,9 +65,10 @@ class Worker:
         self._log = log
         self._queue: queue.SimpleQueue[tuple[str, Root | None, Any]] = queue.SimpleQueue()
         self._stop = threading.Event()
+        self._is_stopping = False
         self._derived = Derived(timing.derived_active_s, timing.derived_idle_s, log)
-        self._drops = Drops(log, self.keep_going)
-        self._unlocked = Unlocked(log, self.keep_going)
+        self._drops = Drops(log)
+        self._unlocked = Unlocked(log)
         self._report = Report(log)
         self._canaries: dict[str, tuple[Root, float]] = {}
         self._started_at = render_time(now())
@@ -119,35 +121,45 @@ class Worker:
 
     # What only the worker's own thread runs.
 
+    def _keep_going(self) -> None:
+        """Stop where that was asked for, and beat the heart where it is due. Every step of the work calls this.
+
+        It raises once: whatever is undone or closed on the way out comes to its end.
+        """
+        if self._stop.is_set() and not self._is_stopping:
+            self._is_stopping = True
+            raise Stopping
+        self._beat(time.monotonic())
+
     def prepare(self) -> None:
         """Arms the watchers, then scans: whatever happens after the arming is noticed, whatever happened before is scanned."""
         for root in self.roots:
             root.watcher.start()
         for root in self.roots:
-            self._heartbeat(root)
             self._run_job("tidy", [root])
             self._run_job("scan", [root])
             self._heartbeat(root)
 
     def run(self) -> None:
         try:
-            self.prepare()
-            self.ready.set()
-            self._work()
+            with interruptible(self._keep_going):
+                self.prepare()
+                self.ready.set()
+                self._work()
         except Stopping:
-            return
+            for root in self.roots:
+                self._heartbeat(root)
         except Exception:
             self._log.exception("the worker failed", component="worker", exc_info=True)
             raise
 
     def _work(self) -> None:
-        while not self._stop.is_set():
+        while True:
             try:
+                self._keep_going()
                 self._do_what_is_due()
             except AlreadyLed:
                 # Somebody removed the lock's file and another daemon has taken the lead: two are one too many.
-                raise
-            except Stopping:
                 raise
             except Exception as error:
                 # A disk that fails for a moment, or a piece of data that nobody thought of, must not end the daemon.
@@ -157,8 +169,6 @@ class Worker:
             else:
                 for root in self.roots:
                     root.problems.pop("work", None)
-        for root in self.roots:
-            self._heartbeat(root)
 
     def _say_failed(self, error: Exception) -> None:
         self._log.error("work failed", component="worker", error=str(error), exc_info=True)
@@ -263,14 +273,12 @@ class Worker:
         try:
             everything = EVERYTHING in paths
             if everything:
-                taken = indexer.scan(root.memory, root.index, self.keep_going)
+                taken = indexer.scan(root.memory, root.index)
             else:
-                taken = indexer.take_in(root.memory, root.index, [str(path) for path in paths], self.keep_going)
+                taken = indexer.take_in(root.memory, root.index, [str(path) for path in paths])
             self._after(root, taken, started, "scanned" if everything else "indexed")
         except sqlite3.DatabaseError as error:
             self._index_failed(root, error)
-        except Stopping:
-            raise
         except Exception as error:
             self._indexing_failed(root, error)
         else:
@@ -286,10 +294,6 @@ class Worker:
     def _indexing_failed(self, root: Root, error: Exception) -> None:
         root.problems["indexing"] = f"Indexing failed and is tried again: {harmless(str(error) or repr(error))}"
         self._log.error("indexing failed", component="indexer", root=str(root.path), error=str(error))
-
-    def keep_going(self) -> None:
-        if self._stop.is_set():
-            raise Stopping
 
     def _index_failed(self, root: Root, error: sqlite3.DatabaseError) -> None:
         """A full disk passes; a damaged file does not, and is replaced."""
@@ -324,7 +328,7 @@ class Worker:
         key = f"{about} failed"
         try:
             work()
-        except (Stopping, OSError, SMPError, sqlite3.Error):
+        except (OSError, SMPError, sqlite3.Error):
             raise  # of the machine, not of this piece: all is tried again
         except Exception as error:
             root.problems[key] = f"{key.capitalize()}, and is tried again at the next change: {harmless(repr(error))}"
@@ -346,6 +350,9 @@ class Worker:
         if current >= self._due["tidy"]:
             self._due["tidy"] = current + self._timing.tidy_s
             self._run_job("tidy", self.roots)
+        self._beat(current)
+
+    def _beat(self, current: float) -> None:
         if current >= self._due["heartbeat"]:
             self._due["heartbeat"] = current + self._timing.heartbeat_s
             for root in self.roots:
@@ -414,7 +421,7 @@ class Worker:
         }  # fmt: skip
         try:
             root.memory.tree.replace_derived(STATUS_FILE, json.dumps(status, indent=1).encode())
-        except OSError as error:
+        except (OSError, SMPError) as error:
             self._log.error("no heartbeat", component="daemon", root=str(root.path), error=str(error))
 
     # Jobs.
@@ -427,7 +434,7 @@ class Worker:
             started = time.perf_counter()
             try:
                 job.did = self._at_once[name](root)
-            except (Stopping, AlreadyLed):
+            except AlreadyLed:
                 raise
             except Exception as error:
                 job.last_error = str(error) or repr(error)
@@ -471,7 +478,7 @@ class Worker:
     def _rebuild_job(self, root: Root) -> dict[str, Any]:
         if not root.is_there() or "vanished" in root.problems:
             return {"skipped": "the tree is not as it was"}
-        rebuild(root.memory, root.index, self.keep_going)
+        rebuild(root.memory, root.index)
         self._unlocked.look(root)
         return {"memories": root.index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()[0],
                 "outdated": sum(1 for _ in outdated(root.memory, root.index))}  # fmt: skip

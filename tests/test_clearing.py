@@ -396,7 +396,8 @@ def test_a_daemon_that_is_told_to_stop_does_not_finish_cleaning(memory: Memory, 
     root = cast("Root", SimpleNamespace(memory=memory, index=index, path=memory.root))
     with pytest.raises(Stopping), pytest.MonkeyPatch.context() as patch:
         patch.setattr(scrubs, "BETWEEN_LOOKS", 10)
-        for piece in scrubs._pieces(root, stop):
+        patch.setattr(scrubs, "step", stop)
+        for piece in scrubs._pieces(root):
             piece.do()
     assert looks
     assert traces.asked_for(memory)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import running, settings_file, smp, status, wait_until
+from daemons import Daemon, running, settings_file, smp, status, wait_until
 
 from smp_client import Invalid, Memory, Redaction, TookTooLong
-from smp_client.deadline import deadline, step
+from smp_client.deadline import deadline, interruptible, step
+from smp_client.index import Index
+from smp_client.indexing import rebuild
+from smp_client.locks import NO_PATIENCE, lock
 from smp_client.privacy import patterns
 from smp_client.records import Kind
+from smp_client.status import LEAD, LEAD_SCOPE
+from smp_daemon.jobs import Stopping
 
 SLOW = "(a|aa)+$"
 
@@ -36,6 +42,53 @@ def burn() -> None:
     began = time.thread_time()
     while time.thread_time() <= began:
         pass
+
+
+def test_whoever_runs_the_work_is_asked_at_every_step_and_can_end_it(memory: Memory) -> None:
+    """Reading a file is a step. What is raised there is taken for the fault of no file, and the index stays as it was."""
+    session = memory.create_session(id="s1")
+    session.record_decision("Use OAuth", made_by="a")
+    index = Index.in_memory()
+    rebuild(memory, index)
+    before, asked = index.contents(), []
+
+    def stop() -> None:
+        asked.append(True)
+        if len(asked) > 5:
+            raise Stopping
+
+    with pytest.raises(Stopping), interruptible(stop):
+        rebuild(memory, index)
+    assert len(asked) == 6
+    assert index.contents() == before
+    index.close()
+
+
+def test_a_daemon_is_stopped_while_it_waits_for_a_client_that_brings_the_index_up_to_date(memory: Memory, tmp_path: Path) -> None:
+    memory.create()
+    with lock(memory.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, "bringing the index up to date"):
+        daemon = Daemon([memory.root], tmp_path / "log")
+        wait_until(lambda: catches(daemon.process.pid, signal.SIGTERM), "it has set its handlers")
+        assert daemon.stop() == 0
+
+
+def test_a_daemon_is_stopped_while_many_drops_wait_for_a_lock(memory: Memory, tmp_path: Path) -> None:
+    """Each drop waits a moment for the lock. (Seen to fail where all of them were tried before anybody asked.)"""
+    session = memory.create_session(id="s1")
+    for number in range(200):
+        (memory.root / f"active/s1/inbox/{number}.yaml").write_text(f"type: decision\ndecision: Number {number}\nby: a\n")
+    with lock(memory.tree, "s1", "decisions.yaml", NO_PATIENCE, "thinking"):
+        daemon = Daemon([memory.root], tmp_path / "log")
+        wait_until(lambda: (memory.root / ".smp/status.json").exists(), "its heart beats")
+        assert daemon.stop() == 0
+    with running(memory.root, log=tmp_path / "next"):
+        wait_until(lambda: len(session.records("decision")) == 200, "all drops are taken in")
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler for the signal."""
+    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 def test_a_file_that_takes_too_long_costs_only_itself(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,9 +69,6 @@ def test_whoever_waits_for_an_answer_goes_on_waiting_when_the_lead_is_taken(memo
 class Household:
     """A worker that only takes in."""
 
-    def keep_going(self) -> None:
-        pass
-
     def take_in(self, root: Root, paths: list[Any]) -> bool:
         indexer.take_in(root.memory, root.index, paths)
         return True
@@ -95,7 +92,7 @@ def lines(log_file: Path, event: str) -> list[dict[str, Any]]:
 
 
 def scan(root: Root) -> None:
-    indexer.scan(root.memory, root.index, lambda: None)
+    indexer.scan(root.memory, root.index)
 
 
 def finish(maintenance: Maintenance) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from smp_client import Memory
@@ -28,21 +28,20 @@ class Taken:
     vanished: set[str] = field(default_factory=set)  # sessions that are in the index and not on disk
 
 
-def take_in(memory: Memory, index: Index, paths: Iterable[str], keep_going: Callable[[], None] = lambda: None) -> Taken:
-    """What stands at these paths now, relative to the root; a path of a directory means all below it. `keep_going` raises to
-    stop it."""
+def take_in(memory: Memory, index: Index, paths: Iterable[str]) -> Taken:
+    """What stands at these paths now, relative to the root; a path of a directory means all below it."""
     taken = Taken()
     present = set(scopes(memory))
     files: dict[tuple[str, str], None] = {}
     for path in paths:
         for item in _meant(memory, index, path, present, taken):
             files[item] = None
-    _refresh(memory, index, list(files), taken, keep_going)
+    _refresh(memory, index, list(files), taken)
     return taken
 
 
-def scan(memory: Memory, index: Index, keep_going: Callable[[], None]) -> Taken:
-    """Compares the whole tree with the index; events are only hints, this is the truth. `keep_going` raises to stop it."""
+def scan(memory: Memory, index: Index) -> Taken:
+    """Compares the whole tree with the index; events are only hints, this is the truth."""
     taken = Taken()
     known = {scope for scope, _ in index.files()}
     present = set(scopes(memory))
@@ -50,7 +49,7 @@ def scan(memory: Memory, index: Index, keep_going: Callable[[], None]) -> Taken:
     taken.inboxes = {scope for scope in present if scope != GLOBAL and not is_archived(scope)}
     changed = [item for item in outdated(memory, index) if item[0] not in taken.vanished]
     for start in range(0, len(changed), BATCH_FILES):
-        _refresh(memory, index, changed[start : start + BATCH_FILES], taken, keep_going)
+        _refresh(memory, index, changed[start : start + BATCH_FILES], taken)
     return taken
 
 
@@ -101,14 +100,11 @@ def _inside(memory: Memory, index: Index, scope: str, file: str, present: set[st
     return []
 
 
-def _refresh(
-    memory: Memory, index: Index, files: list[tuple[str, str]], taken: Taken, keep_going: Callable[[], None]
-) -> None:  # fmt: skip
+def _refresh(memory: Memory, index: Index, files: list[tuple[str, str]], taken: Taken) -> None:
     if not files:
         return
     with index.batch():
         for scope, file in files:
-            keep_going()
             before = index.connection.total_changes
             done = refresh(memory, index, scope, file)
             taken.files += 1
