@@ -119,6 +119,8 @@ def _lead(
                 schedule = _reload(worker, schedule, log, reload)
             schedule.follow(now())
             worker.next_runs = schedule.next_runs()
+            log.retry()
+            worker.log_problem = log.problem
             if worker.is_proved(time.monotonic()):
                 notify.feed_watchdog()
     finally:

@@ -1,116 +1,153 @@
-"""Structured logs: JSON lines for the journal and for files, readable lines on a terminal. The only user of structlog.
+"""The log: JSON lines for the journal and for a file, readable lines on a terminal.
 
-Each line has `timestamp`, `level`, `component`, `event` and `session_id` (null where it is about no session), then its values.
+Each line has `timestamp`, `level`, `component`, `event` and `session_id` (null where it is about
+no session), then its values. Lines go to stderr or to one rotating file. A line that cannot be
+written is dropped, and `problem` says why until a line is written again. Only this module uses
+structlog.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import select
 import sys
 import time
-from datetime import UTC, datetime
+from contextlib import suppress
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 
 import structlog
-from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
-from .log_output import Nowhere, Output, RotatingFile, Stream, Target
+from smp_client.files import Tree
+
 from .settings import LogSettings
+
+__all__ = ["FilteringBoundLogger", "Log", "ms_since"]
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _FIRST = ("timestamp", "level", "component", "event", "session_id")
-_LAST = ("component", "pid", "root")  # on a terminal, where people look for what happened
+_LAST = ("component", "pid", "root")  # on a terminal, where people look for the event
+_EMPTY: tuple[object, ...] = (None, [], {}, ())
+_STALLED_S = 1.0
 
 
 class Log:
-    """`logger` is what the parts of the daemon are given; it stays the same when the settings change."""
+    """A log that any thread may use. `logger` stays the same object when the settings change."""
 
     def __init__(self, settings: LogSettings) -> None:
+        self.problem = ""  # why the last line was dropped
         self._use(settings)
-        target, complain = _targets(settings)
-        self._output = Output(target, self._render_own, complain)
+        levels = [structlog.processors.add_log_level, self._drop_unimportant]
+        stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
         self.logger: FilteringBoundLogger = structlog.wrap_logger(
-            self._output,
-            processors=[self._drop_unimportant, _add_time, self._render],
-            wrapper_class=structlog.make_filtering_bound_logger(0),  # the level can change, so it is looked at below
+            self,
+            processors=[*levels, stamp, self._render],
+            # `change` can lower the level, so the filter is a processor.
+            wrapper_class=structlog.make_filtering_bound_logger(0),
         )
 
-    @property
-    def lost_lines(self) -> int:
-        """How many lines could not be written since the start."""
-        return self._output.lost_lines
-
     def change(self, settings: LogSettings) -> None:
-        """Other settings from the next line on."""
+        """Use other settings from the next line on. A file is opened again by its name."""
+        self.close()
         self._use(settings)
-        self._output.redirect(*_targets(settings))
 
     def close(self) -> None:
-        self._output.close()
+        with suppress(OSError):
+            self._output.close()
+
+    def retry(self) -> None:
+        """Find out whether the log works again after a problem."""
+        if self.problem:
+            self.msg()
+
+    def msg(self, *lines: str) -> None:
+        """Write these rendered lines, or drop them and note the problem."""
+        try:
+            # Only the first line after a good one waits for a reader that has stopped reading.
+            self._output.wait(0.0 if self.problem else _STALLED_S)
+            problem, self.problem = self.problem, ""
+            if problem:
+                self.logger.error("log lines lost", component="log", reason=problem)
+            for line in lines:
+                self._output.handle(logging.LogRecord("smp", logging.INFO, "", 0, line, (), None))
+        except Exception as error:
+            self.problem = f"Log lines are lost: {error}"
+
+    debug = info = warning = error = critical = exception = msg
 
     def _use(self, settings: LogSettings) -> None:
-        self._least = _LEVELS[settings.level]
         on_terminal = settings.file is None and sys.stderr is not None and sys.stderr.isatty()
-        pretty = settings.format == "pretty" or (settings.format == "auto" and on_terminal)
-        self._renderer = _pretty(colors=on_terminal and not os.environ.get("NO_COLOR")) if pretty else _json_line
+        self._is_pretty = settings.format == "pretty" or (settings.format == "auto" and on_terminal)
+        self._console = structlog.dev.ConsoleRenderer(
+            colors=on_terminal and not os.environ.get("NO_COLOR"), sort_keys=False,
+            exception_formatter=structlog.dev.plain_traceback,
+        )  # fmt: skip
+        self._least = _LEVELS[settings.level]
+        if settings.file is None:
+            self._output: _Stderr | _File = _Stderr()
+        else:
+            self._output = _File(settings.file, maxBytes=settings.max_bytes,
+                                 backupCount=settings.keep, delay=True)  # fmt: skip
 
-    def _drop_unimportant(self, _logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-        event["level"] = "error" if method == "exception" else method
+    def _drop_unimportant(self, _: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         if _LEVELS.get(event["level"], 50) < self._least:
             raise structlog.DropEvent
         return event
 
     def _render(self, logger: WrappedLogger, method: str, event: EventDict) -> str:
         try:
-            return str(self._renderer(logger, method, event))
+            if self._is_pretty:
+                shown = {name: value for name, value in event.items() if value not in _EMPTY}
+                last = {name: shown.pop(name) for name in _LAST if name in shown}
+                return self._console(logger, method, shown | last)
+            event = structlog.processors.format_exc_info(logger, method, event)
+            ordered = {name: event.get(name) for name in _FIRST} | dict(event)
+            return json.dumps(ordered, default=str, allow_nan=False)
         except Exception as error:
-            # Whatever a value's own code does when it is shown: the line is written without the values.
-            known = {name: event[name] if isinstance(event.get(name), str) else None for name in _FIRST}
+            # A value whose own code fails when it is shown costs the values, not the line.
+            known = {name: value for name in _FIRST if isinstance(value := event.get(name), str)}
             return json.dumps({**known, "unrenderable": type(error).__name__})
 
-    def _render_own(self, says: str, **values: object) -> str:
-        """A line about the log itself."""
-        event: EventDict = {"event": says, "level": "warning", "component": "log", **values}
-        return self._render(None, "warning", _add_time(None, "warning", event))
+
+class _Stderr(logging.StreamHandler[TextIOWrapper]):
+    def wait(self, longest_s: float) -> None:
+        """Wait until stderr takes a line. A pipe that nobody reads must not stop the daemon."""
+        if not select.select([], [self.stream], [], longest_s)[1]:
+            raise TimeoutError("nobody reads stderr")
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        raise  # `Log.msg` notes it
 
 
-def start(settings: LogSettings) -> Log:
-    return Log(settings)
+class _File(RotatingFileHandler):
+    """A file of ours alone: made with mode 0600, and never a link or a FIFO."""
 
+    def wait(self, longest_s: float) -> None:
+        return
 
-def _targets(settings: LogSettings) -> tuple[Target, Target | None]:
-    """Where the lines go, and where to say that they cannot go there."""
-    stderr: Target = Stream(sys.stderr.fileno()) if sys.stderr is not None else Nowhere()
-    if settings.file is None:
-        return stderr, None
-    return RotatingFile(settings.file, settings.max_bytes, settings.keep), stderr
+    def _open(self) -> TextIOWrapper:
+        path = Path(self.baseFilename)
+        for directory in reversed(path.parents):
+            Tree(directory).create_root(())
+        tree = Tree(path.parent)
+        flags = os.O_WRONLY | os.O_APPEND | (0 if tree.exists(path.name) else os.O_CREAT)
+        descriptor = tree.open(path.name, flags)
+        # File names in a line may hold bytes that are not UTF-8.
+        return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
-
-def _add_time(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    event["timestamp"] = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return event
-
-
-def _json_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
-    event = structlog.processors.format_exc_info(logger, method, event)
-    return json.dumps({name: event.get(name) for name in _FIRST} | dict(event), default=str, allow_nan=False)
-
-
-def _pretty(*, colors: bool) -> Processor:
-    plain = structlog.dev.plain_traceback
-    renderer = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain, sort_keys=False)
-
-    def render(logger: WrappedLogger, method: str, event: EventDict) -> str:
-        said = {name: value for name, value in event.items() if value is not None and value not in ([], {}, ())}
-        last = {name: said.pop(name) for name in _LAST if name in said}
-        return renderer(logger, method, said | last)
-
-    return render
-
-
-__all__ = ["FilteringBoundLogger", "Log", "start"]
+    def handleError(self, record: logging.LogRecord) -> None:
+        if self.stream is not None:
+            # A stream keeps a line that it could not write, and would write it later.
+            with suppress(OSError):
+                self.stream.close()
+            self.stream = None
+        raise
 
 
 def ms_since(started: float) -> float:
-    """How long it took, as lines say it; `started` is of `time.perf_counter`."""
+    """Return the milliseconds since `started`, a time of `time.perf_counter`."""
     return round(1000 * (time.perf_counter() - started), 1)

@@ -61,6 +61,7 @@ class Worker:
         self.roots: list[Root] = []
         self.ready = threading.Event()  # set when every root has been watched and then scanned
         self.next_runs: dict[str, str] = {}
+        self.log_problem = ""  # why lines of the log are dropped
         self._timing = timing
         self._log = log
         self._queue: queue.SimpleQueue[tuple[str, Root | None, Any]] = queue.SimpleQueue()
@@ -414,7 +415,8 @@ class Worker:
             return
         status = {
             "version": __version__, "pid": os.getpid(), "started_at": self._started_at, "heartbeat_at": render_time(now()),
-            "watching": root.watcher.mode, "lag_ms": root.lag_ms, "problems": sorted(root.problems.values()),
+            "watching": root.watcher.mode, "lag_ms": root.lag_ms,
+            "problems": sorted(filter(None, [*root.problems.values(), self.log_problem])),
             "unindexed_files": root.waiting(), "generation": self._generation(root),
             "jobs": {name: {"last_success": job.last_success, "next_run": self.next_runs.get(name), "last_error": job.last_error,
                             "duration_ms": job.duration_ms, "did": job.did} for name, job in root.jobs.items()},

@@ -20,7 +20,7 @@ from smp_daemon.ingest import indexer
 from smp_daemon.ingest.debounce import Debounce
 from smp_daemon.ingest.notices import Cookie
 from smp_daemon.jobs import Job, Piece, Run, Stopping
-from smp_daemon.log import FilteringBoundLogger, start
+from smp_daemon.log import FilteringBoundLogger, Log
 from smp_daemon.maintenance import Maintenance
 from smp_daemon.root import Root
 from smp_daemon.settings import LogSettings
@@ -35,7 +35,7 @@ def log_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def log(log_file: Path) -> Iterator[FilteringBoundLogger]:
-    log = start(LogSettings(level="debug", format="json", file=log_file))
+    log = Log(LogSettings(level="debug", format="json", file=log_file))
     yield log.logger
     log.close()
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pty
-import select
 import signal
 import subprocess
 import sys
@@ -17,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import PATIENCE_S, no_hang
+from daemons import PATIENCE_S, Daemon, settings_file, status, wait_until
 
-from smp_daemon.log import Log, start
-from smp_daemon.log_output import Output, RotatingFile, Stream
+from smp_client import Memory
+from smp_daemon.log import Log
 from smp_daemon.settings import LogSettings
 
 SMP = [sys.executable, "-c", "from smp_daemon.cli import main; main()"]
@@ -29,7 +28,7 @@ LEAST_BYTES = 4096
 
 @contextmanager
 def logging_to(path: Path, **settings: Any) -> Iterator[Log]:
-    log = start(LogSettings(**{"file": path, "max_bytes": LEAST_BYTES, "keep": 2, **settings}))
+    log = Log(LogSettings(**{"file": path, "max_bytes": LEAST_BYTES, "keep": 2, **settings}))
     try:
         yield log
     finally:
@@ -43,6 +42,12 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def python(program: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     options = {"capture_output": True, **options}
     return subprocess.run([sys.executable, "-c", program, *arguments], text=True, check=True, timeout=60, **options)
+
+
+def tree(tmp_path: Path) -> Path:
+    memory = Memory(tmp_path / "sessions")
+    memory.create()
+    return memory.root
 
 
 # What a line holds
@@ -96,15 +101,15 @@ def test_a_value_that_cannot_be_shown_does_not_stop_the_work(tmp_path: Path, val
         value["circle"] = value
     with logging_to(tmp_path / "smp.log", format=form) as log:
         log.logger.info("odd", component="x", value=value)
-        assert log.lost_lines == 0
+        assert not log.problem
     (line,) = (tmp_path / "smp.log").read_text().splitlines()
     assert "odd" in line
 
 
 def test_a_terminal_gets_lines_for_people_and_a_pipe_gets_json(tmp_path: Path) -> None:
     """And the setting overrules both: JSON on the terminal, readable lines, without colours, into the pipe."""
-    program = ("import sys; from smp_daemon.log import start; from smp_daemon.settings import LogSettings\n"
-               "log = start(LogSettings(format=sys.argv[1])).logger\n"
+    program = ("import sys; from smp_daemon.log import Log; from smp_daemon.settings import LogSettings\n"
+               "log = Log(LogSettings(format=sys.argv[1])).logger\n"
                "log.info('ready', component='daemon', root='/x', nothing=None, empty=[], sessions=2)")  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
 
@@ -138,7 +143,7 @@ def test_a_full_file_is_set_aside_and_the_oldest_goes(tmp_path: Path) -> None:
     with logging_to(path) as log:
         for number in range(200):
             log.logger.info("line", component="x", number=number)
-        assert log.lost_lines == 0
+        assert not log.problem
     assert {file.name for file in path.parent.iterdir()} == {"smp.log", "smp.log.1", "smp.log.2"}
     assert all(file.stat().st_size <= LEAST_BYTES for file in path.parent.iterdir())
     numbers = [line["number"] for name in ("smp.log.2", "smp.log.1", "smp.log") for line in lines(path.parent / name)]
@@ -160,44 +165,6 @@ def test_log_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert (tmp_path / "deep").stat().st_mode & 0o777 == 0o700
 
 
-def test_fewer_are_kept_when_fewer_are_wanted(tmp_path: Path) -> None:
-    """Those that an earlier setting has left go too; files with other names stay."""
-    for name in ("smp.log.3", "smp.log.17", "smp.log.old", "smp.log.1x", "other.log.9"):
-        (tmp_path / name).write_text("x\n")
-    with logging_to(tmp_path / "smp.log", keep=1) as log:
-        for number in range(100):
-            log.logger.info("line", number=number)
-    assert {path.name for path in tmp_path.iterdir()} == {"smp.log", "smp.log.1", "smp.log.old", "smp.log.1x", "other.log.9"}
-
-
-def test_a_file_that_was_taken_away_is_made_anew(tmp_path: Path) -> None:
-    """logrotate renames it and may put an empty one in its place, a person removes it or its directory: the next line is in the
-    file that has the name now. A log that looked only whether there is one went on in the file that was taken away."""
-    path = tmp_path / "logs/smp.log"
-    with logging_to(path) as log:
-        log.logger.info("first")
-        path.rename(tmp_path / "taken.log")
-        log.logger.info("second")
-        path.rename(tmp_path / "taken too.log")
-        path.write_text("")
-        log.logger.info("third")
-        assert [line["event"] for line in lines(path)] == ["third"]
-        path.unlink()
-        path.parent.rmdir()
-        log.logger.info("fourth")
-        assert log.lost_lines == 0
-    assert [line["event"] for line in lines(tmp_path / "taken.log")] == ["first"]
-    assert [line["event"] for line in lines(tmp_path / "taken too.log")] == ["second"]
-    assert [line["event"] for line in lines(path)] == ["fourth"]
-
-
-def test_a_line_that_a_killed_daemon_left_unfinished_does_not_swallow_the_next(tmp_path: Path) -> None:
-    (tmp_path / "smp.log").write_text('{"event": "hal')
-    with logging_to(tmp_path / "smp.log") as log:
-        log.logger.info("whole")
-    assert [json.loads(line)["event"] for line in (tmp_path / "smp.log").read_text().splitlines()[1:]] == ["whole"]
-
-
 def test_many_threads_write_whole_lines(tmp_path: Path) -> None:
     """Eight threads through several rotations: every line is there once and is whole."""
     with logging_to(tmp_path / "smp.log", max_bytes=20_000, keep=1000) as log:
@@ -210,7 +177,7 @@ def test_many_threads_write_whole_lines(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert log.lost_lines == 0
+        assert not log.problem
     found = [(line["thread"], line["number"]) for path in tmp_path.iterdir() for line in lines(path)]
     assert len(list(tmp_path.iterdir())) > 2
     assert sorted(found) == [(thread, number) for thread in range(8) for number in range(200)]
@@ -218,7 +185,7 @@ def test_many_threads_write_whole_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "directory"])
 def test_only_a_plain_file_is_written(tmp_path: Path, kind: str) -> None:
-    """A link or a FIFO under the log's name is not followed and not waited for: the lines count as lost."""
+    """A link or a FIFO under the log's name is not followed and not waited for."""
     path = tmp_path / "smp.log"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("")
@@ -228,128 +195,86 @@ def test_only_a_plain_file_is_written(tmp_path: Path, kind: str) -> None:
         (os.mkfifo if kind == "fifo" else os.mkdir)(path)
     with logging_to(path) as log:
         log.logger.info("line")
-        assert log.lost_lines == 1
+        assert log.problem
     assert elsewhere.read_text() == ""
 
 
 # Failures
 
 
-def test_a_rotation_that_fails_neither_stops_the_log_nor_lets_it_grow_for_ever(tmp_path: Path) -> None:
-    """Lines go on in the old file to twice its size, with one line that says why; then they are counted, and the count is said."""
+def test_a_rotation_that_fails_does_not_let_the_file_grow(tmp_path: Path) -> None:
+    """Lines are dropped while the full file cannot be renamed; the next ones begin a new file."""
     obstacle = tmp_path / "smp.log.1"
-    (obstacle / "inside").mkdir(parents=True)
+    obstacle.mkdir()
     with logging_to(tmp_path / "smp.log", keep=1) as log:
         for number in range(300):
             log.logger.info("line", number=number)
-        assert (tmp_path / "smp.log").stat().st_size <= 2 * LEAST_BYTES
-        lost = log.lost_lines
-        assert 0 < lost < 300
-        (obstacle / "inside").rmdir()
+        assert (tmp_path / "smp.log").stat().st_size <= LEAST_BYTES
+        assert "smp.log.1" in log.problem
         obstacle.rmdir()
         log.logger.info("last")
-        assert log.lost_lines == lost
-    said = lines(tmp_path / "smp.log.1")
-    assert [line["event"] for line in said].count("log rotation failed") == 1
-    assert len([line for line in said if line["event"] == "line"]) == 300 - lost
-    last = lines(tmp_path / "smp.log")
-    assert [line["event"] for line in last] == ["log lines lost", "last"]
-    assert last[0]["lost"] == lost
+        assert not log.problem
+    assert [line["event"] for line in lines(tmp_path / "smp.log")] == ["log lines lost", "last"]
 
 
 FULL = """
-import json, resource, sys
+import resource, sys
 from pathlib import Path
-from smp_daemon.log import start
+from smp_daemon.log import Log
 from smp_daemon.settings import LogSettings
-log = start(LogSettings(file=Path(sys.argv[1])))
+log = Log(LogSettings(file=Path(sys.argv[1])))
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
 for number in range(50):
     log.logger.info("line", number=number)
-lost = log.lost_lines
+print(log.problem)
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 log.logger.info("last")
-print(lost, log.lost_lines)
+print(log.problem)
 """
 
 
-def test_lines_that_found_no_room_are_counted_and_the_count_is_said(tmp_path: Path) -> None:
-    """A limit that cuts a line in two: every line in the file is whole, and the first after it says how many are missing.
-    Without taking the piece back, the line at the limit was `{"timestamp": "2026-01-…` and nothing more."""
+def test_a_line_that_finds_no_room_is_dropped_and_never_written_later(tmp_path: Path) -> None:
     path = tmp_path / "smp.log"
-    done = python(FULL, str(path))
-    before, after = map(int, done.stdout.split())
-    said = lines(path)
-    assert [line["event"] for line in said[-2:]] == ["log lines lost", "last"]
-    assert said[-2]["lost"] == before == after == 50 - (len(said) - 2)
-    assert said[-2]["level"] == "warning"
-    (complaint,) = [json.loads(line) for line in done.stderr.splitlines()]
-    assert complaint["event"] == "log cannot be written"
+    problem, none = python(FULL, str(path)).stdout.splitlines()
+    assert "File too large" in problem
+    assert not none
+    content = path.read_text().splitlines()
+    assert "log lines lost" in content[-2]  # glued to the piece of a line at the limit
+    assert json.loads(content[-1])["event"] == "last"
+    assert [json.loads(line)["number"] for line in content[:-2]] == list(range(len(content) - 2))
+    assert len(content) < 20
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
-def test_a_full_disk_loses_lines_and_nothing_else(tmp_path: Path) -> None:
-    """A daemon with its log on a full tmpfs leads, works and stops cleanly; with room again it says what was lost."""
-    disk, root = tmp_path / "disk", tmp_path / "sessions"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], check=True)
-    try:
-        with contextlib.suppress(OSError), (disk / "ballast").open("wb", buffering=0) as ballast:
-            while True:
-                ballast.write(bytes(4096))
-        (tmp_path / "smp.yaml").write_text(f"log: {{file: {disk}/smp.log}}\n")
-        with subprocess.Popen([*SMP, "run", "--root", str(root), "--config", str(tmp_path / "smp.yaml")],
-                              stderr=subprocess.PIPE, text=True) as process:  # fmt: skip
-            try:
-                assert process.stderr is not None
-                assert json.loads(process.stderr.readline())["event"] == "log cannot be written"
-                (disk / "ballast").unlink()
-                process.terminate()
-                assert process.wait(PATIENCE_S) == 0
-            finally:
-                process.kill()
-        said = lines(disk / "smp.log")
-        assert said[0]["event"] == "log lines lost"
-        assert said[0]["lost"] >= 1
-        assert "No space left" in said[0]["reason"]
-        assert said[-1]["event"] == "stopped"
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-
-
-def test_a_full_device_costs_the_lines_alone() -> None:
-    with Path("/dev/full").open("wb") as full:
-        output = Output(Stream(full.fileno()), lambda says, **values: says)
-        for _ in range(5):
-            output.info("line")
-        assert output.lost_lines == 5
-        ours, theirs = os.pipe()
-        output.redirect(Stream(theirs), None)
-        output.info("again")
-        assert os.read(ours, 1000) == b"log lines lost\nagain\n"
-        assert output.lost_lines == 5
-        os.close(ours)
-        os.close(theirs)
-
-
-def test_a_file_that_cannot_be_made_is_said_on_stderr_and_used_when_it_can(tmp_path: Path) -> None:
-    """`smp run` with its log below a plain file leads and stops cleanly, and has told why there is no log."""
+def test_a_log_that_fails_is_noted_in_status_until_it_works(tmp_path: Path) -> None:
+    """A daemon whose log stands below a plain file leads. With the file gone, the log goes on."""
+    root, log = tree(tmp_path), tmp_path / "file/smp.log"
     (tmp_path / "file").write_text("")
-    (tmp_path / "smp.yaml").write_text(f"log: {{file: {tmp_path}/file/smp.log}}\n")
-    with subprocess.Popen([*SMP, "run", "--root", str(tmp_path / "sessions"), "--config", str(tmp_path / "smp.yaml")],
-                          stderr=subprocess.PIPE, text=True) as process:  # fmt: skip
+    config = settings_file(tmp_path, log={"file": str(log)})
+    with subprocess.Popen([*SMP, "run", "--root", str(root), "--config", str(config)]) as process:
         try:
-            assert process.stderr is not None
-            said = json.loads(process.stderr.readline())
-            assert (said["event"], said["component"]) == ("log cannot be written", "log")
-            assert "Not a directory" in said["reason"]
+            def noted() -> bool:
+                return any("Log lines are lost" in problem for problem in status(root)["problems"])
+
+            wait_until(noted, "status names the log")
             (tmp_path / "file").unlink()
+            wait_until(lambda: not noted(), "status no longer does")
             process.terminate()
             assert process.wait(PATIENCE_S) == 0
         finally:
             process.kill()
-    assert lines(tmp_path / "file/smp.log")[0]["event"] == "log lines lost"
+    events = [line["event"] for line in lines(log)]
+    assert (events[0], events[-1]) == ("log lines lost", "stopped")
+
+
+def test_a_full_device_costs_the_lines_alone(tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    daemon = Daemon([root], Path("/dev/full"))
+    try:
+        wait_until(lambda: "No space left" in " ".join(status(root)["problems"]), "it is noted")
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
 
 
 def started(tmp_path: Path, **streams: Any) -> subprocess.Popen[bytes]:
@@ -391,31 +316,6 @@ def test_a_reader_that_has_stopped_reading_does_not_stop_the_daemon(tmp_path: Pa
         os.close(theirs)
 
 
-def test_after_a_stall_lines_are_whole_again() -> None:
-    """Lines that the pipe had no room for are lost as a whole, a torn one ends where it was torn, and the count is said."""
-    ours, theirs = os.pipe()
-    output = Output(Stream(theirs), lambda says, **values: json.dumps({"event": says, **values}))
-    long = json.dumps({"event": "long", "text": "x" * 10_000})
-    with no_hang():
-        for _ in range(100):
-            output.info(long)
-    lost = output.lost_lines
-    assert 0 < lost < 100
-    content = bytearray()
-    while select.select([ours], [], [], 0)[0]:
-        content += os.read(ours, 65536)
-    output.info(json.dumps({"event": "last"}))
-    content += os.read(ours, 65536)
-    whole = []
-    for line in content.decode().splitlines():
-        with contextlib.suppress(ValueError):
-            whole.append(json.loads(line))
-    assert [line["event"] for line in whole] == ["long"] * (100 - lost) + ["log lines lost", "last"]
-    assert whole[-2]["lost"] == lost
-    os.close(ours)
-    os.close(theirs)
-
-
 def test_a_closed_stderr_is_not_mistaken_for_a_file(tmp_path: Path) -> None:
     """Started with `2>&-`, the next file that is opened would get stderr's number. The daemon works, and what goes to stderr
     goes nowhere: not into a file of the tree."""
@@ -433,14 +333,3 @@ def test_a_closed_stderr_is_not_mistaken_for_a_file(tmp_path: Path) -> None:
         process.kill()
         process.wait()
     json.loads(lead.read_bytes())
-
-
-def test_closing_says_what_was_lost_while_it_still_can(tmp_path: Path) -> None:
-    """The last lines of a daemon are not lost without a word when the disk has room again only as it stops."""
-    (tmp_path / "file").write_text("")
-    file = RotatingFile(tmp_path / "file/smp.log", LEAST_BYTES, 1)
-    output = Output(file, lambda says, **values: json.dumps({"event": says, **values}))
-    output.info("lost")
-    (tmp_path / "file").unlink()
-    output.close()
-    assert [line["event"] for line in lines(tmp_path / "file/smp.log")] == ["log lines lost"]

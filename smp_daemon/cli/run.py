@@ -29,7 +29,7 @@ def run(named: Sequence[str], config: str | None) -> None:
 
     from ..config import load
     from ..daemon import run as run_daemon
-    from ..log import start
+    from ..log import Log
 
     settings = load(config)
     memories = [
@@ -39,7 +39,7 @@ def run(named: Sequence[str], config: str | None) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         trees = " and ".join(str(memory.root) for memory in memories)
         click.echo(f"SMP looks after {trees} until you press Ctrl-C.\nIn another terminal, try smp status or smp demo.", err=True)
-    log = start(settings.log)
+    log = Log(settings.log)
     try:
         run_daemon(memories, log, settings, lambda: load(config))
     finally:
