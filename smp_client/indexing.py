@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
-import math
 import os
 import sqlite3
 import time
@@ -22,6 +19,7 @@ from .document import Located, RecordList
 from .entries import Entry, FileState, Validity, Weight
 from .errors import CorruptionDetected, NewerFormat, TookTooLong, UnsafePath
 from .files import read_from
+from .fingerprint import hash_of_bytes, stored
 from .formats import format_of, mentioned
 from .index import Index
 from .layout import GLOBAL
@@ -45,9 +43,6 @@ _NO_WORDS = frozenset(
 )  # fmt: skip
 # What says whether memories of other sessions still hold, see questions/validity.py.
 BEARING = (RELATIONSHIP.file, PREFERENCE.file, METADATA)
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-_INFINITE = "\x00infinite"  # no text of a record can hold this
-_INFINITE_JSON = json.dumps(_INFINITE)[1:]
 # The clock that stamps files ticks only so often: two changes within a tick have the same time.
 _TICK_NS = int(1e9 * time.clock_getres(time.CLOCK_REALTIME_COARSE)) if hasattr(time, "CLOCK_REALTIME_COARSE") else 10_000_000
 _TICKS_WAITED = 5
@@ -268,7 +263,7 @@ def _entries(kind: Kind, found: RecordList) -> list[Entry]:
 
 
 def entry_of(kind: Kind, record: Located) -> Entry:
-    value, data, digest = _stored(record.value)
+    value, data, digest = stored(record.value)
     actor = str(value.get(kind.actor) or value.get("created_by") or "")
     more = " ".join(text for name, item in value.items() if name not in _NO_WORDS and name != kind.text for text in _texts(item))
     return Entry(
@@ -290,8 +285,8 @@ def entry_of_file(file: str, content: bytes) -> Entry:
     else:
         value, text = parse_artifact(content)
         kind, stamp, actor = "artifact", value.get("timestamp"), str(value.get("created_by") or "")
-    value, data, _ = _stored({**value, "id": memory_id})
-    digest = hashlib.sha256(content).hexdigest()[:32]
+    value, data, _ = stored({**value, "id": memory_id})
+    digest = hash_of_bytes(content)
     return Entry(memory_id, kind, 0, len(content), digest, *_time(stamp), actor, text, "", _tags(value), (), (), data,
                  _weight(kind, value))  # fmt: skip
 
@@ -301,8 +296,8 @@ def _summary(content: bytes) -> list[Entry]:
     summary = archived.load(content)
     if not summary:
         return []
-    value, data, _ = _stored(archived.as_memory(summary))
-    digest = hashlib.sha256(content).hexdigest()[:32]
+    value, data, _ = stored(archived.as_memory(summary))
+    digest = hash_of_bytes(content)
     return [Entry(archived.ID, archived.TYPE, 0, len(content), digest, *_time(value["timestamp"]), "", archived.told(value), "",
                   _tags(value), tuple(archived.topics_of(value)), (), data, _weight(archived.TYPE, value))]  # fmt: skip
 
@@ -341,37 +336,6 @@ def _weight(kind: str, value: Mapping[str, Value]) -> Weight:
 def _validity(kind: Kind, value: Mapping[str, Value]) -> Validity:
     ended = tuple(endings(value)) if kind is RELATIONSHIP else ()
     return Validity(own_mark(kind.name, value), subject(kind.name, value), ended)
-
-
-def hash_of(value: Mapping[str, Value]) -> str:
-    """By which the index knows whether a memory is still the same."""
-    return _stored(value)[2]
-
-
-def _stored(value: Mapping[str, Value]) -> tuple[Mapping[str, Value], str, str]:
-    """The fields, the same as JSON, and the hash of that."""
-    try:
-        data = _encode(value)
-    except ValueError:
-        # SQLite reads no JSON with Infinity or NaN in it. A number too large for a float is read as infinite by everybody.
-        data = _encode(_finite(dict(value))).replace(f'"{_INFINITE_JSON}', "1e999").replace(f'"-{_INFINITE_JSON}', "-1e999")
-    try:
-        encoded = data.encode()
-    except UnicodeEncodeError:
-        # JSON in a turn can hold half a surrogate pair, which is no character and cannot be stored.
-        encoded = data.encode("utf-8", "replace")
-        data = encoded.decode()
-        value = json.loads(data)
-    return value, data, hashlib.sha256(encoded).hexdigest()[:32]
-
-
-def _finite(value: Value) -> Value:
-    """With texts for what is infinite, and nothing for what is no number."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else _INFINITE if value > 0 else f"-{_INFINITE}"
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list) else value
 
 
 def _time(stamp: Value) -> tuple[str | None, int | None]:

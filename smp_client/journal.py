@@ -1,7 +1,11 @@
-"""All or nothing over several files: what a transaction will do is made durable first, then done.
+"""The journal: the only place that knows of unfinished work.
 
-Once an intent is in `.smp/journal/` the transaction happens: its writer carries it out while it holds the files' locks, and if
-it dies, whoever comes next does. Every step can be carried out again without harm.
+An intent describes a change that must happen as a whole. Once it is durable in `.smp/journal/` the
+change happens: its writer carries the steps out while it holds the locks, and if the writer dies,
+whoever comes next does. Every step can be carried out again without harm.
+
+The steps are: append records behind the end of a file; edit records of a file; replace or remove a
+file; cut the access log; name, replace or unlink a bundle; rename the directory of a session.
 """
 
 from __future__ import annotations
@@ -11,15 +15,17 @@ import os
 import stat
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from .edits import Edit, edited
 from .errors import LockTimeout, UnsafePath
-from .files import read_from, sync, write_all
+from .files import Tree, read_from, sync, write_all
+from .fingerprint import hash_of_bytes
 from .formats import format_of, insert_missing
-from .layout import JOURNAL, TEMPORARY
-from .locks import NO_PATIENCE, lock_all
+from .layout import ACTIVE, ARCHIVED, DELETED, JOURNAL, LEAVING, TEMPORARY
+from .locks import NO_PATIENCE, Patience, lock, lock_all
 from .quarantine import set_aside
 from .records import kind_of_file
 from .rewrite import rewrite
@@ -34,23 +40,26 @@ _NAME_CAP = 1000
 _NONSENSE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, StopIteration, UnsafePath)
 
 
+UPKEEP = "upkeep"  # the lock of a session that every pass takes before any other
+
+
 def record(scope: Scope, steps: list[dict[str, Any]]) -> str:
-    """Makes the intent durable: from here on the transaction happens. Gives back its name."""
+    """Make an intent durable, and return its name. From here on the change happens."""
     content = json.dumps({"version": 1, "scope": scope.name, "steps": steps}).encode()
     scope.tree.make_directory(JOURNAL)
     name = f"{JOURNAL}/{scope.name}+{uuid.uuid4().hex}.json"
     try:
         scope.tree.create(name, content + b"\n" + str(zlib.crc32(content)).encode())
     except OSError:
-        # It can be there and only not known to be durable: whoever is told that it failed may repeat it.
+        # It can be there and only not known to be durable: the caller, who sees it fail, may repeat it.
         scope.tree.unlink(name)
         raise
     return name
 
 
 def forget(scope: Scope, name: str) -> None:
-    """Durable, because an intent that came back after a power failure would undo the writes that followed it."""
-    # Nor must a file that it took out come back with the power. Each directory is synced once, however many went from it.
+    """Remove an intent, durably: one that came back after a power failure would undo later writes."""
+    # Nor must a file that it removed come back. Each directory is synced once, however many went.
     for directory in {scope.path(file).rpartition("/")[0] for file in _removed(load(scope, name))}:
         with suppress(FileNotFoundError):
             scope.tree.sync_parent(f"{directory}/any")
@@ -59,29 +68,23 @@ def forget(scope: Scope, name: str) -> None:
 
 
 def left_behind(scope: Scope, files: Iterable[str]) -> bool:
-    """Whether a transaction over one of these files, whose locks the caller holds, was cut off."""
+    """Return whether an intent over one of these files was cut off. The caller holds their locks."""
     wanted = set(files)
-    return any(wanted & _files(load(scope, name)) for name in pending(scope))
+    found = [load(scope, name) for name in pending(scope)]
+    return any(wanted & _files(steps) or any("directory" in step for step in steps) for steps in found)
 
 
-def recover(scope: Scope, *, wait: bool) -> None:
-    """Finishes the transactions that were cut off. One whose writer is still at work is waited for, or left to it."""
+def recover(scope: Scope, *, wait: bool, only_moves: bool = False) -> None:
+    """Roll every pending intent forward. One whose writer is at work is waited for, or left to it."""
     for name in pending(scope):
         try:
             steps = load(scope, name)
+            if only_moves and not any("directory" in step for step in steps):
+                continue
             patience = scope.options.patience if wait else NO_PATIENCE
-            with lock_all(scope.tree, scope.name, _files(steps), patience, "finishing a transaction"):
+            with _locked(scope, steps, patience):
                 if scope.tree.exists(name):
-                    scope.require()
-                    try:
-                        for step in steps:
-                            carry_out(scope, step)
-                    except BadYaml:
-                        raise
-                    except _NONSENSE:
-                        _refuse(scope, name)
-                    else:
-                        forget(scope, name)
+                    _roll_forward(scope.home(), name, steps)
         except FileNotFoundError:
             continue
         except LockTimeout:
@@ -89,23 +92,64 @@ def recover(scope: Scope, *, wait: bool) -> None:
                 raise
 
 
+def _roll_forward(scope: Scope, name: str, steps: list[dict[str, Any]]) -> None:
+    if _files(steps):
+        scope.require()
+    try:
+        for step in steps:
+            carry_out(scope, step)
+    except BadYaml:
+        raise
+    except _NONSENSE:
+        _refuse(scope, name)
+    else:
+        forget(scope, name)
+
+
+@contextmanager
+def _locked(scope: Scope, steps: list[dict[str, Any]], patience: Patience) -> Iterator[None]:
+    """Hold the locks of whoever wrote the intent."""
+    doing = "finishing a change"
+    moves = any("bundle" in step or "directory" in step for step in steps)
+    with ExitStack() as stack:
+        if moves and not scope.in_upkeep:
+            stack.enter_context(lock(scope.tree, scope.name, UPKEEP, patience, doing))
+        stack.enter_context(lock_all(scope.tree, scope.name, _files(steps), patience, doing))
+        yield
+
+
 def read(scope: Scope, file: str) -> bytes:
-    """The bytes of a file with every transaction done that is recorded, also where it is not yet; none where there is no file."""
+    """Return a file as it is after every recorded intent; nothing where there is no file."""
     while True:
         recorded = {name: load(scope, name) for name in pending(scope)}
         content = _content(scope, file)
-        # One that is done and forgotten by now may have been followed by other writes: look again.
+        # An intent that is forgotten by now may have been followed by other writes: look again.
         if all(scope.tree.exists(name) for name in recorded):
             for steps in recorded.values():
-                with suppress(*_NONSENSE):  # whoever carries it out sets it aside
+                with suppress(*_NONSENSE):  # whoever carries it out quarantines it
                     for step in steps:
-                        content = _after(scope, step, content) if step["file"] == file else content
+                        content = _after(scope, step, content) if step.get("file") == file else content
             return content
 
 
 def going(scope: Scope) -> set[str]:
-    """The files that a recorded transaction takes out whole, and that are still there."""
+    """Return the files that a recorded intent removes, and that are still there."""
     return {file for name in pending(scope) for file in _removed(load(scope, name))}
+
+
+def files_of(scope: Scope) -> set[str]:
+    """Return the files that a recorded intent has yet to change."""
+    return {step["file"] for name in pending(scope) for step in load(scope, name) if "file" in step}
+
+
+def asides(tree: Tree) -> set[str]:
+    """Return the temporaries that an intent names: they are not abandoned."""
+    found: set[str] = set()
+    for name in tree.list(JOURNAL):
+        with suppress(OSError, UnsafePath, *_NONSENSE):
+            intent = json.loads(tree.read(f"{JOURNAL}/{name}").rpartition(b"\n")[0])
+            found |= {str(step.get("aside") or step.get("directory")) for step in intent["steps"]}
+    return found
 
 
 def _content(scope: Scope, file: str) -> bytes:
@@ -116,12 +160,13 @@ def _content(scope: Scope, file: str) -> bytes:
 
 
 def load(scope: Scope, name: str) -> list[dict[str, Any]]:
+    """Return the steps of an intent; none, and the intent in quarantine, where it is not ours."""
     try:
         content, _, checksum = scope.tree.read(name).rpartition(b"\n")
     except FileNotFoundError:
         return []
     if str(zlib.crc32(content)).encode() != checksum:
-        # An entry appears whole or not at all, so the disk has changed it: nobody can tell any more what it was to do.
+        # An entry appears whole or not at all, so the disk has changed it.
         why = "a recorded transaction that the disk has damaged"
         set_aside(scope.tree, scope.name, "journal", 0, content + b"\n" + checksum, why, scope.options.clock())
         scope.tree.unlink(name)
@@ -129,15 +174,26 @@ def load(scope: Scope, name: str) -> list[dict[str, Any]]:
     try:
         intent = json.loads(content)
         require_known(stated(intent.get("version")), name)
-        return _sound(intent["steps"])
+        return _sound(scope, intent["steps"])
     except _NONSENSE:
         _refuse(scope, name)
         return []
 
 
-def _sound(steps: Any) -> list[dict[str, Any]]:
-    """Return the steps; raise ValueError where they are not of our form. What they do is for `carry_out` to refuse."""
+def _sound(scope: Scope, steps: Any) -> list[dict[str, Any]]:
+    """Return the steps; raise ValueError where one is not of our form."""
     for step in steps:
+        if "bundle" in step:
+            inside = any(step["bundle"].startswith(f"{place}/{scope.name}/") for place in (ARCHIVED, DELETED))
+            aside = step["aside"]
+            if not inside or not (aside is None or _is_inside(aside, TEMPORARY)):
+                raise ValueError("no bundle of this session")
+            continue
+        if "directory" in step:
+            ends = {step["directory"], step["to"]} - {f"{ACTIVE}/{scope.name}"}
+            if len(ends) != 1 or not any(_is_inside(end, place) for end in ends for place in (TEMPORARY, LEAVING)):
+                raise ValueError("no directory of this session")
+            continue
         file = step["file"]
         if not isinstance(file, str) or not 0 < len(file) < _NAME_CAP or "\0" in file or ".." in file.split("/") or file[0] == "/":
             raise ValueError("no file of a session")
@@ -147,35 +203,94 @@ def _sound(steps: Any) -> list[dict[str, Any]]:
             raise ValueError("no drop")
         if "content" in step and not isinstance(step["content"], str):
             raise ValueError("no content")
+        if "edit" in step and not (type(step["last"]) is int and all(_is_edit(edit) for edit in step["edit"])):
+            raise ValueError("no edit")
     return list(steps)
 
 
+def _is_inside(path: Any, directory: str) -> bool:
+    return isinstance(path, str) and path.startswith(f"{directory}/") and path.count("/") == directory.count("/") + 1
+
+
+def _is_edit(edit: Any) -> bool:
+    return len(edit) == 4 and isinstance(edit[0], str) and all(isinstance(part, (str, type(None))) for part in edit)
+
+
 def _refuse(scope: Scope, name: str) -> None:
-    """Set aside an intent that is none of ours: it can have come with a cloned repository."""
+    """Quarantine an intent that is none of ours: it can have come with a cloned repository."""
     why = "a recorded transaction that makes no sense: SMP has not written it"
     set_aside(scope.tree, scope.name, "journal", 0, scope.tree.read(name), why, scope.options.clock())
     scope.tree.unlink(name)
 
 
-def carry_out(scope: Scope, step: Mapping[str, Any]) -> None:
-    """One step of an intent; does nothing where it has been done before."""
+def carry_out(scope: Scope, step: Mapping[str, Any], kept: list[str] | None = None) -> bytes | None:
+    """Carry one step out; do nothing where it was done before. Return a rewritten file's content.
+
+    The ids of records that somebody changed without a lock, and that therefore stay, go to `kept`.
+    """
+    if "bundle" in step:
+        _name_bundle(scope, step)
+        return None
+    if "directory" in step:
+        _rename_directory(scope.tree, step["directory"], step["to"])
+        return None
     file = step["file"]
     if "append" in step and scope.tree.exists(scope.path(file)):
         _append_once(scope, scope.path(file), step["append"].encode(), step["at"])
-    elif "remove" in step:
+        return None
+    if "remove" in step:
         _remove_drop(scope, scope.path(file), step["remove"])
-    elif ("cut" in step or "decay" in step or "splice" in step) and not scope.tree.exists(scope.path(file)):
-        return  # there is nothing left to be changed
-    else:
-        if "/" in file:
-            scope.tree.make_directory(scope.path(file).rpartition("/")[0])
-        rewrite(scope, file, lambda content: _after(scope, step, content))
+        return None
+    if _CHANGES & step.keys() and not scope.tree.exists(scope.path(file)) and not _arrives(step):
+        return None  # nothing is left to be changed
+    if "/" in file:
+        scope.tree.make_directory(scope.path(file).rpartition("/")[0])
+    return rewrite(scope, file, lambda content: _after(scope, step, content, kept))
 
 
-def _after(scope: Scope, step: Mapping[str, Any], content: bytes) -> bytes:
-    """What a step makes of a file; the file itself where the step has been done before."""
+_CHANGES = frozenset(("cut", "decay", "splice", "edit"))
+
+
+def _arrives(step: Mapping[str, Any]) -> bool:
+    return any(old is None for _, old, _, _ in step.get("edit", ()))
+
+
+def _name_bundle(scope: Scope, step: Mapping[str, Any]) -> None:
+    """Give a bundle that was made aside its name, or unlink the one that is empty now."""
+    tree, path, aside = scope.tree, step["bundle"], step["aside"]
+    directory = path.rpartition("/")[0]
+    if aside is None:
+        if tree.exists(path) and _version_of(tree, path) == step["was"]:
+            tree.unlink(path)
+            tree.sync_parent(path)
+    elif tree.exists(aside):
+        tree.make_directory(directory)
+        tree.rename(aside, path)
+        tree.sync_parent(path)
+    if tree.exists(directory):
+        from .disk.inventory import describe  # late: it loads tar and gzip
+
+        describe(tree, directory)
+
+
+def _rename_directory(tree: Tree, source: str, target: str) -> None:
+    if tree.exists(source) and not tree.exists(target):
+        tree.make_directory(target.rpartition("/")[0])
+        tree.rename_new(source, target)
+        for name in (source, target):
+            tree.sync_parent(name)
+
+
+def _after(scope: Scope, step: Mapping[str, Any], content: bytes, kept: list[str] | None = None) -> bytes:
+    """Return what a step makes of a file; the file itself where the step was done before."""
     if "content" in step:
-        return bytes(step["content"].encode())
+        new = bytes(step["content"].encode("utf-8", "surrogateescape"))
+        is_as_read = "old" not in step or not content or hash_of_bytes(content) == step["old"]
+        if is_as_read or content == new:
+            return new
+        if kept is not None:
+            kept.append(step["file"])
+        return content
     if "remove" in step:
         return b""
     if "decay" in step:
@@ -187,6 +302,12 @@ def _after(scope: Scope, step: Mapping[str, Any], content: bytes) -> bytes:
 
         return after_cut(content, step)
     kind = kind_of_file(step["file"])
+    if "edit" in step:
+        content = content or format_of(kind).empty(scope.name, scope.options.clock(), [])
+        after, changed = edited(kind, content, [Edit(*edit) for edit in step["edit"]], step["last"])
+        if kept is not None:
+            kept[:] = changed
+        return after
     if "splice" in step:
         from .splicing import from_step, splice  # which needs the index's idea of a record
 
@@ -195,8 +316,8 @@ def _after(scope: Scope, step: Mapping[str, Any], content: bytes) -> bytes:
     if "append" in step:
         # Somebody may have removed the file since.
         content = content or form.empty(scope.name, scope.options.clock(), [])
-        kept, added = _missing(content[step["at"] :], content, step["append"].encode())
-        return content[: step["at"] + kept] + added
+        stays, added = _missing(content[step["at"] :], content, step["append"].encode())
+        return content[: step["at"] + stays] + added
     return form.rewrite(insert_missing(form, content, step["insert"]), step["change"], step["last"])
 
 
@@ -204,16 +325,16 @@ def _append_once(scope: Scope, path: str, content: bytes, at: int) -> None:
     with scope.tree.opened(path, os.O_RDWR | os.O_APPEND) as descriptor:
         behind = read_from(descriptor, at)
         whole = b"" if os.fstat(descriptor).st_size == at else read_from(descriptor, 0)
-        kept, added = _missing(behind, whole, content)
-        if kept < len(behind):
-            os.ftruncate(descriptor, at + kept)
+        stays, added = _missing(behind, whole, content)
+        if stays < len(behind):
+            os.ftruncate(descriptor, at + stays)
         write_all(descriptor, added)
         sync(descriptor)
 
 
 def _missing(behind: bytes, whole: bytes, content: bytes) -> tuple[int, bytes]:
-    """How much stays of what stands behind the place of an append, and what has to follow it."""
-    # Ids are never given twice, so the same bytes can only be this step's own, even where an edit has moved them.
+    """Return how much stays of the bytes behind the place of an append, and what has to follow."""
+    # Ids are never given twice, so equal bytes can only be this step's own, even where an edit moved them.
     if content in whole:
         return len(behind), b""
     if content.startswith(behind):
@@ -222,31 +343,35 @@ def _missing(behind: bytes, whole: bytes, content: bytes) -> tuple[int, bytes]:
 
 
 def _remove_drop(scope: Scope, path: str, read: list[int]) -> None:
-    """Takes it out of the inbox first: a file that came under the same name meanwhile is another drop, and goes back."""
+    """Remove a file. One that came under the same name meanwhile is another, and goes back."""
     aside = f"{TEMPORARY}/{uuid.uuid4().hex}"
-    if not scope.tree.exists(path) or _version(scope, path) != read:
+    if not scope.tree.exists(path) or _version_of(scope.tree, path) != read:
         return
     scope.tree.make_directory(TEMPORARY)
     scope.tree.rename(path, aside)
-    if _version(scope, aside) == read:
+    if _version_of(scope.tree, aside) == read:
         scope.tree.unlink(aside)
     else:
         scope.tree.rename_beside(aside, path)
 
 
-def _version(scope: Scope, path: str) -> list[int]:
-    status = scope.tree.stat(path)
+def version_of(status: os.stat_result) -> list[int]:
+    """Return the identity by which a file that is to be removed is known to be the same."""
     return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
+def _version_of(tree: Tree, path: str) -> list[int]:
+    return version_of(tree.stat(path))
+
+
 def pending(scope: Scope) -> list[str]:
-    """The transactions that are recorded and not yet done."""
+    """Return the intents of a scope that are recorded and not yet done."""
     names = [f"{JOURNAL}/{name}" for name in scope.tree.list(JOURNAL) if name.startswith(f"{scope.name}+")]
-    return [name for name in names if _is_plain(scope, name)]
+    return [name for name in names if _is_file(scope, name)]
 
 
-def _is_plain(scope: Scope, name: str) -> bool:
-    """Return whether it is a file: SMP records nothing in a link or a directory."""
+def _is_file(scope: Scope, name: str) -> bool:
+    """Return whether it is a plain file: SMP records nothing in a link or a directory."""
     try:
         return stat.S_ISREG(scope.tree.stat(name).st_mode)
     except FileNotFoundError:
@@ -259,4 +384,4 @@ def _removed(steps: list[dict[str, Any]]) -> set[str]:
 
 def _files(steps: list[dict[str, Any]]) -> set[str]:
     # A drop has no lock: nobody writes to it any more.
-    return {step["file"] for step in steps if "remove" not in step}
+    return {step["file"] for step in steps if "file" in step and "remove" not in step}

@@ -12,7 +12,8 @@ from . import journal, migration, rewrite
 from .decay import Policy
 from .errors import SessionNotFound, SessionPutAway, StorageFailed
 from .files import Tree
-from .layout import ACTIVE, ARCHIVED, DELETED
+from .journal import UPKEEP as UPKEEP
+from .layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
 from .locks import Lock, Patience, lock, lock_all
 from .policies import CompactionPolicy, RetentionPolicy, Thresholds
 from .privacy.redaction import Redaction
@@ -21,7 +22,6 @@ from .questions.ranking import Weights
 from .quota import DEFAULT_QUOTA_BYTES, Usage
 from .timestamps import now
 
-UPKEEP = "upkeep"
 Fsync = Literal["every_write", "batch"]
 
 
@@ -102,12 +102,22 @@ class Scope:
             self._require_anywhere()
         with self.answering(doing), lock(self.tree, self.name, UPKEEP, self.options.patience, doing):
             self.in_upkeep = True
-            if not for_show:
-                migration.bring_up_all(self)
             try:
+                if not for_show:
+                    journal.recover(self, wait=True)
+                    migration.bring_up_all(self)
                 yield
             finally:
                 self.in_upkeep = False
+
+    def home(self) -> Scope:
+        """Return this scope with the directory that it has while it is in use."""
+        directory = GLOBAL if self.name == GLOBAL else f"{ACTIVE}/{self.name}"
+        if directory == self.directory:
+            return self
+        scope = Scope(self.tree, self.name, directory, self.options)
+        scope.in_upkeep = self.in_upkeep
+        return scope
 
     def require(self) -> None:
         """Raises where the directory is not there (any more)."""
@@ -116,6 +126,8 @@ class Scope:
                 held.reach(self.directory)
         except FileNotFoundError as error:
             if self.directory == f"{ACTIVE}/{self.name}":
+                with suppress(OSError):
+                    journal.recover(self, wait=False, only_moves=True)
                 from . import put_away
 
                 found = put_away.missing(self.tree, self.name)

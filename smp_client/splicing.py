@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from .document import Located, RecordList
 from .editing import ends, left_below
+from .fingerprint import hash_of
 from .formats import format_of
-from .indexing import hash_of
 from .records import TURN, Kind
 
 

@@ -17,8 +17,8 @@ import yaml
 from daemons import running
 
 from smp_client import Memory, MemoryNotFound, Session, SMPError, rewrite
+from smp_client.fingerprint import hash_of
 from smp_client.index import Index
-from smp_client.indexing import hash_of
 from smp_client.locks import Patience, lock
 from smp_client.maintain import erasure, evictions, leaving, traces
 from smp_client.maintain.compaction import Item

@@ -13,8 +13,8 @@ from .. import journal
 from ..append import Tail, note_rewritten, note_tail
 from ..append import settle as settle_file
 from ..errors import Conflict, CorruptionDetected, SMPError
+from ..fingerprint import hash_of
 from ..formats import format_of
-from ..indexing import hash_of
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE
 from ..locks import Lock
 from ..maintain import evictions, summary_file

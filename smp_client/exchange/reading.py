@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import journal
 from ..errors import Invalid, SessionNotFound, SMPError
 from ..files import DEEPEST
-from ..indexing import hash_of
+from ..fingerprint import hash_of
 from ..layout import ACCESS_LOG, ARCHIVED, DELETED, GLOBAL, QUARANTINE, check_session_id, is_file_id
 from ..layout import ACTIVE as ACTIVE_DIRECTORY
 from ..maintain import evictions

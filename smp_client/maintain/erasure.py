@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from .. import audit, journal, rewrite
 from ..errors import Conflict, CorruptionDetected, LockTimeout, SMPError, TransactionPending
 from ..files import Tree
+from ..fingerprint import hash_of
 from ..formats import HEAD
-from ..indexing import hash_of
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL, LEAVING, LOCKS, QUARANTINE, RETIRED, TEMPORARY
 from ..locks import NO_PATIENCE, lock, lock_all
 from ..mapping import load_mapping, replace_parts

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ..append import settle
 from ..document import INDENT
 from ..errors import CorruptionDetected, Invalid, MemoryNotFound
+from ..fingerprint import hash_of
 from ..formats import format_of
-from ..indexing import hash_of
 from ..layout import ARCHIVED, is_file_id
 from ..locks import brief_lock
 from ..packing import read_members, write_archive

@@ -16,8 +16,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ..document import Located, RecordList
+from ..fingerprint import hash_of
 from ..formats import Format, format_of
-from ..indexing import hash_of
 from ..records import TURN, Kind, is_deleted
 from ..timestamps import parse_time
 from ..values import BadYaml, Value, decode, load

@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..decay import PINNED, is_resolved
+from ..fingerprint import hash_of
 from ..formats import format_of
-from ..indexing import hash_of
 from ..layout import is_file_id
 from ..records import RELATIONSHIP, STATE_HISTORY, TURN, kind_of_file, state_history
 from ..splicing import Splice, is_as_read

@@ -136,10 +136,10 @@ def is_about(view: View, topic: str) -> Sql:
     return Sql(f"m.key IN ({about.text})", about.parameters)
 
 
-def starts(view: View, want: Wanted) -> set[int]:
-    """Where those that are wanted begin in their files."""
+def keys_of(view: View, want: Wanted) -> set[tuple[str, str, str]]:
+    """Return the file, the type and the id of each memory that is wanted."""
     condition, given = where(view, want)
-    return {start for (start,) in view.index.connection.execute(f"SELECT m.start FROM memories m WHERE {condition}", given)}
+    return set(view.index.connection.execute(f"SELECT m.file, m.type, m.id FROM memories m WHERE {condition}", given))
 
 
 def of_id(view: View, memory_id: str) -> Answer:

@@ -165,9 +165,8 @@ class Fresh:
         for name in pending.intersection((*scopes, *all_scopes(self._place)) if pending else ()):
             scope = self._scope(name)
             scope.finish_transactions()
-            for intent in journal.pending(scope):
-                for step in journal.load(scope, intent):
-                    found[name, step["file"]] = journal.read(scope, step["file"])
+            for file in journal.files_of(scope):
+                found[name, file] = journal.read(scope, file)
         return found
 
     def _bring_up_to_date(self, index: Index, scopes: Sequence[str], files: Sequence[str] | None) -> bool:

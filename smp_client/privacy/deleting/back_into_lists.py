@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ...document import MARK, Located, RecordList
 from ...editing import ends
 from ...errors import Conflict, CorruptionDetected
+from ...fingerprint import hash_of
 from ...formats import HEAD, Format, format_of, with_head
-from ...indexing import hash_of
 from ...maintain.putting_back import Copy, put_back, value_of
 from ...records import TURN, Kind, is_deleted
 from ...values import Value, canonical

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ... import audit
 from ...append import settle as settle_tail
 from ...errors import Conflict, CorruptionDetected, Invalid, MemoryNotFound, SMPError
+from ...fingerprint import hash_of
 from ...formats import HEAD
-from ...indexing import hash_of
 from ...layout import DELETED, GLOBAL, check_session_id
 from ...locks import brief_lock
 from ...records import STATE_HISTORY, TURN, Record, as_record, kind_of_file

@@ -1,0 +1,1 @@
+"""The ways in which memories change and move: holdings, selection, change, move and restore."""

@@ -1,0 +1,1 @@
+"""Files below a root: how they are read, written, locked and packed."""

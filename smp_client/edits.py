@@ -1,0 +1,185 @@
+"""Changing records of one file: pure, for many at once.
+
+A file is its head and its records; every byte belongs to the head or to exactly one record, whose
+span is its lines up to the next record. Replacing, removing and inserting records are changes of
+that list of spans, so every other byte stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from .document import ONLY_COMMENTS, Located, RecordList
+from .editing import render_head
+from .fingerprint import hash_of
+from .formats import format_of
+from .records import TURN, Kind
+from .values import Value
+
+
+class Edit(NamedTuple):
+    """What one record is to become.
+
+    `old` is the hash that it has now, or None where it comes in. `new` is its bytes, or None where
+    it goes. One that comes in stands behind the record with the id `behind`, and first where that
+    is None; where there is no such record it stands last. A turn stands where its number says.
+    """
+
+    id: str
+    old: str | None
+    new: str | None
+    behind: str | None = None
+
+
+class Edited(NamedTuple):
+    """A file after its edits, and the ids of the records that were somebody else's by then."""
+
+    content: bytes
+    kept: list[str]
+
+
+class Span(NamedTuple):
+    """A record, or bytes that cannot be read as one, with its lines up to the next."""
+
+    id: str  # empty for bytes that are no record with an id
+    value: dict[str, Value]
+    raw: bytes
+    behind: str | None  # the id of the record before it
+
+
+class Spans(NamedTuple):
+    """A file taken apart: head, records, and whatever follows its list."""
+
+    head: bytes
+    records: list[Span]
+    tail: bytes
+
+
+def spans(kind: Kind, content: bytes) -> Spans:
+    """Return the head, the records and the rest of a file. Joined, they are the file."""
+    found = format_of(kind).parse(content)
+    items = sorted(found.items(), key=lambda item: item.start)
+    if not items:
+        return Spans(content, [], b"")
+    end = _end_of_list(kind, content, items[-1].end)
+    borders = [*(item.start for item in items[1:]), end]
+    records: list[Span] = []
+    behind: str | None = None
+    for item, border in zip(items, borders, strict=True):
+        is_named = isinstance(item, Located) and item.has_id
+        memory_id = str(item.value["id"]) if is_named and isinstance(item, Located) else ""
+        value = item.value if isinstance(item, Located) else {}
+        records.append(Span(memory_id, value, content[item.start : border], behind))
+        behind = memory_id or behind
+    return Spans(content[: items[0].start], records, content[end:])
+
+
+def is_plain(kind: Kind, content: bytes) -> bool:
+    """Return whether records of the file can be changed where they stand."""
+    return not content or kind is TURN or _is_plain(kind, format_of(kind).parse(content), content)
+
+
+def plain(kind: Kind, content: bytes) -> bytes:
+    """Return the file in our own style: its head and its records, rendered anew."""
+    found = format_of(kind).parse(content)
+    if kind is TURN or _is_plain(kind, found, content):
+        return content
+    head = {name: value for name, value in found.head.items() if name != "version"}
+    records = (format_of(kind).render(record.value, 2) for record in found.records if record.has_id)
+    return render_head(kind.key, head) + b"".join(records)
+
+
+def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int) -> Edited:
+    """Return the file after these edits; an edit that was done before changes nothing.
+
+    A record that is neither as it was nor as it is to become stays, and is reported. `last` is the
+    highest number ever given in this file, which a removal writes into its head.
+    """
+    content = plain(kind, content)
+    head, records, tail = spans(kind, content)
+    position = {span.id: number for number, span in enumerate(records) if span.id}
+    pieces: list[Span | None] = [*records]
+    arriving: list[tuple[Edit, bytes]] = []
+    kept: list[str] = []
+    for edit in edits:
+        new = None if edit.new is None else edit.new.encode()
+        at = position.get(edit.id)
+        standing = records[at] if at is not None else None
+        if edit.old is None and new is not None:
+            if standing is None:
+                arriving.append((edit, new))
+            elif standing.raw.rstrip() != new.rstrip():
+                kept.append(edit.id)
+        elif standing is not None and at is not None and hash_of(standing.value) == edit.old:
+            pieces[at] = None if new is None else standing._replace(raw=_closed(new))
+        elif standing is not None and new is not None and standing.raw.rstrip() == new.rstrip():
+            continue
+        elif standing is not None:
+            kept.append(edit.id)
+    body = _arranged(kind, pieces, arriving)
+    head = _ready(kind, head, content, is_empty=not records) if body else head
+    after = b"".join([head, *body, tail])
+    if len(body) - len(arriving) < len(records):
+        after = format_of(kind).with_last(after, last)
+    return Edited(after, kept)
+
+
+def _arranged(kind: Kind, pieces: Iterable[Span | None], arriving: Sequence[tuple[Edit, bytes]]) -> list[bytes]:
+    """Return the records in their order, each that arrives in its place."""
+    if kind is TURN:
+        turns = [(_number(span.id), span.raw) for span in pieces if span is not None]
+        highest = 0
+        keyed: list[tuple[int, int, bytes]] = []
+        for place, (number, raw) in enumerate(turns):
+            highest = max(highest, number)  # an unnumbered piece stays behind the turn before it
+            keyed.append((highest, place, raw))
+        keyed += [(_number(edit.id), -1, raw) for edit, raw in arriving]
+        return [_closed_turn(raw) for _, _, raw in sorted(keyed, key=lambda one: one[:2])] if arriving else [
+            raw for _, _, raw in keyed
+        ]
+    following: dict[str | None, list[tuple[str, bytes]]] = {}
+    known = {span.id for span in pieces if span is not None and span.id} | {edit.id for edit, _ in arriving}
+    last: list[tuple[str, bytes]] = []
+    for edit, raw in arriving:
+        is_placed = edit.behind is None or (edit.behind in known and edit.behind != edit.id)
+        (following.setdefault(edit.behind, []) if is_placed else last).append((edit.id, raw))
+    order: list[bytes] = []
+    todo: list[tuple[str | None, bytes]]
+    for start, raw in [(None, b""), *((span.id, span.raw) for span in pieces if span is not None)]:
+        todo = [(start, raw)]
+        while todo:
+            memory_id, piece = todo.pop()
+            order += [_closed(piece)] if piece else []
+            todo += reversed(following.pop(memory_id, []) if memory_id != "" else [])
+    # Records that stood behind each other, and whose first is nowhere, come last.
+    last += [one for several in following.values() for one in several]
+    return [*order, *(_closed(raw) for _, raw in last)]
+
+
+def _ready(kind: Kind, head: bytes, content: bytes, *, is_empty: bool) -> bytes:
+    """Return the head so that records can follow it."""
+    form = format_of(kind)
+    opening = form.opening(form.parse(content), content) if is_empty else b""
+    return head + (opening or b"")
+
+
+def _is_plain(kind: Kind, found: RecordList, content: bytes) -> bool:
+    return not found.flow and format_of(kind).opening(found, content) is not None
+
+
+def _end_of_list(kind: Kind, content: bytes, last: int) -> int:
+    return len(content) if kind is TURN or ONLY_COMMENTS.fullmatch(content, last) else last
+
+
+def _closed(raw: bytes) -> bytes:
+    return raw if raw.endswith(b"\n") else raw + b"\n"
+
+
+def _closed_turn(raw: bytes) -> bytes:
+    return raw if raw.endswith(b"\n\n") else raw.rstrip(b"\n") + b"\n\n"
+
+
+def _number(memory_id: str) -> int:
+    number = memory_id.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0

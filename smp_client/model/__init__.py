@@ -1,0 +1,1 @@
+"""Plain values that every other layer shares. Nothing here touches a file."""
