@@ -1,33 +1,29 @@
-"""What an archived session still says: its summary, as one memory and as a text that can be searched.
+"""An archived session as one memory, with a text that can be searched: the facts of its bundle.
 
-Anybody may have edited the file: what has another form than SMP gives it is left out.
+Anybody may have made the bundle: facts of another form than SMP gives them are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from .mapping import load_mapping
 from .records import check_tags
-from .scopes import SUMMARY
 from .values import Value
 
-TOP = "archive"  # the key above all that stands in the file
-STATE = "archived"
-_PACKING = ("members", "directory")  # what it says of the packing, and nobody would ask for
+STATE, EVICTED = "archived", "evicted"  # the marks of memories that are in a bundle
+AWAY = (STATE, EVICTED)
 ID = TYPE = "summary"
 
 
-def load(content: bytes) -> dict[str, Value]:
-    """What the summary of an archived session says; nothing where the file is empty."""
-    return load_mapping(content, TOP, SUMMARY)
+def is_away(marks: Iterable[str]) -> bool:
+    """Return whether a memory with these marks is in a bundle: archived, or evicted by compaction."""
+    return any(mark in AWAY for mark in marks)
 
 
 def as_memory(summary: Mapping[str, Value]) -> dict[str, Value]:
-    """The fields of the memory: the summary without the list of what is packed away. Its tags are the session's, and its topics."""
-    said = {name: value for name, value in summary.items() if name not in _PACKING}
+    """Return the fields of the memory. Its tags are the session's, and its topics."""
     tags = dict.fromkeys(name for name in (*_texts(summary.get("tags")), *topics_of(summary)) if _is_tag(name))
-    return {**said, "id": ID, "timestamp": summary.get("last_activity") or summary.get("archived_at"), "tags": list(tags)}
+    return {**summary, "id": ID, "timestamp": summary.get("last_activity") or summary.get("archived_at"), "tags": list(tags)}
 
 
 def metadata_of(summary: Mapping[str, Value]) -> dict[str, Value]:

@@ -17,8 +17,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from . import relevant
+from .archived import AWAY
 from .errors import InvalidQuery
-from .layout import ARCHIVED, GLOBAL, short_names
+from .layout import GLOBAL, short_names
 from .likeness import likeness, normalised
 from .page import CHARACTERS_PER_TOKEN, Item, Section, fenced, listed, pack
 from .questions.asker import Asker
@@ -388,7 +389,7 @@ class _Choice:
 
 
 def _reason(record: Record) -> str:
-    return ", ".join(mark for mark in record.marks if mark != ARCHIVED) or "it no longer holds"
+    return ", ".join(mark for mark in record.marks if mark not in AWAY) or "it no longer holds"
 
 
 def _key(record: Record) -> tuple[str, str, str]:

@@ -1,6 +1,6 @@
-"""Deleting memories so that they can be brought back, as methods of a session, of `global` and of the memory.
+"""Deleting, restoring and anonymising, as methods of a session, of `global` and of the memory.
 
-What they do is in `privacy/`, which is imported when it is asked for: who only writes and reads does not pay for it.
+The work is done in `change/` and `privacy/`, imported late: a program that only writes needs neither.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from .records import Record, check_memory_id
 
 if TYPE_CHECKING:
+    from .change.restore import Deleted
+    from .change.select import Selection
     from .memory import Memory
-    from .privacy.anonymity.anonymizing import Anonymized
-    from .privacy.anonymity.outgoing import AnonymousExport
-    from .privacy.anonymity.placeholders import Anonymization
-    from .privacy.deleting.restoring import Restored
-    from .privacy.deleting.reworking import Reworked
-    from .privacy.deleting.selection import Selection
-    from .privacy.deleting.store import Deleted
-    from .privacy.seeking.everywhere import Occurrence
+    from .model.outcome import Outcome
+    from .privacy.anonymise import Anonymization, AnonymousExport
+    from .privacy.find import Occurrence
     from .questions.when import When
     from .references import Reference
     from .session import RecordFiles
@@ -35,7 +32,7 @@ class Deletion:
         self, id: str | Sequence[str] | None = None, *, reason: str, topic: str | None = None, agent: str | None = None,
         since: When | None = None, until: When | None = None, types: Sequence[str] = (), tags: Sequence[str] = (),
         text: str | None = None, deleted_by: str = "user", dry_run: bool = False,
-    ) -> Reworked:  # fmt: skip
+    ) -> Outcome:  # fmt: skip
         """Takes memories out, all or none: those with these ids, or all that fit everything else that is given; of several types
         or tags, one is enough. Until their deadline `restore` brings them back.
         """
@@ -49,7 +46,7 @@ class Deletion:
     def anonymize(
         self, id: str | Sequence[str] | None = None, *, names: str | Sequence[str] = (), projects: str | Sequence[str] = (),
         config: Anonymization | None = None, reason: str = "anonymised", by: str = "user", dry_run: bool = False, now: bool = False,
-    ) -> Anonymized:  # fmt: skip
+    ) -> Outcome:  # fmt: skip
         """Replaces what names somebody, in all memories or in some, by placeholders; see `privacy/anonymity/anonymizing.py`.
 
         Until its deadline `restore_batch` undoes it; with `now` what was there is erased at once.
@@ -61,7 +58,7 @@ class Deletion:
 
     def deleted(self) -> list[Deleted]:
         """What was deleted or anonymised, and can still be restored."""
-        from .privacy.deleting.restoring import deleted
+        from .change.restore import deleted
 
         files = cast("RecordFiles", self)
         return deleted(memory_of(files), files.scope.name)
@@ -82,7 +79,7 @@ class Deletion:
         return references(cast("RecordFiles", self), check_memory_id(memory_id))
 
     def _restored(self, ids: Sequence[str] | None = None, batch: str | None = None, *, by: str) -> list[Record]:
-        from .privacy.deleting.restoring import restore
+        from .change.restore import restore
 
         files = cast("RecordFiles", self)
         return _used(files, restore(memory_of(files), files.scope.name, ids, batch=batch, by=by))
@@ -95,9 +92,9 @@ class MemoryDeletion:
         self, session: str, id: str | Sequence[str] | None = None, *, reason: str, topic: str | None = None,
         agent: str | None = None, since: When | None = None, until: When | None = None, types: Sequence[str] = (),
         tags: Sequence[str] = (), text: str | None = None, deleted_by: str = "user", dry_run: bool = False,
-    ) -> Reworked:  # fmt: skip
+    ) -> Outcome:  # fmt: skip
         """Takes memories out of a session in its place or in the archive, or of `global`; see `Session.delete`."""
-        from .privacy.deleting.selection import delete
+        from .change.restore import delete
 
         selection = _selection(id, topic, agent, since, until, types, tags, text)
         return delete(cast("Memory", self), session, selection, reason=reason, by=deleted_by, dry_run=dry_run)
@@ -106,9 +103,9 @@ class MemoryDeletion:
         self, *, reason: str, topic: str | None = None, agent: str | None = None, since: When | None = None,
         until: When | None = None, types: Sequence[str] = (), tags: Sequence[str] = (), text: str | None = None,
         deleted_by: str = "user", dry_run: bool = False,
-    ) -> dict[str, Reworked]:  # fmt: skip
+    ) -> Outcome:  # fmt: skip
         """The same in `global` and in every session, archived or not, under one batch: what came of it where something fits."""
-        from .privacy.deleting.selection import delete_everywhere
+        from .change.restore import delete_everywhere
 
         selection = _selection(None, topic, agent, since, until, types, tags, text)
         return delete_everywhere(cast("Memory", self), selection, reason=reason, by=deleted_by, dry_run=dry_run)
@@ -117,9 +114,9 @@ class MemoryDeletion:
         self, session: str, id: str | Sequence[str] | None = None, *, names: str | Sequence[str] = (),
         projects: str | Sequence[str] = (), config: Anonymization | None = None, reason: str = "anonymised", by: str = "user",
         dry_run: bool = False, now: bool = False,
-    ) -> Anonymized:  # fmt: skip
+    ) -> Outcome:  # fmt: skip
         """Replaces what names somebody in a session in its place or in the archive, or in `global`; see `Session.anonymize`."""
-        from .privacy.anonymity.anonymizing import anonymize
+        from .privacy.anonymise import anonymize
 
         return anonymize(cast("Memory", self), session, ids=None if id is None else _several(id), names=_several(names),
                          projects=_several(projects), config=config, reason=reason, by=by, dry_run=dry_run, now=now)  # fmt: skip
@@ -129,12 +126,12 @@ class MemoryDeletion:
         config: Anonymization | None = None,
     ) -> AnonymousExport:  # fmt: skip
         """The `transform` by which an export of these sessions, or of everything, holds placeholders in the place of names."""
-        from .privacy.anonymity.outgoing import AnonymousExport
+        from .privacy.anonymise import AnonymousExport
 
         return AnonymousExport(cast("Memory", self), sessions, names=_several(names), projects=_several(projects), config=config)
 
     def deleted(self, session: str) -> list[Deleted]:
-        from .privacy.deleting.restoring import deleted
+        from .change.restore import deleted
 
         return deleted(cast("Memory", self), session)
 
@@ -142,20 +139,20 @@ class MemoryDeletion:
         self, session: str, ids: str | Sequence[str] | None = None, *, batch: str | None = None, by: str = "user"
     ) -> list[Record]:
         """Puts deleted memories of a session back, or all that was deleted in one go."""
-        from .privacy.deleting.restoring import restore
+        from .change.restore import restore
 
         return restore(cast("Memory", self), session, ids, batch=batch, by=by)
 
-    def restore_batch(self, batch: str, *, by: str = "user") -> Restored:
-        """Puts back all that was deleted, or anonymised, in one go, in whatever sessions that was; see `Restored.problems`."""
-        from .privacy.deleting.restoring import restore_everywhere
+    def restore_batch(self, batch: str, *, by: str = "user") -> Outcome:
+        """Restore a batch in every session that it is of."""
+        from .change.restore import restore_batch
 
-        return restore_everywhere(cast("Memory", self), batch, by=by)
+        return restore_batch(cast("Memory", self), batch, by=by)
 
     def all_about(self, text: str, session: str | None = None) -> Iterator[Occurrence]:
         """Every place below the root where a text stands, in any case of its letters: in memories wherever they are kept, archived,
         taken out or deleted ones too, and in every other file. Of one session, or of everything."""
-        from .privacy.seeking.everywhere import all_about
+        from .privacy.find import all_about
 
         return all_about(cast("Memory", self), text, session)
 
@@ -164,7 +161,7 @@ def _selection(
     id: str | Sequence[str] | None, topic: str | None, agent: str | None, since: When | None, until: When | None,
     types: Sequence[str], tags: Sequence[str], text: str | None,
 ) -> Selection:  # fmt: skip
-    from .privacy.deleting.selection import Selection
+    from .change.select import Selection
 
     return Selection(None if id is None else _several(id), topic, agent, since, until, _several(types), _several(tags), text)
 

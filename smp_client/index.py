@@ -255,8 +255,11 @@ class Index:
         return {(row[0], row[1]): FileState(*row[2:]) for row in rows}
 
     def identities(self, names: Iterable[str]) -> dict[tuple[str, str], tuple[int, ...]]:
-        """Return inode, size and times of the files of these names, in all scopes."""
-        asked = "SELECT scope, file, inode, size, mtime_ns, ctime_ns FROM files WHERE file IN (SELECT value FROM json_each(?))"
+        """Return inode, size and times of the files of these names, and of every bundle."""
+        asked = (
+            "SELECT scope, file, inode, size, mtime_ns, ctime_ns FROM files"
+            " WHERE file IN (SELECT value FROM json_each(?)) OR scope GLOB 'archived/*'"
+        )
         rows = self.connection.execute(asked, (json.dumps(list(names)),))
         return {row[:2]: row[2:] for row in rows}
 

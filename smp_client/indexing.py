@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import json
 import os
 import sqlite3
 import time
@@ -29,7 +29,7 @@ from .privacy.redaction import harmless
 from .questions.ranking import importance
 from .questions.validity import endings, own_mark, project_of, subject
 from .records import PREFERENCE, RELATIONSHIP, TURN, Kind, is_deleted
-from .scopes import ARCHIVE, STATES, SUMMARY, directory_of, files_of, is_archived, is_back, is_of, kinds_of, scopes
+from .scopes import ARCHIVE, STATES, counts, directory_of, files_of, is_archived, is_of, kinds_of, scopes, session_of
 from .session_files import METADATA, parse_artifact
 from .timestamps import parse_time, render_time
 from .values import Value
@@ -92,7 +92,7 @@ def bearing_files_that_differ(
     memory: Place, index: Index, without: Collection[str], names: Sequence[str] = BEARING
 ) -> Iterator[tuple[str, str]]:
     """Yield the files of all other scopes that say whether a memory of these scopes still holds, where disk and index differ."""
-    known = {item: seen for item, seen in index.identities((*names, SUMMARY, ARCHIVE)).items() if item[0] not in without}
+    known = {item: seen for item, seen in index.identities(names).items() if item[0] not in without}
     root = os.fspath(memory.root)
     for scope in scopes(memory):
         if scope in without or scope == GLOBAL:
@@ -131,7 +131,7 @@ def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool 
         return Refreshed()
     path = f"{directory_of(scope)}/{file}"
     known = index.file_state(scope, file)
-    if is_back(memory, scope):
+    if is_archived(scope) and not counts(memory, scope, file):
         return _forget(index, scope, file)
     try:
         with memory.tree.opened(path) as descriptor:
@@ -162,8 +162,8 @@ def describe(scope: str, file: str, content: bytes) -> list[tuple[str, str]]:
     if file == METADATA:
         load_mapping(content, "session", METADATA)
         return []
-    if file == SUMMARY:
-        return [(entry.id, entry.hash) for entry in _summary(content)]
+    if is_archived(scope):
+        return [(entry.id, entry.hash) for entry in _packed(scope, file, content)]
     kind = kinds_of(scope).get(file)
     found = format_of(kind).parse(content).records if kind else []
     entries = [entry_of(kind, record) for record in found if record.has_id] if kind else [entry_of_file(file, content)]
@@ -190,12 +190,9 @@ def _take_in(index: Index, scope: str, file: str, content: bytes, known: FileSta
         context = metadata.get("context")
         project = project_of(context.get("project_name") if isinstance(context, dict) else None)
         index.note_session(scope, str(metadata.get("status", "active")), metadata, project)
-    elif file == SUMMARY:
-        said = archived.load(content)
-        added, went = index.replace(scope, file, _summary(content))
-        index.note_session(scope, archived.STATE, archived.metadata_of(said), project_of(said.get("project")))
-    elif file == ARCHIVE:
-        added, went = index.replace(scope, file, _packed(scope, content))
+    elif is_archived(scope):
+        added, went = index.replace(scope, file, _packed(scope, file, content))
+        _note_packed(index, scope, file, content)
     else:
         added, went = index.replace(scope, file, [entry_of_file(file, content)])
     index.note_file(scope, file, _state(status, content, 0, 0))
@@ -291,32 +288,53 @@ def entry_of_file(file: str, content: bytes) -> Entry:
                  _weight(kind, value))  # fmt: skip
 
 
-def _summary(content: bytes) -> list[Entry]:
-    """An archived session: one memory. Its state does not matter: while the session is not in `active/`, its archive is whole."""
-    summary = archived.load(content)
-    if not summary:
-        return []
-    value, data, _ = stored(archived.as_memory(summary))
-    digest = hash_of_bytes(content)
-    return [Entry(archived.ID, archived.TYPE, 0, len(content), digest, *_time(value["timestamp"]), "", archived.told(value), "",
-                  _tags(value), tuple(archived.topics_of(value)), (), data, _weight(archived.TYPE, value))]  # fmt: skip
-
-
-def _packed(scope: str, content: bytes) -> Iterator[Entry]:
-    """Yield the memories in the archive of a session, each with its place among all bytes that are packed.
+def _packed(scope: str, file: str, content: bytes) -> Iterator[Entry]:
+    """Yield the memories in a bundle, each with its place among all bytes that are packed.
 
     A packed file that cannot be read costs only its own memories, as it did in the session.
     """
-    from .packing import members_in  # late: most questions unpack nothing
+    from .disk.bundle import unpacked  # late: most questions unpack nothing
 
+    packed = unpacked(f"{directory_of(scope)}/{file}", content)
+    if file == ARCHIVE:
+        yield _summary(packed.manifest.at, packed.manifest.facts)
     at = 0
-    for path, member in members_in(io.BytesIO(content), f"{directory_of(scope)}/{ARCHIVE}"):
+    for name, member in packed.members.items():
+        path = name.partition("/")[2]
         if is_of("", path) and path != METADATA:
             with suppress(NewerFormat, CorruptionDetected):
                 kind = kinds_of("").get(path)
-                found = _entries(kind, format_of(kind).parse(member)) if kind else [entry_of_file(path, member)]
+                found = _entries(kind, _parsed(kind, member)) if kind else [entry_of_file(path, member)]
                 yield from (replace(entry, start=at + entry.start, end=at + entry.end) for entry in found)
         at += len(member)
+
+
+def _parsed(kind: Kind, member: bytes) -> RecordList:
+    """Return the records of a packed file, or of spans of records without its head."""
+    form = format_of(kind)
+    is_spans = kind is not TURN and member.lstrip(b" ").startswith(b"- ")
+    return form.parse_tail(member, 0, len(member) - len(member.lstrip(b" "))) if is_spans else form.parse(member)
+
+
+def _summary(archived_at: str, facts: Mapping[str, Value]) -> Entry:
+    """Return an archived session itself, as one memory."""
+    value, data, digest = stored(archived.as_memory({"archived_at": archived_at, **facts}))
+    return Entry(archived.ID, archived.TYPE, 0, 0, digest, *_time(value["timestamp"]), "", archived.told(value), "",
+                 _tags(value), tuple(archived.topics_of(value)), (), data, _weight(archived.TYPE, value))  # fmt: skip
+
+
+def _note_packed(index: Index, scope: str, file: str, content: bytes) -> None:
+    """Note the project and the state of a session whose memories are in a bundle."""
+    if file == ARCHIVE:
+        from .disk.bundle import unpacked
+
+        said = unpacked(f"{directory_of(scope)}/{file}", content).manifest.facts
+        index.note_session(scope, archived.STATE, archived.metadata_of(said), project_of(said.get("project")))
+        return
+    known = index.connection.execute("SELECT metadata, project FROM sessions WHERE scope IN (?, ?) ORDER BY scope DESC",
+                                     (scope, session_of(scope))).fetchone()  # fmt: skip
+    metadata, project = (json.loads(known[0]), known[1]) if known else ({}, "")
+    index.note_session(scope, archived.STATE, metadata, project)
 
 
 def _weight(kind: str, value: Mapping[str, Value]) -> Weight:
@@ -382,7 +400,7 @@ def _texts(value: Value) -> list[str]:
 def _forget(index: Index, scope: str, file: str) -> Refreshed:
     _, went = index.replace(scope, file, [])
     index.forget_file(scope, file)
-    if file in (METADATA, SUMMARY):
+    if file in (METADATA, ARCHIVE):
         _forget_session(index, scope)
     return Refreshed(removed=len(went))
 

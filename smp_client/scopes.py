@@ -1,21 +1,23 @@
 """The scopes of a root, and which files of each are indexed: `global`, the sessions, and the archived sessions.
 
-A session is a scope by its id. One that was archived is the scope `archived/{id}` with two files: its summary, and the archive with
-all its memories. It is none as long as the session itself is still, or again, in `active/`.
+A session is a scope by its id. Its bundles in the archive are the scope `archived/{id}`: the archive
+with all its memories, and what compaction has evicted. An archive counts only while the session
+itself is not in `active/`.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 
-from .errors import Invalid, UnsafePath
+from .errors import UnsafePath
+from .files import Tree
 from .layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, check_session_id, is_file_id, is_session_id
 from .place import Place
 from .records import GLOBAL_KINDS, SESSION_KINDS, Kind
 from .session_files import METADATA
 
-SUMMARY, ARCHIVE = "summary.yaml", "archive.tar.gz"  # of an archived session
+ARCHIVE, BACKUP = "archive.tar.gz", "backup.tar.gz"  # a whole session, archived and deleted
+EVICTED, ENDING = "evicted-", ".tar.gz"
 STATES, ARTIFACTS = "agent-states", "artifacts"
 _SESSION_KINDS = {kind.file: kind for kind in SESSION_KINDS}
 _GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
@@ -27,9 +29,13 @@ def scopes(memory: Place) -> list[str]:
 
 
 def archived_scopes(memory: Place) -> list[str]:
-    """Of each session that is archived and not in `active/`: it goes from there only when its archive is whole."""
-    active = set(memory.tree.list(ACTIVE))
-    return [archived_scope(name) for name in _list(memory, ARCHIVED) if name not in active and _has_summary(memory, name)]
+    """Return the scope of every session that is archived, or that compaction has evicted memories of."""
+    return [scope for name in _list(memory, ARCHIVED) if is_session_id(name) and files_of(memory, scope := archived_scope(name))]
+
+
+def has_evicted(tree: Tree, session_id: str) -> bool:
+    """Return whether compaction has evicted memories of a session."""
+    return any(name.startswith(EVICTED) for name in tree.list(archived_scope(session_id)))
 
 
 def archived_scope(session_id: str) -> str:
@@ -52,18 +58,16 @@ def directory_of(scope: str) -> str:
 
 
 def is_there(memory: Place, scope: str) -> bool:
-    """Whether it is a scope now, for one that may be gone. What cannot be looked at is not gone."""
+    """Return whether a scope still exists. One that cannot be looked at does."""
     try:
-        if is_archived(scope):
-            return not is_back(memory, scope) and _has_summary(memory, session_of(scope))
-        return memory.tree.exists(directory_of(scope))
+        return bool(files_of(memory, scope)) if is_archived(scope) else memory.tree.exists(directory_of(scope))
     except (OSError, UnsafePath):
         return True
 
 
-def is_back(memory: Place, scope: str) -> bool:
-    """Whether an archived session is in `active/`, so that its archive is no scope, whatever stands in it."""
-    return is_archived(scope) and memory.tree.exists(f"{ACTIVE}/{check_session_id(session_of(scope))}")
+def counts(memory: Place, scope: str, file: str) -> bool:
+    """Return whether a file is one of the scope now: an archive is none while its session is in use."""
+    return file != ARCHIVE or not memory.tree.exists(f"{ACTIVE}/{check_session_id(session_of(scope))}")
 
 
 def has_moved(memory: Place, scope: str) -> bool:
@@ -73,18 +77,15 @@ def has_moved(memory: Place, scope: str) -> bool:
 
 
 def _was_deleted(memory: Place, session_id: str) -> bool:
-    """Whole, and not only memories of it."""
-    try:
-        return b"\n  deleted_session:" in memory.tree.read(f"{DELETED}/{session_id}/deletion-record.yaml")
-    except (OSError, UnsafePath):
-        return False
+    """Return whether a session was deleted whole, and not only memories of it."""
+    return memory.tree.exists(f"{DELETED}/{session_id}/{BACKUP}")
 
 
 def files_of(memory: Place, scope: str) -> list[str]:
     """The files of a scope that are indexed, whether they can be read or not."""
     top = directory_of(scope)
     if is_archived(scope):
-        return [SUMMARY, *([ARCHIVE] if os.path.lexists(f"{os.fspath(memory.root)}/{top}/{ARCHIVE}") else ())]
+        return [name for name in _list(memory, top) if is_of(scope, name) and counts(memory, scope, name)]
     names = [name for name in _list(memory, top) if is_of(scope, name)]
     for folder in (STATES, ARTIFACTS) if scope != GLOBAL else ():
         names += [name for file in _list(memory, f"{top}/{folder}") if is_of(scope, name := f"{folder}/{file}")]
@@ -112,7 +113,7 @@ def kinds_of(scope: str) -> dict[str, Kind]:
 def is_of(scope: str, file: str) -> bool:
     """Whether a file of this name is indexed in this scope."""
     if is_archived(scope):
-        return file in (SUMMARY, ARCHIVE)
+        return file == ARCHIVE or (file.startswith(EVICTED) and file.endswith(ENDING))
     folder, _, name = file.rpartition("/")
     if not folder:
         return file in kinds_of(scope) or (file == METADATA and scope != GLOBAL)
@@ -123,18 +124,6 @@ def is_of(scope: str, file: str) -> bool:
 def is_indexed(file: str) -> bool:
     """Whether a file of this name is indexed in a session, or in `global/`."""
     return is_of("", file) or is_of(GLOBAL, file)
-
-
-def _has_summary(memory: Place, name: str) -> bool:
-    try:
-        # Every question to all sessions asks this of each. Only names are looked at, and whoever reads opens them with care.
-        place = f"{os.fspath(memory.root)}/{ARCHIVED}/{check_session_id(name)}"
-        return stat.S_ISDIR(os.lstat(place).st_mode) and bool(os.lstat(f"{place}/{SUMMARY}"))
-    except (Invalid, FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        # No right to it: it is there, and that it cannot be read is said when somebody tries.
-        return True
 
 
 def _list(memory: Place, name: str) -> list[str]:

@@ -44,7 +44,7 @@ from .records import (
 )  # fmt: skip
 from .rewrite import rewrite
 from .scope import Options, Scope
-from .scopes import ARCHIVE, archived_scope
+from .scopes import ARCHIVE, archived_scope, has_evicted
 from .session_files import (
     METADATA,
     RESTING,
@@ -93,6 +93,13 @@ class RecordFiles(Writing, Asking, Deletion):
         self._make_asker = asker
 
     def _asker(self) -> Asker:
+        """Who answers questions to this session, also about memories that compaction has evicted."""
+        self.scope.require()
+        evicted = has_evicted(self.scope.tree, self.scope.name)
+        return self._make_asker([self.scope.name, *([archived_scope(self.scope.name)] if evicted else [])])
+
+    def _own_asker(self) -> Asker:
+        """Who answers about the files of this session alone."""
         self.scope.require()
         return self._make_asker([self.scope.name])
 
@@ -263,14 +270,13 @@ class Session(RecordFiles, SessionUpkeep):
             return self._get_archived(memory_id, archive)
 
     def _get_archived(self, memory_id: str, archive: str) -> Record:
-        from .packing import read_members
+        from .disk.bundle import read
         from .questions.engine import of_id
 
         asker = self._make_asker([archived_scope(self.id)])
         if found := asker.answer(lambda view, _: of_id(view, memory_id), {}):
             return found[0]
-        for _ in read_members(self.scope.tree, archive):
-            pass  # which raises where it is damaged, and so not all of it is known
+        read(self.scope.tree, archive)  # raises where it is damaged, so that not all of it is known
         raise self._missing(memory_id)
 
     def with_options(self, **options: Any) -> Session:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from . import journal, rewrite
 from .errors import LockTimeout
-from .layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LEAVING, RETIRED, TEMPORARY
+from .layout import ACTIVE, GLOBAL, JOURNAL, LEAVING, RETIRED, TEMPORARY, is_session_id
 from .locks import NO_PATIENCE, lock
 from .memory import Memory
 from .scope import Scope
@@ -38,7 +38,7 @@ def tidy(memory: Memory) -> list[Tidied]:
             done += _finish_transactions(scope) + _fold_retired(scope)
         except Exception as error:  # one session that nobody thought of costs no other its turn
             done.append(Tidied(name, "left as it was", str(error) or repr(error)))
-    return done + _finish_put_away(memory) + _remove_abandoned(memory) + _scrub(memory)
+    return done + _sweep_leaving(memory) + _remove_abandoned(memory) + _scrub(memory)
 
 
 def _finish_transactions(scope: Scope) -> list[Tidied]:
@@ -67,30 +67,32 @@ def _versions(scope: Scope) -> list[str]:
     return [name for name in scope.tree.list(RETIRED) if name.startswith(f"{scope.name}+")]
 
 
-def _finish_put_away(memory: Memory) -> list[Tidied]:
-    """Sessions that were on their way into the archive or out of it, and what is left of those that are gone."""
-    if not any(memory.tree.list(directory) for directory in (LEAVING, ARCHIVED, DELETED)):
-        return []
-    from .maintain import archive, leaving, removal  # which load tar and gzip
-    from .privacy.deleting import reworking
-
+def _sweep_leaving(memory: Memory) -> list[Tidied]:
+    """Finish the moves of sessions that were cut off, and remove directories that have left."""
     done: list[Tidied] = []
-    for settle_all in (archive.settle_all, removal.settle_all, reworking.settle_all):
+    for name in sorted({name.partition("+")[0] for name in memory.tree.list(JOURNAL)}):
+        if is_session_id(name) and not memory.tree.exists(f"{ACTIVE}/{name}"):
+            try:
+                done += _finish_transactions(memory._scope(name))
+            except Exception as error:  # one that nobody thought of costs no other its turn
+                done.append(Tidied(name, "left as it was", str(error) or repr(error)))
+    if memory.tree.list(LEAVING):
+        from .change.move import sweep  # late: it loads tar and gzip
+
         try:
-            done += [Tidied(session_id, "finished putting it away or bringing it back") for session_id in settle_all(memory)]
+            done += [Tidied("", "left as it was", problem) for problem in sweep(memory)]
         except Exception as error:
             done.append(Tidied("", "left as it was", str(error) or repr(error)))
-    try:
-        problems = leaving.finish_all(memory)
-    except Exception as error:
-        problems = [str(error) or repr(error)]
-    return done + [Tidied("", "left as it was", problem) for problem in problems]
+    return done
 
 
 def _remove_abandoned(memory: Memory) -> list[Tidied]:
     done: list[Tidied] = []
+    named = journal.asides(memory.tree)
     for name in memory.tree.list(TEMPORARY):
         path = f"{TEMPORARY}/{name}"
+        if path in named:
+            continue
         try:
             status = memory.tree.stat(path)
         except FileNotFoundError:

@@ -1,6 +1,6 @@
 """Looking after sessions, by hand: what the daemon does by the clock, as methods of a session and of the memory.
 
-Each is a pass of `maintain/`, which is imported when it is asked for: who only writes and reads does not pay for it.
+Each is in `passes/` or `change/`, imported late: a program that only writes and reads needs neither.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
+    from .change.move import Away
     from .check import Complaint
-    from .maintain.actions import Outcome
-    from .maintain.archive import Archived
-    from .maintain.compacting import CompactionResult
-    from .maintain.evictions import Evicted
-    from .maintain.removal import DeletedSession
     from .memory import Memory
+    from .model.outcome import Outcome
+    from .passes.compaction import Evicted
     from .session import Session
 
 
@@ -24,55 +22,55 @@ class SessionUpkeep:
 
     def activate(self, reason: str = "activated by hand") -> None:
         """Says that the session is in use."""
-        from .maintain.lifecycle import activate
+        from .passes.lifecycle import activate
 
         activate(cast("Session", self), reason)
 
     def deactivate(self, reason: str = "deactivated by hand") -> None:
         """Says that nobody uses the session for now; the next use makes it active again."""
-        from .maintain.lifecycle import deactivate
+        from .passes.lifecycle import deactivate
 
         deactivate(cast("Session", self), reason)
 
     def decay(self, *, dry_run: bool = False) -> Outcome:
         """Writes the priorities as of now, and how often each memory was read, into the files."""
-        from .maintain.decay import decay
+        from .passes.decay import decay
 
         return decay(cast("Session", self), dry_run=dry_run)
 
-    def compact(self, *, reduction_pct: float | None = None, dry_run: bool = False) -> CompactionResult:
+    def compact(self, *, reduction_pct: float | None = None, dry_run: bool = False) -> Outcome:
         """Makes the session smaller; what is taken out can be brought back."""
-        from .maintain.compacting import compact
+        from .passes.compaction import compact
 
         return compact(cast("Session", self), reduction_pct=reduction_pct, dry_run=dry_run)
 
     def estimate_compaction(self) -> int:
         """How many bytes compaction could free at most."""
-        from .maintain.compacting import estimate
+        from .passes.compaction import estimate
 
         return estimate(cast("Session", self))
 
     def evicted(self, *, texts: bool = False) -> list[Evicted]:
         """What compaction has taken out; if asked for with the beginning of what each says."""
-        from .maintain.evictions import evicted
+        from .passes.compaction import evicted
 
         return evicted(cast("Session", self), texts=texts)
 
     def bring_back(self, ids: Sequence[str] | None = None) -> Outcome:
         """Puts what compaction has taken out, or these memories of it, back into their places."""
-        from .maintain.evictions import bring_back
+        from .passes.compaction import bring_back
 
         return bring_back(cast("Session", self), ids)
 
     def validate(self) -> list[Complaint]:
         """What is wrong with the session's files and their copies."""
-        from .maintain.repair import validate
+        from .passes.check import validate
 
         return validate(cast("Session", self))
 
     def repair(self, *, dry_run: bool = False) -> Outcome:
         """Puts right what can be put right without guessing."""
-        from .maintain.repair import repair
+        from .passes.check import repair
 
         return repair(cast("Session", self), dry_run=dry_run)
 
@@ -82,49 +80,49 @@ class MemoryUpkeep:
 
     def archive_session(self, session_id: str, reason: str = "archived by hand", *, dry_run: bool = False) -> Outcome:
         """Puts a session into the archive; its summary is still found."""
-        from .maintain.archive import archive
+        from .change.move import archive
 
         return archive(cast("Memory", self), session_id, reason, dry_run=dry_run)
 
     def restore_session(self, session_id: str) -> Session:
         """Brings a session back from the archive."""
-        from .maintain.archive import unarchive
+        from .change.move import unarchive
 
         unarchive(cast("Memory", self), session_id)
         return cast("Memory", self)._session(session_id)
 
-    def archived_sessions(self) -> list[Archived]:
-        from .maintain.archive import archived
+    def archived_sessions(self) -> list[Away]:
+        from .change.move import archived
 
         return archived(cast("Memory", self))
 
     def delete_session(self, session_id: str, *, reason: str, deleted_by: str = "user", dry_run: bool = False) -> Outcome:
         """Takes a session out, whole, from its place or from the archive; until its deadline it can be restored."""
-        from .maintain.removal import delete_session
+        from .change.move import delete_session
 
         return delete_session(cast("Memory", self), session_id, reason, deleted_by, dry_run=dry_run)
 
     def undelete_session(self, session_id: str, reason: str = "restored by hand", *, by: str = "user") -> None:
         """Puts a deleted session back where it was."""
-        from .maintain.removal import undelete_session
+        from .change.move import undelete_session
 
         undelete_session(cast("Memory", self), session_id, reason, by=by)
 
-    def deleted_sessions(self) -> list[DeletedSession]:
+    def deleted_sessions(self) -> list[Away]:
         """The sessions that can be restored, and until when."""
-        from .maintain.removal import deleted_sessions
+        from .change.move import deleted_sessions
 
         return deleted_sessions(cast("Memory", self))
 
     def age_sessions(self, *, dry_run: bool = False) -> Outcome:
         """Says of each session whether it is active, idle or decaying, and archives those that nobody has used for long."""
-        from .maintain.lifecycle import lifecycle
+        from .passes.lifecycle import lifecycle
 
         return lifecycle(cast("Memory", self), dry_run=dry_run)
 
     def purge(self, *, force: bool = False, by: str = "user", dry_run: bool = False) -> Outcome:
         """Destroys what was deleted and is past its deadline. Nothing but this and `purge_now` destroys anything."""
-        from .maintain.purge import purge
+        from .passes.purge import purge
 
         return purge(cast("Memory", self), force=force, by=by, dry_run=dry_run)
 
@@ -135,6 +133,6 @@ class MemoryUpkeep:
         """Erases memories of a session or of `global`, all that was deleted under a batch, or with neither the whole session, at
         once. What is not deleted yet is deleted first, unless something of the id is deleted already: then only that goes. Nothing
         brings it back."""
-        from .maintain.purge import purge_now
+        from .passes.purge import purge_now
 
         return purge_now(cast("Memory", self), session, [ids] if isinstance(ids, str) else ids, batch=batch, by=by, dry_run=dry_run)

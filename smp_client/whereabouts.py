@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from .errors import MemoryNotFound, SMPError
 from .layout import ARCHIVED, DELETED
-from .mapping import load_mapping
 
 if TYPE_CHECKING:
     from .scope import Scope
@@ -25,32 +24,30 @@ def missing(scope: Scope, memory_id: str) -> MemoryNotFound:
 
 
 def _deleted(scope: Scope, memory_id: str) -> tuple[str, str] | None:
-    from .privacy.deleting.store import RECORD
-
-    path = f"{DELETED}/{scope.name}/{RECORD}"
-    if not scope.tree.exists(path):
-        return None
-    items = load_mapping(scope.tree.read(path), "deletion", path).get("deleted_items")
-    for item in reversed(items) if isinstance(items, list) else ():
-        if isinstance(item, dict) and item.get("id") == memory_id:
-            advice = f"To restore it: smp restore {scope.name} {memory_id}, or session.restore({memory_id!r})."
-            return f"it was deleted on {_shown(item.get('deleted_at'))}", advice
-    return None
+    at = _at(scope, f"{DELETED}/{scope.name}", memory_id)
+    advice = f"To restore it: smp restore {scope.name} {memory_id}, or session.restore({memory_id!r})."
+    return None if at is None else (f"it was deleted on {_shown(at)}", advice)
 
 
 def _evicted(scope: Scope, memory_id: str) -> tuple[str, str] | None:
-    if not scope.tree.list(f"{ARCHIVED}/{scope.name}"):
-        return None
-    from .maintain.evictions import evicted_at
-
-    if (stamp := evicted_at(scope.tree, scope.name, memory_id)) is None:
-        return None
+    at = _at(scope, f"{ARCHIVED}/{scope.name}", memory_id)
     advice = f"To bring it back: smp compact {scope.name} {memory_id} --bring-back, or session.bring_back([{memory_id!r}])."
-    return f"compaction took it out on {_shown(stamp)}", advice
+    return None if at is None else (f"compaction took it out on {_shown(at)}", advice)
+
+
+def _at(scope: Scope, directory: str, memory_id: str) -> str | None:
+    """Return when the newest bundle in a directory was made that holds the memory."""
+    if not scope.tree.list(directory):
+        return None
+    from .disk.inventory import manifests  # late: it loads tar and gzip
+
+    found = (manifest.at for _, manifest in manifests(scope.tree, directory)
+             if any(item.id == memory_id for item in manifest.items))  # fmt: skip
+    return max(found, default=None)
 
 
 def _purged(scope: Scope, memory_id: str) -> tuple[str, str] | None:
-    from .maintain.purged import memories
+    from .passes.purged import memories
 
     stamp = memories(scope.tree, scope.name).get(memory_id)
     return None if stamp is None else (f"it was purged on {_shown(stamp)}", "Nothing brings it back.")

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..disk import bundle
-from ..disk.bundle import ARCHIVE, BACKUP, EVICTED, Bundle, Item
+from ..disk.bundle import Bundle, Item
 from ..edits import spans
 from ..errors import SMPError
 from ..fingerprint import hash_of, hash_of_bytes
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_session_id
 from ..records import STATE_HISTORY, kind_of_file
-from ..scopes import files_of
+from ..scopes import ARCHIVE, BACKUP, EVICTED, files_of
 from ..values import Value
 from .change import value_of
 from .places import PROFILE, holds_memories, id_of_file, is_record_file, type_of_file, value_of_file

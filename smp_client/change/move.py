@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import audit, journal, rewrite
 from ..disk import bundle
-from ..disk.bundle import ARCHIVE, BACKUP, EVICTED, Bundle, Item, Manifest, item_of
+from ..disk.bundle import Bundle, Item, Manifest, item_of
 from ..errors import Conflict, LockTimeout, SessionNotFound, SMPError, StorageFailed, TransactionPending
 from ..files import DEEPEST, is_left_alone
 from ..layout import ACTIVE, ARCHIVED, DELETED, LEAVING, RETIRED, SESSION_DIRECTORIES, check_session_id, is_session_id
@@ -34,6 +34,7 @@ from ..privacy.redaction import harmless
 from ..quarantine import move_aside, set_aside
 from ..records import state_history
 from ..scope import Scope
+from ..scopes import ARCHIVE, BACKUP, EVICTED
 from ..session_files import METADATA, artifact_file, state_file
 from ..temporaries import temporary_name
 from ..timestamps import render_time

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 from .. import audit
 from ..disk import bundle
-from ..disk.bundle import ARCHIVE, BACKUP, BundleKind, Item, Manifest
+from ..disk.bundle import BundleKind, Item, Manifest
 from ..disk.inventory import manifests
 from ..errors import Invalid, MemoryNotFound, SessionNotFound, SMPError
 from ..layout import ARCHIVED, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
 from ..privacy.redaction import harmless
 from ..records import Record, as_record, check_memory_id, kind_of_file, plain_fields, type_of
+from ..scopes import ARCHIVE, BACKUP
 from ..timestamps import render_time
 from .change import Change, Draft, Request, apply, value_of
 from .holdings import Holding, is_in_use, place_of
@@ -190,22 +191,24 @@ def restore(
     return [_record(name, item, raw) for _, item, raw in found]
 
 
-def restore_batch(memory: Memory, batch: str, *, by: str = "user") -> tuple[list[Record], list[str]]:
-    """Restore a batch in every session that it is of. Return the memories, and what went wrong."""
+def restore_batch(memory: Memory, batch: str, *, by: str = "user") -> Outcome:
+    """Restore a batch in every session that it is of. A session that fails stops no other."""
     _meant(None, batch)
     sessions = list(sessions_with(memory, batch))
     if not sessions:
         raise MemoryNotFound(f"Nothing was deleted under the batch {batch!r}.", advice=_MAY_BE_BACK)
-    back: list[Record] = []
-    problems: list[str] = []
+    outcome = Outcome(batch=batch)
     for name in sessions:
         try:
-            back += restore(memory, name, batch=batch, by=by)
+            back = restore(memory, name, batch=batch, by=by)
         except (SMPError, OSError) as error:
             if len(sessions) == 1:
                 raise
-            problems.append(f"{name}: {error}")
-    return back, problems
+            outcome.problems.append(f"{name}: {error}")
+            continue
+        about, kinds = tuple(record.id for record in back), tuple(record.type for record in back)
+        outcome.actions.append(Action(name, "restore", about, "restored", batch=batch, kinds=kinds))
+    return outcome
 
 
 def sessions_with(memory: Memory, batch: str) -> Iterable[str]:

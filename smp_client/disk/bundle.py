@@ -20,12 +20,11 @@ from typing import Any, Literal
 from ..errors import CorruptionDetected
 from ..files import Tree
 from ..packing import make_archive, members_in, read_members
+from ..scopes import ENDING
 
 BundleKind = Literal["archive", "deleted", "evicted", "undo", "export"]
 KINDS: tuple[BundleKind, ...] = ("archive", "deleted", "evicted", "undo", "export")
 VERSION = 1
-ARCHIVE, BACKUP = "archive.tar.gz", "backup.tar.gz"  # a whole session, archived and deleted
-EVICTED, ENDING = "evicted-", ".tar.gz"
 _MANIFEST = "manifest.json"
 _FILES, _RECORDS = "files/", "records/"  # before the path of a member
 _ADVICE = "Bring it back from a copy of your own; nothing was changed."

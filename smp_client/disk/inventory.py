@@ -13,9 +13,10 @@ from ..errors import SMPError
 from ..files import Tree
 from ..layout import ARCHIVED, DELETED
 from ..mapping import render_mapping
+from ..scopes import ARCHIVE, BACKUP
 from ..values import Value
 from . import bundle
-from .bundle import ARCHIVE, BACKUP, Manifest
+from .bundle import Manifest
 
 SUMMARY, RECORD = "summary.yaml", "deletion-record.yaml"
 

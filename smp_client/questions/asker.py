@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from .. import access
-from ..archived import STATE as ARCHIVED
+from ..archived import is_away
 from ..decay import Policy
 from ..errors import InvalidQuery
 from ..published import Published
@@ -98,7 +98,7 @@ class Asker:
         by_session: dict[str, list[str]] = {}
         for record in found:
             # Of a session that is packed away, nothing changes by being read.
-            if ARCHIVED not in record.marks:
+            if not is_away(record.marks):
                 by_session.setdefault(record.session, []).append(record.id)
         for session, ids in by_session.items():
             access.note(self._scope(session), ids, now)
@@ -116,5 +116,5 @@ def _resting(view: View, found: Answer) -> list[str]:
     """The sessions of these memories that are idle or decaying, by what the index says."""
     ask = view.index.connection.execute
     asked = "SELECT 1 FROM sessions WHERE scope = ? AND status IN (?, ?)"
-    sessions = sorted({record.session for record in found if ARCHIVED not in record.marks})
+    sessions = sorted({record.session for record in found if not is_away(record.marks)})
     return [session for session in sessions if ask(asked, (session, *RESTING)).fetchone()]

@@ -14,11 +14,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from ..archived import EVICTED, is_away
 from ..archived import STATE as ARCHIVED
 from ..errors import InvalidQuery
 from ..index import Index
 from ..records import TURN, Record, type_of
-from ..scopes import archived_scope, directory_of, is_archived, session_of
+from ..scopes import ARCHIVE, archived_scope, directory_of, is_archived, session_of
 from . import doubles
 from .fields import shown
 from .matching import Matching, owned
@@ -89,7 +90,7 @@ def _quoted(words: Sequence[str]) -> str:
 
 def scope_of(record: Record) -> str:
     """Return the scope that a memory of an answer is from."""
-    return archived_scope(record.session) if ARCHIVED in record.marks else record.session
+    return archived_scope(record.session) if is_away(record.marks) else record.session
 
 
 def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
@@ -147,7 +148,8 @@ def of_id(view: View, memory_id: str) -> Answer:
     found = read(view, _listing(view, Wanted((Sql(f"m.id = ? AND {doubles.NAMED}", (sayable(memory_id),)),))))
     first: dict[str, Record] = {}
     for record in found:
-        if record.session not in first or first[record.session].type in ("agent_state", "artifact"):
+        known = first.get(record.session)
+        if known is None or known.type in ("agent_state", "artifact") or is_away(known.marks):
             first[record.session] = record
     return Answer(list(first.values()))
 
@@ -175,11 +177,15 @@ def read(view: View, found: Sequence[Ranked]) -> Answer:
         data = json.loads(stored)
         if kind == "artifact":
             data["content"] = text
-        said = (*((ARCHIVED,) if is_archived(scope) else ()), *ended.get(key, ()), *doubled.get(key, ()))
+        said = (*((_mark(file),) if is_archived(scope) else ()), *ended.get(key, ()), *doubled.get(key, ()))
         answer.append(Record(memory_id, type_of(kind), session_of(scope), data, text, score=score, explanation=explanation,
                              priority_now=round(priority, 4), file=f"{directory_of(scope)}/{file}",
                              holds=key not in ended, marks=said))  # fmt: skip
     return answer
+
+
+def _mark(bundle: str) -> str:
+    return ARCHIVED if bundle == ARCHIVE else EVICTED
 
 
 # Finding and ordering.
