@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import StorageFailed
 from .files import is_left_alone, read_from, sync, write_all
@@ -58,12 +58,26 @@ def append(scope: Scope, kind: Kind, fields: Mapping[str, Value], quota: Quota) 
         return value
 
 
-def reserve(scope: Scope, kind: Kind) -> int:
-    """A number for a record that a transaction adds later; it is never given again, whatever becomes of the transaction."""
+class Reserved(NamedTuple):
+    """Numbers that one transaction may give, and the lock file in which that is noted."""
+
+    first: int
+    last: int
+    inode: int
+
+    def is_held_by(self, held: Lock) -> bool:
+        """Return whether the note is still there: a lock file that was removed has lost it."""
+        return os.fstat(held.descriptor).st_ino == self.inode
+
+
+def reserve(scope: Scope, kind: Kind, count: int) -> Reserved:
+    """Reserve numbers for records that a transaction adds later."""
     with scope.locked([kind.file], f"numbering a {kind.name}") as held:
-        number = settle(scope, kind, held[kind.file]).last + 1
-        held[kind.file].note["last"] = number
-        return number
+        lock = held[kind.file]
+        last = settle(scope, kind, lock).last
+        lock.note["last"] = last + count
+        lock.save()
+        return Reserved(last + 1, last + count, os.fstat(lock.descriptor).st_ino)
 
 
 def with_id(kind: Kind, number: int, fields: Mapping[str, Value]) -> dict[str, Value]:

@@ -7,7 +7,8 @@ that list of spans, so every other byte stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from .document import ONLY_COMMENTS, Located, RecordList
@@ -16,6 +17,8 @@ from .fingerprint import hash_of
 from .formats import format_of
 from .records import TURN, Kind
 from .values import Value
+
+_COMMENTS = re.compile(rb"(?:(?<=\n)[ \t]*(?:#[^\n]*)?\r?\n)+\Z")
 
 
 class Edit(NamedTuple):
@@ -54,6 +57,7 @@ class Spans(NamedTuple):
     head: bytes
     records: list[Span]
     tail: bytes
+    indent: int  # of the dashes that begin records
 
 
 def spans(kind: Kind, content: bytes) -> Spans:
@@ -61,7 +65,7 @@ def spans(kind: Kind, content: bytes) -> Spans:
     found = format_of(kind).parse(content)
     items = sorted(found.items(), key=lambda item: item.start)
     if not items:
-        return Spans(content, [], b"")
+        return Spans(content, [], b"", found.indent)
     end = _end_of_list(kind, content, items[-1].end)
     borders = [*(item.start for item in items[1:]), end]
     records: list[Span] = []
@@ -72,7 +76,7 @@ def spans(kind: Kind, content: bytes) -> Spans:
         value = item.value if isinstance(item, Located) else {}
         records.append(Span(memory_id, value, content[item.start : border], behind))
         behind = memory_id or behind
-    return Spans(content[: items[0].start], records, content[end:])
+    return Spans(content[: items[0].start], records, content[end:], found.indent)
 
 
 def is_plain(kind: Kind, content: bytes) -> bool:
@@ -97,13 +101,13 @@ def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int) -> Edit
     highest number ever given in this file, which a removal writes into its head.
     """
     content = plain(kind, content)
-    head, records, tail = spans(kind, content)
+    head, records, tail, indent = spans(kind, content)
     position = {span.id: number for number, span in enumerate(records) if span.id}
     pieces: list[Span | None] = [*records]
     arriving: list[tuple[Edit, bytes]] = []
     kept: list[str] = []
     for edit in edits:
-        new = None if edit.new is None else edit.new.encode()
+        new = None if edit.new is None else _indented(kind, edit.new.encode(), indent)
         at = position.get(edit.id)
         standing = records[at] if at is not None else None
         if edit.old is None and new is not None:
@@ -123,6 +127,35 @@ def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int) -> Edit
     if len(body) - len(arriving) < len(records):
         after = format_of(kind).with_last(after, last)
     return Edited(after, kept)
+
+
+def replaced(kind: Kind, span: Span, value: Mapping[str, Value], indent: int) -> bytes:
+    """Return a span with other fields. Comments and blank lines below the record stay."""
+    return format_of(kind).render(value, indent).rstrip(b"\n") + b"\n" + _below(kind, span.raw)
+
+
+def value_of(kind: Kind, raw: bytes) -> dict[str, Value]:
+    """Return the fields of one record from its bytes; none where they cannot be read."""
+    found = format_of(kind).parse_tail(raw, 0, _indent(raw)).records
+    return found[0].value if found else {}
+
+
+def _below(kind: Kind, raw: bytes) -> bytes:
+    if kind is TURN:
+        return b"\n" if raw.endswith(b"\n\n") else b""
+    match = _COMMENTS.search(raw)
+    return raw[match.start() :] if match else b""
+
+
+def _indented(kind: Kind, raw: bytes, indent: int) -> bytes:
+    """Return the bytes of a record at the indentation of its file."""
+    if kind is TURN or _indent(raw) == indent:
+        return raw
+    return format_of(kind).render(value_of(kind, raw), indent)
+
+
+def _indent(raw: bytes) -> int:
+    return len(raw) - len(raw.lstrip(b" "))
 
 
 def _arranged(kind: Kind, pieces: Iterable[Span | None], arriving: Sequence[tuple[Edit, bytes]]) -> list[bytes]:

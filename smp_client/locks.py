@@ -54,6 +54,10 @@ class Lock:
             # What is left of a longer text would make this one unreadable.
             os.ftruncate(self.descriptor, len(text))
 
+    def save(self) -> None:
+        """Write the note down now. Raises OSError where it cannot be kept, as on a full disk."""
+        self._write(None)
+
     def release(self) -> None:
         try:
             self._write(None)

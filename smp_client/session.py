@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import journal
-from .append import append, note_rewritten, settle, with_id
+from .append import append, with_id
 from .deletion import Deletion, memory_of
 from .document import INDENT, Lines
-from .errors import CorruptionDetected, Invalid, InvalidQuery, MemoryNotFound, NewerFormat, SessionPutAway, UnsafePath
+from .errors import Conflict, CorruptionDetected, Invalid, InvalidQuery, MemoryNotFound, NewerFormat, SessionPutAway, UnsafePath
 from .files import READ_CAP_BYTES, sync
+from .fingerprint import hash_of
 from .formats import format_of
 from .layout import FORMAT_VERSION, check_file_id
 from .locks import brief_lock, holder
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from .questions.query import Answer, Wanted
 
 _TURN_PIECE_BYTES = 64 * 1024
+_ATTEMPTS = 50  # at a change that others cross
 
 
 @dataclass(frozen=True)
@@ -210,25 +212,20 @@ class RecordFiles(Writing, Asking, Deletion):
         return self.scope.name
 
     def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
+        from .change.change import Change, Request, apply
+
         kind = self.kind_of_record(memory_id)
-        form = format_of(kind)
-        new: dict[str, Value] = {}
-
-        def changed(content: bytes) -> bytes:
-            nonlocal new
-            located = form.find(content, memory_id)
-            if located is None or is_deleted(kind, located.value):
-                raise self._missing(memory_id)
-            new = changed_fields(kind, located.value, changes, self._now(), self.scope.redaction)
-            after = form.rewrite(content, {memory_id: new}, 0)
-            if (quota := self.quota_bytes()) is not None:
-                self.scope.usage.require(self.scope.name, len(after) - len(content), quota)
-            return after
-
-        with self.scope.locked([kind.file], f"changing {memory_id}") as held:
-            tail = settle(self.scope, kind, held[kind.file])
-            with brief_lock(self.scope.tree, self.scope.name, "usage", self.scope.options.patience):
-                note_rewritten(held[kind.file], tail, rewrite(self.scope, kind.file, changed))
+        for attempt in range(_ATTEMPTS):
+            old = self._find(memory_id)
+            new = changed_fields(kind, old.data, changes, self._now(), self.scope.redaction)
+            change = Change(kind.file, memory_id, hash_of(old.data), new)
+            try:
+                apply(self.scope, Request([change], quota_bytes=self.quota_bytes(), doing=f"changing {memory_id}"))
+                break
+            except Conflict:
+                # Somebody else changed it just now: this change goes on top of theirs.
+                if attempt == _ATTEMPTS - 1:
+                    raise
         self._written()
         return as_record(kind, self.scope.name, new)
 

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
 from typing import Any
 
 from . import journal
-from .append import Tail, note_rewritten, note_tail, reserve, settle, with_id
-from .errors import Conflict, StorageFailed, TransactionEnded, TransactionPending
-from .files import is_left_alone
-from .formats import finder, format_of, mentioned
-from .locks import Lock, brief_lock
-from .migration import migrated
-from .records import DELETED_TURN, TURN, Kind, Record, as_record, changed_fields, kind_of_file, new_fields, split_name
+from .append import Reserved, reserve, with_id
+from .errors import TransactionEnded
+from .fingerprint import hash_of, hash_of_bytes
+from .records import Kind, Record, as_record, changed_fields, new_fields, split_name
 from .session_files import artifact_file, render_artifact, state_after, state_file, state_history_entry
-from .values import Value, canonical
+from .values import Value
 from .writing import Time, Writing
+
+_MOST_RESERVED = 64
 
 
 @dataclass(frozen=True)
 class Modification:
     """One thing that a transaction will do."""
 
-    action: str  # add, change, save, remove
+    action: str  # add, change, save, remove, replace
     file: str
     id: str
 
@@ -36,25 +34,26 @@ class Modification:
 class _Pending:
     """What is to happen to one file."""
 
-    added: dict[str, dict[str, Value]] = field(default_factory=dict)  # by id, the highest number last
-    changed: dict[str, dict[str, Value] | None] = field(default_factory=dict)
-    expected: dict[str, bytes] = field(default_factory=dict)  # the records as they were when they were changed
-    content: bytes | None = None  # of a file that is replaced whole
-    before: bytes = b""  # and what it was
-    goes: bool = False  # whether it is taken out whole
+    added: dict[str, dict[str, Value]] = field(default_factory=dict)  # by id, in their order
+    changed: dict[str, tuple[str, dict[str, Value]]] = field(default_factory=dict)  # by id: old hash, new fields
+    before: bytes = b""  # of a file that is replaced whole
+    content: bytes | None = None
+    is_whole: bool = False
 
 
 class Transaction(Writing):
     """Collects writes; `commit` makes them happen, all of them also after a crash, or none.
 
-    Ids are given at once, so that the records can refer to each other. Leaving the `with` block commits, an exception in it
-    rolls back.
+    Ids are given at once, so that the records can refer to each other. Leaving the `with` block
+    commits, an exception in it rolls back.
     """
 
     def __init__(self, session: Any) -> None:
         self._session = session
         self._scope = session.scope
         self._files: dict[str, _Pending] = {}
+        self._reserved: dict[str, Reserved] = {}
+        self._next: dict[str, int] = {}  # the next number of each file that is reserved and not given
         self._modifications: list[Modification] = []
         self._drops: list[dict[str, Any]] = []
         self._ended = False
@@ -77,135 +76,53 @@ class Transaction(Writing):
         return list(self._modifications)
 
     def remove_drop(self, file: str, read: os.stat_result) -> None:
-        """The file in the inbox that this transaction takes in goes with it, if it is still the one that was read."""
+        """Remove a file of the inbox with this transaction, if it is still the one that was read."""
         self._require_active()
-        self._drops.append({"file": file, "remove": [read.st_ino, read.st_size, read.st_mtime_ns]})
+        self._drops.append({"file": file, "remove": journal.version_of(read)})
         self._modifications.append(Modification("remove", file, ""))
 
-    def remove(self, kind: Kind, value: Mapping[str, Value]) -> None:
-        """Takes a memory out if it still is this one; of a turn its number and its time stay. Whoever calls this has made a copy of
-        it: see deletion.py."""
-        memory_id = str(value["id"])
-        pending = self._pending("remove", kind.file, memory_id)
-        pending.expected[memory_id] = canonical(dict(value))
-        place = {"id": memory_id, "turn": value.get("turn"), "timestamp": value.get("timestamp")}
-        pending.changed[memory_id] = {**place, "type": DELETED_TURN, "content": ""} if kind is TURN else None
-
     def replace(self, kind: Kind, old: Mapping[str, Value], new: Mapping[str, Value]) -> None:
-        """Puts another record in the place of this one, if it still is this one; a copy was made as for `remove`."""
+        """Put other fields in the place of a record, if it still is this one."""
         memory_id = str(old["id"])
         pending = self._pending("replace", kind.file, memory_id)
-        pending.expected[memory_id] = canonical(dict(old))
-        pending.changed[memory_id] = dict(new)
+        pending.changed[memory_id] = (hash_of(old), dict(new))
 
-    def replace_file(self, file: str, before: bytes, content: bytes | None) -> None:
-        """The same for a file that is no list of records; with no content it is taken out."""
-        pending = self._pending("remove" if content is None else "replace", file, "")
-        pending.before, pending.content, pending.goes = before, content or b"", content is None
+    def replace_file(self, file: str, before: bytes, content: bytes) -> None:
+        """Put other content in the place of a file that is no list of records, if it still is this."""
+        pending = self._pending("replace", file, "")
+        pending.before, pending.content, pending.is_whole = before, content, True
 
     def rollback(self) -> None:
-        """Drops everything; nothing has been written yet."""
+        """Drop everything; nothing has been written yet."""
         self._files.clear()
         self._modifications.clear()
         self._ended = True
 
     def commit(self) -> None:
-        """Raises Conflict, QuotaExceeded or Invalid with nothing written; TransactionPending where it is safe but not yet done."""
+        """Write everything.
+
+        Raises Conflict, QuotaExceeded or Invalid with nothing written, and TransactionPending where
+        the transaction is safe but not yet done.
+        """
+        from .change.change import Change, Request, apply
+
         self._require_active()
         self._ended = True
         if not self._files:
             return
-        with self._scope.locked(self._files, "committing a transaction") as held, ExitStack() as stack:
-            tails = {file: settle(self._scope, kind_of_file(file), held[file])
-                     for file, pending in self._files.items() if pending.content is None}  # fmt: skip
-            for file, pending in self._files.items():
-                self._check_conflicts(file, pending)
-            steps = [self._step(file, pending, tails.get(file)) for file, pending in self._files.items()]
-            quota = self._session.quota_bytes()
-            if quota is not None:
-                stack.enter_context(brief_lock(self._scope.tree, self._scope.name, "usage", self._scope.options.patience))
-                self._scope.usage.require(self._scope.name, sum(self._growth(step) for step in steps), quota)
-            self._carry_out([*steps, *self._drops], held, tails)
+        changes: list[Change] = []
+        for file, pending in self._files.items():
+            changes += [Change(file, memory_id, old, new) for memory_id, (old, new) in pending.changed.items()]
+            if pending.is_whole:
+                old = hash_of_bytes(pending.before) if pending.before else None
+                changes.append(Change(file, "", old, pending.content))
+        added = {file: [*pending.added.values()] for file, pending in self._files.items() if pending.added}
+        request = Request(
+            changes, added=added, reserved=self._reserved, drops=self._drops,
+            quota_bytes=self._session.quota_bytes(), doing="committing a transaction",
+        )  # fmt: skip
+        apply(self._scope, request)
         self._session._written()
-
-    def _carry_out(self, steps: list[dict[str, Any]], held: dict[str, Lock], tails: dict[str, Tail]) -> None:
-        try:
-            name = journal.record(self._scope, steps)
-        except OSError as error:
-            raise StorageFailed(f"Could not record the transaction: {error}.", session_id=self._scope.name) from error
-        try:
-            for step in steps:
-                journal.carry_out(self._scope, step)
-                if step["file"] in held:
-                    self._note(step, held[step["file"]], tails.get(step["file"]))
-            journal.forget(self._scope, name)
-        except OSError as error:
-            raise TransactionPending(f"The transaction is recorded, but: {error}.", session_id=self._scope.name) from error
-
-    def _note(self, step: dict[str, Any], held: Lock, tail: Tail | None) -> None:
-        if tail is None:
-            return
-        path = self._scope.path(step["file"])
-        if "append" in step:
-            note_tail(held, tail, step["append"].encode(), self._scope.tree.stat(path))
-        else:
-            note_rewritten(held, tail, self._scope.tree.read(path))
-
-    def _step(self, file: str, pending: _Pending, tail: Tail | None) -> dict[str, Any]:
-        if pending.goes:
-            return {"file": file, "remove": self._version(file)}
-        if pending.content is not None or tail is None:
-            return {"file": file, "content": (pending.content or b"").decode()}
-        form = format_of(kind_of_file(file))
-        tail.last = max(tail.last, _last_number(pending))
-        if pending.changed or tail.opening is None:
-            return {"file": file, "insert": list(pending.added.values()), "change": pending.changed, "last": tail.last}
-        content = tail.opening + b"".join(form.render(value, tail.indent) for value in pending.added.values())
-        return {"file": file, "append": content.decode(), "at": tail.size}
-
-    def _growth(self, step: dict[str, Any]) -> int:
-        """By how many bytes the session grows."""
-        file = step["file"]
-        if "append" in step:
-            return len(step["append"].encode())
-        if "content" in step or "remove" in step:
-            return len(step.get("content", "").encode()) - len(self._files[file].before)
-        form = format_of(kind_of_file(file))
-        content = self._scope.tree.read(self._scope.path(file))
-        old = map(finder(form, content, len(step["change"])), step["change"])
-        new = sum(len(form.render(value, 2)) for value in (*step["change"].values(), *step["insert"]) if value)
-        return new - sum(located.end - located.start for located in old if located)
-
-    def _check_conflicts(self, file: str, pending: _Pending) -> None:
-        if pending.content is not None:
-            if self._read(file) not in (pending.before, migrated(file, pending.before)):
-                raise Conflict(f"{file} was changed by somebody else since this transaction read it; nothing was written.")
-            return
-        form = format_of(kind_of_file(file))
-        content = self._read(file) if pending.expected or pending.added else b""
-        given = mentioned(kind_of_file(file), content) if pending.added else set()
-        find = finder(form, content, len(pending.expected) + len(pending.added.keys() & given))
-        for memory_id in pending.added.keys() & given:
-            if find(memory_id):
-                raise Conflict(f"{memory_id} was given to somebody else, because .smp/ was lost or full; nothing was written.")
-        for memory_id, expected in pending.expected.items():
-            located = find(memory_id)
-            if located is None or canonical(located.value) != expected:
-                raise Conflict(f"{memory_id} was changed by somebody else since this transaction read it; nothing was written.")
-
-    def _version(self, file: str) -> list[int]:
-        """Of a file that is to go: whoever has it open for writing would write into nothing."""
-        with self._scope.tree.opened(self._scope.path(file)) as descriptor:
-            if not is_left_alone(descriptor):
-                raise Conflict(f"Somebody is writing {file} just now; nothing was changed.", advice="Try it again.")
-            status = os.fstat(descriptor)
-        return [status.st_ino, status.st_size, status.st_mtime_ns]
-
-    def _read(self, file: str) -> bytes:
-        try:
-            return bytes(self._scope.tree.read(self._scope.path(file)))
-        except FileNotFoundError:
-            return b""
 
     def _require_active(self) -> None:
         if self._ended:
@@ -222,20 +139,29 @@ class Transaction(Writing):
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
         self._require_active()
         body = new_fields(kind, fields, timestamp if timestamp is not None else self._now(), self._scope.redaction)
-        value = with_id(kind, self._reserve(kind), body)
+        value = with_id(kind, self._number(kind), body)
         self._pending("add", kind.file, str(value["id"])).added[str(value["id"])] = value
         return self._session._looking(as_record(kind, self._scope.name, value))  # type: ignore[no-any-return]
 
-    def _reserve(self, kind: Kind) -> int:
-        # The note of what was reserved before can be lost, as on a full disk; see _check_conflicts.
-        return max(reserve(self._scope, kind), _last_number(self._files.get(kind.file, _Pending())) + 1)
+    def _number(self, kind: Kind) -> int:
+        """Return a number that nobody else is given. More are reserved at once the more are asked for."""
+        known = self._reserved.get(kind.file)
+        if known is None or self._next[kind.file] > known.last:
+            count = 1 if known is None else min(2 * (known.last - known.first + 1), _MOST_RESERVED)
+            self._reserved[kind.file] = reserve(self._scope, kind, count)
+            self._next[kind.file] = self._reserved[kind.file].first
+        self._next[kind.file] += 1
+        return self._next[kind.file] - 1
 
     def _find(self, memory_id: str) -> Record:
         return self._pending_record(memory_id) or self._session._find(memory_id)
 
     def _pending_record(self, memory_id: str) -> Record | None:
         for pending in self._files.values():
-            if value := pending.added.get(memory_id) or pending.changed.get(memory_id):
+            value = pending.added.get(memory_id)
+            if value is None and memory_id in pending.changed:
+                value = pending.changed[memory_id][1]
+            if value is not None:
                 return as_record(self._session.kind_of_record(memory_id), self._scope.name, value)
         if artifact_file(memory_id) in self._files:
             return Record(memory_id, "artifact", self._scope.name, {}, "")
@@ -258,32 +184,33 @@ class Transaction(Writing):
         if memory_id in pending.added:
             pending.added[memory_id] = new
         else:
-            pending.expected.setdefault(memory_id, canonical(old.data))
-            pending.changed[memory_id] = new
+            first = pending.changed.get(memory_id)
+            pending.changed[memory_id] = (first[0] if first else hash_of(old.data), new)
         return as_record(kind, self._scope.name, new)
 
     def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
         file = state_file(agent)
-        known = self._files.get(file)
-        before = self._scope.read(file) if known is None else known.before
-        current = before if known is None or known.content is None else known.content
+        before, current = self._whole(file)
         redaction = self._scope.redaction
-        content = state_after(current, self._scope.name, agent, state, self._now(), redaction)
         pending = self._pending("save", file, agent)
-        pending.before, pending.content = before, content
+        pending.before, pending.is_whole = before, True
+        pending.content = state_after(current, self._scope.name, agent, state, self._now(), redaction)
         if entry := state_history_entry(current, agent, self._now(), redaction):
             kind, fields = entry
-            value = with_id(kind, self._reserve(kind), fields)
+            value = with_id(kind, self._number(kind), fields)
             self._files.setdefault(kind.file, _Pending()).added[str(value["id"])] = value
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
         file = artifact_file(artifact_id)
-        known = self._files.get(file)
-        before = self._scope.read(file) if known is None else known.before
+        before, _ = self._whole(file)
         rendered = render_artifact(artifact_id, content, fields, self._now(), self._scope.redaction)
         pending = self._pending("save", file, artifact_id)
-        pending.before, pending.content = before, rendered
+        pending.before, pending.content, pending.is_whole = before, rendered, True
 
-
-def _last_number(pending: _Pending) -> int:
-    return int(next(reversed(pending.added), "0").rpartition("-")[2])
+    def _whole(self, file: str) -> tuple[bytes, bytes]:
+        """Return a file that is one memory as it is on disk, and as this transaction leaves it."""
+        known = self._files.get(file)
+        if known is None:
+            before = self._scope.read(file)
+            return before, before
+        return known.before, known.before if known.content is None else known.content

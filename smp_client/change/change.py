@@ -14,16 +14,17 @@ whoever comes next rolls forward.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import journal
-from ..append import Tail, note_rewritten, note_tail, settle
+from ..append import Reserved, Tail, note_rewritten, note_tail, settle
 from ..disk import bundle
 from ..disk.bundle import Bundle, Item, Manifest, item_of
-from ..edits import Edit, Span, edited, is_plain, plain, spans
+from ..document import INDENT
+from ..edits import Edit, Span, edited, is_plain, plain, replaced, spans, value_of
 from ..errors import Conflict, StorageFailed, TransactionPending
 from ..files import is_left_alone
 from ..fingerprint import hash_of, hash_of_bytes
@@ -46,14 +47,14 @@ _LAST = ""  # as `Change.behind`: the record comes last
 class Change:
     """What one memory is to become.
 
-    `old` is the hash that it has now, or None where it comes in; `new` is its bytes, or None where
-    it goes. `container` is the bundle that holds it, and empty for the files of the session.
+    `old` is the hash that it has now, or None where it comes in. `new` is its bytes, or its fields,
+    or None where it goes. `container` is the bundle that holds it, and empty for the session's files.
     """
 
     file: str
     id: str
     old: str | None
-    new: bytes | None
+    new: bytes | Mapping[str, Value] | None
     behind: str | None = _LAST
     container: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)  # for the item of the draft
@@ -74,6 +75,7 @@ class Request:
     changes: Sequence[Change]
     draft: Draft | None = None
     added: Mapping[str, Sequence[Mapping[str, Value]]] = field(default_factory=dict)  # new records, by file
+    reserved: Mapping[str, Reserved] = field(default_factory=dict)  # where their numbers come from
     drops: Sequence[dict[str, Any]] = ()  # files of the inbox that go with it
     quota_bytes: int | None = None
     doing: str = "changing memories"
@@ -135,21 +137,28 @@ class _Work:
         scope, kind = self._scope, kind_of_file(file)
         tail = self._tails[file] = settle(scope, kind, held)
         numbers = [int(number) for value in added if (number := str(value["id"]).rpartition("-")[2]).isdecimal()]
+        reserved = self._request.reserved.get(file)
+        if reserved is not None and tail.last == reserved.last:
+            tail.last = 0  # nobody has taken a number since: those that are left can be given again
         tail.last = max([tail.last, *numbers])
-        if not changes and tail.opening is not None:
+        is_certain = not added or (reserved is not None and reserved.is_held_by(held))
+        if not changes and is_certain and tail.opening is not None:
             rendered = b"".join(format_of(kind).render(value, tail.indent) for value in added)
             self._file_steps.append({"file": file, "append": (tail.opening + rendered).decode(), "at": tail.size})
             self.growth += len(tail.opening) + len(rendered)
             return
-        content = _plain_content(scope, kind)
-        standing = {span.id: span for span in spans(kind, content).records if span.id}
-        edits = [self._edit(kind, change, standing.get(change.id)) for change in changes]
+        found = spans(kind, _plain_content(scope, kind))
+        standing = {span.id: span for span in found.records if span.id}
+        for value in added:
+            if value["id"] in standing:
+                raise Conflict(f"{value['id']} was given to somebody else, because .smp/ was lost; nothing was written.")
+        edits = [self._edit(kind, change, standing.get(change.id), found.indent) for change in changes]
         edits += [Edit(str(value["id"]), None, format_of(kind).render(value, 2).decode(), _LAST) for value in added]
         self._file_steps.append({"file": file, "edit": [list(edit) for edit in edits], "last": tail.last})
         self.growth += sum(len((edit.new or "").encode()) for edit in edits)
         self.growth -= sum(len(standing[edit.id].raw) for edit in edits if edit.old is not None)
 
-    def _edit(self, kind: Kind, change: Change, span: Span | None) -> Edit:
+    def _edit(self, kind: Kind, change: Change, span: Span | None, indent: int) -> Edit:
         if change.old is None:
             if span is not None:
                 raise _conflict(self._scope, change, "another memory has its id by now")
@@ -158,8 +167,10 @@ class _Work:
         else:
             facts: dict[str, Any] = {"hash": change.old, "timestamp": span.value.get("timestamp"), "behind": span.behind}
             self.taken.append(item_of(change.file, change.id, kind.name, span.raw, **facts, **change.facts))
-        new = None if change.new is None else change.new.decode()
-        return Edit(change.id, change.old, new, change.behind)
+        new = change.new
+        if isinstance(new, Mapping):
+            new = format_of(kind).render(new, indent) if span is None else replaced(kind, span, new, indent)
+        return Edit(change.id, change.old, None if new is None else new.decode(), change.behind)
 
     def _prepare_whole(self, change: Change) -> None:
         """A memory that is a file of its own: a state, an artifact, metadata or the profile."""
@@ -170,9 +181,10 @@ class _Work:
         if before:
             facts = {"hash": change.old, "whole": True, **change.facts}
             self.taken.append(item_of(change.file, change.id, type_of_file(change.file), before, **facts))
-        self.growth += len(change.new or b"") - len(before)
-        if change.new is not None:
-            content = change.new.decode("utf-8", "surrogateescape")
+        new = _whole(change)
+        self.growth += len(new or b"") - len(before)
+        if new is not None:
+            content = new.decode("utf-8", "surrogateescape")
             self._file_steps.append({"file": change.file, "content": content, "old": change.old})
             return
         with self._scope.tree.opened(path) as descriptor:
@@ -210,7 +222,8 @@ class _Work:
                 raise _conflict(self._scope, change, "somebody else changed it since it was read")
             self.taken.append((replace(item, facts={**item.facts, **change.facts}), raw))
             if change.new is not None:
-                pieces.append((_repacked(item, change.new), change.new))
+                new = _packed(change)
+                pieces.append((_repacked(item, new), new))
         for change in wanted.values():
             if change.old is not None or change.new is None:
                 raise _conflict(self._scope, change, f"{old.path} does not hold it any more")
@@ -231,12 +244,13 @@ class _Work:
                         facts = {"hash": change.old, "whole": True, **change.facts}
                         self.taken.append(item_of(file, change.id, type_of_file(file), before, **facts))
                     files.pop(file, None)
-                    if change.new is not None:
-                        files[file] = change.new
+                    if (new := _whole(change)) is not None:
+                        files[file] = new
                 continue
             kind = kind_of_file(file)
-            standing = {span.id: span for span in spans(kind, before).records if span.id}
-            edits = [self._edit(kind, change, standing.get(change.id)) for change in here]
+            found = spans(kind, before)
+            standing = {span.id: span for span in found.records if span.id}
+            edits = [self._edit(kind, change, standing.get(change.id), found.indent) for change in here]
             last = format_of(kind).highest(format_of(kind).parse(before), before)
             files[file] = edited(kind, before, edits, last).content
         return [item_of(file, "", "file", content, whole=True) for file, content in files.items()]
@@ -305,7 +319,7 @@ def _repacked(item: Item, raw: bytes) -> Item:
 
 
 def _arriving(change: Change) -> tuple[Item, bytes]:
-    raw = change.new or b""
+    raw = _packed(change)
     if not is_record_file(change.file):
         facts = {"hash": hash_of_bytes(raw), "whole": True, **change.facts}
         return item_of(change.file, change.id, type_of_file(change.file), raw, **facts)
@@ -315,12 +329,17 @@ def _arriving(change: Change) -> tuple[Item, bytes]:
     return item_of(change.file, change.id, kind.name, raw, **known, **change.facts)
 
 
-def value_of(kind: Kind, raw: bytes) -> dict[str, Value]:
-    """Return the fields of one record from its bytes; none where they cannot be read."""
-    form = format_of(kind)
-    indent = len(raw) - len(raw.lstrip(b" "))
-    found: Iterable[Any] = form.parse_tail(raw, 0, indent).records
-    return next((record.value for record in found), {})
+def _whole(change: Change) -> bytes | None:
+    """The new content of a file that is one memory."""
+    assert not isinstance(change.new, Mapping)
+    return change.new
+
+
+def _packed(change: Change) -> bytes:
+    """The bytes of a memory that goes into a bundle of records."""
+    if isinstance(change.new, Mapping):
+        return format_of(kind_of_file(change.file)).render(change.new, INDENT)
+    return change.new or b""
 
 
 def _conflict(scope: Scope, change: Change, why: str) -> Conflict:

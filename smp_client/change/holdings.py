@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..disk import bundle
 from ..disk.bundle import Bundle, Item
-from ..edits import spans
+from ..edits import spans, value_of
 from ..errors import SMPError
 from ..fingerprint import hash_of, hash_of_bytes
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_session_id
 from ..records import STATE_HISTORY, kind_of_file
 from ..scopes import ARCHIVE, BACKUP, EVICTED, files_of
 from ..values import Value
-from .change import value_of
 from .places import PROFILE, holds_memories, id_of_file, is_record_file, type_of_file, value_of_file
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ def in_file(session: str, place: Place, container: str, file: str, content: byte
                           hash_of_bytes(content), line=1)  # fmt: skip
         return
     kind = kind_of_file(file)
-    head, records, _ = spans(kind, content)
+    head, records, _, _ = spans(kind, content)
     line = 1 + head.count(b"\n")
     for span in records:
         if span.value:

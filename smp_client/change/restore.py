@@ -18,6 +18,7 @@ from .. import audit
 from ..disk import bundle
 from ..disk.bundle import BundleKind, Item, Manifest
 from ..disk.inventory import manifests
+from ..edits import value_of
 from ..errors import Invalid, MemoryNotFound, SessionNotFound, SMPError
 from ..layout import ARCHIVED, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
@@ -25,7 +26,7 @@ from ..privacy.redaction import harmless
 from ..records import Record, as_record, check_memory_id, kind_of_file, plain_fields, type_of
 from ..scopes import ARCHIVE, BACKUP
 from ..timestamps import render_time
-from .change import Change, Draft, Request, apply, value_of
+from .change import Change, Draft, Request, apply
 from .holdings import Holding, is_in_use, place_of
 from .places import value_of_file
 from .select import Selection, chosen
