@@ -25,12 +25,12 @@ from typing import Any
 
 from smp_client import Memory, Record, Session
 from smp_client.access import ACCESS_LOG, note
-from smp_client.formats import format_of
 from smp_client.index import Index
 from smp_client.indexing import rebuild
 from smp_client.questions.summary import Summary
 from smp_client.records import DECISION, FINDING, PREFERENCE, RELATIONSHIP, SESSION_KINDS, TURN, Kind, new_fields
 from smp_client.status import INDEX_FILE
+from smp_client.text.format import format_of
 from smp_client.timestamps import now, render_time
 
 from .measure import Bench, Operation, Row, Target, Timing, benchmark

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from .mapping import load_mapping
 from .records import check_tags
 from .scopes import SUMMARY
-from .values import Value
+from .text.mapping import load_mapping
+from .text.values import Value
 
 TOP = "archive"  # the key above all that stands in the file
 STATE = "archived"

@@ -18,14 +18,11 @@ from datetime import UTC, datetime, timedelta
 from . import archived
 from .deadline import LIMIT_S, deadline
 from .decay import standing
-from .document import Located, RecordList
 from .entries import Entry, FileState, Validity, Weight
 from .errors import CorruptionDetected, NewerFormat, TookTooLong, UnsafePath
 from .files import read_from
-from .formats import format_of, mentioned
 from .index import Index
 from .layout import GLOBAL
-from .mapping import load_mapping
 from .place import Place
 from .privacy.redaction import harmless
 from .questions.ranking import importance
@@ -33,8 +30,11 @@ from .questions.validity import endings, own_mark, project_of, subject
 from .records import PREFERENCE, RELATIONSHIP, TURN, Kind, is_deleted
 from .scopes import ARCHIVE, STATES, SUMMARY, directory_of, files_of, is_archived, is_back, is_of, kinds_of, scopes
 from .session_files import METADATA, parse_artifact
+from .text.document import Located, RecordList
+from .text.format import format_of, mentioned
+from .text.mapping import load_mapping
+from .text.values import Value
 from .timestamps import parse_time, render_time
-from .values import Value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import LockTimeout, UnsafePath
 from .files import read_from, sync, write_all
-from .formats import format_of, insert_missing
 from .layout import JOURNAL, TEMPORARY
 from .locks import NO_PATIENCE, lock_all
 from .quarantine import set_aside
 from .records import kind_of_file
 from .rewrite import rewrite
-from .values import BadYaml
-from .versions import require_known, stated
+from .text.format import format_of, insert_missing
+from .text.values import BadYaml
+from .text.version import require_known, stated
 
 if TYPE_CHECKING:
     from .scope import Scope

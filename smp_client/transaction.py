@@ -14,12 +14,11 @@ from . import journal
 from .append import Tail, note_rewritten, note_tail, reserve, settle, with_id
 from .errors import Conflict, StorageFailed, TransactionEnded, TransactionPending
 from .files import is_left_alone
-from .formats import finder, format_of, mentioned
 from .locks import Lock, brief_lock
-from .migration import migrated
 from .records import DELETED_TURN, TURN, Kind, Record, as_record, changed_fields, kind_of_file, new_fields, split_name
 from .session_files import artifact_file, render_artifact, state_after, state_file, state_history_entry
-from .values import Value, canonical
+from .text.format import finder, format_of, mentioned
+from .text.values import Value, canonical
 from .writing import Time, Writing
 
 
@@ -178,7 +177,7 @@ class Transaction(Writing):
 
     def _check_conflicts(self, file: str, pending: _Pending) -> None:
         if pending.content is not None:
-            if self._read(file) not in (pending.before, migrated(file, pending.before)):
+            if self._read(file) != pending.before:
                 raise Conflict(f"{file} was changed by somebody else since this transaction read it; nothing was written.")
             return
         form = format_of(kind_of_file(file))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .errors import MemoryNotFound, SMPError
 from .layout import ARCHIVED, DELETED
-from .mapping import load_mapping
+from .text.mapping import load_mapping
 
 if TYPE_CHECKING:
     from .scope import Scope

@@ -14,7 +14,6 @@ import pytest
 
 from smp_client import Conflict, Invalid, Memory, MemoryNotFound, Session, StorageFailed
 from smp_client.audit import read as audit_lines
-from smp_client.formats import format_of
 from smp_client.indexing import hash_of
 from smp_client.maintain import archive, evictions
 from smp_client.maintain.traces import places_with
@@ -22,6 +21,7 @@ from smp_client.privacy.deleting import restoring, reworking
 from smp_client.records import DECISION
 from smp_client.rewrite import rewrite
 from smp_client.splicing import Part, Splice, splice
+from smp_client.text.format import format_of
 from smp_client.tidy import tidy
 
 pytestmark = pytest.mark.usefixtures("short_grace")

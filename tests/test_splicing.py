@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import zlib
 
-from smp_client.formats import format_of
 from smp_client.indexing import hash_of
 from smp_client.records import TURN
 from smp_client.splicing import Part, Splice, is_as_read, splice
+from smp_client.text.format import format_of
 
 FIRST = b"## Turn 1 - 2026-01-01 00:00:00\n**Speaker:** a\n\nfirst\n\n---\n\n"
 LAST = b"## Turn 2 - 2026-01-01 00:00:00\n**Speaker:** a\n\nsecond\n\n---\n\n"

@@ -13,21 +13,21 @@ from .. import journal
 from ..append import Tail, note_rewritten, note_tail
 from ..append import settle as settle_file
 from ..errors import Conflict, CorruptionDetected, SMPError
-from ..formats import format_of
 from ..indexing import hash_of
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE
 from ..locks import Lock
 from ..maintain import evictions, summary_file
 from ..maintain.archive import ARCHIVE, SUMMARY, files_in, listed, load_summary
 from ..maintain.putting_back import value_of
-from ..mapping import load_mapping
 from ..packing import make_archive, member_of, read_members, write_archive
 from ..quota import Usage
 from ..records import Kind
 from ..rewrite import rewrite
 from ..session_files import METADATA
+from ..text.format import format_of
+from ..text.mapping import load_mapping
+from ..text.values import Value
 from ..timestamps import render_time
-from ..values import Value
 from .building import SESSION, Building
 from .entries import BESIDE, kind_of
 from .entries import DELETED as DELETED_PLACE
@@ -310,7 +310,7 @@ def _step(scope: Scope, file: str, values: list[dict[str, Value]], tail: Tail) -
 
 
 def _as_found(values: list[dict[str, Value]]) -> Any:
-    from ..document import Located, RecordList
+    from ..text.document import Located, RecordList
 
     return RecordList(records=[Located(0, 0, value) for value in values])
 

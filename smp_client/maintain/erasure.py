@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 from .. import audit, journal, rewrite
 from ..errors import Conflict, CorruptionDetected, LockTimeout, SMPError, TransactionPending
 from ..files import Tree
-from ..formats import HEAD
 from ..indexing import hash_of
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL, LEAVING, LOCKS, QUARANTINE, RETIRED, TEMPORARY
 from ..locks import NO_PATIENCE, lock, lock_all
-from ..mapping import load_mapping, replace_parts
 from ..packing import read_members, write_archive
 from ..privacy.deleting import retelling, reworking
 from ..privacy.deleting.standing import Contents, head_of_file, is_record_file, standing, value_of_file
 from ..privacy.deleting.store import RECORD, Store, member_of
 from ..scope import UPKEEP
 from ..temporaries import maker_is_gone
+from ..text.format import HEAD
+from ..text.mapping import load_mapping, replace_parts
 from . import evictions, participants, purged, quarantined, removal, traces
 from .doomed import ITEMS, TOP, WHOLE, Doomed, Gone, as_gone, backup_of, directories, doomed_of, items_of, record_of
 from .quarantined import Words

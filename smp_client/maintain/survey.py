@@ -13,11 +13,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..decay import PINNED, is_resolved
-from ..formats import format_of
 from ..indexing import hash_of
 from ..layout import is_file_id
 from ..records import RELATIONSHIP, STATE_HISTORY, TURN, kind_of_file, state_history
 from ..splicing import Splice, is_as_read
+from ..text.format import format_of
 from ..timestamps import parse_time
 from .compaction import ARTIFACT, STATE, SUMMARIZES, SUMMARY, Item, Snapshot
 from .putting_back import by_id
