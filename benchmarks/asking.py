@@ -194,7 +194,7 @@ def _first(bench: Bench, question: Question, size: str, asked: Session | Memory,
     texts = [file for file in _root(asked).glob("active/*/*.*") if isinstance(asked, Memory) or file.parent.name == asked.id]
     parsing = (
         "import sys; from pathlib import Path\n"
-        "from smp_client.formats import format_of; from smp_client.records import SESSION_KINDS\n"
+        "from smp_client.text.format import format_of; from smp_client.records import SESSION_KINDS\n"
         "kinds = {kind.file: kind for kind in SESSION_KINDS}\n"
         "for file in map(Path, sys.argv[1:]):\n"
         "    if file.name in kinds: format_of(kinds[file.name]).parse(file.read_bytes())"
