@@ -419,12 +419,8 @@ def _forget(index: Index, scope: str, file: str) -> Refreshed:
     _, went = index.replace(scope, file, [])
     index.forget_file(scope, file)
     if file in (METADATA, SUMMARY):
-        _forget_session(index, scope)
+        index.forget_metadata(scope)
     return Refreshed(removed=len(went))
-
-
-def _forget_session(index: Index, scope: str) -> None:
-    index.connection.execute("DELETE FROM sessions WHERE scope = ?", (scope,))
 
 
 def _note_problem(
