@@ -20,9 +20,9 @@ from pathlib import Path
 from smp_client import Memory
 from smp_client.exchange.layouts.checked import checksum
 from smp_client.exchange.pieces import render
-from smp_client.formats import format_of
 from smp_client.records import SESSION_KINDS, Kind
-from smp_client.values import Value
+from smp_client.text.format import format_of
+from smp_client.text.values import Value
 
 from .measure import Bench, Row, benchmark
 

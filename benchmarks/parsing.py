@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from smp_client.document import RecordList, parse, parse_tail
-from smp_client.editing import render_record
-from smp_client.markdown import parse as parse_conversation
 from smp_client.records import DECISION, TURN
+from smp_client.text.document import RecordList
+from smp_client.text.markdown import parse as parse_conversation
+from smp_client.text.yaml_list import parse, parse_tail, render_record
 
 from .measure import Bench, Row, Timing, benchmark
 from .samples import content, count_in, megabyte_label, rendered

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from smp_client import Memory, Session
-from smp_client.formats import format_of
 from smp_client.records import DECISION, TURN, Kind, new_fields
+from smp_client.text.format import format_of
 
 QUOTA_BYTES = 1 << 30
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

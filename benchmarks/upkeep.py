@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from smp_client import Memory, Session, SessionPutAway
-from smp_client.formats import format_of
 from smp_client.layout import LEAVING
 from smp_client.maintain import leaving
 from smp_client.records import DECISION, FINDING, TURN, Kind, new_fields
+from smp_client.text.format import format_of
 from smp_client.yaml_indexes import write as write_indexes
 
 from .asking import PEOPLE, TOPICS, vocabulary

@@ -21,7 +21,7 @@ from .questions.sql import Sql
 from .questions.validity import RESOLVES, SUPERSEDES
 from .records import SESSION_KINDS, Record, check_memory_name, kind_of
 from .scopes import scopes
-from .values import Value
+from .text.values import Value
 
 if TYPE_CHECKING:
     from .requirements import WorkflowMemory

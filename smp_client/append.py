@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import StorageFailed
-from .files import is_left_alone, read_from, sync, write_all
-from .formats import Format, format_of, insert_missing
+from .files import identity, is_left_alone, read_from, sync, write_all
 from .layout import FORMAT_VERSION
 from .locks import Lock, brief_lock
-from .migration import identity
 from .quarantine import set_aside
 from .records import TURN, Kind
 from .rewrite import read_whole, rewrite
-from .values import Value
+from .text.format import Format, format_of, insert_missing
+from .text.values import Value
 
 if TYPE_CHECKING:
     from .scope import Scope

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from .records import check_tags
-from .values import Value
+from .text.values import Value
 
 STATE, EVICTED = "archived", "evicted"  # the marks of memories that are in a bundle
 AWAY = (STATE, EVICTED)

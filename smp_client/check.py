@@ -8,11 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .document import Lines
 from .entries import FileState
 from .errors import NewerFormat, SessionNotFound, SMPError
 from .files import DEEPEST
-from .formats import format_of
 from .inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
 from .index import Index, UnusableIndex
 from .indexing import describe, is_unchanged
@@ -22,6 +20,8 @@ from .place import Place
 from .quarantine import quarantined
 from .scopes import ARCHIVE, directory_of, files_of, is_archived, kinds_of, scopes, unnameable
 from .status import INDEX_FILE, LEAD, LEAD_SCOPE, SILENT_AFTER_S
+from .text.document import Lines
+from .text.format import format_of
 
 if TYPE_CHECKING:
     from .memory import Memory

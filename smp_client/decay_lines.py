@@ -12,13 +12,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .document import Located
 from .errors import CorruptionDetected, NewerFormat
-from .formats import format_of
-from .mapping import load_mapping, replace_parts
-from .markdown import MARK as TURN_MARK
 from .records import TURN, Kind, is_deleted, kind_of_file
-from .values import BadYaml, Value, load, render_flow
+from .text.document import Located
+from .text.format import format_of
+from .text.mapping import load_mapping, replace_parts
+from .text.markdown import MARK as TURN_MARK
+from .text.values import BadYaml, Value, load, render_flow
 
 _FEW = 32  # so many records are looked for one by one
 _STATE_KEY = "agent_state"

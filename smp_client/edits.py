@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from .document import ONLY_COMMENTS, Located, RecordList
-from .editing import render_head
 from .fingerprint import hash_of
-from .formats import format_of
 from .records import TURN, Kind
-from .values import Value
+from .text.document import Located, RecordList
+from .text.format import format_of
+from .text.values import Value
+from .text.yaml_list import ONLY_COMMENTS, render_head
 
 _COMMENTS = re.compile(rb"(?:(?<=\n)[ \t]*(?:#[^\n]*)?\r?\n)+\Z")
 

@@ -422,6 +422,11 @@ def sync(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
+def identity(status: os.stat_result) -> list[int]:
+    """Return what changes whenever somebody writes the file."""
+    return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
 def nobody_writes(descriptor: int) -> bool | None:
     """Whether no process has the file of this read-only descriptor open for writing; None where the kernel cannot tell."""
     if sys.platform != "linux":

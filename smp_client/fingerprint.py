@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 
-from .values import Value
+from .text.values import Value
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 _INFINITE = "\x00infinite"  # no text of a record can hold this

@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .append import note_rewritten, settle
-from .document import Located
-from .formats import format_of
 from .records import TURN, Kind, check
 from .rewrite import rewrite
 from .synonyms import own_names, with_own_names
+from .text.document import Located
+from .text.format import format_of
+from .text.values import Value
 from .timestamps import render_time
-from .values import Value
 
 if TYPE_CHECKING:
     from .session import RecordFiles

@@ -20,12 +20,13 @@ from urllib.parse import unquote, urlsplit
 from .entries import Entry, FileState
 from .files import FILE_MODE
 from .layout import FORMAT_VERSION
+from .questions.validity import judge
 from .records import split_name
 from .scopes import session_of
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
 # Another version is not migrated but rebuilt; also with another version of the files, for what an older one says is read anew then.
-SCHEMA_VERSION = 9 * 1000 + FORMAT_VERSION
+SCHEMA_VERSION = 10 * 1000 + FORMAT_VERSION
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -59,6 +60,7 @@ CREATE TABLE endings (
     session TEXT, id TEXT, relation TEXT, by TEXT, at INTEGER, memory INTEGER, PRIMARY KEY (session, id, memory)
 ) WITHOUT ROWID;
 CREATE INDEX endings_by_memory ON endings (memory);
+CREATE TABLE past (memory INTEGER PRIMARY KEY);
 CREATE TABLE sessions (scope TEXT PRIMARY KEY, status TEXT, project TEXT, metadata TEXT, secrets TEXT) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5 (text, more, actor, tags, owner, content='memories', content_rowid='key',
     tokenize='porter unicode61');
@@ -314,11 +316,19 @@ class Index:
         kept = set(aged.values())
         went = {key: memory_id for (memory_id, _), same in old.items() for key, _, _ in same if key not in kept}
         self._forget_words(went)
-        for table in ("tags", "topics", "refs", "endings"):
+        ended = self._chosen("session, id", "endings", "memory", went)
+        subjects = {name for (name,) in self._chosen("subject", "memories", "key", [*went, *(key for *_, key in moved)])}
+        for table in ("tags", "topics", "refs", "endings", "past"):
             self.connection.executemany(f"DELETE FROM {table} WHERE memory = ?", ((key,) for key in went))
         self.connection.executemany("DELETE FROM memories WHERE key = ?", ((key,) for key in went))
         self.add(scope, file, added)
+        if ended or subjects - {None}:
+            judge(self.connection, (), ended, subjects)
         return len(added), list(went.values())
+
+    def _chosen(self, columns: str, table: str, key: str, keys: Iterable[int]) -> list[Any]:
+        asked = f"SELECT {columns} FROM {table} WHERE {key} IN (SELECT value FROM json_each(?))"
+        return self.connection.execute(asked, (json.dumps(list(keys)),)).fetchall()
 
     def _age(self, left: Mapping[str, int], new: Sequence[Entry]) -> dict[str, int]:
         """Those of which nothing but their decay has changed, as by a pass over a whole file: their words stay as they are."""
@@ -360,12 +370,15 @@ class Index:
             self.connection.executemany(f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?)", rows)
         refs = ((key, scope, *ref) for key, entry in new for ref in entry.refs)
         self.connection.executemany("INSERT OR IGNORE INTO refs VALUES (?, ?, ?, ?)", refs)
+        ended: list[tuple[str, str]] = []
         for key, entry in new:
             for target, relation, source in entry.validity.endings:
                 old, by = (split_name(name, session_of(scope)) for name in (target, source))
                 if old != by:  # a person can have written that a memory supersedes itself
                     row = (*old, relation, "/".join(by), entry.at, key)
                     self.connection.execute("INSERT OR IGNORE INTO endings VALUES (?, ?, ?, ?, ?, ?)", row)
+                    ended.append(old)
+        judge(self.connection, (key for key, _ in new), ended, {entry.validity.subject for _, entry in new})
 
     def _forget_words(self, keys: Iterable[int]) -> None:
         """FTS5 has to be told what it once took in."""
@@ -379,11 +392,22 @@ class Index:
         known = self.connection.execute("SELECT status, project, metadata FROM sessions WHERE scope = ?", (scope,)).fetchone()
         if known != said:
             self.connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, NULL)", (scope, *said))
+            self._judge_project(scope)
 
     def forget_session(self, scope: str) -> None:
         for _, file in self.files(scope):
             self.forget_file(scope, file)
+        self.forget_metadata(scope)
+
+    def forget_metadata(self, scope: str) -> None:
         self.connection.execute("DELETE FROM sessions WHERE scope = ?", (scope,))
+        self._judge_project(scope)
+
+    def _judge_project(self, scope: str) -> None:
+        """A preference replaces others of its project only."""
+        asked = "SELECT DISTINCT subject FROM memories WHERE scope = ? AND subject IS NOT NULL"
+        if subjects := [subject for (subject,) in self.connection.execute(asked, (scope,))]:
+            judge(self.connection, (), (), subjects)
 
     def clear(self) -> None:
         """Forgets everything but its generation."""
@@ -402,6 +426,7 @@ class Index:
             "refs": "SELECT m.scope, m.file, m.start, r.target, r.relation FROM refs r JOIN memories m ON m.key = r.memory"
                     " ORDER BY 1, 2, 3, 4, 5",
             "endings": "SELECT session, id, relation, by, at FROM endings ORDER BY 1, 2, 3, 4, 5",
+            "past": "SELECT m.scope, m.file, m.start FROM past JOIN memories m ON m.key = memory ORDER BY 1, 2, 3",
             "sessions": "SELECT scope, status, project, metadata FROM sessions ORDER BY scope",
         }  # fmt: skip
         with self.undone(_BUSY_MS):

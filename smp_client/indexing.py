@@ -15,15 +15,12 @@ from datetime import UTC, datetime, timedelta
 from . import archived
 from .deadline import LIMIT_S, deadline
 from .decay import standing
-from .document import Located, RecordList
 from .entries import Entry, FileState, Validity, Weight
 from .errors import CorruptionDetected, NewerFormat, TookTooLong, UnsafePath
 from .files import read_from
 from .fingerprint import hash_of_bytes, stored
-from .formats import format_of, mentioned
 from .index import Index
 from .layout import GLOBAL
-from .mapping import load_mapping
 from .place import Place
 from .privacy.redaction import harmless
 from .questions.ranking import importance
@@ -31,8 +28,11 @@ from .questions.validity import endings, own_mark, project_of, subject
 from .records import PREFERENCE, RELATIONSHIP, TURN, Kind, is_deleted
 from .scopes import ARCHIVE, STATES, counts, directory_of, files_of, is_archived, is_of, kinds_of, scopes, session_of
 from .session_files import METADATA, parse_artifact
+from .text.document import Located, RecordList
+from .text.format import format_of, mentioned
+from .text.mapping import load_mapping
+from .text.values import Value
 from .timestamps import parse_time, render_time
-from .values import Value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -401,12 +401,8 @@ def _forget(index: Index, scope: str, file: str) -> Refreshed:
     _, went = index.replace(scope, file, [])
     index.forget_file(scope, file)
     if file in (METADATA, ARCHIVE):
-        _forget_session(index, scope)
+        index.forget_metadata(scope)
     return Refreshed(removed=len(went))
-
-
-def _forget_session(index: Index, scope: str) -> None:
-    index.connection.execute("DELETE FROM sessions WHERE scope = ?", (scope,))
 
 
 def _note_problem(

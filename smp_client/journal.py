@@ -23,14 +23,14 @@ from .edits import Edit, edited
 from .errors import LockTimeout, UnsafePath
 from .files import Tree, read_from, sync, write_all
 from .fingerprint import hash_of_bytes
-from .formats import format_of, insert_missing
 from .layout import ACTIVE, ARCHIVED, DELETED, JOURNAL, LEAVING, TEMPORARY
 from .locks import NO_PATIENCE, Patience, lock, lock_all
 from .quarantine import set_aside
 from .records import kind_of_file
 from .rewrite import rewrite
-from .values import BadYaml
-from .versions import require_known, stated
+from .text.format import format_of, insert_missing
+from .text.values import BadYaml
+from .text.version import require_known, stated
 
 if TYPE_CHECKING:
     from .scope import Scope

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from .deletion import MemoryDeletion
 from .errors import Conflict, Invalid, MemoryNotFound, SessionNotFound, SessionPutAway, StorageFailed
-from .formats import format_of
 from .layout import (
     ACTIVE,
     ARCHIVED,
@@ -29,7 +28,6 @@ from .layout import (
     check_new_session_id,
     check_session_id,
 )  # fmt: skip
-from .mapping import load_mapping, render_mapping, replace_parts
 from .moving import MemoryMoving
 from .place import Place
 from .privacy.redaction import FIELD, with_counts
@@ -49,8 +47,10 @@ from .scopes import directory_of, scopes
 from .session import RecordFiles, Session
 from .session_files import METADATA, new_metadata
 from .temporaries import temporary_name
+from .text.format import format_of
+from .text.mapping import load_mapping, render_mapping, replace_parts
+from .text.values import Value
 from .upkeep import MemoryUpkeep
-from .values import Value
 from .writing import Time
 
 if TYPE_CHECKING:

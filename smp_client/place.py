@@ -10,7 +10,7 @@ from pathlib import Path
 from .errors import SessionNotFound, UnsafePath
 from .files import Tree
 from .layout import MARKER, find_root, is_tree, sessions_of
-from .versions import require_known, stated
+from .text.version import require_known, stated
 
 
 class Place:

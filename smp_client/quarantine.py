@@ -10,8 +10,8 @@ from datetime import datetime
 from .files import Tree
 from .layout import QUARANTINE
 from .place import Place
+from .text.values import Value, render_entries
 from .timestamps import render_time
-from .values import Value, render_entries
 
 _DIRECTORY = ".directory"
 _NAME_CHARACTERS = 60

@@ -7,16 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import cached_property
-from typing import Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from . import severity
 from .errors import Invalid
 from .layout import is_file_id
 from .privacy.redaction import FIELD, Redaction, harmless, with_counts
 from .timestamps import parse_time, render_time
-from .values import KEY_CAP_CHARACTERS, Value
+
+if TYPE_CHECKING:
+    from .text.values import Value
 
 CONTENT_CAP_BYTES = 1024 * 1024
+KEY_CAP_CHARACTERS = 128
 _DEPTH_CAP = 32
 _PROBLEM_CAP = 100
 _MEMORY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import SMPError
-from .formats import format_of
 from .layout import DELETED, GLOBAL
-from .mapping import load_mapping
 from .records import GLOBAL_KINDS, is_memory_name, kind_of, split_name
+from .text.format import format_of
+from .text.mapping import load_mapping
 
 if TYPE_CHECKING:
     from .files import Tree

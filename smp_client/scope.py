@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from . import journal, migration, rewrite
+from . import journal, rewrite
 from .decay import Policy
-from .errors import SessionNotFound, SessionPutAway, StorageFailed
-from .files import Tree
+from .errors import SessionNotFound, SessionPutAway, StorageFailed, UnsafePath
+from .files import Tree, identity
 from .journal import UPKEEP as UPKEEP
-from .layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
+from .layout import ACTIVE, ARCHIVED, DELETED, FORMAT_VERSION, GLOBAL
 from .locks import Lock, Patience, lock, lock_all
 from .policies import CompactionPolicy, RetentionPolicy, Thresholds
 from .privacy.redaction import Redaction
 from .published import published
 from .questions.ranking import Weights
 from .quota import DEFAULT_QUOTA_BYTES, Usage
+from .text.version import HEAD_BYTES, is_versioned, require_known, version_in, version_line
 from .timestamps import now
 
 Fsync = Literal["every_write", "batch"]
@@ -78,8 +80,8 @@ class Scope:
 
     @contextmanager
     def locked(self, files: Iterable[str], doing: str, *, any_version: bool = False) -> Iterator[dict[str, Lock]]:
-        """The files' locks, with what crashes and unlocked writers have left behind already put right, and every file in the
-        present version. Raises NewerFormat where one is newer, unless `any_version` will do, since they are not written."""
+        """The files' locks, with what crashes and unlocked writers have left behind already put right. Raises NewerFormat where a
+        later SMP has written one, unless `any_version` will do, since they are not written."""
         wanted = set(files)
         with self.answering(doing), self.tree.holding():
             while True:
@@ -89,23 +91,20 @@ class Scope:
                         for file in wanted:
                             rewrite.fold_retired(self, file)
                             if not any_version:
-                                migration.bring_up(self, file, held[file])
+                                self._require_known(file, held[file])
                         yield held
                         return
                 journal.recover(self, wait=True)
 
     @contextmanager
-    def undisturbed(self, doing: str, *, for_show: bool = False, may_be_new: bool = False) -> Iterator[None]:
-        """The lock that every pass over this session takes, before any other, so that no two of them interleave. A pass finds files
-        of the present version, unless it only says what it would do."""
+    def undisturbed(self, doing: str, *, may_be_new: bool = False) -> Iterator[None]:
+        """The lock that every pass over this session takes, before any other, so that no two of them interleave."""
         if not may_be_new:
             self._require_anywhere()
         with self.answering(doing), lock(self.tree, self.name, UPKEEP, self.options.patience, doing):
             self.in_upkeep = True
             try:
-                if not for_show:
-                    journal.recover(self, wait=True)
-                    migration.bring_up_all(self)
+                journal.recover(self, wait=True)
                 yield
             finally:
                 self.in_upkeep = False
@@ -136,6 +135,21 @@ class Scope:
                     return
                 raise found from error
             raise SessionNotFound(f"There is no {self.directory} under {self.tree.root}.", session_id=self.name) from error
+
+    def _require_known(self, file: str, held: Lock) -> None:
+        """Raise NewerFormat where a later SMP has written the file, whose lock is held."""
+        if not is_versioned(file):
+            return
+        path = self.path(file)
+        try:
+            if held.note.get("file") == identity(self.tree.stat(path)) and held.note.get("version") == FORMAT_VERSION:
+                return  # the last writer knew it, and it is still the same
+            with self.tree.opened(path) as descriptor:
+                version = version_line(file, os.pread(descriptor, HEAD_BYTES, 0))
+            version = version_in(file, self.tree.read(path)) if version is None else version
+        except (OSError, UnsafePath):
+            return  # whoever needs it will say so
+        require_known(version, path)
 
     def _require_anywhere(self) -> None:
         """Raises where nothing of the session is anywhere, before it gets a lock: the name may be mistyped, or be a secret."""

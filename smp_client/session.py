@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING, Any
 from . import journal
 from .append import append, with_id
 from .deletion import Deletion, memory_of
-from .document import INDENT, Lines
 from .errors import Conflict, CorruptionDetected, Invalid, InvalidQuery, MemoryNotFound, NewerFormat, SessionPutAway, UnsafePath
 from .files import READ_CAP_BYTES, sync
 from .fingerprint import hash_of
-from .formats import format_of
 from .layout import FORMAT_VERSION, check_file_id
 from .locks import brief_lock, holder
-from .mapping import load_mapping, replace_parts
-from .markdown import last_turns
 from .privacy.redaction import FIELD, with_counts
 from .questions.asking import Asking
 from .questions.fields import shown
@@ -56,11 +52,15 @@ from .session_files import (
     state_file,
     state_history_entry,
 )  # fmt: skip
+from .text.document import INDENT, Lines
+from .text.format import format_of
+from .text.mapping import load_mapping, replace_parts
+from .text.markdown import last_turns
+from .text.values import Value
+from .text.version import HEAD_BYTES, version_in
 from .timestamps import parse_time, render_time
 from .transaction import Transaction
 from .upkeep import SessionUpkeep
-from .values import Value
-from .versions import HEAD_BYTES, version_in
 from .whereabouts import missing
 from .writing import Time, Writing
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from .errors import Invalid
 from .layout import FORMAT_VERSION
-from .mapping import load_mapping, render_mapping, replace_parts
 from .privacy.redaction import FIELD, OFF, Redaction, with_counts
 from .records import CONTENT_CAP_BYTES, Kind, check_tags, new_fields, plain, plain_parts, state_history
+from .text.mapping import load_mapping, render_mapping, replace_parts
+from .text.values import BadYaml, Value, decode, load, render_entries
+from .text.version import in_present_words, require_known, stated
 from .timestamps import parse_time, render_time
-from .values import BadYaml, Value, decode, load, render_entries
-from .versions import front_now, require_known, stated
 
 METADATA = "metadata.yaml"
 RESTING = ("idle", "decaying")  # what a session is that is not used, and ceases to be when it is
@@ -123,7 +123,7 @@ def parse_artifact(content: bytes) -> tuple[dict[str, Value], str]:
     version = stated(fields.get("version"))
     if version != FORMAT_VERSION:
         require_known(version, artifact_file(str(fields.get("id", "…"))))
-        fields = front_now(fields, version)
+        fields = {**in_present_words("artifact", fields, version), "version": FORMAT_VERSION}
     return fields, content[begins_at:].decode("utf-8", "replace")
 
 

@@ -10,11 +10,11 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .document import Located, RecordList
-from .editing import ends, left_below
 from .fingerprint import hash_of
-from .formats import format_of
 from .records import TURN, Kind
+from .text.document import Located, RecordList
+from .text.format import format_of
+from .text.yaml_list import ends, left_below
 
 
 class Part(NamedTuple):

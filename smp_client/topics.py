@@ -40,10 +40,9 @@ from .archived import STATE as ARCHIVED
 from .index import Index
 from .questions import doubles
 from .questions.validity import marks
-from .records import GLOBAL_KINDS, PREFERENCE, SESSION_KINDS, TURN, type_of
+from .records import GLOBAL_KINDS, KEY_CAP_CHARACTERS, PREFERENCE, SESSION_KINDS, TURN, type_of
 from .scopes import is_archived, session_of
 from .timestamps import parse_time, render_time
-from .values import KEY_CAP_CHARACTERS
 
 Scopes = str | Sequence[str]  # one by its name, or a list of them
 

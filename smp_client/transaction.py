@@ -15,7 +15,7 @@ from .errors import TransactionEnded
 from .fingerprint import hash_of, hash_of_bytes
 from .records import Kind, Record, as_record, changed_fields, new_fields, split_name
 from .session_files import artifact_file, render_artifact, state_after, state_file, state_history_entry
-from .values import Value
+from .text.values import Value
 from .writing import Time, Writing
 
 _MOST_RESERVED = 64

@@ -15,8 +15,8 @@ from .index import Index
 from .layout import ACTIVE, TEMPORARY
 from .memory import Memory
 from .records import SESSION_KINDS, TURN, name_of
+from .text.values import render_entries, render_flow
 from .topics import TURNS, AgentSummary, Event, Topic, overview_of
-from .values import render_entries, render_flow
 
 TOPICS, TIMELINE, AGENTS = "topics.yaml", "timeline.yaml", "agents.yaml"
 VERSION = 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from smp_client import SMPError
-from smp_client.values import Value, render_flow
+from smp_client.text.values import Value, render_flow
 
 from . import config_file
 from .config_file import find

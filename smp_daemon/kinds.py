@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from smp_client.decay import Rule
 from smp_client.privacy.patterns import PATTERNS_CAP, problem_of
-from smp_client.values import Value
+from smp_client.text.values import Value
 
 from .cron import check_cron
 

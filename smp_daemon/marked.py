@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import yaml
 
-from smp_client.values import DEPTH_CAP, BadYaml, Event, Events, Value, decode, line_of, reading, refuse_decoration
+from smp_client.text.values import DEPTH_CAP, BadYaml, Event, Events, Value, decode, line_of, reading, refuse_decoration
 
 Section: TypeAlias = "dict[str, Entry]"
 

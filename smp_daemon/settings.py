@@ -16,7 +16,7 @@ from smp_client.decay import PINNED, Policy, Rule
 from smp_client.questions.ranking import Weights
 from smp_client.quota import DEFAULT_QUOTA_BYTES
 from smp_client.scope import Fsync
-from smp_client.values import Value
+from smp_client.text.values import Value
 
 from .kinds import Cron, DecayRule, Kind, ListOf, Number, OneOf, OrNone, Pairs, Place, Whole
 from .kinds import setting as _setting

@@ -17,7 +17,7 @@ from smp_client.exchange.layouts import checked, per_kind, read, recognise, remo
 from smp_client.exchange.layouts.sessions import DELETED, GONE
 from smp_client.exchange.layouts.shaping import IMPORTED, Ids
 from smp_client.records import Kind
-from smp_client.values import canonical
+from smp_client.text.values import canonical
 
 Records = list[tuple[str, dict[str, Any]]]  # file and record
 

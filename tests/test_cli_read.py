@@ -362,7 +362,7 @@ def test_a_tree_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 READING = (
     "search oauth", "sessions", "timeline", "topics", "show latest", "show --all-about x", "context latest", "check", "sync",
     "reindex", "check --repair", "decay", "compact --all", "archive --due", "export --all", "export --all -o {}/out",
-    "restore --list", "purge", "delete --all --text x --reason y", "anonymize latest", "migrate --all", "add latest turn T",
+    "restore --list", "purge", "delete --all --text x --reason y", "anonymize latest", "add latest turn T",
 )  # fmt: skip
 MAKING = ("new", "init", "add global pattern P --by a", *(f"import {{}}/log.md {how}" for how in ("", "--dry-run", "--migrate")))
 

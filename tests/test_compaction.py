@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from smp_client.maintain.compacting import trigger
 from smp_client.maintain.compaction import CompactionPlan, Item, Snapshot, plan, preserved
 from smp_client.maintain.summarising import Extractive
-from smp_client.markdown import parse
 from smp_client.policies import CompactionPolicy
 from smp_client.quota import Size
+from smp_client.text.markdown import parse
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 POLICY = CompactionPolicy()

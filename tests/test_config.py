@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from smp_client import Memory
 from smp_client.policies import CompactionPolicy, RetentionPolicy, Thresholds
-from smp_client.values import render_flow
+from smp_client.text.values import render_flow
 from smp_daemon import config, config_file
 from smp_daemon.cli import COMMANDS, smp
 from smp_daemon.cli.run import roots_of

@@ -16,10 +16,10 @@ from smp_client import Memory, Session, access, journal
 from smp_client.access import Access
 from smp_client.decay import Policy
 from smp_client.decay_lines import Change, Line, Shown, changed, shown_in
-from smp_client.formats import format_of
 from smp_client.indexing import describe
 from smp_client.maintain.decay import apply, decay, plan, refresh, session_priority
 from smp_client.records import DECISION
+from smp_client.text.format import format_of
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DECAY = 'decay: {priority: %s, last_accessed: "%s", access_count: %d, base_priority: 0.95}'

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from smp_client import Session, document, editing
-from smp_client.document import parse
-from smp_client.values import Value, load
+from smp_client import Session
+from smp_client.text import yaml_list
+from smp_client.text.values import Value, load
+from smp_client.text.yaml_list import parse
 
 ONE: dict[str, Value] = {"id": "DEC-001", "made_by": "ann", "decision": "Use OAuth", "tags": ["a", "b"]}
 TWO: dict[str, Value] = {"id": "DEC-002", "made_by": "bob", "decision": "Line one\nline two\n", "n": 3}
@@ -362,7 +363,7 @@ def test_one_record_is_found_as_in_the_whole(style: str) -> None:
     content = CONTENTS[style]
     found = parse(content, "decisions")
     for memory_id in ("DEC-001", "DEC-002", "DEC-999"):
-        assert document.find_record(content, "decisions", memory_id) == found.find(memory_id)
+        assert yaml_list.find_record(content, "decisions", memory_id) == found.find(memory_id)
 
 
 @styles
@@ -419,11 +420,11 @@ def test_a_removal_takes_out_the_record_and_notes_the_number(style: str, removed
     JSON file got a second head in front.
     """
     before = CONTENTS[style]
-    after = editing.rewrite(before, "decisions", dict.fromkeys(removed), 2)
+    after = yaml_list.rewrite(before, "decisions", dict.fromkeys(removed), 2)
     found = parse(after, "decisions")
     assert [record.value for record in found.records] == [record for record in expected(style) if record["id"] not in removed]
     assert found.bad == []
-    assert document.numbered(found, after, "DEC") == 2
+    assert yaml_list.numbered(found, after, "DEC") == 2
     head = parse(before, "decisions").head or ({"version": 1} if "bare" in style else {})
     assert found.head == {**head, "last_id": 2}
     spans = [record for record in parse(before, "decisions").records if record.value["id"] in removed]
@@ -432,9 +433,9 @@ def test_a_removal_takes_out_the_record_and_notes_the_number(style: str, removed
         for comment in comments(before[span.start : span.end]):
             kept.remove(comment)
     assert comments(after) == kept
-    twice = editing.rewrite(after, "decisions", {}, 2)
+    twice = yaml_list.rewrite(after, "decisions", {}, 2)
     assert twice == after
-    once_more = editing.insert(found, after, "decisions", {"id": "DEC-003", "decay": {}})
+    once_more = yaml_list.insert(found, after, "decisions", {"id": "DEC-003", "decay": {}})
     assert [record.value["id"] for record in parse(once_more, "decisions").records][-1] == "DEC-003"
 
 
@@ -445,7 +446,7 @@ def test_a_removal_writes_the_number_over_the_old_one() -> None:
         b'{"last_id": 7, "decisions": [{"id": "DEC-001"}]}', b"{decisions: [{id: DEC-001}], last_id: 7}",
         b"'last_id': seven # x\ndecisions:\n- id: DEC-001\n",
     ):  # fmt: skip
-        after = editing.rewrite(content, "decisions", {"DEC-001": None}, 9)
+        after = yaml_list.rewrite(content, "decisions", {"DEC-001": None}, 9)
         assert parse(after, "decisions").head["last_id"] == 9, after
         assert after.count(b"last_id") == 1
         assert parse(after, "decisions").bad == []

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from test_document import CONTENTS, data, quarantined, write
 from test_values import HOSTILE
 
-from smp_client import Session, document, editing
-from smp_client.document import Located, parse
-from smp_client.values import Value, canonical, load
+from smp_client import Session
+from smp_client.text import yaml_list
+from smp_client.text.document import Located
+from smp_client.text.values import Value, canonical, load
+from smp_client.text.yaml_list import parse
 
 BAD = {
     "unclosed quote": b'  - id: DEC-002\n    decision: "never closed\n',
@@ -230,7 +232,7 @@ def test_any_bytes_are_parsed_without_an_error_into_spans_that_are_true(content:
             assert canonical(load(f"[{text}]" if found.flow else text)) == canonical([item.value])
     if not found.bad:
         for memory_id in ("DEC-001", "DEC-002", "DEC-003"):
-            assert document.find_record(content, "decisions", memory_id) == found.find(memory_id)
+            assert yaml_list.find_record(content, "decisions", memory_id) == found.find(memory_id)
 
 
 @given(damaged().map(lambda content: content + b"\n"))
@@ -239,7 +241,7 @@ def test_an_insert_into_any_file_adds_one_record_and_hides_none(content: bytes) 
     """All that was read before is read after, the new record is there, and every byte of the file still is, in its order."""
     found = parse(content, "decisions")
     new: dict[str, Value] = {"id": "NEW-1", "text": "it's: 1", "decay": {"n": 1}}
-    after = editing.insert(found, content, "decisions", new)
+    after = yaml_list.insert(found, content, "decisions", new)
     again = parse(after, "decisions")
     values = [canonical(record.value) for record in again.records]
     assert values.count(canonical(new)) == 1
@@ -260,7 +262,7 @@ def test_a_rewrite_of_any_file_changes_one_record_and_no_other(content: bytes, m
     if meant is None:
         return
     new: dict[str, Value] = {"id": memory_id, "text": "new\ntext", "decay": {"n": 1}}
-    after = editing.rewrite(content, "decisions", {memory_id: None if remove else new}, 7)
+    after = yaml_list.rewrite(content, "decisions", {memory_id: None if remove else new}, 7)
     again = [canonical(record.value) for record in parse(after, "decisions").records]
     others = [record for record in found.records if record is not meant]
     if found.bad:

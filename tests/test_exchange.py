@@ -30,7 +30,7 @@ from smp_client.exchange import formats, json_form, pieces
 from smp_client.exchange.entries import Entry
 from smp_client.exchange.importing import Imported
 from smp_client.records import DECISION
-from smp_client.values import canonical
+from smp_client.text.values import canonical
 
 GOLDEN = Path(__file__).parent / "golden"
 FORMATS = pytest.mark.parametrize("form", formats.FORMATS)
@@ -215,18 +215,18 @@ LISTS = st.lists(st.tuples(FIELDS, DECAY), max_size=3)
 
 @st.composite
 def record_files(draw: st.DrawFn) -> bytes:
-    from smp_client import editing
+    from smp_client.text import yaml_list
 
     if draw(st.booleans()):
         return draw(HAND) + draw(st.sampled_from(sorted(CONTENTS.values()))) + draw(HAND)
     records = [{"id": f"DEC-{n:03d}", **fields, "decay": decay} for n, (fields, decay) in enumerate(draw(LISTS), 1)]
-    rendered = [editing.render_record(one) for one in records]
-    return draw(HAND) + editing.render_head("decisions") + b"".join(draw(HAND) + one for one in rendered) + draw(HAND)
+    rendered = [yaml_list.render_record(one) for one in records]
+    return draw(HAND) + yaml_list.render_head("decisions") + b"".join(draw(HAND) + one for one in rendered) + draw(HAND)
 
 
 @st.composite
 def conversations(draw: st.DrawFn) -> bytes:
-    from smp_client import markdown
+    from smp_client.text import markdown
 
     said = draw(st.lists(st.tuples(texts, FIELDS), max_size=3))
     turns = [
@@ -587,7 +587,7 @@ def test_reading_imports_nothing_of_it(tmp_path: Path) -> None:
 
 def grown(root: Path, megabytes: int) -> Memory:
     """Sessions of about five megabytes each, written without the library, which would take long."""
-    from smp_client.editing import render_head, render_record
+    from smp_client.text.yaml_list import render_head, render_record
 
     memory = Memory(root)
     decay: Any = {"priority": 0.9}

@@ -20,7 +20,7 @@ from smp_client import AccessDenied, Invalid, InvalidQuery, Memory, MemoryNotFou
 from smp_client.decay import PINNED, Policy, Rule
 from smp_client.published import POLICY_FILE, Published, publish
 from smp_client.questions.ranking import Weights
-from smp_client.values import DEPTH_CAP
+from smp_client.text.values import DEPTH_CAP
 
 NOW = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)
 HUGE = 2**70

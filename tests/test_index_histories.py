@@ -95,6 +95,24 @@ class Histories(RuleBasedStateMachine):
             else:
                 self.memory.everywhere.record_pattern(text)
 
+    @rule(choice=st.integers(0, 99), other=st.integers(0, 99), how=st.sampled_from(["relate", "part", "prefer", "rename"]))
+    def end(self, choice: int, other: int, how: str) -> None:
+        """What says that memories, also of other sessions, no longer hold, or hold again."""
+        session, second = self.pick(choice), self.pick(other)
+        if session is None or second is None:
+            return
+        with ignoring_refusals():
+            if how == "relate":
+                relation = "supersedes" if other % 2 else "resolves"
+                session.relate("DEC-001", f"{second.id}/{'DEC' if other % 3 else 'FIND'}-001", relation)
+            elif how == "part":
+                made = session.records("relationship") + session.records("preference")
+                session.delete([made[other % len(made)].id], reason="test") if made else None
+            elif how == "prefer":
+                session.record_preference(f"p{self.next()}", topic=f"t{other % 2}", confidence="explicit")
+            else:
+                session.update_metadata(context={"project_name": f"project {other % 2}"})
+
     @rule(choice=st.integers(0, 99), memory_id=st.sampled_from(["DEC-001", "FIND-001", "turn-1", "DEC-002"]), pin=st.booleans())
     def change(self, choice: int, memory_id: str, pin: bool) -> None:
         if session := self.pick(choice):

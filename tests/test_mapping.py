@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from test_values import HOSTILE, keys, nested
 
 from smp_client import CorruptionDetected, NewerFormat
-from smp_client.mapping import load_mapping, render_mapping, replace_parts
-from smp_client.values import Value, canonical, load
+from smp_client.text.mapping import load_mapping, render_mapping, replace_parts
+from smp_client.text.values import Value, canonical, load
 
 HAND_WRITTEN = """\
 # keep 1

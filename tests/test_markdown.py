@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from test_values import TRICKY, keys, nested, texts
 
-from smp_client import MemoryNotFound, Session, markdown
-from smp_client.formats import Conversation
-from smp_client.values import Value, canonical
+from smp_client import MemoryNotFound, Session
+from smp_client.text import markdown
+from smp_client.text.format import Conversation
+from smp_client.text.values import Value, canonical
 
 HEADER = b"# Conversation History\n**Session:** s1\n**Format-Version:** 1\n\n---\n\n"
 UNREAD: dict[str, Value] = {"priority": 1.0, "last_accessed": "2026-01-11T14:30:00Z", "access_count": 0, "base_priority": 1.0}

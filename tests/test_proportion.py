@@ -18,10 +18,10 @@ import pytest
 
 from smp_client import Memory, Session, index
 from smp_client.check import check
-from smp_client.formats import format_of
 from smp_client.privacy.redacting import redact
 from smp_client.privacy.redaction import Redaction
 from smp_client.records import kind_of_file
+from smp_client.text.format import format_of
 from smp_daemon.ingest.inbox import take_in
 
 Work = Callable[[], object]

@@ -15,7 +15,7 @@ import pytest
 from smp_client import Conflict, Invalid, Memory, MemoryNotFound, Session, StorageFailed
 from smp_client.audit import read as audit_lines
 from smp_client.fingerprint import hash_of
-from smp_client.formats import format_of
+from smp_client.text.format import format_of
 from smp_client.maintain import archive, evictions
 from smp_client.maintain.traces import places_with
 from smp_client.privacy.deleting import restoring, reworking

@@ -19,8 +19,8 @@ from smp_client.maintain.traces import places_with
 from smp_client.privacy.deleting import reworking
 from smp_client.privacy.deleting.reworking import Change, rework
 from smp_client.privacy.deleting.standing import Contents, Standing, standing
+from smp_client.text.values import Value
 from smp_client.tidy import tidy
-from smp_client.values import Value
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -18,11 +18,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from test_document import CONTENTS, expected
 from test_values import keys, mappings, nested, texts, without_nan
 
-from smp_client import Memory, Record, Session, document, editing, markdown
-from smp_client.document import parse, parse_tail
-from smp_client.formats import YamlList
+from smp_client import Memory, Record, Session
 from smp_client.records import DECISION
-from smp_client.values import Value, canonical
+from smp_client.text import markdown, yaml_list
+from smp_client.text.format import YamlList
+from smp_client.text.values import Value, canonical
+from smp_client.text.yaml_list import parse, parse_tail
 
 FIELDS = st.dictionaries(keys.filter(lambda key: key not in ("id", "decay")), nested, max_size=4)
 DECAY = st.fixed_dictionaries({"priority": st.floats(0, 1)}, optional={"note": nested})
@@ -44,8 +45,8 @@ def test_any_record_comes_back_the_same(fields: dict[str, Value], decay: Value, 
     Shown to fail: with INDENT in the place of `indent` before the dash, all but one indentation were bad.
     """
     value = record(1, fields, decay)
-    head = editing.render_head("decisions")
-    content = head + editing.render_record(value, indent)
+    head = yaml_list.render_head("decisions")
+    content = head + yaml_list.render_record(value, indent)
     found = parse(content, "decisions")
     assert shown([item.value for item in found.records]) == shown([value])
     assert (found.records[0].start, found.records[0].end) == (len(head), len(content))
@@ -57,7 +58,7 @@ def test_any_record_comes_back_the_same(fields: dict[str, Value], decay: Value, 
 def test_pyyaml_reads_the_same_record(fields: Any, decay: Value) -> None:
     """yaml.safe_load gives the same texts, numbers and words."""
     value = record(1, fields, decay)
-    content = editing.render_head("decisions") + editing.render_record(value)
+    content = yaml_list.render_head("decisions") + yaml_list.render_record(value)
     assert shown(yaml.safe_load(content)["decisions"]) == shown([value])
 
 
@@ -77,14 +78,14 @@ class Rewriting(RuleBasedStateMachine):
     @rule(fields=FIELDS, decay=DECAY)
     def insert(self, fields: dict[str, Value], decay: Value) -> None:
         found = parse(self.content, "decisions")
-        number = document.numbered(found, self.content, "DEC") + 1
+        number = yaml_list.numbered(found, self.content, "DEC") + 1
         assert number == self.highest + 1
         self.highest = number
         value = record(number, fields, decay)
         before = self.content
-        self.content = editing.insert(found, before, "decisions", value)
+        self.content = yaml_list.insert(found, before, "decisions", value)
         self.model[str(value["id"])] = value
-        if editing.opening(found, before, "decisions") is not None:
+        if yaml_list.opening(found, before, "decisions") is not None:
             tail = parse_tail(self.content, len(before) + (not before.endswith(b"\n")), found.indent)
             assert shown([item.value for item in tail.records]) == shown([value])
 
@@ -93,14 +94,14 @@ class Rewriting(RuleBasedStateMachine):
         if self.model:
             chosen = data.draw(st.lists(st.sampled_from(sorted(self.model)), min_size=1, max_size=count, unique=True))
             changes = {memory_id: {"id": memory_id, **fields, "decay": decay} for memory_id in chosen}
-            self.content = editing.rewrite(self.content, "decisions", changes)
+            self.content = yaml_list.rewrite(self.content, "decisions", changes)
             self.model.update(changes)
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         if self.model:
             chosen = data.draw(st.lists(st.sampled_from(sorted(self.model)), min_size=1, max_size=3, unique=True))
-            self.content = editing.rewrite(self.content, "decisions", dict.fromkeys(chosen), self.highest)
+            self.content = yaml_list.rewrite(self.content, "decisions", dict.fromkeys(chosen), self.highest)
             for memory_id in chosen:
                 del self.model[memory_id]
 
@@ -117,7 +118,7 @@ class Rewriting(RuleBasedStateMachine):
         assert found.bad == []
         assert shown([item.value for item in found.records]) == shown(list(self.model.values()))
         for memory_id, value in self.model.items():
-            located = document.find_record(self.content, "decisions", memory_id)
+            located = yaml_list.find_record(self.content, "decisions", memory_id)
             assert located is not None
             assert canonical(located.value) == canonical(value)
 
@@ -203,7 +204,7 @@ class InASession(RuleBasedStateMachine):
     def cut_out_by_hand(self, memory_id: str) -> None:
         if memory_id in self.decisions:
             content = self.path("decisions.yaml").read_bytes()
-            located = document.find_record(content, "decisions", memory_id)
+            located = yaml_list.find_record(content, "decisions", memory_id)
             assert located is not None
             self.path("decisions.yaml").write_bytes(content[: located.start] + content[located.end :])
             del self.decisions[memory_id]
@@ -329,7 +330,7 @@ def test_a_cut_in_a_file_in_another_style_is_seen_as_well() -> None:
     """What counts is the mark, not how the file is written around it."""
     form = YamlList(DECISION)
     head = b"# mine\nversion: 1\n'decisions':\n- {id: DEC-001, decision: x}\n"
-    new = editing.render_record({"id": "DEC-002", "decision": "a\nb", "decay": {"n": 1}}, 0)
+    new = yaml_list.render_record({"id": "DEC-002", "decision": "a\nb", "decay": {"n": 1}}, 0)
     for cut in range(1, len(new) - 1):
         content = head + new[:cut]
         found = form.parse(content)
@@ -339,7 +340,7 @@ def test_a_cut_in_a_file_in_another_style_is_seen_as_well() -> None:
 
 def test_the_mark_of_a_turn_and_of_a_record_are_what_the_format_says() -> None:
     """Other programs must know them."""
-    assert (markdown.MARK, document.MARK) == (b"<!-- smp -->\n", "# smp")
+    assert (markdown.MARK, yaml_list.MARK) == (b"<!-- smp -->\n", "# smp")
 
 
 @given(mappings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 
 from smp_client.fingerprint import hash_of
-from smp_client.formats import format_of
+from smp_client.text.format import format_of
 from smp_client.records import TURN
 from smp_client.splicing import Part, Splice, is_as_read, splice
 

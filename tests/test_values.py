@@ -12,7 +12,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from smp_client.values import DEPTH_CAP, BadYaml, Value, canonical, decode, load, render_entries, render_flow
+from smp_client.text.values import DEPTH_CAP, BadYaml, Value, canonical, decode, load, render_entries, render_flow
 
 # What YAML readers stumble over: other types in disguise, syntax, line breaks of every kind, white space at the edges.
 TRICKY = (

@@ -21,7 +21,7 @@ from smp_client import Memory, Session, SessionNotFound
 from smp_client.entries import Entry, Weight
 from smp_client.index import Index
 from smp_client.indexing import rebuild
-from smp_client.values import load
+from smp_client.text.values import load
 from smp_client.yaml_indexes import AGENTS, TIMELINE, TOPICS, render, write
 
 TOP = Path(__file__).parent

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from smp_client import Memory, QuotaExceeded, Record, Session
-from smp_client.formats import format_of
 from smp_client.maintain import deadlines, leaving
 from smp_client.maintain.compacting import compact, growth_bytes_per_day, policy_of, trigger
 from smp_client.maintain.decay import decay
@@ -22,6 +21,7 @@ from smp_client.maintain.lifecycle import lifecycle
 from smp_client.maintain.purge import purge
 from smp_client.packing import read_members
 from smp_client.records import SESSION_KINDS, is_deleted
+from smp_client.text.format import format_of
 from smp_client.tidy import tidy
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

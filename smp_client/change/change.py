@@ -23,17 +23,17 @@ from .. import journal
 from ..append import Reserved, Tail, note_rewritten, note_tail, settle
 from ..disk import bundle
 from ..disk.bundle import Bundle, Item, Manifest, item_of
-from ..document import INDENT
 from ..edits import Edit, Span, edited, is_plain, plain, replaced, spans, value_of
 from ..errors import Conflict, StorageFailed, TransactionPending
 from ..files import is_left_alone
 from ..fingerprint import hash_of, hash_of_bytes
-from ..formats import format_of
 from ..locks import Lock, brief_lock
 from ..quarantine import set_aside
 from ..records import Kind, kind_of_file
 from ..rewrite import rewrite
-from ..values import Value
+from ..text.document import INDENT
+from ..text.format import format_of
+from ..text.values import Value
 from .digest import digest
 from .places import is_record_file, type_of_file
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from ..decay import is_resolved, status_of
 from ..errors import SMPError
-from ..formats import format_of
-from ..mapping import load_mapping
 from ..records import DECISION, FINDING, LEARNING, PREFERENCE, SESSION_KINDS, TURN, Kind, name_of
 from ..session_files import METADATA
-from ..values import Value
+from ..text.format import format_of
+from ..text.mapping import load_mapping
+from ..text.values import Value
 
 _MEMORIES = 50  # of each kind that is listed, the newest
 _TEXT_CHARACTERS = 1000  # of each; the whole text is in the archive

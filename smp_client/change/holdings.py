@@ -18,7 +18,7 @@ from ..fingerprint import hash_of, hash_of_bytes
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_session_id
 from ..records import STATE_HISTORY, kind_of_file
 from ..scopes import ARCHIVE, BACKUP, EVICTED, files_of
-from ..values import Value
+from ..text.values import Value
 from .places import PROFILE, holds_memories, id_of_file, is_record_file, type_of_file, value_of_file
 
 if TYPE_CHECKING:

@@ -27,7 +27,6 @@ from ..errors import Conflict, LockTimeout, SessionNotFound, SMPError, StorageFa
 from ..files import DEEPEST, is_left_alone
 from ..layout import ACTIVE, ARCHIVED, DELETED, LEAVING, RETIRED, SESSION_DIRECTORIES, check_session_id, is_session_id
 from ..locks import NO_PATIENCE
-from ..mapping import replace_parts
 from ..model.outcome import Action, Outcome
 from ..packing import is_inner_path, packed_bytes, plain_files
 from ..privacy.redaction import harmless
@@ -37,8 +36,9 @@ from ..scope import Scope
 from ..scopes import ARCHIVE, BACKUP, EVICTED
 from ..session_files import METADATA, artifact_file, state_file
 from ..temporaries import temporary_name
+from ..text.mapping import replace_parts
+from ..text.values import Value
 from ..timestamps import render_time
-from ..values import Value
 from .digest import digest
 from .restore import manifest_of, passing
 

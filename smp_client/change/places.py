@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ..errors import SMPError
 from ..layout import GLOBAL, is_file_id
-from ..mapping import load_mapping
 from ..records import STATE_HISTORY, kind_of_file
 from ..scopes import ARTIFACTS, STATES, is_of, kinds_of
 from ..session_files import METADATA, parse_artifact
-from ..values import Value
+from ..text.mapping import load_mapping
+from ..text.values import Value
 
 PROFILE = "user-profile.yaml"
 _TOPS = {METADATA: "session", PROFILE: "user_profile"}

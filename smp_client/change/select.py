@@ -15,7 +15,7 @@ from ..questions.when import When
 from ..records import check_memory_id
 from ..scopes import archived_scope
 from ..session_files import METADATA
-from ..values import Value
+from ..text.values import Value
 from ..whereabouts import missing
 from .holdings import KEPT, Holding, holdings
 from .places import id_of_file

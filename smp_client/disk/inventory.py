@@ -12,9 +12,9 @@ from typing import Any
 from ..errors import SMPError
 from ..files import Tree
 from ..layout import ARCHIVED, DELETED
-from ..mapping import render_mapping
 from ..scopes import ARCHIVE, BACKUP
-from ..values import Value
+from ..text.mapping import render_mapping
+from ..text.values import Value
 from . import bundle
 from .bundle import Manifest
 

@@ -13,14 +13,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ..files import sync, write_all
-from ..formats import format_of
 from ..layout import ACCESS_LOG, SESSION_DIRECTORIES
 from ..maintain.putting_back import value_of
 from ..packing import plain_files
 from ..records import TURN, Kind, is_counted
 from ..session_files import METADATA, artifact_file, parse_artifact, state_file
 from ..temporaries import temporary_name
-from ..values import Value, canonical
+from ..text.format import format_of
+from ..text.values import Value, canonical
 from .entries import BESIDE, DELETED, PROFILE, QUARANTINE, Entry, content_of, kind_of
 from .pieces import artifact_content, is_written, mapping_file, render, render_head, separator
 

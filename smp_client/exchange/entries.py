@@ -31,7 +31,7 @@ from ..layout import GLOBAL, check_session_id, is_file_id
 from ..maintain.evictions import is_eviction
 from ..packing import is_inner_path
 from ..records import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN, Kind, state_history
-from ..values import DEPTH_CAP
+from ..text.values import DEPTH_CAP
 
 Entry: TypeAlias = dict[str, Any]
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, NamedTuple
 
-from ..values import BadYaml, Events, Value, decode, reading, render_entries
+from ..text.values import BadYaml, Events, Value, decode, reading, render_entries
 from . import json_form
 from .entries import ENTRY_LEVELS, HEADER, Entry
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..maintain.putting_back import number_of
 from ..records import TURN, Kind
-from ..values import Value, canonical
+from ..text.values import Value, canonical
 
 IMPORTED, IMPORTED_ID, DIGEST = "imported", "imported_id", "digest"
 LOG = "markdown-log"

@@ -16,10 +16,9 @@ from ..layout import ACTIVE, GLOBAL
 from ..maintain import purged as purged_file
 from ..maintain.archive import is_archived, put_away_scope, settle
 from ..maintain.removal import whole_deletion
-from ..migration import is_versioned
 from ..records import TURN
 from ..session_files import METADATA, state_file
-from ..versions import require_known, stated, version_in
+from ..text.version import is_versioned, require_known, stated, version_in
 from . import placing
 from .building import Building, Refused
 from .entries import DELETED, HEADER, PROFILE, VERSION, Entry, content_of, problem_of

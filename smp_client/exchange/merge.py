@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..records import Kind
-from ..values import Value
+from ..text.values import Value
 
 Values = dict[str, Value]
 Read = Callable[[str], bytes | None]  # the content of a file that is there

@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..append import with_id
-from ..formats import format_of
 from ..layout import GLOBAL
 from ..records import (
     GLOBAL_KINDS,
@@ -30,7 +29,8 @@ from ..records import (
 )  # fmt: skip
 from ..scopes import ARTIFACTS, STATES
 from ..session_files import METADATA, state_file
-from ..values import Value
+from ..text.format import format_of
+from ..text.values import Value
 from .building import Building
 from .entries import PROFILE, kind_of
 from .identity import (

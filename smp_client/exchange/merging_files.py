@@ -6,14 +6,14 @@ from datetime import datetime
 
 from ..append import with_id
 from ..errors import SMPError
-from ..formats import format_of
 from ..layout import ACCESS_LOG, is_file_id
-from ..mapping import load_mapping, replace_parts
 from ..privacy.redaction import OFF
 from ..records import state_history
 from ..scopes import ARTIFACTS, STATES
 from ..session_files import METADATA, artifact_file, parse_artifact, state_history_entry
-from ..values import canonical
+from ..text.format import format_of
+from ..text.mapping import load_mapping, replace_parts
+from ..text.values import canonical
 from .building import Building
 from .entries import PROFILE
 from .identity import IMPORTED, IMPORTED_ID, is_same, said

@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..document import Located
-from ..editing import render_record
 from ..errors import NewerFormat
-from ..formats import format_of
 from ..layout import FORMAT_VERSION
 from ..maintain.putting_back import value_of
-from ..markdown import render_turn
 from ..records import TURN, Kind
 from ..session_files import parse_artifact
-from ..values import BadYaml, Value, canonical, decode, load, render_entries
+from ..text.document import Located
+from ..text.format import format_of
+from ..text.markdown import render_turn
+from ..text.values import BadYaml, Value, canonical, decode, load, render_entries
+from ..text.yaml_list import render_record
 from .entries import storable_problem
 
 _HEAD_LINE = re.compile(r"\*\*([^*:\n]{1,64}):\*\* ?([^\n]*)")

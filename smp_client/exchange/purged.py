@@ -14,16 +14,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SMPError
-from ..formats import format_of
 from ..layout import ACTIVE, GLOBAL
 from ..maintain.archive import is_archived
-from ..mapping import load_mapping
 from ..privacy.deleting.standing import Contents, value_of_file
 from ..privacy.deleting.store import RECORD, TOP
 from ..records import is_deleted
 from ..session_files import METADATA, artifact_file, state_file
+from ..text.format import format_of
+from ..text.mapping import load_mapping
+from ..text.values import Value
 from ..timestamps import parse_time
-from ..values import Value
 from .entries import DELETED, PROFILE, Entry, kind_of
 from .pieces import render, separator
 

@@ -20,13 +20,13 @@ from ..layout import ACTIVE as ACTIVE_DIRECTORY
 from ..maintain import evictions
 from ..maintain.archive import ARCHIVE, ARCHIVING, NEXT_SUMMARY, RESTORING, SUMMARY, checked, is_archived, load_summary, members_of
 from ..maintain.putting_back import value_of
-from ..migration import present
 from ..packing import read_members
 from ..records import SESSION_KINDS, Kind, is_deleted
 from ..scope import Scope
 from ..scopes import ARTIFACTS, STATES
 from ..session_files import METADATA
-from ..values import Value
+from ..text.format import present
+from ..text.values import Value
 from . import entries as kinds_of_entries
 from .entries import ACTIVE, BESIDE, PROFILE, Entry, file_bytes, header, kind_of, made, storable_problem
 from .pieces import Piece, Pieces, is_written, render, separator, take_apart, take_artifact, take_mapping, take_values

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import SMPError
 from ..layout import ARCHIVED, DELETED, GLOBAL, QUARANTINE
-from ..mapping import load_mapping
 from ..records import Kind, is_deleted
 from ..scopes import ARTIFACTS
 from ..session_files import artifact_file, parse_artifact, state_file
-from ..values import Value, canonical
+from ..text.mapping import load_mapping
+from ..text.values import Value, canonical
 from . import entries as entry_of
 from .elsewhere import entries, found_at
 from .entries import Entry, content_of, kind_of, problem_of

@@ -25,14 +25,6 @@ class MemoryAction(Action):
     kinds: tuple[str, ...] = ()  # of each that it is about
 
 
-@dataclass(frozen=True)
-class VersionAction(Action):
-    """One about a file that is brought up to another format version."""
-
-    version_from: int = 0
-    version_to: int = 0
-
-
 @dataclass
 class Outcome:
     """What a pass came to, for one session or for all; `problems` says what could not be done, and why, `notes` what is to be known

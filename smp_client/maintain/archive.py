@@ -15,15 +15,15 @@ from .. import rewrite
 from ..errors import Conflict, CorruptionDetected, SessionNotFound, SMPError
 from ..layout import ACTIVE, ARCHIVED, SESSION_DIRECTORIES, TEMPORARY, check_session_id
 from ..locks import NO_PATIENCE, lock
-from ..mapping import load_mapping, replace_parts
 from ..packing import Member, make_archive, member_of, packed_bytes, plain_files, read_members
 from ..privacy.redaction import harmless
 from ..records import state_history
 from ..scope import UPKEEP, Scope
 from ..session_files import METADATA, artifact_file, state_file
 from ..temporaries import temporary_name
+from ..text.mapping import load_mapping, replace_parts
+from ..text.values import Value
 from ..timestamps import render_time
-from ..values import Value
 from . import leaving, summary_file
 from .actions import Action, Outcome
 
@@ -87,7 +87,7 @@ def unarchive(memory: Memory, session_id: str, *, dry_run: bool = False) -> Outc
     """Brings a session back into its place, active again."""
     scope = put_away_scope(memory, session_id)
     tree = memory.tree
-    with scope.undisturbed("bringing back from the archive", for_show=dry_run):
+    with scope.undisturbed("bringing back from the archive"):
         if not dry_run:
             settle(memory, session_id)
         said = load_summary(tree, session_id)

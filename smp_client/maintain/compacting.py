@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import journal
 from ..append import Tail, note_rewritten, settle
 from ..errors import Invalid, LockTimeout, SMPError, StorageFailed, TransactionPending
-from ..formats import format_of
 from ..locks import Lock
-from ..mapping import load_mapping, replace_parts
 from ..policies import CompactionPolicy
 from ..quota import Size
 from ..records import CONTENT_CAP_BYTES, TURN, kind_of_file
 from ..session_files import METADATA
 from ..splicing import Part, Splice, is_as_read, splice
+from ..text.format import format_of
+from ..text.mapping import load_mapping, replace_parts
+from ..text.values import Value
 from ..timestamps import render_time
-from ..values import Value
 from . import evictions
 from .actions import Outcome
 from .compaction import CompactionPlan, Run, plan

@@ -14,11 +14,11 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Literal, NamedTuple
 
-from ..markdown import render_turn
 from ..policies import CompactionPolicy
 from ..records import DECISION, FINDING, PREFERENCE, RELATIONSHIP, TURN, is_memory_id
+from ..text.markdown import render_turn
+from ..text.values import Value
 from ..timestamps import render_time
-from ..values import Value
 from .actions import Action
 from .summarising import Extractive, references
 

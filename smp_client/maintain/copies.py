@@ -11,12 +11,12 @@ from ..check import Complaint, without_advice
 from ..errors import CorruptionDetected, Invalid, LockTimeout, NewerFormat, SMPError
 from ..layout import ACTIVE, ARCHIVED, DELETED, check_session_id
 from ..locks import NO_PATIENCE, lock
-from ..mapping import load_mapping
 from ..packing import read_members, verify
 from ..place import Place
 from ..privacy.deleting.store import BACKUP, RECORD, RESTORING, UNFINISHED
 from ..scope import UPKEEP
-from ..values import canonical
+from ..text.mapping import load_mapping
+from ..text.values import canonical
 from . import evictions
 from .archive import ARCHIVE, ARCHIVING, SUMMARY, load_summary, members_of
 from .removal import DELETING, WHOLE

@@ -24,15 +24,15 @@ from ..errors import CorruptionDetected, NewerFormat, UnsafePath
 from ..files import read_from, sync
 from ..layout import ACCESS_LOG
 from ..locks import Lock
-from ..mapping import load_mapping, replace_parts
 from ..questions.doubles import NAMED
 from ..questions.priorities import source
 from ..questions.query import EPOCH
 from ..records import kind_of_file
 from ..rewrite import rewrite
 from ..session_files import METADATA
+from ..text.mapping import load_mapping, replace_parts
+from ..text.values import Value
 from ..timestamps import parse_time, render_time
-from ..values import Value
 from .actions import Action, Outcome
 
 if TYPE_CHECKING:

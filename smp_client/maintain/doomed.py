@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from ..errors import Invalid, SMPError
 from ..files import Tree
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, MARKER, check_session_id
-from ..mapping import load_mapping
 from ..place import Place
 from ..privacy.deleting.standing import type_of_file
 from ..privacy.deleting.store import BACKUP, RECORD, is_known_file, member_of
 from ..records import check_memory_id
+from ..text.mapping import load_mapping
+from ..text.values import Value
 from ..timestamps import parse_time, render_time
-from ..values import Value
 
 TOP, ITEMS, WHOLE = "deletion", "deleted_items", "deleted_session"
 

@@ -19,10 +19,10 @@ from .. import audit, journal, rewrite
 from ..errors import Conflict, CorruptionDetected, LockTimeout, SMPError, TransactionPending
 from ..files import Tree
 from ..fingerprint import hash_of
-from ..formats import HEAD
+from ..text.format import HEAD
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL, LEAVING, LOCKS, QUARANTINE, RETIRED, TEMPORARY
 from ..locks import NO_PATIENCE, lock, lock_all
-from ..mapping import load_mapping, replace_parts
+from ..text.mapping import load_mapping, replace_parts
 from ..packing import read_members, write_archive
 from ..privacy.deleting import retelling, reworking
 from ..privacy.deleting.standing import Contents, head_of_file, is_record_file, standing, value_of_file

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from ..errors import CorruptionDetected, Invalid, SessionNotFound, SMPError
 from ..layout import ACTIVE as SESSIONS
 from ..locks import NO_PATIENCE
-from ..mapping import load_mapping, replace_parts
 from ..policies import HOURS_PER_DAY, Thresholds
 from ..privacy.redaction import harmless
 from ..questions.query import microseconds
@@ -27,8 +26,9 @@ from ..records import plain_fields
 from ..rewrite import rewrite
 from ..scope import Scope
 from ..session_files import METADATA, RESTING
+from ..text.mapping import load_mapping, replace_parts
+from ..text.values import Value
 from ..timestamps import parse_time, render_time
-from ..values import Value
 from .actions import Action, Outcome
 
 if TYPE_CHECKING:

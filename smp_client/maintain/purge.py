@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from ..errors import Conflict, Invalid, MemoryNotFound, SMPError
 from ..files import DEEPEST
 from ..layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, MARKER, QUARANTINE, TEMPORARY, check_session_id
-from ..mapping import load_mapping
 from ..privacy.deleting.store import is_known_file
 from ..records import STATE_HISTORY, name_of
+from ..text.mapping import load_mapping
 from ..timestamps import render_time
 from . import deadlines, erasure, purged, quarantined, removal, traces
 from .actions import Action, Outcome

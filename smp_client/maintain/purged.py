@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ..document import parse
 from ..layout import DELETED
 from ..locks import lock
 from ..records import STATE_HISTORY, Kind
+from ..text.values import Value, render_entries
+from ..text.version import require_known, version_in
+from ..text.yaml_list import parse
 from ..timestamps import render_time
-from ..values import Value, render_entries
-from ..versions import require_known, version_in
 
 if TYPE_CHECKING:
     from ..files import Tree

@@ -15,12 +15,12 @@ from .. import audit
 from ..errors import Conflict, SessionNotFound, SMPError
 from ..layout import ACTIVE, ARCHIVED, DELETED
 from ..locks import lock
-from ..mapping import load_mapping, render_mapping, replace_parts
 from ..packing import Member, member_of, read_members, write_archive
 from ..privacy.deleting.store import BACKUP, RECORD, check_said, deadline
 from ..privacy.redaction import harmless
+from ..text.mapping import load_mapping, render_mapping, replace_parts
+from ..text.values import Value
 from ..timestamps import render_time
-from ..values import Value
 from . import archive, leaving, traces
 from .actions import Action, Outcome
 
@@ -53,7 +53,7 @@ def delete_session(memory: Memory, session_id: str, reason: str, deleted_by: str
     tree = memory.tree
     memory.require()
     scope = archive.put_away_scope(memory, session_id)
-    with scope.undisturbed("deleting the session", for_show=dry_run):
+    with scope.undisturbed("deleting the session"):
         if not dry_run:
             settle(memory, session_id)
             archive.settle(memory, session_id)

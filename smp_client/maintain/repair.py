@@ -17,10 +17,10 @@ from ..check import Complaint, validate
 from ..deletion import memory_of
 from ..errors import SMPError
 from ..files import is_left_alone
-from ..formats import format_of
 from ..layout import RETIRED, SESSION_DIRECTORIES, is_file_id
 from ..records import Kind, state_history
 from ..session_files import METADATA, new_metadata
+from ..text.format import format_of
 from .actions import Action, Outcome
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class _Repair:
 def repair(session: Session, *, dry_run: bool = False) -> Outcome:
     """Finishes what was cut off, sets aside what tears a file, makes what is missing; `problems` says what is left to a person."""
     work = _Repair(session, Outcome(dry_run=dry_run))
-    with session.scope.undisturbed("repairing", for_show=dry_run):
+    with session.scope.undisturbed("repairing"):
         session.scope.require()  # one that was put away meanwhile must not come back, empty
         for step in (_finish_transactions, _finish_deletions, _fold_versions, _make_directories, _make_metadata, _mend_all):
             work.attempt(step)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..archived import TOP, load
 from ..decay import status_of
 from ..errors import CorruptionDetected, NewerFormat
-from ..mapping import render_mapping
 from ..records import DECISION, LEARNING, PREFERENCE, TURN, Record, name_of
+from ..text.mapping import render_mapping
+from ..text.values import Value
 from ..timestamps import render_time
-from ..values import Value
 
 if TYPE_CHECKING:
     from ..packing import Member

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..decay import PINNED, is_resolved
 from ..fingerprint import hash_of
-from ..formats import format_of
+from ..text.format import format_of
 from ..layout import is_file_id
 from ..records import RELATIONSHIP, STATE_HISTORY, TURN, kind_of_file, state_history
 from ..splicing import Splice, is_as_read

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import audit
 from ..errors import Conflict, CorruptionDetected
-from ..formats import finder, format_of
 from ..layout import GLOBAL
 from ..locks import Patience
-from ..mapping import load_mapping, replace_parts
 from ..scope import Scope
 from ..scopes import ARTIFACTS, STATES, is_archived, kinds_of
 from ..session_files import METADATA, parse_artifact
-from ..values import Value, render_entries
+from ..text.format import finder, format_of
+from ..text.mapping import load_mapping, replace_parts
+from ..text.values import Value, render_entries
 from .redaction import FIELD, Redaction, SecretKey, with_counts
 
 if TYPE_CHECKING:
-    from ..document import Located
     from ..memory import Memory
     from ..records import Kind
     from ..session import RecordFiles
+    from ..text.document import Located
     from ..transaction import Transaction
 
 # By which it is known; a secret there can only be reported.

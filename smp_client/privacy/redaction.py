@@ -19,7 +19,7 @@ from ..errors import Invalid, TookTooLong
 from .patterns import PATTERNS_CAP, matches, problem_of, spans
 
 if TYPE_CHECKING:
-    from ..values import Value
+    from ..text.values import Value
     from .secrets.spans import Found
 
 T = TypeVar("T")

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ..document import MARK, Lines
 from ..errors import UnsafePath
 from ..layout import GLOBAL
 from ..records import STATE_HISTORY
 from ..scopes import directory_of, is_archived, kinds_of
 from ..session_files import METADATA
+from ..text.document import Lines
+from ..text.yaml_list import MARK
 
 if TYPE_CHECKING:
     from ..index import Index

@@ -1,4 +1,4 @@
-"""Whether a memory still holds. Every question derives this from the files; nothing stores it a second time.
+"""Whether a memory still holds. The files say it; the index keeps the keys of those that do not in its table `past`.
 
 A memory no longer holds
 
@@ -8,14 +8,16 @@ A memory no longer holds
   that name no project are one project. Preferences in `global/` are compared with each other.
 
 Whether the other memory still holds itself makes no difference: of a chain only the newest memory holds, of a circle none. So one
-look at each memory is enough. A relationship that is deleted leaves the memory as it was before.
+look at each memory is enough, and a change of the index judges anew only the memories that it bears on (`judge`). A relationship
+that is deleted leaves the memory as it was before.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
 
 from ..decay import is_resolved
@@ -44,27 +46,56 @@ _LATER = (
     " AND (COALESCE(n.at, 0), n.scope, n.start) > (COALESCE(m.at, 0), m.scope, m.start)"
     f" AND {_PROJECT.format('n')} = {_PROJECT.format('m')}"
 )
-# The keys of the memories that others have ended. It names nothing outside of itself, so SQLite works it out once.
-_ENDED = (
-    f"SELECT m.key FROM endings e CROSS JOIN memories m ON m.scope IN (e.session, '{ARCHIVED}/' || e.session) AND m.id = e.id"
-    f" WHERE {_APPLIES}"
-    f" UNION ALL SELECT m.key FROM memories m WHERE m.subject IS NOT NULL AND EXISTS (SELECT 1 {_LATER})"
-)
+# The memories that a change bears on: the changed ones, those that relationships name, and all of a subject.
+_TOUCHED = f"""
+SELECT value FROM json_each(?1)
+UNION SELECT m.key FROM json_each(?2) e CROSS JOIN memories m ON m.id = json_extract(e.value, '$[1]')
+    AND m.scope IN (json_extract(e.value, '$[0]'), '{ARCHIVED}/' || json_extract(e.value, '$[0]'))
+UNION SELECT key FROM memories WHERE subject IN (SELECT value FROM json_each(?3))
+"""
+_ENDED = f"""
+SELECT m.key FROM memories m WHERE m.key IN (SELECT value FROM json_each(?1)) AND (
+    m.ended > '' OR EXISTS (SELECT 1 FROM endings e WHERE e.session = {_SESSION.format("m")} AND e.id = m.id AND {_APPLIES}))
+"""
+# Of each subject and project only the latest holds.
+_REPLACED = f"""
+SELECT key FROM (
+    SELECT m.key, RANK() OVER (PARTITION BY m.subject, {_PROJECT.format("m")}
+        ORDER BY COALESCE(m.at, 0) DESC, m.scope DESC, m.start DESC) AS place
+    FROM memories m WHERE m.subject IN (SELECT subject FROM memories WHERE key IN (SELECT value FROM json_each(?1)))
+) WHERE place > 1
+"""
+_PAST = "m.key IN (SELECT memory FROM past)"
 
 
 def holds() -> Sql:
     """Return the condition that a memory `m` still holds."""
-    return Sql(f"m.ended = '' AND m.key NOT IN ({_ENDED})")
+    return Sql(f"NOT {_PAST}")
 
 
 def factor(ended: float) -> str:
     """Return the SQL of what a score is multiplied by: `ended` for a memory that no longer holds."""
-    return f"CASE WHEN m.ended > '' OR m.key IN ({_ENDED}) THEN {float(ended)} ELSE 1.0 END"
+    return f"CASE WHEN {_PAST} THEN {float(ended)} ELSE 1.0 END"
+
+
+def judge(
+    connection: Connection, keys: Iterable[int], ended: Iterable[Sequence[str]], subjects: Iterable[str | None]
+) -> None:
+    """Note anew which memories hold: these, those that relationships end by session and id, and those of these subjects."""
+    asked = [json.dumps(list(each)) for each in (keys, ended, subjects)]
+    touched = (json.dumps([key for (key,) in connection.execute(_TOUCHED, asked)]),)
+    connection.execute("DELETE FROM past WHERE memory IN (SELECT value FROM json_each(?))", touched)
+    connection.execute(f"INSERT INTO past {_ENDED}", touched)
+    connection.execute(f"INSERT OR IGNORE INTO past {_REPLACED}", touched)
 
 
 def marks(index: Index, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
     """Return for each of these memories that no longer holds why, such as `superseded by DEC-004`."""
-    ask, these = index.connection.execute, (json.dumps(list(keys)),)
+    ask = index.connection.execute
+    past = ask("SELECT memory FROM past WHERE memory IN (SELECT value FROM json_each(?))", (json.dumps(list(keys)),)).fetchall()
+    if not past:
+        return {}
+    these = (json.dumps([key for (key,) in past]),)
     wanted = "m.key IN (SELECT value FROM json_each(?))"
     session = _SESSION.format("m")
     found: dict[int, dict[str, str]] = {}

@@ -71,7 +71,6 @@ GROUPS = {
         "decay": ("upkeep", "Write the priorities as of now into the files of SESSION, or everywhere."),
         "sync": ("health", "Wait until all that is on disk now is in the index."),
         "reindex": ("health", "Build the index anew from the files."),
-        "migrate": ("migrate", "Bring files that an older SMP has written up to this version."),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}

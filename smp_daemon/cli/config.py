@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from smp_client.values import Value, render_flow
+from smp_client.text.values import Value, render_flow
 
 from ..config import Loaded, read, sample, shown
 from ..settings import SETTINGS, plain

@@ -22,8 +22,8 @@ from smp_client.records import (
     new_fields,
 )
 from smp_client.synonyms import taken_type, with_own_names
+from smp_client.text.values import BadYaml, Value, decode, load
 from smp_client.timestamps import now, parse_time
-from smp_client.values import BadYaml, Value, decode, load
 from smp_client.writing import Writing
 
 STATE, ARTIFACT = "state", "artifact"  # no records: each is a file, with a name that is given to it

@@ -160,7 +160,7 @@ def _row(action: Action, *sizes: object) -> Sequence[object]:
 
 def listed(ids: Sequence[str]) -> str:
     """Some of them on a terminal, and all of them everywhere else."""
-    from smp_client.formats import HEAD
+    from smp_client.text.format import HEAD
 
     names = ["the head of the file" if one == HEAD else one for one in ids]
     few = names[:_NAMED] if on_terminal() else names

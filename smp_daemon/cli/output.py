@@ -145,7 +145,7 @@ def wrapped(text: str, columns: int, indent: int = 0) -> str:
 
 def print_fields(fields: Mapping[str, Any]) -> None:
     """Print the fields as YAML; on a terminal long lines are broken between words."""
-    from smp_client.values import render_entries
+    from smp_client.text.values import render_entries
 
     lines = harmless("\n".join(render_entries(dict(fields), 0))).split("\n")
     if on_terminal():

@@ -163,8 +163,8 @@ class _Place:
 def _place(target: Session | GlobalMemory, record: Record) -> _Place:
     """Found in the file itself: the index may be of another moment, or not there at all."""
     from smp_client import MemoryNotFound
-    from smp_client.formats import format_of
     from smp_client.session_files import artifact_file, state_file
+    from smp_client.text.format import format_of
 
     scope = target.scope
     whole = {"artifact": artifact_file, "agent_state": state_file}.get(record.type)

@@ -194,7 +194,7 @@ def _stdin(*, is_asked_for: bool) -> IO[bytes]:
 def _read(stream: IO[bytes]) -> str:
     from smp_client import Invalid
     from smp_client.files import READ_CAP_BYTES
-    from smp_client.values import BadYaml, decode
+    from smp_client.text.values import BadYaml, decode
 
     content = stream.read(READ_CAP_BYTES + 1)
     if len(content) > READ_CAP_BYTES:

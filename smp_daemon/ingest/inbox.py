@@ -39,8 +39,8 @@ from smp_client.records import (
     kind_of,
 )
 from smp_client.synonyms import taken_type, with_names_of_a_resolution, with_own_names
+from smp_client.text.values import BadYaml, decode, load
 from smp_client.transaction import Transaction
-from smp_client.values import BadYaml, decode, load
 
 BATCH, BATCH_BYTES = 200, 1024 * 1024  # in one transaction, at the most
 DROP_CAP_BYTES = 8 * CONTENT_CAP_BYTES  # JSON may need six bytes for one character

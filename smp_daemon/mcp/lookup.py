@@ -8,9 +8,9 @@ from typing import Any
 
 from smp_client import Record, SMPError
 from smp_client.context import LEAST_TOKENS
-from smp_client.formats import format_of
 from smp_client.layout import GLOBAL
 from smp_client.page import fenced, plain_name
+from smp_client.text.format import format_of
 
 from .answer import DATA_NOTE, Answer, cut, first_bytes, fitting, hit, line, when, whole
 from .desk import Desk

@@ -10,7 +10,6 @@ import json
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -36,7 +35,6 @@ import smp_client.maintain.purge
 import smp_client.maintain.purged
 import smp_client.maintain.removal  # and all that it needs
 import smp_client.memory
-import smp_client.migration
 import smp_client.quarantine
 import smp_client.questions.asker
 import smp_client.session
@@ -187,21 +185,9 @@ def archive_first(memory: Memory) -> None:
     memory.archive_session(SESSION)
 
 
-def grow_old(memory: Memory) -> None:
-    """What an SMP of version 0 would have left behind, in every kind of file."""
-    shutil.copytree(Path(__file__).parent.parent / "golden" / "version-0" / "before", memory.root, dirs_exist_ok=True)
-
-
-def migrate(memory: Memory) -> None:
-    for one in (memory.everywhere, *memory.sessions()):
-        if problems := smp_client.migration.migrate(one.scope).problems:
-            raise StorageFailed("; ".join(problems))
-
-
 # What time does: each is prepared, killed somewhere, and done again by whoever comes next.
 PREPARATIONS: dict[str, tuple[Action, ...]] = {
     "decay": (lambda memory: read(memory, "FIND-001", "DEC-002", "turn-1", "veritas"),),
-    "migrate": (grow_old,),
     "compact": (grow,),
     "bring_back": (grow, compact),
     "archive": (),
@@ -222,7 +208,6 @@ PREPARATIONS: dict[str, tuple[Action, ...]] = {
 }  # fmt: skip
 PASSES: dict[str, Action] = {
     "decay": lambda memory: smp_client.maintain.decay.decay(memory.session(SESSION)),
-    "migrate": migrate,
     "compact": compact,
     "bring_back": lambda memory: memory.session(SESSION).bring_back(),
     "archive": lambda memory: memory.sessions() and memory.archive_session(SESSION, "nobody needs it now"),

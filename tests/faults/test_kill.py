@@ -10,7 +10,7 @@ import pytest
 from harness import CHANGING, Aftermath, Programs, injection, needs_strace
 from programs import OPERATIONS, SESSION, open_memory
 
-from smp_client.formats import YamlList
+from smp_client.text.format import YamlList
 
 # They change nothing that outlives the process; the last ones are the child that waits to be let go.
 _OWN_BUSINESS = (

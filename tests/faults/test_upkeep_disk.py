@@ -145,8 +145,6 @@ def test_a_disk_that_fails_anywhere(runner: Programs, operation: str, tmp_path: 
     Seen to fail for purging where `scrub_index` let a full disk through: what had been purged was not told."""
     failing = Failing(operation, tmp_path, runner)
     writes, syncs = (_some(calls) for calls in (failing.calls(WRITING, of_index=15), failing.calls(SYNCING, of_index=4)))
-    # A file that cannot be brought up to this version is tried once more, with another temporary file: then nothing is to be told.
-    syncs = [] if operation == "migrate" else syncs
     found = [*failing.problems(writes, "ENOSPC", on=True), *failing.problems(syncs, "EIO")]
     found += failing.problems(writes[::2], "ENOSPC")
     assert found == []

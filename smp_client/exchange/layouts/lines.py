@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ...records import CONTENT_CAP_BYTES
-from ...values import DEPTH_CAP, KEY_CAP_CHARACTERS
+from ...records import CONTENT_CAP_BYTES, KEY_CAP_CHARACTERS
+from ...text.values import DEPTH_CAP
 from ..entries import LARGEST_NUMBER
 from ..json_form import no_json
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...records import FINDING, GLOBAL_KINDS, LEARNING, RELATIONSHIP, SESSION_KINDS, Kind
-from ...values import canonical
+from ...text.values import canonical
 from .shaping import IMPORTED, IMPORTED_ID, Ids, Values
 
 FIELD = "smp"

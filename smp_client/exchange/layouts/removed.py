@@ -25,8 +25,8 @@ from ...layout import ACTIVE
 from ...maintain.purged import Purged, load
 from ...maintain.putting_back import stands_in, value_of
 from ...records import Kind
+from ...text.values import Value
 from ...timestamps import parse_time
-from ...values import Value
 from ..entries import Entry, kind_of, storable_problem
 from ..formats import Read
 from ..identity import has_no_id_there, is_from_log, said, with_digest

@@ -19,8 +19,8 @@ from ...errors import CorruptionDetected, SMPError
 from ...files import READ_CAP_BYTES, Tree
 from ...layout import GLOBAL
 from ...packing import is_inner_path
+from ...text.values import Value, render_entries
 from ...timestamps import render_time
-from ...values import Value, render_entries
 from ..entries import ACTIVE, QUARANTINE, Entry, file_bytes, made
 from ..formats import Read
 from .lines import Line, parse, read_lines

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import Invalid, SMPError
 from ...layout import GLOBAL
-from ...mapping import load_mapping
 from ...records import TURN
 from ...session_files import METADATA
+from ...text.mapping import load_mapping
 from ..deleting.standing import PROFILE, Standing, type_of_file
 from .names import Names, is_somebody
 from .placeholders import is_placeholder

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...errors import InvalidQuery, SMPError
-from ...formats import HEAD
 from ...layout import ACTIVE, ARCHIVED, GLOBAL, QUARANTINE
 from ...packing import read_members
 from ...records import check_memory_id
+from ...text.format import HEAD
 from ...whereabouts import missing
 from ..deleting.clearing import wipe_old_versions
 from ..deleting.reworking import Change, rework

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...errors import SMPError
-from ...formats import HEAD, format_of
-from ...mapping import load_mapping, replace_parts
 from ...records import RELATIONSHIP, kind_of_file
 from ...scopes import ARTIFACTS
 from ...session_files import METADATA, parse_artifact
-from ...values import BadYaml, Value, decode, load, render_entries
+from ...text.format import HEAD, format_of
+from ...text.mapping import load_mapping, replace_parts
+from ...text.values import BadYaml, Value, decode, load, render_entries
 from ..deleting.standing import PROFILE, Standing
 from .placeholders import Placeholders
 

@@ -13,7 +13,6 @@ from datetime import UTC
 from typing import TYPE_CHECKING
 
 from ...decay import Policy
-from ...document import Located
 from ...entries import Entry
 from ...errors import SMPError
 from ...index import Index
@@ -26,7 +25,8 @@ from ...questions.query import Wanted, wanted
 from ...questions.ranking import Weights
 from ...records import STATE_HISTORY, kind_of_file, state_history
 from ...session_files import METADATA
-from ...values import Value
+from ...text.document import Located
+from ...text.values import Value
 from ..seeking.needle import Needle
 from ..seeking.passages import FIELDS
 from .standing import EVICTED, PROFILE, Standing, id_of_file, standing

@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ...document import INDENT
 from ...errors import SMPError
-from ...formats import format_of
 from ...maintain import evictions
 from ...maintain.compaction import SUMMARIZES
 from ...maintain.putting_back import Copy, number_of, stands_in, told_without
 from ...records import TURN
-from ...values import Value
+from ...text.document import INDENT
+from ...text.format import format_of
+from ...text.values import Value
 from .store import VALUES, Store, member_of
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from ...maintain.doomed import directories
 from ...records import STATE_HISTORY, TURN, kind_of_file
 from ...scope import UPKEEP, Scope
 from ...session_files import METADATA
-from ...values import Value
+from ...text.values import Value
 from .standing import EVICTED, Contents, Standing, heads, in_file, in_order, standing, taken_out_of
 from .store import (
     ANONYMIZATION,
@@ -85,7 +85,7 @@ def rework(
     """Changes what is chosen of all that a session, or `global`, holds, all or nothing; Conflict where somebody was quicker."""
     said = check_said(reason, by)
     doing = "anonymising" if action == ANONYMIZATION else "deleting"
-    with locked(memory, name, doing, is_undisturbed=is_undisturbed, for_show=dry_run):
+    with locked(memory, name, doing, is_undisturbed=is_undisturbed):
         problems: list[str] = []
         if not dry_run:
             settle(memory, name)
@@ -120,13 +120,13 @@ def rework(
 
 
 @contextmanager
-def locked(memory: Memory, name: str, doing: str, *, is_undisturbed: bool = False, for_show: bool = False) -> Iterator[None]:
+def locked(memory: Memory, name: str, doing: str, *, is_undisturbed: bool = False) -> Iterator[None]:
     """The locks of the session's passes, unless the caller has that, and of its record, wherever it is."""
     memory.require()
     directory = GLOBAL if name == GLOBAL else f"{ARCHIVED}/{check_session_id(name)}"
     scope = Scope(memory.tree, name, directory, memory.options)
     with ExitStack() as stack:
-        stack.enter_context(scope.answering(doing) if is_undisturbed else scope.undisturbed(doing, for_show=for_show))
+        stack.enter_context(scope.answering(doing) if is_undisturbed else scope.undisturbed(doing))
         stack.enter_context(lock(memory.tree, name, RECORD, memory.options.patience, doing))
         yield
 

@@ -13,7 +13,7 @@ from ...maintain.putting_back import stands_in
 from ...questions.when import When
 from ...records import TURN, check_memory_id
 from ...session_files import METADATA
-from ...values import Value
+from ...text.values import Value
 from ...whereabouts import missing
 from .reworking import Change, Reworked, new_batch, rework
 from .standing import EVICTED, Standing, id_of_file, is_record_file, names_with_memories, standing

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ...document import ONLY_COMMENTS, RecordList
-from ...editing import ends
 from ...errors import CorruptionDetected, SMPError
-from ...formats import HEAD, format_of
 from ...layout import ACTIVE, ARCHIVED, GLOBAL, is_file_id
-from ...mapping import load_mapping
 from ...packing import read_members
 from ...records import STATE_HISTORY, TURN, is_deleted, kind_of_file
 from ...scopes import ARTIFACTS, STATES, archived_scope, files_of, is_of, kinds_of
 from ...session_files import METADATA, parse_artifact
-from ...values import Value
+from ...text.document import RecordList
+from ...text.format import HEAD, format_of
+from ...text.mapping import load_mapping
+from ...text.values import Value
+from ...text.yaml_list import ONLY_COMMENTS, ends
 
 if TYPE_CHECKING:
     from ...files import Tree

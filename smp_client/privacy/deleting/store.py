@@ -16,15 +16,15 @@ from datetime import UTC, datetime, timedelta
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
-from ...document import Located
 from ...errors import Conflict, CorruptionDetected, Invalid
-from ...formats import HEAD, format_of
 from ...layout import ARCHIVED, DELETED, GLOBAL
-from ...mapping import load_mapping, render_mapping, replace_parts
 from ...packing import read_members, write_archive
 from ...records import check_memory_id, is_deleted, kind_of_file, plain_fields, type_of
+from ...text.document import Located
+from ...text.format import HEAD, format_of
+from ...text.mapping import load_mapping, render_mapping, replace_parts
+from ...text.values import Value, canonical
 from ...timestamps import render_time
-from ...values import Value, canonical
 from ..redaction import harmless
 from .standing import EVICTED, PROFILE, Contents, Standing, evicted, holds_memories, is_record_file, type_of_file
 

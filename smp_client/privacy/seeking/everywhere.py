@@ -17,15 +17,15 @@ from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any
 
 from ...audit import FILE as AUDIT_LOG
-from ...document import Lines
 from ...errors import SMPError
 from ...files import DEEPEST, Walked
-from ...formats import HEAD
 from ...layout import ARCHIVED, DELETED
 from ...maintain.evictions import MANIFEST, is_eviction
 from ...maintain.traces import opened
-from ...mapping import load_mapping
 from ...records import type_of
+from ...text.document import Lines
+from ...text.format import HEAD
+from ...text.mapping import load_mapping
 from ..deleting.standing import EVICTED, is_record_file
 from ..deleting.store import BACKUP, DELETION, RECORD, TOP, VALUES, member_of
 from .needle import Needle, excerpt

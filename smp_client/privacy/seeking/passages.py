@@ -13,13 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...document import Bad, Lines
 from ...errors import SMPError
-from ...formats import format_of
 from ...records import kind_of_file
 from ...scopes import ARTIFACTS, SUMMARY
 from ...session_files import parse_artifact
-from ...values import BadYaml, decode, load
+from ...text.document import Bad, Lines
+from ...text.format import format_of
+from ...text.values import BadYaml, decode, load
 from ..deleting.standing import holds_memories, id_of_file, is_record_file, type_of_file
 from .needle import Excerpt, Needle, Span, excerpt
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ....errors import SMPError
-from ....formats import format_of
 from ....layout import ACTIVE, ARCHIVED
 from ....records import DECISION, FINDING, LEARNING, PREFERENCE, TURN, Kind, is_deleted
 from ....session_files import METADATA
+from ....text.format import format_of
 from ...identity import LOG, is_from_log, notes_of
 from ..shaping import IMPORTED, Values
 from .overlapping import Incoming, Known, Overlap, joined, overlap_of

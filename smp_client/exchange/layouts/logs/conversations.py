@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....errors import NewerFormat
-from ....markdown import parse as parse_conversation
 from ....records import TURN
-from ....versions import require_known, stated
+from ....text.markdown import parse as parse_conversation
+from ....text.version import require_known, stated
 from ...entries import ACTIVE
 from ...formats import Read
 from .. import shaping

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....records import DECISION, FINDING, PREFERENCE, TURN, Kind
-from ....values import canonical
+from ....text.values import canonical
 from .. import checked, own, per_kind, shaping, single
 from ..collecting import MARK
 from ..lines import says_yes

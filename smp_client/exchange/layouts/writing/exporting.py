@@ -18,7 +18,7 @@ from ....errors import Invalid, NewerFormat, SMPError
 from ....layout import GLOBAL
 from ....maintain.archive import ARCHIVE, SUMMARY
 from ....maintain.evictions import is_eviction
-from ....migration import is_versioned
+from ....text.version import is_versioned
 from ....timestamps import render_time
 from ...entries import ACTIVE, ARCHIVED, BESIDE, HEADER, Entry, content_of, kind_of, made
 from ...pieces import take_values

@@ -17,14 +17,13 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from .deadline import step
+from ..deadline import step
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
 # PyYAML types its events as having no attributes and its marks as optional; those of a parser have both.
 Event: TypeAlias = Any
 
 DEPTH_CAP = 64
-KEY_CAP_CHARACTERS = 128
 _FLOW_WIDTH = 100
 _WORD_CHARACTERS = 32
 
@@ -38,9 +37,7 @@ class BadYaml(ValueError):
     """Why a text cannot be read, with the line (from 0) where it goes wrong."""
 
     def __init__(self, problem: str, line: int = 0) -> None:
-        from .privacy.redaction import harmless
-
-        self.problem = harmless(problem)  # which may quote a key, and ends up in logs
+        self.problem = problem  # which ends up in logs: it quotes nothing of the text, that may be a secret
         self.line = line
         super().__init__(f"line {line + 1}: {self.problem}")
 
@@ -61,7 +58,7 @@ def reading() -> Iterator[None]:
     except BadYaml:
         raise
     except (ValueError, IndexError, OverflowError, AttributeError, RecursionError) as error:
-        raise BadYaml(f"not YAML: {error}") from error
+        raise BadYaml("not YAML") from error
 
 
 class Events:
@@ -148,7 +145,7 @@ class Events:
             if key == "<<" and event.implicit[0]:
                 raise BadYaml("merge keys are not allowed", line_of(event))
             if key in seen:
-                raise BadYaml(f"the key {key!r} stands twice", line_of(event))
+                raise BadYaml("a key stands twice", line_of(event))
             seen.add(key)
             self._key = event
             yield key, self.next()

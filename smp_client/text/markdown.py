@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from ..layout import FORMAT_VERSION
+from ..timestamps import parse_time, render_time, same_time
 from .document import CUT_OFF, Bad, Lines, Located, RecordList
-from .layout import FORMAT_VERSION
-from .privacy.redaction import harmless
-from .timestamps import parse_time, render_time, same_time
 from .values import DEPTH_CAP, BadYaml, Value, decode, load, render_flow
 
 # Stands before a turn that the library wrote: such a turn is closed by `---`, so one that is not is torn.
@@ -158,6 +157,12 @@ def with_last_turn(content: bytes, highest_ever: int) -> bytes:
     return content[:at] + line + content[at:]
 
 
+def with_version(head: bytes) -> bytes:
+    """Return the head of a conversation with the present version in the place of its own."""
+    line = b"**Format-Version:** %d" % FORMAT_VERSION
+    return re.sub(rb"^\*\*Format-Version:\*\*[^\n]*", line, head, count=1, flags=re.MULTILINE)
+
+
 def _find_turns(content: bytes, memory_ids: Iterable[str]) -> list[Located]:
     found = (find_turn(content, int(memory_id.removeprefix("turn-"))) for memory_id in memory_ids)
     return sorted((turn for turn in found if turn), key=lambda turn: turn.start)
@@ -172,8 +177,15 @@ def _read_turn(content: bytes, heading: re.Match[bytes], end: int, line: int = 1
         text = decode(content[heading.start() : closing.start() if closing else end])
         value = _read_fields(text, int(heading[1]), closed=closing is not None)
     except (BadYaml, ValueError, RecursionError) as problem:
-        return Bad(heading.start(), end, line, f"turn {int(heading[1])}: {harmless(str(problem))}")
+        return Bad(heading.start(), end, line, f"turn {int(heading[1])}: {_told(problem)}")
     return Located(heading.start(), closing.end() if closing else end, value)
+
+
+def _told(problem: Exception) -> str:
+    """Return the problem without a word of the turn, for logs."""
+    if isinstance(problem, BadYaml):
+        return str(problem)
+    return problem.msg if isinstance(problem, json.JSONDecodeError) else "a time or a number cannot be read"
 
 
 def _closing(content: bytes, heading: re.Match[bytes], end: int) -> re.Match[bytes] | None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Protocol
 
-from . import document, editing, markdown
+from ..errors import NewerFormat
+from ..layout import FORMAT_VERSION
+from ..records import TURN, Kind, kind_of_file
+from . import markdown, yaml_list
 from .document import Bad, Located, RecordList
-from .layout import FORMAT_VERSION
-from .records import TURN, Kind
+from .mapping import load_mapping, render_anew
 from .values import Value
-from .versions import record_now, require_known, stated, version_in
+from .version import in_present_words, is_record_file, is_versioned, require_known, stated, top_of, version_in
 
 # What stands before the first record is changed like one, under this id.
 HEAD = "smp.head-of-file"
@@ -40,29 +43,29 @@ class YamlList:
         self._kind = kind
 
     def parse(self, content: bytes) -> RecordList:
-        return _as_now(self._kind, document.parse(content, self._kind.key))
+        return _as_now(self._kind, yaml_list.parse(content, self._kind.key))
 
     def parse_tail(self, content: bytes, offset: int, indent: int) -> RecordList:
-        return _as_now(self._kind, document.parse_tail(content, offset, indent), content)
+        return _as_now(self._kind, yaml_list.parse_tail(content, offset, indent), content)
 
     def find(self, content: bytes, memory_id: str) -> Located | None:
         if memory_id == HEAD:
             return _head(self, content)
         version = _known_version(self._kind, content)
-        return _located_now(self._kind, document.find_record(content, self._kind.key, memory_id), version)
+        return _located_now(self._kind, yaml_list.find_record(content, self._kind.key, memory_id), version)
 
     def highest(self, found: RecordList, content: bytes) -> int:
-        return document.numbered(found, content, self._kind.prefix)
+        return yaml_list.numbered(found, content, self._kind.prefix)
 
     def render(self, value: Mapping[str, Value], indent: int) -> bytes:
-        return str(value["content"]).encode() if value.get("id") == HEAD else editing.render_record(value, indent)
+        return str(value["content"]).encode() if value.get("id") == HEAD else yaml_list.render_record(value, indent)
 
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
-        return editing.opening(found, content, self._kind.key)
+        return yaml_list.opening(found, content, self._kind.key) if _is_present(self._kind, content) else None
 
     def insert(self, content: bytes, *values: Mapping[str, Value]) -> bytes:
-        content = _present(self._kind, content)
-        return editing.insert(self.parse(content), content, self._kind.key, *values)
+        content = plain(self._kind.file, content)
+        return yaml_list.insert(self.parse(content), content, self._kind.key, *values)
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
         """Return where the records that were never finished begin, if the file ends with one, or with several."""
@@ -79,18 +82,18 @@ class YamlList:
         return at
 
     def is_ours(self, content: bytes, start: int) -> bool:
-        return document.is_marked(content, start)
+        return yaml_list.is_marked(content, start)
 
     def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
-        content, changes = _with_head(self, _present(self._kind, content), changes)
-        return editing.rewrite(content, self._kind.key, changes, highest) if changes else content
+        content, changes = _with_head(self, plain(self._kind.file, content), changes)
+        return yaml_list.rewrite(content, self._kind.key, changes, highest) if changes else content
 
     def with_last(self, content: bytes, highest: int) -> bytes:
         """With the highest number ever given here in its head, so that it is not given again."""
-        return editing.with_last_id(content, self._kind.key, highest)
+        return yaml_list.with_last_id(content, self._kind.key, highest)
 
     def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes:
-        return editing.render_head(self._kind.key)
+        return yaml_list.render_head(self._kind.key)
 
 
 class Conversation:
@@ -115,10 +118,10 @@ class Conversation:
         return str(value["content"]).encode() if value.get("id") == HEAD else markdown.render_turn(value)
 
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
-        return markdown.separator(content)
+        return markdown.separator(content) if _is_present(TURN, content) else None
 
     def insert(self, content: bytes, *values: Mapping[str, Value]) -> bytes:
-        content = _present(TURN, content)
+        content = plain(TURN.file, content)
         return content + markdown.separator(content) + b"".join(map(markdown.render_turn, values))
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
@@ -128,7 +131,7 @@ class Conversation:
         return markdown.is_marked(content, start)
 
     def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
-        content, changes = _with_head(self, _present(TURN, content), changes)
+        content, changes = _with_head(self, plain(TURN.file, content), changes)
         return markdown.rewrite(content, changes, highest) if changes else content
 
     def with_last(self, content: bytes, highest: int) -> bytes:
@@ -200,12 +203,16 @@ def _known_version(kind: Kind, content: bytes) -> int:
     return version
 
 
+def _is_present(kind: Kind, content: bytes) -> bool:
+    return version_in(kind.file, content) == FORMAT_VERSION
+
+
 def _as_now(kind: Kind, found: RecordList, whole: bytes | None = None) -> RecordList:
     """The records as they are said now, whatever the version of the file; where only a part was read, the whole tells which."""
     version = stated(found.head.get("version")) if whole is None else version_in(kind.file, whole)
     if version != FORMAT_VERSION:
         require_known(version, kind.file)
-        found.records = [Located(one.start, one.end, record_now(kind, one.value, version)) for one in found.records]
+        found.records = [Located(one.start, one.end, in_present_words(kind.name, one.value, version)) for one in found.records]
         found.head["version"] = FORMAT_VERSION
     return found
 
@@ -213,13 +220,30 @@ def _as_now(kind: Kind, found: RecordList, whole: bytes | None = None) -> Record
 def _located_now(kind: Kind, found: Located | None, version: int) -> Located | None:
     if found is None or version == FORMAT_VERSION:
         return found
-    return Located(found.start, found.end, record_now(kind, found.value, version))
+    return Located(found.start, found.end, in_present_words(kind.name, found.value, version))
 
 
-def _present(kind: Kind, content: bytes) -> bytes:
-    """The file in the version in which it is written."""
-    if version_in(kind.file, content) == FORMAT_VERSION:
+def present(file: str, content: bytes) -> bytes:
+    """Return the file in the present version, for whoever passes it on; as it is where a later SMP has written it."""
+    with suppress(NewerFormat):
+        return plain(file, content)
+    return content
+
+
+def plain(file: str, content: bytes) -> bytes:
+    """Return the file as SMP would write it, with all that can be read of it; the file itself if it is of the present version."""
+    version = version_in(file, content) if is_versioned(file) else FORMAT_VERSION
+    require_known(version, file)
+    if version == FORMAT_VERSION:
         return content
-    from .migration import migrated  # which needs us
-
-    return migrated(kind.file, content)
+    if (top := top_of(file)) is not None:
+        return render_anew(content, top, load_mapping(content, top, file))
+    if not is_record_file(file):
+        return content
+    kind = kind_of_file(file)
+    found = format_of(kind).parse(content)
+    if kind is TURN:
+        first = min((item.start for item in found.items()), default=len(content))
+        head = markdown.with_version(content[:first])
+        return head + b"".join(markdown.render_turn(turn.value) for turn in found.records)
+    return yaml_list.render_list(kind.key, found)

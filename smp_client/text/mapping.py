@@ -9,20 +9,14 @@ from collections.abc import Mapping
 
 import yaml
 
-from .errors import CorruptionDetected
-from .layout import FORMAT_VERSION
+from ..errors import CorruptionDetected
+from ..layout import FORMAT_VERSION
 from .values import BadYaml, Events, Value, decode, load, reading, render_entries
-from .versions import parts_now, require_known, stated
+from .version import in_present_words, require_known, stated, version_in
 
 
 def load_mapping(content: bytes, top: str, file: str) -> dict[str, Value]:
-    """What stands below the top key, as it is said now; nothing where the file is empty or missing."""
-    version, parts = load_parts(content, top, file)
-    return parts if version == FORMAT_VERSION else parts_now(top, parts, version)
-
-
-def load_parts(content: bytes, top: str, file: str) -> tuple[int, dict[str, Value]]:
-    """The version of the file, and what stands below the top key in the words of that version."""
+    """Return what stands below the top key, in present words; nothing where the file is empty or missing."""
     try:
         value = load(decode(content))
     except BadYaml as problem:
@@ -33,7 +27,7 @@ def load_parts(content: bytes, top: str, file: str) -> tuple[int, dict[str, Valu
     inner = whole.get(top)
     if value is not None and not isinstance(inner, dict):
         raise CorruptionDetected(f"{file} has no mapping {top!r}.")
-    return version, inner if isinstance(inner, dict) else {}
+    return in_present_words(top, inner, version) if isinstance(inner, dict) else {}
 
 
 def render_mapping(top: str, parts: Mapping[str, Value]) -> bytes:
@@ -42,10 +36,12 @@ def render_mapping(top: str, parts: Mapping[str, Value]) -> bytes:
 
 def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: str) -> bytes:
     """The file with some parts replaced or added (None takes one out); renders all where its style allows no less."""
-    content, old = _present(content, top, file)
+    old = load_mapping(content, top, file)
     new = {name: value for name, value in {**old, **changes}.items() if value is not None or name not in changes}
     if new == old:
         return content
+    if version_in(file, content) != FORMAT_VERSION:
+        return render_anew(content, top, new)
     try:
         spliced = splice_parts(content, top, old, new)
         if load_mapping(spliced, top, file) == new:
@@ -62,17 +58,6 @@ def splice_parts(content: bytes, top: str, old: Mapping[str, Value], new: Mappin
     changes = {name: new.get(name) for name in names if (name in new, new.get(name)) != (name in old, old.get(name))}
     spans = _part_spans(content, top) if changes else {}
     return _splice(content, spans, changes) if spans else content
-
-
-def _present(content: bytes, top: str, file: str) -> tuple[bytes, dict[str, Value]]:
-    """The file in the present version, and its parts."""
-    version, parts = load_parts(content, top, file)
-    if version == FORMAT_VERSION:
-        return content, parts
-    from .migration import mapping_migrated  # which needs us
-
-    content = mapping_migrated(content, top, file)
-    return content, load_mapping(content, top, file)
 
 
 def render_anew(content: bytes, top: str, parts: Mapping[str, Value]) -> bytes:
