@@ -7,7 +7,7 @@ overlooks a place.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..disk import bundle
@@ -108,7 +108,7 @@ def in_bundle(packed: Bundle, session: str, place: Place) -> Iterator[Holding]:
     if packed.path.endswith((f"/{ARCHIVE}", f"/{BACKUP}")):
         for file, content in packed.files():
             if holds_memories(file, ""):
-                yield from in_file(session, place, packed.path, file, content)
+                yield from (replace(one, facts=facts) for one in in_file(session, place, packed.path, file, content))
         return
     for item, raw in packed.pieces():
         yield _of_item(item, raw, session, place, packed.path, {**facts, **item.facts})

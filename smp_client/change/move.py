@@ -407,7 +407,8 @@ def _swept(memory: Memory, slot: str, session_id: str) -> bool:
                 return False
     if time.time() - tree.stat(slot).st_ctime <= GRACE_S:
         return False
-    _fold_old_versions(Scope(tree, session_id, slot, memory.options))
+    if not tree.exists(f"{ACTIVE}/{session_id}"):
+        _fold_old_versions(Scope(tree, session_id, slot, memory.options))
     _quarantine_unfit(memory, session_id, slot)
     packed = _packed(tree, slot)
     for file, content in _contents(tree, slot).items():

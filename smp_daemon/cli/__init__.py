@@ -48,8 +48,8 @@ GROUPS = {
         "compact": ("upkeep", "Make SESSION smaller."),
     },
     "Privacy": {
-        "delete": ("deleting", "Delete SESSION, or memories of it."),
-        "restore": ("deleting", "Bring back the deleted SESSION, or deleted memories of it."),
+        "delete": ("deletion", "Delete SESSION, or memories of it."),
+        "restore": ("deletion", "Restore the deleted SESSION, or deleted memories of it."),
         "purge": ("erasing", "Destroy what was deleted and is past its deadline."),
         "anonymize": ("anonymizing", "Replace names in SESSION, or in memories of it, by placeholders."),
     },

@@ -10,10 +10,10 @@ import click
 from smp_client.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
 
 from .arguments import find_id, json_option, memories_argument, open_memory, root_option
+from .deletion import complete_batch, complete_erasable_id
 from .nearby import suggesting_ids
 from .outcome import action_json, asks, by_option, confirm, dry_run_option, finish, listed, yes_option
 from .progress import progress
-from .restorable import complete_batch, complete_erasable_id
 
 if TYPE_CHECKING:
     from smp_client import Memory

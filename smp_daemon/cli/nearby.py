@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from smp_client import Memory, SessionNotFound
 
 _SUGGESTIONS = 3
-_CONDITIONS = {"topic": "topics", "agent": "agents", "tags": "tags"}
+_CONDITIONS = {"topic": ("tag", "topic"), "agent": ("actor",), "tags": ("tag",)}  # by the columns of the index
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
@@ -24,7 +24,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
 def suggesting_ids(memory: Memory, session: str, ids: Sequence[str]) -> Iterator[None]:
     """Of an id that no memory of the session has, the error says which ones are like it."""
     from smp_client import MemoryNotFound, SMPError
-    from smp_client.privacy.deleting.standing import standing
+    from smp_client.change.holdings import holdings
 
     try:
         yield
@@ -33,7 +33,7 @@ def suggesting_ids(memory: Memory, session: str, ids: Sequence[str]) -> Iterator
             raise  # it says what has become of it
         known: set[str] = set()
         with suppress(SMPError, OSError):
-            known = {one.id for one in standing(memory, session, []) if one.id} | {one.id for one in memory.deleted(session)}
+            known = {one.id for one in holdings(memory, session) if one.id} | {one.id for one in memory.deleted(session)}
         unknown = next((one for one in ids if one not in known), None)
         if unknown is None:
             problem = f"{' and '.join(ids)} of {session} cannot be changed in a part: it is a file of its own."
@@ -61,23 +61,32 @@ def explain_memory(memory: Memory, name: str, error: SessionNotFound, does: str)
 
 
 def why_nothing_fits(memory: Memory, session: str | None, conditions: Mapping[str, Any]) -> str:
-    """What there is instead of a topic, an agent or a tag that no memory has."""
-    from smp_client import SMPError
-    from smp_client.privacy.deleting.fitting import Described, describe
-    from smp_client.privacy.deleting.standing import names_with_memories
-
-    known = Described()
-    for name in names_with_memories(memory) if session is None else [session]:
-        with suppress(SMPError, OSError):
-            known.add(describe(memory, name))
+    """Return which topic, agent or tag is meant where no memory has the given one."""
+    known = _known_names(memory, session)
     said: list[str] = []
-    for condition, what in _CONDITIONS.items():
+    for condition, columns in _CONDITIONS.items():
         given = conditions.get(condition) or ()
+        names = {name for column in columns for name in known[column]}
         for one in (given,) if isinstance(given, str) else given:
-            of_memories = getattr(known, what)
-            if condition == "topic" and one.lower() in {topic.lower() for topic in known.of_sessions} and one not in of_memories:
-                said.append(f"{one!r} is the topic of the session itself, in its metadata, and of no memory in it: smp delete"
-                            " SESSION deletes the session whole, ids and the other conditions memories of it.")  # fmt: skip
-            elif one.lower() not in {other.lower() for other in of_memories}:
-                said.append(did_you_mean(one, of_memories))
+            if one.lower() not in {name.lower() for name in names}:
+                said.append(did_you_mean(one, names))
     return " ".join(dict.fromkeys(part for part in said if part))
+
+
+def _known_names(memory: Memory, session: str | None) -> dict[str, set[str]]:
+    """Return the agents, tags and topics that the index knows, of one session or of all."""
+    from smp_client import SMPError
+    from smp_client.scopes import archived_scope, scopes
+
+    asked = {"actor": "SELECT DISTINCT actor FROM memories WHERE scope = ?", "tag": "SELECT DISTINCT tag FROM tags WHERE scope = ?",
+             "topic": "SELECT DISTINCT topic FROM topics WHERE scope = ?"}  # fmt: skip
+    found: dict[str, set[str]] = {column: set() for column in asked}
+    wanted = scopes(memory) if session is None else [session, archived_scope(session)]
+    with suppress(SMPError, OSError):
+        rows = memory._asker_of(wanted).ask(lambda view: [
+            (column, name) for column, sql in asked.items() for scope in wanted
+            for (name,) in view.index.connection.execute(sql, (scope,))
+        ])  # fmt: skip
+        for column, name in rows:
+            found[column].add(str(name))
+    return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .arguments import json_option, open_memory, root_option
-from .restorable import describe_deleted
+from .deletion import describe_deleted
 from .show_archived import describe_archived
 
 if TYPE_CHECKING:

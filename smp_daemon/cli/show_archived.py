@@ -29,7 +29,8 @@ def describe_archived(memory: Memory) -> list[dict[str, Any]]:
 
 
 def show_summary(memory: Memory, summary: Record) -> Shown:
-    from smp_client.scopes import SUMMARY, archived_scope
+    from smp_client.disk.inventory import SUMMARY
+    from smp_client.scopes import archived_scope
 
     from .output import Shown, record_json
 

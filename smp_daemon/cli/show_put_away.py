@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from smp_client import Memory, Record
-    from smp_client.privacy.deleting.standing import Standing
+    from smp_client.change.holdings import Holding
     from smp_client.references import Reference
     from smp_client.session import RecordFiles
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def show_put_away(memory: Memory, session: str, memory_id: str) -> Shown | None:
     """Return what is kept of the memory, or None."""
     from smp_client import Invalid
+    from smp_client.change.holdings import EVERY, holdings
     from smp_client.layout import GLOBAL, check_session_id
-    from smp_client.privacy.seeking.kept import find
 
     from .output import Shown
 
@@ -27,13 +27,13 @@ def show_put_away(memory: Memory, session: str, memory_id: str) -> Shown | None:
         name = session if session == GLOBAL else check_session_id(session)
     except Invalid:
         return None
-    found = find(memory, name, memory_id, problems=[])
+    found = [one for one in holdings(memory, name, EVERY) if one.id == memory_id]
     if not found:
         return None
     return Shown(found[0].raw, lambda: _as_json(memory, found), lambda: _print(memory, found))
 
 
-def _record(one: Standing) -> Record:
+def _record(one: Holding) -> Record:
     from smp_client import Record
     from smp_client.records import kind_of_file, type_of
 
@@ -42,39 +42,39 @@ def _record(one: Standing) -> Record:
     return Record(one.id, type_of(one.type), one.session, dict(one.value), text if isinstance(text, str) else "", marks=marks)
 
 
-def _lines(one: Standing) -> list[int] | None:
+def _lines(one: Holding) -> list[int] | None:
     return [one.line, one.line + one.raw.rstrip().count(b"\n")] if one.line else None
 
 
-def _where(memory: Memory, one: Standing) -> str:
+def _where(memory: Memory, one: Holding) -> str:
     from .output import short_path
 
-    place = short_path(f"{memory.root / one.container}")
-    if not one.container.endswith(f"/{one.file}"):
+    place = short_path(f"{memory.root / one.where}")
+    if one.container:
         place += f", {one.file if one.line else f'out of {one.file}'}"
     lines = _lines(one)
     return place + (f", lines {lines[0]} to {lines[1]}" if lines else "")
 
 
-def _how_back(one: Standing) -> tuple[str, str]:
+def _how_back(one: Holding) -> tuple[str, str]:
     """What has become of it, and how it comes back."""
     from .output import short_time
 
     if one.place == "archived":
         return "with its session", f"smp unarchive {one.session}"
     if one.place == "evicted":
-        when, why = short_time(one.facts.get("evicted_at")), one.facts.get("reason")
+        when, why = short_time(one.facts.get("at")), one.facts.get("reason")
         return f"by compaction on {when}" + (f": {why}" if why else ""), f"smp compact {one.session} {one.id} --bring-back"
-    who, why = one.facts.get("deleted_by"), one.facts.get("reason")
-    is_one_by_one = "batch" in one.facts or one.line == 0
+    who, why = one.facts.get("by"), one.facts.get("why")
+    is_one_by_one = bool(one.facts.get("batch"))
     back = f"smp restore {one.session} {one.id}" if is_one_by_one else f"smp restore {one.session}"
-    happened = "replaced" if one.facts.get("action") == "anonymize" else "on"
+    happened = "replaced" if one.place == "undo" else "on"
     whole = "" if is_one_by_one else ", with its session"
-    until = short_time(one.facts.get("recovery_deadline"))
-    return f"{happened} {short_time(one.facts.get('deleted_at'))} by {who}{whole}: {why}", f"{back}, until {until}"
+    until = short_time(one.facts.get("until"))
+    return f"{happened} {short_time(one.facts.get('at'))} by {who}{whole}: {why}", f"{back}, until {until}"
 
 
-def _print(memory: Memory, found: Sequence[Standing]) -> None:
+def _print(memory: Memory, found: Sequence[Holding]) -> None:
     from .output import one_line, print_fields, print_pairs, say, styled
     from .read import short_type
 
@@ -90,7 +90,7 @@ def _print(memory: Memory, found: Sequence[Standing]) -> None:
     print_fields(one.value)
 
 
-def _as_json(memory: Memory, found: Sequence[Standing]) -> dict[str, Any]:
+def _as_json(memory: Memory, found: Sequence[Holding]) -> dict[str, Any]:
     from .output import record_json
 
     one, *others = found
@@ -98,10 +98,10 @@ def _as_json(memory: Memory, found: Sequence[Standing]) -> dict[str, Any]:
     return {**record_json(_record(one)), **_place_json(memory, one), "copies": copies}
 
 
-def _place_json(memory: Memory, one: Standing) -> dict[str, Any]:
-    member = None if one.container.endswith(f"/{one.file}") else one.file
-    return {"state": one.place, "file": str(memory.root / one.container), "member": member, "lines": _lines(one),
-            "until": one.facts.get("recovery_deadline"), "facts": dict(one.facts)}  # fmt: skip
+def _place_json(memory: Memory, one: Holding) -> dict[str, Any]:
+    member = one.file if one.container else None
+    return {"state": one.place, "file": str(memory.root / one.where), "member": member, "lines": _lines(one),
+            "until": one.facts.get("until"), "facts": dict(one.facts)}  # fmt: skip
 
 
 # References.
