@@ -56,6 +56,8 @@ class Transaction(Writing):
         self._files: dict[str, _Pending] = {}
         self._modifications: list[Modification] = []
         self._drops: list[dict[str, Any]] = []
+        self._unnumbered: list[tuple[Kind, dict[str, Value]]] = []
+        self.given: list[str] = []  # the ids of those that were added without a number, once it has committed
         self._ended = False
 
     def __enter__(self) -> Transaction:
@@ -74,6 +76,15 @@ class Transaction(Writing):
     @property
     def modifications(self) -> list[Modification]:
         return list(self._modifications)
+
+    def add_unnumbered(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> None:
+        """Add a memory whose number is given when the transaction commits.
+
+        A number that is given at once takes the lock of the file, for which each of many would wait anew.
+        """
+        self._pending("add", kind.file, "")
+        stamp = timestamp if timestamp is not None else self._now()
+        self._unnumbered.append((kind, new_fields(kind, fields, stamp, self._scope.redaction)))
 
     def remove_drop(self, file: str, read: os.stat_result) -> None:
         """The file in the inbox that this transaction takes in goes with it, if it is still the one that was read."""
@@ -117,6 +128,7 @@ class Transaction(Writing):
         with self._scope.locked(self._files, "committing a transaction") as held, ExitStack() as stack:
             tails = {file: settle(self._scope, kind_of_file(file), held[file])
                      for file, pending in self._files.items() if pending.content is None}  # fmt: skip
+            self._give_numbers(tails)
             for file, pending in self._files.items():
                 self._check_conflicts(file, pending)
             steps = [self._step(file, pending, tails.get(file)) for file, pending in self._files.items()]
@@ -126,6 +138,13 @@ class Transaction(Writing):
                 self._scope.usage.require(self._scope.name, sum(self._growth(step) for step in steps), quota)
             self._carry_out([*steps, *self._drops], held, tails)
         self._session._written()
+
+    def _give_numbers(self, tails: Mapping[str, Tail]) -> None:
+        for kind, fields in self._unnumbered:
+            pending = self._files[kind.file]
+            value = with_id(kind, max(tails[kind.file].last, _last_number(pending)) + 1, fields)
+            self.given.append(str(value["id"]))
+            pending.added[self.given[-1]] = value
 
     def _carry_out(self, steps: list[dict[str, Any]], held: dict[str, Lock], tails: dict[str, Tail]) -> None:
         try:

@@ -135,8 +135,8 @@ def _say_ready(worker: Worker, schedule: Schedule, log: FilteringBoundLogger) ->
         log.info("catching up", component="schedule", job=name)
     worker.next_runs = schedule.next_runs()
     for root in worker.roots:
-        log.info("ready", component="daemon", root=str(root.path), pid=os.getpid(), watching=root.watcher.mode,
-                 sessions=len(root.memory._sessions()), generation=root.generation)  # fmt: skip
+        # Only the worker looks into the tree and the index: what is wrong there must not end this thread.
+        log.info("ready", component="daemon", root=str(root.path), pid=os.getpid(), watching=root.watcher.mode)
     notify.ready(f"looks after {', '.join(str(root.path) for root in worker.roots)}")
 
 
