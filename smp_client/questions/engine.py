@@ -263,16 +263,19 @@ def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
 
 def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int], list[tuple[Any, ...]]]:
     """Those that may be in the answer, by a rough estimate and then in their order."""
-    condition, given = where(view, want)
     joined, columns = source(view)
-    if want.min_priority is not None:
-        condition += f" AND {columns.priority} >= {float(want.min_priority)}"
-    allowed = None
+    fits = None
     if want.conditions or want.tags or want.without_tags or want.min_priority is not None:
-        needed = joined if want.min_priority is not None else "FROM memories m"
-        allowed = view.index.connection.execute(f"SELECT m.key, m.scope, m.place {needed} WHERE {condition}", given).fetchall()
+        condition, given = where(view, replace(want, has_keys=True))
+        if want.min_priority is not None:
+            condition += f" AND {columns.priority} >= {float(want.min_priority)}"
+        asked = f"SELECT m.key {joined} WHERE m.key IN (SELECT value FROM json_each(?)) AND {condition}"
+
+        def fits(keys: Sequence[int]) -> set[int]:
+            return {key for (key,) in view.index.connection.execute(asked, (json.dumps(keys), *given))}
+
     count = None if want.limit is None or want.order else max(_CANDIDATES, want.offset + want.limit)
-    keys = matching.best(count, allowed)
+    keys = matching.best(count, fits)
     return keys, view.index.connection.execute(
         f"SELECT m.key, m.scope, m.place, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
         f" {columns.recency}, {columns.state} {joined} WHERE m.key IN (SELECT value FROM json_each(?))"
