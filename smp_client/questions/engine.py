@@ -96,19 +96,23 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
     """What a query specification asks for: filters, sort, aggregations."""
     said = understand(specification, "m.priority")
     _require_fields(view, said)
-    inner, inside = where(view, want)
-    joined, columns = source(view)
-    table = f"(SELECT m.*, {columns.priority} AS priority {joined} WHERE {inner}) m"
-    conditions = " AND ".join(f"({condition.text})" for condition in said.conditions) or "1"
-    given = [*inside, *(value for condition in said.conditions for value in condition.parameters)]
     order = ", ".join([*(term.text for term in said.order), NEWEST])
-    ordering = [value for term in said.order for value in term.parameters]
     limit = want.limit if said.limit is None else said.limit
-    rows = view.index.connection.execute(
-        f"SELECT m.key, m.priority FROM {table} WHERE {conditions} ORDER BY {order} LIMIT ? OFFSET ?",
+    inner, inside = where(view, replace(want, order=order, limit=limit))
+    conditions = " AND ".join(f"({condition.text})" for condition in said.conditions) or "1"
+    asked = [conditions, order, *(one.statement(Sql(""), Sql("")).text for one in said.aggregations)]
+    table = f"(SELECT m.* FROM memories m WHERE {inner}) m"
+    if any("m.priority" in text for text in asked):
+        joined, columns = source(view)
+        table = f"(SELECT m.*, {columns.priority} AS priority {joined} WHERE {inner}) m"
+    given = [*inside, *(value for condition in said.conditions for value in condition.parameters)]
+    ordering = [value for term in said.order for value in term.parameters]
+    keys = [key for (key,) in view.index.connection.execute(
+        f"SELECT m.key FROM {table} WHERE {conditions} ORDER BY {order} LIMIT ? OFFSET ?",
         [*given, *ordering, -1 if limit is None else limit, said.offset],
-    )
-    answer = read(view, [Ranked(*row) for row in rows])
+    )]  # fmt: skip
+    priorities = {item.key: item.priority for item in _listing(view, _of_keys(Wanted(), keys))}
+    answer = read(view, [Ranked(key, priorities[key]) for key in keys])
     for aggregation in said.aggregations:
         statement = aggregation.statement(Sql(conditions, tuple(given[len(inside) :])), Sql(table, tuple(inside)))
         answer.aggregations[aggregation.name] = _figures(view.index, aggregation, statement)
@@ -220,8 +224,12 @@ def _narrowed(view: View, want: Wanted) -> Wanted:
     """The same for just those that will be in the answer, where which these are does not depend on their priority."""
     condition, given = where(view, want)
     asked = f"SELECT m.key FROM memories m WHERE {condition} ORDER BY {want.order} LIMIT ? OFFSET ?"
-    keys = view.index.connection.execute(asked, [*given, -1 if want.limit is None else want.limit, want.offset]).fetchall()
-    these = Sql("m.key IN (SELECT value FROM json_each(?))", (json.dumps([key for (key,) in keys]),))
+    keys = view.index.connection.execute(asked, [*given, -1 if want.limit is None else want.limit, want.offset])
+    return _of_keys(want, [key for (key,) in keys])
+
+
+def _of_keys(want: Wanted, keys: Sequence[int]) -> Wanted:
+    these = Sql("m.key IN (SELECT value FROM json_each(?))", (json.dumps(keys),))
     return replace(want, conditions=(these,), tags=(), without_tags=(), limit=None, offset=0, has_keys=True)
 
 
@@ -325,8 +333,10 @@ def _figures(index: Index, aggregation: Aggregation, statement: Sql) -> Any:
 
 
 def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
-    # With a plus SQLite goes by the keys, which are few, and not through all of a session.
-    conditions = [view.within("+m.scope" if want.tags or want.has_keys else "m.scope"), *want.conditions]
+    # With a plus SQLite goes by the keys, which are few, and not through all of a session; or from the latest on.
+    is_latest = len(view.scopes) > 1 and want.limit is not None and (want.order or "").startswith("m.at DESC")
+    aside = want.tags or want.has_keys or is_latest
+    conditions = [view.within("+m.scope" if aside else "m.scope"), *want.conditions]
     for some in want.tags:
         named = _named(view, "tags", "tag", some)
         conditions.append(Sql(f"m.key IN ({named.text})", named.parameters))
