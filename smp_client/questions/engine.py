@@ -55,7 +55,7 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     if not asked.match and not asked.exclude and text.strip():
         return Answer(note=f"There is no word to look for in {shown(text)}.")
     if not asked.match:
-        return read(view, _listing(view, want))
+        return read(view, ranked(view, want))
     if not asked.is_plain:
         want = want.also(Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.match,)))
     # From the beginning, so that every page is one of the same whole.
@@ -111,7 +111,7 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
         f"SELECT m.key FROM {table} WHERE {conditions} ORDER BY {order} LIMIT ? OFFSET ?",
         [*given, *ordering, -1 if limit is None else limit, said.offset],
     )]  # fmt: skip
-    priorities = {item.key: item.priority for item in _listing(view, _of_keys(Wanted(), keys))}
+    priorities = {item.key: item.priority for item in ranked(view, _of_keys(Wanted(), keys))}
     answer = read(view, [Ranked(key, priorities[key]) for key in keys])
     for aggregation in said.aggregations:
         statement = aggregation.statement(Sql(conditions, tuple(given[len(inside) :])), Sql(table, tuple(inside)))
@@ -121,7 +121,7 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
 
 def by_topic(view: View, want: Wanted, topic: str) -> Answer:
     """What is about the topic or one below it. Turns also where they say it, or refer to what is about it."""
-    return read(view, _listing(view, replace(want, has_keys=True).also(is_about(view, topic))))
+    return read(view, ranked(view, replace(want, has_keys=True).also(is_about(view, topic))))
 
 
 def is_about(view: View, topic: str) -> Sql:
@@ -148,7 +148,7 @@ def starts(view: View, want: Wanted) -> set[int]:
 
 def of_id(view: View, memory_id: str) -> Answer:
     """The memories of this id, one of each session that has one; a record before a file of the same name."""
-    found = read(view, _listing(view, Wanted((Sql(f"m.id = ? AND {doubles.NAMED}", (sayable(memory_id),)),))))
+    found = read(view, ranked(view, Wanted((Sql(f"m.id = ? AND {doubles.NAMED}", (sayable(memory_id),)),))))
     first: dict[str, Record] = {}
     for record in found:
         if record.session not in first or first[record.session].type in ("agent_state", "artifact"):
@@ -159,7 +159,7 @@ def of_id(view: View, memory_id: str) -> Answer:
 def of_ids(view: View, want: Wanted, scope: str, ids: Sequence[str]) -> Answer:
     """Those of these ids that are wanted, in no order."""
     named = Sql("m.scope = ? AND m.id IN (SELECT value FROM json_each(?))", (scope, json.dumps(list(ids))))
-    return read(view, _listing(view, replace(want, limit=None, offset=0, order=None).also(named)))
+    return read(view, ranked(view, replace(want, limit=None, offset=0, order=None).also(named)))
 
 
 def read(view: View, found: Sequence[Ranked]) -> Answer:
@@ -189,8 +189,8 @@ def read(view: View, found: Sequence[Ranked]) -> Answer:
 # Finding and ordering.
 
 
-def _listing(view: View, want: Wanted) -> list[Ranked]:
-    """Without a text."""
+def ranked(view: View, want: Wanted) -> list[Ranked]:
+    """Return the memories that are wanted without a text, in their order, before they are read."""
     if want.order and not _DEPENDS.search(want.order) and want.min_priority is None and want.min_relevance is None:
         want = _narrowed(view, want)
     condition, given = where(view, want)
@@ -238,7 +238,7 @@ def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
     if " " in text:
         return []
     named = want.also(one_of("m.id", [sayable(form) for form in dict.fromkeys((text, text.upper(), text.lower()))]))
-    return [item._replace(score=1.0) for item in _listing(view, named)]
+    return [item._replace(score=1.0) for item in ranked(view, named)]
 
 
 def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
@@ -246,7 +246,7 @@ def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
     keys, found = _candidates(view, want, matching)
     strengths = matching.strengths([row[:7] for row in found])
     weights = view.weights
-    ranked: list[Ranked] = []
+    answers: list[Ranked] = []
     # Hints can lift several above a perfect match: then the best of them is the measure.
     whole = max([matching.perfect, *strengths.values()])
     # Which of a few no longer hold is quicker told than which of all.
@@ -260,13 +260,13 @@ def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
         explanation = _explained(score=score, match=match, priority=priority, importance=importance, use=recency, state=state,
                                  holds=holds) if want.explain else None  # fmt: skip
         if want.min_relevance is None or score >= want.min_relevance:
-            ranked.append(Ranked(key, priority, round(score, 4), explanation))
+            answers.append(Ranked(key, priority, round(score, 4), explanation))
     if not want.order:
         # Only so many are weighed with care, the same ones whichever page is asked for; the rest follows as it was estimated.
         place = {key: number for number, key in enumerate(keys)}
-        ranked.sort(key=lambda item: (max(place[item.key] - _CANDIDATES + 1, 0), -(item.score or 0.0)))
+        answers.sort(key=lambda item: (max(place[item.key] - _CANDIDATES + 1, 0), -(item.score or 0.0)))
     end = None if want.limit is None else want.offset + want.limit
-    return ranked[want.offset : end]
+    return answers[want.offset : end]
 
 
 def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int], list[tuple[Any, ...]]]:
