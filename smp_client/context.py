@@ -20,7 +20,7 @@ from . import relevant
 from .archived import AWAY
 from .errors import InvalidQuery
 from .layout import GLOBAL, short_names
-from .likeness import likeness, normalised
+from .likeness import Matters, normalised
 from .page import CHARACTERS_PER_TOKEN, Item, Section, fenced, listed, pack
 from .questions.asker import Asker
 from .questions.engine import find, similar
@@ -352,26 +352,21 @@ class _Choice:
     ) -> list[Item]:
         """Return one item for each thing said; of equal ones, the newest stands for all."""
         groups: list[list[Record]] = []
+        # Two memories of different projects are two matters.
+        by_project: dict[str | None, Matters[list[Record]]] = {}
         for record in records:
             text = normalised(record.text)
-            group = next(
-                (group for group in groups if self._same_matter(group[0], record, alike=alike)),
-                None,
-            )
-            if group is not None:
+            least = _ALIKE if alike else 1.0
+            matters = by_project.setdefault(self._afar.get(record.session), Matters(least))
+            if group := matters.first_like(record.text):
                 group.append(record)
             elif text and text in self._seen:
                 self._same.append((record, self._seen[text]))
             else:
                 groups.append([record])
+                matters.add(record.text, groups[-1])
             self._seen.setdefault(text, record)
         return [self._item(group, say, why) for group in groups]
-
-    def _same_matter(self, one: Record, other: Record, *, alike: bool) -> bool:
-        """Return whether two memories of one project say the same, or nearly."""
-        if self._afar.get(one.session) != self._afar.get(other.session):
-            return False
-        return likeness(one.text, other.text) >= (_ALIKE if alike else 1.0)
 
     def _item(self, group: list[Record], say: Any, why: Any) -> Item:
         newest = max(group, key=lambda record: record.data.get("timestamp") or "")

@@ -26,7 +26,7 @@ from .scopes import session_of
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
 # Another version is not migrated but rebuilt; also with another version of the files, for what an older one says is read anew then.
-SCHEMA_VERSION = 10 * 1000 + FORMAT_VERSION
+SCHEMA_VERSION = 11 * 1000 + FORMAT_VERSION
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -46,7 +46,9 @@ CREATE INDEX memories_by_id ON memories (scope, id, file, start);
 CREATE INDEX memories_by_file ON memories (scope, file, start);
 CREATE INDEX memories_by_place ON memories (scope, place) WHERE place IS NOT NULL;
 CREATE INDEX memories_by_time ON memories (scope, at);
-CREATE INDEX memories_by_type ON memories (scope, type);
+CREATE INDEX memories_by_type ON memories (scope, type, at);
+CREATE INDEX latest ON memories (at, scope, type);
+CREATE INDEX latest_of_type ON memories (type, at, scope);
 CREATE INDEX memories_by_actor ON memories (scope, actor);
 CREATE INDEX memories_by_subject ON memories (subject, at) WHERE subject IS NOT NULL;
 CREATE TABLE tags (scope TEXT, tag TEXT, memory INTEGER, PRIMARY KEY (scope, tag, memory)) WITHOUT ROWID;

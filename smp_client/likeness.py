@@ -6,12 +6,14 @@ It is judged with care: two entries for one matter do less harm than one entry t
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from .questions.text import words
 
+T = TypeVar("T")
 _ENDING = re.compile(r"(?:ies|ing|ed|es|s|e)$")
 _STEM = 6
 _COMPARED = 1024  # texts that are at hand: each of a page is compared with each
@@ -35,9 +37,32 @@ def likeness(one: str, other: str) -> float:
     mine, theirs = _said(one), _said(other)
     if mine.normalised == theirs.normalised:
         return 1.0
-    if mine.exact != theirs.exact or mine.denies != theirs.denies or not mine.stems or not theirs.stems:
-        return 0.0
-    return 2 * len(mine.stems & theirs.stems) / (len(mine.stems) + len(theirs.stems))
+    return _share(mine, theirs, len(mine.stems & theirs.stems))
+
+
+class Matters(Generic[T]):
+    """Things that were said, each with its text. The first one like another text is found without a look at all of them."""
+
+    def __init__(self, least: float) -> None:
+        self._least = least  # the likeness from which on two texts are about one matter
+        self._all: list[tuple[_Said, T]] = []
+        self._same: dict[str, int] = {}  # the first of each text
+        self._with_stem: dict[str, list[int]] = {}
+
+    def add(self, text: str, what: T) -> None:
+        said, place = _said(text), len(self._all)
+        self._all.append((said, what))
+        self._same.setdefault(said.normalised, place)
+        for stem in said.stems:
+            self._with_stem.setdefault(stem, []).append(place)
+
+    def first_like(self, text: str) -> T | None:
+        """Return the first of those whose likeness with a text is enough."""
+        said = _said(text)
+        shared = Counter(place for stem in said.stems for place in self._with_stem.get(stem, ()))
+        found = [place for place, stems in shared.items() if _share(said, self._all[place][0], stems) >= self._least]
+        first = min([*found, self._same.get(said.normalised, len(self._all))])
+        return self._all[first][1] if first < len(self._all) else None
 
 
 class _Said(NamedTuple):
@@ -47,6 +72,13 @@ class _Said(NamedTuple):
     exact: frozenset[str]
     denies: bool
     stems: frozenset[str]
+
+
+def _share(one: _Said, other: _Said, stems: int) -> float:
+    """Return the share of stems that two texts have in common, of which there are so many."""
+    if not stems or one.exact != other.exact or one.denies != other.denies:
+        return 0.0
+    return 2 * stems / (len(one.stems) + len(other.stems))
 
 
 @lru_cache(_COMPARED)

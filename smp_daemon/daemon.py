@@ -18,6 +18,7 @@ from smp_client import Memory, SMPError
 from smp_client.deadline import interruptible
 from smp_client.timestamps import now
 
+from .config.settings import Configuration
 from .ingest.debounce import Debounce
 from .jobs import Stopping
 from .log import FilteringBoundLogger, Log
@@ -25,7 +26,6 @@ from .maintenance import ARCHIVE, DECAY, LIFECYCLE, PURGE
 from .root import Root
 from .schedule import Schedule, load_successes
 from .service import notify
-from .settings import Configuration
 from .worker import Timing, Worker
 
 LOOK_EVERY_S = 1.0
@@ -88,7 +88,7 @@ def run(memories: Sequence[Memory], log: Log, settings: Configuration, reload: C
         try:
             with interruptible(signals.keep_going):  # a client may have the lead for as long as it brings the index up to date
                 for memory in memories:
-                    root = Root(memory, _debounce(settings), settings.watch.polling_s, worker.notice)
+                    root = Root(memory, _debounce(settings), settings["watch.polling_s"], worker.notice)
                     open_parts.callback(root.close)
                     if why := root.lead():
                         log.logger.warning("index replaced", component="daemon", root=str(root.path), reason=why)
@@ -135,8 +135,8 @@ def _say_ready(worker: Worker, schedule: Schedule, log: FilteringBoundLogger) ->
         log.info("catching up", component="schedule", job=name)
     worker.next_runs = schedule.next_runs()
     for root in worker.roots:
-        log.info("ready", component="daemon", root=str(root.path), pid=os.getpid(), watching=root.watcher.mode,
-                 sessions=len(root.memory._sessions()), generation=root.generation)  # fmt: skip
+        # Only the worker looks into the tree and the index: what is wrong there must not end this thread.
+        log.info("ready", component="daemon", root=str(root.path), pid=os.getpid(), watching=root.watcher.mode)
     notify.ready(f"looks after {', '.join(str(root.path) for root in worker.roots)}")
 
 
@@ -148,7 +148,7 @@ def _reload(worker: Worker, schedule: Schedule, log: Log, reload: Callable[[], C
     except SMPError as error:
         log.logger.error("configuration refused", component="config", error=str(error))
     else:
-        log.change(settings.log)
+        log.change(settings)
         worker.change(_timing(settings), lambda: _debounce(settings), settings.upkeep)
         schedule.stop()
         schedule = _scheduled(settings, worker)
@@ -173,16 +173,21 @@ def _stop_worker(worker: Worker, thread: threading.Thread, log: FilteringBoundLo
 
 def _scheduled(settings: Configuration, worker: Worker) -> Schedule:
     times: dict[str, str | float] = {
-        "scan": settings.scan.every_s, "rebuild": settings.index.rebuild_cron, DECAY: settings.decay.cron,
-        LIFECYCLE: settings.lifecycle.check_every_s, ARCHIVE: settings.archive.cron, PURGE: settings.purge.cron,
-    }  # fmt: skip
+        "scan": settings["scan.every_s"],
+        "rebuild": settings["index.rebuild_cron"],
+        DECAY: settings["decay.cron"],
+        LIFECYCLE: settings["lifecycle.check_every_s"],
+        ARCHIVE: settings["archive.cron"],
+        PURGE: settings["purge.cron"],
+    }
     return Schedule(times, worker.ask_for)
 
 
 def _timing(settings: Configuration) -> Timing:
-    return Timing(settings.heartbeat.every_s, settings.canary.every_s, settings.tidy.every_s,
-                  settings.indexes.active_every_s, settings.indexes.idle_every_s)  # fmt: skip
+    names = ("heartbeat.every_s", "canary.every_s", "tidy.every_s",
+             "indexes.active_every_s", "indexes.idle_every_s")  # fmt: skip
+    return Timing(*(settings[name] for name in names))
 
 
 def _debounce(settings: Configuration) -> Debounce:
-    return Debounce(settings.watch.quiet_ms / 1000, settings.watch.longest_wait_ms / 1000)
+    return Debounce(settings["watch.quiet_ms"] / 1000, settings["watch.longest_wait_ms"] / 1000)

@@ -17,6 +17,7 @@ from .root import Root
 
 ROUND = 200  # after so many drops of a session the others get their turn
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+LOCKED_PAUSE_S = 4.0  # at the longest, where somebody writes the file that the drops go into
 
 
 class Drops:
@@ -77,7 +78,8 @@ class Drops:
         if not held_up:
             self._waiting.pop(key, None)
             return
-        pause_s = min(2 * self._waiting[key][1], LONGEST_PAUSE_S) if key in self._waiting and stuck else FIRST_PAUSE_S
+        longest_s = LOCKED_PAUSE_S if any(drop.is_locked_out for drop in held_up) else LONGEST_PAUSE_S
+        pause_s = min(2 * self._waiting[key][1], longest_s) if key in self._waiting and stuck else FIRST_PAUSE_S
         self._waiting[key] = (time.monotonic() + pause_s, pause_s)
 
     def ask_again(self, root: Root, current: float) -> None:

@@ -24,7 +24,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 from smp_client.files import Tree
 
-from .settings import LogSettings
+from .config.settings import Configuration
 
 __all__ = ["FilteringBoundLogger", "Log", "ms_since"]
 
@@ -38,7 +38,7 @@ _STALLED_S = 1.0
 class Log:
     """A log that any thread may use. `logger` stays the same object when the settings change."""
 
-    def __init__(self, settings: LogSettings) -> None:
+    def __init__(self, settings: Configuration) -> None:
         self.problem = ""  # why the last line was dropped
         self._use(settings)
         levels = [structlog.processors.add_log_level, self._drop_unimportant]
@@ -50,7 +50,7 @@ class Log:
             wrapper_class=structlog.make_filtering_bound_logger(0),
         )
 
-    def change(self, settings: LogSettings) -> None:
+    def change(self, settings: Configuration) -> None:
         """Use other settings from the next line on. A file is opened again by its name."""
         self.close()
         self._use(settings)
@@ -79,19 +79,20 @@ class Log:
 
     debug = info = warning = error = critical = exception = msg
 
-    def _use(self, settings: LogSettings) -> None:
-        on_terminal = settings.file is None and sys.stderr is not None and sys.stderr.isatty()
-        self._is_pretty = settings.format == "pretty" or (settings.format == "auto" and on_terminal)
+    def _use(self, settings: Configuration) -> None:
+        file, form = settings["log.file"], settings["log.format"]
+        on_terminal = file is None and sys.stderr is not None and sys.stderr.isatty()
+        self._is_pretty = form == "pretty" or (form == "auto" and on_terminal)
         self._console = structlog.dev.ConsoleRenderer(
             colors=on_terminal and not os.environ.get("NO_COLOR"), sort_keys=False,
             exception_formatter=structlog.dev.plain_traceback,
         )  # fmt: skip
-        self._least = _LEVELS[settings.level]
-        if settings.file is None:
+        self._least = _LEVELS[settings["log.level"]]
+        if file is None:
             self._output: _Stderr | _File = _Stderr()
         else:
-            self._output = _File(settings.file, maxBytes=settings.max_bytes,
-                                 backupCount=settings.keep, delay=True)  # fmt: skip
+            self._output = _File(file, maxBytes=settings["log.max_bytes"],
+                                 backupCount=settings["log.keep"], delay=True)  # fmt: skip
 
     def _drop_unimportant(self, _: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         if _LEVELS.get(event["level"], 50) < self._least:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -85,8 +86,12 @@ class Root:
             self._debounce = debounce
 
     @property
-    def generation(self) -> int:
-        return self.index.generation
+    def generation(self) -> int | None:
+        """The generation of the index; None where somebody has damaged the file."""
+        try:
+            return self.index.generation
+        except sqlite3.Error:
+            return None
 
     def lead(self) -> str | None:
         """Takes the lead, for as long as this process lives. Gives back why the index begins empty, where it does."""

@@ -175,17 +175,10 @@ class Worker:
         self._log.error("work failed", component="worker", error=str(error), exc_info=True)
         for root in self.roots:
             root.problems["work"] = f"Something failed and is tried again: {harmless(str(error) or repr(error))}"
-            if isinstance(error, sqlite3.DatabaseError) and self._generation(root) is None:
+            if isinstance(error, sqlite3.DatabaseError) and root.generation is None:
                 self._index_failed(root, error)
                 root.note(EVERYTHING)
             self._heartbeat(root)
-
-    def _generation(self, root: Root) -> int | None:
-        """Return the generation of the index; None where somebody has damaged the file."""
-        try:
-            return root.index.generation
-        except sqlite3.Error:
-            return None
 
     def _do_what_is_due(self) -> None:
         self.go_on(self._pause())
@@ -417,7 +410,7 @@ class Worker:
             "version": __version__, "pid": os.getpid(), "started_at": self._started_at, "heartbeat_at": render_time(now()),
             "watching": root.watcher.mode, "lag_ms": root.lag_ms,
             "problems": sorted(filter(None, [*root.problems.values(), self.log_problem])),
-            "unindexed_files": root.waiting(), "generation": self._generation(root),
+            "unindexed_files": root.waiting(), "generation": root.generation,
             "jobs": {name: {"last_success": job.last_success, "next_run": self.next_runs.get(name), "last_error": job.last_error,
                             "duration_ms": job.duration_ms, "did": job.did} for name, job in root.jobs.items()},
         }  # fmt: skip

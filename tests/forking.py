@@ -193,7 +193,7 @@ _LOADED = (
     "smp_client.memory", "smp_client.session", "smp_client.index", "smp_client.questions.engine", "smp_client.sync",
     "smp_client.check", "smp_client.privacy.deleting.reworking", "smp_client.privacy.anonymity.anonymizing",
     "smp_client.privacy.seeking.everywhere", "smp_client.maintain.purge", "smp_client.exchange.elsewhere", "smp_client.tidy",
-    "smp_daemon.config", "smp_daemon.daemon",
+    "smp_daemon.config.file", "smp_daemon.daemon",
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from daemons import Daemon, running, smp, status, wait_until
 
-from smp_client import Session, journal
+from smp_client import Session, journal, locks
+from smp_client.files import Tree
 from smp_daemon.ingest import inbox
 
 
@@ -155,17 +156,44 @@ def test_a_bad_drop_among_many_costs_only_itself(session: Session) -> None:
     assert len(list((inbox_of(session) / "rejected").iterdir())) == 2
 
 
+def locks_counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that grows by the name of each file whose lock is asked for."""
+    asked: list[str] = []
+    acquire = locks._acquire
+
+    def counted(tree: Tree, scope: str, file: str, patience: locks.Patience, doing: str) -> int:
+        asked.append(file)
+        return acquire(tree, scope, file, patience, doing)
+
+    monkeypatch.setattr(locks, "_acquire", counted)
+    return asked
+
+
 def test_many_drops_are_one_transaction(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Taking in thousands costs as many intents as there are batches, and not as there are drops."""
+    """Taking in thousands costs as many intents and locks of the file as there are batches, and not as there are drops."""
     recorded: list[int] = []
-    record = journal.record
+    record, locked = journal.record, locks_counted(monkeypatch)
     monkeypatch.setattr(journal, "record", lambda scope, steps: (recorded.append(len(steps)), record(scope, steps))[1])
     for number in range(inbox.BATCH + 3):
         drop(session, f"{number:03}.yaml", f"type: decision\ndecision: Number {number}\nby: a\n")
-    assert {found.outcome for found in inbox.take_in(session, inbox.waiting(session))} == {"taken"}
+    drops = list(inbox.take_in(session, inbox.waiting(session)))
+    assert {found.outcome for found in drops} == {"taken"}
     assert recorded == [inbox.BATCH + 1, 4]
+    assert locked.count("decisions.yaml") == 2
     ids = [record.id for record in session.records("decision")]
-    assert len(ids) == len(set(ids)) == inbox.BATCH + 3
+    assert ids == [found.memory_id for found in drops] == [f"DEC-{number + 1:03}" for number in range(inbox.BATCH + 3)]
+
+
+def test_drops_wait_together_for_whoever_writes_their_file(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is asked for once, however many there are, and a number is given to none that waits."""
+    for number in range(20):
+        drop(session, f"{number:02}.yaml", f"type: decision\ndecision: Number {number}\nby: a\n")
+    with locks.lock(session.scope.tree, "s1", "decisions.yaml", locks.NO_PATIENCE, "thinking"):
+        locked = locks_counted(monkeypatch)
+        waiting = list(inbox.take_in(session, inbox.waiting(session)))
+    assert {(found.outcome, found.is_locked_out) for found in waiting} == {("waiting", True)}
+    assert locked.count("decisions.yaml") == 1
+    assert next(inbox.take_in(session, inbox.waiting(session))).memory_id == "DEC-001"
 
 
 def test_drops_that_are_recorded_and_not_removed_yet_are_not_taken_twice(

@@ -15,6 +15,7 @@ from smp_client.locks import NO_PATIENCE, lock
 from smp_client.maintain.actions import Action, Outcome
 from smp_client.policies import CompactionPolicy
 from smp_client.scope import UPKEEP
+from smp_daemon.config.settings import Configuration
 from smp_daemon.fullness import FORCED, GENTLE, LEFT_ALONE, Fullness
 from smp_daemon.ingest import indexer
 from smp_daemon.ingest.debounce import Debounce
@@ -23,7 +24,6 @@ from smp_daemon.jobs import Job, Piece, Run, Stopping
 from smp_daemon.log import FilteringBoundLogger, Log
 from smp_daemon.maintenance import Maintenance
 from smp_daemon.root import Root
-from smp_daemon.settings import LogSettings
 
 QUOTA = 100_000
 
@@ -35,7 +35,7 @@ def log_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def log(log_file: Path) -> Iterator[FilteringBoundLogger]:
-    log = Log(LogSettings(level="debug", format="json", file=log_file))
+    log = Log(Configuration({"log.level": "debug", "log.format": "json", "log.file": log_file}))
     yield log.logger
     log.close()
 

@@ -19,8 +19,8 @@ import pytest
 from daemons import PATIENCE_S, Daemon, settings_file, status, wait_until
 
 from smp_client import Memory
+from smp_daemon.config.settings import Configuration
 from smp_daemon.log import Log
-from smp_daemon.settings import LogSettings
 
 SMP = [sys.executable, "-c", "from smp_daemon.cli import main; main()"]
 LEAST_BYTES = 4096
@@ -28,7 +28,8 @@ LEAST_BYTES = 4096
 
 @contextmanager
 def logging_to(path: Path, **settings: Any) -> Iterator[Log]:
-    log = Log(LogSettings(**{"file": path, "max_bytes": LEAST_BYTES, "keep": 2, **settings}))
+    given = {"file": path, "max_bytes": LEAST_BYTES, "keep": 2, **settings}
+    log = Log(Configuration({f"log.{name}": value for name, value in given.items()}))
     try:
         yield log
     finally:
@@ -81,7 +82,7 @@ def test_only_lines_of_the_wanted_level_are_written_and_that_can_change(tmp_path
     with logging_to(tmp_path / "one.log", level="warning") as log:
         log.logger.info("unwanted")
         log.logger.warning("wanted")
-        log.change(LogSettings(level="debug", file=tmp_path / "two.log"))
+        log.change(Configuration({"log.level": "debug", "log.file": tmp_path / "two.log"}))
         log.logger.debug("wanted now")
     assert [line["event"] for line in lines(tmp_path / "one.log")] == ["wanted"]
     assert [line["event"] for line in lines(tmp_path / "two.log")] == ["wanted now"]
@@ -108,8 +109,9 @@ def test_a_value_that_cannot_be_shown_does_not_stop_the_work(tmp_path: Path, val
 
 def test_a_terminal_gets_lines_for_people_and_a_pipe_gets_json(tmp_path: Path) -> None:
     """And the setting overrules both: JSON on the terminal, readable lines, without colours, into the pipe."""
-    program = ("import sys; from smp_daemon.log import Log; from smp_daemon.settings import LogSettings\n"
-               "log = Log(LogSettings(format=sys.argv[1])).logger\n"
+    program = ("import sys; from smp_daemon.log import Log\n"
+               "from smp_daemon.config.settings import Configuration\n"
+               "log = Log(Configuration({'log.format': sys.argv[1]})).logger\n"
                "log.info('ready', component='daemon', root='/x', nothing=None, empty=[], sessions=2)")  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
 
@@ -220,9 +222,9 @@ def test_a_rotation_that_fails_does_not_let_the_file_grow(tmp_path: Path) -> Non
 FULL = """
 import resource, sys
 from pathlib import Path
+from smp_daemon.config.settings import Configuration
 from smp_daemon.log import Log
-from smp_daemon.settings import LogSettings
-log = Log(LogSettings(file=Path(sys.argv[1])))
+log = Log(Configuration({"log.file": Path(sys.argv[1])}))
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
 for number in range(50):

@@ -8,9 +8,11 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from smp_client import AccessDenied, Invalid, Memory, Record, Session
-from smp_client.likeness import likeness
+from smp_client.likeness import Matters, likeness
 from smp_client.party import LIKENESS
 
 AT = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)
@@ -184,6 +186,19 @@ def test_a_decision_of_a_party_keeps_what_everybody_said(session: Session) -> No
 )
 def test_findings_that_are_alike(one: str, other: str, alike: bool) -> None:
     assert (likeness(one, other) >= LIKENESS) == (likeness(other, one) >= LIKENESS) == alike
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["token", "tokens", "login", "no", "1", "2", "the", "cache"]), max_size=5), max_size=8),
+    st.sampled_from((0.5, 0.85, 1.0)),
+)
+def test_the_first_text_like_another_is_found_as_if_each_was_compared(said: list[list[str]], least: float) -> None:
+    *before, last = [" ".join(words) for words in [*said, ["token", "login"]]]
+    matters = Matters[int](least)
+    for place, text in enumerate(before):
+        matters.add(text, place)
+    alike = [place for place, text in enumerate(before) if likeness(text, last) >= least]
+    assert matters.first_like(last) == next(iter(alike), None)
 
 
 def test_times_of_a_party_do_not_matter(session: Session) -> None:

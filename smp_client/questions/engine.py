@@ -56,7 +56,7 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     if not asked.match and not asked.exclude and text.strip():
         return Answer(note=f"There is no word to look for in {shown(text)}.")
     if not asked.match:
-        return read(view, _listing(view, want))
+        return read(view, ranked(view, want))
     if not asked.is_plain:
         want = want.also(Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.match,)))
     # From the beginning, so that every page is one of the same whole.
@@ -97,19 +97,23 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
     """What a query specification asks for: filters, sort, aggregations."""
     said = understand(specification, "m.priority")
     _require_fields(view, said)
-    inner, inside = where(view, want)
-    joined, columns = source(view)
-    table = f"(SELECT m.*, {columns.priority} AS priority {joined} WHERE {inner}) m"
-    conditions = " AND ".join(f"({condition.text})" for condition in said.conditions) or "1"
-    given = [*inside, *(value for condition in said.conditions for value in condition.parameters)]
     order = ", ".join([*(term.text for term in said.order), NEWEST])
-    ordering = [value for term in said.order for value in term.parameters]
     limit = want.limit if said.limit is None else said.limit
-    rows = view.index.connection.execute(
-        f"SELECT m.key, m.priority FROM {table} WHERE {conditions} ORDER BY {order} LIMIT ? OFFSET ?",
+    inner, inside = where(view, replace(want, order=order, limit=limit))
+    conditions = " AND ".join(f"({condition.text})" for condition in said.conditions) or "1"
+    asked = [conditions, order, *(one.statement(Sql(""), Sql("")).text for one in said.aggregations)]
+    table = f"(SELECT m.* FROM memories m WHERE {inner}) m"
+    if any("m.priority" in text for text in asked):
+        joined, columns = source(view)
+        table = f"(SELECT m.*, {columns.priority} AS priority {joined} WHERE {inner}) m"
+    given = [*inside, *(value for condition in said.conditions for value in condition.parameters)]
+    ordering = [value for term in said.order for value in term.parameters]
+    keys = [key for (key,) in view.index.connection.execute(
+        f"SELECT m.key FROM {table} WHERE {conditions} ORDER BY {order} LIMIT ? OFFSET ?",
         [*given, *ordering, -1 if limit is None else limit, said.offset],
-    )
-    answer = read(view, [Ranked(*row) for row in rows])
+    )]  # fmt: skip
+    priorities = {item.key: item.priority for item in ranked(view, _of_keys(Wanted(), keys))}
+    answer = read(view, [Ranked(key, priorities[key]) for key in keys])
     for aggregation in said.aggregations:
         statement = aggregation.statement(Sql(conditions, tuple(given[len(inside) :])), Sql(table, tuple(inside)))
         answer.aggregations[aggregation.name] = _figures(view.index, aggregation, statement)
@@ -118,7 +122,7 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
 
 def by_topic(view: View, want: Wanted, topic: str) -> Answer:
     """What is about the topic or one below it. Turns also where they say it, or refer to what is about it."""
-    return read(view, _listing(view, replace(want, has_keys=True).also(is_about(view, topic))))
+    return read(view, ranked(view, replace(want, has_keys=True).also(is_about(view, topic))))
 
 
 def is_about(view: View, topic: str) -> Sql:
@@ -145,7 +149,7 @@ def keys_of(view: View, want: Wanted) -> set[tuple[str, str, str]]:
 
 def of_id(view: View, memory_id: str) -> Answer:
     """The memories of this id, one of each session that has one; a record before a file of the same name."""
-    found = read(view, _listing(view, Wanted((Sql(f"m.id = ? AND {doubles.NAMED}", (sayable(memory_id),)),))))
+    found = read(view, ranked(view, Wanted((Sql(f"m.id = ? AND {doubles.NAMED}", (sayable(memory_id),)),))))
     first: dict[str, Record] = {}
     for record in found:
         known = first.get(record.session)
@@ -157,7 +161,7 @@ def of_id(view: View, memory_id: str) -> Answer:
 def of_ids(view: View, want: Wanted, scope: str, ids: Sequence[str]) -> Answer:
     """Those of these ids that are wanted, in no order."""
     named = Sql("m.scope = ? AND m.id IN (SELECT value FROM json_each(?))", (scope, json.dumps(list(ids))))
-    return read(view, _listing(view, replace(want, limit=None, offset=0, order=None).also(named)))
+    return read(view, ranked(view, replace(want, limit=None, offset=0, order=None).also(named)))
 
 
 def read(view: View, found: Sequence[Ranked]) -> Answer:
@@ -191,8 +195,8 @@ def _mark(bundle: str) -> str:
 # Finding and ordering.
 
 
-def _listing(view: View, want: Wanted) -> list[Ranked]:
-    """Without a text."""
+def ranked(view: View, want: Wanted) -> list[Ranked]:
+    """Return the memories that are wanted without a text, in their order, before they are read."""
     if want.order and not _DEPENDS.search(want.order) and want.min_priority is None and want.min_relevance is None:
         want = _narrowed(view, want)
     condition, given = where(view, want)
@@ -226,8 +230,12 @@ def _narrowed(view: View, want: Wanted) -> Wanted:
     """The same for just those that will be in the answer, where which these are does not depend on their priority."""
     condition, given = where(view, want)
     asked = f"SELECT m.key FROM memories m WHERE {condition} ORDER BY {want.order} LIMIT ? OFFSET ?"
-    keys = view.index.connection.execute(asked, [*given, -1 if want.limit is None else want.limit, want.offset]).fetchall()
-    these = Sql("m.key IN (SELECT value FROM json_each(?))", (json.dumps([key for (key,) in keys]),))
+    keys = view.index.connection.execute(asked, [*given, -1 if want.limit is None else want.limit, want.offset])
+    return _of_keys(want, [key for (key,) in keys])
+
+
+def _of_keys(want: Wanted, keys: Sequence[int]) -> Wanted:
+    these = Sql("m.key IN (SELECT value FROM json_each(?))", (json.dumps(keys),))
     return replace(want, conditions=(these,), tags=(), without_tags=(), limit=None, offset=0, has_keys=True)
 
 
@@ -236,7 +244,7 @@ def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
     if " " in text:
         return []
     named = want.also(one_of("m.id", [sayable(form) for form in dict.fromkeys((text, text.upper(), text.lower()))]))
-    return [item._replace(score=1.0) for item in _listing(view, named)]
+    return [item._replace(score=1.0) for item in ranked(view, named)]
 
 
 def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
@@ -244,7 +252,7 @@ def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
     keys, found = _candidates(view, want, matching)
     strengths = matching.strengths([row[:7] for row in found])
     weights = view.weights
-    ranked: list[Ranked] = []
+    answers: list[Ranked] = []
     # Hints can lift several above a perfect match: then the best of them is the measure.
     whole = max([matching.perfect, *strengths.values()])
     # Which of a few no longer hold is quicker told than which of all.
@@ -258,27 +266,30 @@ def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
         explanation = _explained(score=score, match=match, priority=priority, importance=importance, use=recency, state=state,
                                  holds=holds) if want.explain else None  # fmt: skip
         if want.min_relevance is None or score >= want.min_relevance:
-            ranked.append(Ranked(key, priority, round(score, 4), explanation))
+            answers.append(Ranked(key, priority, round(score, 4), explanation))
     if not want.order:
         # Only so many are weighed with care, the same ones whichever page is asked for; the rest follows as it was estimated.
         place = {key: number for number, key in enumerate(keys)}
-        ranked.sort(key=lambda item: (max(place[item.key] - _CANDIDATES + 1, 0), -(item.score or 0.0)))
+        answers.sort(key=lambda item: (max(place[item.key] - _CANDIDATES + 1, 0), -(item.score or 0.0)))
     end = None if want.limit is None else want.offset + want.limit
-    return ranked[want.offset : end]
+    return answers[want.offset : end]
 
 
 def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int], list[tuple[Any, ...]]]:
     """Those that may be in the answer, by a rough estimate and then in their order."""
-    condition, given = where(view, want)
     joined, columns = source(view)
-    if want.min_priority is not None:
-        condition += f" AND {columns.priority} >= {float(want.min_priority)}"
-    allowed = None
+    fits = None
     if want.conditions or want.tags or want.without_tags or want.min_priority is not None:
-        needed = joined if want.min_priority is not None else "FROM memories m"
-        allowed = view.index.connection.execute(f"SELECT m.key, m.scope, m.place {needed} WHERE {condition}", given).fetchall()
+        condition, given = where(view, replace(want, has_keys=True))
+        if want.min_priority is not None:
+            condition += f" AND {columns.priority} >= {float(want.min_priority)}"
+        asked = f"SELECT m.key {joined} WHERE m.key IN (SELECT value FROM json_each(?)) AND {condition}"
+
+        def fits(keys: Sequence[int]) -> set[int]:
+            return {key for (key,) in view.index.connection.execute(asked, (json.dumps(keys), *given))}
+
     count = None if want.limit is None or want.order else max(_CANDIDATES, want.offset + want.limit)
-    keys = matching.best(count, allowed)
+    keys = matching.best(count, fits)
     return keys, view.index.connection.execute(
         f"SELECT m.key, m.scope, m.place, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
         f" {columns.recency}, {columns.state} {joined} WHERE m.key IN (SELECT value FROM json_each(?))"
@@ -328,8 +339,10 @@ def _figures(index: Index, aggregation: Aggregation, statement: Sql) -> Any:
 
 
 def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
-    # With a plus SQLite goes by the keys, which are few, and not through all of a session.
-    conditions = [view.within("+m.scope" if want.tags or want.has_keys else "m.scope"), *want.conditions]
+    # With a plus SQLite goes by the keys, which are few, and not through all of a session; or from the latest on.
+    is_latest = len(view.scopes) > 1 and want.limit is not None and (want.order or "").startswith("m.at DESC")
+    aside = want.tags or want.has_keys or is_latest
+    conditions = [view.within("+m.scope" if aside else "m.scope"), *want.conditions]
     for some in want.tags:
         named = _named(view, "tags", "tag", some)
         conditions.append(Sql(f"m.key IN ({named.text})", named.parameters))

@@ -18,7 +18,7 @@ import json
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
@@ -106,26 +106,26 @@ class Matching:
         # Who looks for a word or two wants to see them.
         self._looks_around = self._question.asks or (len(self._concepts) > 2 and bool(text))
 
-    def best(self, count: int | None, allowed: Sequence[Place] | None) -> list[int]:
-        """The keys of so many that match best at a rough estimate, the best first, or of all. Where it is said which are allowed,
-        only of these."""
+    def best(self, count: int | None, fits: Callable[[Sequence[int]], Container[int]] | None) -> list[int]:
+        """Return the keys of so many that match best at a rough estimate, the best first, or of all. Where not every memory
+        may be among them, `fits` tells those of some keys that may."""
         rough = self._estimate() if self._looks_around else self._held()
         if self._states:
             rough = {position: worth * self._state(position) for position, worth in rough.items()}
-        keys = dict(self._keys) if allowed is None else {self._position(*place): place[0] for place in allowed}
-        if allowed is not None:
-            rough = {position: worth for position, worth in rough.items() if position in keys}
+        keys = dict(self._keys)
         wanted = len(rough) if count is None else count + 1
         while True:
             # Of equal ones the later first: that is the same for every page of an answer.
-            order = nlargest(wanted, rough, key=lambda position: (rough[position], position))
-            if allowed is None:
-                keys |= self._turns_at([position for position in order if position not in keys])
+            order = [position for _, position in nlargest(wanted, zip(rough.values(), rough, strict=True))]
+            keys |= self._turns_at([position for position in order if position not in keys])
             found = [key for position in order if (key := keys.get(position)) and key != self._without_key]
+            if fits is not None:
+                allowed = fits(found)
+                found = [key for key in found if key in allowed]
             if count is None or len(found) >= count or len(order) == len(rough):
                 return found[:count]
-            # Near the ends of a conversation there are positions without a turn.
-            wanted += count - len(found) + 1
+            # Near the ends of a conversation there are positions without a turn; and of few that may be there, many are none.
+            wanted *= 4
 
     def _state(self, position: int) -> float:
         """Return how much a memory counts by the state of its session."""

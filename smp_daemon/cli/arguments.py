@@ -95,13 +95,13 @@ def place_memory(root: str | None, directory: Path | None = None) -> Memory:
     """Return the memory that a command is about, with what is configured, whether it is there yet or not."""
     from smp_client import Memory
 
-    from ..config import read
+    from ..config.file import read
 
     loaded = read()
     configured = loaded.configuration
     place = Path(root) if root else find_root(directory)
-    if not root and not place.is_dir() and len(configured.roots) == 1:
-        place = configured.roots[0]
+    if not root and not place.is_dir() and len(configured["roots"]) == 1:
+        place = configured["roots"][0]
     # Without a file, what the daemon has published holds.
     return Memory(place, **(configured.upkeep if loaded.file else {}))
 

@@ -9,8 +9,9 @@ import click
 
 from smp_client.text.values import Value, render_flow
 
-from ..config import Loaded, read, sample, shown
-from ..settings import SETTINGS, plain
+from ..config.file import BadConfiguration, Loaded, read
+from ..config.sample import plain, sample, shown
+from ..config.settings import SETTINGS
 from . import EXIT_BY_CODE
 
 _json = click.option("--json", "as_json", is_flag=True, help="Say it in JSON.")
@@ -51,8 +52,6 @@ def check(file: str | None, as_json: bool) -> None:
 
     Without it, with the file that is found. Exits 5 where something is.
     """
-    from ..config import BadConfiguration
-
     try:
         loaded = read(file)
     except BadConfiguration as error:
@@ -77,7 +76,7 @@ def print_sample(as_json: bool) -> None:
         click.echo(sample(), nl=False)
         return
     described = {
-        key: {"default": plain(setting.default), "must_be": setting.kind.says, "says": setting.says}
+        key: {"default": plain(setting.default), "must_be": setting.type.says, "says": setting.says}
         for key, setting in SETTINGS.items()
     }
     click.echo(json.dumps(described, indent=2))
@@ -96,4 +95,4 @@ def _roots(loaded: Loaded) -> tuple[Value, str]:
     roots = [str(root) for root in roots_of((), loaded.configuration)]
     if os.environ.get("SMP_ROOT"):
         return list(roots), "SMP_ROOT"
-    return list(roots), _origin(loaded, "roots") if loaded.configuration.roots else "found"
+    return list(roots), _origin(loaded, "roots") if loaded.configuration["roots"] else "found"

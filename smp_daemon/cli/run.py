@@ -11,7 +11,7 @@ import click
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..settings import Configuration
+    from ..config.settings import Configuration
 
 
 @click.command()
@@ -27,19 +27,16 @@ def run(named: Sequence[str], config: str | None) -> None:
     """Look after sessions trees until stopped; makes a tree where there is none."""
     from smp_client import Memory
 
-    from ..config import load
+    from ..config.file import load
     from ..daemon import run as run_daemon
     from ..log import Log
 
     settings = load(config)
-    memories = [
-        Memory(root, quota_bytes=settings.quota_bytes, fsync=settings.fsync, patience=settings.patience, **settings.upkeep)
-        for root in roots_of(named, settings)
-    ]
+    memories = [Memory(root, **settings.options) for root in roots_of(named, settings)]
     if sys.stderr is not None and sys.stderr.isatty():
         trees = " and ".join(str(memory.root) for memory in memories)
         click.echo(f"SMP looks after {trees} until you press Ctrl-C.\nIn another terminal, try smp status or smp demo.", err=True)
-    log = Log(settings.log)
+    log = Log(settings)
     try:
         run_daemon(memories, log, settings, lambda: load(config))
     finally:
@@ -54,4 +51,5 @@ def roots_of(named: Sequence[str], settings: Configuration) -> list[str] | list[
 
     if named:
         return list(named)
-    return list(settings.roots) if settings.roots and not os.environ.get("SMP_ROOT") else [find_root()]
+    configured = [] if os.environ.get("SMP_ROOT") else list(settings["roots"])
+    return configured or [find_root()]

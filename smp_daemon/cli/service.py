@@ -108,18 +108,18 @@ def _place(system: bool) -> Place:
 
 
 def _describe(system: bool, roots: tuple[str, ...], config: str | None, user: str | None) -> Service:
-    from .. import config as configuration
-    from ..config_file import SYSTEM_FILE
+    from ..config.file import Loaded, read
+    from ..config.location import SYSTEM_FILE
+    from ..config.settings import Configuration
     from ..service.describe import describe, owner_of
-    from ..settings import Configuration
     from .run import roots_of
 
     # The system's service is not to depend on the settings of whoever installs it.
     named = config or (str(SYSTEM_FILE) if system and SYSTEM_FILE.exists() else None)
-    loaded = configuration.Loaded(Configuration(), None, {}) if system and not named else configuration.read(named)
+    loaded = Loaded(Configuration(), None, {}) if system and not named else read(named)
     found = roots_of(roots, loaded.configuration)
     account = (user or owner_of(found)) if system else None
-    return describe(found, loaded.file, account, loaded.configuration.log.file)
+    return describe(found, loaded.file, account, loaded.configuration["log.file"])
 
 
 def _verb(would: str, did: str, dry_run: bool) -> str:

@@ -40,9 +40,9 @@ def new(session_id: str | None, quota_bytes: int | None, root: str | None, as_js
     from .output import print_json, say
 
     if quota_bytes is None:
-        from ..config import load
+        from ..config.file import load
 
-        quota_bytes = load(None).quota_bytes
+        quota_bytes = load(None)["quota_bytes"]
     memory = _memory(root)
     session = memory.create_session(id=session_id, quota_bytes=quota_bytes, **about)
     redacted: Any = dict(session.metadata()).get("redacted") or {}
@@ -149,13 +149,13 @@ def _memory(root: str | None) -> Memory:
     """The memory that is written to; what is configured to be redacted holds here as well, published by a daemon or not."""
     from smp_client import Memory
 
-    from ..config_file import find
+    from ..config.location import find
 
     if find() is None:
         return Memory(root)
-    from ..config import load
+    from ..config.file import load
 
-    return Memory(root, redaction=load().redaction.redaction)
+    return Memory(root, redaction=load().upkeep["redaction"])
 
 
 def _words_before(kind: str | None, words: tuple[str, ...]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from smp_client import (
     Invalid,
+    LockTimeout,
     MemoryNotFound,
     QuotaExceeded,
     Session,
@@ -34,7 +35,6 @@ from smp_client.records import (
     SESSION_KINDS,
     TURN,
     Kind,
-    Record,
     check_memory_id,
     kind_of,
 )
@@ -47,7 +47,7 @@ DROP_CAP_BYTES = 8 * CONTENT_CAP_BYTES  # JSON may need six bytes for one charac
 ENDINGS = (".yaml", ".yml", ".json", ".md")
 _TYPES: dict[str, Kind] = {kind.name: kind for kind in SESSION_KINDS} | {"turn": TURN, "conversation": TURN}
 _UPDATE, _RESOLVE = "update", "resolve"  # the keys that name the memory that a drop changes
-_PATIENCE = Patience(timeout_s=0.1, attempts=1)
+_PATIENCE = Patience(timeout_s=0.3, attempts=1)
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Drop:
     memory_id: str = ""
     reason: str = ""
     is_being_written: bool = False  # what waits for no other reason is no problem
+    is_locked_out: bool = False  # somebody writes the file that it goes into, and is done soon
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,14 @@ class _Order:
     fields: dict[str, Any]
     resolves: bool = False
 
-    def carry_out(self, transaction: Transaction) -> Record:
+    def carry_out(self, transaction: Transaction) -> str:
+        """Return the id of the memory that is new or changes."""
         if isinstance(self.what, Kind):
             fields = dict(self.fields)
-            return transaction.record(self.what, fields, fields.pop("timestamp", None))
+            return transaction.record(self.what, fields, fields.pop("timestamp", None)).id
         if self.resolves:
-            return transaction.resolve_finding(self.what, **self.fields)
-        return transaction.update(self.what, **self.fields)
+            return transaction.resolve_finding(self.what, **self.fields).id
+        return transaction.update(self.what, **self.fields).id
 
 
 def waiting(session: Session) -> list[str]:
@@ -203,7 +205,7 @@ def _front_matter(text: str) -> tuple[str, str]:
 
 
 def _carry_out(session: Session, orders: list[_Order]) -> list[Drop]:
-    """All in one transaction; where that fails one by one, so that each costs only itself."""
+    """Carry all out in one transaction. Where one of them is at fault, each gets its own, so that it costs only itself."""
     drops: list[Drop] = []
     size, quota = 0, session.quota_bytes()
     try:
@@ -213,7 +215,7 @@ def _carry_out(session: Session, orders: list[_Order]) -> list[Drop]:
                     # Before a number is given, because one that does not fit is tried again and again.
                     session.scope.usage.require(session.id, size + order.read.st_size, quota)
                     with deadline():
-                        memory_id = order.carry_out(transaction).id
+                        memory_id = order.carry_out(transaction)
                 except QuotaExceeded as error:
                     drops.append(Drop(order.name, "waiting", reason=str(error)))
                 except (Invalid, MemoryNotFound, TookTooLong) as error:
@@ -226,8 +228,9 @@ def _carry_out(session: Session, orders: list[_Order]) -> list[Drop]:
         # Somebody holds the lock, the disk is full, a file of the session is of a newer format: it may go later.
         settled = [drop for drop in drops if drop.outcome != "taken"]
         left = [order for order in orders if order.name not in {drop.name for drop in settled}]
-        if len(orders) == 1 or isinstance(error, TransactionPending):
-            return settled + [Drop(order.name, "waiting", reason=str(error)) for order in left]
+        if len(orders) == 1 or isinstance(error, (LockTimeout, TransactionPending)):
+            is_locked_out = isinstance(error, LockTimeout)
+            return settled + [Drop(order.name, "waiting", reason=str(error), is_locked_out=is_locked_out) for order in left]
         return settled + [drop for order in left for drop in _carry_out(session, [order])]
     return drops
 

@@ -1,8 +1,8 @@
-"""Everything at once, for ten minutes: writers of every way, upkeep, deletions, hostile files, kills and signals.
+"""Everything at once: writers of every way, upkeep, deletions, hostile files, kills and signals.
 
 An oracle knows every acknowledged write. At the end nothing is lost and nothing doubled, the daemon's heart
-never stood still for long while it ran, and it obeyed every SIGTERM. The seed is printed; `SMP_SOAK_S` sets
-how many seconds it takes. It is run by hand: `pytest -m soak`.
+never stood still for ten seconds while it ran, and it obeyed every SIGTERM within ten. The seed is printed.
+It takes a minute, or as many seconds as `SMP_SOAK_S` says: `SMP_SOAK_S=600 pytest -m slow -k nothing_stops_it`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from daemons import PATIENCE_S, SMP, Daemon, smp, wait_until
 from smp_client import Memory, Session, SMPError
 from smp_client.timestamps import now, parse_time
 
-SOAK_S = float(os.environ.get("SMP_SOAK_S", "600"))
+SOAK_S = float(os.environ.get("SMP_SOAK_S", "60"))
+PROMISED_S = 10.0  # within which a heart beats and a SIGTERM is obeyed, on whatever machine
 SESSIONS = ("s0", "s1", "s2", "s3")
 TOKEN = re.compile(r"soak-[a-z0-9]+-\d+-\d+")
 WAYS = ("record", "turn", "transaction", "drop", "shell", "command", "upkeep")
@@ -149,21 +150,23 @@ class Soak:
     def __init__(self, root: Path, seed: int) -> None:
         self.root = root
         self.random = random.Random(seed)
-        self.daemon = self._daemon()
+        self._start()
         self.lives = Counter(dict.fromkeys(WAYS, 0))
         self.writers = {way: self._writer(way) for way in WAYS}
         self.done: Counter[str] = Counter()
         self.oldest_beat_s = self.longest_stop_s = 0.0
 
-    def _daemon(self) -> Daemon:
-        return Daemon([self.root], self.root.parent / "log")
+    def _start(self) -> None:
+        self.daemon = Daemon([self.root], self.root.parent / "log")
+        self.beat_at = now()
 
     def _writer(self, way: str) -> Writer:
         self.lives[way] += 1
         return Writer(self.root, way, self.lives[way], self.random.randrange(1 << 30))
 
     def step(self) -> None:
-        what = self.random.choice(["kill a writer"] * 4 + ["hostile"] * 3 + ["SIGSTOP", "SIGHUP", "SIGTERM", "SIGKILL", "look"])
+        self.look()
+        what = self.random.choice(["kill a writer"] * 4 + ["hostile"] * 3 + ["SIGSTOP", "SIGHUP", "SIGTERM", "SIGKILL", "nothing"])
         self.done[what] += 1
         if what == "kill a writer":
             way = self.random.choice(WAYS)
@@ -181,31 +184,32 @@ class Soak:
         elif what == "SIGHUP":
             self.daemon.process.send_signal(signal.SIGHUP)
         elif what == "SIGTERM":
-            self._obeys()
+            self.obeys()
         elif what == "SIGKILL":
             self.daemon.kill()
-            self.daemon = self._daemon()
-        else:
-            self._look()
+            self._start()
 
     def _last_lines(self) -> str:
         return "\n".join(self.daemon.log.read_text().splitlines()[-40:])
 
-    def _obeys(self) -> None:
+    def obeys(self) -> None:
         began = time.monotonic()
         self.daemon.process.send_signal(signal.SIGTERM)
-        assert self.daemon.process.wait(PATIENCE_S) == 0, f"the daemon did not obey SIGTERM: {self._last_lines()}"
+        code = self.daemon.process.wait(PATIENCE_S)
         self.longest_stop_s = max(self.longest_stop_s, time.monotonic() - began)
-        self.daemon = self._daemon()
+        # One that was started a moment ago may not have its handlers yet.
+        assert code in (0, -signal.SIGTERM), f"the daemon did not end well: {self._last_lines()}"
+        assert self.longest_stop_s < PROMISED_S, f"the daemon did not obey SIGTERM in time: {self._last_lines()}"
+        self._start()
 
-    def _look(self) -> None:
+    def look(self) -> None:
         assert self.daemon.process.poll() is None, f"the daemon has ended by itself: {self._last_lines()}"
         with suppress(OSError, ValueError, KeyError, TypeError):  # somebody has just written nonsense there
             said = json.loads((self.root / ".smp/status.json").read_text())
             if said["pid"] == self.daemon.process.pid:
-                age_s = (now() - parse_time(said["heartbeat_at"])).total_seconds()
-                self.oldest_beat_s = max(self.oldest_beat_s, age_s)
-                assert age_s < PATIENCE_S, "the daemon's heart stands still"
+                self.beat_at = parse_time(said["heartbeat_at"])
+        self.oldest_beat_s = max(self.oldest_beat_s, (now() - self.beat_at).total_seconds())
+        assert self.oldest_beat_s < PROMISED_S, f"the daemon's heart stands still: {self._last_lines()}"
 
     def end(self) -> list[str]:
         writers, self.writers = self.writers, {}
@@ -225,7 +229,7 @@ def soaking(root: Path, seed: int) -> Iterator[Soak]:
         soak.daemon.kill()
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 def test_nothing_stops_it_and_nothing_is_lost(tmp_path: Path, short_grace: None) -> None:
     seed = random.randrange(1 << 30)
     root = tmp_path / "sessions"
@@ -235,13 +239,13 @@ def test_nothing_stops_it_and_nothing_is_lost(tmp_path: Path, short_grace: None)
             soak.step()
             time.sleep(0.2)
         assert soak.end() == []
-        soak._look()
+        soak.look()
         memory = Memory(root)
         wait_until(lambda: _everything_is_back(memory), "everything is in active/")
         assert smp("sync", "--root", root, "--timeout", PATIENCE_S).returncode == 0
         wait_until(lambda: not [*root.glob("active/*/inbox/soak-*.yaml")], "the inboxes are empty")
         assert smp("sync", "--root", root, "--timeout", PATIENCE_S).returncode == 0
-        soak._obeys()
+        soak.obeys()
     acknowledged = [line for file in tmp_path.glob("acknowledged-*") for line in file.read_text().splitlines()]
     kept = Counter(token for session in memory.sessions() for kind in session.kinds for record in session.records(kind.name)
                    for token in TOKEN.findall(record.text))  # fmt: skip

@@ -31,12 +31,12 @@ from smp_client.maintain.purged import FILE as PURGED
 from smp_client.policies import CompactionPolicy
 from smp_client.tidy import tidy
 from smp_client.timestamps import now, render_time
+from smp_daemon.config.settings import Configuration
 from smp_daemon.ingest.debounce import Debounce
 from smp_daemon.log import Log
 from smp_daemon.maintenance import running_s
 from smp_daemon.root import Root
 from smp_daemon.schedule import KNOWN_SINCE, save_successes
-from smp_daemon.settings import LogSettings
 from smp_daemon.worker import Timing, Worker
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -156,7 +156,7 @@ def test_while_the_root_is_gone_no_job_touches_anything(tmp_path: Path, how: str
 @contextmanager
 def leading(root: Path, log_file: Path) -> Iterator[tuple[Worker, Root]]:
     """A worker that has begun, and whose thread is ours."""
-    log = Log(LogSettings(level="debug", format="json", file=log_file))
+    log = Log(Configuration({"log.level": "debug", "log.format": "json", "log.file": log_file}))
     worker = Worker(Timing(), log.logger)
     led = Root(Memory(root, compaction=CompactionPolicy(gentle_at_pct=50)), Debounce(0.01, 0.1), 2.0, worker.notice)
     led.lead()

@@ -1,4 +1,4 @@
-"""Where the configuration file is found: cheap to ask, for commands that have no use for the settings where there is none."""
+"""Where the configuration file is. This module is cheap to import: most commands find no file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ SYSTEM_FILE = Path("/etc/smp/smp.yaml")
 
 
 def find(named: str | Path | None = None) -> Path | None:
-    """The named file, else that of SMP_CONFIG, whether there or not; else the user's or the system's, if there is one."""
+    """Return the named file, else the file of SMP_CONFIG, else the user's, else the system's.
+
+    A file that somebody names is returned also where it does not exist.
+    """
     if given := named or os.environ.get("SMP_CONFIG"):
         return Path(os.path.expanduser(given)).absolute()
-    # Told by its name and not by whether it can be read: one that cannot be read is a problem, not an absence.
-    return next((file for file in (_user_file(), SYSTEM_FILE) if file is not None and os.path.lexists(file)), None)
+    # A file that cannot be read is a problem, not an absence, so only its name counts here.
+    files = (_user_file(), SYSTEM_FILE)
+    return next((file for file in files if file is not None and os.path.lexists(file)), None)
 
 
 def _user_file() -> Path | None:
@@ -23,6 +27,6 @@ def _user_file() -> Path | None:
         directory = os.path.join(home, "Library", "Application Support")
     else:
         directory = os.environ.get("XDG_CONFIG_HOME", "")
-        # The standard says that a relative one is to be ignored.
+        # The standard says that a relative one is ignored.
         directory = directory if os.path.isabs(directory) else os.path.join(home, ".config")
     return Path(directory, "smp", "smp.yaml") if os.path.isabs(directory) else None

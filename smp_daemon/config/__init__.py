@@ -1,0 +1,1 @@
+"""The configuration: every setting is described once, and read from one file."""

@@ -1,0 +1,149 @@
+"""The configuration file, read and checked as a whole: all bad settings are reported at once."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from smp_client import SMPError
+from smp_client.text.values import Value, render_flow
+
+from .location import find
+from .settings import SECTIONS, SETTINGS, Configuration
+from .yaml_lines import Problem, parse
+
+READ_CAP_BYTES = 1024 * 1024
+# The first must be less than the second, or not more where True.
+_IN_ORDER = (
+    ("watch.quiet_ms", "watch.longest_wait_ms", True),
+    ("indexes.active_every_s", "indexes.idle_every_s", True),
+    ("lifecycle.idle_after_hours", "lifecycle.decaying_after_days", False),
+    ("lifecycle.decaying_after_days", "lifecycle.archive_after_days", False),
+    ("compaction.gentle_at_pct", "compaction.forced_at_pct", False),
+)
+_SHOWN_CHARACTERS = 60
+
+
+class BadConfiguration(SMPError):
+    """Every mistake in a file; each of `problems` has its line and its key."""
+
+    code = "MEM_E016"
+    advice = (
+        "Nothing of this file is used until it is put right;"
+        " `smp config sample` shows every setting."
+    )
+
+    def __init__(self, file: Path, problems: list[Problem]) -> None:
+        self.file = file
+        self.problems = tuple(sorted(problems))
+        sentences = [_sentence(file, problem) for problem in self.problems]
+        super().__init__("\n".join([*sentences, self.advice]), advice="")
+        self.advice = type(self).advice
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A configuration, its file (None without one), and the line of each setting in it."""
+
+    configuration: Configuration
+    file: Path | None
+    lines: Mapping[str, int]
+
+
+def load(named: str | Path | None = None) -> Configuration:
+    """Return the configuration of the named file, or of the one that `find` returns."""
+    return read(named).configuration
+
+
+def read(named: str | Path | None = None) -> Loaded:
+    """Read and check the file. Raise BadConfiguration where anything in it is wrong."""
+    file = find(named)
+    if file is None:
+        return Loaded(Configuration(), None, {})
+    entries, problems = parse(_content(file), SECTIONS)
+    values: dict[str, Any] = {}
+    for key, (line, value) in entries.items():
+        try:
+            values |= _accept(key, value)
+        except ValueError as error:
+            problems.append(Problem(line, key, str(error)))
+    lines = {key: line for key, (line, _) in entries.items() if key in SETTINGS}
+    configuration = Configuration(values)
+    bad = {problem.key for problem in problems}
+    for keys, says in _conflicts(configuration):
+        if not bad & set(keys):
+            problems.append(Problem(*max((lines.get(key, 0), key) for key in keys), says))
+    if problems:
+        raise BadConfiguration(file, problems)
+    return Loaded(configuration, file, lines)
+
+
+def _content(file: Path) -> bytes:
+    try:
+        # Opening a FIFO would wait for its other end.
+        if not stat.S_ISREG(file.stat().st_mode):
+            says = "it is not a plain file"
+        elif file.stat().st_size > READ_CAP_BYTES:
+            says = f"it is larger than {READ_CAP_BYTES} bytes"
+        else:
+            return file.read_bytes()
+    except OSError as error:
+        says = f"it cannot be read: {error.strerror or error}"
+    raise BadConfiguration(file, [Problem(0, "", says)])
+
+
+def _accept(key: str, value: Value) -> dict[str, Any]:
+    """Return the setting as the program uses it. Raise ValueError with a sentence."""
+    if key in SECTIONS:
+        # A section is empty where every line of it is made a comment.
+        if value is None:
+            return {}
+        keys = ", ".join(name for name in SETTINGS if name.startswith(f"{key}."))
+        raise ValueError(f"must hold settings of its own, indented below it: {keys}")
+    if key not in SETTINGS:
+        # A setting of this name in another section, or one that is spelt nearly so.
+        near = [known for known in SETTINGS if known.split(".")[-1] == key.split(".")[-1]]
+        near = near or difflib.get_close_matches(key, [*SETTINGS, *SECTIONS], n=1)
+        raise ValueError("there is no such setting" + (f"; is {near[0]} meant?" if near else ""))
+    try:
+        return {key: SETTINGS[key].type.accept(value)}
+    except ValueError as error:
+        shown = render_flow(value)
+        if len(shown) > _SHOWN_CHARACTERS:
+            shown = shown[:_SHOWN_CHARACTERS] + "…"
+        reason = f": {error}" if str(error) else ""
+        raise ValueError(f"must be {SETTINGS[key].type.says}, not {shown}{reason}") from error
+
+
+def _conflicts(configuration: Configuration) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the keys of settings that contradict each other, with a sentence."""
+    for low, high, may_be_equal in _IN_ORDER:
+        first, second = (
+            configuration[key] * (24 if SETTINGS[key].type.unit == "days" else 1)
+            for key in (low, high)
+        )
+        if first > second or (first == second and not may_be_equal):
+            rule = "not be more" if may_be_equal else "be less"
+            yield (low, high), f"{low} must {rule} than {high}"
+    real = [Path(os.path.realpath(root)) for root in configuration["roots"]]
+    for number, root in enumerate(real):
+        others = [*real[:number], *real[number + 1 :]]
+        if any(root == other or root in other.parents for other in others):
+            named = configuration["roots"][number]
+            yield ("roots",), f"{named} stands twice, or holds another of the roots"
+            break
+    log = configuration["log.file"]
+    if log is not None and any(root in Path(os.path.realpath(log)).parents for root in real):
+        # Each line would be a change of the tree, and cause the next line.
+        yield ("log.file", "roots"), "the log must not be in a tree that the daemon watches"
+
+
+def _sentence(file: Path, problem: Problem) -> str:
+    where = f"{file}:{problem.line}" if problem.line else str(file)
+    text = ": ".join(filter(None, (where, problem.key, problem.says)))
+    return text if text.endswith("?") else f"{text}."

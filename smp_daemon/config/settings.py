@@ -1,0 +1,232 @@
+"""Every setting, described once: its name, its default, its type, and a sentence.
+
+The check of a file, `config/smp.yaml`, the help and the values that the daemon uses come from
+this table. Defaults that the client has too are the client's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, TypeVar
+
+from smp_client import Options, Patience
+from smp_client.decay import PINNED, Policy
+from smp_client.policies import CompactionPolicy, RetentionPolicy, Thresholds
+from smp_client.privacy.redaction import UNLOCKED, Redaction
+from smp_client.privacy.secrets.shapes import PERSONAL_KINDS
+from smp_client.questions.ranking import Weights
+
+from . import value_type
+from .value_type import CRON, PATH, SHARE, ValueType, list_of, number, one_of, or_null, whole
+
+T = TypeVar("T")
+_MIB = 1024 * 1024
+_DAYS, _HOURS = number(0, 36_500, "days"), number(0, 876_000, "hours")
+_PERCENT, _seconds = number(1, 100, "percent"), partial(number, unit="seconds")
+_PERSONAL = list_of(one_of(*PERSONAL_KINDS), 0, len(PERSONAL_KINDS))
+_NEVER = or_null(_DAYS, "never")
+_CLIENT, _POLICY, _WEIGHTS = Options(), Policy(), Weights()
+_LOCK, _AGES, _SMALLER = _CLIENT.patience, Thresholds(), CompactionPolicy()
+_REDACTION = Redaction()
+
+
+@dataclass(frozen=True)
+class Setting:
+    default: Any
+    type: ValueType
+    says: str
+
+
+def _rule(name: str, says: str) -> tuple[str, Any, ValueType, str]:
+    return f"decay.{name.replace('.', '_')}", _POLICY.rules[name], value_type.DECAY_RULE, says
+
+
+# fmt: off
+_TABLE: tuple[tuple[Any, ...], ...] = (
+    # A section has a name and a sentence, a setting a name, a default, a type and a sentence.
+    ("roots", (), list_of(PATH, 0, 1000),
+     "The session trees of the daemon; with none, SMP_ROOT or the nearest .bmad/sessions upward."),
+    ("quota_bytes", _CLIENT.quota_bytes, whole(64 * 1024, 256 * _MIB, "bytes"),
+     "How much a new session may hold."),
+    ("fsync", _CLIENT.fsync, one_of("every_write", "batch"),
+     "When the daemon's own writes are forced to the disk: each at once, or with the next"
+     " transaction."),
+    ("lock", "How long to wait for a file that somebody else is writing."),
+    ("lock.timeout_s", _LOCK.timeout_s, _seconds(0, 3600),
+     "How long each attempt to lock a file may take."),
+    ("lock.attempts", _LOCK.attempts, whole(1, 100), "How many attempts to lock a file are made."),
+    ("lock.pauses_s", _LOCK.pauses_s, list_of(_seconds(0, 60), 1, 20),
+     "The pause after each failed attempt; the last one holds for all further attempts."),
+    ("watch", "How the daemon notices changes of the files."),
+    ("watch.quiet_ms", 50, whole(1, 10_000, "milliseconds"),
+     "How long a file must be quiet before it is read."),
+    ("watch.longest_wait_ms", 500, whole(1, 60_000, "milliseconds"),
+     "When a file is read although it is never quiet."),
+    ("watch.polling_s", 2.0, _seconds(0.1, 3600),
+     "How often the daemon looks through a tree that the system cannot watch."),
+    ("scan", "The comparison of the whole tree with the index, which finds missed changes."),
+    ("scan.every_s", 3600.0, _seconds(1, 86_400),
+     "How often the whole tree is compared with the index."),
+    ("index", "The index that answers queries."),
+    ("index.rebuild_cron", "0 3 * * *", CRON, "When the index is built anew from the files."),
+    ("indexes", "The YAML indexes in each session, for people and for agents in any language."),
+    ("indexes.active_every_s", 2.0, _seconds(0, 3600),
+     "The least time between two writes of the YAML indexes of an active session."),
+    ("indexes.idle_every_s", 60.0, _seconds(0, 86_400),
+     "The least time between two writes of the YAML indexes of any other session."),
+    ("heartbeat", "The worker's sign of life, in `.smp/status.json`."),
+    ("heartbeat.every_s", 1.0, _seconds(0.1, 60), "How often the worker gives its sign of life."),
+    ("canary", "A file that the daemon writes to see that its watcher works, and how fast."),
+    ("canary.every_s", 5.0, _seconds(0.5, 3600), "How often a file is sent through the watcher."),
+    ("tidy", "Finishing the writes of processes that crashed."),
+    ("tidy.every_s", 30.0, _seconds(0.1, 86_400), "How often unfinished writes are looked for."),
+    ("decay", "How memories lose priority, by kind, and when that is written into the files."),
+    ("decay.cron", "0 */6 * * *", CRON, "When the priorities in the files are brought up to date."),
+    _rule("conversation_turn", "Turns of a conversation."),
+    _rule("decision", "Decisions."),
+    _rule("decision.unresolved", "Decisions that are marked as open."),
+    _rule("decision.high_impact", "Decisions of high impact."),
+    _rule("finding", "Findings."),
+    _rule("finding.critical", "Critical findings, while they are open."),
+    _rule("finding.resolved", "Resolved findings."),
+    _rule("preference", "Preferences of uncertain confidence."),
+    _rule("preference.explicit", "Preferences that somebody has stated."),
+    _rule("preference.inferred", "Preferences that were inferred."),
+    _rule("agent_state", "The working memory of agents."),
+    _rule("learning", "Learnings of a session."),
+    _rule("pattern", "Learnings across sessions."),
+    _rule("artifact", "Artifacts that agents have made."),
+    _rule("summary", "Summaries of archived sessions."),
+    _rule("relationship", "Relationships between memories."),
+    ("decay.age_rate", _POLICY.age_rate, value_type.RATE,
+     "The rate per day since a memory was made, read or not."),
+    ("decay.boost_cap", _POLICY.boost_cap, SHARE, "How much all readings together may add."),
+    ("decay.decayed_below", _POLICY.decayed_below, SHARE,
+     "A memory with less priority than this counts as decayed."),
+    ("lifecycle", "How long nobody may use a session until its state changes."),
+    ("lifecycle.idle_after_hours", _AGES.idle_after_hours, _HOURS, "When a session becomes idle."),
+    ("lifecycle.decaying_after_days", _AGES.decaying_after_days, _DAYS,
+     "When a session becomes decaying."),
+    ("lifecycle.archive_after_days", _AGES.archive_after_days, _DAYS,
+     "When a session is archived."),
+    ("lifecycle.check_every_s", 600.0, _seconds(1, 86_400),
+     "How often the states of the sessions are checked."),
+    ("compaction",
+     "When a session is made smaller, and by how much. Evicted memories can be restored."),
+    ("compaction.automatic", _SMALLER.automatic, value_type.BOOLEAN,
+     "Whether the daemon makes sessions smaller by itself when they fill up."),
+    ("compaction.gentle_at_pct", _SMALLER.gentle_at_pct, _PERCENT,
+     "How full a session is when it is made a little smaller."),
+    ("compaction.gentle_reduction_pct", _SMALLER.gentle_reduction_pct, _PERCENT,
+     "By how much of its size a session is then made smaller."),
+    ("compaction.forced_at_pct", _SMALLER.forced_at_pct, _PERCENT,
+     "How full a session is when it is made much smaller."),
+    ("compaction.forced_reduction_pct", _SMALLER.forced_reduction_pct, _PERCENT,
+     "By how much of its size a session is then made smaller."),
+    ("compaction.predict_days", _SMALLER.predict_days, _DAYS,
+     "A session that will be full within so many days is made smaller now; 0 for never."),
+    ("compaction.old_conversation_days", _SMALLER.old_conversation_days, _DAYS,
+     "Turns older than this may become a summary."),
+    ("compaction.recent_conversation_hours", _SMALLER.recent_conversation_hours, _HOURS,
+     "Turns younger than this always stay."),
+    ("compaction.recent_access_hours", _SMALLER.recent_access_hours, _HOURS,
+     "Memories that were read within this time always stay."),
+    ("compaction.preserved_above", _SMALLER.preserved_above, SHARE,
+     "Memories with more priority than this always stay."),
+    ("compaction.summarizer_command", _SMALLER.summarizer, list_of(value_type.TEXT, 0, 100),
+     "A program and its arguments, which reads old turns and prints a summary; none for the"
+     " built-in one."),
+    ("compaction.summarizer_timeout_s", _SMALLER.summarizer_timeout_s, _seconds(0.1, 600),
+     "How long that program may take."),
+    ("archive", "Packing sessions that nobody has used for long; their memories are still found."),
+    ("archive.cron", "0 4 * * *", CRON, "When sessions that are due are archived."),
+    ("retention", "How long deleted memories can be restored, and when old ones are deleted."),
+    ("retention.deleted_days", RetentionPolicy().deleted_days, _DAYS,
+     "How long deleted memories can be restored."),
+    ("retention.conversation_days", None, _NEVER,
+     "At which age turns of a conversation are deleted."),
+    ("retention.decisions_days", None, _NEVER, "At which age decisions are deleted."),
+    ("retention.findings_days", None, _NEVER, "At which age findings are deleted."),
+    ("retention.preferences_days", None, _NEVER, "At which age preferences are deleted."),
+    ("retention.learnings_days", None, _NEVER, "At which age learnings are deleted."),
+    ("retention.relationships_days", None, _NEVER, "At which age relationships are deleted."),
+    ("purge", "Destroying deleted memories that are past their time. Nothing else destroys any."),
+    ("purge.cron", "0 5 * * sun", CRON, "When the purge runs."),
+    ("redaction", "Secrets and personal data that are taken out of everything that is written."),
+    ("redaction.enabled", _REDACTION.enabled, value_type.BOOLEAN,
+     "Whether anything is taken out at all."),
+    ("redaction.personal", _REDACTION.personal, _PERSONAL,
+     "Which personal data are taken out as well."),
+    ("redaction.patterns", {}, value_type.PATTERNS,
+     "Further secrets, by a name for their kind. Every text is searched for them: a slow"
+     " pattern slows all."),
+    ("redaction.unlocked_edits", _REDACTION.unlocked_edits, one_of(*UNLOCKED),
+     "Whether the daemon reports secrets that came in past the library, as by an editor, or"
+     " redacts them in their file. Personal data and own patterns are only reported there."),
+    ("ranking", "Which memories stand first in an answer."),
+    ("ranking.text", _WEIGHTS.text, SHARE, "The weight of how well the text matches."),
+    ("ranking.time", _WEIGHTS.time, SHARE, "The weight of the priority, which decays with time."),
+    ("ranking.importance", _WEIGHTS.importance, SHARE,
+     "The weight of kind, severity, impact and approval."),
+    ("ranking.access", _WEIGHTS.access, SHARE, "The weight of having been read recently."),
+    ("ranking.influence", _WEIGHTS.influence, SHARE,
+     "How much all but the text may change the order where a text is asked for."),
+    ("log", "The log of the daemon."),
+    ("log.level", "info", one_of("debug", "info", "warning", "error"),
+     "The least important lines that are logged."),
+    ("log.format", "auto", one_of("auto", "json", "pretty"),
+     "One JSON object in each line, or lines for people; auto is pretty on a terminal and JSON"
+     " elsewhere."),
+    ("log.file", None, or_null(PATH, "stderr"), "Where the log goes."),
+    ("log.max_bytes", 10 * _MIB, whole(4096, 1024 * _MIB, "bytes"),
+     "How large the log file may grow; then it becomes file.1, file.1 becomes file.2, and so on."),
+    ("log.keep", 5, whole(1, 1000), "How many such older log files are kept."),
+)
+# fmt: on
+
+SECTIONS: dict[str, str] = dict(row for row in _TABLE if len(row) == 2)
+SETTINGS = {row[0]: Setting(*row[1:]) for row in _TABLE if len(row) == 4}
+_KEPT = {  # the setting of each type that can be deleted for its age
+    "conversation_turn": "conversation", "decision": "decisions", "finding": "findings",
+    "preference": "preferences", "learning": "learnings", "relationship": "relationships",
+}  # fmt: skip
+
+
+class Configuration(dict[str, Any]):
+    """The value of every setting, by its whole name such as `watch.quiet_ms`."""
+
+    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
+        super().__init__({key: setting.default for key, setting in SETTINGS.items()})
+        self.update(given or {})
+
+    def part(self, section: str, kind: type[T], **more: Any) -> T:
+        """Return a dataclass of the client, its fields set by the settings of the same names."""
+        names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        own = {name: self[key] for name in names if (key := f"{section}.{name}") in self}
+        return kind(**own | more)
+
+    @property
+    def upkeep(self) -> dict[str, Any]:
+        """Return the options of a memory that the daemon and the commands set."""
+        names = [name for name in _POLICY.rules if name != PINNED]
+        rules = {name: self[f"decay.{name.replace('.', '_')}"] for name in names}
+        ages = {name: self[f"retention.{setting}_days"] for name, setting in _KEPT.items()}
+        ages = {name: days for name, days in ages.items() if days is not None}
+        command = self["compaction.summarizer_command"]
+        patterns = tuple(self["redaction.patterns"].items())
+        return {
+            "policy": self.part("decay", Policy, rules={**_POLICY.rules, **rules}),
+            "weights": self.part("ranking", Weights),
+            "thresholds": self.part("lifecycle", Thresholds),
+            "compaction": self.part("compaction", CompactionPolicy, summarizer=command),
+            "retention": self.part("retention", RetentionPolicy, by_type_days=ages),
+            "redaction": self.part("redaction", Redaction, patterns=patterns),
+        }
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the options of a memory that the daemon looks after."""
+        own = {"quota_bytes": self["quota_bytes"], "fsync": self["fsync"]}
+        return {**own, "patience": self.part("lock", Patience), **self.upkeep}
