@@ -86,9 +86,10 @@ def forget(desk: Desk, given: Given) -> Answer:
     for session in dict.fromkeys(one.session for one in found):
         ids = [one.id for one in found if one.session == session]
         done = desk.memory.delete(session, ids, reason=given["reason"], deleted_by=given["client"], dry_run=is_trial)
-        until = min((one.recovery_deadline for one in done), default="")
+        gone = [] if is_trial else [one for one in desk.memory.deleted(session) if one.batch == done.batch]
+        until = min((one.recovery_deadline for one in gone), default="")
         batch = {"batch": done.batch, "restorable_until": until} if not is_trial else {}
-        batches.append({"ids": [f"{session}/{one.id}" for one in done], **batch})
+        batches.append({"ids": [f"{session}/{one}" for one in done.ids], **batch})
         problems += done.problems
     data: dict[str, Any] = {"deleted": batches, "dry_run": is_trial}
     data |= {"problems": [cut(problem, 200) for problem in problems[:5]]} if problems else {}

@@ -1,0 +1,160 @@
+"""Death before every change of the disk, for every verb: the old state or the new, never between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crashes import SESSION, TOKEN, doubled_or_lost, every_crash, places
+
+from smp_client import Memory, journal
+from smp_client.change import change as changes
+
+pytestmark = pytest.mark.usefixtures("short_grace")
+
+
+def fill(memory: Memory) -> None:
+    session = memory.create_session(id=SESSION)
+    for number in range(6):
+        session.record_decision(f"{TOKEN} {number} a decision", made_by="a", tags=["odd" if number % 2 else "even"])
+        session.add_turn("user", f"{TOKEN} {number} a turn")
+    session.save_artifact("plan", f"{TOKEN} an artifact")
+
+
+WANTED = {f"{TOKEN} {number} a {kind}" for number in range(6) for kind in ("decision", "turn")} | {f"{TOKEN} an artifact"}
+
+
+def delete(memory: Memory) -> None:
+    memory.delete(SESSION, ["DEC-002", "DEC-003", "turn-2", "plan"], reason="test")
+
+
+def restore(memory: Memory) -> None:
+    memory.restore(SESSION, batch=memory.deleted(SESSION)[0].batch)
+
+
+def archive(memory: Memory) -> None:
+    memory.archive_session(SESSION)
+
+
+def delete_session(memory: Memory) -> None:
+    memory.delete_session(SESSION, reason="test")
+
+
+Act = Callable[[Memory], Any]
+VERBS: dict[str, tuple[list[Act], Act]] = {
+    "delete": ([], delete),
+    "delete by topic": ([], lambda memory: memory.delete(SESSION, topic="odd", reason="test")),
+    "restore": ([delete], restore),
+    "archive": ([], archive),
+    "unarchive": ([archive], lambda memory: memory.restore_session(SESSION)),
+    "delete in the archive": ([archive], delete),
+    "restore in the archive": ([archive, delete], restore),
+    "restore after unarchiving": ([archive, delete, lambda memory: memory.restore_session(SESSION)], restore),
+    "delete a session": ([], delete_session),
+    "undelete a session": ([delete_session], lambda memory: memory.undelete_session(SESSION)),
+    "delete an archived session": ([archive], delete_session),
+    "undelete an archived session": ([archive, delete_session], lambda memory: memory.undelete_session(SESSION)),
+    "update": ([], lambda memory: memory.session(SESSION).update("DEC-004", rationale="looked at again")),
+}
+
+
+def prepared(tmp_path: Path, before: list[Act]) -> Path:
+    root = tmp_path / "base"
+    memory = Memory(root)
+    fill(memory)
+    for act in before:
+        act(memory)
+    memory.close()
+    return root
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_crash_at_any_step_leaves_each_memory_in_one_place(tmp_path: Path, verb: str) -> None:
+    before, act = VERBS[verb]
+    base = prepared(tmp_path, before)
+    seen = set()
+    for steps, root in every_crash(base, act):
+        found = places(root)
+        assert doubled_or_lost(found, WANTED) == [], f"{verb} died before step {steps}"
+        seen.add(tuple(sorted((text, *where) for text, where in found.items())))
+    assert len(seen) == (1 if verb in ("update",) else 2), "all of it happens, or nothing"
+
+
+def without_intent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is recorded before it is done."""
+    monkeypatch.setattr(journal, "record", lambda scope, steps: ".smp/journal/none")
+    monkeypatch.setattr(journal, "forget", lambda scope, name: None)
+
+
+def splice_before_intent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files change before the change is recorded."""
+    record = journal.record
+
+    def spliced(scope: Any, steps: list[dict[str, Any]]) -> str:
+        for step in steps:
+            if "file" in step:
+                journal.carry_out(scope, step)
+        return record(scope, steps)
+
+    monkeypatch.setattr(journal, "record", spliced)
+
+
+def forget_before_splice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The intent is gone before all of it is done."""
+    record, forget = journal.record, journal.forget
+
+    def recorded(scope: Any, steps: list[dict[str, Any]]) -> str:
+        name = record(scope, steps)
+        forget(scope, name)
+        return name
+
+    monkeypatch.setattr(journal, "record", recorded)
+    monkeypatch.setattr(journal, "forget", lambda scope, name: None)
+
+
+def bundle_after_intent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundle that an intent names is made only after the intent."""
+    record, write = journal.record, changes.bundle.write
+    drafts: list[tuple[str, Any]] = []
+
+    def promised(tree: Any, manifest: Any, pieces: Any) -> str:
+        name = write(tree, manifest, pieces)
+        drafts.append((name, tree.read(name)))
+        tree.unlink(name)
+        return name
+
+    def recorded(scope: Any, steps: list[dict[str, Any]]) -> str:
+        name = record(scope, steps)
+        for aside, content in drafts:
+            scope.tree.write_new(aside, content)
+        return name
+
+    monkeypatch.setattr(changes.bundle, "write", promised)
+    monkeypatch.setattr(journal, "record", recorded)
+
+
+@pytest.mark.parametrize("broken", [without_intent, splice_before_intent, forget_before_splice, bundle_after_intent])
+def test_each_order_but_the_right_one_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    base = prepared(tmp_path, [])
+    caught = []
+    for steps, root in every_crash(base, _broken(broken)):
+        try:
+            wrong = doubled_or_lost(places(root), WANTED)
+        except AssertionError as error:
+            wrong = [str(error)]
+        caught += [steps] if wrong else []
+    assert caught, broken.__doc__
+
+
+def _broken(broken: Callable[[pytest.MonkeyPatch], None]) -> Act:
+    """Delete with a broken order; only the process that dies is broken."""
+
+    def act(memory: Memory) -> None:
+        broken(pytest.MonkeyPatch())
+        delete(memory)
+
+    return act

@@ -1,0 +1,156 @@
+"""Histories of all verbs, with crashes: each memory is at every step in exactly one place, or purged."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crashes import SESSION, crash_after
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from smp_client import Memory, SMPError
+from smp_client.change.holdings import EVERY, holdings
+from smp_client.session_files import METADATA
+from smp_client.tidy import tidy
+
+
+class History(RuleBasedStateMachine):
+    """A session with everything that can happen to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._directory = tempfile.TemporaryDirectory()
+        self.root = Path(self._directory.name) / "sessions"
+        self.memory = Memory(self.root)
+        self.known: set[str] = set()  # the texts of memories that were acknowledged
+        self.purged: set[str] = set()
+        self.number = 0
+
+    def teardown(self) -> None:
+        self.memory.close()
+        self._directory.cleanup()
+
+    @initialize()
+    def begin(self) -> None:
+        session = self.memory.create_session(id=SESSION)
+        for _ in range(3):
+            self._record(session)
+
+    def _token(self) -> str:
+        self.number += 1
+        return f"memory number {self.number} of this history"
+
+    def _record(self, session: Any) -> None:
+        text = self._token()
+        session.record_decision(text, made_by="a", tags=["even" if self.number % 2 else "odd"])
+        self.known.add(text)
+
+    def _attempt(self, act: Callable[[Memory], Any]) -> None:
+        """A verb may refuse, as on a session that is archived; then nothing has changed."""
+        try:
+            act(self.memory)
+        except SMPError:
+            return
+
+    @rule()
+    def record(self) -> None:
+        def act(memory: Memory) -> None:
+            self._record(memory.session(SESSION))
+
+        self._attempt(act)
+
+    @rule()
+    def say(self) -> None:
+        def act(memory: Memory) -> None:
+            text = self._token()
+            memory.session(SESSION).add_turn("user", text)
+            self.known.add(text)
+
+        self._attempt(act)
+
+    @rule()
+    def append_without_a_lock(self) -> None:
+        file = self.root / "active" / SESSION / "decisions.yaml"
+        if file.exists():
+            text = self._token()
+            with file.open("a") as opened:
+                opened.write(f"  - id: typed-{self.number}\n    decision: {text}\n    made_by: hand\n")
+            self.known.add(text)
+
+    @rule(chosen=st.randoms(use_true_random=False))
+    def update(self, chosen: Any) -> None:
+        def act(memory: Memory) -> None:
+            session = memory.session(SESSION)
+            found = session.records("decision")
+            if found:
+                session.update(chosen.choice(found).id, rationale="looked at again")
+
+        self._attempt(act)
+
+    @rule(chosen=st.randoms(use_true_random=False), steps=st.integers(0, 12), dies=st.booleans())
+    def delete(self, chosen: Any, steps: int, dies: bool) -> None:
+        found = [one for one in self._holdings("active", "archived", "evicted") if one.id and one.file != METADATA]
+        if found:
+            ids = sorted({one.id for one in chosen.sample(found, min(3, len(found)))})
+            self._do(lambda memory: memory.delete(SESSION, ids, reason="test"), steps, dies=dies)
+
+    @rule(topic=st.sampled_from(["odd", "even"]), steps=st.integers(0, 12), dies=st.booleans())
+    def delete_by_topic(self, topic: str, steps: int, dies: bool) -> None:
+        self._do(lambda memory: memory.delete(SESSION, topic=topic, reason="test"), steps, dies=dies)
+
+    @rule(steps=st.integers(0, 12), dies=st.booleans())
+    def restore(self, steps: int, dies: bool) -> None:
+        batches = [one.batch for one in self.memory.deleted(SESSION)]
+        if batches:
+            self._do(lambda memory: memory.restore(SESSION, batch=batches[0]), steps, dies=dies)
+
+    @rule(verb=st.sampled_from(["archive", "unarchive", "delete_session", "undelete_session"]),
+          steps=st.integers(0, 14), dies=st.booleans())  # fmt: skip
+    def move(self, verb: str, steps: int, dies: bool) -> None:
+        verbs: dict[str, Callable[[Memory], Any]] = {
+            "archive": lambda memory: memory.archive_session(SESSION),
+            "unarchive": lambda memory: memory.restore_session(SESSION),
+            "delete_session": lambda memory: memory.delete_session(SESSION, reason="test"),
+            "undelete_session": lambda memory: memory.undelete_session(SESSION),
+        }
+        self._do(verbs[verb], steps, dies=dies)
+
+    @rule()
+    def tidy_up(self) -> None:
+        assert [one for one in tidy(self.memory) if one.problem] == []
+
+    def _do(self, act: Callable[[Memory], Any], steps: int, *, dies: bool) -> None:
+        if dies:
+            self.memory.close()
+            crash_after(steps, act, self.root)
+            self.memory = Memory(self.root)
+        else:
+            self._attempt(act)
+
+    def _holdings(self, *places: Any) -> list[Any]:
+        problems: list[str] = []
+        # Whoever comes next rolls forward what was cut off.
+        self.memory._scope(SESSION).finish_transactions()
+        found = [*holdings(self.memory, SESSION, places, problems)]
+        assert problems == []
+        return found
+
+    @invariant()
+    def each_memory_is_in_one_place(self) -> None:
+        texts = Counter(text for one in self._holdings(*EVERY) if one.place != "undo"
+                        for text in (str(one.value.get("decision") or one.value.get("content") or ""),)
+                        if text.startswith("memory number"))  # fmt: skip
+        assert {text: count for text, count in texts.items() if count > 1} == {}
+        assert self.known - self.purged - texts.keys() == set()
+
+
+TestHistory = pytest.mark.filterwarnings("ignore::DeprecationWarning")(History.TestCase)
+TestHistory.settings = settings(
+    max_examples=15, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
+)
