@@ -8,7 +8,7 @@ that list of spans, so every other byte stays as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from .fingerprint import hash_of
@@ -18,6 +18,9 @@ from .text.format import format_of
 from .text.values import Value
 from .text.yaml_list import ONLY_COMMENTS, render_head
 
+_FEW = 32
+_OUR_HEAD = re.compile(rb"version: \d+\n(?:last_id: \d+\n)?[a-z_]+:\n(?= *-|\Z)")
+_TURN = re.compile(rb"^(?:<!-- smp -->\r?\n)?## Turn \d{1,15}\b", re.MULTILINE)
 _COMMENTS = re.compile(rb"(?:(?<=\n)[ \t]*(?:#[^\n]*)?\r?\n)+\Z")
 
 
@@ -79,9 +82,40 @@ def spans(kind: Kind, content: bytes) -> Spans:
     return Spans(content[: items[0].start], records, content[end:], found.indent)
 
 
+def located(kind: Kind, content: bytes, ids: Collection[str]) -> dict[str, Span]:
+    """Return the records with these ids. A few are found without parsing the others."""
+    if len(ids) > _FEW:
+        wanted = set(ids)
+        return {span.id: span for span in spans(kind, content).records if span.id in wanted}
+    found = {memory_id: format_of(kind).find(content, memory_id) for memory_id in ids}
+    return {memory_id: _span(kind, content, record) for memory_id, record in found.items() if record is not None}
+
+
+def _span(kind: Kind, content: bytes, record: Located) -> Span:
+    start, end = _extent(kind, content, record)
+    behind = None
+    if kind is not TURN:
+        before = content.rfind(b"\n" + b" " * _indent(content[start:end]) + b"- ", 0, start) + 1
+        said = value_of(kind, content[before:start]).get("id") if before else None
+        behind = said if isinstance(said, str) else None
+    return Span(str(record.value["id"]), record.value, content[start:end], behind)
+
+
+def _extent(kind: Kind, content: bytes, record: Located) -> tuple[int, int]:
+    """Return where the lines of a record begin, and where those of the next one do."""
+    if kind is TURN:
+        following = _TURN.search(content, record.end)
+    else:
+        indent = _indent(content[record.start : record.end])
+        following = re.compile(rb"^ {%d}-(?=[ \t\r\n]|\Z)" % indent, re.MULTILINE).search(content, record.end)
+    return record.start, following.start() if following else _end_of_list(kind, content, record.end)
+
+
 def is_plain(kind: Kind, content: bytes) -> bool:
     """Return whether records of the file can be changed where they stand."""
-    return not content or kind is TURN or _is_plain(kind, format_of(kind).parse(content), content)
+    if not content or kind is TURN or _OUR_HEAD.match(content):
+        return True
+    return _is_plain(kind, format_of(kind).parse(content), content)
 
 
 def plain(kind: Kind, content: bytes) -> bytes:
@@ -94,14 +128,18 @@ def plain(kind: Kind, content: bytes) -> bytes:
     return render_head(kind.key, head) + b"".join(records)
 
 
-def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int) -> Edited:
+def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int, known: Spans | None = None) -> Edited:
     """Return the file after these edits; an edit that was done before changes nothing.
 
     A record that is neither as it was nor as it is to become stays, and is reported. `last` is the
-    highest number ever given in this file, which a removal writes into its head.
+    highest number ever given in this file, which a removal writes into its head. `known` is the
+    file taken apart, where the caller has done that already.
     """
-    content = plain(kind, content)
-    head, records, tail, indent = spans(kind, content)
+    if not is_plain(kind, content):
+        content = plain(kind, content)
+    if known is None and len(edits) <= _FEW and all(edit.old is not None for edit in edits):
+        return _edited_few(kind, content, edits, last)
+    head, records, tail, indent = known or spans(kind, content)
     position = {span.id: number for number, span in enumerate(records) if span.id}
     pieces: list[Span | None] = [*records]
     arriving: list[tuple[Edit, bytes]] = []
@@ -129,9 +167,32 @@ def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int) -> Edit
     return Edited(after, kept)
 
 
-def replaced(kind: Kind, span: Span, value: Mapping[str, Value], indent: int) -> bytes:
+def _edited_few(kind: Kind, content: bytes, edits: Sequence[Edit], last: int) -> Edited:
+    """Return the file after edits of records that stand in it, without parsing the others."""
+    kept: list[str] = []
+    pieces: list[tuple[int, int, bytes]] = []
+    for edit in edits:
+        record = format_of(kind).find(content, edit.id)
+        if record is None:
+            continue
+        start, end = _extent(kind, content, record)
+        new = b"" if edit.new is None else _indented(kind, edit.new.encode(), _indent(content[start:end]))
+        if hash_of(record.value) == edit.old:
+            pieces.append((start, end, _closed(new) if new else b""))
+        elif content[start:end].rstrip() != new.rstrip():
+            kept.append(edit.id)
+    at, parts = 0, list[bytes]()
+    for start, end, new in sorted(pieces):
+        parts += [content[at:start], new]
+        at = end
+    after = b"".join([*parts, content[at:]])
+    is_shorter = any(not new for _, _, new in pieces)
+    return Edited(format_of(kind).with_last(after, last) if is_shorter else after, kept)
+
+
+def replaced(kind: Kind, span: Span, value: Mapping[str, Value]) -> bytes:
     """Return a span with other fields. Comments and blank lines below the record stay."""
-    return format_of(kind).render(value, indent).rstrip(b"\n") + b"\n" + _below(kind, span.raw)
+    return format_of(kind).render(value, _indent(span.raw)).rstrip(b"\n") + b"\n" + _below(kind, span.raw)
 
 
 def value_of(kind: Kind, raw: bytes) -> dict[str, Value]:

@@ -223,10 +223,13 @@ def _refuse(scope: Scope, name: str) -> None:
     scope.tree.unlink(name)
 
 
-def carry_out(scope: Scope, step: Mapping[str, Any], kept: list[str] | None = None) -> bytes | None:
+def carry_out(
+    scope: Scope, step: Mapping[str, Any], kept: list[str] | None = None, ready: tuple[bytes, bytes] | None = None
+) -> bytes | None:
     """Carry one step out; do nothing where it was done before. Return a rewritten file's content.
 
     The ids of records that somebody changed without a lock, and that therefore stay, go to `kept`.
+    `ready` is a content of the file and what the step makes of it, where that is known already.
     """
     if "bundle" in step:
         _name_bundle(scope, step)
@@ -245,7 +248,11 @@ def carry_out(scope: Scope, step: Mapping[str, Any], kept: list[str] | None = No
         return None  # nothing is left to be changed
     if "/" in file:
         scope.tree.make_directory(scope.path(file).rpartition("/")[0])
-    return rewrite(scope, file, lambda content: _after(scope, step, content, kept))
+
+    def after(content: bytes) -> bytes:
+        return ready[1] if ready is not None and content == ready[0] else _after(scope, step, content, kept)
+
+    return rewrite(scope, file, after)
 
 
 _CHANGES = frozenset(("cut", "decay", "splice", "edit"))

@@ -23,7 +23,7 @@ from .. import journal
 from ..append import Reserved, Tail, note_rewritten, note_tail, settle
 from ..disk import bundle
 from ..disk.bundle import Bundle, Item, Manifest, item_of
-from ..edits import Edit, Span, edited, is_plain, plain, replaced, spans, value_of
+from ..edits import Edit, Span, edited, is_plain, located, plain, replaced, spans, value_of
 from ..errors import Conflict, StorageFailed, TransactionPending
 from ..files import is_left_alone
 from ..fingerprint import hash_of, hash_of_bytes
@@ -40,6 +40,7 @@ from .places import is_record_file, type_of_file
 if TYPE_CHECKING:
     from ..scope import Scope
 
+_FEW = 32  # changes, for which the other records of a file need not be parsed
 _LAST = ""  # as `Change.behind`: the record comes last
 
 
@@ -124,6 +125,7 @@ class _Work:
         self._bundle_steps: list[dict[str, Any]] = []
         self._file_steps: list[dict[str, Any]] = []
         self._tails: dict[str, Tail] = {}
+        self._ready: dict[str, tuple[bytes, bytes]] = {}  # a file, and what its edits make of it
         self.taken: list[tuple[Item, bytes]] = []  # for the draft
         self.growth = 0
 
@@ -147,18 +149,22 @@ class _Work:
             self._file_steps.append({"file": file, "append": (tail.opening + rendered).decode(), "at": tail.size})
             self.growth += len(tail.opening) + len(rendered)
             return
-        found = spans(kind, _plain_content(scope, kind))
-        standing = {span.id: span for span in found.records if span.id}
+        content = _plain_content(scope, kind)
+        is_few = len(changes) + len(added) <= _FEW and all(change.old is not None for change in changes)
+        found = None if is_few else spans(kind, content)
+        ids = [*(change.id for change in changes), *(str(value["id"]) for value in added)]
+        standing = located(kind, content, ids) if found is None else {span.id: span for span in found.records}
         for value in added:
             if value["id"] in standing:
                 raise Conflict(f"{value['id']} was given to somebody else, because .smp/ was lost; nothing was written.")
-        edits = [self._edit(kind, change, standing.get(change.id), found.indent) for change in changes]
-        edits += [Edit(str(value["id"]), None, format_of(kind).render(value, 2).decode(), _LAST) for value in added]
+        edits = [self._edit(kind, change, standing.get(change.id)) for change in changes]
+        edits += [Edit(str(value["id"]), None, format_of(kind).render(value, INDENT).decode(), _LAST) for value in added]
         self._file_steps.append({"file": file, "edit": [list(edit) for edit in edits], "last": tail.last})
-        self.growth += sum(len((edit.new or "").encode()) for edit in edits)
-        self.growth -= sum(len(standing[edit.id].raw) for edit in edits if edit.old is not None)
+        after = edited(kind, content, edits, tail.last, found).content
+        self._ready[file] = (content, after)
+        self.growth += len(after) - len(content)
 
-    def _edit(self, kind: Kind, change: Change, span: Span | None, indent: int) -> Edit:
+    def _edit(self, kind: Kind, change: Change, span: Span | None) -> Edit:
         if change.old is None:
             if span is not None:
                 raise _conflict(self._scope, change, "another memory has its id by now")
@@ -169,7 +175,7 @@ class _Work:
             self.taken.append(item_of(change.file, change.id, kind.name, span.raw, **facts, **change.facts))
         new = change.new
         if isinstance(new, Mapping):
-            new = format_of(kind).render(new, indent) if span is None else replaced(kind, span, new, indent)
+            new = format_of(kind).render(new, INDENT) if span is None else replaced(kind, span, new)
         return Edit(change.id, change.old, None if new is None else new.decode(), change.behind)
 
     def _prepare_whole(self, change: Change) -> None:
@@ -248,9 +254,8 @@ class _Work:
                         files[file] = new
                 continue
             kind = kind_of_file(file)
-            found = spans(kind, before)
-            standing = {span.id: span for span in found.records if span.id}
-            edits = [self._edit(kind, change, standing.get(change.id), found.indent) for change in here]
+            standing = located(kind, before, [change.id for change in here])
+            edits = [self._edit(kind, change, standing.get(change.id)) for change in here]
             last = format_of(kind).highest(format_of(kind).parse(before), before)
             files[file] = edited(kind, before, edits, last).content
         return [item_of(file, "", "file", content, whole=True) for file, content in files.items()]
@@ -270,7 +275,7 @@ class _Work:
         try:
             for step in steps:
                 kept: list[str] = []
-                after = journal.carry_out(scope, step, kept)
+                after = journal.carry_out(scope, step, kept, self._ready.get(step.get("file", "")))
                 applied.kept += kept
                 if step.get("file") in self._tails:
                     self._note(step, held[step["file"]], after)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..disk import bundle
 from ..disk.bundle import Bundle, Item
-from ..edits import spans, value_of
+from ..edits import located, spans, value_of
 from ..errors import SMPError
 from ..fingerprint import hash_of, hash_of_bytes
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_session_id
-from ..records import STATE_HISTORY, kind_of_file
+from ..records import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN, Kind, kind_of, kind_of_file
 from ..scopes import ARCHIVE, BACKUP, EVICTED, files_of
 from ..text.values import Value
 from .places import PROFILE, holds_memories, id_of_file, is_record_file, type_of_file, value_of_file
@@ -74,6 +74,27 @@ def holdings(
                 yield from in_bundle(bundle.read(memory.tree, path), session, place)
             except (SMPError, OSError) as error:
                 problems.append(f"{path} cannot be read: {error}")
+
+
+def in_use(memory: Memory, session: str, ids: Collection[str]) -> list[Holding]:
+    """Return memories in the files of a session by their ids, without parsing the others.
+
+    An id of a form that SMP does not give, or that seems to stand twice, is not among them.
+    """
+    kinds = GLOBAL_KINDS if session == GLOBAL else SESSION_KINDS
+    by_kind: dict[Kind, list[str]] = {}
+    for memory_id in ids:
+        if (kind := kind_of(memory_id, kinds)) is not None:
+            by_kind.setdefault(kind, []).append(memory_id)
+    found: list[Holding] = []
+    for kind, some in by_kind.items():
+        content = memory._scope(session).read(kind.file)
+        mark = "## Turn {}" if kind is TURN else "id: {}"
+        once = [one for one in some if content.count(mark.format(one.removeprefix("turn-")).encode()) == 1]
+        for span in located(kind, content, once).values():
+            found.append(Holding(session, "active", "", kind.file, span.id, kind.name, span.value, span.raw,
+                                 hash_of(span.value), span.behind))  # fmt: skip
+    return found
 
 
 def names(memory: Memory) -> list[str]:

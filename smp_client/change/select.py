@@ -17,7 +17,7 @@ from ..scopes import archived_scope
 from ..session_files import METADATA
 from ..text.values import Value
 from ..whereabouts import missing
-from .holdings import KEPT, Holding, holdings
+from .holdings import KEPT, Holding, holdings, in_use, is_in_use
 from .places import id_of_file
 
 if TYPE_CHECKING:
@@ -71,6 +71,10 @@ def chosen(memory: Memory, name: str, selection: Selection, problems: list[str] 
     Earlier states of an agent go with its state. A record without an id that fits is reported.
     """
     problems = [] if problems is None else problems
+    if selection.ids is not None and is_in_use(memory, name) and not memory.tree.list(archived_scope(name)):
+        quickly = in_use(memory, name, selection.ids)
+        if {one.id for one in quickly} == {*selection.ids}:
+            return quickly
     found = [one for one in holdings(memory, name, KEPT, problems) if one.file != METADATA]
     if selection.ids is not None:
         meant = [one for one in found if one.id in selection.ids or agent_of(one) in selection.ids]
