@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import SMPError
-from .layout import DELETED, GLOBAL
+from .layout import ARCHIVED, DELETED, GLOBAL
 from .records import GLOBAL_KINDS, is_memory_name, kind_of, split_name
 from .text.format import format_of
-from .text.mapping import load_mapping
 
 if TYPE_CHECKING:
     from .files import Tree
@@ -128,22 +127,22 @@ class _Whereabouts:
         return found
 
     def _deleted(self, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
-        from .privacy.deleting.store import DELETION, RECORD, TOP
-
-        path = f"{DELETED}/{self._name}/{RECORD}"
-        if not self._tree.exists(path):
-            return {}
-        items = load_mapping(self._tree.read(path), TOP, path).get("deleted_items")
-        gone = [item for item in (items if isinstance(items, list) else ()) if isinstance(item, dict)
-                and item.get("id") in wanted and item.get("action", DELETION) == DELETION]  # fmt: skip
-        return {str(item["id"]): (GONE, str(item.get("deleted_at"))) for item in gone}
+        return self._bundled(DELETED, GONE, wanted)
 
     def _evicted(self, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
-        from .maintain.evictions import evicted_times
+        return self._bundled(ARCHIVED, EVICTED, wanted)
 
-        return {memory_id: (EVICTED, at) for memory_id, at in evicted_times(self._tree, self._name, wanted).items()}
+    def _bundled(self, place: str, state: str, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
+        """Return those that a bundle of the session in this place holds; the newest bundle tells."""
+        if not self._tree.list(f"{place}/{self._name}"):
+            return {}
+        from .disk.inventory import manifests  # late: it loads tar and gzip
+
+        found = sorted(manifests(self._tree, f"{place}/{self._name}"), key=lambda one: one[1].at)
+        return {item.id: (state, manifest.at) for _, manifest in found if manifest.kind in ("deleted", "evicted")
+                for item in manifest.items if item.id in wanted}  # fmt: skip
 
     def _purged(self, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
-        from .maintain.purged import memories
+        from .passes.purged import memories
 
         return {memory_id: (PURGED, at) for memory_id, at in memories(self._tree, self._name).items() if memory_id in wanted}
