@@ -208,7 +208,7 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
 
         Reading is a use, too.
         """
-        from .maintain.lifecycle import activities
+        from .passes.lifecycle import activities
 
         found = [session for session in self._sessions() if state is None or session.state == state]
         used = activities(self, [session.id for session in found]) if found else {}

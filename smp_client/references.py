@@ -127,21 +127,20 @@ class _Whereabouts:
         return found
 
     def _deleted(self, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
-        return self._packed(DELETED, "deleted", GONE, wanted)
+        return self._bundled(DELETED, GONE, wanted)
 
     def _evicted(self, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
-        return self._packed(ARCHIVED, "evicted", EVICTED, wanted)
+        return self._bundled(ARCHIVED, EVICTED, wanted)
 
-    def _packed(
-        self, place: str, kind: str, state: str, wanted: Collection[str]
-    ) -> dict[str, tuple[str, str | None]]:
-        """Return the memories that a bundle of this kind holds, each with when it was made."""
+    def _bundled(self, place: str, state: str, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
+        """Return those that a bundle of the session in this place holds; the newest bundle tells."""
         if not self._tree.list(f"{place}/{self._name}"):
             return {}
         from .disk.inventory import manifests  # late: it loads tar and gzip
 
-        return {item.id: (state, manifest.at) for _, manifest in manifests(self._tree, f"{place}/{self._name}")
-                if manifest.kind == kind for item in manifest.items if item.id in wanted}  # fmt: skip
+        found = sorted(manifests(self._tree, f"{place}/{self._name}"), key=lambda one: one[1].at)
+        return {item.id: (state, manifest.at) for _, manifest in found if manifest.kind in ("deleted", "evicted")
+                for item in manifest.items if item.id in wanted}  # fmt: skip
 
     def _purged(self, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
         from .passes.purged import memories

@@ -450,7 +450,7 @@ class Session(RecordFiles, SessionUpkeep):
 
     def _wake(self, reason: str) -> None:
         if self._known and self._known[2] in RESTING and not self.scope.in_upkeep:
-            from .maintain.lifecycle import wake
+            from .passes.lifecycle import wake
 
             wake(self.scope, reason)
 

@@ -63,7 +63,7 @@ def _latest(memory: Memory, place: str, sessions: Mapping[str, str]) -> str:
         raise SessionNotFound(f"There is no {what} under {memory.root}.", advice=advice)
     if place != ACTIVE:
         return max(sessions, key=lambda one: sessions[one])
-    from .maintain.lifecycle import activities
+    from .passes.lifecycle import activities
 
     written = activities(memory, list(sessions), readings=False)
     return max(sessions, key=lambda one: written.get(one, _LONG_AGO))
@@ -80,7 +80,7 @@ def _require_no_whole_id(memory: Memory, name: str, places: Sequence[str]) -> No
             if any(entry.partition(".")[0] == name for entry in memory.tree.list(place)):
                 problem = f"There is no session {name!r} under {memory.root}: something of it is in {place}/."
                 raise SessionNotFound(problem, advice="Bring it back, or name another one.") from None
-        from .maintain.purged import Purged, load
+        from .passes.purged import Purged, load
 
         if stamp := load(memory.tree).get(name, Purged()).whole:
             problem = f"The session {name!r} was purged on {stamp[:16].replace('T', ' ')} UTC."

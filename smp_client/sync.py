@@ -77,7 +77,7 @@ def _do_here(memory: Memory, request: Request) -> None:
             rebuild(memory, index)
             return
         if request == "scrub":
-            from .maintain.traces import scrub  # which needs this module
+            from .vacuum import scrub  # late: few processes need it
 
             scrub(memory, index)
             return

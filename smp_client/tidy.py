@@ -38,7 +38,7 @@ def tidy(memory: Memory) -> list[Tidied]:
             done += _finish_transactions(scope) + _fold_retired(scope)
         except Exception as error:  # one session that nobody thought of costs no other its turn
             done.append(Tidied(name, "left as it was", str(error) or repr(error)))
-    return done + _sweep_leaving(memory) + _remove_abandoned(memory) + _scrub(memory)
+    return done + _sweep_leaving(memory) + remove_abandoned(memory) + _scrub(memory)
 
 
 def _finish_transactions(scope: Scope) -> list[Tidied]:
@@ -86,7 +86,8 @@ def _sweep_leaving(memory: Memory) -> list[Tidied]:
     return done
 
 
-def _remove_abandoned(memory: Memory) -> list[Tidied]:
+def remove_abandoned(memory: Memory) -> list[Tidied]:
+    """Remove temporaries that nobody makes any more and that no intent names."""
     done: list[Tidied] = []
     named = journal.asides(memory.tree)
     for name in memory.tree.list(TEMPORARY):
@@ -108,8 +109,8 @@ def _scrub(memory: Memory) -> list[Tidied]:
     """The index, where somebody removed something and could not clean it. A daemon looks for that itself."""
     if memory.options.is_leading:
         return []
-    from .maintain import traces  # which loads tar
+    from .vacuum import asked_for, scrub_index  # late: it loads the index
 
-    asked = traces.asked_for(memory)
-    problems = traces.scrub_index(memory)
+    asked = asked_for(memory)
+    problems = scrub_index(memory)
     return [Tidied("", "left as it was", problem) for problem in problems] or [Tidied("", "cleaned the index") for _ in asked[:1]]

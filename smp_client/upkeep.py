@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from .change.move import Away
-    from .check import Complaint
     from .memory import Memory
     from .model.outcome import Outcome
+    from .passes.check import Complaint
     from .passes.compaction import Evicted
     from .session import Session
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from smp_client import LockTimeout, SessionNotFound, SMPError
-from smp_client.maintain.actions import Action, Outcome
+from smp_client.model.outcome import Action, Outcome
 
 from .log import FilteringBoundLogger, ms_since
 

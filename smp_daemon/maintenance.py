@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
@@ -19,7 +18,7 @@ from smp_client import LockTimeout, Memory, SMPError
 from smp_client.deadline import step
 from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL
 from smp_client.locks import Patience
-from smp_client.maintain.actions import Outcome
+from smp_client.model.outcome import Outcome
 from smp_client.timestamps import now, render_time
 
 from .fullness import Fullness
@@ -60,7 +59,6 @@ class Maintenance:
         self._failed_at: dict[tuple[str, str], float] = {}  # by job and root
         self._taking_in: str | None = None  # the session whose own piece is being taken in
         self._memories: dict[str, Memory] = {}
-        self._observed: set[str] = set()  # the roots that were looked at since the daemon began
         self._scrubs = Scrubs()
         self.pieces: Mapping[str, Callable[[Root], Iterator[Piece]]] = {
             DECAY: self._decay, LIFECYCLE: self._lifecycle, ARCHIVE: self._archive, PURGE: self._purge,
@@ -87,10 +85,6 @@ class Maintenance:
     def look(self, root: Root, current: float) -> None:
         """Somebody may have asked for that, and be gone; or it could not be done."""
         self._scrubs.look(root, current)
-        if str(root.path) not in self._observed:
-            # From now on a leap of the clock is seen, before any job could act on it.
-            self._observed.add(str(root.path))
-            self._observe(root)
 
     def has_work(self) -> bool:
         return bool(self._urgent or self._run or self._asked or self._scrubs.has_work())
@@ -189,11 +183,12 @@ class Maintenance:
         """The piece of a job that is about this session."""
         if name == COMPACTION:
             return Piece(session, lambda: self._compact(root, session))
-        from smp_client.maintain.lifecycle import lifecycle
+        from smp_client.passes.lifecycle import lifecycle
+        from smp_client.passes.overdue import load
 
         def age() -> Outcome:
             memory = self._memory(root)
-            return lifecycle(memory, archive=name == ARCHIVE, only=[session], passed=_lived(memory))
+            return lifecycle(memory, archive=name == ARCHIVE, only=[session], ledger=load(memory))
 
         return Piece(session, age)
 
@@ -255,29 +250,14 @@ class Maintenance:
         memory = self._memory(root)
         if memory.options.retention.by_type_days:
             yield from (Piece(session, partial(_retain, memory, session)) for session in _sessions(memory))
-        yield Piece("", lambda: self._observe(root))
         yield from _past_its_time(memory, root)
 
     def _observe(self, root: Root) -> Outcome:
-        """What will be purged must have been seen waiting for it, for as long as this machine has really been running."""
-        from smp_client.maintain.deadlines import observe
+        """Note how long each session is seen unused: a leap of the clock archives nothing."""
+        from smp_client.passes.lifecycle import observe
 
-        memory = self._memory(root)
-        observe(memory, memory.options.clock(), running_s())
+        observe(self._memory(root))
         return Outcome()
-
-
-def _lived(memory: Memory) -> Callable[[datetime], timedelta]:
-    """How much time has really passed since then: a session does not age because the clock has leapt."""
-    from smp_client.maintain.deadlines import lived, load
-
-    seen, current, running = load(memory), memory.options.clock(), running_s()
-    return lambda since: lived(seen, since, current, running)
-
-
-def running_s() -> float:
-    """Since the machine was started, asleep or not; no setting of the clock changes it."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _decay_session(memory: Memory, session: str) -> Outcome:
@@ -297,20 +277,19 @@ def _retain(memory: Memory, session: str) -> Outcome:
 
 
 def _past_its_time(memory: Memory, root: Root) -> Iterator[Piece]:
-    from smp_client.maintain import purge
+    from smp_client.passes import purge
 
     by_session: dict[str, list[purge.Decision]] = {}
 
     def decide() -> Outcome:
-        planned = purge.planned(memory)
-        for decision in planned.going:
+        decided = purge.planned(memory, dry_run=False)
+        for decision in decided.going:
             by_session.setdefault(decision.doomed.session, []).append(decision)
-        return Outcome(problems=list(planned.problems))
+        return Outcome(problems=list(decided.problems))
 
     def destroy(decisions: list[purge.Decision]) -> Outcome:
-        return purge.apply(memory, decisions, forced=False, by="daemon", index=root.index)
+        return purge.carry_out(memory, decisions, by="daemon", forced=False, index=root.index)
 
     yield Piece("", decide)
     yield from (Piece(session, partial(destroy, decisions)) for session, decisions in by_session.items())
-    yield Piece("", partial(destroy, []))  # what an earlier one that was cut off has left
-
+    yield Piece("", partial(destroy, []))  # locks and temporaries that an earlier one has left

@@ -159,7 +159,7 @@ def _answer(connection: socket.socket) -> None:
 def _become(request: dict[str, object], streams: list[int]) -> None:
     """What `python -m smp_daemon` does, in this process."""
     from smp_client import rewrite
-    from smp_client.maintain import leaving
+    from smp_client.change import move
     from smp_daemon.cli import main
 
     code = 70
@@ -172,7 +172,7 @@ def _become(request: dict[str, object], streams: list[int]) -> None:
         os.environ.update(request["environment"])  # type: ignore[call-overload]
         os.chdir(str(request["directory"]))
         if grace_s := os.environ.get("SMP_TESTS_GRACE_S"):
-            leaving.GRACE_S = rewrite.GRACE_S = float(grace_s)
+            move.GRACE_S = rewrite.GRACE_S = float(grace_s)
         sys.argv = ["smp", *request["arguments"]]  # type: ignore[misc]
         try:
             main()
@@ -191,8 +191,7 @@ def _become(request: dict[str, object], streams: list[int]) -> None:
 
 _LOADED = (
     "smp_client.memory", "smp_client.session", "smp_client.index", "smp_client.questions.engine", "smp_client.sync",
-    "smp_client.check", "smp_client.privacy.deleting.reworking", "smp_client.privacy.anonymity.anonymizing",
-    "smp_client.privacy.seeking.everywhere", "smp_client.maintain.purge", "smp_client.exchange.elsewhere", "smp_client.tidy",
+    "smp_client.change.restore", "smp_client.passes.check", "smp_client.passes.purge", "smp_client.tidy",
     "smp_daemon.config.file", "smp_daemon.daemon",
 )  # fmt: skip
 

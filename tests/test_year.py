@@ -17,7 +17,7 @@ from smp_client import Memory, QuotaExceeded, Record, Session
 from smp_client.maintain import deadlines, leaving
 from smp_client.maintain.compacting import compact, growth_bytes_per_day, policy_of, trigger
 from smp_client.maintain.decay import decay
-from smp_client.maintain.lifecycle import lifecycle
+from smp_client.passes.lifecycle import lifecycle
 from smp_client.maintain.purge import purge
 from smp_client.packing import read_members
 from smp_client.records import SESSION_KINDS, is_deleted

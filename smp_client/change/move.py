@@ -200,6 +200,12 @@ def deleted_sessions(memory: Memory) -> list[Away]:
     return _away(memory, DELETED, BACKUP)
 
 
+def destroy(scope: Scope, bundles: Iterable[str]) -> None:
+    """Unlink bundles of a session for good, all in one intent. Only a purge does that."""
+    if steps := _unlinks(scope.tree, bundles):
+        _happen(scope, steps, [])
+
+
 # The two ways through the journal.
 
 

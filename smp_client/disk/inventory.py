@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import SMPError
 from ..files import Tree
-from ..layout import ARCHIVED, DELETED
+from ..layout import ARCHIVED
 from ..scopes import ARCHIVE, BACKUP
 from ..text.mapping import render_mapping
 from ..text.values import Value
@@ -23,14 +23,20 @@ SUMMARY, RECORD = "summary.yaml", "deletion-record.yaml"
 
 def describe(tree: Tree, directory: str) -> None:
     """Render the file for people in `archived/{session}` or `deleted/{session}` anew."""
-    place, _, session = directory.partition("/")
-    name = {ARCHIVED: SUMMARY, DELETED: RECORD}[place]
-    said = _summary(tree, directory) if place == ARCHIVED else _deletions(tree, directory, session)
+    name, said = rendered(tree, directory)
     if said is None:
-        tree.unlink(f"{directory}/{name}")
+        tree.unlink(name)
         tree.remove_empty(directory)
     else:
-        tree.replace_derived(f"{directory}/{name}", said)
+        tree.replace_derived(name, said)
+
+
+def rendered(tree: Tree, directory: str) -> tuple[str, bytes | None]:
+    """Return the file for people in a directory, and what belongs into it; None where there is none."""
+    place, _, session = directory.partition("/")
+    if place == ARCHIVED:
+        return f"{directory}/{SUMMARY}", _summary(tree, directory)
+    return f"{directory}/{RECORD}", _deletions(tree, directory, session)
 
 
 def manifests(tree: Tree, directory: str) -> Iterator[tuple[str, Manifest]]:

@@ -106,7 +106,7 @@ class Asker:
     def _wake(self, resting: Sequence[str]) -> None:
         """What is read is in use again. Of many at once only some: the others are in the access log, and the next pass sees it."""
         if resting:
-            from ..maintain.lifecycle import wake
+            from ..passes.lifecycle import wake
 
             for session in resting[:_WOKEN_AT_ONCE]:
                 wake(self._scope(session), "read")

@@ -17,8 +17,8 @@ from .progress import progress
 
 if TYPE_CHECKING:
     from smp_client import Memory
-    from smp_client.maintain.actions import Outcome
-    from smp_client.maintain.purge import Decision
+    from smp_client.model.outcome import Outcome
+    from smp_client.passes.purge import Decision
 
 _NAMED = 5
 _PLACES = (ACTIVE, ARCHIVED, DELETED, GLOBAL)
@@ -108,8 +108,8 @@ def _listed(ids: Sequence[str]) -> str:
 
 
 def _purge_due(memory: Memory, by: str, *, force: bool, yes: bool, dry_run: bool, as_json: bool) -> None:
-    from smp_client.maintain.actions import Outcome
-    from smp_client.maintain.purge import planned
+    from smp_client.model.outcome import Outcome
+    from smp_client.passes.purge import planned
 
     if force and not dry_run and (going := memory.purge(force=True, dry_run=True)).actions:
         confirm(f"Destroy {_going(going)} for good?", yes=yes, what_stays="Nothing was destroyed.")
@@ -136,15 +136,14 @@ def _say_what_is_held_back(memory: Memory, kept: Sequence[Decision], *, known: S
     for decision in kept:
         one = decision.doomed
         if one.deadline <= now and decision.reason not in known:
-            ids = [gone.id for gone in one.memories]
-            does = "stays" if one.is_session else f"keeps {listed(ids)}"
+            does = "stays" if one.is_session else f"keeps {listed(list(one.ids))}"
             parts.setdefault(one.session, []).append(f"{does}: {decision.reason}")
     for session, said in parts.items():
         click.echo(f"note: {one_line(session)} {one_line('; it '.join(said))}", err=True)
     if parts and not is_forced:
         who = "the running daemon" if holder(memory.tree, LEAD_SCOPE, LEAD) else "a daemon (smp run)"
-        when = "once it has seen it overdue for 7 days"
-        click.echo(f"note: smp purge --force destroys that now; {who} does so by itself {when}", err=True)
+        when = "once two purges at least 6 days of running time apart have seen it overdue"
+        click.echo(f"note: smp purge --force destroys that now; {who} does so {when}", err=True)
 
 
 def _going(planned: Outcome) -> str:

@@ -16,7 +16,7 @@ from .progress import progress
 
 if TYPE_CHECKING:
     from smp_client import Memory
-    from smp_client.check import Complaint
+    from smp_client.passes.check import Complaint
 
 # What `smp status` exits with, by health; usage errors are "cannot tell", so that a typing error is never an outage.
 EXIT_BY_HEALTH = {"ok": 0, "degraded": 1, "down": 2, "unknown": 3}
@@ -157,14 +157,15 @@ def check(session: str | None, repair: bool, root: str | None, dry_run: bool, as
         from .repair import repaired
 
         finish(repaired(memory, session, dry_run=dry_run), as_json=as_json)
+    from smp_client.passes.check import sentence
+
     with progress("reading everything" if session is None else f"reading {session}"):
         complaints = _complaints(memory, session)
     if as_json:
         print_json([asdict(complaint) for complaint in complaints])
     else:
         for item in complaints:
-            place = "/".join(part for part in (item.scope, item.file) if part) + (f":{item.line}" if item.line else "")
-            tell(one_line(f"{place}: {item.problem}. {item.advice}"), indent=4)
+            tell(one_line(sentence(item)), indent=4)
         count = f"{len(complaints):,} problem{'' if len(complaints) == 1 else 's'}"
         say(count if complaints else "everything can be read")
     sys.exit(1 if complaints else 0)
@@ -172,15 +173,15 @@ def check(session: str | None, repair: bool, root: str | None, dry_run: bool, as
 
 def _complaints(memory: Memory, session: str | None) -> list[Complaint]:
     from smp_client import SessionPutAway
-    from smp_client.check import check as check_all
-    from smp_client.maintain.copies import check_copies
+    from smp_client.passes.check import check as check_all
+    from smp_client.passes.check import check_bundles
 
     if session is None:
         return check_all(memory)
     try:
         return memory.session(session).validate()
     except SessionPutAway as away:
-        return list(check_copies(memory, away.session_id or session))
+        return check_bundles(memory, away.session_id or session)
 
 
 @click.command()

@@ -13,7 +13,7 @@ from .output import Column, on_terminal, one_line, print_json, print_table, say,
 from .progress import each
 
 if TYPE_CHECKING:
-    from smp_client.maintain.actions import Action, Outcome
+    from smp_client.model.outcome import Action, Outcome
     from smp_client.session import RecordFiles
 
 _NAMED = 5
@@ -101,7 +101,7 @@ def merged(whole: Outcome, part: Outcome) -> None:
 def for_each(files: Sequence[_Files], label: str, do: Callable[[_Files], Outcome], *, dry_run: bool) -> Outcome:
     """The same for many; one that fails stops no other."""
     from smp_client import SessionNotFound, SMPError
-    from smp_client.maintain.actions import Outcome
+    from smp_client.model.outcome import Outcome
 
     whole = Outcome(dry_run=dry_run)
     with each(files, label) as them:

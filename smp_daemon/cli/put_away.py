@@ -15,7 +15,7 @@ from .progress import progress
 
 if TYPE_CHECKING:
     from smp_client import Session
-    from smp_client.maintain.actions import Outcome
+    from smp_client.model.outcome import Outcome
 
 
 @click.command()
@@ -51,7 +51,7 @@ def deactivate(session: str, reason: str, root: str | None, dry_run: bool, as_js
 
 
 def _standing(session: Session, type: str, reason: str, *, but_not: Collection[str], dry_run: bool) -> Outcome:
-    from smp_client.maintain.actions import Action, Outcome
+    from smp_client.model.outcome import Action, Outcome
 
     # What cannot be read is said also where nothing is to be done.
     is_so = str(session.metadata().get("status", "active")) in but_not
@@ -96,7 +96,7 @@ def archive(session: str | None, is_due: bool, reason: str | None, root: str | N
 @json_option
 def unarchive(session: str, root: str | None, dry_run: bool, as_json: bool) -> None:
     """Bring SESSION back from the archive."""
-    from smp_client.maintain.archive import unarchive as bring_back
+    from smp_client.change.move import unarchive as bring_back
 
     memory = open_memory(root)
     found = find_id(memory, session, ARCHIVED)

@@ -81,7 +81,7 @@ def _crowded(share: str) -> dict[str, Any]:
 
 def _described(memory: Memory) -> list[dict[str, Any]]:
     from smp_client import SessionNotFound
-    from smp_client.maintain.lifecycle import activities
+    from smp_client.passes.lifecycle import activities
 
     counts = _counts(memory)
     sessions = memory._sessions()

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
+import os
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from daemons import smp
 
 from smp_client import Memory, Session, journal
-from smp_client.check import check
+from smp_client.change.change import Draft, Request, apply
+from smp_client.change.holdings import holdings
+from smp_client.change.restore import removal
+from smp_client.disk.bundle import Manifest
 from smp_client.layout import SESSION_DIRECTORIES
 from smp_client.locks import Patience, lock
-from smp_client.maintain.repair import repair, validate
 from smp_client.packing import read_members, write_archive
+from smp_client.passes.check import check, repair, validate
 from smp_client.quarantine import quarantined
 from smp_client.records import SESSION_KINDS
 from smp_client.scope import UPKEEP
@@ -183,19 +187,18 @@ def archived(memory: Memory) -> Path:
 
 
 def evicted(memory: Memory) -> Path:
-    raw = (memory.root / "active/s1/decisions.yaml").read_bytes()
-    item = {"id": "DEC-001", "type": "decision", "file": "decisions.yaml", "timestamp": None, "hash": "h", "operation": "remove",
-            "reason": "a test", "sha256": hashlib.sha256(raw).hexdigest(), "offset": 0, "length": len(raw)}  # fmt: skip
-    manifest = {"version": 1, "session": "s1", "evicted_at": "2026-03-01T12:00:00Z", "reason": "a test", "items": [item]}
-    name = "archived/s1/evicted-20260301T120000-0123abcd.tar.gz"
-    memory.tree.make_directory("archived/s1")
-    write_archive(memory.tree, name, [("manifest.json", json.dumps(manifest).encode()), ("decisions.yaml", raw)])
-    return memory.root / name
+    session = memory.session("s1")
+    one = next(one for one in holdings(memory, "s1") if one.id == "DEC-001")
+    path = "archived/s1/evicted-20260301T120000-0123abcd.tar.gz"
+    draft = Draft(path, Manifest("evicted", "s1", "2026-03-01T12:00:00Z", "smp", "a test"))
+    with session.scope.undisturbed("compacting"):
+        apply(session.scope, Request([removal(one)], draft))
+    return memory.root / path
 
 
 def deleted(memory: Memory) -> Path:
-    memory.session("s1").delete(["DEC-001", "DEC-002", "turn-1"], reason="a test")
-    return memory.root / "deleted/s1/backup.tar.gz"
+    batch = memory.session("s1").delete(["DEC-001", "DEC-002", "turn-1"], reason="a test").batch
+    return memory.root / f"deleted/s1/{batch}.tar.gz"
 
 
 def deleted_whole(memory: Memory) -> Path:
@@ -238,34 +241,48 @@ def read(packed: bytes) -> bytes | None:
         return None
 
 
-def test_an_eviction_must_hold_what_its_manifest_says(memory: Memory, session: Session) -> None:
+def test_a_bundle_must_hold_what_its_manifest_says(memory: Memory, session: Session) -> None:
     """Each record of it, and the manifest itself."""
     name = str(evicted(memory).relative_to(memory.root))
-    (_, manifest), (_, raw) = read_members(memory.tree, name)
-    write_archive(memory.tree, name, [("manifest.json", manifest), ("decisions.yaml", raw.replace(b"Decision 1", b"Decision 7"))])
-    assert ["does not hold DEC-001 any more" in complaint.problem for complaint in check(memory)] == [True]
-    for members in ([("decisions.yaml", raw)], [("manifest.json", b"{}")], []):
+    (_, manifest), (member, raw) = read_members(memory.tree, name)
+    write_archive(memory.tree, name, [("manifest.json", manifest), (member, raw.replace(b"Decision 0", b"Decision 7"))])
+    assert ["DEC-001" in complaint.problem and "is damaged" in complaint.problem for complaint in check(memory)] == [True]
+    for members in ([(member, raw)], [("manifest.json", b"{}")], []):
         write_archive(memory.tree, name, members)
         assert [complaint.file for complaint in check(memory)] == [name.rpartition("/")[2]]
 
 
-def test_what_its_list_does_not_say_is_found(memory: Memory, session: Session) -> None:
-    """An archive that is whole, and another one: of other files, or without one, or gone, or with a list that is damaged."""
+@pytest.mark.parametrize(("put_away", "name"), [
+    (archived, "archived/s1/summary.yaml"), (deleted, "deleted/s1/deletion-record.yaml"),
+    (deleted_whole, "deleted/s1/deletion-record.yaml"),
+])  # fmt: skip
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_files_for_people_are_rendered_anew(
+    memory: Memory, session: Session, put_away: Callable[[Memory], Path], name: str, is_there: bool
+) -> None:
+    put_away(memory)
+    path = memory.root / name
+    said = path.read_bytes()
+    path.write_bytes(said.replace(b"s1", b"s2")) if is_there else path.unlink()
+    assert [(one.scope, one.file) for one in check(memory)] == [(name.rpartition("/")[0], path.name)]
+    shown = smp("check", "--repair", "--dry-run", "--json", "--root", memory.root)
+    assert [one["type"] for one in json.loads(shown.stdout)["actions"]] == ["describe_bundles"]
+    assert len(check(memory)) == 1
+    assert smp("check", "--repair", "--root", memory.root).returncode == 0
+    assert (path.read_bytes(), check(memory)) == (said, [])
+
+
+def test_a_change_that_stays_unfinished_is_named_and_finished(memory: Memory, session: Session) -> None:
+    """Of a session that is archived nobody reads the files, so nobody finishes it by the way."""
     path = archived(memory)
-    summary = memory.root / "archived/s1/summary.yaml"
-    said, whole = summary.read_text(), path.read_bytes()
-    memory.create_session(id="s2")
-    memory.archive_session("s2")
-    path.write_bytes((memory.root / "archived/s2/archive.tar.gz").read_bytes())
-    assert "is not what was put there" in check(memory)[0].problem
-    path.unlink()
-    assert [complaint.file for complaint in check(memory)] == ["archive.tar.gz"]
-    path.write_bytes(whole)
-    at = said.index("sha256: ") + len("sha256: ") + 5
-    summary.write_text(said[:at] + ("0" if said[at] != "0" else "1") + said[at + 1 :])
-    assert [complaint.scope for complaint in check(memory)] == ["archived/s1"]
-    summary.unlink()
-    assert "it has no summary.yaml" in check(memory)[0].problem
+    scope = memory._scope("s1")
+    version = journal.version_of(memory.tree.stat("archived/s1/archive.tar.gz"))
+    name = journal.record(scope, [{"bundle": "archived/s1/archive.tar.gz", "aside": None, "was": [0, *version[1:]]}])
+    os.utime(memory.root / name, (1, 1))
+    assert [one.problem for one in check(memory)] == ["a recorded change that is not finished"]
+    assert smp("check", "--repair", "--root", memory.root).returncode == 0
+    assert path.exists()
+    assert check(memory) == []
 
 
 def test_one_session_is_validated_alone(memory: Memory, session: Session) -> None:
@@ -276,7 +293,7 @@ def test_one_session_is_validated_alone(memory: Memory, session: Session) -> Non
     assert validate(session) == []
     path.write_bytes(path.read_bytes()[:-20])
     (complaint,) = validate(session)
-    assert (complaint.scope, complaint.file) == ("deleted/s1", "backup.tar.gz")
+    assert (complaint.scope, complaint.file) == ("deleted/s1", path.name)
     assert not repair(session).success
     tear(session)
     assert {complaint.scope for complaint in validate(session)} == {"deleted/s1", "s1"}

@@ -12,8 +12,8 @@ import pytest
 
 from smp_client import Invalid, Memory, Session, SessionNotFound, SessionPutAway
 from smp_client.locks import Patience, lock
-from smp_client.maintain import lifecycle
-from smp_client.maintain.lifecycle import Standing, activities, apply, last_activity, plan, state_for
+from smp_client.passes import lifecycle
+from smp_client.passes.lifecycle import Standing, activities, apply, last_activity, plan, state_for
 from smp_client.policies import Thresholds
 from smp_client.timestamps import render_time
 
@@ -501,7 +501,7 @@ def test_a_deleted_session_says_how_it_comes_back(memory: Memory, session: Sessi
 
 def test_an_archive_that_cannot_be_read_is_named_all_the_same(memory: Memory, session: Session) -> None:
     memory.archive_session("s1")
-    (memory.root / "archived/s1/summary.yaml").write_text("archive: [")
+    (memory.root / "archived/s1/archive.tar.gz").write_bytes(b"torn")
     with pytest.raises(SessionPutAway, match=r"Session 's1' is archived\. smp unarchive"):
         memory.session("s1")
     assert memory.sessions() == []

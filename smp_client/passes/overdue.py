@@ -1,0 +1,88 @@
+"""How long something has been seen overdue, in time that was really lived through.
+
+A clock that leaps makes deadlines pass that have not. So nothing is purged, and the daemon archives no
+session, before it was seen overdue twice, with `WAIT_S` of uptime between. Uptime is counted by a clock
+that nobody can set and that runs while the machine sleeps. It adds up over restarts; time in which the
+machine was off does not count.
+
+The ledger is `.smp/overdue.json`. It is derived: losing it only delays.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..place import Place
+
+FILE = ".smp/overdue.json"
+WAIT_S = 6 * 86_400.0
+DELETED, IDLE = (
+    "deleted",
+    "idle",
+)  # what is seen overdue: bundles past their deadline, sessions nobody uses
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The uptime until the last look, and at which uptime each thing was first seen overdue."""
+
+    uptime_s: float = 0.0
+    running_s: float = 0.0  # of the machine, at the last look
+    first: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by sort, then by key
+
+    def waited_s(self, sort: str, key: str) -> float:
+        """Return the uptime since a thing was first seen overdue; 0 where it never was."""
+        return self.uptime_s - self.first.get(sort, {}).get(key, self.uptime_s)
+
+
+def seen(ledger: Ledger, running_s: float, sort: str, keys: Iterable[str]) -> Ledger:
+    """Return the ledger after one more look, at which exactly these things of a sort were overdue."""
+    # A machine that was started anew has run at least since then. More is not known, so not counted.
+    passed_s = running_s - ledger.running_s if running_s >= ledger.running_s else running_s
+    uptime_s = ledger.uptime_s + passed_s
+    known = ledger.first.get(sort, {})
+    first = {key: min(known.get(key, uptime_s), uptime_s) for key in keys}
+    return Ledger(uptime_s, running_s, {**ledger.first, sort: first})
+
+
+def look(memory: Place, sort: str, keys: Iterable[str], *, dry_run: bool = False) -> Ledger:
+    """Note that these things of a sort are overdue now, and no others. Return the ledger."""
+    ledger = seen(load(memory), running_s(), sort, keys)
+    if not dry_run:
+        content = {"version": _VERSION, **vars(ledger)}
+        memory.tree.replace_derived(FILE, json.dumps(content, indent=1).encode() + b"\n")
+    return ledger
+
+
+def load(memory: Place) -> Ledger:
+    """Return the ledger; an empty one where the file is missing, or makes no sense."""
+    try:
+        said: Any = json.loads(memory.tree.read(FILE))
+        first = {
+            str(sort): {str(key): float(at) for key, at in keys.items()}
+            for sort, keys in said["first"].items()
+        }
+        ledger = Ledger(float(said["uptime_s"]), float(said["running_s"]), first)
+        numbers = [
+            ledger.uptime_s,
+            ledger.running_s,
+            *(at for keys in first.values() for at in keys.values()),
+        ]
+        is_sound = said["version"] == _VERSION and all(
+            math.isfinite(number) and number >= 0 for number in numbers
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return Ledger()
+    return ledger if is_sound else Ledger()
+
+
+def running_s() -> float:
+    """Return the seconds since the machine was started, asleep or not. No setting of the clock changes it."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
