@@ -24,7 +24,7 @@ from .files import read_from
 from .index import Index
 from .layout import GLOBAL
 from .place import Place
-from .privacy.redaction import harmless
+from .privacy.redact import harmless
 from .questions.ranking import importance
 from .questions.validity import endings, own_mark, project_of, subject
 from .records import PREFERENCE, RELATIONSHIP, TURN, Kind, is_deleted

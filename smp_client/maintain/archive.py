@@ -16,7 +16,7 @@ from ..errors import Conflict, CorruptionDetected, SessionNotFound, SMPError
 from ..layout import ACTIVE, ARCHIVED, SESSION_DIRECTORIES, TEMPORARY, check_session_id
 from ..locks import NO_PATIENCE, lock
 from ..packing import Member, make_archive, member_of, packed_bytes, plain_files, read_members
-from ..privacy.redaction import harmless
+from ..privacy.redact import harmless
 from ..records import state_history
 from ..scope import UPKEEP, Scope
 from ..session_files import METADATA, artifact_file, state_file

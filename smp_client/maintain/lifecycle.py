@@ -20,7 +20,7 @@ from ..errors import CorruptionDetected, Invalid, SessionNotFound, SMPError
 from ..layout import ACTIVE as SESSIONS
 from ..locks import NO_PATIENCE
 from ..policies import HOURS_PER_DAY, Thresholds
-from ..privacy.redaction import harmless
+from ..privacy.redact import harmless
 from ..questions.query import microseconds
 from ..records import plain_fields
 from ..rewrite import rewrite

@@ -17,7 +17,7 @@ from ..layout import ACTIVE, ARCHIVED, DELETED
 from ..locks import lock
 from ..packing import Member, member_of, read_members, write_archive
 from ..privacy.deleting.store import BACKUP, RECORD, check_said, deadline
-from ..privacy.redaction import harmless
+from ..privacy.redact import harmless
 from ..text.mapping import load_mapping, render_mapping, replace_parts
 from ..text.values import Value
 from ..timestamps import render_time
