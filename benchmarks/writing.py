@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 
-from smp_client import Memory, Session
+from smp_client import Memory, Redaction, Session
 from smp_client.records import DECISION, TURN, Kind
 
 from .measure import Bench, Row, Target, benchmark
@@ -66,6 +67,15 @@ def _append_unsynced(path: Path, added: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
     os.write(descriptor, added)
     os.close(descriptor)
+
+
+@benchmark("redact what is clean")
+def redact_clean(bench: Bench) -> Iterator[Row]:
+    """What every write pays for the search for secrets; mostly there is none."""
+    redaction = Redaction()
+    for name, value, limit_s in (("a text", DECIDED["rationale"], 5e-6), ("a decision", DECIDED, 15e-6)):
+        times = bench.compare(partial(redaction.redacted_value, value), partial(json.dumps, value), rounds=5000, block=50)
+        yield Row(f"redact {name}", "", "json.dumps", *times, Target(seconds=limit_s))
 
 
 @benchmark("record 100 at once")

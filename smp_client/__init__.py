@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .memory import GlobalMemory, Memory
     from .party import Party
     from .privacy.anonymity.placeholders import Anonymization
-    from .privacy.redaction import Redaction
+    from .privacy.redact import Redaction
     from .quota import Size
     from .records import Record
     from .requirements import WorkflowMemory, require
@@ -101,7 +101,7 @@ _HOMES = {
     "Patience": "locks",
     "Problem": "session",
     "Record": "records",
-    "Redaction": "privacy.redaction",
+    "Redaction": "privacy.redact",
     "Session": "session",
     "SessionMemory": "small",
     "Size": "quota",

@@ -75,7 +75,7 @@ def _short(value: Any) -> Any:
 
 
 def _without_secrets(value: Any) -> Any:
-    from .privacy.redaction import harmless
+    from .privacy.redact import harmless
 
     if isinstance(value, str):
         return harmless(value)

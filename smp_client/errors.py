@@ -45,7 +45,7 @@ class SMPError(Exception):
     def __str__(self) -> str:
         """What is shown ends up in logs and notes, so it quotes no secret, whoever gave one as an id, a type or a time. Done only
         now, since most errors are never shown."""
-        from .privacy.redaction import harmless  # which raises some of these
+        from .privacy.redact import harmless  # which raises some of these
 
         return harmless(super().__str__())
 
@@ -110,7 +110,7 @@ class Invalid(SMPError):
     advice = "Nothing was written; correct the values and try again."
 
     def __init__(self, problems: Sequence[str], *, advice: str | None = None, session_id: str | None = None) -> None:
-        from .privacy.redaction import harmless  # which raises this
+        from .privacy.redact import harmless  # which raises this
 
         self.problems = tuple(map(harmless, problems))
         super().__init__("; ".join(self.problems) + ".", advice=advice, session_id=session_id)

@@ -22,7 +22,7 @@ from .fingerprint import hash_of_bytes, stored
 from .index import Index
 from .layout import GLOBAL
 from .place import Place
-from .privacy.redaction import harmless
+from .privacy.redact import harmless
 from .questions.ranking import importance
 from .questions.validity import endings, own_mark, project_of, subject
 from .records import PREFERENCE, RELATIONSHIP, TURN, Kind, is_deleted

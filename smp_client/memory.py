@@ -30,7 +30,7 @@ from .layout import (
 )  # fmt: skip
 from .moving import MemoryMoving
 from .place import Place
-from .privacy.redaction import FIELD, with_counts
+from .privacy.redact import FIELD, with_counts
 from .questions.asking import Asking
 from .records import (
     GLOBAL_KINDS,

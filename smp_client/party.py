@@ -19,7 +19,7 @@ from .decay import is_resolved
 from .errors import Invalid, MemoryNotFound
 from .likeness import likeness
 from .locks import lock
-from .privacy.redaction import FIELD, with_counts
+from .privacy.redact import FIELD, with_counts
 from .records import Record, plain_fields
 from .severity import SEVERITIES, rank
 

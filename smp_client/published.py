@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from .decay import Policy, Rule
 from .errors import Invalid, UnsafePath
 from .files import Tree
-from .privacy.redaction import Redaction
+from .privacy.redact import Redaction
 from .questions.ranking import Weights
 
 POLICY_FILE = ".smp/policy.json"

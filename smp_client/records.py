@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from . import severity
 from .errors import Invalid
 from .layout import is_file_id
-from .privacy.redaction import FIELD, Redaction, harmless, with_counts
+from .privacy.redact import FIELD, Redaction, harmless, with_counts
 from .timestamps import parse_time, render_time
 
 if TYPE_CHECKING:

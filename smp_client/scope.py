@@ -17,7 +17,7 @@ from .journal import UPKEEP as UPKEEP
 from .layout import ACTIVE, ARCHIVED, DELETED, FORMAT_VERSION, GLOBAL
 from .locks import Lock, Patience, lock, lock_all
 from .policies import CompactionPolicy, RetentionPolicy, Thresholds
-from .privacy.redaction import Redaction
+from .privacy.redact import Redaction
 from .published import published
 from .questions.ranking import Weights
 from .quota import DEFAULT_QUOTA_BYTES, Usage

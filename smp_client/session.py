@@ -18,7 +18,7 @@ from .files import READ_CAP_BYTES, sync
 from .fingerprint import hash_of
 from .layout import FORMAT_VERSION, check_file_id
 from .locks import brief_lock, holder
-from .privacy.redaction import FIELD, with_counts
+from .privacy.redact import FIELD, with_counts
 from .questions.asking import Asking
 from .questions.fields import shown
 from .quota import Size

@@ -8,7 +8,7 @@ from typing import Any
 
 from .errors import Invalid
 from .layout import FORMAT_VERSION
-from .privacy.redaction import FIELD, OFF, Redaction, with_counts
+from .privacy.redact import FIELD, OFF, Redaction, with_counts
 from .records import CONTENT_CAP_BYTES, Kind, check_tags, new_fields, plain, plain_parts, state_history
 from .text.mapping import load_mapping, render_mapping, replace_parts
 from .text.values import BadYaml, Value, decode, load, render_entries

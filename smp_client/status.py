@@ -28,7 +28,7 @@ SILENT_AFTER_S = 5.0  # a daemon that has not given a sign for so long is not we
 
 # Of those in their place; the others are counted by what is left of them.
 _BY_STATE = "SELECT status, COUNT(*) FROM sessions WHERE scope NOT LIKE 'archived/%' GROUP BY status"
-# What daemons have found there; see privacy/spotting.py.
+# What daemons have found there; see privacy/leaks.py.
 _SECRETS = "SELECT (SELECT COUNT(*) FROM memories WHERE secrets > '') + (SELECT COUNT(*) FROM sessions WHERE secrets > '')"
 
 _FULL_BYTES = 64 * 1024  # with less than this free, hardly any write succeeds
@@ -150,11 +150,11 @@ def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep
             problems.append(f"{twice:,} id{' is' if twice == 1 else 's are'} that of several memories; smp check names the lines.")
         root.secrets = index.connection.execute(_SECRETS).fetchone()[0]
         if root.secrets:
-            from .privacy import spotting
+            from .privacy import leaks
             from .published import published
 
             redacts = published(memory.tree).redaction().unlocked_edits == "redact"
-            problems.append(spotting.sentence(spotting.found(index), redacts=redacts))
+            problems.append(leaks.sentence(leaks.found(index), redacts=redacts))
         if any(name.startswith(SCRUB) for name in memory.tree.list(".smp")):
             problems.append("Words of what was purged may still stand in the index. A daemon takes them out, or smp reindex.")
         if deep:

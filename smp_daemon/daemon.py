@@ -25,7 +25,7 @@ from .log import FilteringBoundLogger, Log
 from .maintenance import ARCHIVE, DECAY, LIFECYCLE, PURGE
 from .root import Root
 from .schedule import Schedule, load_successes
-from .service import notify
+from .service import systemd
 from .worker import Timing, Worker
 
 LOOK_EVERY_S = 1.0
@@ -111,7 +111,7 @@ def _lead(
     try:
         if worker.ready.is_set():
             _say_ready(worker, schedule, log.logger)
-        pause_s = min(LOOK_EVERY_S, (notify.watchdog_s() or math.inf) / 2)
+        pause_s = min(LOOK_EVERY_S, (systemd.watchdog_s() or math.inf) / 2)
         while not signals.stop and thread.is_alive():
             signals.wait(pause_s)
             if signals.reload:
@@ -122,10 +122,10 @@ def _lead(
             log.retry()
             worker.log_problem = log.problem
             if worker.is_proved(time.monotonic()):
-                notify.feed_watchdog()
+                systemd.feed_watchdog()
     finally:
         schedule.stop()
-        notify.stopping()
+        systemd.stopping()
     if not thread.is_alive() and not signals.stop:
         raise WorkerDied("The worker has ended by itself.")
 
@@ -137,12 +137,12 @@ def _say_ready(worker: Worker, schedule: Schedule, log: FilteringBoundLogger) ->
     for root in worker.roots:
         # Only the worker looks into the tree and the index: what is wrong there must not end this thread.
         log.info("ready", component="daemon", root=str(root.path), pid=os.getpid(), watching=root.watcher.mode)
-    notify.ready(f"looks after {', '.join(str(root.path) for root in worker.roots)}")
+    systemd.ready(f"looks after {', '.join(str(root.path) for root in worker.roots)}")
 
 
 def _reload(worker: Worker, schedule: Schedule, log: Log, reload: Callable[[], Configuration]) -> Schedule:
     """The new settings, or, where they are bad, the old ones."""
-    notify.reloading(time.monotonic_ns() // 1000)
+    systemd.reloading(time.monotonic_ns() // 1000)
     try:
         settings = reload()
     except SMPError as error:
@@ -154,7 +154,7 @@ def _reload(worker: Worker, schedule: Schedule, log: Log, reload: Callable[[], C
         schedule = _scheduled(settings, worker)
         schedule.start(worker.successes(), now())
         log.logger.info("configuration reloaded", component="config")
-    notify.ready("settings read again")
+    systemd.ready("settings read again")
     return schedule
 
 

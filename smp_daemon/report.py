@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from smp_client.privacy.redaction import harmless
+from smp_client.privacy.redact import harmless
 from smp_client.questions.doubles import doubles
 from smp_client.references import taken_by_hand
 

@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from smp_client import SMPError
-from smp_client.privacy import spotting
-from smp_client.privacy.redacting import redact
-from smp_client.privacy.redaction import Redaction, harmless, told
-from smp_client.privacy.spotting import Spotted
+from smp_client.privacy import leaks
+from smp_client.privacy.leaks import Spotted, Target, redact
+from smp_client.privacy.redact import Redaction, harmless, told
 from smp_client.scopes import directory_of, is_archived
 
 from .log import FilteringBoundLogger
@@ -55,19 +54,19 @@ class Unlocked:
         """At what is new in the index."""
         redaction = root.memory.options.redaction or Redaction()
         if not redaction.enabled or redaction.unlocked_edits == "off":
-            spotting.forget(root.index)
+            leaks.forget(root.index)
             for about in _ADVICE:
                 root.problems.pop(about, None)
             return
         is_new = self._look(root, redaction)
         self._look_at_unreadable(root, redaction)
         self._look_at_unindexed(root, redaction)
-        count = spotting.count(root.index)
+        count = leaks.count(root.index)
         is_due = any(when <= time.monotonic() for when in self._tried.values())
         if not is_new and not is_due and self._counted.get(str(root.path)) == count:
             return
         self._counted[str(root.path)] = count
-        found = spotting.found(root.index) if count else []
+        found = leaks.found(root.index) if count else []
         # What comes back later is said again.
         self._said[str(root.path)] = self._said.get(str(root.path), set()) & {one.key for one in found}
         redacts = redaction.unlocked_edits == "redact"
@@ -79,7 +78,7 @@ class Unlocked:
         """Gives back whether there was anything to look at."""
         self.unfinished.discard(root)
         number, began = 0, time.monotonic()
-        for number, _ in enumerate(spotting.look(root.index, redaction), 1):
+        for number, _ in enumerate(leaks.look(root.index, redaction), 1):
             if number >= ROUNDS or time.monotonic() - began > ROUNDS_S:
                 self.unfinished.add(root)
                 break
@@ -89,10 +88,10 @@ class Unlocked:
         said = self._said[str(root.path)]
         new = {one.key: one for one in found if one.key not in said}
         said.update(new)
-        for one, line in spotting.with_lines(root.memory, new.values()):
+        for one, line in leaks.with_lines(root.memory, new.values()):
             self._log.warning("secret", component="privacy", root=str(root.path), session_id=one.scope, file=one.file,
                               memory_id=harmless(one.id), line=line, kinds=dict(one.kinds),
-                              advice=f"smp delete takes it out; {spotting.advice(one.is_by_shape, redacts=redacts)}")  # fmt: skip
+                              advice=f"smp delete takes it out; {leaks.advice(one.is_by_shape, redacts=redacts)}")  # fmt: skip
 
     def _redact(self, root: Root, found: list[Spotted]) -> None:
         current = time.monotonic()
@@ -106,7 +105,7 @@ class Unlocked:
     def _redact_file(self, root: Root, scope: str, file: str, spotted: list[Spotted]) -> None:
         ids = [one.id for one in spotted if one.id]
         try:
-            left, refused = redact(root.memory, scope, file, ids, Redaction(), BY)
+            left, refused = redact(root.memory, Target(scope, file, ids), Redaction(), BY)
         except (OSError, SMPError) as error:
             # It may go later: somebody holds the lock, or has changed it just now.
             self._report(root, spotted, redacts=True)
@@ -135,9 +134,9 @@ class Unlocked:
         if began < self._due_unindexed.get(str(root.path), 0.0):
             self.unfinished.add(root)
             return
-        named = self._named(root, _ABOUT_UNINDEXED, spotting.unindexed(root.memory, root.index), redaction)
+        named = self._named(root, _ABOUT_UNINDEXED, leaks.unindexed(root.memory, root.index), redaction)
         _say(root, _ABOUT_UNINDEXED, f"What looks like a secret stands in {named}. Take it out by hand." if named else "")
-        named = self._named(root, _ABOUT_BESIDE, spotting.with_something_beside(root.index), redaction)
+        named = self._named(root, _ABOUT_BESIDE, leaks.with_something_beside(root.index), redaction)
         problem = f"A comment, or the head of a conversation, holds what looks like a secret: {named}. Take it out by hand."
         _say(root, _ABOUT_BESIDE, problem if named else "")
         self._due_unindexed[str(root.path)] = began + _IDLE_SHARE * (time.monotonic() - began)
@@ -163,7 +162,7 @@ class Unlocked:
         except (OSError, SMPError):
             return Counter()
         is_indexed = about != _ABOUT_UNINDEXED
-        text = spotting.beside(root.index, scope, file, content) if is_indexed else content.decode("utf-8", "replace")
+        text = leaks.beside(root.index, scope, file, content) if is_indexed else content.decode("utf-8", "replace")
         if text is None:
             return None
         kinds = redaction.spotted(text)

@@ -20,7 +20,7 @@ from smp_client import AlreadyLed, SMPError, __version__
 from smp_client.deadline import interruptible
 from smp_client.indexing import outdated, rebuild
 from smp_client.layout import GLOBAL
-from smp_client.privacy.redaction import harmless
+from smp_client.privacy.redact import harmless
 from smp_client.scopes import is_archived
 from smp_client.status import COOKIES, STATUS_FILE
 from smp_client.tidy import Tidied, tidy

@@ -12,7 +12,7 @@ TOP = Path(__file__).parent.parent
 CLIENT_MAY_IMPORT = {"yaml", "filelock", "regex", "smp_client"}
 # Module that is the only user of a package, by package.
 ONLY_USER = {"watchdog": "smp_daemon/ingest/watcher.py", "apscheduler": "smp_daemon/schedule.py", "structlog": "smp_daemon/log.py",
-             "regex": "smp_client/privacy/patterns.py"}  # fmt: skip
+             "regex": "smp_client/privacy/redact.py"}  # fmt: skip
 
 
 def modules(package: str) -> list[Path]:

@@ -15,7 +15,7 @@ from smp_client.deadline import deadline, interruptible, step
 from smp_client.index import Index
 from smp_client.indexing import rebuild
 from smp_client.locks import NO_PATIENCE, lock
-from smp_client.privacy import patterns
+from smp_client.privacy import redact
 from smp_client.records import Kind
 from smp_client.status import LEAD, LEAD_SCOPE
 from smp_daemon.jobs import Stopping
@@ -148,8 +148,8 @@ def test_an_own_pattern_that_could_hang_is_refused() -> None:
 
 def test_an_own_pattern_that_hangs_all_the_same_is_given_up(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written that was not searched. Later texts are."""
-    monkeypatch.setattr(patterns, "_problem_of_expression", lambda *_: None)
-    monkeypatch.setattr(patterns, "LIMIT_S", 0.05)
+    monkeypatch.setattr(redact, "_problem_of_expression", lambda *_: None)
+    monkeypatch.setattr(redact, "LIMIT_S", 0.05)
     memory = Memory(memory.root, redaction=Redaction(patterns=(("bad", SLOW),)))
     session = memory.create_session(id="s1")
     with pytest.raises(TookTooLong, match="'bad'"):

@@ -27,7 +27,7 @@ from layouts_data import (
 )
 
 from smp_client import Invalid, Memory, audit
-from smp_client.privacy.redaction import Redaction
+from smp_client.privacy.redact import Redaction
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 

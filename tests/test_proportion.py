@@ -18,8 +18,8 @@ import pytest
 
 from smp_client import Memory, Session, index
 from smp_client.check import check
-from smp_client.privacy.redacting import redact
-from smp_client.privacy.redaction import Redaction
+from smp_client.privacy.leaks import Target, redact
+from smp_client.privacy.redact import Redaction
 from smp_client.records import kind_of_file
 from smp_client.text.format import format_of
 from smp_daemon.ingest.inbox import take_in
@@ -229,7 +229,7 @@ def test_secrets_of_an_edited_file_are_taken_out(trees: Callable[[], Session]) -
     def make(size: int) -> Work:
         memory = with_file(trees(), "findings.yaml", YAML["secrets"](size))
         ids = [f"FIND-{number:03d}" for number in range(1, size + 1)]
-        return lambda: redact(memory, "s1", "findings.yaml", ids, Redaction(), "daemon")
+        return lambda: redact(memory, Target("s1", "findings.yaml", ids), Redaction(), "daemon")
 
     require_proportion(make, 100)
 

@@ -13,8 +13,8 @@ from test_redaction import ACCESS_KEY, PASSWORD, REDACTED, SAYS, SHOWN, TOKEN, p
 from smp_client import Memory, Session, audit
 from smp_client.index import Index
 from smp_client.indexing import rebuild
-from smp_client.privacy import spotting
-from smp_client.privacy.redaction import OFF, Redaction
+from smp_client.privacy import leaks
+from smp_client.privacy.redact import OFF, Redaction
 from smp_client.status import INDEX_FILE
 
 QUICK = {"watch": {"quiet_ms": 20, "longest_wait_ms": 100}, "indexes": {"active_every_s": 0.2}}
@@ -66,23 +66,23 @@ def index() -> Iterator[Index]:
 
 
 def spotted(memory: Memory, index: Index, redaction: Redaction | None = None) -> set[tuple[str, str]]:
-    for _ in spotting.look(index, redaction or Redaction()):
+    for _ in leaks.look(index, redaction or Redaction()):
         pass
-    return {(one.scope, one.file) for one in spotting.found(index)}
+    return {(one.scope, one.file) for one in leaks.found(index)}
 
 
 def test_every_kind_of_file_is_looked_at_and_only_what_is_new(memory: Memory, unlocked: Session, index: Index) -> None:
     """What was looked at once is not looked at again, unless something else is looked for."""
     rebuild(memory, index)
     assert spotted(memory, index) == PLACES
-    assert list(spotting.look(index, Redaction())) == []
-    (one,) = [one for one in spotting.found(index) if one.id == "FIND-x"]
+    assert list(leaks.look(index, Redaction())) == []
+    (one,) = [one for one in leaks.found(index) if one.id == "FIND-x"]
     assert dict(one.kinds) == {"aws_access_key": 1, "password": 1}
-    assert dict(spotting.with_lines(memory, [one]))[one] == (memory.root / "active/s1/findings.yaml").read_text().count("\n") - 3
-    assert sum(spotting.look(index, Redaction(personal=("email",)))) > 0
-    assert not any(secret in spotting.sentence(spotting.found(index)) for secret in (TOKEN, PASSWORD, ACCESS_KEY))
-    spotting.forget(index)
-    assert spotting.count(index) == 0
+    assert dict(leaks.with_lines(memory, [one]))[one] == (memory.root / "active/s1/findings.yaml").read_text().count("\n") - 3
+    assert sum(leaks.look(index, Redaction(personal=("email",)))) > 0
+    assert not any(secret in leaks.sentence(leaks.found(index)) for secret in (TOKEN, PASSWORD, ACCESS_KEY))
+    leaks.forget(index)
+    assert leaks.count(index) == 0
 
 
 def test_what_the_library_wrote_is_clean(memory: Memory, index: Index) -> None:
@@ -209,13 +209,13 @@ def test_what_can_be_read_is_no_part_of_what_cannot(memory: Memory, index: Index
         file.write_text(f'version: 1\ndecisions:\n  - id: DEC-001\n    decision: "not closed\n{further}{good}')
         rebuild(memory, index)
         assert spotted(memory, index) == {("s1", file.name)}
-        text = spotting.beside(index, "s1", file.name, file.read_bytes())
+        text = leaks.beside(index, "s1", file.name, file.read_bytes())
         assert text is not None
         assert "not closed" in text
         assert (TOKEN in text) == is_told
     file.write_text(f"version: 99\ndecisions:\n{good}")
     rebuild(memory, index)
-    assert TOKEN in (spotting.beside(index, "s1", file.name, file.read_bytes()) or "")
+    assert TOKEN in (leaks.beside(index, "s1", file.name, file.read_bytes()) or "")
 
 
 def test_a_secret_key_in_one_memory_keeps_no_other_from_being_redacted(memory: Memory, tmp_path: Path) -> None:

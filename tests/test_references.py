@@ -13,8 +13,8 @@ from smp_client.check import check
 from smp_client.index import Index
 from smp_client.indexing import outdated, refresh
 from smp_client.maintain.compacting import compact
-from smp_client.privacy.redacting import redact
-from smp_client.privacy.redaction import OFF, Redaction
+from smp_client.privacy.leaks import Target, redact
+from smp_client.privacy.redact import OFF, Redaction
 from smp_client.privacy.seeking.kept import find
 from smp_client.references import taken_by_hand
 
@@ -159,7 +159,7 @@ def test_what_smp_takes_out_itself_is_not_told_as_taken_away(memory: Memory, ses
     session.with_options(redaction=OFF).record_finding("mail jane@example.com, password: hunter2trustno1", discovered_by="jane",
                                                        severity="low")  # fmt: skip
     assert taken_away(memory, index) == []
-    redact(memory, "s1", "findings.yaml", ["FIND-005"], Redaction(), "test")
+    redact(memory, Target("s1", "findings.yaml", ["FIND-005"]), Redaction(), "test")
     session.anonymize(names=["jane"])
     assert taken_away(memory, index) == []
     memory.delete_session("s1", reason="test")

@@ -19,13 +19,14 @@ from typing import Any
 import daemons
 import pytest
 from daemons import PATIENCE_S
+from service_examples import examples
 
 from smp_client import Conflict, Invalid, StorageFailed
 from smp_daemon.cli import EXIT_BY_CODE
-from smp_daemon.service import install, notify, plist, unit
-from smp_daemon.service.describe import Service, check, describe, out_of_reach, owner_of
-from smp_daemon.service.examples import examples
-from smp_daemon.service.install import Place, State
+from smp_daemon.service import plist, systemd, unit
+from smp_daemon.service import service_file as install
+from smp_daemon.service.description import Service, check, describe, out_of_reach, owner_of
+from smp_daemon.service.service_file import Place, State
 
 TOP = Path(__file__).parent.parent
 SMP = [sys.executable, "-m", "smp_daemon"]
@@ -56,7 +57,7 @@ def smp(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", examples())
 def test_the_files_in_the_repository_are_what_the_code_renders(name: str) -> None:
-    """`systemd/` and `launchd/` do not drift; `python -m smp_daemon.service.examples` makes them anew."""
+    """`systemd/` and `launchd/` do not drift; `python tests/service_examples.py` makes them anew."""
     assert (TOP / name).read_text() == examples()[name]
 
 
@@ -409,11 +410,10 @@ def test_messages_reach_the_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     with manager(address) as listening:
         for sent, expected in (
-            (notify.ready("looks after\nREADY=0"), "READY=1\nSTATUS=looks after READY=0"),
-            (notify.reloading(5), "RELOADING=1\nMONOTONIC_USEC=5"),
-            (notify.status("größe"), "STATUS=größe"),
-            (notify.feed_watchdog(), "WATCHDOG=1"),
-            (notify.stopping(), "STOPPING=1"),
+            (systemd.ready("looks after größe\nREADY=0"), "READY=1\nSTATUS=looks after größe READY=0"),
+            (systemd.reloading(5), "RELOADING=1\nMONOTONIC_USEC=5"),
+            (systemd.feed_watchdog(), "WATCHDOG=1"),
+            (systemd.stopping(), "STOPPING=1"),
         ):
             assert sent
             assert listening.recv(4096).decode() == expected
@@ -422,15 +422,15 @@ def test_messages_reach_the_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("address", [None, "", "relative", "/nowhere/notify", "@smp-nobody-listens", "/" + "x" * 200, "vsock:2:1"])
 def test_without_a_manager_nothing_is_raised(address: str | None) -> None:
     """No socket, a wrong one, one that nobody listens on, one with too long a name: False, and the daemon works on."""
-    assert notify.notify("READY=1", environment={} if address is None else {"NOTIFY_SOCKET": address}) is False
+    assert systemd.notify("READY=1", environment={} if address is None else {"NOTIFY_SOCKET": address}) is False
 
 
 def test_a_manager_that_does_not_read_does_not_hold_up_the_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the queue is full, a message is given up after a limit. With a socket that blocks, this test never ended."""
-    monkeypatch.setattr(notify, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(systemd, "PATIENCE_S", 0.05)
     address = str(tmp_path / "notify")
     with manager(address):
-        sent = (notify.notify("WATCHDOG=1", environment={"NOTIFY_SOCKET": address}) for _ in range(100_000))
+        sent = (systemd.notify("WATCHDOG=1", environment={"NOTIFY_SOCKET": address}) for _ in range(100_000))
         assert not all(sent)
 
 
@@ -441,7 +441,7 @@ def test_a_manager_that_does_not_read_does_not_hold_up_the_daemon(tmp_path: Path
 def test_the_interval_of_the_watchdog(environment: dict[str, str], seconds: float | None) -> None:
     """It is taken from WATCHDOG_USEC, unless that is no number or meant for another process."""
     own = {name: str(os.getpid()) if value == "own" else value for name, value in environment.items()}
-    assert notify.watchdog_s(own) == seconds
+    assert systemd.watchdog_s(own) == seconds
 
 
 def test_a_real_daemon_says_ready_and_stopping(tmp_path: Path) -> None:

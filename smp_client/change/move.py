@@ -29,7 +29,7 @@ from ..layout import ACTIVE, ARCHIVED, DELETED, LEAVING, RETIRED, SESSION_DIRECT
 from ..locks import NO_PATIENCE
 from ..model.outcome import Action, Outcome
 from ..packing import is_inner_path, packed_bytes, plain_files
-from ..privacy.redaction import harmless
+from ..privacy.redact import harmless
 from ..quarantine import move_aside, set_aside
 from ..records import state_history
 from ..scope import Scope

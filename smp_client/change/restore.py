@@ -22,7 +22,7 @@ from ..edits import value_of
 from ..errors import Invalid, MemoryNotFound, SessionNotFound, SMPError
 from ..layout import ARCHIVED, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
-from ..privacy.redaction import harmless
+from ..privacy.redact import harmless
 from ..records import Record, as_record, check_memory_id, kind_of_file, plain_fields, type_of
 from ..scopes import ARCHIVE, BACKUP
 from ..timestamps import render_time

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import audit
-from ..privacy.redaction import FIELD, Redaction, SecretKey, harmless, placeholder, with_counts
+from ..privacy.redact import FIELD, Redaction, SecretKey, harmless, placeholder, with_counts
 from . import formats
 from .entries import ACTIVE, ARCHIVED, Entry
 from .importing import Imported, Importing

@@ -7,7 +7,7 @@ from datetime import datetime
 from ..append import with_id
 from ..errors import SMPError
 from ..layout import ACCESS_LOG, is_file_id
-from ..privacy.redaction import OFF
+from ..privacy.redact import OFF
 from ..records import state_history
 from ..scopes import ARTIFACTS, STATES
 from ..session_files import METADATA, artifact_file, parse_artifact, state_history_entry

@@ -25,7 +25,7 @@ from ..layout import ACTIVE as SESSIONS
 from ..locks import NO_PATIENCE
 from ..model.outcome import Action, Outcome
 from ..policies import HOURS_PER_DAY, Thresholds
-from ..privacy.redaction import harmless
+from ..privacy.redact import harmless
 from ..questions.query import microseconds
 from ..records import plain_fields
 from ..rewrite import rewrite

@@ -86,7 +86,7 @@ def _quoting_no_secret() -> Iterator[None]:
         said = error.format_message()
         if all(len(word) < _SECRET_CHARACTERS for word in said.split()):
             raise
-        from smp_client.privacy.redaction import harmless
+        from smp_client.privacy.redact import harmless
 
         if (shown := harmless(said)) == said:
             raise
@@ -199,7 +199,7 @@ def _own_output() -> _Output | None:
 
 
 def _told(error: Exception, output: _Output | None) -> str:
-    from smp_client.privacy.redaction import harmless
+    from smp_client.privacy.redact import harmless
 
     if output is None or output.failed is None:
         return harmless(str(error))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from smp_client import GlobalMemory, Invalid, Record, Session
-from smp_client.privacy.redaction import OFF, Redaction
+from smp_client.privacy.redact import OFF, Redaction
 from smp_client.records import (
     FINDING,
     GLOBAL_KINDS,

@@ -44,7 +44,7 @@ def in_words(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
         raise click.BadParameter("it must be said in words.")
     if value is None:
         return None
-    from smp_client.privacy.redaction import harmless
+    from smp_client.privacy.redact import harmless
 
     return harmless(value)  # as it is stored, so that it is shown as that
 

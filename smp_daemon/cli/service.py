@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from ..service.describe import Service
-    from ..service.install import Place
+    from ..service.description import Service
+    from ..service.service_file import Place
 
 EXIT_ABSENT = 1
 
@@ -39,8 +39,8 @@ def install(
     system: bool, roots: tuple[str, ...], config: str | None, user: str | None, force: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Write the service file, and say how to start it."""
-    from ..service import install as work
-    from ..service.describe import out_of_reach
+    from ..service import service_file as work
+    from ..service.description import out_of_reach
 
     if user is not None and not system:
         raise click.UsageError("--user goes with --system: your own service runs as you.")
@@ -67,7 +67,7 @@ def install(
 @_json
 def uninstall(system: bool, force: bool, dry_run: bool, as_json: bool) -> None:
     """Remove the service file, and say how to stop what runs."""
-    from ..service import install as work
+    from ..service import service_file as work
 
     where = _place(system)
     if dry_run:
@@ -85,7 +85,7 @@ def uninstall(system: bool, force: bool, dry_run: bool, as_json: bool) -> None:
 @_json
 def show(system: bool, as_json: bool) -> None:
     """Print the installed service file; exits 1 where there is none."""
-    from ..service import install as work
+    from ..service import service_file as work
 
     where = _place(system)
     state = work.state(where)
@@ -102,7 +102,7 @@ def show(system: bool, as_json: bool) -> None:
 
 
 def _place(system: bool) -> Place:
-    from ..service.install import place
+    from ..service.service_file import place
 
     return place(sys.platform, system, Path.home(), os.environ)
 
@@ -111,7 +111,7 @@ def _describe(system: bool, roots: tuple[str, ...], config: str | None, user: st
     from ..config.file import Loaded, read
     from ..config.location import SYSTEM_FILE
     from ..config.settings import Configuration
-    from ..service.describe import describe, owner_of
+    from ..service.description import describe, owner_of
     from .run import roots_of
 
     # The system's service is not to depend on the settings of whoever installs it.

@@ -136,7 +136,7 @@ def _beside(record: Record) -> Neighbours | None:
 
 def say_what_was_taken_out(kinds: Mapping[str, int]) -> None:
     """On stderr: whoever wrote it must know that it is not there."""
-    from smp_client.privacy.redaction import told
+    from smp_client.privacy.redact import told
 
     number = sum(kinds.values())
     if number == 1:

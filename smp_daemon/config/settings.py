@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from smp_client import Options, Patience
 from smp_client.decay import PINNED, Policy
 from smp_client.policies import CompactionPolicy, RetentionPolicy, Thresholds
-from smp_client.privacy.redaction import UNLOCKED, Redaction
-from smp_client.privacy.secrets.shapes import PERSONAL_KINDS
+from smp_client.privacy.personal import PERSONAL_KINDS
+from smp_client.privacy.redact import UNLOCKED, Redaction
 from smp_client.questions.ranking import Weights
 
 from . import value_type

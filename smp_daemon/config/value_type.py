@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from smp_client.decay import Rule
-from smp_client.privacy.patterns import PATTERNS_CAP, problem_of
+from smp_client.privacy.redact import PATTERNS_CAP, problem_of
 
 from .cron import check_cron
 

@@ -27,7 +27,7 @@ from smp_client.deadline import deadline
 from smp_client.files import is_left_alone, read_from
 from smp_client.inboxes import INBOX, REJECTED
 from smp_client.locks import Patience
-from smp_client.privacy.redaction import harmless, told
+from smp_client.privacy.redact import harmless, told
 from smp_client.records import (
     CONTENT_CAP_BYTES,
     FINDING,

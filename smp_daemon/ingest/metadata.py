@@ -8,7 +8,7 @@ from typing import Any
 
 from smp_client import Session
 from smp_client.index import Index
-from smp_client.privacy.redaction import Redaction
+from smp_client.privacy.redact import Redaction
 from smp_client.records import TURN
 from smp_client.session_files import METADATA, new_metadata
 from smp_client.timestamps import parse_time, render_time

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from smp_client import Invalid, Record
-from smp_client.privacy.redaction import FIELD, Redaction
+from smp_client.privacy.redact import FIELD, Redaction
 from smp_client.records import FINDING, GLOBAL_KINDS, SESSION_KINDS, check_tags
 from smp_client.writing import Writing
 

@@ -1,1 +1,1 @@
-"""Running `smp run` under systemd or launchd: the files that describe it, putting them in place, and talking to systemd."""
+"""`smp run` under systemd or launchd: its service file, and the messages to systemd."""

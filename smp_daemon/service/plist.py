@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import plistlib
-from typing import Any
 
-from .describe import Service
+from .description import Service
 
 LABEL = "session-memory-persistence"
 NAME = f"{LABEL}.plist"
 
 
 def render(service: Service, log: str) -> str:
-    return plistlib.dumps(_properties(service, log), sort_keys=False).decode()
-
-
-def _properties(service: Service, log: str) -> dict[str, Any]:
-    return {
+    properties = {
         "Label": LABEL,
         **({} if service.user is None else {"UserName": service.user}),
         "ProgramArguments": list(service.command),
         "RunAtLoad": True,
-        "KeepAlive": {"SuccessfulExit": False},  # after a failure, and not after a stop that somebody asked for
+        "KeepAlive": {"SuccessfulExit": False},  # not after a stop that somebody asked for
         "ThrottleInterval": 10,
         "ExitTimeOut": 15,
         "ProcessType": "Background",
@@ -30,3 +25,4 @@ def _properties(service: Service, log: str) -> dict[str, Any]:
         "StandardOutPath": log,
         "StandardErrorPath": log,
     }
+    return plistlib.dumps(properties, sort_keys=False).decode()

@@ -4,53 +4,17 @@ from __future__ import annotations
 
 import re
 
-from .describe import Service
+from .description import Service
 
 NAME = "smp.service"
 WATCHDOG_S = 60
-FOR_A_PERSON = (4, 5)  # what `smp run` exits with where another daemon has the lead, and where the settings are bad
+# The exit codes of `smp run` where another daemon has the lead, and where the settings are bad.
+FOR_A_PERSON = (4, 5)
 
 _PLAIN = re.compile(r"[A-Za-z0-9_/.,:=@+-]+")
 _UNSAFE_IN_PROGRAM = frozenset("\"'\\$")
 
-_BEHAVIOUR = f"""\
-# It says READY=1 when it has taken the lead and put right what was left behind, and WATCHDOG=1 while it does its work.
-Type=notify
-NotifyAccess=main
-WatchdogSec={WATCHDOG_S}
-# The shell's own kill, because not every system has the program.
-ExecReload=/bin/sh -c "kill -HUP ${{MAINPID}}"
-Restart=on-failure
-RestartSec=2
-# Another daemon looks after the root, or the settings are bad: starting again and again would not change that.
-RestartPreventExitStatus={" ".join(map(str, FOR_A_PERSON))}
-TimeoutStartSec=300
-TimeoutStopSec=15
-# A watchdog's abort must not leave the memories in a core file.
-LimitCORE=0
-MemoryHigh=512M
-MemoryMax=1G
-TasksMax=256
-UMask=0077
-"""
-
-# These need no privilege: the kernel lets every process give up rights of its own.
-_SEALED = """\
-NoNewPrivileges=yes
-LockPersonality=yes
-MemoryDenyWriteExecute=yes
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-# The only socket is the one to systemd.
-RestrictAddressFamilies=AF_UNIX
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallFilter=~@privileged @resources
-SystemCallErrorNumber=EPERM
-"""
-
-# What only the system's manager can take away.
+# Only the system's manager can take these away.
 _SYSTEM_ONLY = """\
 PrivateDevices=yes
 DevicePolicy=closed
@@ -63,7 +27,8 @@ ProtectKernelLogs=yes
 ProtectKernelModules=yes
 ProtectProc=invisible
 ProcSubset=pid
-# The lease that tells whether somebody has a file open (F_SETLEASE) needs no capability: the files are its own account's.
+# The lease that tells whether somebody has a file open (F_SETLEASE) needs no capability:\
+ the files are its own account's.
 CapabilityBoundingSet=
 AmbientCapabilities=
 IPAddressDeny=any
@@ -72,23 +37,90 @@ RemoveIPC=yes
 """
 
 _USER_NOTE = """\
-# A user's manager has no privileges. The settings above, from ProtectSystem= on, need a user namespace: newer versions of
-# systemd make one where the kernel lets them, older ones (252, say) pass over these settings. Where your kernel allows user
-# namespaces, PrivateUsers=yes in a drop-in puts them into force in either; where it does not, that would keep the service
-# from starting. Left out, because only the system's manager can do them, or because they fail without privileges (status 218):
-# CapabilityBoundingSet=, PrivateDevices=, DevicePolicy=, PrivateIPC=, ProtectClock=, ProtectHostname=, ProtectKernelLogs=,
-# ProtectKernelModules=, ProtectProc=, ProcSubset=, IPAddressDeny=, KeyringMode=, RemoveIPC=. ProtectHome= is left out because
+# A user's manager has no privileges. The settings above, from ProtectSystem= on, need a user\
+ namespace: newer versions of
+# systemd make one where the kernel lets them, older ones (252, say) pass over these settings.\
+ Where your kernel allows user
+# namespaces, PrivateUsers=yes in a drop-in puts them into force in either; where it does not,\
+ that would keep the service
+# from starting. Left out, because only the system's manager can do them, or because they fail\
+ without privileges (status 218):
+# CapabilityBoundingSet=, PrivateDevices=, DevicePolicy=, PrivateIPC=, ProtectClock=,\
+ ProtectHostname=, ProtectKernelLogs=,
+# ProtectKernelModules=, ProtectProc=, ProcSubset=, IPAddressDeny=, KeyringMode=, RemoveIPC=.\
+ ProtectHome= is left out because
 # the roots and the program are usually in the home. The system unit has all of them.
 """
 
 
 def render(service: Service) -> str:
-    system = service.user is not None
-    return "\n".join([_unit(system), _service(service, system), _install(system)])
+    is_system = service.user is not None
+    after = "After=local-fs.target remote-fs.target\n" if is_system else ""
+    account = f"User={service.user}\n" if is_system else ""
+    writable = " ".join(quoted(f"-{path}") for path in service.writes)
+    home = "read-only" if service.needs("/home", "/root", "/run/user") else "yes"
+    protect_home = f"ProtectHome={home}\n" if is_system else ""
+    # With a private /tmp, files that the service needs in the real one would not be there.
+    private_tmp = "no" if service.needs("/tmp", "/var/tmp") else "yes"  # noqa: S108
+    return f"""\
+[Unit]
+Description=SMP, the memory of AI agents
+{after}# Five failures in five minutes are no bad luck any more: give up, and let\
+ `systemctl status` say so.
+StartLimitIntervalSec=300
+StartLimitBurst=5
+
+[Service]
+{account}ExecStart={command_line(service.command)}
+# It says READY=1 when it has taken the lead and put right what was left behind, and\
+ WATCHDOG=1 while it does its work.
+Type=notify
+NotifyAccess=main
+WatchdogSec={WATCHDOG_S}
+# The shell's own kill, because not every system has the program.
+ExecReload=/bin/sh -c "kill -HUP ${{MAINPID}}"
+Restart=on-failure
+RestartSec=2
+# Another daemon looks after the root, or the settings are bad: starting again and again\
+ would not change that.
+RestartPreventExitStatus={" ".join(map(str, FOR_A_PERSON))}
+TimeoutStartSec=300
+TimeoutStopSec=15
+# A watchdog's abort must not leave the memories in a core file.
+LimitCORE=0
+MemoryHigh=512M
+MemoryMax=1G
+TasksMax=256
+UMask=0077
+
+NoNewPrivileges=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+# The only socket is the one to systemd.
+RestrictAddressFamilies=AF_UNIX
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallErrorNumber=EPERM
+
+# All is read-only but these; "-", so that one that is not there does not keep it from the others.
+ProtectSystem=strict
+ReadWritePaths={writable}
+{protect_home}PrivateTmp={private_tmp}
+PrivateNetwork=yes
+ProtectControlGroups=yes
+ProtectKernelTunables=yes
+{_SYSTEM_ONLY if is_system else _USER_NOTE}
+[Install]
+WantedBy={"multi-user" if is_system else "default"}.target
+"""
 
 
 def quoted(word: str) -> str:
-    """One word of a setting: specifiers (%), quotes and backslashes mean themselves."""
+    """Return a word of a setting, in which %, quotes and backslashes mean themselves."""
     if _PLAIN.fullmatch(word):
         return word
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
@@ -96,53 +128,13 @@ def quoted(word: str) -> str:
 
 
 def argument(word: str) -> str:
-    """One word of a command line, where in addition variables ($) mean themselves."""
+    """Return a word of a command line, in which variables ($) mean themselves too."""
     return quoted(word.replace("$", "$$"))
 
 
 def command_line(command: tuple[str, ...]) -> str:
     program, *rest = command
     if _UNSAFE_IN_PROGRAM & set(program):
-        # systemd takes such a name only as an argument. exec keeps the process that systemd started.
+        # systemd takes such a name only as an argument. exec keeps the process that it started.
         return " ".join(["/bin/sh -c", argument('exec "$0" "$@"'), *map(argument, command)])
     return " ".join([quoted(program), *map(argument, rest)])
-
-
-def _unit(system: bool) -> str:
-    after = "After=local-fs.target remote-fs.target\n" if system else ""
-    return f"""\
-[Unit]
-Description=SMP, the memory of AI agents
-{after}# Five failures in five minutes are no bad luck any more: give up, and let `systemctl status` say so.
-StartLimitIntervalSec=300
-StartLimitBurst=5
-"""
-
-
-def _service(service: Service, system: bool) -> str:
-    account = f"User={service.user}\n" if system else ""
-    further = _SYSTEM_ONLY if system else _USER_NOTE
-    start = f"[Service]\n{account}ExecStart={command_line(service.command)}\n{_BEHAVIOUR}"
-    return "\n".join([start, _SEALED, _filesystem(service, system) + further])
-
-
-def _filesystem(service: Service, system: bool) -> str:
-    writable = " ".join(quoted(f"-{path}") for path in service.writes)
-    home = "read-only" if service.needs("/home", "/root", "/run/user") else "yes"
-    # With a private /tmp, what the service needs in the real one would not be there.
-    private_tmp = "no" if service.needs("/tmp", "/var/tmp") else "yes"  # noqa: S108
-    lines = [
-        '# All is read-only but these; "-", so that one that is not there does not keep it from the others.',
-        "ProtectSystem=strict",
-        f"ReadWritePaths={writable}",
-        *([f"ProtectHome={home}"] if system else []),
-        f"PrivateTmp={private_tmp}",
-        "PrivateNetwork=yes",
-        "ProtectControlGroups=yes",
-        "ProtectKernelTunables=yes",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _install(system: bool) -> str:
-    return f"[Install]\nWantedBy={'multi-user' if system else 'default'}.target\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ...privacy.redaction import harmless
+from ...privacy.redact import harmless
 from ...records import DECISION, FINDING, LEARNING, PREFERENCE, TURN, Kind
 from ..formats import Read
 from .blocks import text_of

@@ -366,7 +366,7 @@ def _marked(value: Values, coming: Values) -> dict[str, Value]:
 
 def _said_of_it(entry: Entry) -> dict[str, Any]:
     """Why it was deleted is kept as well, and may quote what it was deleted for."""
-    from ...privacy.redaction import harmless
+    from ...privacy.redact import harmless
 
     return {name: harmless(text) if isinstance(text, str) else text for name, text in entry["deletion"].items()}
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from ...errors import Invalid
-from ..redaction import around
-from ..secrets.shapes import personal, secrets
-from ..secrets.spans import Found, joined
+from ..personal import personal
+from ..redact import secrets_under
+from ..secrets import Found, joined
 from .names import PROJECT, USER, Names
 
 REMOVED = "[removed]"
@@ -38,7 +38,7 @@ class _Class(NamedTuple):
     before: str  # how its placeholders begin
 
 
-# By what was found: the kinds of names.py and of shapes.py.
+# By what was found: the kinds of names.py, personal.py and secrets.py.
 _CLASSES = {
     USER: _Class("user_names", "User-"), PROJECT: _Class("project_names", "Project-"), "path": _Class("file_paths", "/path/"),
     "email": _Class("contacts", "Email-"), "phone": _Class("contacts", "Phone-"), "ip_address": _Class("addresses", "IP-"),
@@ -187,11 +187,8 @@ class Placeholders:
         return bool(getattr(self._config, _CLASSES[kind].part))
 
     def _shapes(self, text: str, key: str) -> list[Found]:
-        found = secrets(text) if self._config.secrets else []
-        if key and self._config.secrets and len(text) <= _KEYED_CHARACTERS:
-            head, tail = around(key, text)
-            found += [Found(max(one.start - len(head), 0), min(one.end - len(head), len(text)), one.kind)
-                      for one in secrets(head + text + tail) if one.end > len(head)]  # fmt: skip
+        under = key if len(text) <= _KEYED_CHARACTERS else ""
+        found = secrets_under(under, text) if self._config.secrets else []
         return joined([*found, *(one for one in personal(text) if self._is_wanted(one.kind))])
 
 

@@ -25,7 +25,7 @@ from ...text.format import HEAD, format_of
 from ...text.mapping import load_mapping, render_mapping, replace_parts
 from ...text.values import Value, canonical
 from ...timestamps import render_time
-from ..redaction import harmless
+from ..redact import harmless
 from .standing import EVICTED, PROFILE, Contents, Standing, evicted, holds_memories, is_record_file, type_of_file
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""Putting a service's file where its manager looks for it, and taking it away; never over the edits of a person.
+"""A service file where its manager looks for it: installed, removed, never over a person's edits.
 
-The file carries the checksum of the rest of it, so that it shows whether somebody has changed it since. No manager need be
-running: what only it can do is given back as commands for a person.
+The file holds the checksum of its other lines, which shows whether somebody has edited it. No
+manager need be running: commands that only a manager can follow are returned for a person.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from smp_client.errors import Conflict, Invalid, StorageFailed, UnsafePath
 from smp_client.files import Tree
 
 from . import plist, unit
-from .describe import Service, user_id
+from .description import Service, user_id
 
-SYSTEM_MODE = 0o644  # everybody may see what the system runs; a user's own file stays 0600
+SYSTEM_MODE = 0o644  # everybody may see which services the system runs; a user's own stays 0600
 _CHECKSUM = re.compile(r"^.*\bsha256:([0-9a-f]{64})\b.*\n", re.MULTILINE)
 
 
@@ -35,7 +35,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Place:
-    """Where the file goes, and for which manager; `log` is where launchd, which has no journal, puts what is printed."""
+    """The path of the file, and its manager. `log` takes the output, for launchd has no journal."""
 
     path: Path
     manager: str
@@ -50,20 +50,25 @@ def place(platform: str, system: bool, home: Path, environment: Mapping[str, str
         return Place(directory / plist.NAME, "launchd", system, str(top / "Library/Logs/smp.log"))
     if platform.startswith("linux"):
         own = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "systemd/user"
-        return Place((Path("/etc/systemd/system") if system else own) / unit.NAME, "systemd", system)
-    raise Invalid([f"there is no service manager on {platform} that SMP knows; have `smp run` started by the one you use"])
+        directory = Path("/etc/systemd/system") if system else own
+        return Place(directory / unit.NAME, "systemd", system)
+    reason = f"there is no service manager on {platform} that SMP knows"
+    raise Invalid([f"{reason}; have `smp run` started by the one you use"])
 
 
 def render(service: Service, where: Place) -> str:
-    """The whole file, with its checksum."""
-    if where.manager == "launchd":
-        assert where.log is not None
-        body = plist.render(service, where.log)
-        # Nothing may stand before the declaration of XML.
-        declaration, rest = body.split("\n", 1)
-        return f"{declaration}\n<!-- {_mark(body)} -->\n{rest}"
-    body = unit.render(service)
-    return f"# {_mark(body)}\n{body}"
+    """Return the whole file, with its checksum."""
+    is_xml = where.manager == "launchd"
+    body = plist.render(service, where.log or "") if is_xml else unit.render(service)
+    mark = (
+        "From `smp service install`, which does not touch it any more once it is edited."
+        f" sha256:{_checksum(body)}"
+    )
+    if not is_xml:
+        return f"# {mark}\n{body}"
+    # Nothing may stand before the declaration of XML.
+    declaration, rest = body.split("\n", 1)
+    return f"{declaration}\n<!-- {mark} -->\n{rest}"
 
 
 def state(where: Place) -> State:
@@ -71,13 +76,13 @@ def state(where: Place) -> State:
     if content is None:
         return State.ABSENT
     found = _CHECKSUM.search(content)
-    if found is None or found[1] != _checksum(content[: found.start()] + content[found.end() :]):
-        return State.EDITED
-    return State.OURS
+    if found and found[1] == _checksum(content[: found.start()] + content[found.end() :]):
+        return State.OURS
+    return State.EDITED
 
 
 def read(where: Place) -> str | None:
-    """What is installed; None where nothing is. A link (masking makes one to /dev/null) is a person's doing and reads as empty."""
+    """Return the installed file, None where there is none. A link, as masking makes, is empty."""
     try:
         return Tree(where.path.parent).read(where.path.name).decode(errors="replace")
     except (FileNotFoundError, NotADirectoryError):
@@ -87,12 +92,18 @@ def read(where: Place) -> str | None:
 
 
 def install(service: Service, where: Place, *, force: bool = False) -> bool:
-    """Whether the file had to be written; what is there already is left as it is."""
+    """Write the file, and make the roots. Return False where the file is there already."""
     content = render(service, where)
     if read(where) == content:
         return False
     refuse_if_edited(where, force=force)
-    _make_roots(service)
+    # The manager gives the service its roots only if they are there when it starts.
+    for root in service.roots:
+        if service.user is None or user_id(service.user) == os.geteuid():
+            Memory(root).create()
+        elif not Path(root).is_dir():
+            advice = f"Make it: sudo -u {service.user} mkdir -p {shlex.quote(root)}"
+            raise StorageFailed(f"{root} does not exist.", advice=advice)
     try:
         _replace(where, content.encode())
     except OSError as error:
@@ -101,12 +112,15 @@ def install(service: Service, where: Place, *, force: bool = False) -> bool:
 
 
 def uninstall(where: Place, *, force: bool = False) -> bool:
-    """Whether there was a file to remove."""
+    """Remove the file. Return False where there is none."""
     if state(where) is State.ABSENT:
         return False
     refuse_if_edited(where, force=force)
     try:
-        _remove_links(where)
+        # Links that `systemctl enable` made would lead nowhere.
+        for link in where.path.parent.glob(f"*.wants/{where.path.name}"):
+            if link.is_symlink() and link.parent.joinpath(os.readlink(link)) == where.path:
+                link.unlink()
         Tree(where.path.parent).unlink(where.path.name)
     except OSError as error:
         raise _not_permitted("remove", where, error) from error
@@ -115,24 +129,25 @@ def uninstall(where: Place, *, force: bool = False) -> bool:
 
 def refuse_if_edited(where: Place, *, force: bool) -> None:
     if state(where) is State.EDITED and not force:
-        raise Conflict(f"{where.path} was edited, or is not from SMP.",
-                       advice="Look at it with `smp service show`; --force replaces or removes it all the same.")  # fmt: skip
+        advice = "Look at it with `smp service show`; --force replaces or removes it all the same."
+        raise Conflict(f"{where.path} was edited, or is not from SMP.", advice=advice)
 
 
 def after_install(where: Place, replaced: bool, user_id: int) -> list[str]:
-    """The commands that make the manager take notice."""
+    """Return the commands with which a person starts the service."""
     if where.manager == "launchd":
         domain, sudo = _launchd(where, user_id)
-        out = [f"{sudo}launchctl bootout {domain}/{plist.LABEL}"] if replaced else []
-        return [*out, f"{sudo}launchctl bootstrap {domain} {shlex.quote(str(where.path))}"]
+        start = f"{sudo}launchctl bootstrap {domain} {shlex.quote(str(where.path))}"
+        return [*(after_uninstall(where, user_id) if replaced else []), start]
     control = _systemctl(where)
-    start = [f"{control} daemon-reload && {control} enable --now smp"]
+    start = f"{control} daemon-reload && {control} enable --now smp"
     again = [f"{control} restart smp"] if replaced else []
-    # Without it, a user's services end when the user logs out.
-    return [*start, *again, *([] if where.system else ["loginctl enable-linger"])]
+    # Without lingering, a user's services end when the user logs out.
+    return [start, *again, *([] if where.system else ["loginctl enable-linger"])]
 
 
 def after_uninstall(where: Place, user_id: int) -> list[str]:
+    """Return the commands with which a person stops the service."""
     if where.manager == "launchd":
         domain, sudo = _launchd(where, user_id)
         return [f"{sudo}launchctl bootout {domain}/{plist.LABEL}"]
@@ -147,22 +162,8 @@ def _launchd(where: Place, user_id: int) -> tuple[str, str]:
     return ("system", "sudo ") if where.system else (f"gui/{user_id}", "")
 
 
-def _mark(body: str) -> str:
-    return f"From `smp service install`, which does not touch it any more once it is edited. sha256:{_checksum(body)}"
-
-
 def _checksum(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()
-
-
-def _make_roots(service: Service) -> None:
-    """The manager gives the service its roots only if they are there when it starts, so they are made now."""
-    for root in service.roots:
-        if service.user is None or user_id(service.user) == os.geteuid():
-            Memory(root).create()
-        elif not Path(root).is_dir():
-            raise StorageFailed(f"{root} does not exist.",
-                                advice=f"Make it: sudo -u {service.user} mkdir -p {shlex.quote(root)}")  # fmt: skip
 
 
 def _replace(where: Place, content: bytes) -> None:
@@ -181,13 +182,7 @@ def _replace(where: Place, content: bytes) -> None:
     tree.sync_parent(where.path.name)
 
 
-def _remove_links(where: Place) -> None:
-    """What `systemctl enable` made, which would lead nowhere."""
-    for link in where.path.parent.glob(f"*.wants/{where.path.name}"):
-        if link.is_symlink() and link.parent.joinpath(os.readlink(link)) == where.path:
-            link.unlink()
-
-
 def _not_permitted(verb: str, where: Place, error: OSError) -> StorageFailed:
-    advice = "Run the command with sudo." if where.system and os.geteuid() else "Mend that, then try again."
+    sudo = where.system and os.geteuid()
+    advice = "Run the command with sudo." if sudo else "Mend that, then try again."
     return StorageFailed(f"Could not {verb} {where.path}: {error.strerror}.", advice=advice)

@@ -1,0 +1,361 @@
+"""Leaks: secrets that came into a file past the library, as by an editor or a shell.
+
+The library writes none, so whatever is found in the index is a leak. The index keeps for each
+memory which kinds were found in it; a memory that changes is a new one and is looked at again.
+
+`redact` takes leaks out of their file by a transaction. Nothing is kept of the secret: the old
+version of the file is wiped, and the index is scrubbed. All else of the memory stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import audit
+from ..errors import Conflict, CorruptionDetected, UnsafePath
+from ..layout import GLOBAL
+from ..locks import Patience
+from ..records import STATE_HISTORY
+from ..scopes import ARTIFACTS, STATES, directory_of, is_archived, kinds_of
+from ..session_files import METADATA, parse_artifact
+from ..text.document import Lines
+from ..text.format import finder, format_of
+from ..text.mapping import load_mapping, replace_parts
+from ..text.values import Value, render_entries
+from ..text.yaml_list import MARK
+from .redact import FIELD, Redaction, SecretKey, harmless, told, with_counts
+from .secrets import SECRET_KINDS
+
+if TYPE_CHECKING:
+    from ..index import Index
+    from ..memory import Memory
+    from ..place import Place
+    from ..scope import Scope
+    from ..transaction import Transaction
+
+_PROFILE = "user-profile.yaml"
+_ROUND, _ROUND_S = 1000, 1.0  # memories, and seconds of processor time: then others have their turn
+_FOUND_CAP = 10_000
+_SETTING = "redaction"  # in the index: what was looked for
+_UNSEEN = "SELECT key, type, text, data FROM memories WHERE secrets IS NULL ORDER BY key LIMIT ?"
+_FOUND = (
+    "SELECT scope, file, id, start, hash, secrets FROM memories WHERE secrets > ''"
+    " ORDER BY scope, file, start LIMIT ?"
+)
+_FOUND_IN_METADATA = "SELECT scope, secrets FROM sessions WHERE secrets > '' ORDER BY scope"
+_UNSEEN_METADATA = "SELECT scope, metadata FROM sessions WHERE secrets IS NULL"
+_WITH_STATES = (
+    "SELECT DISTINCT scope FROM files WHERE file > 'agent-states/' AND file < 'agent-states0'"
+    " ORDER BY scope"
+)
+_READABLE = (
+    "SELECT scope, file, size, checksum, mtime_ns FROM files WHERE bad = 0 AND problem IS NULL"
+)
+_STATE = "SELECT size, bad, problem FROM files WHERE scope = ? AND file = ?"
+_SPANS = "SELECT start, end, secrets FROM memories WHERE scope = ? AND file = ? ORDER BY start"
+_COMMENT = re.compile(rb"(?<![^\s])#[^\n]*")
+_NOTE_MEMORY = "UPDATE memories SET secrets = ? WHERE key = ?"
+_NOTE_SESSION = "UPDATE sessions SET secrets = ? WHERE scope = ?"
+_COUNT = (
+    "SELECT (SELECT COUNT(*) FROM memories WHERE secrets > '')"
+    " + (SELECT COUNT(*) FROM sessions WHERE secrets > '')"
+)
+# By which a memory is known; a secret there can only be reported.
+_FIXED = ("id", "turn", "timestamp", "agent_id", "session_id", "version")
+_IMPATIENT = Patience(timeout_s=0.2, attempts=1)
+
+
+@dataclass(frozen=True)
+class Spotted:
+    """A memory, or the metadata of a session, that holds secrets of these kinds."""
+
+    scope: str
+    file: str
+    id: str  # empty for metadata
+    start: int
+    hash: str
+    kinds: tuple[tuple[str, int], ...]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for one secret in one memory, wherever in its file that stands."""
+        return self.scope, self.file, self.id, self.kinds
+
+    @property
+    def is_by_shape(self) -> bool:
+        """Return whether any of it is a secret, and not only configured."""
+        return any(kind in SECRET_KINDS for kind, _ in self.kinds)
+
+
+def look(index: Index, redaction: Redaction) -> Iterator[int]:
+    """Look at new memories and metadata in rounds, and yield how many each round had."""
+    wanted = repr((redaction.personal, redaction.patterns, SECRET_KINDS))
+    setting = hashlib.sha256(wanted.encode("utf-8", "replace")).hexdigest()[:16]
+    ask = index.connection.execute
+    if ask("SELECT value FROM meta WHERE name = ?", (_SETTING,)).fetchone() != (setting,):
+        _forget_all(index)
+        ask("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_SETTING, setting))
+    if sessions := ask(_UNSEEN_METADATA).fetchall():
+        seen = [(_said(redaction.spotted(json.loads(data))), scope) for scope, data in sessions]
+        _note(index, _NOTE_SESSION, seen)
+        yield len(seen)
+    while rows := ask(_UNSEEN, (_ROUND,)).fetchall():
+        found: list[tuple[str, int]] = []
+        started = time.thread_time()
+        for key, kind, text, data in rows:
+            value: dict[str, Any] = json.loads(data)
+            # The text of an artifact stands beside its fields.
+            whole = {**value, "content": text} if kind == "artifact" else value
+            found.append((_said(redaction.spotted(whole)), key))
+            if time.thread_time() - started > _ROUND_S:
+                break
+        _note(index, _NOTE_MEMORY, found)
+        yield len(found)
+
+
+def found(index: Index) -> list[Spotted]:
+    """Return the leaks that are still there, up to so many that nobody would look at more."""
+    ask = index.connection.execute
+    rows = ask(_FOUND, (_FOUND_CAP,)).fetchall()
+    rows += [(scope, METADATA, "", 0, "", kinds) for scope, kinds in ask(_FOUND_IN_METADATA)]
+    return [
+        Spotted(scope, file, memory_id, start, digest, tuple(json.loads(kinds).items()))
+        for scope, file, memory_id, start, digest, kinds in rows
+    ]
+
+
+def count(index: Index) -> int:
+    return int(index.connection.execute(_COUNT).fetchone()[0])
+
+
+def forget(index: Index) -> None:
+    """Forget every leak: nobody wants to know any more."""
+    if count(index):
+        _forget_all(index)
+
+
+def unindexed(memory: Place, index: Index) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Yield files that no index holds: the user's profile and earlier states of agents."""
+    for (scope,) in [(GLOBAL,), *index.connection.execute(_WITH_STATES).fetchall()]:
+        folder = "" if scope == GLOBAL else f"{STATE_HISTORY}/"
+        with suppress(OSError, UnsafePath):
+            place = f"{directory_of(scope)}/{folder}"
+            for name in [_PROFILE] if scope == GLOBAL else memory.tree.list(place.rstrip("/")):
+                with suppress(FileNotFoundError):
+                    status = memory.tree.stat(place + name)
+                    state = (status.st_ino, status.st_size, status.st_mtime_ns)
+                    yield scope, folder + name, state
+
+
+def with_something_beside(index: Index) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Yield files that can hold more than memories: comments, the head of a conversation."""
+    for scope, file, *state in index.connection.execute(_READABLE).fetchall():
+        if not is_archived(scope) and (file.endswith(".yaml") or file in kinds_of(scope)):
+            yield scope, file, tuple(state)
+
+
+def beside(index: Index, scope: str, file: str, content: bytes) -> str | None:
+    """Return the text of a file that is no memory; None where the index does not know it yet.
+
+    In a memory without a secret, a number sign begins a comment: one with a secret is reported as
+    such. Where something cannot be read, it may be anything between the memories.
+    """
+    ask = index.connection.execute
+    size, bad, problem = ask(_STATE, (scope, file)).fetchone() or (-1, 0, None)
+    if problem is not None:
+        return content.decode("utf-8", "replace")
+    spans = ask(_SPANS, (scope, file)).fetchall()
+    if file == METADATA:
+        rows = ask("SELECT secrets FROM sessions WHERE scope = ?", (scope,))
+        spans = [(0, size, *row) for row in rows]
+    if size != len(content) or any(secrets is None for *_, secrets in spans):
+        return None
+    parts, at, is_yaml = list[bytes](), 0, file.endswith(".yaml")
+    for start, end, secrets in [*spans, (size, size, "")]:
+        between = _COMMENT.findall(content, at, start) if is_yaml and not bad else None
+        parts += [content[at:start]] if between is None else between
+        if is_yaml and not secrets:
+            parts += _COMMENT.findall(content, start, end)
+        at = max(at, end)
+    mark = MARK.encode()
+    return b"\n".join(part for part in parts if part.strip() != mark).decode("utf-8", "replace")
+
+
+def with_lines(memory: Place, leaks: Iterable[Spotted]) -> Iterator[tuple[Spotted, int | None]]:
+    """Yield each leak with its line, from 1; None where its file cannot be read."""
+    in_order = sorted(leaks, key=lambda one: (one.scope, one.file, one.start))
+    for (scope, file), group in groupby(in_order, key=lambda one: (one.scope, one.file)):
+        try:
+            lines = Lines(memory.tree.read(f"{directory_of(scope)}/{file}"), b"\n")
+        except (OSError, UnsafePath):
+            lines = None
+        yield from ((one, lines.at(one.start) if lines else None) for one in group)
+
+
+def advice(is_by_shape: bool, *, redacts: bool) -> str:
+    """Return what can be done; `redacts` where the daemon takes secrets out by itself."""
+    if redacts:
+        configured = "own patterns and personal data in edited files are only reported"
+        return "that is tried again" if is_by_shape else configured
+    setting = "redaction.unlocked_edits: redact takes secrets out by itself"
+    return setting if is_by_shape else "the daemon only reports it"
+
+
+def sentence(leaks: list[Spotted], *, redacts: bool = False) -> str:
+    """Return how many leaks there are, of which kinds, where, and what can be done."""
+    kinds = sum((Counter(dict(one.kinds)) for one in leaks), Counter[str]())
+    number = len(leaks)
+    places = ", ".join(harmless(f"{one.id or one.file} in {one.scope}") for one in leaks[:3])
+    more = f" and {number - 3:,} more" if number > 3 else ""
+    further = advice(any(one.is_by_shape for one in leaks), redacts=redacts)
+    return (
+        f"{number:,} place{' holds' if number == 1 else 's hold'} what should have been redacted"
+        f" ({told(kinds)}): {places}{more}. Take it out of the file, or the memory with smp delete;"
+        f" {further}."
+    )
+
+
+class Redacted(NamedTuple):
+    """`left` says where the secrets may still be; `refused` memories have a secret as a key."""
+
+    left: list[str]
+    refused: tuple[str, ...]
+
+
+class Target(NamedTuple):
+    """Memories of one file of a scope; a file that is no list is meant as a whole."""
+
+    scope: str
+    file: str
+    ids: Collection[str]
+
+
+def redact(memory: Memory, target: Target, redaction: Redaction, by: str) -> Redacted:
+    """Take the secrets out of memories of a file in one step.
+
+    Raises Conflict where nothing could be taken out or somebody changed the file just now,
+    CorruptionDetected where it cannot be read, and SecretKey where each has a secret as a key.
+    """
+    from ..maintain import traces
+    from .deleting.clearing import clear
+
+    name, file, ids = target
+    if is_archived(name):
+        said = f"What is archived stays as it is; {name} was left alone."
+        raise Conflict(said, advice="Bring it back with smp unarchive.")
+    # One writer that has locked its file must not keep everybody else waiting.
+    is_session = name != GLOBAL
+    session = memory._session(name).with_options(patience=_IMPATIENT) if is_session else None
+    files = session or memory.everywhere
+    with files.scope.undisturbed("redacting"):
+        transaction = files.transaction()
+        refused: dict[str, SecretKey] = {}
+        kinds = _collect(transaction, files.scope, target, redaction, refused)
+        if not kinds:
+            transaction.rollback()
+            for error in refused.values():
+                raise error
+            said = f"Nothing of {file} in {name} could be taken out."
+            raise Conflict(said, advice="Take it out by hand, or delete it.")
+        # Before it goes and, by clearing, after: a crash between must leave no word in the index.
+        traces.ask_for_scrub(memory, name if is_session else "")
+        done = sorted(memory_id for memory_id in ids if memory_id not in refused)
+        facts: dict[str, Any] = {"session": name, "count": len(done) or 1, "file": file}
+        facts |= {"ids": done, "kinds": dict(kinds)}
+        with audit.noted(files.scope.tree, "redact", clock=memory.options.clock, by=by, **facts):
+            transaction.commit()
+        return Redacted(clear(memory, files.scope, [file], done), tuple(refused))
+
+
+def _collect(
+    transaction: Transaction, scope: Scope, target: Target, redaction: Redaction,
+    refused: dict[str, SecretKey],
+) -> Counter[str]:  # fmt: skip
+    """Put the redacted memories into the transaction, and return the kinds that went."""
+    file, content = target.file, scope.read(target.file)
+    kinds: Counter[str] = Counter()
+    if kind := kinds_of(scope.name).get(file):
+        find = finder(format_of(kind), content, len(target.ids))
+        for memory_id in target.ids:
+            located = find(memory_id)
+            if located is None:
+                continue  # it went just now
+            try:
+                new, gone = _clean(located.value, redaction)
+            except SecretKey as error:
+                refused[memory_id] = error
+                continue
+            if gone:
+                kinds += gone
+                transaction.replace(kind, located.value, new)
+        return kinds
+    rewritten = _artifact if file.startswith(f"{ARTIFACTS}/") else _mapping
+    after = rewritten(file, content, redaction, kinds)
+    if kinds:
+        transaction.replace_file(file, content, after)
+    return kinds
+
+
+def _clean(
+    value: dict[str, Value], redaction: Redaction
+) -> tuple[dict[str, Value], Counter[str]]:
+    rest = {name: item for name, item in value.items() if name not in _FIXED}
+    clean, kinds = redaction.redacted_value(rest)
+    new = {name: clean.get(name, item) for name, item in value.items()}
+    return (with_counts(new, value.get(FIELD), kinds) if kinds else new), kinds
+
+
+def _mapping(file: str, content: bytes, redaction: Redaction, kinds: Counter[str]) -> bytes:
+    top = "agent_state" if file.startswith(f"{STATES}/") else "session" if file == METADATA else ""
+    if not top:
+        raise Conflict(f"{file} is no file to redact.", advice="Take it out by hand.")
+    old = load_mapping(content, top, file)
+    new, gone = _clean(old, redaction)
+    kinds += gone
+    changed = {name: value for name, value in new.items() if value != old.get(name)}
+    return replace_parts(content, top, changed, file)
+
+
+def _artifact(file: str, content: bytes, redaction: Redaction, kinds: Counter[str]) -> bytes:
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptionDetected(f"{file} is not UTF-8, so it was left alone.") from error
+    fields, text = parse_artifact(content)
+    new, gone = _clean(fields, redaction)
+    text, gone_from_text = redaction.redacted_text(text)
+    kinds += gone + gone_from_text
+    name = os.path.splitext(os.path.basename(file))[0]
+    head = with_counts(new or {"version": 1, "id": name}, fields.get(FIELD), kinds)
+    lines = "".join(line + "\n" for line in render_entries(head, 0))
+    return f"---\n{lines}---\n{text}".encode()
+
+
+def _forget_all(index: Index) -> None:
+    index.connection.execute("UPDATE memories SET secrets = NULL WHERE secrets IS NOT NULL")
+    index.connection.execute("UPDATE sessions SET secrets = NULL WHERE secrets IS NOT NULL")
+
+
+def _note(index: Index, change: str, rows: Iterable[tuple[str, Any]]) -> None:
+    """Note in one step what was found. The generation stays, as no answer changes by this."""
+    index.connection.execute("BEGIN IMMEDIATE")
+    try:
+        index.connection.executemany(change, rows)
+        index.connection.execute("COMMIT")
+    except BaseException:
+        index._roll_back()
+        raise
+
+
+def _said(kinds: Mapping[str, int]) -> str:
+    return json.dumps(dict(sorted(kinds.items()))) if kinds else ""

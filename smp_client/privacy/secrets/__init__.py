@@ -1,1 +1,0 @@
-"""What secrets and personal data look like, and what only looks like them."""

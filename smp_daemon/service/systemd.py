@@ -1,0 +1,56 @@
+"""Messages to systemd (sd_notify): each is a datagram to the socket that systemd named.
+
+Nothing here raises: a daemon that cannot reach its manager works all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+PATIENCE_S = 2.0
+
+
+def ready(status: str) -> bool:
+    # Every line is an assignment of its own, so the status must be one line.
+    return notify("READY=1", "STATUS=" + " ".join(status.split()))
+
+
+def reloading(monotonic_us: int) -> bool:
+    """Begin a reload, which `ready` ends. The time tells this reload from an earlier one."""
+    return notify("RELOADING=1", f"MONOTONIC_USEC={monotonic_us}")
+
+
+def stopping() -> bool:
+    return notify("STOPPING=1")
+
+
+def feed_watchdog() -> bool:
+    return notify("WATCHDOG=1")
+
+
+def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
+    """Return how often systemd wants to be fed; None where it does not ask this process."""
+    if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    interval_us = environment.get("WATCHDOG_USEC", "")
+    return int(interval_us) / 1_000_000 or None if interval_us.isdecimal() else None
+
+
+def notify(*assignments: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the message was sent; False also where nobody asked for any."""
+    address = environment.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            # A busy manager is waited for, because a lost READY would end the daemon. A manager
+            # that never reads must not hold it up.
+            sender.settimeout(PATIENCE_S)
+            sender.sendto("\n".join(assignments).encode(errors="replace"), address)
+    except (OSError, ValueError):
+        return False
+    return True
