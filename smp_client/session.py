@@ -145,9 +145,9 @@ class RecordFiles(Writing, Asking, Deletion):
                          for record in found.records if not record.has_id]  # fmt: skip
         return problems
 
-    def transaction(self) -> Transaction:
+    def transaction(self, numbers: int = 1) -> Transaction:
         """Several writes, all or nothing: `with session.transaction() as tx: …`"""
-        return Transaction(self)
+        return Transaction(self, numbers)
 
     def lock_holder(self, file: str) -> str | None:
         """Who is writing the file now, since when and for what; None when nobody is."""

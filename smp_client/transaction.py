@@ -18,7 +18,7 @@ from .session_files import artifact_file, render_artifact, state_after, state_fi
 from .text.values import Value
 from .writing import Time, Writing
 
-_MOST_RESERVED = 64
+_MOST_RESERVED = 1024
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Transaction(Writing):
     commits, an exception in it rolls back.
     """
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, numbers: int = 1) -> None:
+        """`numbers` is how many records will be added, where that is known: each number takes a lock."""
+        self._count = numbers
         self._session = session
         self._scope = session.scope
         self._files: dict[str, _Pending] = {}
@@ -147,8 +149,8 @@ class Transaction(Writing):
         """Return a number that nobody else is given. More are reserved at once the more are asked for."""
         known = self._reserved.get(kind.file)
         if known is None or self._next[kind.file] > known.last:
-            count = 1 if known is None else min(2 * (known.last - known.first + 1), _MOST_RESERVED)
-            self._reserved[kind.file] = reserve(self._scope, kind, count)
+            more = self._count if known is None else 2 * (known.last - known.first + 1)
+            self._reserved[kind.file] = reserve(self._scope, kind, min(more, _MOST_RESERVED))
             self._next[kind.file] = self._reserved[kind.file].first
         self._next[kind.file] += 1
         return self._next[kind.file] - 1

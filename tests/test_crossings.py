@@ -137,5 +137,5 @@ def test_check_names_doubles_and_a_silent_change(memory: Memory, session: Sessio
     assert "FIND-001 has changed although the file was not written" in [complaint.problem for complaint in check.check(memory)]
 
 
-def _fail(scope: object, step: object) -> None:
+def _fail(*_: object) -> None:
     raise OSError(28, "No space left on device")

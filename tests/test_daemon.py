@@ -146,7 +146,7 @@ def test_a_log_that_cannot_be_written_does_not_stop_it(tmp_path: Path) -> None:
         process.wait()
 
 
-def _fail(scope: object, step: object) -> None:
+def _fail(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 

@@ -228,7 +228,7 @@ def test_a_link_or_a_directory_in_the_place_of_a_file_is_not_followed(kept: Memo
 # Transactions that are recorded and cannot be finished.
 
 
-def _full(scope: object, step: object) -> None:
+def _full(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 

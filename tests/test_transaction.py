@@ -159,13 +159,15 @@ def test_carrying_out_twice_changes_nothing(session: Session, monkeypatch: pytes
 
 def test_a_file_in_another_style_takes_part(session: Session) -> None:
     path = Path(session.scope.tree.root, session.scope.directory, "decisions.yaml")
-    path.write_text("# kept\ndecisions: [{id: DEC-001, decision: Old}]\nversion: 1\n")
+    odd = "# kept\ndecisions: [{id: DEC-001, decision: Old}]\nversion: 1\n"
+    path.write_text(odd)
     with session.transaction() as tx:
         tx.record_decision("New", made_by="a")
         tx.record_finding("F", discovered_by="v")
     assert [record.text for record in session.records("decision")] == ["Old", "New"]
-    assert path.read_text().startswith("# kept\n")
+    kept = Path(session.scope.tree.root, "quarantine", session.id).glob("*.bytes")
+    assert odd in [file.read_text() for file in kept]
 
 
-def _fail(scope: object, step: object) -> None:
+def _fail(*_: object) -> None:
     raise OSError(28, "No space left on device")

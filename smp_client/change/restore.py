@@ -29,7 +29,7 @@ from ..timestamps import render_time
 from .change import Change, Draft, Request, apply
 from .holdings import Holding, is_in_use, place_of
 from .places import value_of_file
-from .select import Selection, chosen
+from .select import Selection, agent_of, chosen
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -127,12 +127,13 @@ def _deleted_outcome(
 ) -> tuple[Outcome, list[Holding]]:
     problems: list[str] = []
     found = chosen(memory, name, selection, problems)
-    outcome = Outcome(problems=problems, dry_run=dry_run, batch=head.batch)
+    batch = "" if dry_run else head.batch  # nothing has been deleted under it yet
+    outcome = Outcome(problems=problems, dry_run=dry_run, batch=batch)
     for place in dict.fromkeys(one.place for one in found):
         here = [one for one in found if one.place == place]
         freed = sum(len(one.raw) for one in here)
         kinds = tuple(type_of(one.type) for one in here)
-        outcome.actions.append(Action(name, "delete", tuple(one.id for one in here), head.why, freed, head.batch, place, kinds))
+        outcome.actions.append(Action(name, "delete_memories", tuple(one.id for one in here), head.why, freed, batch, place, kinds))
     return outcome, found
 
 
@@ -208,7 +209,7 @@ def restore_batch(memory: Memory, batch: str, *, by: str = "user") -> Outcome:
             outcome.problems.append(f"{name}: {error}")
             continue
         about, kinds = tuple(record.id for record in back), tuple(record.type for record in back)
-        outcome.actions.append(Action(name, "restore", about, "restored", batch=batch, kinds=kinds))
+        outcome.actions.append(Action(name, "restore_memories", about, "restored", batch=batch, kinds=kinds))
     return outcome
 
 
@@ -231,9 +232,12 @@ def _restorable(
         if path.endswith(f"/{BACKUP}") or (batch is not None and manifest.batch != batch):
             continue
         for item in manifest.items:
-            if ids is None or item.id in ids:
+            if ids is None or item.id in ids or agent_of(item) in ids:
                 chosen_items.setdefault(item.key, (path, item))
-    known = {item.id for _, item in chosen_items.values()}
+    if not chosen_items:
+        for path in bundle.paths(memory.tree, f"{DELETED}/{name}"):
+            bundle.read_manifest(memory.tree, path)  # raises where one is damaged, which may hold it
+    known = {name for _, item in chosen_items.values() for name in (item.id, agent_of(item))}
     if missing := [memory_id for memory_id in ids or () if memory_id not in known]:
         raise MemoryNotFound(f"{', '.join(missing)} of {name} cannot be restored: it is not deleted.", session_id=name,
                              advice=_MAY_BE_BACK)  # fmt: skip

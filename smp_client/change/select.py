@@ -10,7 +10,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..disk.bundle import Item
 from ..errors import CorruptionDetected, Invalid
+from ..layout import GLOBAL
 from ..questions.when import When
 from ..records import check_memory_id
 from ..scopes import archived_scope
@@ -115,14 +117,14 @@ def _fitting(memory: Memory, name: str, selection: Selection) -> set[tuple[str, 
         )  # fmt: skip
         return keys_of(view, want if selection.topic is None else want.also(is_about(view, selection.topic)))
 
-    return memory._asker_of([name, archived_scope(name)]).ask(question)
+    return memory._asker_of([name, *([] if name == GLOBAL else [archived_scope(name)])]).ask(question)
 
 
 def _key(one: Holding) -> tuple[str, str, str]:
     return one.container.rpartition("/")[2] or one.file, one.type, one.id
 
 
-def agent_of(one: Holding) -> str | None:
+def agent_of(one: Holding | Item) -> str | None:
     """Return the agent whose state it is, now or earlier; None for any other memory."""
     return id_of_file(one.file) if one.type == "agent_state" else None
 

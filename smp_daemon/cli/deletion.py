@@ -247,10 +247,10 @@ def _restored(
 def _restore_some(
     memory: Memory, name: str, ids: list[str] | None, batch: str | None, by: str, *, dry_run: bool
 ) -> list[Action]:
-    known = [one for one in memory.deleted(name) if (one.batch == batch if ids is None else one.id in ids)]
+    known = [one for one in memory.deleted(name) if (one.batch == batch if ids is None else _is_of(one, ids))]
     if ids is not None and not known:
         raise _not_deleted(memory, name, ids[0])
-    known = known if ids is None else known[-1:]
+    known = known if ids is None else [one for one in known if one.batch == known[-1].batch]
     if not dry_run or not known:
         memory.restore(name, ids, batch=batch, by=by)
     last = known[-1]
@@ -258,7 +258,14 @@ def _restore_some(
     reason = f"{done} at {last.deleted_at} by {last.deleted_by}: {last.reason}"
     kinds = tuple(one.type for one in known)
     place = last.place or _place(memory, name)
-    return [Action(name, "restore", tuple(one.id for one in known), reason, batch=last.batch, place=place, kinds=kinds)]
+    return [Action(name, "restore_memories", tuple(one.id for one in known), reason, batch=last.batch, place=place, kinds=kinds)]
+
+
+def _is_of(one: Deleted, ids: Sequence[str]) -> bool:
+    """Whether an id means it: earlier states of an agent come back with its state."""
+    from smp_client.change.places import id_of_file
+
+    return one.id in ids or (one.type == "agent_state" and id_of_file(one.file) in ids)
 
 
 def _not_deleted(memory: Memory, session: str, name: str) -> Exception:

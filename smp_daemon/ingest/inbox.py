@@ -209,7 +209,7 @@ def _carry_out(session: Session, orders: list[_Order]) -> list[Drop]:
     drops: list[Drop] = []
     size, quota = 0, session.quota_bytes()
     try:
-        with session.transaction() as transaction:
+        with session.transaction(len(orders)) as transaction:
             for order in orders:
                 try:
                     # Before a number is given, because one that does not fit is tried again and again.
