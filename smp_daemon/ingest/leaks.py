@@ -17,8 +17,8 @@ from smp_client.privacy.leaks import Spotted, Target, redact
 from smp_client.privacy.redact import Redaction, harmless, told
 from smp_client.scopes import directory_of, is_archived
 
-from .log import FilteringBoundLogger
-from .root import Root
+from ..log import FilteringBoundLogger
+from .led_tree import LedTree
 
 ROUNDS, ROUNDS_S = 10, 2.0  # of a thousand memories, or so many seconds: then others have their turn
 AGAIN_S = 60.0  # before what could not be taken out is tried again
@@ -39,10 +39,10 @@ _ADVICE = {
 _IDLE_SHARE = 100.0
 
 
-class Unlocked:
+class Leaks:
     def __init__(self, log: FilteringBoundLogger) -> None:
         self._log = log
-        self.unfinished: set[Root] = set()  # where more is to be looked at
+        self.unfinished: set[LedTree] = set()  # where more is to be looked at
         self._counted: dict[str, int] = {}  # how many places there were, by root
         self._said: dict[str, set[object]] = {}  # by root; so that each is said once in the life of a daemon
         self._tried: dict[tuple[str, Spotted], float] = {}  # when it is tried again
@@ -50,7 +50,7 @@ class Unlocked:
         self._whole_files: dict[tuple[str, str], dict[tuple[str, str], tuple[tuple[object, ...], Counter[str]]]] = {}
         self._due_unindexed: dict[str, float] = {}
 
-    def look(self, root: Root) -> None:
+    def look(self, root: LedTree) -> None:
         """At what is new in the index."""
         redaction = root.memory.options.redaction or Redaction()
         if not redaction.enabled or redaction.unlocked_edits == "off":
@@ -74,7 +74,7 @@ class Unlocked:
         self._report(root, [one for one in found if one not in going], redacts=redacts)
         self._redact(root, going)
 
-    def _look(self, root: Root, redaction: Redaction) -> bool:
+    def _look(self, root: LedTree, redaction: Redaction) -> bool:
         """Gives back whether there was anything to look at."""
         self.unfinished.discard(root)
         number, began = 0, time.monotonic()
@@ -84,7 +84,7 @@ class Unlocked:
                 break
         return number > 0
 
-    def _report(self, root: Root, found: Iterable[Spotted], *, redacts: bool) -> None:
+    def _report(self, root: LedTree, found: Iterable[Spotted], *, redacts: bool) -> None:
         said = self._said[str(root.path)]
         new = {one.key: one for one in found if one.key not in said}
         said.update(new)
@@ -93,7 +93,7 @@ class Unlocked:
                               memory_id=harmless(one.id), line=line, kinds=dict(one.kinds),
                               advice=f"smp delete takes it out; {leaks.advice(one.is_by_shape, redacts=redacts)}")  # fmt: skip
 
-    def _redact(self, root: Root, found: list[Spotted]) -> None:
+    def _redact(self, root: LedTree, found: list[Spotted]) -> None:
         current = time.monotonic()
         self._tried = {known: when for known, when in self._tried.items() if when > current}
         due = [one for one in found if (str(root.path), one) not in self._tried]
@@ -102,7 +102,7 @@ class Unlocked:
             self._tried |= {(str(root.path), one): current + AGAIN_S for one in spotted}
             self._redact_file(root, scope, file, spotted)
 
-    def _redact_file(self, root: Root, scope: str, file: str, spotted: list[Spotted]) -> None:
+    def _redact_file(self, root: LedTree, scope: str, file: str, spotted: list[Spotted]) -> None:
         ids = [one.id for one in spotted if one.id]
         try:
             left, refused = redact(root.memory, Target(scope, file, ids), Redaction(), BY)
@@ -121,14 +121,14 @@ class Unlocked:
                        kinds=dict(kinds), left=left)  # fmt: skip
         root.note(f"{directory_of(scope)}/{file}")
 
-    def _look_at_unreadable(self, root: Root, redaction: Redaction) -> None:
+    def _look_at_unreadable(self, root: LedTree, redaction: Redaction) -> None:
         """Bytes that are no memory are in no index: they can only be reported."""
         rows = root.index.connection.execute(_UNREADABLE).fetchall()
         named = self._named(root, _ABOUT, [(scope, file, tuple(state)) for scope, file, *state in rows], redaction)
         problem = f"What cannot be read holds what looks like a secret: {named}. smp check names the lines."
         _say(root, _ABOUT, problem if named else "")
 
-    def _look_at_unindexed(self, root: Root, redaction: Redaction) -> None:
+    def _look_at_unindexed(self, root: LedTree, redaction: Redaction) -> None:
         """Nor are these; and there can be many, so that looking for them takes at most a hundredth of the time."""
         began = time.monotonic()
         if began < self._due_unindexed.get(str(root.path), 0.0):
@@ -141,7 +141,7 @@ class Unlocked:
         _say(root, _ABOUT_BESIDE, problem if named else "")
         self._due_unindexed[str(root.path)] = began + _IDLE_SHARE * (time.monotonic() - began)
 
-    def _named(self, root: Root, about: str, files: Iterable[tuple[str, str, tuple[object, ...]]], redaction: Redaction) -> str:
+    def _named(self, root: LedTree, about: str, files: Iterable[tuple[str, str, tuple[object, ...]]], redaction: Redaction) -> str:
         """Those of the files in which there is a secret, in words; one is read again only when it has changed."""
         known = self._whole_files.get((str(root.path), about), {})
         now: dict[tuple[str, str], tuple[tuple[object, ...], Counter[str]]] = {}
@@ -155,7 +155,7 @@ class Unlocked:
         found = [f"{harmless(file)} in {scope} ({told(kinds)})" for (scope, file), (_, kinds) in now.items() if kinds]
         return ", ".join(found[:3]) + (f" and {len(found) - 3:,} more" if len(found) > 3 else "")
 
-    def _kinds_in_file(self, root: Root, scope: str, file: str, about: str, redaction: Redaction) -> Counter[str] | None:
+    def _kinds_in_file(self, root: LedTree, scope: str, file: str, about: str, redaction: Redaction) -> Counter[str] | None:
         """None where it is to be looked at again."""
         try:
             content = root.memory.tree.read(f"{directory_of(scope)}/{file}")
@@ -172,7 +172,7 @@ class Unlocked:
         return kinds
 
 
-def _say(root: Root, about: str, problem: str) -> None:
+def _say(root: LedTree, about: str, problem: str) -> None:
     if problem:
         root.problems[about] = problem
     else:
