@@ -30,9 +30,9 @@ from .ingest import indexer
 from .ingest.debounce import EVERYTHING, Debounce
 from .ingest.derived import Derived
 from .ingest.drops import Drops
-from .ingest.leaks import Leaks
 from .ingest.notices import Changed, Cookie, Lost, Notice
 from .ingest.report import Report
+from .ingest.unlocked_edits import UnlockedEdits
 from .jobs import Job, Stopping
 from .log import FilteringBoundLogger, ms_since
 from .maintenance import Maintenance
@@ -69,7 +69,7 @@ class Worker:
         self._is_stopping = False
         self._derived = Derived(timing.derived_active_s, timing.derived_idle_s, log)
         self._drops = Drops(log)
-        self._leaks = Leaks(log)
+        self._edits = UnlockedEdits(log)
         self._report = Report(log)
         self._canaries: dict[str, tuple[Root, float]] = {}
         self._started_at = render_time(now())
@@ -315,7 +315,7 @@ class Worker:
             if scope != GLOBAL and not is_archived(scope):
                 self._derived.note(root, scope)
                 self._maintenance.note(root, scope)
-        self._apart(root, "looking for secrets", partial(self._leaks.look, root))
+        self._apart(root, "looking for secrets", partial(self._edits.look, root))
 
     def _apart(self, root: Root, about: str, work: Callable[[], None]) -> None:
         """Do this so that whatever is wrong with it costs nothing else; status says that it failed."""
@@ -368,8 +368,8 @@ class Worker:
         else:
             root.problems.pop("watcher", None)
         self._drops.ask_again(root, current)
-        if root in self._leaks.unfinished:
-            self._leaks.look(root)
+        if root in self._edits.unfinished:
+            self._edits.look(root)
         self._maintenance.look(root, current)
         if root.index_is_gone():
             self._log.warning("index is gone", component="indexer", root=str(root.path))
@@ -474,7 +474,7 @@ class Worker:
         if not root.is_there() or "vanished" in root.problems:
             return {"skipped": "the tree is not as it was"}
         rebuild(root.memory, root.index)
-        self._leaks.look(root)
+        self._edits.look(root)
         return {"memories": root.index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()[0],
                 "outdated": sum(1 for _ in outdated(root.memory, root.index))}  # fmt: skip
 
