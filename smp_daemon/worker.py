@@ -26,18 +26,18 @@ from smp_client.status import COOKIES, STATUS_FILE
 from smp_client.tidy import Tidied, tidy
 from smp_client.timestamps import now, render_time
 
-from .derived import Derived
-from .drops import Drops
 from .ingest import indexer
 from .ingest.debounce import EVERYTHING, Debounce
+from .ingest.derived import Derived
+from .ingest.drops import Drops
 from .ingest.notices import Changed, Cookie, Lost, Notice
+from .ingest.report import Report
+from .ingest.unlocked_edits import UnlockedEdits
 from .jobs import Job, Stopping
 from .log import FilteringBoundLogger, ms_since
 from .maintenance import Maintenance
-from .report import Report
 from .root import Root
 from .schedule import KNOWN_SINCE, save_successes
-from .unlocked import Unlocked
 
 LOOK_AROUND_S = 1.0
 REST_S = 1.0  # between a failure and trying again
@@ -69,7 +69,7 @@ class Worker:
         self._is_stopping = False
         self._derived = Derived(timing.derived_active_s, timing.derived_idle_s, log)
         self._drops = Drops(log)
-        self._unlocked = Unlocked(log)
+        self._edits = UnlockedEdits(log)
         self._report = Report(log)
         self._canaries: dict[str, tuple[Root, float]] = {}
         self._started_at = render_time(now())
@@ -315,7 +315,7 @@ class Worker:
             if scope != GLOBAL and not is_archived(scope):
                 self._derived.note(root, scope)
                 self._maintenance.note(root, scope)
-        self._apart(root, "looking for secrets", partial(self._unlocked.look, root))
+        self._apart(root, "looking for secrets", partial(self._edits.look, root))
 
     def _apart(self, root: Root, about: str, work: Callable[[], None]) -> None:
         """Do this so that whatever is wrong with it costs nothing else; status says that it failed."""
@@ -368,8 +368,8 @@ class Worker:
         else:
             root.problems.pop("watcher", None)
         self._drops.ask_again(root, current)
-        if root in self._unlocked.unfinished:
-            self._unlocked.look(root)
+        if root in self._edits.unfinished:
+            self._edits.look(root)
         self._maintenance.look(root, current)
         if root.index_is_gone():
             self._log.warning("index is gone", component="indexer", root=str(root.path))
@@ -474,7 +474,7 @@ class Worker:
         if not root.is_there() or "vanished" in root.problems:
             return {"skipped": "the tree is not as it was"}
         rebuild(root.memory, root.index)
-        self._unlocked.look(root)
+        self._edits.look(root)
         return {"memories": root.index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()[0],
                 "outdated": sum(1 for _ in outdated(root.memory, root.index))}  # fmt: skip
 

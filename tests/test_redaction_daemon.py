@@ -425,7 +425,7 @@ def test_what_only_a_pattern_finds_is_never_taken_out_of_a_file(memory: Memory, 
 
 def test_the_daemon_looks_at_many_memories_a_few_at_a_time(memory: Memory, tmp_path: Path) -> None:
     """More than one look takes on: the rest is looked at while the daemon does its other work."""
-    from smp_daemon.unlocked import ROUNDS
+    from smp_daemon.ingest.unlocked_edits import ROUNDS
 
     session = memory.create_session(id="s1")
     lines = [f"  - id: SH-{number}\n    made_by: shell\n    decision: number {number}\n" for number in range(1000 * ROUNDS + 500)]

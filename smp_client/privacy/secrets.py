@@ -369,14 +369,14 @@ def _named(text: str, folded: str, stems: list[str]) -> Iterator[Found]:
             match = _ASSIGNED.match(text, after)
             one = _assigned(text, folded, at, match) if match else None
             if one and (kind := _kind(one)):
-                after = one.end
+                after = _end(text, one)
                 yield Found(one.begin, after, kind)
             at = folded.find(stem, after)
     if "--" in text or "ENV " in text or "set" in text:
         for match in _FLAG.finditer(text):
             one = _Assigned(_words_of(match["name"]), *_value(match), match["quoted"] is not None)
             if kind := _kind(one):
-                yield Found(one.begin, one.end, kind)
+                yield Found(one.begin, _end(text, one), kind)
 
 
 def _assigned(text: str, folded: str, at: int, match: re.Match[str]) -> _Assigned | None:
@@ -410,10 +410,17 @@ def _value(match: re.Match[str]) -> tuple[str, int, int]:
         return groups[0], *groups.span()
     if cut := _PLAIN_END.search(value):
         value = value[: cut.start()]
-    elif len(value) == _PLAIN_CHARACTERS and (rest := _REST.match(match.string, end)):
-        return value, begin, rest.end()
+    elif len(value) == _PLAIN_CHARACTERS:
+        return value, begin, end
     value = value.rstrip(".,;:)]}\\")
     return value, begin, begin + len(value)
+
+
+def _end(text: str, one: _Assigned) -> int:
+    """Return where a secret ends, which was judged by its beginning. No other value is read on."""
+    is_cut = not one.is_quoted and len(one.value) == _PLAIN_CHARACTERS
+    rest = _REST.match(text, one.end) if is_cut else None
+    return rest.end() if rest else one.end
 
 
 def _words_of(name: str) -> list[str]:

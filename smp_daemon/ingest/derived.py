@@ -1,17 +1,20 @@
-"""The files that the daemon writes into the sessions: the YAML indexes and the metadata, when they are due and not more often."""
+"""The files that the daemon writes into sessions: YAML indexes and metadata, when they are due."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
 from collections.abc import Sequence
+from typing import TypeVar
 
 from smp_client import SessionNotFound, SMPError
 from smp_client.yaml_indexes import write as write_yaml_indexes
 
-from .ingest import indexer, metadata
-from .log import FilteringBoundLogger, ms_since
-from .root import Root
+from ..log import FilteringBoundLogger, ms_since
+from . import indexer, metadata
+from .led_tree import LedTree
+
+T = TypeVar("T", bound=LedTree)
 
 REST_S = 1.0  # after a failure, at the least
 
@@ -24,19 +27,22 @@ class Derived:
         self._due: dict[tuple[str, str], float] = {}  # by root and session
         self._written: dict[tuple[str, str], float] = {}
 
-    def note(self, root: Root, scope: str) -> None:
-        """Something in the session has changed."""
+    def note(self, root: LedTree, scope: str) -> None:
+        """Note that a file of the session has changed."""
         key = (str(root.path), scope)
-        row = root.index.connection.execute("SELECT status FROM sessions WHERE scope = ?", (scope,)).fetchone()
+        sql = "SELECT status FROM sessions WHERE scope = ?"
+        row = root.index.connection.execute(sql, (scope,)).fetchone()
         interval = self.active_s if row is None or row[0] == "active" else self.idle_s
         self._due.setdefault(key, max(time.monotonic(), self._written.get(key, 0.0) + interval))
 
     def due_times(self) -> list[float]:
         return list(self._due.values())
 
-    def write(self, roots: Sequence[Root], current: float) -> tuple[Root, str] | None:
-        """Those of one session, the one that has waited longest: what is to be indexed comes between it and the next. Gives back
-        which."""
+    def write(self, roots: Sequence[T], current: float) -> tuple[T, str] | None:
+        """Write the files of the session that has waited longest, and return it.
+
+        One session a call, so that new files are indexed between two sessions.
+        """
         for (path, scope), due in sorted(self._due.items(), key=lambda item: item[1]):
             root = next(root for root in roots if str(root.path) == path)
             if due <= current and root.is_there():
@@ -45,7 +51,7 @@ class Derived:
                 return root, scope
         return None
 
-    def _write(self, root: Root, scope: str) -> None:
+    def _write(self, root: LedTree, scope: str) -> None:
         started = time.perf_counter()
         try:
             session = root.memory._session(scope)
@@ -56,12 +62,14 @@ class Derived:
         except SessionNotFound:  # it was archived or deleted
             return
         except (OSError, SMPError, sqlite3.Error) as error:
-            self._log.warning("derived files not written", component="indexer", session_id=scope, error=str(error))
+            self._log.warning("derived files not written", component="indexer",
+                              session_id=scope, error=str(error))
             if root.memory.tree.exists(f"active/{scope}"):
                 self._due[str(root.path), scope] = time.monotonic() + max(REST_S, self.idle_s)
             return
-        # A large session is written less often, so that writing it never takes more than a twentieth of the time.
-        self._written[str(root.path), scope] = time.monotonic() + 20 * (time.perf_counter() - started)
+        # A large session is written less often: at most a twentieth of the time goes into it.
+        pause_s = 20 * (time.perf_counter() - started)
+        self._written[str(root.path), scope] = time.monotonic() + pause_s
         if written:
-            self._log.debug("derived files written", component="indexer", session_id=scope, files=written,
-                            duration_ms=ms_since(started))  # fmt: skip
+            self._log.debug("derived files written", component="indexer", session_id=scope,
+                            files=written, duration_ms=ms_since(started))
