@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...text.document import MARK, Located, RecordList
-from ...text.yaml_list import ends
 from ...errors import Conflict, CorruptionDetected
 from ...fingerprint import hash_of
-from ...text.format import HEAD, Format, format_of, with_head
 from ...maintain.putting_back import Copy, put_back, value_of
 from ...records import TURN, Kind, is_deleted
+from ...text.document import MARK, Located, RecordList
+from ...text.format import HEAD, Format, format_of, with_head
 from ...text.values import Value, canonical
+from ...text.yaml_list import ends
 from .standing import in_order, start_of_list
 from .store import fingerprint
 

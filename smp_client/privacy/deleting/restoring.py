@@ -11,11 +11,11 @@ from ... import audit
 from ...append import settle as settle_tail
 from ...errors import Conflict, CorruptionDetected, Invalid, MemoryNotFound, SMPError
 from ...fingerprint import hash_of
-from ...text.format import HEAD
 from ...layout import DELETED, GLOBAL, check_session_id
 from ...locks import brief_lock
 from ...records import STATE_HISTORY, TURN, Record, as_record, kind_of_file
 from ...rewrite import rewrite
+from ...text.format import HEAD
 from ...text.values import canonical
 from . import reworking
 from .back_into_lists import Copied, into_list

@@ -1,0 +1,340 @@
+"""Anonymising: names become placeholders, in a session or in an export on its way out; structure stays.
+
+In place it is one change: every memory that names somebody is replaced, wherever it is kept, and the
+originals go to one bundle of undo. Restoring that batch undoes it, or it is purged at once. Which
+placeholder stood for whom is kept nowhere. `CANNOT_FIND` says what is not found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .. import audit
+from ..change.change import Change, Draft, Request, apply
+from ..change.holdings import Holding, holdings
+from ..change.holdings import names as every_session
+from ..change.places import PROFILE
+from ..change.restore import manifest_of, new_batch, passing
+from ..change.select import agent_of, require_known
+from ..edits import spans
+from ..errors import Invalid, SMPError
+from ..fingerprint import hash_of, hash_of_bytes
+from ..layout import DELETED, GLOBAL
+from ..model.outcome import Action, Outcome
+from ..records import RELATIONSHIP, TURN, check_memory_id, type_of
+from ..scopes import ARTIFACTS
+from ..session_files import METADATA, parse_artifact
+from ..text.mapping import load_mapping, replace_parts
+from ..text.values import BadYaml, Value, render_entries
+from .names import Names, is_somebody
+from .placeholder import Anonymization as Anonymization
+from .placeholder import Placeholders, Replacement, is_placeholder
+
+if TYPE_CHECKING:
+    from ..memory import Memory
+
+CANNOT_FIND = (
+    "Names that are not in the metadata, in the user's profile or given; nicknames, misspelt or bent names.",
+    "Postal addresses, birthdays and descriptions; numbers of no usual form; images, encoded or binary data.",
+    "Ids, names of files, keys of mappings, comments, other sessions, and memories deleted before: they stay.",
+)
+_OWN_NAMES = (
+    "name", "full_name", "first_name", "last_name", "given_name", "family_name", "display_name", "preferred_name",
+    "nickname", "username", "user_name", "user_id", "login", "handle",
+)  # fmt: skip
+# Fields whose values are structure: ids, times, types, references.
+_RECORD = frozenset((
+    "id", "timestamp", "decay", "turn", "turn_ref", "memory_refs", "type", "severity", "confidence", "pinned",
+    "updated_at", "redacted", "summarizes", "version", "session_id", "agent_id", "last_updated",
+))  # fmt: skip
+_METADATA = frozenset((
+    "id", "created_at", "last_accessed", "status", "status_since", "storage", "decay", "decay_config",
+    "compaction_config", "party_mode", "redacted",
+))  # fmt: skip
+_ENDS = frozenset(("source", "target", "relationship"))
+_REFERENCE = re.compile(r"(?:DEC|FIND|PREF|LEARN|REL|STATE|GPREF|PAT)-\d{3,12}|turn-\d{1,12}")
+_PARTICIPANTS = re.compile(rb"^\*\*Participants:\*\*[^\n]*$", re.MULTILINE)
+_PLACES = ("active", "archived", "evicted")
+
+
+@dataclass
+class Anonymized(Outcome):
+    """An outcome with the placeholders that were put in, and the agents that keep their names."""
+
+    session: str = ""
+    replacements: list[Replacement] = field(default_factory=list)
+    agents: list[str] = field(default_factory=list)
+    earlier: list[str] = field(default_factory=list)  # batches of anonymisations before, still restorable
+    cannot_find: tuple[str, ...] = CANNOT_FIND
+    erased: bool = False
+
+
+@dataclass
+class Known:
+    """The people, projects and agents that a session knows by name."""
+
+    people: dict[str, None] = field(default_factory=dict)
+    projects: dict[str, None] = field(default_factory=dict)
+    speakers: dict[str, None] = field(default_factory=dict)
+    agents: dict[str, None] = field(default_factory=dict)
+
+    def give(self, names: Iterable[str], projects: Iterable[str]) -> None:
+        """Add names that a person gave. Raises Invalid for one that is too short."""
+        for known, given in ((self.people, names), (self.projects, projects)):
+            for name in given:
+                if len(name.strip()) < 2 or not any(map(str.isalnum, name)):
+                    raise Invalid([f"{name!r} is too short for a name"])
+                known[name.strip()] = None
+
+    def meet(self, file: str, memory_id: str, value: Mapping[str, Any]) -> None:
+        """Take in whom a memory names in its structure."""
+        if file == METADATA:
+            participants, context = _mapping(value.get("participants")), _mapping(value.get("context"))
+            for agent in participants.get("agents") or ():
+                self._add(self.agents, _mapping(agent).get("agent_id"))
+            self._add(self.people, participants.get("user_id"))
+            self._add(self.projects, context.get("project_name"))
+        elif file == PROFILE:
+            for name in (part.get(key) for part in (value, _mapping(value.get("user"))) for key in _OWN_NAMES):
+                self._add(self.people, name)
+        elif file == TURN.file:
+            self._add(self.speakers, value.get("speaker"))
+        elif file.startswith("agent-states/"):
+            self._add(self.agents, memory_id)
+
+    def names(self) -> Names:
+        """Whoever speaks is somebody, unless known as an agent. A placeholder is nobody's name."""
+        speakers = (name for name in self.speakers if name not in self.agents)
+        people = [name for name in (*self.people, *speakers) if not is_placeholder(name)]
+        return Names(people, [name for name in self.projects if not is_placeholder(name)])
+
+    def kept_agents(self) -> list[str]:
+        names = self.names()
+        return [name for name in self.agents if not is_placeholder(name) and not names.find(name)]
+
+    def _add(self, known: dict[str, None], name: object) -> None:
+        if isinstance(name, str) and is_somebody(name):
+            known[name] = None
+
+
+class Replacer:
+    """Puts placeholders into memories; structure stays."""
+
+    def __init__(self, placeholders: Placeholders, ids: Collection[str] = ()) -> None:
+        self._placeholders = placeholders
+        self._ids = frozenset(one for one in ids if any(map(str.isdecimal, one)))  # references, wherever they stand
+
+    def value(self, value: Any, key: str = "", fixed: Collection[str] = ()) -> Any:
+        """Return a value with placeholders; keys, the fixed fields and references to memories stay."""
+        if isinstance(value, str):
+            if value in self._ids or _REFERENCE.fullmatch(value):
+                return value
+            return self._placeholders.tag(value) if key == "tags" else self._placeholders.text(value, key)
+        if isinstance(value, list):
+            return [self.value(item, key) for item in value]
+        if isinstance(value, dict):
+            return {name: item if name in fixed else self.value(item, name) for name, item in value.items()}
+        return value
+
+    def record(self, file: str, value: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the fields of a memory with placeholders."""
+        fixed = _METADATA if file == METADATA else _RECORD | _ENDS if file == RELATIONSHIP.file else _RECORD
+        new: dict[str, Value] = self.value(dict(value), fixed=fixed)
+        return new
+
+    def file(self, file: str, content: bytes) -> bytes:
+        """Return a file that is one memory with placeholders. Raises SMPError or BadYaml where it is unreadable."""
+        if file.startswith(f"{ARTIFACTS}/"):
+            fields, body = parse_artifact(content)
+            before = content[: len(content) - len(body.encode())]
+            if (new := self.record(file, fields)) != fields:
+                before = ("---\n" + "".join(line + "\n" for line in render_entries(new, 0)) + "---\n").encode()
+            return before + self._placeholders.text(body).encode()
+        top = {METADATA: "session", PROFILE: "user_profile"}.get(file, "agent_state")
+        old = load_mapping(content, top, file)
+        changed = {name: part for name, part in self.record(file, old).items() if part != old[name]}
+        return replace_parts(content, top, changed, file) if changed else content
+
+
+def anonymize(
+    memory: Memory, session: str, *, ids: Sequence[str] | None = None, names: Iterable[str] = (),
+    projects: Iterable[str] = (), config: Anonymization | None = None, reason: str = "anonymised", by: str = "user",
+    dry_run: bool = False, now: bool = False,
+) -> Anonymized:  # fmt: skip
+    """Replace what names somebody in a session, or in some memories of it; `now` purges the originals."""
+    wanted = None if ids is None else [check_memory_id(one) for one in ids]
+    batch = new_batch(memory)
+    head = manifest_of(memory, "undo", session, reason, by, batch, days=memory.options.retention.deleted_days)
+    with passing(memory, session, "anonymising") as scope:
+        run = _Run(memory, session, (tuple(names), tuple(projects)), config)
+        outcome, changes = run.planned(wanted, reason)
+        outcome.dry_run = dry_run
+        outcome.earlier = sorted({one.batch for one in memory.deleted(session) if one.action == "anonymize"})
+        outcome.replacements = run.placeholders.replacements(telling=dry_run)
+        if changes and not dry_run:
+            outcome.batch = batch
+            draft = Draft(f"{DELETED}/{session}/undo-{batch}.tar.gz", head)
+            facts = {"session": session, "count": len(changes), "batch": batch}
+            with audit.noted(memory.tree, "anonymize", clock=memory.options.clock, by=by, **facts):
+                applied = apply(scope, Request(changes, draft, doing="anonymising"))
+            outcome.problems += [f"{session}: {one} was changed meanwhile, and stays." for one in applied.kept]
+            if wanted is None:
+                _rewrite_head(memory, session, run)
+    if now and not dry_run:
+        _purge(memory, session, [*outcome.earlier, *([outcome.batch] if outcome.batch else [])], by, outcome)
+    return outcome
+
+
+class _Run:
+    """One anonymisation: whom the session knows, and what its memories become."""
+
+    def __init__(
+        self, memory: Memory, session: str, given: tuple[Iterable[str], Iterable[str]], config: Anonymization | None
+    ) -> None:
+        self.problems: list[str] = []
+        self._memory, self._session = memory, session
+        self._found = [*holdings(memory, session, _PLACES, self.problems)]  # type: ignore[arg-type]
+        self.known = known_in(memory, ((one.file, one.id, one.value) for one in self._found), *given)
+        self.placeholders = Placeholders(self.known.names(), config)
+        for one in self._found:
+            self.placeholders.avoid(one.raw.decode("utf-8", "replace"))
+        self.replacer = Replacer(self.placeholders, {session, *(one.id for one in self._found if not one.is_file)})
+
+    def planned(self, ids: Sequence[str] | None, reason: str) -> tuple[Anonymized, list[Change]]:
+        meant = [one for one in self._found if ids is None or one.id in ids or agent_of(one) in ids]
+        if ids is not None:
+            require_known(self._memory, self._session, ids, meant)
+        # Metadata and profile say who is who: they have the first placeholders.
+        meant.sort(key=lambda one: one.file not in (METADATA, PROFILE))
+        changes = [change for one in meant if (change := self._change(one)) is not None]
+        about = tuple(change.id for change in changes)
+        types = {(one.file, one.id): type_of(one.type) for one in meant}
+        kinds = tuple(types[change.file, change.id] for change in changes)
+        outcome = Anonymized(session=self._session, agents=self.known.kept_agents(), problems=self.problems)
+        if changes:
+            outcome.actions.append(Action(self._session, "anonymize", about, reason, kinds=kinds))
+        outcome.counts = self.placeholders.counts()
+        if self.placeholders.finds(self._session):
+            outcome.problems.append(f"The id of the session {self._session} holds a known name, and stays.")
+        return outcome, changes
+
+    def _change(self, one: Holding) -> Change | None:
+        try:
+            new: bytes | dict[str, Value]
+            if one.is_file:
+                new = self.replacer.file(one.file, one.raw)
+                replaced_by = hash_of_bytes(new) if new != one.raw else ""
+            else:
+                new = self.replacer.record(one.file, one.value)
+                replaced_by = hash_of(new) if new != one.value else ""
+        except (SMPError, BadYaml, UnicodeDecodeError) as error:
+            self.problems.append(f"{one.where} cannot be read and stays as it is: {error}")
+            return None
+        if replaced_by and not one.id:
+            self.problems.append(f"{one.where}, line {one.line}: a record without an id stays as it is.")
+        if not replaced_by or not one.id:
+            return None
+        facts = {"replaced_by": replaced_by, **({"from": one.container} if one.container else {})}
+        return Change(one.file, one.id, one.hash, new, container=one.container, facts=facts)
+
+
+def _rewrite_head(memory: Memory, session: str, run: _Run) -> None:
+    """Replace the participants in the head of the conversation; the rest of a head names nobody."""
+    from ..rewrite import rewrite
+
+    scope = memory._scope(session)
+    if session == GLOBAL or not scope.tree.exists(scope.path(TURN.file)):
+        return
+
+    def renamed(content: bytes) -> bytes:
+        head = spans(TURN, content).head
+        line = _PARTICIPANTS.search(head)
+        if line is None:
+            return content
+        new = str(run.replacer.value(line[0].decode("utf-8", "replace")))
+        return head[: line.start()] + new.encode() + head[line.end() :] + content[len(head) :]
+
+    with scope.locked([TURN.file], "anonymising") as held:
+        rewrite(scope, TURN.file, renamed)
+        held[TURN.file].note = {"last": held[TURN.file].note.get("last", 0)}
+
+
+def _purge(memory: Memory, session: str, batches: Iterable[str], by: str, outcome: Anonymized) -> None:
+    for batch in batches:
+        purged = memory.purge_now(session, batch=batch, by=by)
+        outcome.problems += purged.problems
+        outcome.notes += [note for note in purged.notes if note not in outcome.notes]
+    outcome.batch, outcome.erased = "", True
+
+
+def known_in(
+    memory: Memory, found: Iterable[tuple[str, str, Mapping[str, Any]]], names: Iterable[str], projects: Iterable[str]
+) -> Known:
+    """Return whom memories know: from metadata, speakers, states and the profile, and those given."""
+    known = Known()
+    known.give(names, projects)
+    try:
+        profile = load_mapping(memory._scope(GLOBAL).read(PROFILE), "user_profile", PROFILE)
+    except (SMPError, OSError):
+        profile = {}  # nobody has said who they are
+    known.meet(PROFILE, "", profile)
+    for file, memory_id, value in found:
+        known.meet(file, memory_id, value)
+    return known
+
+
+class AnonymousExport:
+    """The transform by which an export holds placeholders in the place of names.
+
+    Whoever is named must be known before the export begins, so its sessions are looked through first.
+    """
+
+    anonymizes = True
+
+    def __init__(
+        self, memory: Memory, sessions: Sequence[str] | None = None, *, names: Iterable[str] = (),
+        projects: Iterable[str] = (), config: Anonymization | None = None,
+    ) -> None:  # fmt: skip
+        self.problems: list[str] = []
+        wanted = every_session(memory) if sessions is None else list(sessions)
+        known = known_in(memory, self._each(memory, wanted), names, projects)
+        self._placeholders = Placeholders(known.names(), config)
+        for name in wanted:
+            for one in holdings(memory, name):
+                self._placeholders.avoid(one.raw.decode("utf-8", "replace"))
+            if self._placeholders.finds(name):
+                self.problems.append(f"The id of the session {name} holds a known name, and stays.")
+        self._replacer = Replacer(self._placeholders, wanted)
+        self.agents = known.kept_agents()
+        self.cannot_find = CANNOT_FIND
+
+    def _each(self, memory: Memory, sessions: Iterable[str]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+        for name in sessions:
+            for one in holdings(memory, name, problems=self.problems):
+                yield one.file, one.id, one.value
+
+    def replacements(self) -> list[Replacement]:
+        return self._placeholders.replacements(telling=False)
+
+    def counts(self) -> dict[str, int]:
+        return dict(self._placeholders.counts())
+
+    def __call__(self, entry: dict[str, Any]) -> dict[str, Any] | None:
+        """Return an entry of an export with placeholders; None for bytes that cannot be looked into."""
+        if entry.get("entry") == "bytes" and not isinstance(entry.get("text"), str):
+            self.problems.append(f"{entry.get('session')}: a file was left out: it may hold names.")
+            return None
+        kept = ("entry", "session", "file", "kind", "type", "id", "path", "place", "written", "source")
+        return {name: part if name in kept else self._part(entry, part) for name, part in entry.items()}
+
+    def _part(self, entry: Mapping[str, Any], part: Any) -> Any:
+        if isinstance(part, dict):
+            return self._replacer.record(str(entry.get("file", "")), part)
+        return self._replacer.value(part)
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

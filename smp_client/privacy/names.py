@@ -1,0 +1,110 @@
+"""Names of people and projects in texts: where a known one stands.
+
+A name is found as whole words: not `Ann` in `Annotation`, but in `anna_berg`, `Anna's` and
+`anna.berg@example.org`. A full name is found in any case of its letters and in either order. One word
+of it alone, or a name of one word, is found as it was given, with a capital, or in capitals: `will`
+is a word, `Will` may be somebody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+USER, PROJECT = "user_names", "project_names"
+_SHORT = 3  # letters; a shorter word of a full name means nobody on its own
+_BEFORE, _AFTER = r"(?<![^\W_])", r"(?![^\W_])"
+_BETWEEN = r"[\s._\-,'’]{1,3}"
+_SPLIT = re.compile(r"[\s._\-,]+")
+# Whoever is called so has no name of their own.
+_PARTS_TO_PLAY = """
+    admin administrator agent ai analyst anonymous architect assistant auditor bot coder customer daemon default
+    designer dev developer engineer everybody everyone expert facilitator global guest human lead manager me model
+    moderator nobody none null operator orchestrator owner planner pm po programmer qa researcher reviewer root
+    scribe self sm smp somebody strategist supervisor system team test tester tool unknown user ux writer you
+"""
+_NOBODY = frozenset(_PARTS_TO_PLAY.split())
+
+
+class Hit(NamedTuple):
+    """A place in a text where a name stands."""
+
+    start: int
+    end: int
+    of: str  # USER or PROJECT
+    name: str  # as it is known
+
+
+class Names:
+    """All names that are known. A word that two people share means the one who was given first."""
+
+    def __init__(self, people: Iterable[str] = (), projects: Iterable[str] = ()) -> None:
+        self._loose: dict[str, tuple[str, str]] = {}  # by its words in small letters
+        self._strict: dict[str, tuple[str, str]] = {}  # by how one word is written
+        # Who is called by one word is taken for the one who has it as a part of a full name.
+        for text in sorted(dict.fromkeys(people), key=lambda text: len(_words(text)) == 1):
+            self._add_person(text)
+        for text in dict.fromkeys(projects):
+            self._add(text, (PROJECT, text))
+        loose = [_pattern(words) for words in sorted(self._loose, key=len, reverse=True)]
+        strict = [_pattern(word) for word in sorted(self._strict, key=len, reverse=True)]
+        self._finders = [(re.compile("|".join(patterns), flags), flags) for patterns, flags in
+                         ((loose, re.IGNORECASE), (strict, re.NOFLAG)) if patterns]  # fmt: skip
+
+    def __bool__(self) -> bool:
+        return bool(self._finders)
+
+    def find(self, text: str) -> list[Hit]:
+        """Return every place where a name stands, in order and without overlaps; the longest first."""
+        hits: list[Hit] = []
+        for pattern, flags in self._finders:
+            for match in pattern.finditer(text):
+                key = " ".join(_words(match[0].lower())) if flags else match[0]
+                known = self._loose.get(key) if flags else self._strict.get(key)
+                if known is not None:
+                    hits.append(Hit(*match.span(), *known))
+        hits.sort(key=lambda hit: (hit.start, -hit.end))
+        kept: list[Hit] = []
+        for hit in hits:
+            if not kept or hit.start >= kept[-1].end:
+                kept.append(hit)
+        return kept
+
+    def _add_person(self, text: str) -> None:
+        meaning = (USER, text)
+        words = _words(text.partition("@")[0])
+        self._add(text, meaning)
+        if len(words) > 1 and not any(word.isdecimal() for word in words):
+            self._add(" ".join(reversed(words)), meaning)
+            self._loose.setdefault("".join(words).lower(), meaning)
+            for word in words:
+                if len(word) >= _SHORT:
+                    self._add_word(word, meaning)
+
+    def _add(self, text: str, meaning: tuple[str, str]) -> None:
+        words = _words(text)
+        if len(words) > 1:
+            self._loose.setdefault(" ".join(words).lower(), meaning)
+        elif words:
+            self._add_word(text.strip(), meaning)
+
+    def _add_word(self, word: str, meaning: tuple[str, str]) -> None:
+        for form in (word, word[:1].upper() + word[1:], word.upper()):
+            self._strict.setdefault(form, meaning)
+
+
+def is_somebody(name: object) -> bool:
+    """Return whether a participant has a name of its own, and not only a part to play."""
+    word = name.strip().casefold() if isinstance(name, str) else ""
+    return len(word) > 1 and word not in _NOBODY and any(map(str.isalpha, word))
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in _SPLIT.split(text) if word]
+
+
+def _pattern(words: str) -> str:
+    inner = _BETWEEN.join(map(re.escape, words.split(" ")))
+    before = _BEFORE if words[0].isalnum() else ""
+    return f"{before}{inner}{_AFTER if words[-1].isalnum() else ''}"

@@ -1,0 +1,195 @@
+"""Placeholders for what says who somebody is: one for each, all through one run, with no way back.
+
+They are given in the order in which things first occur. One that stands in a text already, from an
+earlier run, stays and is given to nobody else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+from ..errors import Invalid
+from .names import PROJECT, USER, Names
+from .personal import personal
+from .redact import secrets_under
+from .secrets import Found, joined
+
+REMOVED = "[removed]"
+_TAG_REMOVED, _TAG_CHARACTERS = "removed", 32
+_ROUNDS = 64  # far more than any text needs
+_KEYED_CHARACTERS = 512  # a longer text is none that its key explains
+_HIDDEN = "secrets"
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
+_FORM = re.compile(
+    r"(?:User|Email|Phone|IP|IBAN|Card|Secret)-[1-9]\d{0,8}(?!\d)|Project-[A-Z]{1,4}(?![A-Za-z0-9])"
+    r"|/path/[1-9]\d{0,8}(?![\w/])"
+)
+_SPACED, _LOOSE = ("phone", "iban", "card"), re.compile(r"[\s().\-]")  # one number, however it is set
+_REDACTED = re.compile(r"\[redacted: [a-z0-9_ ]{1,40}\]|\[?removed\]?")
+
+
+class _Class(NamedTuple):
+    part: str  # of the configuration
+    before: str  # how its placeholders begin
+
+
+# By the kinds of names.py, personal.py and secrets.py.
+_CLASSES = {
+    USER: _Class("user_names", "User-"), PROJECT: _Class("project_names", "Project-"),
+    "path": _Class("file_paths", "/path/"), "email": _Class("contacts", "Email-"),
+    "phone": _Class("contacts", "Phone-"), "ip_address": _Class("addresses", "IP-"),
+    "iban": _Class("accounts", "IBAN-"), "card": _Class("accounts", "Card-"), _HIDDEN: _Class("secrets", "Secret-"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Anonymization:
+    """What is replaced: everything, unless a field is set to False."""
+
+    user_names: bool = True
+    project_names: bool = True
+    file_paths: bool = True
+    contacts: bool = True  # e-mail addresses and phone numbers
+    addresses: bool = True  # of machines
+    accounts: bool = True  # IBANs and card numbers
+    secrets: bool = True
+    replace_with_placeholders: bool = True  # else by `[removed]`, which tells one from another no more
+
+    @classmethod
+    def keeping(cls, kept: Iterable[str]) -> Anonymization:
+        """Return the configuration that keeps these. Raises Invalid where there is no such thing."""
+        names = list(kept)
+        if wrong := [name for name in names if name not in KINDS]:
+            raise Invalid([f"there is no {name!r} to keep: it must be one of {', '.join(KINDS)}" for name in wrong])
+        return cls(**dict.fromkeys(names, False))
+
+
+KINDS = tuple(field.name for field in fields(Anonymization) if field.name != "replace_with_placeholders")
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A placeholder and how often it was put in. `what` is given only by a dry run, and for no secret."""
+
+    kind: str
+    placeholder: str
+    count: int
+    what: str | None = None
+
+
+class _Spot(NamedTuple):
+    start: int
+    end: int
+    kind: str
+    key: str  # equal for what is the same
+    shown: str
+
+
+class Placeholders:
+    """The placeholders of one run over a session, or over an export."""
+
+    def __init__(self, names: Names, config: Anonymization | None = None) -> None:
+        self._names, self._config = names, config or Anonymization()
+        self._given: dict[tuple[str, str], str] = {}
+        self._shown: dict[str, tuple[str, str]] = {}
+        self._counts: Counter[str] = Counter()
+        self._taken: set[str] = set()
+        self._next = {kind: _numbers(kind) for kind in _CLASSES}
+
+    def avoid(self, text: str) -> None:
+        """Give nobody a placeholder that stands in this text."""
+        self._taken.update(_FORM.findall(text))
+
+    def text(self, text: str, key: str = "") -> str:
+        """Return a text with placeholders. The key that it stands under may say that it is a secret."""
+        # What stands beside a placeholder can have another shape than before: repeat until nothing is found.
+        for _ in range(_ROUNDS):
+            pieces: list[str] = []
+            at = 0
+            for spot in self._spots(text, key):
+                pieces += [text[at : spot.start], self._placeholder(spot)]
+                at = spot.end
+            if not pieces:
+                return text
+            text = "".join([*pieces, text[at:]])
+        return text
+
+    def tag(self, tag: str) -> str:
+        """Return a tag with placeholders, which is still a tag."""
+        new = self.text(tag).replace(REMOVED, _TAG_REMOVED)
+        if new != tag and len(new) > _TAG_CHARACTERS:
+            return next((match[0] for match in _FORM.finditer(new)), _TAG_REMOVED)
+        return new
+
+    def finds(self, text: str) -> bool:
+        """Return whether a known name or an e-mail address stands in it."""
+        if self._config.contacts and any(one.kind == "email" and _spot(text, one) for one in personal(text)):
+            return True
+        return any(self._is_wanted(hit.of) for hit in self._names.find(text))
+
+    def replacements(self, *, telling: bool) -> list[Replacement]:
+        """Return the placeholders in the order in which they were given."""
+        return [Replacement(kind, new, self._counts[new], shown if telling else None)
+                for new, (kind, shown) in self._shown.items()]  # fmt: skip
+
+    def counts(self) -> Counter[str]:
+        """Return how many places were replaced of each part of the configuration."""
+        found: Counter[str] = Counter()
+        for new, (kind, _) in self._shown.items():
+            found[_CLASSES[kind].part] += self._counts[new]
+        return found
+
+    def _placeholder(self, spot: _Spot) -> str:
+        given = self._given.get((spot.kind, spot.key))
+        if given is None:
+            given = next(new for new in self._next[spot.kind] if new not in self._taken)
+            self._given[spot.kind, spot.key] = given
+            self._shown[given] = (spot.kind, spot.shown)
+        self._counts[given] += 1
+        return given if self._config.replace_with_placeholders else REMOVED
+
+    def _spots(self, text: str, key: str) -> list[_Spot]:
+        """What is to be replaced, in order and without overlaps: names where nothing else covers them."""
+        if _TIME.fullmatch(text):
+            return []
+        shapes = [spot for found in self._shapes(text, key) if (spot := _spot(text, found))]
+        names = [_Spot(hit.start, hit.end, hit.of, hit.name.casefold(), hit.name) for hit in self._names.find(text)
+                 if self._is_wanted(hit.of)]  # fmt: skip
+        names = [name for name in names if not any(name.start < one.end and one.start < name.end for one in shapes)]
+        return sorted([*shapes, *names])
+
+    def _shapes(self, text: str, key: str) -> list[Found]:
+        under = key if len(text) <= _KEYED_CHARACTERS else ""
+        found = secrets_under(under, text) if self._config.secrets else []
+        return joined([*found, *(one for one in personal(text) if self._is_wanted(one.kind))])
+
+    def _is_wanted(self, kind: str) -> bool:
+        return bool(getattr(self._config, _CLASSES[kind].part))
+
+
+def is_placeholder(text: str) -> bool:
+    return _FORM.fullmatch(text) is not None or text in (REMOVED, _TAG_REMOVED)
+
+
+def _spot(text: str, found: Found) -> _Spot | None:
+    """Return the place, and None where an earlier run, or a redaction, has put it there."""
+    said = text[found.start : found.end]
+    if not _REDACTED.sub("", _FORM.sub("", said)).strip(" \t\"'<>[](){};,.:=/\\-"):
+        return None
+    if found.kind not in _CLASSES:
+        return _Spot(found.start, found.end, _HIDDEN, said, f"({found.kind.replace('_', ' ')})")
+    same = said.casefold() if found.kind == "email" else _LOOSE.sub("", said) if found.kind in _SPACED else said
+    return _Spot(found.start, found.end, found.kind, same, said)
+
+
+def _numbers(kind: str) -> Iterator[str]:
+    before = _CLASSES[kind].before
+    if kind != PROJECT:
+        return (f"{before}{number}" for number in itertools.count(1))
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return (before + "".join(some) for length in itertools.count(1) for some in itertools.product(letters, repeat=length))
