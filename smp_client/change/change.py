@@ -14,12 +14,12 @@ whoever comes next rolls forward.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import journal
+from .. import access, journal
 from ..append import Reserved, Tail, note_rewritten, note_tail, settle
 from ..disk import bundle
 from ..disk.bundle import Bundle, Item, Manifest, item_of
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _FEW = 32  # changes, for which the other records of a file need not be parsed
 _LAST = ""  # as `Change.behind`: the record comes last
+_TRIES = 3
+_Done = TypeVar("_Done")
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Request:
     draft: Draft | None = None
     added: Mapping[str, Sequence[Mapping[str, Value]]] = field(default_factory=dict)  # new records, by file
     reserved: Mapping[str, Reserved] = field(default_factory=dict)  # where their numbers come from
-    drops: Sequence[dict[str, Any]] = ()  # files of the inbox that go with it
+    steps: Sequence[dict[str, Any]] = ()  # files of the inbox that go with it, a cut of the access log
     quota_bytes: int | None = None
     doing: str = "changing memories"
 
@@ -97,10 +99,14 @@ def apply(scope: Scope, request: Request) -> Applied:
     StorageFailed with nothing done, and TransactionPending where the change is safe but not done.
     """
     files = dict.fromkeys([*(change.file for change in request.changes if not change.container), *request.added])
-    if not files and not request.changes:
+    cuts = [step for step in request.steps if "cut" in step]
+    if not files and not request.changes and not request.steps:
         return Applied()
     with ExitStack() as stack:
-        held = stack.enter_context(scope.locked(files, request.doing)) if files else {}
+        locked = [*files, *(step["file"] for step in cuts)]
+        held = stack.enter_context(scope.locked(locked, request.doing)) if locked else {}
+        if not all(access.can_cut(scope, step) for step in cuts):
+            raise Conflict(f"The access log of {scope.name} was replaced; nothing was changed.", session_id=scope.name)
         work = _Work(scope, request)
         for file in files:
             changes = [change for change in request.changes if change.file == file and not change.container]
@@ -115,6 +121,16 @@ def apply(scope: Scope, request: Request) -> Applied:
             stack.enter_context(usage)
             scope.usage.require(scope.name, work.growth, request.quota_bytes)
         return work.carry_out(held, temporaries)
+
+
+def replanned(attempt: Callable[[], _Done]) -> _Done:
+    """Plan and apply, and once more where somebody changed a memory in between, at most 3 times."""
+    for _ in range(_TRIES - 1):
+        try:
+            return attempt()
+        except Conflict:
+            continue
+    return attempt()
 
 
 class _Work:
@@ -170,7 +186,7 @@ class _Work:
                 raise _conflict(self._scope, change, "another memory has its id by now")
         elif span is None or hash_of(span.value) != change.old:
             raise _conflict(self._scope, change, "somebody else changed it since it was read")
-        else:
+        elif self._request.draft is not None:
             facts: dict[str, Any] = {"hash": change.old, "timestamp": span.value.get("timestamp"), "behind": span.behind}
             self.taken.append(item_of(change.file, change.id, kind.name, span.raw, **facts, **change.facts))
         new = change.new
@@ -266,7 +282,7 @@ class _Work:
 
     def carry_out(self, held: Mapping[str, Lock], temporaries: list[str]) -> Applied:
         scope, applied = self._scope, Applied(growth_bytes=self.growth)
-        steps = [*self._bundle_steps, *self._file_steps, *self._request.drops]
+        steps = [*self._bundle_steps, *self._file_steps, *self._request.steps]
         try:
             intent = journal.record(scope, steps)
         except OSError as error:
