@@ -23,7 +23,7 @@ from .. import access, journal
 from ..append import Reserved, Tail, note_rewritten, note_tail, settle
 from ..disk import bundle
 from ..disk.bundle import Bundle, Item, Manifest, item_of
-from ..edits import Edit, Span, edited, is_plain, located, plain, replaced, spans, value_of
+from ..edits import Edit, Span, Spans, edited, is_plain, located, plain, replaced, spans, value_of
 from ..errors import Conflict, StorageFailed, TransactionPending
 from ..files import is_left_alone
 from ..fingerprint import hash_of, hash_of_bytes
@@ -80,6 +80,7 @@ class Request:
     added: Mapping[str, Sequence[Mapping[str, Value]]] = field(default_factory=dict)  # new records, by file
     reserved: Mapping[str, Reserved] = field(default_factory=dict)  # where their numbers come from
     steps: Sequence[dict[str, Any]] = ()  # files of the inbox that go with it, a cut of the access log
+    parsed: Mapping[str, tuple[bytes, Spans]] = field(default_factory=dict)  # files that the caller has parsed
     quota_bytes: int | None = None
     doing: str = "changing memories"
 
@@ -167,7 +168,8 @@ class _Work:
             return
         content = _plain_content(scope, kind)
         is_few = len(changes) + len(added) <= _FEW and all(change.old is not None for change in changes)
-        found = None if is_few else spans(kind, content)
+        known = self._request.parsed.get(file)
+        found = known[1] if known and known[0] == content else None if is_few else spans(kind, content)
         ids = [*(change.id for change in changes), *(str(value["id"]) for value in added)]
         standing = located(kind, content, ids) if found is None else {span.id: span for span in found.records}
         for value in added:

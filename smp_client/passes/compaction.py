@@ -611,8 +611,12 @@ def _evict(
     why = f"compaction, to free {target:,} bytes"
     path = f"{archived_scope(session.id)}/{EVICTED}{now:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{ENDING}"
     draft = Draft(path, Manifest("evicted", session.id, render_time(now), "smp", why))
-    applied = apply(session.scope, Request(list(_changes(made)), draft, doing="compacting"))
-    outcome.notes += [f"{memory_id} was changed meanwhile, and stays" for memory_id in sorted(applied.kept)]
+    kept = apply(session.scope, Request(list(_changes(made)), draft, doing="compacting")).kept
+    if kept:
+        copies = [Change(one.item.file, one.item.id, one.item.hash, None, container=path)
+                  for one in made.taken if one.item.id in kept]  # fmt: skip
+        apply(session.scope, Request(copies, doing="compacting"))
+        outcome.notes += [f"{memory_id} was changed meanwhile, and stays" for memory_id in sorted(kept)]
     if texts and any(run.summary and run.key not in texts for run in runs):
         outcome.notes.append("the conversation changed meanwhile: some turns have our own summary")
     return made
@@ -622,7 +626,7 @@ def _changes(made: CompactionPlan) -> Iterator[Change]:
     summaries: dict[str, tuple[str, bytes]] = {}  # by each turn of a run: the id and the bytes of the summary
     for run in made.runs:
         summaries |= {turn.id: (run.turns[0].id, run.summary) for turn in run.turns if run.summary}
-    hashes = {summary: hash_of(value_of(TURN, summary)) for _, summary in summaries.values()}
+    hashes = {summary: _hash(value_of(TURN, summary)) for _, summary in summaries.values()}
     for one in made.taken:
         item = one.item
         facts: dict[str, Any] = {"operation": one.operation, "reason": one.reason}
@@ -770,10 +774,12 @@ def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool = Fa
         standing = {span.id: span for span in spans(kind_of_file(file), session.scope.read(file)).records if span.id}
         predecessors = {one.item.id: one.item.behind for one in held if one.item.file == file}
         back = _returnable([one for one in chosen if one.item.file == file], standing, outcome.problems)
+        there = standing.keys() | {one.item.id for one in back}
         for one in back:
-            behind = one.item.behind
-            while behind is not None and behind not in standing and behind in predecessors:
-                behind = predecessors.pop(behind)
+            behind, passed = one.item.behind, set[str]()
+            while behind in predecessors and behind not in there and behind not in passed:
+                passed.add(behind)
+                behind = predecessors[behind]
             changes += _return(one, standing.get(one.item.id), behind)
         summaries = {span.id: span for one in back if (span := _summary(one, standing))}
         left = summaries.keys() - {one.item.id for one in back}  # whose first turn was deleted since
@@ -803,35 +809,29 @@ def _held(session: Session, problems: list[str]) -> list[_Held]:
 
 
 def _returnable(chosen: Sequence[_Held], standing: Mapping[str, Span], problems: list[str]) -> list[_Held]:
-    """Return the memories that can come back: no other has their id, and their summary is as it was."""
+    """Return the memories that can come back: those whose id no other memory has."""
     back: dict[str, _Held] = {}
     for one in chosen:
         memory_id = one.item.id
         span = standing.get(memory_id)
-        summary = _summary(one, standing)
-        why = ""
-        if one.run and summary and _hash(summary) != one.run[2]:
-            why = f"its summary {summary.id} was changed; delete that, and repeat it"
-        elif memory_id in back:
-            why = "it was evicted twice, and the newer copy came back"
-        elif span is not None and span is not summary and hash_of(span.value) != one.item.hash:
-            why = f"another {memory_id} stands in {one.item.file} by now"
-        if why:
-            problems.append(f"{memory_id} was not brought back: {why}.")
+        if memory_id in back:
+            problems.append(f"{memory_id} was evicted twice: the older copy stays in {one.path}.")
+        elif span is not None and span is not _summary(one, standing) and hash_of(span.value) != one.item.hash:
+            problems.append(f"{memory_id} was not brought back: another one stands in {one.item.file} by now.")
         else:
             back[memory_id] = one
     return [*back.values()]
 
 
 def _summary(one: _Held, standing: Mapping[str, Span]) -> Span | None:
-    """Return the summary that stands for the memory's run; None where there is none (any more)."""
+    """Return the summary that stands for the memory's run; None where it is gone, or was changed."""
     span = standing.get(one.run[1]) if one.run else None
-    return span if span is not None and _is_summary(span.value) else None
+    return span if span is not None and one.run and _hash(span.value) == one.run[2] else None
 
 
-def _hash(span: Span) -> str:
-    """Return the hash of a record without its decay: to have been read is no change."""
-    return hash_of({name: value for name, value in span.value.items() if name != "decay"})
+def _hash(value: Mapping[str, Value]) -> str:
+    """Return the hash of a summary without its decay: to have been read is no change."""
+    return hash_of({name: part for name, part in value.items() if name != "decay"})
 
 
 def _return(one: _Held, span: Span | None, behind: str | None) -> Iterator[Change]:
