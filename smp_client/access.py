@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from . import journal
 from .errors import LockTimeout, SMPError
-from .files import read_from, write_all
+from .files import read_from, sync, write_all
 from .layout import ACCESS_LOG
 from .locks import NO_PATIENCE, brief_lock
 from .scope import Scope
@@ -137,6 +137,20 @@ def after_cut(content: bytes, step: Mapping[str, Any]) -> bytes:
     if content.startswith(keep) or len(content) < size or zlib.crc32(content[:size]) != checksum:
         return content
     return keep + content[size:]
+
+
+def can_cut(scope: Scope, step: Mapping[str, Any]) -> bool:
+    """Return whether the log still begins with the bytes that a cut removes. Make them durable.
+
+    A log that lost them in a power failure after the cut was recorded would count them twice.
+    """
+    try:
+        with scope.tree.opened(scope.path(ACCESS_LOG)) as descriptor:
+            sync(descriptor)
+            content = read_from(descriptor, 0)
+    except FileNotFoundError:
+        return False
+    return after_cut(content, step) != content
 
 
 def _fold(scope: Scope) -> None:

@@ -271,7 +271,7 @@ def _closed(raw: bytes) -> bytes:
 
 
 def _closed_turn(raw: bytes) -> bytes:
-    return raw if raw.endswith(b"\n\n") else raw.rstrip(b"\n") + b"\n\n"
+    return raw if raw.endswith((b"\n\n", b"\n\r\n")) else raw.rstrip(b"\n") + b"\n\n"
 
 
 def _number(memory_id: str) -> int:

@@ -255,7 +255,7 @@ def carry_out(
     return rewrite(scope, file, after)
 
 
-_CHANGES = frozenset(("cut", "decay", "splice", "edit"))
+_CHANGES = frozenset(("cut", "edit"))
 
 
 def _arrives(step: Mapping[str, Any]) -> bool:
@@ -300,10 +300,6 @@ def _after(scope: Scope, step: Mapping[str, Any], content: bytes, kept: list[str
         return content
     if "remove" in step:
         return b""
-    if "decay" in step:
-        from . import decay_lines
-
-        return decay_lines.changed(step["file"], content, decay_lines.from_step(step))
     if "cut" in step:
         from .access import after_cut  # which needs us
 
@@ -315,10 +311,6 @@ def _after(scope: Scope, step: Mapping[str, Any], content: bytes, kept: list[str
         if kept is not None:
             kept[:] = changed
         return after
-    if "splice" in step:
-        from .splicing import from_step, splice  # which needs the index's idea of a record
-
-        return splice(kind, content, from_step(step))
     form = format_of(kind)
     if "append" in step:
         # Somebody may have removed the file since.

@@ -120,7 +120,7 @@ class Transaction(Writing):
                 changes.append(Change(file, "", old, pending.content))
         added = {file: [*pending.added.values()] for file, pending in self._files.items() if pending.added}
         request = Request(
-            changes, added=added, reserved=self._reserved, drops=self._drops,
+            changes, added=added, reserved=self._reserved, steps=self._drops,
             quota_bytes=self._session.quota_bytes(), doing="committing a transaction",
         )  # fmt: skip
         apply(self._scope, request)

@@ -56,11 +56,11 @@ class SessionUpkeep:
 
         return evicted(cast("Session", self), texts=texts)
 
-    def bring_back(self, ids: Sequence[str] | None = None) -> Outcome:
+    def bring_back(self, ids: Sequence[str] | None = None, *, dry_run: bool = False) -> Outcome:
         """Puts what compaction has taken out, or these memories of it, back into their places."""
         from .passes.compaction import bring_back
 
-        return bring_back(cast("Session", self), ids)
+        return bring_back(cast("Session", self), ids, dry_run=dry_run)
 
     def validate(self) -> list[Complaint]:
         """What is wrong with the session's files and their copies."""

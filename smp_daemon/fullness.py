@@ -56,7 +56,7 @@ class Fullness:
 
     def fill(self, root: Root, session: str, *, ahead: bool = False) -> Fill | None:
         """None where there is no such session; `ahead` also looks at how fast it grows."""
-        from smp_client.maintain.compacting import trigger
+        from smp_client.passes.compaction import trigger
 
         row = root.index.connection.execute("SELECT metadata FROM sessions WHERE scope = ?", (session,)).fetchone()
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from smp_client import LockTimeout, SessionNotFound, SMPError
+from smp_client import Conflict, LockTimeout, SessionNotFound, SMPError
 from smp_client.model.outcome import Action, Outcome
 
 from .log import FilteringBoundLogger, ms_since
@@ -89,7 +89,7 @@ class Run:
         except SessionNotFound:
             # It was archived, deleted or moved away since the sessions were listed.
             return piece
-        except LockTimeout as error:
+        except (LockTimeout, Conflict) as error:
             if is_last_try:
                 self._fail(piece.session, error, log)
             else:

@@ -204,7 +204,7 @@ class Maintenance:
             self._urgent[COMPACTION, str(root.path), session] = root
 
     def _compact(self, root: Root, session: str) -> Outcome:
-        from smp_client.maintain.compacting import compact
+        from smp_client.passes.compaction import compact
 
         fill = self._fullness.fill(root, session, ahead=True)
         if fill is None or not fill.level:
@@ -222,7 +222,7 @@ class Maintenance:
             raise
         after = self._fullness.fill(root, session)
         # To fall short of what was wanted is no failure: it matters when the session is still too full.
-        reason = "; ".join(outcome.problems) or f"{outcome.bytes_freed:,} bytes were all that may go"
+        reason = "; ".join(outcome.problems) or f"{outcome.counts['bytes_freed']:,} bytes were all that may go"
         self._fullness.note(root, session, after, reason, level=fill.level)
         return Outcome(outcome.actions)
 
@@ -261,7 +261,7 @@ class Maintenance:
 
 
 def _decay_session(memory: Memory, session: str) -> Outcome:
-    from smp_client.maintain.decay import decay
+    from smp_client.passes.decay import decay
 
     return decay(memory.everywhere if session == GLOBAL else memory._session(session))
 
@@ -271,7 +271,7 @@ def _sessions(memory: Memory) -> list[str]:
 
 
 def _retain(memory: Memory, session: str) -> Outcome:
-    from smp_client.maintain.retention import retain
+    from smp_client.passes.retention import retain
 
     return retain(memory._session(session))
 

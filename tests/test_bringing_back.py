@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,115 +10,84 @@ from typing import Any
 
 import pytest
 import test_compacting
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from test_compacting import HEADS, NOW, contents, everything, eviction_files, folder, ids, opened, with_command, without_heads
+from test_compacting import HEADS, NOW, contents, everything, eviction_files, folder, ids, opened, without_heads
 
 from smp_client import Memory, MemoryNotFound, QuotaExceeded, Session
-from smp_client.maintain.compacting import compact
-from smp_client.maintain.evictions import bring_back, evicted
+from smp_client.passes.compaction import bring_back, compact, evicted
 
 full = test_compacting.full  # the same fixture
 
 
 def test_some_can_be_brought_back(full: Session) -> None:
-    """The turn that has a summary in its place takes it again; another goes where its number says; the rest stays away."""
+    """Any turn of a run brings back all of it, and its summary goes; another run and other records stay away."""
     before = {record.id: record.data for record in full.records("turn")}
     compact(full, reduction_pct=90)
-    outcome = bring_back(full, ["turn-1", "turn-7", "FIND-003"])
+    outcome = bring_back(full, ["turn-7", "FIND-003"])
     assert outcome.success
-    assert {action.about for action in outcome.actions} == {("turn-1", "turn-7"), ("FIND-003",)}
+    run = tuple(f"turn-{number}" for number in range(1, 20))
+    assert [action.about for action in outcome.actions] == [run, ("FIND-003",)]
     turns = full.turns()
-    assert [turn.id for turn in turns] == ["turn-1", "turn-7", "turn-20", "turn-21", "turn-41"]
-    assert [turn.data for turn in turns[:2]] == [before["turn-1"], before["turn-7"]]
+    assert [turn.id for turn in turns] == [*run, "turn-20", "turn-21", "turn-41"]
+    assert [turn.data for turn in turns[:20]] == [before[turn.id] for turn in turns[:20]]
     assert [record.id for record in full.records("finding")] == ["FIND-002", "FIND-003", "FIND-004", "FIND-006", "FIND-008"]
     assert {"turn-1", "turn-7", "FIND-003"}.isdisjoint(one.id for one in evicted(full))
     bring_back(full)
     assert {record.id: record.data for record in full.records("turn")} == before
 
 
-def test_a_summary_says_nothing_of_a_turn_that_is_back(full: Session) -> None:
-    """Its lines go with the same rewrite and its counts are right; what a person wrote into it stays. So a turn that is brought
-    back, deleted and purged leaves no word.
-
-    While a summary stayed as it was, the words of such a turn were still found in it."""
-    before = contents(full)
+def test_records_come_back_behind_their_predecessor(full: Session) -> None:
+    """One after the other, in any order: behind the record that stood before it, or before that one where it is still away."""
+    before = without_heads(contents(full))
     compact(full, reduction_pct=90)
-    path = folder(full) / "conversation.md"
-    path.write_bytes(path.read_bytes().replace(b"- turn-5 (user)", b"my own words\n- turn-5 (user)"))
-    assert bring_back(full, ["turn-3", "turn-19"]).success
-    summary, third, *_ = full.turns()
-    assert (summary.id, third.id) == ("turn-1", "turn-3")
-    assert summary.data["summarizes"] == {"first": "turn-1", "last": "turn-18", "turns": 17}
-    assert summary.text.startswith("Summary of 17 turns, turn-1 to turn-18, 2026-02-09 13:00 to ")
-    assert "\n\n- turn-1 (user): We decided to do 1.\n- turn-2 (user): We decided to do 2.\n- turn-4 (user): " in summary.text
-    assert "my own words\n- turn-5 (user)" in summary.text
-    assert summary.text.endswith("- turn-18 (user): We decided to do 18.")
-    full.delete("turn-3", reason="private")
-    memory = Memory(full.scope.tree.root, clock=lambda: NOW + timedelta(days=99))
-    assert memory.purge(force=True).success
-    assert b"decided to do 3." not in path.read_bytes()
-    bring_back(full)
-    assert path.read_bytes().count(b"## Turn ") == before["conversation.md"].count(b"## Turn ")
-    assert full.get("turn-18").data["content"].startswith("This is what was said as number 18.")
-
-
-def test_the_turns_that_a_summary_does_not_name_are_counted_anew(full: Session) -> None:
-    """Also where what comes back was one of them, or was the last that was named."""
-    for number in range(42, 142):
-        full.add_turn("user", f"We decided to do {number}. " + "And so on. " * 60, timestamp=NOW - timedelta(days=10))
-    full.add_turn("user", "today", timestamp=NOW)
-    full.pin("turn-41")
-    compact(full, reduction_pct=100)
-    named = re.findall(r"^- (turn-\d+) ", full.get("turn-42").text, re.MULTILINE)
-    assert full.get("turn-42").text.endswith("\n… and 60 more turns")
-    other = next(f"turn-{number}" for number in range(50, 142) if f"turn-{number}" not in named)
-    bring_back(full, [other])
-    assert full.get("turn-42").text.endswith("\n… and 59 more turns")
-    bring_back(full, named[:10])
-    assert full.get("turn-42").text.endswith("\n… and 59 more turns")
-    bring_back(full, named[10:])
-    assert re.fullmatch(r"Summary of 59 turns, turn-42 to turn-1\d\d, .* Said by user \(59\)\.", full.get("turn-42").text)
-    assert bring_back(full).success
-    assert len(full.turns()) == 142
-
-
-def test_a_commands_summary_gives_way_to_ours_when_a_turn_is_back(full: Session) -> None:
-    """It says of no sentence whose it is: what is left is summarised by us."""
-    before = contents(full)
-    compact(with_command(full, "print('they decided to do 3 and 4')"), reduction_pct=90)
-    bring_back(full, ["turn-3"])
-    summary = full.turns()[0]
-    assert summary.text.startswith("Summary of 18 turns, turn-1 to turn-19, ")
-    assert "We decided to do 4." in summary.text
-    assert "decided to do 3" not in summary.text
-    assert full.get("turn-21").text == "they decided to do 3 and 4"
-    bring_back(full)
+    for memory_id in ("FIND-007", "FIND-001", "FIND-005", "FIND-003", "turn-30", "turn-2", "PREF-001"):
+        assert bring_back(full, [memory_id]).success
     assert without_heads(contents(full)) == before
 
 
-def test_what_was_taken_out_or_deleted_says_how_it_comes_back(full: Session) -> None:
-    """Whoever asks for it, changes it or, once it is deleted, deletes it is told, not that the id may be wrong."""
+def test_a_summary_that_was_read_goes_and_one_that_was_changed_stays(full: Session) -> None:
+    """A summary that somebody changed is theirs: the turn whose id it has stays evicted, and the rest of its run comes back."""
+    before = [turn.data["content"] for turn in full.turns()]
     compact(full, reduction_pct=90)
-    said = (
-        "There is no memory 'turn-3' in s1: compaction took it out on 2026-03-01 12:00 UTC. To bring it back: smp compact s1"
-        " turn-3 --bring-back, or session.bring_back(['turn-3'])."
-    )
-    for ask in (full.get, full.pin):
-        with pytest.raises(MemoryNotFound) as caught:
-            ask("turn-3")
-        assert str(caught.value) == said
+    reader = Memory(full.scope.tree.root, clock=lambda: NOW).session("s1")
+    reader.get("turn-1")
+    reader.decay()
+    path = folder(full) / "conversation.md"
+    assert b"**Decay:**" in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(b"- turn-25 (user): ", b"my own words, not those of "))
+    outcome = bring_back(full)
+    assert outcome.problems == ["turn-21 was not brought back: another one stands in conversation.md by now."]
+    assert [one.id for one in evicted(full)] == ["turn-21"]
+    after = [turn.data["content"] for turn in full.turns()]
+    assert "my own words" in after.pop(20)
+    assert after == before[:20] + before[21:]
+
+
+def test_a_turn_that_was_deleted_while_it_was_evicted_stays_away(full: Session) -> None:
+    """Its run comes back without it, and without the summary; what is restored afterwards is in its place."""
+    before = [turn.data for turn in full.turns()]
+    compact(full, reduction_pct=90)
+    full.delete("turn-3", reason="private")
+    bring_back(full, ["turn-4"])
+    assert [turn.id for turn in full.turns()][:3] == ["turn-1", "turn-2", "turn-4"]
+    full.restore("turn-3")
+    bring_back(full)
+    assert [turn.data for turn in full.turns()] == before
+
+
+def test_an_evicted_memory_is_found_and_read(full: Session) -> None:
+    """Questions and get answer with it, marked as evicted; a change of it says how it comes back."""
+    compact(full, reduction_pct=90)
+    found = {record.id: record for record in full.search("finding 3", count_access=False)}
+    assert found["FIND-003"].marks == ("evicted", "resolved")
+    assert full.get("turn-3").text.startswith("This is what was said as number 3.")
+    assert full.get("turn-3").marks == ("evicted",)
+    with pytest.raises(MemoryNotFound) as caught:
+        full.pin("turn-3")
+    assert "smp compact s1 turn-3 --bring-back" in str(caught.value)
     with pytest.raises(MemoryNotFound, match="Check the id"):
         full.get("turn-999")
-    bring_back(full)
-    full.delete("turn-3", reason="r")
-    for ask in (full.get, full.pin, lambda one: full.delete(one, reason="r")):
-        with pytest.raises(MemoryNotFound) as caught:
-            ask("turn-3")
-        assert str(caught.value) == (
-            "There is no memory 'turn-3' in s1: it was deleted on 2026-03-01 12:00 UTC. To restore it: smp restore s1 turn-3,"
-            " or session.restore('turn-3')."
-        )
 
 
 def test_what_was_taken_out_is_listed_with_what_it_says(full: Session) -> None:
@@ -178,19 +145,15 @@ def test_another_memory_of_the_same_id_is_left_alone(full: Session) -> None:
     assert len(full.records("finding")) == 8
 
 
-def test_a_copy_of_what_still_stands_does_not_count(full: Session, tmp_path: Path) -> None:
-    """What a crash leaves, a copy without the removal, is no eviction; the next pass drops it."""
-    compact(full, reduction_pct=90)
-    (copy,) = eviction_files(full)
-    shutil.copy(copy, tmp_path / "kept")
-    bring_back(full)
-    copy.parent.mkdir()
-    shutil.copy(tmp_path / "kept", copy)
+def test_what_stands_in_its_file_already_is_only_taken_out_of_the_bundle(full: Session) -> None:
+    """As after a person restored the file from a copy of their own."""
     before = contents(full)
-    assert evicted(full) == []
-    assert bring_back(full).actions == []
-    assert eviction_files(full) == []
+    compact(full, reduction_pct=90)
+    for name, content in before.items():
+        (folder(full) / name).write_bytes(content)
+    assert bring_back(full).success
     assert contents(full) == before
+    assert eviction_files(full) == []
 
 
 def test_a_damaged_copy_hides_no_other(full: Session) -> None:
@@ -224,13 +187,12 @@ def test_a_list_in_another_style_gives_and_takes(full: Session) -> None:
 
 
 def test_a_conversation_with_other_line_ends_and_a_persons_own_words(full: Session) -> None:
-    """Lines that end in CR LF, and words between two turns, which are nobody's, stay; the turns go and come back."""
+    """Lines that end in CR LF, and words behind a turn, go and come back with it."""
     path = folder(full) / "conversation.md"
     theirs = path.read_bytes().replace(b"<!-- smp -->\n## Turn 10 ", b"my own words\n\n## Turn 10 ")
     path.write_bytes(theirs.replace(b"\n", b"\r\n"))
     before, turns = path.read_bytes(), [turn.data for turn in full.turns()]
     compact(full, reduction_pct=90)
-    assert b"my own words" in path.read_bytes()
     assert len(full.turns()) < 10
     assert bring_back(full).success
     assert [turn.data for turn in full.turns()] == turns
@@ -261,7 +223,7 @@ def add(session: Session, what: str, text: str, times: int, age_days: float, is_
         session.record_learning(said, learned_by="a", **more)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, phases=(Phase.generate,), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(MEMORIES, max_size=25), st.integers(1, 100))
 def test_compaction_and_back_lose_nothing(memories: list[tuple[Any, ...]], share: int) -> None:
     """Whatever a session holds: what must be preserved never goes, and bringing back gives every file its bytes again."""

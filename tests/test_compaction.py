@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smp_client.maintain.compacting import trigger
-from smp_client.maintain.compaction import CompactionPlan, Item, Snapshot, plan, preserved
-from smp_client.maintain.summarising import Extractive
+from smp_client.passes.compaction import CompactionPlan, Item, Snapshot, plan, preserved, trigger
+from smp_client.passes.summarise import Extractive
 from smp_client.policies import CompactionPolicy
 from smp_client.quota import Size
 from smp_client.text.markdown import parse

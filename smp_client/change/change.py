@@ -14,16 +14,16 @@ whoever comes next rolls forward.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import journal
+from .. import access, journal
 from ..append import Reserved, Tail, note_rewritten, note_tail, settle
 from ..disk import bundle
 from ..disk.bundle import Bundle, Item, Manifest, item_of
-from ..edits import Edit, Span, edited, is_plain, located, plain, replaced, spans, value_of
+from ..edits import Edit, Span, Spans, edited, is_plain, located, plain, replaced, spans, value_of
 from ..errors import Conflict, StorageFailed, TransactionPending
 from ..files import is_left_alone
 from ..fingerprint import hash_of, hash_of_bytes
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _FEW = 32  # changes, for which the other records of a file need not be parsed
 _LAST = ""  # as `Change.behind`: the record comes last
+_TRIES = 3
+_Done = TypeVar("_Done")
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class Request:
     draft: Draft | None = None
     added: Mapping[str, Sequence[Mapping[str, Value]]] = field(default_factory=dict)  # new records, by file
     reserved: Mapping[str, Reserved] = field(default_factory=dict)  # where their numbers come from
-    drops: Sequence[dict[str, Any]] = ()  # files of the inbox that go with it
+    steps: Sequence[dict[str, Any]] = ()  # files of the inbox that go with it, a cut of the access log
+    parsed: Mapping[str, tuple[bytes, Spans]] = field(default_factory=dict)  # files that the caller has parsed
     quota_bytes: int | None = None
     doing: str = "changing memories"
 
@@ -97,10 +100,14 @@ def apply(scope: Scope, request: Request) -> Applied:
     StorageFailed with nothing done, and TransactionPending where the change is safe but not done.
     """
     files = dict.fromkeys([*(change.file for change in request.changes if not change.container), *request.added])
-    if not files and not request.changes:
+    cuts = [step for step in request.steps if "cut" in step]
+    if not files and not request.changes and not request.steps:
         return Applied()
     with ExitStack() as stack:
-        held = stack.enter_context(scope.locked(files, request.doing)) if files else {}
+        locked = [*files, *(step["file"] for step in cuts)]
+        held = stack.enter_context(scope.locked(locked, request.doing)) if locked else {}
+        if not all(access.can_cut(scope, step) for step in cuts):
+            raise Conflict(f"The access log of {scope.name} was replaced; nothing was changed.", session_id=scope.name)
         work = _Work(scope, request)
         for file in files:
             changes = [change for change in request.changes if change.file == file and not change.container]
@@ -115,6 +122,16 @@ def apply(scope: Scope, request: Request) -> Applied:
             stack.enter_context(usage)
             scope.usage.require(scope.name, work.growth, request.quota_bytes)
         return work.carry_out(held, temporaries)
+
+
+def replanned(attempt: Callable[[], _Done]) -> _Done:
+    """Plan and apply, and once more where somebody changed a memory in between, at most 3 times."""
+    for _ in range(_TRIES - 1):
+        try:
+            return attempt()
+        except Conflict:
+            continue
+    return attempt()
 
 
 class _Work:
@@ -151,7 +168,8 @@ class _Work:
             return
         content = _plain_content(scope, kind)
         is_few = len(changes) + len(added) <= _FEW and all(change.old is not None for change in changes)
-        found = None if is_few else spans(kind, content)
+        known = self._request.parsed.get(file)
+        found = known[1] if known and known[0] == content else None if is_few else spans(kind, content)
         ids = [*(change.id for change in changes), *(str(value["id"]) for value in added)]
         standing = located(kind, content, ids) if found is None else {span.id: span for span in found.records}
         for value in added:
@@ -170,7 +188,7 @@ class _Work:
                 raise _conflict(self._scope, change, "another memory has its id by now")
         elif span is None or hash_of(span.value) != change.old:
             raise _conflict(self._scope, change, "somebody else changed it since it was read")
-        else:
+        elif self._request.draft is not None:
             facts: dict[str, Any] = {"hash": change.old, "timestamp": span.value.get("timestamp"), "behind": span.behind}
             self.taken.append(item_of(change.file, change.id, kind.name, span.raw, **facts, **change.facts))
         new = change.new
@@ -266,7 +284,7 @@ class _Work:
 
     def carry_out(self, held: Mapping[str, Lock], temporaries: list[str]) -> Applied:
         scope, applied = self._scope, Applied(growth_bytes=self.growth)
-        steps = [*self._bundle_steps, *self._file_steps, *self._request.drops]
+        steps = [*self._bundle_steps, *self._file_steps, *self._request.steps]
         try:
             intent = journal.record(scope, steps)
         except OSError as error:

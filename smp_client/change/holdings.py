@@ -144,7 +144,7 @@ def in_file(session: str, place: Place, container: str, file: str, content: byte
                           hash_of_bytes(content), line=1)  # fmt: skip
         return
     kind = kind_of_file(file)
-    head, records, _, _ = spans(kind, content)
+    head, records, *_ = spans(kind, content)
     line = 1 + head.count(b"\n")
     for span in records:
         if span.value:

@@ -257,7 +257,8 @@ def _return(memory: Memory, name: str, path: str, item: Item, raw: bytes) -> lis
     if place_of(came_from) == "evicted" if came_from else False:
         home = came_from if memory.tree.exists(came_from) else home
     replaced = item.facts.get("replaced_by")  # the hash of the memory that an anonymisation left there
-    into = Change(item.file, item.id, str(replaced) if replaced else None, raw, item.behind, home)
+    facts = {name: fact for name, fact in item.facts.items() if name not in ("place", "from", "replaced_by")}
+    into = Change(item.file, item.id, str(replaced) if replaced else None, raw, item.behind, home, facts)
     return [into, Change(item.file, item.id, item.hash, None, container=path)]
 
 

@@ -52,4 +52,4 @@ class Outcome:
         self.actions += other.actions
         self.problems += other.problems
         self.notes += other.notes
-        self.counts += other.counts
+        self.counts.update(other.counts)

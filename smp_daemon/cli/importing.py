@@ -107,7 +107,7 @@ def _files(count: int) -> str:
 def set_priorities(memory: Memory, done: Imported) -> int:
     """The decay pass over what was imported, also by a run that was cut off; how many sessions."""
     from smp_client.layout import ACTIVE, GLOBAL
-    from smp_client.maintain.decay import decay
+    from smp_client.passes.decay import decay
 
     names = [name for name in done.sessions if name == GLOBAL or memory.tree.exists(f"{ACTIVE}/{name}")]
     with each(names, "setting priorities") as them:

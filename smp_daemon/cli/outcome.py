@@ -115,7 +115,8 @@ def for_each(files: Sequence[_Files], label: str, do: Callable[[_Files], Outcome
                     whole.problems.append(f"{one.scope.name}: {error}")
                 continue
             whole.actions += outcome.actions
-            whole.notes += outcome.notes
+            whole.notes += outcome.notes if len(files) == 1 else [_of(one.scope.name, said) for said in outcome.notes]
+            whole.counts.update(outcome.counts)
             whole.problems += outcome.problems if len(files) == 1 else [_of(one.scope.name, said) for said in outcome.problems]
     return whole
 

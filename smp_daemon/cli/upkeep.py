@@ -17,9 +17,8 @@ from .progress import each
 
 if TYPE_CHECKING:
     from smp_client import Memory, Session
-    from smp_client.maintain.actions import Outcome
-    from smp_client.maintain.compacting import CompactionResult
-    from smp_client.maintain.evictions import Evicted
+    from smp_client.model.outcome import Outcome
+    from smp_client.passes.compaction import Evicted
     from smp_client.session import RecordFiles
 
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 @json_option
 def decay(session: str | None, root: str | None, dry_run: bool, as_json: bool) -> None:
     """Write the priorities as of now into the files of SESSION, or everywhere."""
-    from smp_client.maintain.decay import decay as decay_one
+    from smp_client.passes.decay import decay as decay_one
 
     memory = open_memory(root)
     scopes: list[RecordFiles] = [find_scope(memory, session)] if session else [memory.everywhere, *memory.sessions()]
@@ -74,9 +73,13 @@ def compact(
         _print_estimates(sessions, is_all=is_all, as_json=as_json)
     elif is_list:
         archived = [one.session for one in memory.archived_sessions()] if is_all else []
-        _print_evicted(_taken_out(memory, sessions, archived), archived, as_json=as_json)
+        from smp_client.passes.compaction import evicted_of
+
+        names = [*(one.id for one in sessions), *archived]
+        found = [one for name in names for one in evicted_of(memory.tree, name, texts=True)]
+        _print_evicted(found, archived, as_json=as_json)
     elif is_back:
-        back = for_each(sessions, "bringing back", lambda one: _bring_back(one, ids or None, dry_run=dry_run), dry_run=dry_run)
+        back = for_each(sessions, "bringing back", lambda one: one.bring_back(ids or None, dry_run=dry_run), dry_run=dry_run)
         finish(back, as_json=as_json)
     else:
         _compact(memory, sessions, reduce_pct, only_if_due=is_all and reduce_pct is None, dry_run=dry_run, as_json=as_json)
@@ -85,37 +88,22 @@ def compact(
 def _compact(
     memory: Memory, sessions: Sequence[Session], reduce_pct: float | None, *, only_if_due: bool, dry_run: bool, as_json: bool
 ) -> None:
-    results: list[CompactionResult] = []
-    notes: list[str] = []
-
     def do(session: Session) -> Outcome:
-        from smp_client.maintain.actions import Outcome
+        from smp_client.model.outcome import Outcome
 
         share = _due_pct(memory, session) if only_if_due else reduce_pct
-        if only_if_due and share is None:
-            return Outcome()
-        result = session.compact(reduction_pct=share, dry_run=dry_run)
-        results.append(result)
-        notes.extend(result.notes if len(sessions) == 1 else [f"{session.id}: {note}" for note in result.notes])
-        return result
+        return Outcome() if only_if_due and share is None else session.compact(reduction_pct=share, dry_run=dry_run)
 
     outcome = for_each(sessions, "compacting", do, dry_run=dry_run)
-    if not as_json:
-        from .output import one_line, tell
-
-        for note in notes:
-            tell(f"note: {one_line(note)}", err=True)
-    sums = {name: sum(getattr(result, name) for result in results)
-            for name in ("target_bytes", "before_bytes", "after_bytes", "bytes_freed")}  # fmt: skip
-    success = all(result.success for result in results) and not outcome.problems
     again = f"smp compact {sessions[0].id} --bring-back puts it back." if len(sessions) == 1 else ""
-    finish(outcome, as_json=as_json, note=again, success=success, **sums, notes=notes)
+    sums: dict[str, Any] = {name: outcome.counts[name] for name in ("target_bytes", "before_bytes", "after_bytes", "bytes_freed")}
+    finish(outcome, as_json=as_json, note=again, success=outcome.success, **sums)
 
 
 def _due_pct(memory: Memory, session: Session) -> float | None:
     """By how much the daemon would make it smaller now. Asked for by hand, it need not be automatic, unless the session says no."""
     from smp_client import SMPError
-    from smp_client.maintain.compacting import growth_bytes_per_day, trigger
+    from smp_client.passes.compaction import growth_bytes_per_day, trigger
 
     policy = replace(memory.options.compaction, automatic=True)
     with suppress(SMPError):  # a slip in the metadata does not keep a full session from becoming smaller
@@ -139,16 +127,6 @@ def _print_estimates(sessions: Sequence[Session], *, is_all: bool, as_json: bool
         print_table(columns, [(one["session"], short_size(one["total_bytes"]), short_size(one["estimate_bytes"])) for one in found])
 
 
-def _taken_out(memory: Memory, sessions: Sequence[Session], archived: Sequence[str]) -> list[Evicted]:
-    """The copies of a session that is archived lie beside its archive."""
-    from smp_client.maintain.evictions import evicted_of_archived
-
-    return [
-        *(evicted for one in sessions for evicted in one.evicted(texts=True)),
-        *(evicted for name in archived for evicted in evicted_of_archived(memory.tree, name, texts=True)),
-    ]  # fmt: skip
-
-
 def _print_evicted(found: Sequence[Evicted], archived: Collection[str], *, as_json: bool) -> None:
     from .output import Column, print_json, print_table, say, short_size, short_time, tell
     from .read import short_type
@@ -167,23 +145,3 @@ def _print_evicted(found: Sequence[Evicted], archived: Collection[str], *, as_js
         ])  # fmt: skip
         for name in sorted({one.session for one in found} & set(archived)):
             tell(f"What was taken out of {name} can be brought back after smp unarchive {name}.")
-
-
-def _bring_back(session: Session, ids: Sequence[str] | None, *, dry_run: bool) -> Outcome:
-    from smp_client import MemoryNotFound
-    from smp_client.maintain.actions import Action, Outcome
-
-    if not dry_run:
-        return session.bring_back(ids)
-    known = session.evicted()
-    if missing := sorted(set(ids or ()) - {one.id for one in known}):
-        raise MemoryNotFound(f"Compaction has not taken {', '.join(missing[:5])} out of {session.id}.", session_id=session.id,
-                             advice=f"smp compact {session.id} --list shows what can be brought back.")  # fmt: skip
-    files: dict[str, list[Evicted]] = {}
-    for one in known:
-        if ids is None or one.id in ids:
-            files.setdefault(one.file, []).append(one)
-    return Outcome([
-        Action(session.id, "bring_back", tuple(one.id for one in found), f"back into {file}", -sum(one.size_bytes for one in found))
-        for file, found in files.items()
-    ], dry_run=True)  # fmt: skip

@@ -1,0 +1,841 @@
+"""Compaction: a session becomes smaller, and every memory that it evicts can be brought back.
+
+Four operations, each only as far as the target asks for it: decayed memories, old conversation,
+resolved findings, earlier states of agents. Memories that must be preserved are left out before any
+of them begins, and every memory that stays has a reason. `plan` is pure; `compact` applies it: one
+change evicts all of it into `archived/{session}/evicted-….tar.gz`.
+
+Turns without a gap between them leave as a run, and a summary takes the place of the first. Bringing
+back any turn of a run brings back the whole run, and removes its summary.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import zlib
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ..change.change import Change, Draft, Request, apply, replanned
+from ..decay import PINNED, is_resolved
+from ..disk import bundle
+from ..disk.bundle import Item as Packed
+from ..disk.bundle import Manifest
+from ..disk.inventory import manifests
+from ..edits import Span, spans, value_of
+from ..errors import Conflict, Invalid, MemoryNotFound, SMPError
+from ..fingerprint import hash_of
+from ..layout import is_file_id
+from ..model.outcome import Action, Outcome
+from ..policies import CompactionPolicy
+from ..quota import Size
+from ..records import (
+    CONTENT_CAP_BYTES,
+    DECISION,
+    FINDING,
+    PREFERENCE,
+    RELATIONSHIP,
+    STATE_HISTORY,
+    TURN,
+    check_memory_id,
+    is_memory_id,
+    kind_of_file,
+    state_history,
+    type_of,
+)
+from ..scopes import ENDING, EVICTED, archived_scope
+from ..session_files import METADATA
+from ..text.format import format_of
+from ..text.markdown import render_turn
+from ..text.values import Value
+from ..timestamps import parse_time, render_time
+from .summarise import CommandFailed, Extractive, by_command, references
+
+if TYPE_CHECKING:
+    from ..files import Tree
+    from ..questions.priorities import View
+    from ..session import Session
+
+Operation = Literal["remove_decayed", "summarize_conversation", "archive_findings", "compress_agent_state"]
+SUMMARY, SUMMARIZES = "summary", "summarizes"  # the type of a turn that stands for others, and its field
+SPEAKER = "smp"
+STATE, ARTIFACT = "agent_state", "artifact"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_OLDEST = datetime.min.replace(tzinfo=UTC)
+_DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
+_NOTES_BYTES = 200  # by which the heads of the files, and the metadata, become longer at most
+_ALL = 1 << 62  # a target that no session reaches
+_NOT_SMALLER = "a summary of it would not be smaller"
+_NOT_NEEDED = "the target was reached without it"
+
+
+# The plan.
+
+
+class Item(NamedTuple):
+    """A memory, or an earlier state of an agent, as it stands in its file."""
+
+    id: str
+    type: str
+    file: str
+    start: int
+    end: int  # with the blank lines behind it
+    hash: str
+    priority: float  # as of now
+    at: datetime | None  # when it was made
+    used: datetime | None  # when it was last made, changed or read
+    pinned: bool = False
+    closed: bool = False  # a decision that is closed, a finding that is resolved
+    explicit: bool = False  # a preference that somebody has stated
+    is_summary: bool = False
+    is_open: bool = False  # the last of its file, by another writer: a part of it may be on its way
+    is_double: bool = False  # another record of its file has its id
+    actor: str = ""
+    text: str = ""
+    refs: tuple[str, ...] = ()  # the memories that a turn refers to; the two ends of a relationship
+
+    @property
+    def bytes(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A session at one moment."""
+
+    session: str
+    items: Sequence[Item]  # in the order of their files
+    decayed_below: float = 0.3
+    history: Sequence[Item] = ()  # earlier states of agents
+
+
+class Taken(NamedTuple):
+    """A memory that goes, and why."""
+
+    item: Item
+    operation: Operation
+    reason: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """Turns without a gap that go together, and their summary; none where it would not be smaller."""
+
+    turns: tuple[Item, ...]
+    summary: bytes = b""
+
+    @property
+    def bytes(self) -> int:
+        return self.turns[-1].end - self.turns[0].start
+
+    @property
+    def freed(self) -> int:
+        return self.bytes - len(self.summary)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return tuple(turn.hash for turn in self.turns)
+
+    def with_text(self, text: str) -> Run:
+        """Return the run with a summary of this text: a turn with the number and time of the first."""
+        first, last = self.turns[0], self.turns[-1]
+        assert first.at is not None
+        refs = references(self.turns)
+        value: dict[str, Value] = {
+            "id": first.id, "turn": int(first.id.removeprefix("turn-")), "timestamp": render_time(first.at),
+            "speaker": SPEAKER, "type": SUMMARY, **({"memory_refs": [*refs]} if refs else {}),
+            SUMMARIZES: {"first": first.id, "last": last.id, "turns": len(self.turns)}, "content": text,
+        }  # fmt: skip
+        return replace(self, summary=render_turn(value))
+
+
+@dataclass(frozen=True)
+class CompactionPlan:
+    """The memories that go, the summaries that come, and why each other memory stays."""
+
+    session: str
+    target_bytes: int
+    taken: tuple[Taken, ...] = ()
+    runs: tuple[Run, ...] = ()  # of the turns in `taken`
+    kept: Mapping[str, str] = field(default_factory=dict)  # by id
+    kept_bytes: Mapping[str, int] = field(default_factory=dict)
+    decayed_below: float = 0.3
+    old_conversation_days: float = 7.0
+
+    @property
+    def bytes_freed(self) -> int:
+        records = sum(one.item.bytes for one in self.taken if one.item.type != TURN.name)
+        return records + sum(run.freed for run in self.runs)
+
+    @property
+    def missing_bytes(self) -> int:
+        return max(0, self.target_bytes - self.bytes_freed)
+
+    def actions(self) -> list[Action]:
+        """Return one action for each run and each record, and one for the states of each agent."""
+        operations = {one.item.id: one.operation for one in self.taken if one.item.file == TURN.file}
+        by_run = [action for run in self.runs for action in _run_actions(self, run, operations)]
+        others = [one for one in self.taken if one.item.file != TURN.file]
+        agents: dict[str, list[Taken]] = {}
+        for one in others:
+            if one.operation == "compress_agent_state":
+                agents.setdefault(one.item.actor, []).append(one)
+        return [
+            *(action for action in by_run if action.type == "remove_decayed"),
+            *(self._action([one]) for one in others if one.operation == "remove_decayed"),
+            *(action for action in by_run if action.type == "summarize_conversation"),
+            *(self._action([one]) for one in others if one.operation == "archive_findings"),
+            *(self._action(states) for states in agents.values()),
+        ]
+
+    def _action(self, group: Sequence[Taken]) -> Action:
+        freed = sum(one.item.bytes for one in group)
+        about, kinds = zip(*((one.item.id, type_of(one.item.type)) for one in group), strict=True)
+        return Action(self.session, group[0].operation, about, group[0].reason, freed, kinds=kinds)
+
+    def why_short(self, total_bytes: int = 0, *, is_done: bool = False) -> list[str]:
+        """Return why a session of this size misses the target; nothing where it is reached."""
+        if not self.missing_bytes:
+            return []
+        counts, sizes = Counter(self.kept.values()), Counter[str]()
+        for memory_id, reason in self.kept.items():
+            sizes[reason] += self.kept_bytes.get(memory_id, 0)
+        staying = sum(sizes.values())
+        why = "it holds no memory" if not self.taken else "no memory is left"
+        if self.kept:
+            ranked = (reason for reason, _ in sizes.most_common())
+            each = "; ".join(f"{counts[reason]:,} with {sizes[reason]:,} bytes: {reason}" for reason in ranked)
+            memories, stay = ("memory", "stays") if len(self.kept) == 1 else ("memories", "stay")
+            why = f"{len(self.kept):,} {memories} with {staying:,} bytes {stay} ({each})"
+        if (rest := total_bytes - self.bytes_freed - staying) > 0:
+            which = f"the other {rest:,}" if self.kept or self.taken else f"its {rest:,}"
+            summaries = ", summaries of what was said" if any(run.summary for run in self.runs) else ""
+            why += f"; {which} bytes are metadata{summaries} and the heads of the files"
+        freed = f"{self.bytes_freed:,} {'were freed' if is_done else 'can be'}"
+        return [f"{self.session}: {self.target_bytes:,} bytes were to be freed, {freed}: {why}"]
+
+
+def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None:
+    """Return why a memory stays whatever the target is; None where it may go."""
+    if item.type in (ARTIFACT, STATE):
+        return "an artifact" if item.type == ARTIFACT else "the current state of an agent"
+    if item.is_summary:
+        return "it stands for turns that were taken out"
+    if item.is_open:
+        return "the last in its file, which somebody may still be writing"
+    if item.is_double:
+        return "its id stands there more than once"
+    if not is_memory_id(item.id):
+        return "it could not be asked for by its id, were it taken out"
+    if item.pinned:
+        return "it is pinned"
+    if item.type == DECISION.name and not item.closed:
+        return "a decision that is not closed"
+    if item.type == FINDING.name and not item.closed:
+        return "a finding that is not resolved"
+    if item.type == PREFERENCE.name and item.explicit:
+        return "an explicit preference"
+    if item.at is None or item.used is None:
+        return "it has no time, so that nobody can tell how old it is"
+    if item.type == TURN.name and now - item.at < timedelta(hours=policy.recent_conversation_hours):
+        return f"said within the last {policy.recent_conversation_hours:g} hours"
+    if item.priority > policy.preserved_above:
+        return f"its priority is above {policy.preserved_above:g}"
+    if now - item.used < timedelta(hours=policy.recent_access_hours):
+        return f"made, changed or read within the last {policy.recent_access_hours:g} hours"
+    return None
+
+
+def plan(
+    snapshot: Snapshot, policy: CompactionPolicy, now: datetime, target_bytes: int, extractive: Extractive | None = None
+) -> CompactionPlan:
+    """Return as few memories as reach the target; all that may go where none do.
+
+    A caller that plans twice gives one `extractive`, which knows the sentences of each turn.
+    """
+    return _Planner(snapshot, policy, now, target_bytes, extractive or Extractive()).plan()
+
+
+class _Planner:
+    def __init__(
+        self, snapshot: Snapshot, policy: CompactionPolicy, now: datetime, target_bytes: int, extractive: Extractive
+    ) -> None:
+        self._snapshot, self._policy, self._now, self._target = snapshot, policy, now, target_bytes
+        self._extractive = extractive
+        self._summarised: dict[tuple[int, int], Run] = {}  # by the bytes from the first turn to the last
+        reasons = {item.id: preserved(item, policy, now) for item in snapshot.items}
+        self._kept = {memory_id: reason for memory_id, reason in reasons.items() if reason is not None}
+        self._free = [item for item in snapshot.items if reasons[item.id] is None]
+        self._turns = [item for item in snapshot.items if item.type == TURN.name]  # one that stays breaks a run
+        self._taken: dict[tuple[str, str], Taken] = {}
+        self._gained = 0
+
+    def plan(self) -> CompactionPlan:
+        below, days = self._snapshot.decayed_below, self._policy.old_conversation_days
+        decayed = [item for item in self._free if item.priority < below]
+        related = [item for item in decayed if item.type == RELATIONSHIP.name]
+        self._take("remove_decayed", (item for item in decayed if item.type != RELATIONSHIP.name),
+                   lambda item: f"its priority of {item.priority:.2f} is below {below:g}")  # fmt: skip
+        gone = {memory_id for _, memory_id in self._taken}
+        self._take("remove_decayed", (item for item in related if gone & {*item.refs}),
+                   lambda item: f"its priority of {item.priority:.2f} is below {below:g}, and"
+                                f" {' and '.join(sorted(gone & {*item.refs}))} goes too")  # fmt: skip
+        self._take("summarize_conversation", (item for item in self._free if self._is_old(item)),
+                   lambda _: f"said more than {days:g} days ago", _oldest_first)  # fmt: skip
+        resolved = (item for item in self._free if item.type == FINDING.name and item.closed)
+        self._take("archive_findings", resolved, lambda _: "it is resolved")
+        # Earlier states go however new they are: the memory is the current one, which stays.
+        self._take("compress_agent_state", self._snapshot.history,
+                   lambda item: f"an earlier state of {item.actor}; the current one stays", _oldest_first)  # fmt: skip
+        runs = tuple(self._runs(self._taken))
+        self._explain({turn.id for run in runs for turn in run.turns})
+        sizes = {item.id: item.bytes for item in self._snapshot.items if item.id in self._kept}
+        taken = tuple(sorted(self._taken.values(), key=lambda one: (one.item.file, one.item.start)))
+        return CompactionPlan(self._snapshot.session, self._target, taken, runs, self._kept, sizes, below, days)
+
+    def _take(
+        self, operation: Operation, candidates: Iterable[Item], reason: Callable[[Item], str],
+        order: Callable[[Item], tuple[object, ...]] | None = None,
+    ) -> None:  # fmt: skip
+        """Take as many candidates as the target needs, in their order."""
+        left = [item for item in candidates if (item.file, item.id) not in self._taken]
+        if not left or self._gained >= self._target:
+            return
+        left.sort(key=order or _least_first)
+        new = [((item.file, item.id), Taken(item, operation, reason(item))) for item in left]
+        before = dict(self._taken)
+
+        @cache
+        def freed(count: int) -> int:
+            taken = {**before, **dict(new[:count])}
+            records = sum(one.item.bytes for one in taken.values() if one.item.type != TURN.name)
+            return records + sum(run.freed for run in self._runs(taken))
+
+        count = _fewest(left, self._target - self._gained, self._target, freed)
+        self._taken, self._gained = {**before, **dict(new[:count])}, freed(count)
+
+    def _runs(self, taken: Mapping[tuple[str, str], Taken]) -> Iterator[Run]:
+        chosen = {memory_id: one.operation for (file, memory_id), one in taken.items() if file == TURN.file}
+        for turns in _unbroken(self._turns, chosen.keys()):
+            run = self._run(turns)
+            if run.summary or all(chosen[turn.id] == "remove_decayed" for turn in turns):
+                yield run
+            else:
+                # Old turns stay where their summary is no smaller; decayed ones go all the same.
+                decayed = {turn.id for turn in turns if chosen[turn.id] == "remove_decayed"}
+                yield from map(self._run, _unbroken(turns, decayed))
+
+    def _run(self, turns: Sequence[Item]) -> Run:
+        place = turns[0].start, turns[-1].end
+        if place not in self._summarised:
+            run = Run(tuple(turns))
+            with_summary = run.with_text(self._extractive.summary(turns, run.bytes))
+            self._summarised[place] = with_summary if with_summary.freed > 0 else run
+        return self._summarised[place]
+
+    def _explain(self, gone: set[str]) -> None:
+        """Say of every memory that may go and stays why it stays."""
+        below, days = self._snapshot.decayed_below, self._policy.old_conversation_days
+        for key, one in list(self._taken.items()):
+            if one.item.type == TURN.name and one.item.id not in gone:
+                del self._taken[key]
+                self._kept[one.item.id] = _NOT_SMALLER
+        for item in self._free:
+            if (item.file, item.id) in self._taken or item.id in self._kept:
+                continue
+            if item.type == RELATIONSHIP.name and item.priority < below:
+                self._kept[item.id] = "what it relates stays"
+            elif item.priority < below or (item.type == FINDING.name and item.closed) or self._is_old(item):
+                self._kept[item.id] = _NOT_NEEDED
+            elif item.type == TURN.name:
+                self._kept[item.id] = f"neither decayed nor older than {days:g} days"
+            else:
+                self._kept[item.id] = f"its priority is not below {below:g}"
+
+    def _is_old(self, item: Item) -> bool:
+        days = timedelta(days=self._policy.old_conversation_days)
+        return item.type == TURN.name and item.at is not None and self._now - item.at > days
+
+
+def _fewest(items: Sequence[Item], missing: int, target: int, freed: Callable[[int], int]) -> int:
+    """Return how many of the first items reach the target; all of them where none do."""
+    guess, size = 0, 0
+    while guess < len(items) and size < missing:
+        size += items[guess].bytes
+        guess += 1
+    known = 0
+    while freed(guess) < target:  # since the summaries take up room
+        if guess == len(items):
+            return guess
+        known, guess = guess, min(len(items), guess + 1 + guess // 4)
+    # More items free more, but for a few bytes where a summary grows; the count found reaches the target.
+    return known + 1 + bisect_left(range(known + 1, guess), True, key=lambda count: freed(count) >= target)
+
+
+def _unbroken(turns: Sequence[Item], chosen: Iterable[str]) -> Iterator[list[Item]]:
+    """Yield the chosen turns, those together that stand behind each other with nothing between them."""
+    wanted = set(chosen)
+    run: list[Item] = []
+    for turn in turns:
+        if run and (turn.id not in wanted or run[-1].end != turn.start):
+            yield run
+            run = []
+        if turn.id in wanted:
+            run.append(turn)
+    if run:
+        yield run
+
+
+def _least_first(item: Item) -> tuple[object, ...]:
+    return item.priority, item.at or _OLDEST, item.file, item.start
+
+
+def _oldest_first(item: Item) -> tuple[object, ...]:
+    return item.at or _OLDEST, item.file, item.start
+
+
+def _run_actions(made: CompactionPlan, run: Run, operations: Mapping[str, Operation]) -> Iterator[Action]:
+    """Yield one action for decayed turns and one for old ones; each bears its share of the summary."""
+    decayed = [turn for turn in run.turns if operations[turn.id] == "remove_decayed"]
+    old = [turn for turn in run.turns if operations[turn.id] != "remove_decayed"]
+    for_old = run.freed * sum(turn.bytes for turn in old) // run.bytes
+    instead = f"; in their place {run.turns[0].id} says in short what was said" if run.summary else ""
+
+    def action(operation: Operation, turns: Sequence[Item], reason: str, freed: int) -> Action:
+        about, kinds = tuple(turn.id for turn in turns), (TURN.type,) * len(turns)
+        return Action(made.session, operation, about, f"{reason}{instead}", freed, kinds=kinds)
+
+    if decayed:
+        least, most = (f"{choose(turn.priority for turn in decayed):.2f}" for choose in (min, max))
+        shown = f"a priority of {least}" if least == most else f"priorities of {least} to {most}"
+        yield action("remove_decayed", decayed, f"{shown}, below {made.decayed_below:g}", run.freed - for_old)
+    if old:
+        first, last = (f"{turn.at:%Y-%m-%d}" for turn in (old[0], old[-1]))
+        days = f"on {first}" if first == last else f"from {first} to {last}"
+        reason = f"said more than {made.old_conversation_days:g} days ago, {days}"
+        yield action("summarize_conversation", old, reason, for_old)
+
+
+# The session as the plan needs it.
+
+
+def _planned(session: Session, policy: CompactionPolicy, target_bytes: int) -> CompactionPlan:
+    """Plan for the session as it is now. Raises Conflict where somebody edits a file just now."""
+    now = session._now()
+    now = now if now.tzinfo else now.replace(tzinfo=UTC)
+    snapshot, extractive = _look(session), Extractive()
+    made = plan(snapshot, policy, now, target_bytes, extractive)
+    if made.missing_bytes:
+        # Only now are the earlier states worth reading.
+        snapshot = replace(snapshot, history=list(_histories(session)))
+        made = plan(snapshot, policy, now, target_bytes, extractive)
+    return made
+
+
+def _look(session: Session) -> Snapshot:
+    items, files, decayed_below = session._own_asker().ask(_question)
+    found: list[Item] = []
+    for file, group in groupby(items, key=lambda item: item.file):
+        of_file = list(group)
+        if any(kind.file == file for kind in session.kinds):
+            size, checksum = files[file]
+            content = session.scope.read(file)[:size]
+            if (len(content), zlib.crc32(content)) != (size, checksum):
+                raise Conflict(f"{file} of {session.id} was edited just now; nothing was changed.", session_id=session.id)
+            is_ours = format_of(kind_of_file(file)).is_ours(content, of_file[-1].start)
+            of_file[-1] = of_file[-1]._replace(is_open=not is_ours)
+            following = [*(item.start for item in of_file[1:]), size]
+            of_file = [item._replace(end=start) if not content[item.end : start].strip() else item
+                       for item, start in zip(of_file, following, strict=True)]  # fmt: skip
+        found += of_file
+    return Snapshot(session.id, found, decayed_below)
+
+
+def _question(view: View) -> tuple[list[Item], dict[str, tuple[int, int]], float]:
+    from ..questions.doubles import NAMED
+    from ..questions.priorities import source
+
+    joined, columns = source(view)
+    read = "a.last" if view.index.noted else "NULL"
+    twice = "EXISTS (SELECT 1 FROM memories o WHERE o.scope = m.scope AND o.id = m.id AND +o.file = m.file AND o.key != m.key)"
+    asked = (
+        f"SELECT m.id, m.type, m.file, m.start, m.end, m.hash, {columns.priority}, m.standing, m.actor, m.data, {twice},"
+        f" m.at, m.accessed, {read} {joined} WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start"
+    )
+    (scope,) = view.scopes
+    states = {file: state for (_, file), state in view.index.files(scope).items() if state.problem is None}
+    rows = view.index.connection.execute(asked, (scope,))
+    items = [_item(row[:11], row[11:]) for row in rows if row[2] in states]
+    return items, {file: (state.size, state.checksum) for file, state in states.items()}, view.policy.decayed_below
+
+
+def _item(row: tuple[Any, ...], times: Sequence[int | None]) -> Item:
+    memory_id, type, file, start, end, hash, priority, standing, actor, data, is_double = row
+    value: dict[str, Any] = json.loads(data) if type not in (STATE, ARTIFACT) else {}
+    latest = max((at for at in (*times, _microseconds(value.get("updated_at"))) if at is not None), default=None)
+    is_turn = type == TURN.name
+    refs = [value.get("source"), value.get("target")] if type == RELATIONSHIP.name else value.get("memory_refs")
+    return Item(
+        memory_id, type, file, start, end, hash, priority, _time(times[0]), _time(latest),
+        pinned=standing == PINNED, closed=not is_turn and is_resolved(value),
+        explicit=str(value.get("confidence")).lower() == "explicit", is_summary=is_turn and _is_summary(value),
+        is_double=bool(is_double), actor=actor, text=str(value.get(TURN.text, "")) if is_turn else "",
+        refs=tuple(str(ref) for ref in refs) if isinstance(refs, list) else (),
+    )  # fmt: skip
+
+
+def _is_summary(value: Mapping[str, Any]) -> bool:
+    return value.get("type") == SUMMARY and SUMMARIZES in value
+
+
+def _time(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else EPOCH + timedelta(microseconds=microseconds)
+
+
+def _microseconds(stamp: Any) -> int | None:
+    try:
+        return (parse_time(stamp) - EPOCH) // _MICROSECOND if isinstance(stamp, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _histories(session: Session) -> Iterator[Item]:
+    """Yield the earlier states of every agent."""
+    scope = session.scope
+    for name in sorted(scope.tree.sizes(scope.path(STATE_HISTORY))):
+        agent = name.removesuffix(".yaml")
+        if not name.endswith(".yaml") or not is_file_id(agent):
+            continue
+        kind = state_history(agent)
+        start = 0
+        records = spans(kind, scope.read(kind.file)).records
+        counts = Counter(span.id for span in records)
+        for span in records:
+            at = _time(_microseconds(span.value.get("timestamp")))
+            if counts[span.id] == 1 and span.id:
+                end = start + len(span.raw)
+                yield Item(span.id, kind.name, kind.file, start, end, hash_of(span.value), 0.0, at, at, actor=agent)
+            start += len(span.raw)
+
+
+# Compacting.
+
+
+def trigger(size: Size, growth_bytes_per_day: float, policy: CompactionPolicy) -> tuple[float, str] | None:
+    """Return by how many percent a session must become smaller now, and why; None where it need not."""
+    if not policy.automatic or size.quota_bytes <= 0:
+        return None
+    used_pct = 100 * size.total_bytes / size.quota_bytes
+    forced, gentle = (policy.forced_at_pct, policy.forced_reduction_pct), (policy.gentle_at_pct, policy.gentle_reduction_pct)
+    for at_pct, reduction_pct in (forced, gentle):
+        if used_pct >= at_pct:
+            return reduction_pct, f"it holds {used_pct:.1f} % of its quota, which is {at_pct:g} % or more"
+    left = size.quota_bytes - size.total_bytes
+    if policy.predict_days > 0 and growth_bytes_per_day > 0 and left / growth_bytes_per_day <= policy.predict_days:
+        days = left / growth_bytes_per_day
+        return policy.gentle_reduction_pct, f"at the growth of the last day it would be full in {days:.1f} days"
+    return None
+
+
+def growth_bytes_per_day(session: Session) -> int:
+    """Return how many bytes were added within the last 24 hours."""
+
+    def question(view: View) -> int:
+        since = (view.now - _DAY - EPOCH) // _MICROSECOND
+        asked = "SELECT COALESCE(SUM(end - start), 0) FROM memories WHERE scope = ? AND at >= ?"
+        return int(view.index.connection.execute(asked, (session.id, since)).fetchone()[0])
+
+    return session._own_asker().ask(question)
+
+
+def policy_of(session: Session) -> CompactionPolicy:
+    """Return the policy with the session's own settings. Unreadable metadata leave it as it is."""
+    try:
+        metadata = session.metadata()
+    except SMPError:
+        metadata = {}  # a full session must become smaller all the same
+    return session.scope.options.compaction.for_session(metadata)
+
+
+def estimate(session: Session) -> int:
+    """Return how many bytes compaction could free at most."""
+    return replanned(lambda: _planned(session, policy_of(session), _ALL)).bytes_freed
+
+
+def compact(session: Session, *, reduction_pct: float | None = None, dry_run: bool = False) -> Outcome:
+    """Free so many percent of the session's size, or as much as may go. A target missed is a problem."""
+    policy = policy_of(session)
+    share = policy.forced_reduction_pct if reduction_pct is None else reduction_pct
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 100:
+        raise Invalid([f"a session can become smaller by more than 0 and at most 100 percent, not by {share!r}"])
+    before = session.size().total_bytes
+    target = math.ceil(before * share / 100)
+    outcome = Outcome(dry_run=dry_run)
+    if dry_run:
+        made = replanned(lambda: _planned(session, policy, target + _NOTES_BYTES))
+        after = before - made.bytes_freed
+    else:
+        texts, further = _by_command(session, policy, target, outcome.notes) if policy.summarizer else ({}, 0)
+        with session.scope.undisturbed("compacting"):
+            session.scope.require()
+            made = replanned(lambda: _evict(session, policy, target, further, texts, outcome))
+            _note_in_metadata(session, outcome)
+        after = session.size().total_bytes
+    made = replace(made, target_bytes=target)
+    outcome.actions = made.actions()
+    if made.missing_bytes and before - after < target:
+        outcome.problems += made.why_short(before, is_done=not dry_run)
+    outcome.counts.update(target_bytes=target, before_bytes=before, after_bytes=after, bytes_freed=before - after)
+    return outcome
+
+
+def _evict(
+    session: Session, policy: CompactionPolicy, target: int, further: int, texts: Mapping[tuple[str, ...], str],
+    outcome: Outcome,
+) -> CompactionPlan:  # fmt: skip
+    """Plan and apply once. The caller holds the upkeep lock."""
+    made = _planned(session, policy, target + _NOTES_BYTES + further)
+    runs = tuple(run.with_text(texts[run.key]) if run.summary and run.key in texts else run for run in made.runs)
+    made = replace(made, runs=runs)
+    if not made.taken:
+        return made
+    now = session._now()
+    why = f"compaction, to free {target:,} bytes"
+    path = f"{archived_scope(session.id)}/{EVICTED}{now:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{ENDING}"
+    draft = Draft(path, Manifest("evicted", session.id, render_time(now), "smp", why))
+    kept = apply(session.scope, Request(list(_changes(made)), draft, doing="compacting")).kept
+    if kept:
+        copies = [Change(one.item.file, one.item.id, one.item.hash, None, container=path)
+                  for one in made.taken if one.item.id in kept]  # fmt: skip
+        apply(session.scope, Request(copies, doing="compacting"))
+        outcome.notes += [f"{memory_id} was changed meanwhile, and stays" for memory_id in sorted(kept)]
+    if texts and any(run.summary and run.key not in texts for run in runs):
+        outcome.notes.append("the conversation changed meanwhile: some turns have our own summary")
+    return made
+
+
+def _changes(made: CompactionPlan) -> Iterator[Change]:
+    summaries: dict[str, tuple[str, bytes]] = {}  # by each turn of a run: the id and the bytes of the summary
+    for run in made.runs:
+        summaries |= {turn.id: (run.turns[0].id, run.summary) for turn in run.turns if run.summary}
+    hashes = {summary: _hash(value_of(TURN, summary)) for _, summary in summaries.values()}
+    for one in made.taken:
+        item = one.item
+        facts: dict[str, Any] = {"operation": one.operation, "reason": one.reason}
+        new = None
+        if item.file == TURN.file and item.id in summaries:
+            first, summary = summaries[item.id]
+            facts |= {"summary": first, "summary_hash": hashes[summary]}
+            new = summary if item.id == first else None
+        yield Change(item.file, item.id, item.hash, new, facts=facts)
+
+
+def _by_command(
+    session: Session, policy: CompactionPolicy, target: int, notes: list[str]
+) -> tuple[dict[tuple[str, ...], str], int]:
+    """Return the command's summary of each run, and by how many bytes these are longer than ours.
+
+    No lock is held meanwhile. Longer summaries free less: then more turns go, with the others.
+    """
+    texts: dict[tuple[str, ...], str] = {}
+    further = 0
+    for is_last in (False, True):
+        made = replanned(lambda: _planned(session, policy, target + _NOTES_BYTES + further))  # noqa: B023
+        freed = made.bytes_freed
+        try:
+            for run in made.runs:
+                if run.summary and run.key not in texts:
+                    text = by_command(policy.summarizer, run.turns, policy.summarizer_timeout_s)
+                    texts[run.key] = _usable(run, text)
+                freed -= len(run.with_text(texts[run.key]).summary) - len(run.summary) if run.summary else 0
+        except CommandFailed as failure:
+            notes.append(f"the summarizer {policy.summarizer[0]!r} was not used: {failure}")
+            break
+        missing = target + _NOTES_BYTES - freed
+        if is_last or missing <= 0 or made.missing_bytes:
+            break
+        further = 2 * missing
+    return texts, further
+
+
+def _usable(run: Run, text: str) -> str:
+    """Return the text if a turn with it is smaller than the turns and reads back equal."""
+    summary = run.with_text(text).summary
+    records = format_of(TURN).parse(summary).records
+    if len(text.encode()) > CONTENT_CAP_BYTES // 2 or len(summary) * 2 > run.bytes:
+        raise CommandFailed("what it printed is longer than half of what was said")
+    if len(records) != 1 or records[0].value.get("content") != text:
+        raise CommandFailed("what it printed cannot be kept in a conversation")
+    return text
+
+
+def _note_in_metadata(session: Session, outcome: Outcome) -> None:
+    if not session.scope.tree.exists(session.scope.path(METADATA)):
+        return
+    total, quota = session.scope.usage.total(), session.quota_bytes()
+    used = {"total_bytes": total, "utilization_pct": round(100 * total / quota, 1)}
+    try:
+        session.update_metadata(storage={**used, "last_compaction": render_time(session._now())})
+    except SMPError as error:  # the session is smaller all the same
+        outcome.notes.append(f"the metadata do not say so: {error}")
+
+
+# Evicted memories.
+
+
+@dataclass(frozen=True)
+class Evicted:
+    """A memory that compaction has evicted, and that can be brought back."""
+
+    id: str
+    type: str
+    session: str
+    file: str
+    timestamp: str | None
+    evicted_at: str
+    operation: str
+    reason: str
+    size_bytes: int
+    text: str = ""  # only where that was asked for
+
+
+class _Held(NamedTuple):
+    """An evicted memory in its bundle."""
+
+    path: str
+    item: Packed
+    raw: bytes
+
+    @property
+    def run(self) -> tuple[str, str, str] | None:
+        """The bundle and the summary by which the turns of one run are known; None outside a run."""
+        facts = self.item.facts
+        return (self.path, str(facts["summary"]), str(facts.get("summary_hash"))) if "summary" in facts else None
+
+
+def evicted(session: Session, *, texts: bool = False) -> list[Evicted]:
+    """Return the evicted memories of a session, the oldest first, if asked for with their texts."""
+    with session.scope.answering("listing the evicted memories"):
+        return evicted_of(session.scope.tree, session.id, texts=texts)
+
+
+def evicted_of(tree: Tree, session_id: str, *, texts: bool = False) -> list[Evicted]:
+    """Return the evicted memories of a session that may be archived. A bundle that cannot be read is left out."""
+    found: list[Evicted] = []
+    for path, manifest in manifests(tree, archived_scope(session_id)):
+        if manifest.kind != "evicted":
+            continue
+        try:
+            opened = bundle.read(tree, path) if texts else None
+        except SMPError:
+            continue  # `smp check` reports it
+        for item in manifest.items:
+            kind = kind_of_file(item.file)
+            text = str(value_of(kind, opened.raw(item)).get(kind.text, "")) if opened else ""
+            found.append(Evicted(
+                item.id, type_of(item.type), session_id, item.file, item.timestamp, manifest.at,
+                str(item.facts.get("operation")), str(item.facts.get("reason")), item.length, text,
+            ))  # fmt: skip
+    return found
+
+
+def bring_back(session: Session, ids: str | Iterable[str] | None = None, *, dry_run: bool = False) -> Outcome:
+    """Bring evicted memories, or these of them, back into their files, within the quota.
+
+    A memory whose id another has by now stays evicted, and is a problem; the others come back.
+    """
+    wanted = None if ids is None else {check_memory_id(one) for one in ([ids] if isinstance(ids, str) else ids)}
+    if dry_run:
+        return _bring_back(session, wanted, dry_run=True)
+    with session.scope.undisturbed("bringing back evicted memories"):
+        session.scope.require()
+        return replanned(lambda: _bring_back(session, wanted))
+
+
+def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool = False) -> Outcome:
+    outcome = Outcome(dry_run=dry_run)
+    held = _held(session, outcome.problems)
+    if missing := sorted((wanted or set()) - {one.item.id for one in held}):
+        raise MemoryNotFound(f"Compaction has not taken {', '.join(missing[:5])} out of {session.id}.", session_id=session.id,
+                             advice=f"smp compact {session.id} --list, or session.evicted(), says what can be"
+                                    " brought back.")  # fmt: skip
+    runs = {one.run for one in held if one.run and (wanted is None or one.item.id in wanted)}
+    chosen = [one for one in held if wanted is None or one.item.id in wanted or one.run in runs]
+    changes: list[Change] = []
+    for file in dict.fromkeys(one.item.file for one in chosen):
+        standing = {span.id: span for span in spans(kind_of_file(file), session.scope.read(file)).records if span.id}
+        predecessors = {one.item.id: one.item.behind for one in held if one.item.file == file}
+        back = _returnable([one for one in chosen if one.item.file == file], standing, outcome.problems)
+        there = standing.keys() | {one.item.id for one in back}
+        for one in back:
+            behind, passed = one.item.behind, set[str]()
+            while behind in predecessors and behind not in there and behind not in passed:
+                passed.add(behind)
+                behind = predecessors[behind]
+            changes += _return(one, standing.get(one.item.id), behind)
+        summaries = {span.id: span for one in back if (span := _summary(one, standing))}
+        left = summaries.keys() - {one.item.id for one in back}  # whose first turn was deleted since
+        changes += [Change(file, name, hash_of(summaries[name].value), None) for name in left]
+        if back:
+            about, size = tuple(one.item.id for one in back), sum(len(one.raw) for one in back)
+            kinds = tuple(type_of(one.item.type) for one in back)
+            outcome.actions.append(Action(session.id, "bring_back", about, f"back into {file}", -size, kinds=kinds))
+    if not dry_run:
+        request = Request(changes, quota_bytes=session.quota_bytes(), doing="bringing back evicted memories")
+        kept = apply(session.scope, request).kept
+        outcome.problems += [f"{memory_id} was changed meanwhile, and stays as it is" for memory_id in kept]
+    return outcome
+
+
+def _held(session: Session, problems: list[str]) -> list[_Held]:
+    """Return every evicted memory that can be read, the newest first."""
+    tree = session.scope.tree
+    found: list[_Held] = []
+    for path in reversed(bundle.paths(tree, archived_scope(session.id))):
+        if path.rpartition("/")[2].startswith(EVICTED):
+            try:
+                found += [_Held(path, item, raw) for item, raw in bundle.read(tree, path).pieces()]
+            except SMPError as error:
+                problems.append(str(error))
+    return found
+
+
+def _returnable(chosen: Sequence[_Held], standing: Mapping[str, Span], problems: list[str]) -> list[_Held]:
+    """Return the memories that can come back: those whose id no other memory has."""
+    back: dict[str, _Held] = {}
+    for one in chosen:
+        memory_id = one.item.id
+        span = standing.get(memory_id)
+        if memory_id in back:
+            problems.append(f"{memory_id} was evicted twice: the older copy stays in {one.path}.")
+        elif span is not None and span is not _summary(one, standing) and hash_of(span.value) != one.item.hash:
+            problems.append(f"{memory_id} was not brought back: another one stands in {one.item.file} by now.")
+        else:
+            back[memory_id] = one
+    return [*back.values()]
+
+
+def _summary(one: _Held, standing: Mapping[str, Span]) -> Span | None:
+    """Return the summary that stands for the memory's run; None where it is gone, or was changed."""
+    span = standing.get(one.run[1]) if one.run else None
+    return span if span is not None and one.run and _hash(span.value) == one.run[2] else None
+
+
+def _hash(value: Mapping[str, Value]) -> str:
+    """Return the hash of a summary without its decay: to have been read is no change."""
+    return hash_of({name: part for name, part in value.items() if name != "decay"})
+
+
+def _return(one: _Held, span: Span | None, behind: str | None) -> Iterator[Change]:
+    """Yield the changes that bring one memory back: into its file, and out of its bundle."""
+    if span is None or hash_of(span.value) != one.item.hash:
+        yield Change(one.item.file, one.item.id, hash_of(span.value) if span else None, one.raw, behind)
+    yield Change(one.item.file, one.item.id, one.item.hash, None, container=one.path)

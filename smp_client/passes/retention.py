@@ -1,0 +1,88 @@
+"""Retention by type: memories older than their type may become are deleted, and can be restored.
+
+Off unless the configuration gives days for a type. Pinned and archived memories stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..change.restore import delete
+from ..change.select import Selection
+from ..decay import PINNED
+from ..deletion import memory_of
+from ..errors import SMPError
+from ..model.outcome import Action, Outcome
+from ..policies import RetentionPolicy
+from ..records import SESSION_KINDS, type_of
+
+if TYPE_CHECKING:
+    from ..memory import Memory
+    from ..questions.priorities import View
+    from ..session import Session
+
+DELETED_BY = "smp"
+_TYPES = frozenset(kind.name for kind in SESSION_KINDS)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Standing(NamedTuple):
+    """A memory that may be too old."""
+
+    session: str
+    id: str
+    type: str
+    at: datetime
+    is_pinned: bool = False
+
+
+def plan(standings: Iterable[Standing], policy: RetentionPolicy, now: datetime) -> list[Action]:
+    """Return one action for each type of each session that has memories too old."""
+    old: dict[tuple[str, str], list[str]] = {}
+    for one in standings:
+        days = policy.by_type_days.get(one.type) if one.type in _TYPES and not one.is_pinned else None
+        if days is not None and (now - one.at) / timedelta(days=1) > days:
+            old.setdefault((one.session, one.type), []).append(one.id)
+    return [
+        Action(session, "delete_old", tuple(ids),
+               f"older than {policy.by_type_days[type]:g} days, the retention of {type_of(type)}")
+        for (session, type), ids in old.items()
+    ]  # fmt: skip
+
+
+def retention(memory: Memory, *, dry_run: bool = False) -> Outcome:
+    """Delete the memories too old of every session. A session that fails stops no other."""
+    whole = Outcome(dry_run=dry_run)
+    for session in memory._sessions() if memory.options.retention.by_type_days else ():
+        whole.add(retain(session, dry_run=dry_run))
+    return whole
+
+
+def retain(session: Session, *, dry_run: bool = False) -> Outcome:
+    """Delete the memories too old of one session, as one batch."""
+    policy = session.scope.options.retention
+    outcome = Outcome(dry_run=dry_run)
+    if not policy.by_type_days:
+        return outcome
+    try:
+        outcome.actions = plan(_standings(session, policy), policy, session._now())
+        if outcome.ids and not dry_run:
+            reason = "; ".join(action.reason for action in outcome.actions)
+            done = delete(memory_of(session), session.id, Selection(tuple(outcome.ids)), reason=reason, by=DELETED_BY)
+            outcome.problems += done.problems
+    except SMPError as error:
+        return Outcome(problems=[f"{session.id}: nothing was deleted for its age: {error}"], dry_run=dry_run)
+    return outcome
+
+
+def _standings(session: Session, policy: RetentionPolicy) -> list[Standing]:
+    def question(view: View) -> list[Standing]:
+        rows = view.index.connection.execute(
+            "SELECT id, type, at, standing FROM memories WHERE scope = ? AND at IS NOT NULL ORDER BY type, at", (session.id,)
+        )
+        return [Standing(session.id, memory_id, type, _EPOCH + timedelta(microseconds=at), standing == PINNED)
+                for memory_id, type, at, standing in rows if type in policy.by_type_days]  # fmt: skip
+
+    return session._own_asker().ask(question)
