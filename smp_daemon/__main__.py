@@ -1,4 +1,4 @@
-"""`python -m smp_daemon`: the `smp` command of this very interpreter, which is what a service starts."""
+"""`python -m smp_daemon`: the `smp` command of this interpreter, as a service starts it."""
 
 from .cli import main
 

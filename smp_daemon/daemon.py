@@ -1,4 +1,4 @@
-"""The composition root: takes the lead over its roots, starts what looks after them in the right order, and stops it again."""
+"""The daemon: takes the lead over its roots, starts the worker and the schedule, stops them."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class WorkerDied(SMPError):
 class Signals:
     """Handlers only set flags and wake the main thread, which looks at them.
 
-    A handler runs between any two instructions of the main thread, also inside `wait`. So it may only use what needs no lock that
-    the main thread can hold: `SimpleQueue.put` is made for that, `Event.set` is not.
+    A handler runs between any two instructions of the main thread, also inside `wait`. So it may
+    take no lock that the main thread can hold: `SimpleQueue.put` takes none, `Event.set` does.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,11 @@ class Signals:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        wanted = {signal.SIGTERM: self._ask_to_stop, signal.SIGINT: self._ask_to_stop, signal.SIGHUP: self._ask_to_reload}
+        wanted = {
+            signal.SIGTERM: self._ask_to_stop,
+            signal.SIGINT: self._ask_to_stop,
+            signal.SIGHUP: self._ask_to_reload,
+        }
         before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
         try:
             yield
@@ -80,54 +84,53 @@ class Signals:
                 signal.signal(number, handler)
 
 
-def run(memories: Sequence[Memory], log: Log, settings: Configuration, reload: Callable[[], Configuration]) -> None:
-    """Returns after SIGTERM or SIGINT; raises AlreadyLed where another daemon has the lead of one of the roots."""
+def run(
+    memories: Sequence[Memory], log: Log, settings: Configuration,
+    reload: Callable[[], Configuration],
+) -> None:
+    """Look after the trees until SIGTERM or SIGINT. Raise AlreadyLed where another daemon does."""
     signals = Signals()
     with signals.handled(), ExitStack() as open_parts:
         worker = Worker(_timing(settings), log.logger)
         try:
-            with interruptible(signals.keep_going):  # a client may have the lead for as long as it brings the index up to date
+            # A client may have the lead for as long as it brings the index up to date.
+            with interruptible(signals.keep_going):
                 for memory in memories:
-                    root = Root(memory, _debounce(settings), settings["watch.polling_s"], worker.notice)
+                    polling_s = settings["watch.polling_s"]
+                    root = Root(memory, _debounce(settings), polling_s, worker.notice)
                     open_parts.callback(root.close)
-                    if why := root.lead():
-                        log.logger.warning("index replaced", component="daemon", root=str(root.path), reason=why)
+                    if reason := root.lead():
+                        log.logger.warning("index replaced", component="daemon",
+                                           root=str(root.path), reason=reason)
                     worker.add(root, load_successes(memory))
         except Stopping:
             return
         thread = threading.Thread(target=worker.run, name="worker")
         thread.start()
         open_parts.callback(_stop_worker, worker, thread, log.logger)
-        _lead(worker, thread, signals, log, settings, reload)
-
-
-def _lead(
-    worker: Worker, thread: threading.Thread, signals: Signals, log: Log, settings: Configuration,
-    reload: Callable[[], Configuration],
-) -> None:  # fmt: skip
-    while not worker.ready.wait(0.05) and thread.is_alive() and not signals.stop:
-        pass
-    schedule = _scheduled(settings, worker)
-    try:
-        if worker.ready.is_set():
-            _say_ready(worker, schedule, log.logger)
-        pause_s = min(LOOK_EVERY_S, (systemd.watchdog_s() or math.inf) / 2)
-        while not signals.stop and thread.is_alive():
-            signals.wait(pause_s)
-            if signals.reload:
-                signals.reload = False
-                schedule = _reload(worker, schedule, log, reload)
-            schedule.follow(now())
-            worker.next_runs = schedule.next_runs()
-            log.retry()
-            worker.log_problem = log.problem
-            if worker.is_proved(time.monotonic()):
-                systemd.feed_watchdog()
-    finally:
-        schedule.stop()
-        systemd.stopping()
-    if not thread.is_alive() and not signals.stop:
-        raise WorkerDied("The worker has ended by itself.")
+        while not worker.ready.wait(0.05) and thread.is_alive() and not signals.stop:
+            pass
+        schedule = _schedule(settings, worker)
+        try:
+            if worker.ready.is_set():
+                _say_ready(worker, schedule, log.logger)
+            pause_s = min(LOOK_EVERY_S, (systemd.watchdog_s() or math.inf) / 2)
+            while not signals.stop and thread.is_alive():
+                signals.wait(pause_s)
+                if signals.reload:
+                    signals.reload = False
+                    schedule = _reload(worker, schedule, log, reload)
+                schedule.follow(now())
+                worker.next_runs = schedule.next_runs()
+                log.retry()
+                worker.log_problem = log.problem
+                if worker.is_proved(time.monotonic()):
+                    systemd.feed_watchdog()
+        finally:
+            schedule.stop()
+            systemd.stopping()
+        if not thread.is_alive() and not signals.stop:
+            raise WorkerDied("The worker has ended by itself.")
 
 
 def _say_ready(worker: Worker, schedule: Schedule, log: FilteringBoundLogger) -> None:
@@ -135,13 +138,16 @@ def _say_ready(worker: Worker, schedule: Schedule, log: FilteringBoundLogger) ->
         log.info("catching up", component="schedule", job=name)
     worker.next_runs = schedule.next_runs()
     for root in worker.roots:
-        # Only the worker looks into the tree and the index: what is wrong there must not end this thread.
-        log.info("ready", component="daemon", root=str(root.path), pid=os.getpid(), watching=root.watcher.mode)
+        # Only the worker reads the tree and the index: a fault there must not end this thread.
+        log.info("ready", component="daemon", root=str(root.path), pid=os.getpid(),
+                 watching=root.watcher.mode)
     systemd.ready(f"looks after {', '.join(str(root.path) for root in worker.roots)}")
 
 
-def _reload(worker: Worker, schedule: Schedule, log: Log, reload: Callable[[], Configuration]) -> Schedule:
-    """The new settings, or, where they are bad, the old ones."""
+def _reload(
+    worker: Worker, schedule: Schedule, log: Log, reload: Callable[[], Configuration]
+) -> Schedule:
+    """Use the new settings, or keep the old ones where the new are bad. Return the schedule."""
     systemd.reloading(time.monotonic_ns() // 1000)
     try:
         settings = reload()
@@ -151,7 +157,7 @@ def _reload(worker: Worker, schedule: Schedule, log: Log, reload: Callable[[], C
         log.change(settings)
         worker.change(_timing(settings), lambda: _debounce(settings), settings.upkeep)
         schedule.stop()
-        schedule = _scheduled(settings, worker)
+        schedule = _schedule(settings, worker)
         schedule.start(worker.successes(), now())
         log.logger.info("configuration reloaded", component="config")
     systemd.ready("settings read again")
@@ -164,14 +170,15 @@ def _stop_worker(worker: Worker, thread: threading.Thread, log: FilteringBoundLo
     if thread.is_alive():
         # Every write is safe to be cut off at any instruction; waiting longer is not.
         frame = sys._current_frames().get(thread.ident or 0)
-        where = [f"{one.filename}:{one.lineno} {one.name}" for one in traceback.extract_stack(frame)] if frame else []
+        stack = traceback.extract_stack(frame) if frame else []
+        where = [f"{call.filename}:{call.lineno} {call.name}" for call in stack]
         log.error("the worker did not stop in time", component="daemon", where=where)
         os._exit(1)
     for root in worker.roots:
         log.info("stopped", component="daemon", root=str(root.path))
 
 
-def _scheduled(settings: Configuration, worker: Worker) -> Schedule:
+def _schedule(settings: Configuration, worker: Worker) -> Schedule:
     times: dict[str, str | float] = {
         "scan": settings["scan.every_s"],
         "rebuild": settings["index.rebuild_cron"],
@@ -185,7 +192,7 @@ def _scheduled(settings: Configuration, worker: Worker) -> Schedule:
 
 def _timing(settings: Configuration) -> Timing:
     names = ("heartbeat.every_s", "canary.every_s", "tidy.every_s",
-             "indexes.active_every_s", "indexes.idle_every_s")  # fmt: skip
+             "indexes.active_every_s", "indexes.idle_every_s")
     return Timing(*(settings[name] for name in names))
 
 

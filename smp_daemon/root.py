@@ -1,4 +1,4 @@
-"""One root that the daemon leads: its index, its watcher, and what it must not believe."""
+"""A tree that the daemon leads: its lock, its index, its watcher, and its problems."""
 
 from __future__ import annotations
 
@@ -28,26 +28,30 @@ from .jobs import Job
 
 # Whoever asks who leads (`smp status`) takes the lock for an instant.
 LEAD_PATIENCE = Patience(timeout_s=0.5, attempts=1)
-# A client that brings the index up to date, because nobody leads, has it for as long as that takes.
+# A client that brings the index up to date, because nobody leads, holds the lock meanwhile.
 CLIENT_PATIENCE_S = 60.0
 LEADING = "leading"
 
 
 class Root:
-    """Made by `lead`, given up by `close`."""
+    """A tree. `lead` takes the lead, `close` gives it up."""
 
-    def __init__(self, memory: Memory, debounce: Debounce, polling_s: float, report: Callable[[Root, Notice], None]) -> None:
+    def __init__(
+        self, memory: Memory, debounce: Debounce, polling_s: float,
+        report: Callable[[Root, Notice], None],
+    ) -> None:
         self.memory = memory
         memory.options = replace(memory.options, is_leading=True)
         self._debounce = debounce
-        self._debounce_lock = threading.Lock()  # filled by the watcher's threads, emptied by the worker's
-        self.problems: dict[str, str] = {}  # by what they are about, so that each is said once and can go again
-        self.jobs: dict[str, Job] = {}  # by name; filled by whoever runs them
-        self.known_since: str | None = None  # when a daemon first looked after it
+        # The watcher's threads fill the debounce, the worker's thread empties it.
+        self._debounce_lock = threading.Lock()
+        self.problems: dict[str, str] = {}  # by subject, so that each can go again
+        self.jobs: dict[str, Job] = {}  # by name; the worker fills it
+        self.known_since: str | None = None  # when a daemon first looked after the tree
         self.lag_ms: float | None = None
         self.was_there = True  # when the worker last looked
-        self.rest_until = 0.0  # after a failure: so that trying again is not all that is done
-        self.unanswered: set[str] = set()  # cookies of those who wait for what could not be taken in yet
+        self.rest_until = 0.0  # after a failure, so that retries do not take all the time
+        self.unanswered: set[str] = set()  # cookies whose changes could not be indexed yet
         self.known_vanished: set[str] = set()
         self.watcher = Watcher(memory.root, lambda notice: report(self, notice), polling_s)
         self._held = ExitStack()
@@ -57,10 +61,10 @@ class Root:
     def path(self) -> Path:
         return self.memory.root
 
-    # What has changed and is waiting to be taken in: bounded, however many events come and however busy the worker is.
+    # Changed paths that wait to be indexed. The debounce bounds their number.
 
     def note(self, item: Hashable) -> bool:
-        """Gives back whether it is the first one of a batch."""
+        """Note a changed path. Return whether it is the first one of a batch."""
         with self._debounce_lock:
             was_empty = not len(self._debounce)
             self._debounce.add(item, time.monotonic())
@@ -87,14 +91,14 @@ class Root:
 
     @property
     def generation(self) -> int | None:
-        """The generation of the index; None where somebody has damaged the file."""
+        """Return the generation of the index; None where somebody has damaged the file."""
         try:
             return self.index.generation
         except sqlite3.Error:
             return None
 
     def lead(self) -> str | None:
-        """Takes the lead, for as long as this process lives. Gives back why the index begins empty, where it does."""
+        """Take the lead, for as long as this process lives. Return why the index begins empty."""
         self.memory.create()
         self._take_lead()
         self.publish()
@@ -106,15 +110,17 @@ class Root:
         return replaced
 
     def publish(self) -> None:
-        """Says to every client how memories decay, what stands first and what is redacted, as the configuration has it."""
+        """Publish the configured decay, ranking and redaction for every client."""
         options = self.memory.options
-        publish(self.memory.tree, options.policy or Policy(), options.weights or Weights(), options.redaction)
+        policy, weights = options.policy or Policy(), options.weights or Weights()
+        publish(self.memory.tree, policy, weights, options.redaction)
 
     def _take_lead(self) -> None:
         deadline = time.monotonic() + CLIENT_PATIENCE_S
         while True:
             try:
-                self._lead = self._held.enter_context(lock(self.memory.tree, LEAD_SCOPE, LEAD, LEAD_PATIENCE, LEADING))
+                held = lock(self.memory.tree, LEAD_SCOPE, LEAD, LEAD_PATIENCE, LEADING)
+                self._lead = self._held.enter_context(held)
                 return
             except LockTimeout as error:
                 if f", {LEADING} since" in str(error) or time.monotonic() > deadline:
@@ -122,12 +128,12 @@ class Root:
                     raise AlreadyLed(f"{self.path} is looked after already, by {who}.") from error
 
     def keep_lead(self) -> None:
-        """Takes the lead anew where somebody has removed the lock's file; raises AlreadyLed where another was faster."""
+        """Take the lead anew where the lock's file was removed. Raise AlreadyLed if too late."""
         if not os.fstat(self._lead.descriptor).st_nlink:
             self._take_lead()
 
     def make_cookies(self) -> bool:
-        """Make the directory of requests, which nobody but SMP uses. Return whether something else had to go from its place."""
+        """Make the directory of requests. Return whether a link or a file was in its place."""
         tree = self.memory.tree
         tree.make_directory(COOKIES)
         try:
@@ -144,7 +150,7 @@ class Root:
         return replaced
 
     def index_is_gone(self) -> bool:
-        """Whether somebody has removed or replaced the file, or one beside it: what is written to the old one, nobody reads."""
+        """Return whether somebody has removed or replaced a file of the index."""
         try:
             refuse_links(self.path / INDEX_FILE)
             return os.stat(self.path / INDEX_FILE).st_ino != self._index_inode
@@ -160,19 +166,23 @@ class Root:
         self._held.close()
 
     def replace_index(self, reason: str) -> None:
-        """Begins again with an empty index, where the old one turned out to be unusable."""
+        """Begin again with an empty index, because the old one cannot be used."""
         self.index.close()
         self.problems["index"] = f"The index was damaged ({reason}) and is being rebuilt."
         (self.path / INDEX_FILE).write_bytes(b"")
         self._open_index()
 
     def is_there(self) -> bool:
-        """Whether the tree is the one that was led at the start, and not an empty mount point or somebody else's disk."""
-        wrong = f"{self.path} is missing, unmounted or without its {MARKER}: nothing is forgotten or removed."
+        """Return whether the tree is the one that was led at the start, on the same disk."""
+        wrong = (
+            f"{self.path} is missing, unmounted or without its {MARKER}:"
+            " nothing is forgotten or removed."
+        )
         try:
             self.memory.require_known_version()
             status = os.stat(self.path)
-            there = (status.st_dev, status.st_ino) == self._identity and self.memory.tree.exists(MARKER)
+            is_same = (status.st_dev, status.st_ino) == self._identity
+            there = is_same and self.memory.tree.exists(MARKER)
         except NewerFormat as error:
             there, wrong = False, f"{error} Nothing is done there until this daemon is a later one."
         except (OSError, SMPError):
@@ -184,16 +194,21 @@ class Root:
         return there
 
     def believe_vanished(self, vanished: set[str]) -> set[str]:
-        """Which of the sessions that are gone may be forgotten: none where most of them are gone at once. One that was
-        archived, brought back or deleted is only in another place."""
-        known = {scope for (scope,) in self.index.connection.execute("SELECT DISTINCT scope FROM files")}
-        gone = {scope for scope in vanished | self.known_vanished if scope in known and not is_there(self.memory, scope)}
+        """Return the vanished sessions that may be forgotten: none where most vanished at once.
+
+        An archived, restored or deleted session is only in another place.
+        """
+        rows = self.index.connection.execute("SELECT DISTINCT scope FROM files")
+        known = {scope for (scope,) in rows}
+        gone = (vanished | self.known_vanished) & known
+        gone = {scope for scope in gone if not is_there(self.memory, scope)}
         moved = {scope for scope in gone if has_moved(self.memory, scope)}
         gone -= moved
         if len(gone) >= 3 and 2 * len(gone) > len(known):
             self.known_vanished = gone
             self.problems["vanished"] = (
-                f"{len(gone)} of {len(known)} sessions have disappeared at once; the index keeps them."
+                f"{len(gone)} of {len(known)} sessions have disappeared at once;"
+                " the index keeps them."
                 " If that is right, run smp reindex; if not, bring the directories back."
             )
             return moved
@@ -203,6 +218,6 @@ class Root:
         return gone | moved
 
     def believe_all(self) -> None:
-        """Somebody said that what is gone may be gone."""
+        """Forget which sessions vanished, because somebody said that they may be gone."""
         self.known_vanished = set()
         self.problems.pop("vanished", None)

@@ -1,8 +1,8 @@
-"""What runs by the clock. APScheduler only says when; it executes nothing but putting a name into the worker's queue.
+"""The schedule: which jobs are due. APScheduler only puts a job's name into the worker's queue.
 
-It forgets everything at a restart, so when each job last succeeded is kept in `.smp/jobs.json`, and one that was missed while
-the machine was off runs once at the start. It also believes the clock: left alone it counts every run that a leap forward skips,
-sleeps through one, and after a leap back waits until the clock is there again; `follow` is for that.
+It forgets everything at a restart. So `.smp/jobs.json` keeps the last success of each job, and a
+job that was missed while the machine was off runs once at the start. It also believes the clock:
+it counts every run that a leap forward skips, and after a leap back it waits. `follow` mends that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from smp_client import Memory, SMPError
 from smp_client.timestamps import parse_time, render_time
 
 JOBS_FILE = ".smp/jobs.json"
-KNOWN_SINCE = "known_since"  # beside the jobs: when a daemon first looked after this root
+KNOWN_SINCE = "known_since"  # beside the jobs: when a daemon first looked after the tree
 
 
 class Schedule:
@@ -29,22 +29,25 @@ class Schedule:
         self._triggers = {name: _Trigger(when) for name, when in times.items()}
         self._ask_for = ask_for
         # A run that is late is still wanted, however late; several late ones are one.
-        self._scheduler = BackgroundScheduler(
-            timezone=UTC, job_defaults={"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
-        )
+        defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
+        self._scheduler = BackgroundScheduler(timezone=UTC, job_defaults=defaults)
 
     def start(self, last_success: Mapping[str, str | None], now: datetime) -> list[str]:
-        """Asks at once for what was missed; gives back what that was."""
-        missed = [name for name, trigger in self._triggers.items() if _was_missed(trigger, last_success.get(name), now)]
+        """Start, ask at once for the jobs that were missed, and return their names."""
+        missed = []
         for name, trigger in self._triggers.items():
-            self._scheduler.add_job(self._ask_for, trigger, args=[name], id=name, next_run_time=trigger.after(now))
+            if _was_missed(trigger, last_success.get(name), now):
+                missed.append(name)
+            self._scheduler.add_job(
+                self._ask_for, trigger, args=[name], id=name, next_run_time=trigger.after(now)
+            )
         self._scheduler.start()
         for name in missed:
             self._ask_for(name)
         return missed
 
     def follow(self, now: datetime) -> None:
-        """For a clock that may have been set, and a machine that may have slept: call it often, it costs nearly nothing."""
+        """Adapt to a clock that was set and a machine that slept. It is cheap: call it often."""
         for job in self._scheduler.get_jobs():
             soonest = self._triggers[job.id].after(now)
             if soonest is None or job.next_run_time is None:
@@ -55,7 +58,8 @@ class Schedule:
                 self._scheduler.wakeup()
 
     def next_runs(self) -> dict[str, str]:
-        return {job.id: render_time(job.next_run_time) for job in self._scheduler.get_jobs() if job.next_run_time}
+        jobs = self._scheduler.get_jobs()
+        return {job.id: render_time(job.next_run_time) for job in jobs if job.next_run_time}
 
     def stop(self) -> None:
         if self._scheduler.running:
@@ -71,11 +75,12 @@ def load_successes(memory: Memory) -> dict[str, str | None]:
 
 
 def save_successes(memory: Memory, successes: Mapping[str, str | None]) -> None:
-    memory.tree.replace_derived(JOBS_FILE, json.dumps({name: when for name, when in successes.items() if when}).encode())
+    known = {name: when for name, when in successes.items() if when}
+    memory.tree.replace_derived(JOBS_FILE, json.dumps(known).encode())
 
 
 class _Trigger(BaseTrigger):  # type: ignore[misc]
-    """Every so many seconds, or by a cron expression. The next time is always after now, so that all that was missed is one run."""
+    """Every so many seconds, or by a cron expression. All runs that were missed become one."""
 
     def __init__(self, when: str | float) -> None:
         self._cron = CronTrigger.from_crontab(when, timezone=UTC) if isinstance(when, str) else None
@@ -92,8 +97,11 @@ class _Trigger(BaseTrigger):  # type: ignore[misc]
 
 
 def _was_missed(trigger: _Trigger, last_success: str | None, now: datetime) -> bool:
-    """Whether the job should have run since it last succeeded; so it should where nothing is known of that, or it would never run
-    on a machine that is off at its time. A time in the future tells nothing: the clock was wrong."""
+    """Return whether the job should have run since it last succeeded.
+
+    A job without a known success was missed: else it would never run on a machine that is off at
+    its time. A success in the future says nothing, for the clock was wrong.
+    """
     try:
         last = parse_time(last_success or "")
     except (ValueError, OverflowError):

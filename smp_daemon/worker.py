@@ -1,4 +1,4 @@
-"""The one thread that makes every write of the daemon: notices, scans, jobs and canaries meet in its queue."""
+"""The one thread that makes every write of the daemon: all work meets in its queue."""
 
 from __future__ import annotations
 
@@ -41,19 +41,20 @@ from .schedule import KNOWN_SINCE, save_successes
 
 LOOK_AROUND_S = 1.0
 REST_S = 1.0  # between a failure and trying again
-_SAID = 5  # of what tidying did
+_SAID = 5  # actions of a tidying that are named
 QUEUE_ROUND = 1000  # after so many, the worker looks after itself before it goes on
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How often the worker does what nobody asked for."""
+    """How often the worker does its own regular work."""
 
     heartbeat_s: float = 1.0
     canary_s: float = 5.0
     tidy_s: float = 30.0
-    derived_active_s: float = 2.0  # between two writes of a session's YAML indexes and metadata, at the least
-    derived_idle_s: float = 60.0  # and for sessions that are not active
+    # The least time between two writes of a session's YAML indexes and metadata.
+    derived_active_s: float = 2.0
+    derived_idle_s: float = 60.0  # for sessions that are not active
 
 
 class Worker:
@@ -81,27 +82,38 @@ class Worker:
         self._proved_at: dict[str, float] = {}  # when a canary last came through, by root
 
     def add(self, root: Root, successes: Mapping[str, str | None]) -> None:
-        """With what an earlier daemon did there; before the worker's thread begins, which writes all of it down again."""
-        root.jobs = {name: Job(successes.get(name)) for name in (*self._at_once, *self._maintenance.names)}
+        """Add a tree, with the successes of earlier daemons. Call it before the thread starts."""
+        names = (*self._at_once, *self._maintenance.names)
+        root.jobs = {name: Job(successes.get(name)) for name in names}
         root.known_since = successes.get(KNOWN_SINCE) or self._started_at
         self.roots.append(root)
 
-    # What other threads may call.
+    # Other threads may call these.
 
     def successes(self) -> dict[str, str | None]:
-        """When each job was last done for all roots; None where it never was for one of them. What time does to sessions is not
-        done at once where a daemon comes upon them for the first time: it counts as done then, and has its own time."""
-        known = {name: [self._last_success(root, name) for root in self.roots] for name in self.roots[0].jobs}
-        return {name: min(filter(None, times)) if all(times) else None for name, times in known.items()}
+        """Return when each job last succeeded for all roots; None where it never did for one.
 
-    def _last_success(self, root: Root, name: str) -> str | None:
-        return root.jobs[name].last_success or (root.known_since if name in self._maintenance.names else None)
+        A pass over sessions does not run at once in a tree that no daemon knew before: it counts
+        as done when the tree became known.
+        """
+        oldest: dict[str, str | None] = {}
+        for name in self.roots[0].jobs:
+            is_pass = name in self._maintenance.names
+            times = [
+                root.jobs[name].last_success or (root.known_since if is_pass else None)
+                for root in self.roots
+            ]
+            oldest[name] = min(filter(None, times)) if all(times) else None
+        return oldest
 
     def is_proved(self, current: float) -> bool:
-        """Whether every root has lately shown that what happens on its disk reaches the worker."""
-        return all(current - self._proved_at.get(str(root.path), 0.0) < 3 * self._timing.canary_s + 1 for root in self.roots)
+        """Return whether the canaries of every root have lately reached the worker."""
+        oldest = min(self._proved_at.get(str(root.path), 0.0) for root in self.roots)
+        return current - oldest < 3 * self._timing.canary_s + 1
 
-    def change(self, timing: Timing, debounce: Callable[[], Debounce], upkeep: Mapping[str, Any]) -> None:
+    def change(
+        self, timing: Timing, debounce: Callable[[], Debounce], upkeep: Mapping[str, Any]
+    ) -> None:
         self._queue.put(("change", None, (timing, debounce, upkeep)))
 
     def notice(self, root: Root, notice: Notice) -> None:
@@ -120,12 +132,12 @@ class Worker:
         self._stop.set()
         self._queue.put(("wake", None, None))
 
-    # What only the worker's own thread runs.
+    # Only the worker's own thread calls these.
 
     def _keep_going(self) -> None:
-        """Stop where that was asked for, and beat the heart where it is due. Every step of the work calls this.
+        """Stop if asked to, and beat the heart if it is due. Every step of the work calls this.
 
-        It raises once: whatever is undone or closed on the way out comes to its end.
+        It raises once, so that everything that is closed on the way out comes to its end.
         """
         if self._stop.is_set() and not self._is_stopping:
             self._is_stopping = True
@@ -133,7 +145,7 @@ class Worker:
         self._beat(time.monotonic())
 
     def prepare(self) -> None:
-        """Arms the watchers, then scans: whatever happens after the arming is noticed, whatever happened before is scanned."""
+        """Arm the watchers, then scan: every change is either noticed or scanned."""
         for root in self.roots:
             root.watcher.start()
         for root in self.roots:
@@ -160,11 +172,11 @@ class Worker:
                 self._keep_going()
                 self._do_what_is_due()
             except AlreadyLed:
-                # Somebody removed the lock's file and another daemon has taken the lead: two are one too many.
+                # Somebody removed the lock's file, and another daemon has taken the lead.
                 raise
             except Exception as error:
-                # A disk that fails for a moment, or a piece of data that nobody thought of, must not end the daemon.
-                with suppress(Exception):  # what is still wrong then is met again in the next round
+                # A disk that fails for a moment, or unexpected data, must not end the daemon.
+                with suppress(Exception):  # the next round meets the same failure again
                     self._say_failed(error)
                 self._stop.wait(REST_S)
             else:
@@ -173,8 +185,9 @@ class Worker:
 
     def _say_failed(self, error: Exception) -> None:
         self._log.error("work failed", component="worker", error=str(error), exc_info=True)
+        reason = harmless(str(error) or repr(error))
         for root in self.roots:
-            root.problems["work"] = f"Something failed and is tried again: {harmless(str(error) or repr(error))}"
+            root.problems["work"] = f"Something failed and is tried again: {reason}"
             if isinstance(error, sqlite3.DatabaseError) and root.generation is None:
                 self._index_failed(root, error)
                 root.note(EVERYTHING)
@@ -186,7 +199,7 @@ class Worker:
             self._maintenance.work()
 
     def go_on(self, pause_s: float) -> None:
-        """Everything but the jobs in pieces, which call this where they take long."""
+        """Do all work that is due but the passes over sessions, which call this in between."""
         self._handle_queue(pause_s)
         current = time.monotonic()
         for root in self.roots:
@@ -200,43 +213,48 @@ class Worker:
         if self._maintenance.has_work():
             return 0.0
         current = time.monotonic()
-        waits = [due - current for due in self._due.values()] + [due - current for due in self._derived.due_times()]
+        waits = [due - current for due in (*self._due.values(), *self._derived.due_times())]
         waits += [wait for root in self.roots if (wait := root.due_in(current)) is not None]
-        # What is due for a root that is missing stays due: it must not keep the worker spinning.
-        return max(0.0 if all(root.was_there for root in self.roots) else 0.2, min(waits))
+        # Work that is due for a missing root stays due, and must not keep the worker spinning.
+        least_s = 0.0 if all(root.was_there for root in self.roots) else 0.2
+        return max(least_s, min(waits))
 
     def _handle_queue(self, pause_s: float) -> None:
         try:
-            kind, root, what = self._queue.get(timeout=pause_s) if pause_s else self._queue.get_nowait()
+            kind, root, item = self._queue.get(block=bool(pause_s), timeout=pause_s or None)
         except queue.Empty:
             return
-        # Everything that is there already belongs to this round, so that a burst becomes one batch.
+        # All that is in the queue already belongs to this round, so that a burst is one batch.
         for _ in range(QUEUE_ROUND):
             if kind == "cookie" and root is not None:
-                self._answer(root, what)
+                self._answer(root, item)
             elif kind == "lost" and root is not None:
-                self._log.warning("events lost", component="watcher", root=str(root.path), reason=what)
-            elif kind == "job" and what in self._at_once:
-                self._run_job(what, self.roots)
+                self._log.warning("events lost", component="watcher", root=str(root.path),
+                                  reason=item)
+            elif kind == "job" and item in self._at_once:
+                self._run_job(item, self.roots)
             elif kind == "job":
-                self._maintenance.ask_for(what, self.roots)
+                self._maintenance.ask_for(item, self.roots)
             elif kind == "change":
-                self._change(*what)
+                self._change(*item)
             try:
-                kind, root, what = self._queue.get_nowait()
+                kind, root, item = self._queue.get_nowait()
             except queue.Empty:
                 return
 
-    def _change(self, timing: Timing, debounce: Callable[[], Debounce], upkeep: Mapping[str, Any]) -> None:
+    def _change(
+        self, timing: Timing, debounce: Callable[[], Debounce], upkeep: Mapping[str, Any]
+    ) -> None:
         self._timing = timing
-        self._derived.active_s, self._derived.idle_s = timing.derived_active_s, timing.derived_idle_s
+        self._derived.active_s = timing.derived_active_s
+        self._derived.idle_s = timing.derived_idle_s
         for root in self.roots:
             root.change_debounce(debounce())
             root.memory.options = replace(root.memory.options, **upkeep)
             root.publish()
 
     def _answer(self, root: Root, name: str) -> None:
-        """A cookie came through the watcher: all that was written before it is taken in before it is removed."""
+        """Answer a cookie: index every change before it, then remove the cookie."""
         done = True
         sent = self._canaries.pop(name, None)
         if sent is not None:
@@ -249,7 +267,7 @@ class Worker:
         elif name.startswith("scrub-"):
             done = root.is_there() and self.take_in(root, root.take_waiting())
             if done:
-                # It takes long, and what is due comes between its steps.
+                # A scrub takes long, and other work is done between its steps.
                 self._maintenance.scrub(root, name)
                 return
         else:
@@ -262,7 +280,7 @@ class Worker:
             root.note(EVERYTHING)
 
     def take_in(self, root: Root, paths: list[Any]) -> bool:
-        """Gives back whether all of it is in the index now; where not, it is tried again."""
+        """Index these paths. Return whether it succeeded; a failure is tried again."""
         started = time.perf_counter()
         try:
             everything = EVERYTHING in paths
@@ -286,11 +304,13 @@ class Worker:
         return False
 
     def _indexing_failed(self, root: Root, error: Exception) -> None:
-        root.problems["indexing"] = f"Indexing failed and is tried again: {harmless(str(error) or repr(error))}"
-        self._log.error("indexing failed", component="indexer", root=str(root.path), error=str(error))
+        reason = harmless(str(error) or repr(error))
+        root.problems["indexing"] = f"Indexing failed and is tried again: {reason}"
+        self._log.error("indexing failed", component="indexer", root=str(root.path),
+                        error=str(error))
 
     def _index_failed(self, root: Root, error: sqlite3.DatabaseError) -> None:
-        """A full disk passes; a damaged file does not, and is replaced."""
+        """Note a full disk, which passes. Replace a damaged index."""
         self._log.error("index failed", component="indexer", root=str(root.path), error=str(error))
         if isinstance(error, sqlite3.OperationalError):
             root.problems["indexing"] = f"The index cannot be written: {error}"
@@ -298,39 +318,47 @@ class Worker:
             root.replace_index(str(error))
 
     def _after(self, root: Root, taken: indexer.Taken, started: float, event: str) -> None:
+        """Do the work that follows from a batch: drops, log, ids, derived files, secrets."""
         for scope in taken.inboxes:
             self._apart(root, f"inbox of {scope}", partial(self._drops.take_in, root, scope))
         vanished = root.believe_vanished(taken.vanished)
         if vanished:
             indexer.forget(root.index, vanished)
         if taken.scopes or vanished:
-            say = self._log.debug if event == "indexed" else self._log.info  # every write leads to one
-            say(event, component="indexer", root=str(root.path), files=taken.files, added=taken.added,
-                removed=taken.removed, parsed_bytes=taken.parsed_bytes, sessions=sorted(taken.scopes)[:20],
-                forgotten=sorted(vanished)[:20], generation=root.index.generation, duration_ms=ms_since(started))  # fmt: skip
+            # Every write leads to a line "indexed".
+            say = self._log.debug if event == "indexed" else self._log.info
+            say(event, component="indexer", root=str(root.path), files=taken.files,
+                added=taken.added, removed=taken.removed, parsed_bytes=taken.parsed_bytes,
+                sessions=sorted(taken.scopes)[:20], forgotten=sorted(vanished)[:20],
+                generation=root.index.generation, duration_ms=ms_since(started))
         self._report.say(root, taken)
         for scope in taken.scopes:
-            if not is_archived(scope):
-                self._apart(root, f"giving ids in {scope}", partial(self._drops.give_ids, root, scope))
-            if scope != GLOBAL and not is_archived(scope):
+            if is_archived(scope):
+                continue
+            give_ids = partial(self._drops.give_ids, root, scope)
+            self._apart(root, f"giving ids in {scope}", give_ids)
+            if scope != GLOBAL:
                 self._derived.note(root, scope)
                 self._maintenance.note(root, scope)
         self._apart(root, "looking for secrets", partial(self._edits.look, root))
 
     def _apart(self, root: Root, about: str, work: Callable[[], None]) -> None:
-        """Do this so that whatever is wrong with it costs nothing else; status says that it failed."""
+        """Do this work alone: a failure costs nothing else, and the status names it."""
         key = f"{about} failed"
         try:
             work()
         except (OSError, SMPError, sqlite3.Error):
-            raise  # of the machine, not of this piece: all is tried again
+            raise  # a failure of the machine, not of this work: all is tried again
         except Exception as error:
-            root.problems[key] = f"{key.capitalize()}, and is tried again at the next change: {harmless(repr(error))}"
-            self._log.error(key, component="worker", root=str(root.path), error=str(error), exc_info=True)
+            reason = harmless(repr(error))
+            sentence = f"{key.capitalize()}, and is tried again at the next change: {reason}"
+            root.problems[key] = sentence
+            self._log.error(key, component="worker", root=str(root.path), error=str(error),
+                            exc_info=True)
         else:
             root.problems.pop(key, None)
 
-    # Looking after itself.
+    # The worker's own regular work.
 
     def _look_after_self(self, current: float) -> None:
         if current >= self._due["look"]:
@@ -356,7 +384,8 @@ class Worker:
         was_there, root.was_there = root.was_there, root.is_there()
         if not root.was_there:
             if was_there:
-                self._log.error("root is missing", component="daemon", root=str(root.path), problem=root.problems["root"])
+                self._log.error("root is missing", component="daemon", root=str(root.path),
+                                problem=root.problems["root"])
             return
         root.keep_lead()
         if not was_there:
@@ -379,21 +408,24 @@ class Worker:
     def _send_canary(self, root: Root, current: float) -> None:
         if not root.is_there():
             return
-        patience_s = 2 * self._timing.canary_s
-        late = [name for name, (owner, sent) in self._canaries.items() if owner is root and current - sent > patience_s]
+        since = current - 2 * self._timing.canary_s
+        canaries = self._canaries.items()
+        late = [name for name, (owner, sent) in canaries if owner is root and sent < since]
         try:
             is_replaced = root.make_cookies()
         except (OSError, SMPError) as error:
             root.problems["canary"] = f"No canary can be sent: {error}"
             return
         if is_replaced:
-            self._log.warning("requests replaced", component="daemon", root=str(root.path), file=COOKIES,
-                              reason="a link or a file stood in the place of the directory")  # fmt: skip
+            self._log.warning("requests replaced", component="daemon", root=str(root.path),
+                              file=COOKIES,
+                              reason="a link or a file stood in the place of the directory")
         for name in late:
             del self._canaries[name]
             root.memory.tree.unlink(f"{COOKIES}/{name}")
         if late or is_replaced:
-            root.problems["canary"] = "The watcher does not report what happens on the disk; scanning instead."
+            sentence = "The watcher does not report what happens on the disk; scanning instead."
+            root.problems["canary"] = sentence
             root.watcher.restart()
             root.note(EVERYTHING)
         name = f"canary-{uuid.uuid4().hex}"
@@ -407,22 +439,28 @@ class Worker:
         if not root.is_there():
             return
         status = {
-            "version": __version__, "pid": os.getpid(), "started_at": self._started_at, "heartbeat_at": render_time(now()),
-            "watching": root.watcher.mode, "lag_ms": root.lag_ms,
+            "version": __version__, "pid": os.getpid(), "started_at": self._started_at,
+            "heartbeat_at": render_time(now()), "watching": root.watcher.mode,
+            "lag_ms": root.lag_ms, "unindexed_files": root.waiting(),
             "problems": sorted(filter(None, [*root.problems.values(), self.log_problem])),
-            "unindexed_files": root.waiting(), "generation": root.generation,
-            "jobs": {name: {"last_success": job.last_success, "next_run": self.next_runs.get(name), "last_error": job.last_error,
-                            "duration_ms": job.duration_ms, "did": job.did} for name, job in root.jobs.items()},
+            "generation": root.generation,
+            "jobs": {
+                name: {"last_success": job.last_success, "next_run": self.next_runs.get(name),
+                       "last_error": job.last_error, "duration_ms": job.duration_ms,
+                       "did": job.did}
+                for name, job in root.jobs.items()
+            },
         }  # fmt: skip
         try:
             root.memory.tree.replace_derived(STATUS_FILE, json.dumps(status, indent=1).encode())
         except (OSError, SMPError) as error:
-            self._log.error("no heartbeat", component="daemon", root=str(root.path), error=str(error))
+            self._log.error("no heartbeat", component="daemon", root=str(root.path),
+                            error=str(error))
 
     # Jobs.
 
     def _run_job(self, name: str, roots: Sequence[Root]) -> bool:
-        """Gives back whether it was done for all of these roots."""
+        """Run a job for these roots. Return whether it succeeded for all of them."""
         all_done = True
         for root in roots:
             job = root.jobs[name]
@@ -434,18 +472,21 @@ class Worker:
             except Exception as error:
                 job.last_error = str(error) or repr(error)
                 is_expected = isinstance(error, (OSError, SMPError, sqlite3.Error))
-                self._log.error(f"{name} failed", component="job", root=str(root.path), error=job.last_error,
-                                duration_ms=ms_since(started), exc_info=not is_expected)  # fmt: skip
+                self._log.error(f"{name} failed", component="job", root=str(root.path),
+                                error=job.last_error, duration_ms=ms_since(started),
+                                exc_info=not is_expected)
                 all_done = False
                 continue
             if "skipped" in job.did:
-                self._log.warning(f"{name} skipped", component="job", root=str(root.path), reason=job.did["skipped"])
+                self._log.warning(f"{name} skipped", component="job", root=str(root.path),
+                                  reason=job.did["skipped"])
                 all_done = False
                 continue
             job.duration_ms = ms_since(started)
             job.last_error = None
             job.last_success = render_time(now())
-            say = self._log.debug if name == "tidy" and not any(job.did.values()) else self._log.info
+            did_nothing = name == "tidy" and not any(job.did.values())
+            say = self._log.debug if did_nothing else self._log.info
             say(name, component="job", root=str(root.path), duration_ms=job.duration_ms, **job.did)
             self.save_successes(root)
         return all_done
@@ -457,7 +498,8 @@ class Worker:
             successes = {name: job.last_success for name, job in root.jobs.items()}
             save_successes(root.memory, {**successes, KNOWN_SINCE: root.known_since})
         except OSError as error:
-            self._log.error("the time of a job was not kept", component="job", root=str(root.path), error=str(error))
+            self._log.error("the time of a job was not kept", component="job",
+                            root=str(root.path), error=str(error))
 
     def _scan_job(self, root: Root) -> dict[str, Any]:
         if not root.is_there():
@@ -466,7 +508,7 @@ class Worker:
         if not self.take_in(root, [EVERYTHING]):
             return {"skipped": "indexing failed and is tried again"}
         if not before:
-            # A scan into an empty index is a rebuild: the next is due when its time comes, and not at once.
+            # A scan into an empty index is a rebuild, so the next one is not due at once.
             root.jobs["rebuild"].last_success = render_time(now())
         return {"changed": root.index.generation != before}
 
@@ -475,19 +517,20 @@ class Worker:
             return {"skipped": "the tree is not as it was"}
         rebuild(root.memory, root.index)
         self._edits.look(root)
-        return {"memories": root.index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()[0],
-                "outdated": sum(1 for _ in outdated(root.memory, root.index))}  # fmt: skip
+        (count,) = root.index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()
+        return {"memories": count, "outdated": sum(1 for _ in outdated(root.memory, root.index))}
 
     def _tidy_job(self, root: Root) -> dict[str, Any]:
         if not root.is_there():
             return {"skipped": root.problems["root"]}
         done = tidy(root.memory)
         failed = [item.problem for item in done if item.problem]
-        return {"tidied": len(done) - len(failed), "failed": failed, "did": _told(done)}
+        return {"tidied": len(done) - len(failed), "failed": failed, "did": _actions(done)}
 
 
-def _told(done: Sequence[Tidied]) -> list[str]:
-    """What was put right, in words: what was done in several sessions once, with their number."""
+def _actions(done: Sequence[Tidied]) -> list[str]:
+    """Return the actions of a tidying in words, each once with its number."""
     counts = Counter(item.what for item in done if not item.problem)
-    told = [what if count == 1 else f"{what} ({count:,} times)" for what, count in counts.items()]
-    return told[:_SAID] + ([f"and {len(told) - _SAID:,} things more"] if len(told) > _SAID else [])
+    named = [what if count == 1 else f"{what} ({count:,} times)" for what, count in counts.items()]
+    more = [f"and {len(named) - _SAID:,} things more"] if len(named) > _SAID else []
+    return named[:_SAID] + more
