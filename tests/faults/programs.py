@@ -22,19 +22,16 @@ import filelock  # noqa: F401  # the client imports it late; here that would onl
 
 import smp_client.access
 import smp_client.append
+import smp_client.change.move
+import smp_client.change.restore
 import smp_client.deletion
-import smp_client.exchange.backup
-import smp_client.exchange.elsewhere
-import smp_client.exchange.transfer
 import smp_client.files
 import smp_client.journal
 import smp_client.locks
-import smp_client.maintain.compacting
-import smp_client.maintain.decay
-import smp_client.maintain.purge
-import smp_client.maintain.purged
-import smp_client.maintain.removal  # and all that it needs
 import smp_client.memory
+import smp_client.passes.compaction
+import smp_client.passes.decay
+import smp_client.passes.purge
 import smp_client.quarantine
 import smp_client.questions.asker
 import smp_client.session
@@ -42,8 +39,6 @@ import smp_client.transaction
 import smp_client.yaml_indexes
 from smp_client import Memory, SMPError, StorageFailed
 from smp_client.files import write_all
-from smp_client.maintain import archive, erasure, evictions
-from smp_client.maintain.doomed import record_of
 
 SESSION = "first"
 COMMENT = b"# written by hand, and to be kept\n"
@@ -140,7 +135,7 @@ def delete_secret(root: Path, *, whole: bool) -> None:
 
 
 def purge(memory: Memory) -> None:
-    outcome = smp_client.maintain.purge.purge(memory, force=True)
+    outcome = memory.purge(force=True)
     memory.close()
     if outcome.problems:
         raise StorageFailed("; ".join(outcome.problems))  # what it says of itself when it could not do everything
@@ -159,9 +154,7 @@ def grow(memory: Memory) -> None:
 
 
 def compact(memory: Memory) -> None:
-    result = memory.session(SESSION).compact(reduction_pct=100)
-    if result.notes:
-        raise StorageFailed("; ".join(result.notes))  # what it says of itself when it could not do everything
+    memory.session(SESSION).compact(reduction_pct=100)
 
 
 # Of every kind, in its file and with what compaction holds.
@@ -207,7 +200,7 @@ PREPARATIONS: dict[str, tuple[Action, ...]] = {
     "purge_session": (lambda memory: delete_secret(memory.root, whole=True),),
 }  # fmt: skip
 PASSES: dict[str, Action] = {
-    "decay": lambda memory: smp_client.maintain.decay.decay(memory.session(SESSION)),
+    "decay": lambda memory: memory.session(SESSION).decay(),
     "compact": compact,
     "bring_back": lambda memory: memory.session(SESSION).bring_back(),
     "archive": lambda memory: memory.sessions() and memory.archive_session(SESSION, "nobody needs it now"),
@@ -223,20 +216,6 @@ PASSES: dict[str, Action] = {
     "purge_memories": purge,
     "purge_session": purge,
 }
-
-
-def move_in(memory: Memory) -> None:
-    """A migration: what it takes in is beside the root."""
-    found = smp_client.exchange.elsewhere.found_at(memory.root.parent / "incoming")
-    smp_client.exchange.backup.back_up(memory, found)
-    done = memory.import_(found)
-    for name in done.sessions:
-        if memory.tree.exists(f"active/{name}"):
-            memory.session(name).decay()
-
-
-# What brings memories in from elsewhere: what it takes in is in the tree itself, so that a copy of the tree has it too.
-MOVES: dict[str, Action] = {"import": lambda memory: memory.import_(memory.root / "incoming.jsonl"), "move_in": move_in}
 
 
 def open_later(root: Path) -> Memory:
@@ -297,69 +276,6 @@ def _without_undo() -> None:
     smp_client.append._undo = lambda descriptor, size, content: None  # type: ignore[assignment]
 
 
-def _record_first() -> None:
-    """A purge that removes the record before what it names."""
-    leftovers = erasure._leftovers
-
-    def late(tree: Any, session_id: str, telling: Any) -> Any:
-        tree.unlink(record_of(session_id))
-        yield from leftovers(tree, session_id, telling)
-
-    erasure._leftovers = late
-
-
-def _without_key() -> None:
-    """A purge that notes what it does each time anew."""
-    smp_client.maintain.purged._key = lambda one: f"k{os.getpid()}"  # type: ignore[assignment]
-
-
-def _copies_last() -> None:
-    """A compaction that makes its copies when what they are of is gone."""
-    write, forget = evictions.write, smp_client.journal.forget
-    asked: list[Any] = []
-
-    def later(*one: Any) -> str:
-        asked.append(one)
-        return "none"
-
-    def then(scope: Any, name: str) -> None:
-        forget(scope, name)
-        while asked:
-            write(*asked.pop())
-
-    evictions.write, smp_client.journal.forget = later, then
-
-
-def _moved_first() -> None:
-    """A session that is out of its place while it is copied into the archive."""
-    copy = archive._copy
-
-    def elsewhere(memory: Memory, session_id: str, directory: str, *more: Any, **options: Any) -> Any:
-        aside = ".smp/tmp/on-its-way"
-        memory.tree.make_directory(".smp/tmp")
-        memory.tree.rename(directory, aside)
-        members = copy(memory, session_id, aside, *more, **options)
-        memory.tree.rename(aside, directory)
-        return members
-
-    archive._copy = elsewhere
-
-
-def _summary_first() -> None:
-    """An archive that comes into its place file by file."""
-    whole = smp_client.files.Tree.rename_new
-
-    def one_by_one(tree: Any, source: str, target: str) -> None:
-        if not target.startswith("archived/") or not tree.is_directory(source):
-            whole(tree, source, target)
-            return
-        tree.make_directory(target)
-        for name in sorted(tree.list(source), reverse=True):
-            tree.rename(f"{source}/{name}", f"{target}/{name}")
-
-    smp_client.files.Tree.rename_new = one_by_one  # type: ignore[method-assign]
-
-
 VARIANTS: dict[str, Callable[[], None]] = {
     "sound": lambda: None,
     "early acknowledgement": lambda: None,  # see perform
@@ -369,18 +285,13 @@ VARIANTS: dict[str, Callable[[], None]] = {
     "without fsync": _without_fsync,
     "deaf to fsync": _deaf_to_fsync,
     "without undo": _without_undo,
-    "record first": _record_first,
-    "copies last": _copies_last,
-    "without key": _without_key,
-    "moved first": _moved_first,
-    "summary first": _summary_first,
 }
 
 
 def perform(operation: str, root: Path, variant: str, say: Callable[[str], object]) -> None:
     VARIANTS[variant]()
     memory = open_memory(root) if operation in OPERATIONS else open_later(root)
-    for action in OPERATIONS.get(operation) or (PASSES.get(operation) or MOVES[operation],):
+    for action in OPERATIONS.get(operation) or (PASSES[operation],):
         if variant == "early acknowledgement":
             say("done")
         try:

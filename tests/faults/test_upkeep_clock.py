@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from smp_client import Memory
 from smp_client.maintain.deadlines import lived, load, observe
 from smp_client.maintain.lifecycle import lifecycle
+
+from smp_client import Memory
 from smp_client.maintain.purged import FILE as PURGED
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

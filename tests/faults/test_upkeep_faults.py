@@ -19,14 +19,14 @@ from pathlib import Path
 import pytest
 from harness import needs_strace
 from programs import SESSION, open_later
+from smp_client.maintain.deadlines import FILE as DEADLINES
+from smp_client.maintain.doomed import all_doomed
 from test_daemon_faults import changing_calls, needs_root, stop_traced
 from test_kill_upkeep import MOVING, members, prepared
 from test_upkeep_disk import differing
 
 from smp_client import Memory
 from smp_client.layout import MARKER
-from smp_client.maintain.deadlines import FILE as DEADLINES
-from smp_client.maintain.doomed import all_doomed
 from smp_client.maintain.purged import FILE as PURGED
 from smp_client.policies import CompactionPolicy
 from smp_client.tidy import tidy
