@@ -86,7 +86,8 @@ def recover(scope: Scope, *, wait: bool, only_moves: bool = False) -> None:
                 if scope.tree.exists(name):
                     _roll_forward(scope.home(), name, steps)
         except FileNotFoundError:
-            continue
+            if scope.tree.exists(name):
+                raise  # not the intent is gone, but something that it needs
         except LockTimeout:
             if wait:
                 raise
@@ -191,7 +192,7 @@ def _sound(scope: Scope, steps: Any) -> list[dict[str, Any]]:
             continue
         if "directory" in step:
             ends = {step["directory"], step["to"]} - {f"{ACTIVE}/{scope.name}"}
-            if len(ends) != 1 or not any(_is_inside(end, place) for end in ends for place in (TEMPORARY, LEAVING)):
+            if len(ends) != 1 or type(step["inode"]) is not int or not any(_is_inside(end, place) for end in ends for place in (TEMPORARY, LEAVING)):
                 raise ValueError("no directory of this session")
             continue
         file = step["file"]
@@ -235,7 +236,7 @@ def carry_out(
         _name_bundle(scope, step)
         return None
     if "directory" in step:
-        _rename_directory(scope.tree, step["directory"], step["to"])
+        _rename_directory(scope.tree, step)
         return None
     file = step["file"]
     if "append" in step and scope.tree.exists(scope.path(file)):
@@ -280,12 +281,16 @@ def _name_bundle(scope: Scope, step: Mapping[str, Any]) -> None:
         describe(tree, directory)
 
 
-def _rename_directory(tree: Tree, source: str, target: str) -> None:
-    if tree.exists(source) and not tree.exists(target):
+def _rename_directory(tree: Tree, step: Mapping[str, Any]) -> None:
+    """Rename the directory of a session; raise ValueError where it is nowhere, so that nothing follows."""
+    source, target = step["directory"], step["to"]
+    if tree.exists(source) and tree.stat(source).st_ino == step["inode"] and not tree.exists(target):
         tree.make_directory(target.rpartition("/")[0])
         tree.rename_new(source, target)
         for name in (source, target):
             tree.sync_parent(name)
+    elif target.startswith(f"{ACTIVE}/") and not tree.exists(target):
+        raise ValueError("the session that was to come back is gone")
 
 
 def _after(scope: Scope, step: Mapping[str, Any], content: bytes, kept: list[str] | None = None) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import stat
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from . import journal, rewrite
@@ -88,21 +89,19 @@ def _sweep_leaving(memory: Memory) -> list[Tidied]:
 
 def remove_abandoned(memory: Memory) -> list[Tidied]:
     """Remove temporaries that nobody makes any more and that no intent names."""
-    done: list[Tidied] = []
-    named = journal.asides(memory.tree)
-    for name in memory.tree.list(TEMPORARY):
+    tree = memory.tree
+    abandoned: dict[str, bool] = {}  # by path: whether it is a directory
+    for name in tree.list(TEMPORARY):
         path = f"{TEMPORARY}/{name}"
-        if path in named:
-            continue
-        try:
-            status = memory.tree.stat(path)
-        except FileNotFoundError:
-            # Its owner is done with it.
-            continue
-        if maker_is_gone(name) or time.time() - status.st_mtime > ABANDONED_S:
-            (memory.tree.remove_directory if stat.S_ISDIR(status.st_mode) else memory.tree.unlink)(path)
-            done.append(Tidied("", f"removed the abandoned temporary {name}"))
-    return done
+        with suppress(FileNotFoundError):  # its owner is done with it
+            status = tree.stat(path)
+            if maker_is_gone(name) or time.time() - status.st_mtime > ABANDONED_S:
+                abandoned[path] = stat.S_ISDIR(status.st_mode)
+    # Asked last: a process that is gone by now has recorded every intent that it ever will.
+    named = journal.asides(tree) if abandoned else set()
+    for path in abandoned.keys() - named:
+        (tree.remove_directory if abandoned[path] else tree.unlink)(path)
+    return [Tidied("", f"removed the abandoned temporary {path.rpartition('/')[2]}") for path in abandoned.keys() - named]
 
 
 def _scrub(memory: Memory) -> list[Tidied]:

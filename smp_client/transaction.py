@@ -148,10 +148,13 @@ class Transaction(Writing):
     def _number(self, kind: Kind) -> int:
         """Return a number that nobody else is given. More are reserved at once the more are asked for."""
         known = self._reserved.get(kind.file)
-        if known is None or self._next[kind.file] > known.last:
+        while known is None or self._next[kind.file] > known.last:
             more = self._count if known is None else 2 * (known.last - known.first + 1)
-            self._reserved[kind.file] = reserve(self._scope, kind, min(more, _MOST_RESERVED))
-            self._next[kind.file] = self._reserved[kind.file].first
+            reserved = reserve(self._scope, kind, min(more, _MOST_RESERVED))
+            # Where the note of the first was lost, only a look at the file tells whether a number is free.
+            known = reserved if known is None else reserved._replace(inode=known.inode)
+            self._reserved[kind.file] = known
+            self._next[kind.file] = max(known.first, self._next.get(kind.file, 0))
         self._next[kind.file] += 1
         return self._next[kind.file] - 1
 

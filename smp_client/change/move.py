@@ -218,17 +218,18 @@ def _leave(memory: Memory, scope: Scope, target: str, head: Manifest, beside: Ma
         aside = _pack(scope, head, files, beside)
         slot = f"{LEAVING}/{scope.name}+{uuid.uuid4().hex[:8]}"
         _note_packed(scope.tree, slot, files)
-        steps = [{"bundle": target, "aside": aside}, {"directory": scope.directory, "to": slot}]
+        steps = [{"bundle": target, "aside": aside}, _renaming(scope.tree, scope.directory, slot)]
         _happen(scope, [*steps, *_unlinks(scope.tree, beside)], [aside])
         # Whoever wrote without a lock while the bundle was made wrote into the directory.
         for _ in range(_TRIES):
             now = _contents(scope.tree, slot)
             if now == files:
                 break
-            files = now
-            _note_packed(scope.tree, slot, files)
-            aside = _pack(scope, head, files, beside)
+            aside = _pack(scope, head, now, beside)
             _happen(scope, [{"bundle": target, "aside": aside}], [aside])
+            # Only now: bytes that the note counts as packed are removed with the directory.
+            _note_packed(scope.tree, slot, now)
+            files = now
 
 
 def _enter(
@@ -243,7 +244,7 @@ def _enter(
         for name, content in beside.items():
             made.append(tree.create_temporary(content))
             steps.append({"bundle": f"{ARCHIVED}/{scope.name}/{name}", "aside": made[-1]})
-        steps.append({"directory": aside, "to": scope.directory})
+        steps.append(_renaming(tree, aside, scope.directory))
         _happen(scope, [*steps, *_unlinks(tree, sources)], made)
     except BaseException:
         tree.remove_directory(aside)
@@ -278,6 +279,11 @@ def _happen(scope: Scope, steps: list[dict[str, Any]], made: Iterable[str]) -> N
         journal.forget(scope, intent)
     except OSError as error:
         raise TransactionPending(f"The move is recorded, but: {error}.", session_id=scope.name) from error
+
+
+def _renaming(tree: Tree, source: str, target: str) -> dict[str, Any]:
+    """The step that renames a directory. By its inode it is known to be the one that was meant."""
+    return {"directory": source, "to": target, "inode": tree.stat(source).st_ino}
 
 
 def _unlinks(tree: Tree, paths: Iterable[str]) -> list[dict[str, Any]]:

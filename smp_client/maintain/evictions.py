@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..append import settle
-from ..text.document import INDENT
 from ..errors import CorruptionDetected, Invalid, MemoryNotFound
 from ..fingerprint import hash_of
-from ..text.format import format_of
 from ..layout import ARCHIVED, is_file_id
 from ..locks import brief_lock
 from ..packing import read_members, write_archive
 from ..records import SESSION_KINDS, STATE_HISTORY, TURN, Kind, check_memory_id, state_history, type_of
 from ..rewrite import rewrite
-from ..timestamps import render_time
+from ..text.document import INDENT
+from ..text.format import format_of
 from ..text.values import Value
+from ..timestamps import render_time
 from .actions import Action, Outcome
 from .compaction import Item
 from .putting_back import Copy, by_id, number_of, put_back, value_of

@@ -15,12 +15,12 @@ from datetime import datetime
 from itertools import accumulate
 from typing import NamedTuple
 
-from ..text.document import Located, RecordList
 from ..fingerprint import hash_of
-from ..text.format import Format, format_of
 from ..records import TURN, Kind, is_deleted
-from ..timestamps import parse_time
+from ..text.document import Located, RecordList
+from ..text.format import Format, format_of
 from ..text.values import BadYaml, Value, decode, load
+from ..timestamps import parse_time
 from .compaction import SUMMARIZES, SUMMARY, Item
 from .summarising import Extractive, references, without
 
