@@ -67,6 +67,8 @@ class Writer:
                 count = 3 if self._way == "transaction" else 1
                 tokens = [f"soak-{self._way}-{self._life}-{number + more}" for more in range(count)]
                 with suppress(SMPError, OSError):
+                    if self._way == "upkeep" and not memory.sessions():
+                        bring_all_back(memory)  # else nobody would, once all are away
                     write(memory.session(self._random.choice(SESSIONS)), tokens)
                     noted.write("".join(f"{token}\n" for token in tokens if self._way != "upkeep"))
                     noted.flush()
