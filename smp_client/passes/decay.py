@@ -94,8 +94,7 @@ def decay(session: RecordFiles, *, dry_run: bool = False) -> Outcome:
     if dry_run:
         planned = plan(_look(session))
         return Outcome(planned.actions, planned.problems, dry_run=True)
-    with session.scope.undisturbed("decaying"):
-        return replanned(lambda: _pass(session))
+    return replanned(lambda: _pass(session))
 
 
 def _pass(session: RecordFiles) -> Outcome:
