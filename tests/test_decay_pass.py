@@ -112,12 +112,14 @@ def differing(before: bytes, after: bytes) -> list[tuple[str, str]]:
 
 def planned(lines: list[str], memories: list[Known], noted: dict[str, Access]) -> DecayPlan:
     """Return the plan for a file of decisions with these last lines, all of the same form."""
-    records = "".join(f"  - id: {one.id} # smp\n    decision: x\n    {line}\n" for one, line in zip(memories, lines, strict=True))
-    content = f"version: 1\ndecisions:\n{records}".encode()
+    listed = "".join(f"  - id: {one.id} # smp\n    decision: x\n    {line}\n" for one, line in zip(memories, lines, strict=True))
+    content = f"version: 1\ndecisions:\n{listed}".encode()
     found = spans(DECISION, content)
     file = DECISION.file
     known = [one._replace(hash=hash_of(span.value)) for one, span in zip(memories, found.records, strict=True)]
-    return plan(Seen("s1", START, Policy(), {file: known}, {file: content}, {file: (content, found)}, {}, access.render(noted)))
+    records = {file: {span.id: span.raw for span in found.records}}
+    ids = frozenset(one.id for one in memories)
+    return plan(Seen("s1", START, Policy(), {file: known}, records, ids, log=access.render(noted)))
 
 
 def known(priority: float, accesses: int = 0, memory_id: str = "DEC-001") -> Known:

@@ -23,7 +23,7 @@ from .. import access, journal
 from ..append import Reserved, Tail, note_rewritten, note_tail, settle
 from ..disk import bundle
 from ..disk.bundle import Bundle, Item, Manifest, item_of
-from ..edits import Edit, Span, Spans, edited, is_plain, located, plain, replaced, spans, value_of
+from ..edits import FEW, Edit, Span, Spans, edited, is_plain, located, plain, replaced, spans, value_of
 from ..errors import Conflict, StorageFailed, TransactionPending
 from ..files import is_left_alone
 from ..fingerprint import hash_of, hash_of_bytes
@@ -40,7 +40,6 @@ from .places import is_record_file, type_of_file
 if TYPE_CHECKING:
     from ..scope import Scope
 
-_FEW = 32  # changes, for which the other records of a file need not be parsed
 _LAST = ""  # as `Change.behind`: the record comes last
 _TRIES = 3
 _Done = TypeVar("_Done")
@@ -167,7 +166,7 @@ class _Work:
             self.growth += len(tail.opening) + len(rendered)
             return
         content = _plain_content(scope, kind)
-        is_few = len(changes) + len(added) <= _FEW and all(change.old is not None for change in changes)
+        is_few = len(changes) + len(added) <= FEW and all(change.old is not None for change in changes)
         known = self._request.parsed.get(file)
         found = known[1] if known and known[0] == content else None if is_few else spans(kind, content)
         ids = [*(change.id for change in changes), *(str(value["id"]) for value in added)]
