@@ -233,21 +233,26 @@ class _Work:
         self._bundle_steps.append({"bundle": container, "aside": temporaries[-1]})
 
     def _pieces(self, old: Bundle, changes: Sequence[Change]) -> list[tuple[Item, bytes]]:
-        """The items of a bundle of records, or of single files, after the changes."""
-        wanted = {(change.file, change.id): change for change in changes}
+        """The items of a bundle of records, or of single files, after the changes.
+
+        A memory that was in two places when it was deleted is in the bundle twice; one change means both.
+        """
+        wanted = {(change.file, change.id, change.old): change for change in changes}
         pieces: list[tuple[Item, bytes]] = []
+        found: set[tuple[str, str, str | None]] = set()
         for item, raw in old.pieces():
-            change = wanted.pop(item.key, None)
+            change = wanted.get((*item.key, item.hash))
             if change is None:
                 pieces.append((item, raw))
                 continue
-            if item.hash != change.old:
-                raise _conflict(self._scope, change, "somebody else changed it since it was read")
+            found.add((*item.key, item.hash))
             self.taken.append((replace(item, facts={**item.facts, **change.facts}), raw))
             if change.new is not None:
                 new = _packed(change)
                 pieces.append((_repacked(item, new), new))
-        for change in wanted.values():
+        for key, change in wanted.items():
+            if key in found:
+                continue
             if change.old is not None or change.new is None:
                 raise _conflict(self._scope, change, f"{old.path} does not hold it any more")
             pieces.append(_arriving(change))

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from daemons import running, smp
+from smp_client.maintain.purge import purge_now
 
 from smp_client import Invalid, Memory, MemoryNotFound, Session, SessionNotFound
 from smp_client.audit import read as read_audit
 from smp_client.maintain import removal
 from smp_client.maintain.compacting import compact
-from smp_client.maintain.purge import purge_now
 from smp_client.sync import bring_up_to_date
 
 pytestmark = pytest.mark.usefixtures("short_grace")
