@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
+from bundles import evict, move
 from bytes_left import files_with
 from daemons import running, wait_until
 
 from smp_client import Memory, MemoryNotFound, Session, SMPError
-from smp_client.change.change import Draft, Request, apply
-from smp_client.change.holdings import holdings
-from smp_client.change.restore import removal
-from smp_client.disk.bundle import Manifest, paths
+from smp_client.disk.bundle import Manifest
 from smp_client.locks import Patience, lock
 from smp_client.passes import overdue
 from smp_client.passes.overdue import Ledger
@@ -85,16 +83,6 @@ def purged(memory: Memory) -> list[dict[str, Any]]:
 def snapshot_of(memory: Memory) -> dict[str, bytes]:
     files = (path for path in sorted(memory.root.rglob("*")) if path.is_file())
     return {str(path.relative_to(memory.root)): path.read_bytes() for path in files}
-
-
-def evict(memory: Memory, *ids: str) -> str:
-    """As compaction does."""
-    scope = memory._scope("s1")
-    meant = [removal(one) for one in holdings(memory, "s1", ("active",)) if one.id in ids]
-    path = f"archived/s1/evicted-20260601T120000-{len(paths(memory.tree, 'archived/s1')):08x}.tar.gz"
-    with scope.undisturbed("compacting"):
-        apply(scope, Request(meant, Draft(path, Manifest("evicted", "s1", "2026-06-01T12:00:00Z", "smp", "full"))))
-    return path
 
 
 # Deciding.
@@ -285,7 +273,7 @@ def test_no_byte_is_left_in_anything_that_smp_made(session: Session, memory: Mem
     whole = (memory.root / "active/s1/findings.yaml").read_bytes()
     set_aside(memory.tree, "s1", "findings.yaml", 0, whole, "an edit that a replacement crossed", clock.now)
     set_aside(memory.tree, "s1", "decisions.yaml", 0, b"of something else entirely", "torn", clock.now)
-    evict(memory, "FIND-001")
+    evict(memory, "s1", "FIND-001")
     (memory.root / "active/s1/findings.yaml").write_bytes(whole)  # a person puts a copy back
     (memory.root / "active/s1/indexes/timeline.yaml").write_text(f"ref: FIND-001\ntopics: [{SECRET}]\n")
     if (child := os.fork()) == 0:
@@ -308,15 +296,12 @@ def test_a_copy_is_the_same_memory_and_another_state_of_the_id_is_not(
     session: Session, memory: Memory, clock: Clock
 ) -> None:
     """Under one id compaction evicted one state, and another was written since: each has its own deadline."""
-    path = evict(memory, "FIND-001")
+    path = evict(memory, "s1", "FIND-001")
     raw = b"  - id: FIND-001\n    finding: said anew by somebody else\n    discovered_by: a\n    severity: low\n"
     file = memory.root / "active/s1/findings.yaml"
     file.write_bytes(b"version: 1\nfindings:\n" + raw)
-    scope = memory._scope("s1")
-    meant = [removal(one) for one in holdings(memory, "s1", ("active",)) if one.id == "FIND-001"]
     head = Manifest("deleted", "s1", "2026-06-01T12:00:00Z", "me", "r", "2026-06-20T12:00:00Z", "b")
-    with scope.undisturbed("deleting"):
-        apply(scope, Request(meant, Draft("deleted/s1/b.tar.gz", head)))
+    move(memory, "deleted/s1/b.tar.gz", head, "FIND-001")
     clock.leap(31)
     assert [action.about for action in purge(memory, force=True).actions] == [("FIND-001",)]
     assert left(memory, b"said anew") == []
@@ -421,7 +406,7 @@ def test_no_byte_is_left_of_a_session(tmp_path: Path, was_archived: bool, is_led
     set_aside(memory.tree, "s1", "findings.yaml", 0, SECRET.encode(), "torn", NOW)
     with running(memory.root, log=tmp_path / "log") if is_led else Memory(memory.root).tree.holding():
         bring_up_to_date(memory)
-        evict(memory, "FIND-002")
+        evict(memory, "s1", "FIND-002")
         session.delete("FIND-003", reason="r")
         if was_archived:
             memory.archive_session("s1")
