@@ -90,6 +90,7 @@ def test_those_that_are_due_are_archived_and_nothing_counts_as_lost(memory: Memo
     for number in range(5):
         old_session(memory, f"old-{number}", 31 * DAY)
     memory.create_session(id="fresh")
+    live_on(memory)
     with running(memory.root, log=tmp_path / "log") as daemon:
         jobs_done(daemon)
         assert [path.name for path in (memory.root / "active").iterdir()] == ["fresh"]

@@ -21,6 +21,6 @@ def runner() -> Iterator[Programs]:
 @pytest.fixture
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes next may remove what nobody has open."""
-    monkeypatch.setattr("smp_client.maintain.leaving.GRACE_S", -1.0)
+    monkeypatch.setattr("smp_client.change.move.GRACE_S", -1.0)
     monkeypatch.setattr("smp_client.rewrite.GRACE_S", -1.0)
     monkeypatch.setattr("smp_client.tidy.ABANDONED_S", -1.0)
