@@ -355,7 +355,7 @@ def test_a_session_that_looks_old_to_a_new_daemon_is_not_archived_before_it_was_
     old_session(memory, "s", 40 * DAY)
     for log, days in (("first", 5), ("second", 2)):
         with running(memory.root, log=tmp_path / log) as daemon:
-            jobs_done(daemon, "archive", "lifecycle")
+            jobs_done(daemon, "archive")
             assert not [line for line in daemon.said("archive") if line["component"] == "archive"]
             assert memory.session("s").state == "decaying"
         forget_success(memory, "archive", "lifecycle")
