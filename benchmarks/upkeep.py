@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from smp_client import Memory, Session, SessionPutAway
+from smp_client.change.move import sweep
 from smp_client.layout import LEAVING
-from smp_client.maintain import leaving
 from smp_client.records import DECISION, FINDING, TURN, Kind, new_fields
 from smp_client.text.format import format_of
 from smp_client.yaml_indexes import write as write_indexes
@@ -124,7 +124,7 @@ def compaction(bench: Bench) -> Iterator[Row]:
                 _write_indexes(session)
             before = _contents(session)
             result = turns.ours(partial(session.compact, reduction_pct=reduction_pct))
-            freed = result.bytes_freed
+            freed = result.counts["bytes_freed"]
             turns.bare(partial(_pack_bare, bench.directory / "bare.gz", _taken_out(session, before)))
             _remove(session)
         more = f", {freed / 1e6:.1f} MB freed"
@@ -361,7 +361,7 @@ def _remove(session: Session) -> None:
 
 def _wait_until_gone(memory: Memory) -> None:
     """What was put away stays for a moment for those who had it open, and is removed then."""
-    wait_until(lambda: not leaving.finish_all(memory) and not list((memory.root / LEAVING).iterdir()), look_every_s=0.2)
+    wait_until(lambda: not sweep(memory) and not list((memory.root / LEAVING).iterdir()), look_every_s=0.2)
 
 
 # The bare operations.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .locks import Patience
     from .memory import GlobalMemory, Memory
     from .party import Party
-    from .privacy.anonymity.placeholders import Anonymization
+    from .privacy.placeholder import Anonymization
     from .privacy.redact import Redaction
     from .quota import Size
     from .records import Record
@@ -92,7 +92,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AgentMemory": "agent",
     "Context": "context",
-    "Anonymization": "privacy.anonymity.placeholders",
+    "Anonymization": "privacy.placeholder",
     "GlobalMemory": "memory",
     "Memory": "memory",
     "Modification": "transaction",

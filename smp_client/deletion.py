@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from .change.select import Selection
     from .memory import Memory
     from .model.outcome import Outcome
-    from .privacy.anonymise import Anonymization, AnonymousExport
+    from .privacy.anonymise import Anonymized, AnonymousExport
     from .privacy.find import Occurrence
+    from .privacy.placeholder import Anonymization
     from .questions.when import When
     from .references import Reference
     from .session import RecordFiles
@@ -46,8 +47,8 @@ class Deletion:
     def anonymize(
         self, id: str | Sequence[str] | None = None, *, names: str | Sequence[str] = (), projects: str | Sequence[str] = (),
         config: Anonymization | None = None, reason: str = "anonymised", by: str = "user", dry_run: bool = False, now: bool = False,
-    ) -> Outcome:  # fmt: skip
-        """Replaces what names somebody, in all memories or in some, by placeholders; see `privacy/anonymity/anonymizing.py`.
+    ) -> Anonymized:  # fmt: skip
+        """Replaces what names somebody, in all memories or in some, by placeholders; see `privacy/anonymise.py`.
 
         Until its deadline `restore_batch` undoes it; with `now` what was there is erased at once.
         """
@@ -114,7 +115,7 @@ class MemoryDeletion:
         self, session: str, id: str | Sequence[str] | None = None, *, names: str | Sequence[str] = (),
         projects: str | Sequence[str] = (), config: Anonymization | None = None, reason: str = "anonymised", by: str = "user",
         dry_run: bool = False, now: bool = False,
-    ) -> Outcome:  # fmt: skip
+    ) -> Anonymized:  # fmt: skip
         """Replaces what names somebody in a session in its place or in the archive, or in `global`; see `Session.anonymize`."""
         from .privacy.anonymise import anonymize
 

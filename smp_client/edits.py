@@ -18,7 +18,7 @@ from .text.format import format_of
 from .text.values import Value
 from .text.yaml_list import ONLY_COMMENTS, render_head
 
-_FEW = 32
+FEW = 32  # records of a file that are found, and changed, without parsing the others
 _OUR_HEAD = re.compile(rb"version: \d+\n(?:last_id: \d+\n)?[a-z_]+:\n(?= *-|\Z)")
 _TURN = re.compile(rb"^(?:<!-- smp -->\r?\n)?## Turn \d{1,15}\b", re.MULTILINE)
 _COMMENTS = re.compile(rb"(?:(?<=\n)[ \t]*(?:#[^\n]*)?\r?\n)+\Z")
@@ -84,7 +84,7 @@ def spans(kind: Kind, content: bytes) -> Spans:
 
 def located(kind: Kind, content: bytes, ids: Collection[str]) -> dict[str, Span]:
     """Return the records with these ids. A few are found without parsing the others."""
-    if len(ids) > _FEW:
+    if len(ids) > FEW:
         wanted = set(ids)
         return {span.id: span for span in spans(kind, content).records if span.id in wanted}
     found = {memory_id: format_of(kind).find(content, memory_id) for memory_id in ids}
@@ -137,7 +137,7 @@ def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int, known: 
     """
     if not is_plain(kind, content):
         content = plain(kind, content)
-    if known is None and len(edits) <= _FEW and all(edit.old is not None for edit in edits):
+    if known is None and len(edits) <= FEW and all(edit.old is not None for edit in edits):
         return _edited_few(kind, content, edits, last)
     head, records, tail, indent = known or spans(kind, content)
     position = {span.id: number for number, span in enumerate(records) if span.id}

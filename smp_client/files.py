@@ -442,7 +442,7 @@ def nobody_writes(descriptor: int) -> bool | None:
 
 
 def _open_when_free(name: str, flags: int, parent: int) -> int:
-    """Another process may have a lease on it, for the moment that `nobody_writes` takes, or while `holding_off`."""
+    """Another process may have a lease on it for the moment that `nobody_writes` takes."""
     deadline = time.monotonic() + _LEASED_S
     while True:
         try:
@@ -451,23 +451,6 @@ def _open_when_free(name: str, flags: int, parent: int) -> int:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.001)
-
-
-@contextmanager
-def holding_off(descriptor: int) -> Iterator[None]:
-    """Whoever opens the file of this descriptor inside the block waits for its end; not where the kernel cannot make them, or where
-    somebody else has it open already."""
-    is_leased = False
-    if sys.platform == "linux":
-        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
-        with suppress(OSError):
-            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-            is_leased = True
-    try:
-        yield
-    finally:
-        if is_leased:
-            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
 
 def is_left_alone(descriptor: int) -> bool:

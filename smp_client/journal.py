@@ -256,11 +256,11 @@ def carry_out(
     return rewrite(scope, file, after)
 
 
-_CHANGES = frozenset(("cut", "edit"))
+_CHANGES = frozenset(("cut", "edit", "content"))
 
 
 def _arrives(step: Mapping[str, Any]) -> bool:
-    return any(old is None for _, old, _, _ in step.get("edit", ()))
+    return any(old is None for _, old, _, _ in step.get("edit", ())) or ("content" in step and step.get("old") is None)
 
 
 def _name_bundle(scope: Scope, step: Mapping[str, Any]) -> None:

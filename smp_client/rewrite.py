@@ -3,7 +3,7 @@
 The new content is exchanged with the old in one step. What came out is compared with what had been read: bytes that somebody
 appended meanwhile are appended to the new file, and an edit makes the change be worked out again on top of it. The old file
 stays in `.smp/retired/` while a writer has it open, and for a while in any case; what comes into it is folded in by whoever locks
-the file next. What has to stay is the file and how long it was, and not what it said: `wipe_retired` overwrites that.
+the file next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .files import GRACE_S as QUIET_S
-from .files import holding_off, is_left_alone, nobody_writes, read_from, sync, write_all
+from .files import nobody_writes, read_from, sync, write_all
 from .layout import RETIRED
 from .quarantine import set_aside
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 GRACE_S = 2.0
 _TRIES, _PAUSE_S = 50, 0.002  # how long somebody who is writing at this moment is waited for
 _CROSSED = "an edit that a replacement crossed"
-_WIPING = "=wiping"
-_BLOCK_BYTES = 4096  # the least that a disk writes, or nothing of it
 
 
 def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> bytes:
@@ -126,54 +124,8 @@ def fold_retired(scope: Scope, file: str) -> None:
     beginning = _slot_prefix(scope, file)
     for name in scope.tree.list(RETIRED):
         if name.startswith(beginning) and not is_resting(name):
-            slot = _finished(scope, file, f"{RETIRED}/{name}")
-            if slot and not is_resting(slot):
-                _fold(scope, file, slot)
-
-
-def wipe_retired(scope: Scope, file: str) -> list[str]:
-    """Overwrites what the old files of `file` said, under its lock. Gives back those that a program has open: they stay as they are
-    until it closes them."""
-    fold_retired(scope, file)
-    names = [name for name in scope.tree.list(RETIRED) if name.startswith(_slot_prefix(scope, file))]
-    return [name for name in names if _wipe(scope, file, f"{RETIRED}/{name}") is None]
-
-
-def _wipe(scope: Scope, file: str, slot: str) -> str | None:
-    """First a name that says so, then zeros, then the name of an old file that always held zeros; a crash leaves one of these.
-    Gives back that name; none where a program has it open for writing."""
-    with scope.tree.opened(slot) as descriptor:
-        if not is_left_alone(descriptor):
-            return None
-    # Whoever has found its name and opens it now could write it anew under our hands.
-    with scope.tree.opened(slot, os.O_RDWR) as descriptor, holding_off(descriptor):
-        content = read_from(descriptor, 0)
-        inode, size, checksum = _said(slot)
-        is_begun = slot.endswith(_WIPING) and content[:1] == b"\0"
-        if is_begun or zlib.crc32(content[:size]) == checksum:
-            slot = _take_in(scope, file, slot, content[size:])
-        else:
-            set_aside(scope.tree, scope.name, file, 0, content, _CROSSED, scope.options.clock())
-        zeros = bytes(len(content))
-        if content != zeros:
-            slot = _renamed(scope, slot, _slot(scope, file, inode, content) + _WIPING)
-            scope.tree.sync_parent(slot)
-            # Its beginning, by which a crash is told from an edit, is on the disk before any other part is.
-            for start, end in ((0, _BLOCK_BYTES), (_BLOCK_BYTES, len(zeros))):
-                if zeros[start:end]:
-                    os.lseek(descriptor, start, os.SEEK_SET)
-                    write_all(descriptor, zeros[start:end])
-                    sync(descriptor)
-        if not is_resting(slot):
-            slot = _renamed(scope, slot, f"{_slot(scope, file, inode, zeros)}@{int(time.time())}")
-        return slot
-
-
-def _finished(scope: Scope, file: str, slot: str) -> str | None:
-    """The old file when what was cut off there is done; none where that has to wait for a program that has it open."""
-    if slot.endswith(".old"):
-        return _finish_exchange(scope, file, slot)
-    return _wipe(scope, file, slot) if slot.endswith(_WIPING) else slot
+            slot = f"{RETIRED}/{name}"
+            _fold(scope, file, _finish_exchange(scope, file, slot) if slot.endswith(".old") else slot)
 
 
 def _finish_exchange(scope: Scope, file: str, aside: str) -> str:
@@ -226,8 +178,7 @@ def _take_in(scope: Scope, file: str, slot: str, extra: bytes) -> str:
     try:
         begun_at = _begun_at(slot)
         if begun_at is None or extra not in scope.tree.read(path)[begun_at:]:
-            ending = _WIPING if slot.endswith(_WIPING) else ""
-            name = f"{slot.rpartition('+')[0]}+{uuid.uuid4().hex[:8]}-{scope.tree.stat(path).st_size}{ending}"
+            name = f"{slot.rpartition('+')[0]}+{uuid.uuid4().hex[:8]}-{scope.tree.stat(path).st_size}"
             slot = _renamed(scope, slot, name)
             scope.tree.sync_parent(slot)
             append_extra(scope, path, extra)
@@ -272,7 +223,7 @@ def _said(slot: str) -> list[int]:
 
 def _begun_at(slot: str) -> int | None:
     """Where in the new file somebody was about to append what is not folded in."""
-    at = slot.removesuffix(_WIPING).rpartition("+")[2].partition("-")[2]
+    at = slot.rpartition("+")[2].partition("-")[2]
     return int(at) if at else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import sqlite3
@@ -369,8 +370,9 @@ class Worker:
             self._due["canary"] = current + self._timing.canary_s
             for root in self.roots:
                 self._send_canary(root, current)
-        if current >= self._due["tidy"]:
+        if current >= min(self._due["tidy"], self._edits.old_versions_due):
             self._due["tidy"] = current + self._timing.tidy_s
+            self._edits.old_versions_due = math.inf
             self._run_job("tidy", self.roots)
         self._beat(current)
 

@@ -27,11 +27,11 @@ from smp_client import (
     SessionNotFound,
     SessionPutAway,
 )  # fmt: skip
-from smp_client.check import check
 from smp_client.index import Index
 from smp_client.indexing import outdated, rebuild, refresh
 from smp_client.maintain import summary_file
 from smp_client.packing import TOTAL_CAP_BYTES, Member
+from smp_client.passes.check import check
 from smp_client.records import RELATIONSHIP
 from smp_client.scopes import archived_scopes, directory_of, scopes
 from smp_client.status import INDEX_FILE, read_status

@@ -17,7 +17,7 @@ from smp_client import Memory, Session, access
 from smp_client.decay import Policy, Rule, standing
 from smp_client.index import Index
 from smp_client.indexing import rebuild
-from smp_client.questions.engine import _listing
+from smp_client.questions.engine import ranked as listed
 from smp_client.questions.priorities import View, prepare
 from smp_client.questions.query import Wanted
 from smp_client.questions.ranking import Weights
@@ -261,7 +261,7 @@ def test_an_answer_has_the_priority_of_the_formula(
     prepare(index, NOW, Policy(), ("s",), {})
     view = View(index, ("s",), NOW, Policy(), Weights())
     names = dict(index.connection.execute("SELECT key, id FROM memories"))
-    assert {names[ranked.key]: ranked.priority for ranked in _listing(view, Wanted())} == pytest.approx(expected, abs=1e-9)
+    assert {names[ranked.key]: ranked.priority for ranked in listed(view, Wanted())} == pytest.approx(expected, abs=1e-9)
     index.close()
     answered = {record.id: record.priority for record in session.search(limit=None)}
     assert answered == pytest.approx(expected, abs=0.5001e-4)

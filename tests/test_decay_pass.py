@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from smp_client import Memory, Session, access, journal
+from smp_client import Conflict, Memory, Session, TransactionPending, access, journal
 from smp_client.access import Access
 from smp_client.decay import Policy
-from smp_client.decay_lines import Change, Line, Shown, changed, shown_in
+from smp_client.edits import spans
+from smp_client.fingerprint import hash_of
 from smp_client.indexing import describe
-from smp_client.maintain.decay import apply, decay, plan, refresh, session_priority
+from smp_client.passes import decay as decay_pass
+from smp_client.passes.decay import DecayPlan, Known, Seen, decay, plan, session_priority
 from smp_client.records import DECISION
-from smp_client.text.format import format_of
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DECAY = 'decay: {priority: %s, last_accessed: "%s", access_count: %d, base_priority: 0.95}'
@@ -109,13 +110,20 @@ def differing(before: bytes, after: bytes) -> list[tuple[str, str]]:
 # What is decided
 
 
-def row(priority: float, accesses: int = 0, memory_id: str = "DEC-001") -> tuple[str, str, int, int, int, int | None, float]:
-    return ("decisions.yaml", memory_id, 0, 9, accesses, 1_767_268_800_000_000, priority)
+def planned(lines: list[str], memories: list[Known], noted: dict[str, Access]) -> DecayPlan:
+    """Return the plan for a file of decisions with these last lines, all of the same form."""
+    listed = "".join(f"  - id: {one.id} # smp\n    decision: x\n    {line}\n" for one, line in zip(memories, lines, strict=True))
+    content = f"version: 1\ndecisions:\n{listed}".encode()
+    found = spans(DECISION, content)
+    file = DECISION.file
+    known = [one._replace(hash=hash_of(span.value)) for one, span in zip(memories, found.records, strict=True)]
+    records = {file: {span.id: span.raw for span in found.records}}
+    ids = frozenset(one.id for one in memories)
+    return plan(Seen("s1", START, Policy(), {file: known}, records, ids, log=access.render(noted)))
 
 
-def of_line(line: str) -> Shown | None:
-    content = f"  - id: DEC-001 # smp\n    decision: x\n    {line}\n".encode()
-    return next(shown_in(DECISION, content, [(0, len(content))]))
+def known(priority: float, accesses: int = 0, memory_id: str = "DEC-001") -> Known:
+    return Known(DECISION.file, memory_id, "", accesses, START, priority)
 
 
 LATER, EARLIER = START + timedelta(hours=1), START - timedelta(hours=1)
@@ -150,26 +158,23 @@ def test_which_lines_are_replaced_and_by_what(
     line: str, priority: float, accesses: int, noted: Access | None, expected: str | None
 ) -> None:
     """A line is replaced where its priority differs in what is shown of it, or where the memory was read; all else in it stays."""
-    now = of_line(f"decay: {line}")
-    taken = {"DEC-001": noted} if noted else {}
-    found = refresh("decisions.yaml", [row(priority, accesses)], [now], taken, (1, 2))
-    assert (found.change.lines[0].new.decode() if found else None) == (expected and f"    decay: {expected}\n")
-    assert (found.read if found else set()) == taken.keys()
+    made = planned([f"decay: {line}"], [known(priority, accesses)], {"DEC-001": noted} if noted else {})
+    record = "  - id: DEC-001 # smp\n    decision: x\n    decay: %s\n"
+    assert [change.new for change in made.changes] == ([(record % expected).encode()] if expected else [])
+    assert (made.cut is not None) is (noted is not None)
 
 
 def test_the_reasons() -> None:
-    lines = [of_line(DECAY % (priority, "T", 0)) for priority in ("0.9", "0.8", "0.7")]
-    rows = [row(0.9, memory_id="A"), row(0.7, memory_id="B"), row(0.6, memory_id="C")]
+    lines = [DECAY % (priority, "T", 0) for priority in ("0.9", "0.8", "0.7")]
 
-    def reason(taken: dict[str, Access]) -> str | None:
-        found = refresh("decisions.yaml", rows, lines, taken, (1, 2))
-        return found.reason if found else None
+    def reasons(priorities: tuple[float, float, float], *read: str) -> list[str]:
+        memories = [known(priority, memory_id=name) for name, priority in zip("ABC", priorities, strict=True)]
+        return [action.reason for action in planned(lines, memories, {name: Access(1, START) for name in read}).actions]
 
-    assert reason({}) == "2 priorities differ from what the file shows"
-    assert reason({"A": Access(1, START)}) == "2 priorities differ from what the file shows, 1 was read since the last pass"
-    rows = [row(0.9, memory_id="A"), row(0.8, memory_id="B"), row(0.7, memory_id="C")]
-    assert reason({}) is None
-    assert reason({"A": Access(1, START), "B": Access(1, START)}) == "2 were read since the last pass"
+    assert reasons((0.9, 0.7, 0.6)) == ["2 priorities differ from what the file shows"]
+    assert reasons((0.9, 0.7, 0.6), "A") == ["2 priorities differ from what the file shows, 1 was read since the last pass"]
+    assert reasons((0.9, 0.8, 0.7)) == []
+    assert reasons((0.9, 0.8, 0.7), "A", "B") == ["2 were read since the last pass"]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +282,7 @@ def test_a_pass_that_finds_nothing_to_change_writes_no_file(session: Session, cl
     clock.go(days=5)
     decay(session)
     clock.go(minutes=1)
-    plan(session)
+    decay(session, dry_run=True)
     root = session.scope.tree.root
 
     def states() -> dict[str, tuple[int, int]]:
@@ -450,16 +455,6 @@ def test_a_conversation_with_other_line_ends(session: Session, clock: Clock) -> 
     assert shown(session, "turn-1")["access_count"] == 1
 
 
-def test_an_id_in_two_files_is_counted_in_both_or_in_none(session: Session) -> None:
-    """What one of them cannot take in stays noted, so that no reading is lost or counted twice."""
-    findings = path(session, "findings.yaml")
-    findings.write_bytes(findings.read_bytes() + b"  - id: DEC-001\n    finding: by hand\n    discovered_by: me\n")
-    read(session, "DEC-001", "DEC-002")
-    decay(session)
-    assert (shown(session, "DEC-001")["access_count"], shown(session, "DEC-002")["access_count"]) == (0, 1)
-    assert noted(session) == {"DEC-001": 1}
-
-
 def test_the_next_append_knows_the_file(session: Session, clock: Clock) -> None:
     """The note in the lock is that of the new file, so the next writer need not parse it."""
     clock.go(days=10)
@@ -472,82 +467,105 @@ def test_the_next_append_knows_the_file(session: Session, clock: Clock) -> None:
 # Between the plan and its apply
 
 
-def test_what_was_changed_since_the_plan_stays_until_the_next_pass(session: Session, clock: Clock) -> None:
-    """A record that was appended, edited or removed meanwhile keeps what it has become; the others are refreshed."""
+def before_applying(monkeypatch: pytest.MonkeyPatch, *meanwhile: Callable[[], object]) -> list[Callable[[], object]]:
+    """Have each of these done between one plan and its apply; return those that are left."""
+    left = list(meanwhile)
+
+    def planned(seen: Seen) -> DecayPlan:
+        made = plan(seen)
+        if left:
+            left.pop(0)()
+        return made
+
+    monkeypatch.setattr(decay_pass, "plan", planned)
+    return left
+
+
+def test_what_was_changed_since_the_plan_is_planned_again(
+    session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever somebody appends, edits or deletes meanwhile stays, and every reading is counted once."""
     read(session, "DEC-001", "DEC-002", "DEC-003")
     clock.go(days=10)
-    planned = plan(session)
-    session.delete("DEC-002", reason="test")
-    session.update("DEC-003", decay={"priority": 0.1, "base_priority": 0.1, "note": "mine"})
-    session.record_decision("new", made_by="a")
-    apply(session, planned)
-    assert shown(session, "DEC-001")["access_count"] == 1
-    assert shown(session, "DEC-003") == {"priority": 0.1, "base_priority": 0.1, "note": "mine"}
-    assert shown(session, "DEC-004")["priority"] == 0.64
-    assert shown(session, "DEC-005")["priority"] == 0.95
-    assert noted(session) == {"DEC-002": 1, "DEC-003": 1}
-    decay(session)
-    assert shown(session, "DEC-003")["access_count"] == 1
+    left = before_applying(
+        monkeypatch, lambda: session.update("DEC-003", tags=["mine"]), lambda: session.delete("DEC-002", reason="test")
+    )
+    assert decay(session).success
+    assert left == []
+    assert [shown(session, name)["access_count"] for name in ("DEC-001", "DEC-003", "DEC-004")] == [1, 1, 0]
+    assert session.get("DEC-003", count_access=False).data["tags"] == ["mine"]
     assert noted(session) == {}
 
 
-def test_a_reading_between_the_plan_and_its_apply_is_not_lost(session: Session) -> None:
-    read(session, "DEC-001")
-    planned = plan(session)
+def test_a_pass_that_never_gets_between_two_edits_leaves_all_for_the_next(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read(session, "DEC-001", "DEC-002")
-    apply(session, planned)
+    edits = [lambda number=number: session.update("DEC-001", counted=number) for number in range(3)]
+    before_applying(monkeypatch, *edits)
+    with pytest.raises(Conflict):
+        decay(session)
+    assert (shown(session, "DEC-002")["access_count"], noted(session)) == (0, {"DEC-001": 1, "DEC-002": 1})
+    decay(session)
+    assert (shown(session, "DEC-002")["access_count"], noted(session)) == (1, {})
+
+
+def test_a_reading_between_the_plan_and_its_apply_is_not_lost(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(session, "DEC-001")
+    before_applying(monkeypatch, lambda: read(session, "DEC-001", "DEC-002"))
+    decay(session)
     assert noted(session) == {"DEC-001": 1, "DEC-002": 1}
     decay(session)
     assert (shown(session, "DEC-001")["access_count"], shown(session, "DEC-002")["access_count"]) == (2, 1)
 
 
 @pytest.mark.parametrize("other", [b"", None, b"2026-01-01T12:00:00Z DEC-002*7\n"])
-def test_a_log_that_was_replaced_since_the_plan_is_for_the_next_pass(session: Session, clock: Clock, other: bytes | None) -> None:
-    """Priorities are refreshed all the same."""
+def test_a_log_that_was_replaced_since_the_plan_counts_as_it_is(
+    session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch, other: bytes | None
+) -> None:
     read(session, "DEC-001")
     clock.go(days=10)
-    planned = plan(session)
     log = path(session, "access.log")
-    log.unlink()
-    if other is not None:
-        log.write_bytes(other)
-    apply(session, planned)
-    assert (log.read_bytes() if log.exists() else None) == other
-    assert shown(session, "DEC-001")["access_count"] == 0
-    assert shown(session, "DEC-003")["priority"] == 0.64
+
+    def replaced() -> None:
+        log.unlink()
+        if other is not None:
+            log.write_bytes(other)
+
+    before_applying(monkeypatch, replaced)
     decay(session)
+    assert shown(session, "DEC-001")["access_count"] == 0
     assert shown(session, "DEC-002")["access_count"] == (7 if other else 0)
-
-
-def test_two_plans_of_the_same_readings_count_them_once(session: Session) -> None:
-    read(session, "DEC-001", "turn-1", "veritas")
-    plans = [plan(session), plan(session)]
-    for planned in plans:
-        apply(session, planned)
-    assert [shown(session, name)["access_count"] for name in ("DEC-001", "turn-1", "veritas")] == [1, 1, 1]
-    assert path(session, "conversation.md").read_bytes().count(b"**Decay:**") == 1
+    assert shown(session, "DEC-003")["priority"] == 0.64
 
 
 # After a crash, see also tests/faults/test_kill_upkeep.py
 
 
-def intent(session: Session) -> list[dict[str, Any]]:
-    """Records what a pass is going to do, as it does before it writes."""
-    planned = plan(session)
-    steps = [one.change.as_step(one.file) for one in planned.files] + [access.cut(planned.log, planned.kept, planned.now)]
-    journal.record(session.scope, steps)
-    return steps
+def cut_off(session: Session, monkeypatch: pytest.MonkeyPatch, steps: int = 0) -> None:
+    """Make a pass that ends after so many of its steps, as one that is killed does."""
+    carry_out, left = journal.carry_out, [*range(steps)]
+
+    def killed(*arguments: Any) -> bytes | None:
+        if not left:
+            raise OSError("killed")
+        left.pop()
+        return carry_out(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "carry_out", killed)
+        with pytest.raises(TransactionPending):
+            decay(session)
 
 
-def test_a_recorded_pass_is_finished_once(session: Session) -> None:
+@pytest.mark.parametrize("steps", range(5))
+def test_a_recorded_pass_is_finished_once(session: Session, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """Cut off behind any of its steps, and followed by a reading like the one that it takes in, it counts each of them once.
 
     Without the mark in the log, the reading that followed the cut was taken for one of those before it, and lost.
     """
     read(session, "DEC-001", "turn-1", "veritas")
-    steps = intent(session)
-    for step in steps:
-        journal.carry_out(session.scope, step)
+    cut_off(session, monkeypatch, steps)
     read(session, "DEC-001", "turn-1", "veritas")
     session.scope.finish_transactions()
     assert [shown(session, name)["access_count"] for name in ("DEC-001", "turn-1", "veritas")] == [1, 1, 1]
@@ -556,22 +574,21 @@ def test_a_recorded_pass_is_finished_once(session: Session) -> None:
     assert [shown(session, name)["access_count"] for name in ("DEC-001", "turn-1", "veritas")] == [2, 2, 2]
 
 
-def test_an_edit_before_a_recorded_pass_is_finished_is_kept(session: Session) -> None:
-    """Whoever edits the file between a crash and whoever finishes the pass keeps the edit, and the readings count all the same."""
+def test_an_edit_before_a_recorded_pass_is_finished_is_kept(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever edits the file between a crash and whoever finishes the pass keeps the edit."""
     read(session, "DEC-001", "DEC-002", "veritas")
-    intent(session)
+    cut_off(session, monkeypatch)
     decisions = path(session, "decisions.yaml")
-    decisions.write_bytes(b"# mine\n" + decisions.read_bytes().replace(b"made_by: architect", b"made_by: me # really", 1))
+    decisions.write_bytes(decisions.read_bytes().replace(b"made_by: architect", b"made_by: me # really", 1))
     session.scope.finish_transactions()
-    assert decisions.read_bytes().startswith(b"# mine\n")
     assert b"made_by: me # really\n" in decisions.read_bytes()
-    assert [shown(session, name)["access_count"] for name in ("DEC-001", "DEC-002", "DEC-003", "veritas")] == [1, 1, 0, 1]
+    assert [shown(session, name)["access_count"] for name in ("DEC-001", "DEC-002", "DEC-003", "veritas")] == [0, 1, 0, 1]
     assert noted(session) == {}
 
 
-def test_files_that_are_gone_do_not_come_back(session: Session) -> None:
+def test_files_that_are_gone_do_not_come_back(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     read(session, "DEC-001", "veritas")
-    intent(session)
+    cut_off(session, monkeypatch)
     for file in ("decisions.yaml", "agent-states/veritas.yaml", "access.log"):
         path(session, file).unlink()
     session.scope.finish_transactions()
@@ -582,7 +599,7 @@ def test_files_that_are_gone_do_not_come_back(session: Session) -> None:
 def test_a_large_log_is_not_folded_under_a_recorded_pass(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else what is to be cut out of it would not be found, and be counted twice. Without the look into the journal it was."""
     read(session, "DEC-001")
-    intent(session)
+    cut_off(session, monkeypatch)
     monkeypatch.setattr(access, "_FOLD_BYTES", 10)
     read(session, "DEC-001")
     session.scope.finish_transactions()
@@ -598,36 +615,6 @@ def test_a_log_with_the_inode_of_an_earlier_one_is_read_anew(session: Session) -
     assert readings.of(session.scope)["DEC-001"].times == 5
     log.write_bytes(b"# taken in 2026-01-01T12:00:00Z 2 00000002\n2026-01-01T12:00:00Z DEC-001*2\n2026-01-01T12:00:00Z DEC-002\n")
     assert noted(session) == {name: one.times for name, one in readings.of(session.scope).items()} == {"DEC-001": 2, "DEC-002": 1}
-
-
-# The bytes
-
-
-def test_a_step_is_done_once_wherever_its_lines_stand() -> None:
-    """By place where the file is as it was read, by id and old line where it is not."""
-    record = b"  - id: DEC-00%d # smp\n    decision: x\n    decay: {priority: 0.9}\n"
-    content = b"version: 1\ndecisions:\n" + record % 1 + record % 2
-    found = format_of(DECISION).parse(content).records
-    lines = [
-        Line(str(one.value["id"]), now.start, now.end, now.text, now.text.replace(b"0.9", b"0.85"))
-        for one, now in zip(found, shown_in(DECISION, content, [(one.start, one.end) for one in found]), strict=True) if now
-    ]  # fmt: skip
-    change = Change(len(content), zlib.crc32(content), lines)
-    expected = content.replace(b"0.9", b"0.85")
-    assert changed("decisions.yaml", content, change) == expected
-    assert changed("decisions.yaml", content + record % 3, change) == expected + record % 3
-    assert changed("decisions.yaml", b"# more\n" + content, change) == b"# more\n" + expected
-    assert changed("decisions.yaml", expected, change) == expected
-    edited = content.replace(b"{priority: 0.9}", b"{priority: 0.7}", 1)
-    assert changed("decisions.yaml", edited, change) == edited.replace(b"0.9", b"0.85")
-
-
-def test_a_turn_that_was_deleted_meanwhile_shows_nothing(session: Session) -> None:
-    read(session, "turn-1")
-    planned = plan(session)
-    session.delete("turn-1", reason="test")
-    apply(session, planned)
-    assert b"**Decay:**" not in path(session, "conversation.md").read_bytes()
 
 
 WRITER = """
@@ -657,7 +644,8 @@ def test_beside_writers_with_and_without_locks(session: Session, clock: Clock) -
         read(session, "DEC-002", "turn-1", "DEC-001")
         readings += 1
         clock.go(days=1)
-        decay(session)
+        with suppress(Conflict):  # the writer was faster three times: the readings wait for the next pass
+            decay(session)
     assert [writer.wait() for writer in writers] == [0, 0]
     decay(session)
     texts = [record.text for record in session.records("decision")]

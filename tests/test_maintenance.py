@@ -12,10 +12,8 @@ from typing import Any
 
 from daemons import Daemon, running, settings_file, smp, status, wait_until, wait_until_true
 
-from smp_client import Memory, QuotaExceeded, Session
-from smp_client.maintain import traces
-from smp_client.maintain.removal import delete_session
-from smp_client.policies import RetentionPolicy
+from smp_client import Memory, QuotaExceeded, Session, vacuum
+from smp_client.passes import lifecycle, overdue
 from smp_client.sync import bring_up_to_date
 from smp_client.timestamps import now, parse_time, render_time
 from smp_daemon.schedule import JOBS_FILE, KNOWN_SINCE, load_successes, save_successes
@@ -38,6 +36,14 @@ def old_session(memory: Memory, name: str, age: timedelta, **options: Any) -> Se
 def known_for_long(memory: Memory) -> None:
     """As if a daemon had looked after it before, and none for a month: whatever it does by the clock was missed."""
     save_successes(memory, {KNOWN_SINCE: render_time(now() - 30 * DAY), **load_successes(memory)})
+
+
+def live_on(memory: Memory, days: float = 7) -> None:
+    """As if a daemon had looked at everything, and the machine had then been running for so long."""
+    lifecycle.observe(memory)
+    path = memory.root / overdue.FILE
+    ledger = json.loads(path.read_text())
+    path.write_text(json.dumps({**ledger, "uptime_s": ledger["uptime_s"] + days * DAY.total_seconds()}))
 
 
 def jobs_done(daemon: Daemon, *names: str) -> None:
@@ -84,6 +90,7 @@ def test_those_that_are_due_are_archived_and_nothing_counts_as_lost(memory: Memo
     for number in range(5):
         old_session(memory, f"old-{number}", 31 * DAY)
     memory.create_session(id="fresh")
+    live_on(memory)
     with running(memory.root, log=tmp_path / "log") as daemon:
         jobs_done(daemon)
         assert [path.name for path in (memory.root / "active").iterdir()] == ["fresh"]
@@ -108,7 +115,7 @@ def test_sessions_that_somebody_deletes_are_not_taken_for_lost(memory: Memory, t
         memory.create_session(id=f"s-{number}").record_decision("D", made_by="a")
     smp("sync", "--root", memory.root)
     for number in range(4):
-        delete_session(memory, f"s-{number}", "asked for")
+        memory.delete_session(f"s-{number}", reason="asked for")
     with running(memory.root, log=tmp_path / "log"):
         found = status(memory.root)
         assert (found["health"], found["roots"][0]["sessions"]) == ("ok", {"active": 1, "deleted": 4})
@@ -316,30 +323,45 @@ def bytes_under(root: Path) -> bytes:
     return b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
 
 
-def test_what_was_deleted_is_purged_after_it_was_seen_coming_due(memory: Memory, tmp_path: Path) -> None:
-    """Deleted with a deadline in a few seconds: a daemon sees it wait, and one that purges after the deadline destroys it, in the
-    index too; the other session stays."""
+def test_what_two_daemons_have_seen_overdue_is_purged(memory: Memory, tmp_path: Path) -> None:
+    """Of a week of uptime the first daemon sees the beginning and the second the end; it is gone from the index too, and the
+    other session stays. A daemon that comes before the week is over destroys nothing."""
     secret = "correct horse battery staple"
-    keeper = Memory(memory.root, retention=RetentionPolicy(deleted_days=6 * SECOND_DAYS))
+    keeper = Memory(memory.root, clock=lambda: now() - 31 * DAY)
     old_session(keeper, "kept", DAY)
     session = keeper.create_session(id="s")
     session.record_finding(secret, discovered_by="a", severity="low")
     smp("sync", "--root", memory.root)
     session.delete("FIND-001", reason="asked for", deleted_by="user")
-    deadline = parse_time(session.deleted()[0].recovery_deadline)
-    with running(memory.root, log=tmp_path / "first") as daemon:
-        jobs_done(daemon, "purge")
-        assert not daemon.said("purge_memories")
-    wait_until(lambda: now() > deadline, "the deadline has passed")
-    forget_success(memory, "purge")
-    with running(memory.root, log=tmp_path / "second") as daemon:
+    memory.session("kept").get("DEC-001")
+    for log, days in (("first", 3), ("second", 4)):
+        with running(memory.root, log=tmp_path / log) as daemon:
+            jobs_done(daemon, "purge")
+            assert not daemon.said("purge_memories")
+        forget_success(memory, "purge")
+        live_on(memory, days)
+    with running(memory.root, log=tmp_path / "third") as daemon:
         jobs_done(daemon, "purge")
         assert daemon.said("purge_memories")[0]["session_id"] == "s"
-        assert "waited for" in daemon.said("purge_memories")[0]["reason"]
+        assert "was seen overdue for 7.0 days" in daemon.said("purge_memories")[0]["reason"]
         assert wait_until(lambda: job(memory.root, "purge")["did"], "status says so")["purge_memories"] == 1
         assert daemon.stop() == 0
     assert secret.encode() not in bytes_under(memory.root)
-    assert memory.session("kept").get("DEC-001").text == "Use OAuth"
+    assert memory.get("kept/DEC-001").text == "Use OAuth"
+
+
+def test_a_session_that_looks_old_to_a_new_daemon_is_not_archived_before_it_was_seen_unused(memory: Memory, tmp_path: Path) -> None:
+    """The clock may have leapt: a daemon that comes when the session is overdue waits for six days of uptime. A person need not."""
+    old_session(memory, "s", 40 * DAY)
+    for log, days in (("first", 5), ("second", 2)):
+        with running(memory.root, log=tmp_path / log) as daemon:
+            jobs_done(daemon, "archive")
+            assert not [line for line in daemon.said("archive") if line["component"] == "archive"]
+            assert memory.session("s").state == "decaying"
+        forget_success(memory, "archive", "lifecycle")
+        live_on(memory, days)
+    with running(memory.root, log=tmp_path / "third"):
+        wait_until(lambda: [one.session for one in memory.archived_sessions()] == ["s"], "it is archived")
 
 
 def test_a_daemon_scrubs_its_index_for_somebody_else(memory: Memory, tmp_path: Path) -> None:
@@ -351,9 +373,9 @@ def test_a_daemon_scrubs_its_index_for_somebody_else(memory: Memory, tmp_path: P
         assert b"xylophone" in bytes_under(memory.root / ".smp")
         rewritten = (memory.root / "active/s/decisions.yaml").read_bytes().replace(b"xylophone", b"glockenspiel")
         (memory.root / "active/s/decisions.yaml").write_bytes(rewritten)
-        traces.ask_for_scrub(memory)
+        vacuum.ask_for_scrub(memory)
         assert bring_up_to_date(memory, "scrub") == "daemon"
-        assert traces.asked_for(memory) == []
+        assert vacuum.asked_for(memory) == []
         index = b"".join(path.read_bytes() for path in (memory.root / ".smp").glob("index.db*"))
         assert b"xylophone" not in index
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from smp_client import Memory, Session, index
-from smp_client.check import check
+from smp_client.passes.check import check
 from smp_client.privacy.leaks import Target, redact
 from smp_client.privacy.redact import Redaction
 from smp_client.records import kind_of_file

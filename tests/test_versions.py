@@ -13,7 +13,7 @@ import pytest
 from daemons import Daemon, settings_file, smp, wait_until
 
 from smp_client import Invalid, Memory, NewerFormat, Session, SMPError
-from smp_client.check import check
+from smp_client.passes.check import check
 from smp_client.records import DECISION, TURN
 from smp_client.text import version
 from smp_client.text.format import format_of

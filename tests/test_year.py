@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 
 from smp_client import Memory, QuotaExceeded, Record, Session
-from smp_client.maintain import deadlines, leaving
-from smp_client.maintain.compacting import compact, growth_bytes_per_day, policy_of, trigger
-from smp_client.maintain.decay import decay
+from smp_client.change.holdings import EVERY, holdings
+from smp_client.passes import overdue
+from smp_client.passes.compaction import SUMMARIZES, compact, growth_bytes_per_day, policy_of, trigger
+from smp_client.passes.decay import decay
 from smp_client.passes.lifecycle import lifecycle
-from smp_client.maintain.purge import purge
-from smp_client.packing import read_members
-from smp_client.records import SESSION_KINDS, is_deleted
-from smp_client.text.format import format_of
+from smp_client.passes.purge import purge
+from smp_client.records import SESSION_KINDS, kind_of_file
 from smp_client.tidy import tidy
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -162,7 +161,6 @@ class Year:
     def keep_house(self, step: timedelta) -> None:
         if self.now.hour % 6:
             return  # which is often enough
-        deadlines.observe(self.memory, self.now, (self.now - START).total_seconds())
         before = {session.id for session in self.memory.sessions()}
         outcome = lifecycle(self.memory, archive=self.now.hour < step / timedelta(hours=1) or step > timedelta(hours=12))
         assert outcome.problems == []
@@ -213,51 +211,22 @@ class Year:
         if one.is_purged:
             assert not list(root.glob(f"*/{one.name}"))
             return
-        standing = dict(self._standing(one, places))
-        put_aside = set(self._put_aside(one, places))
-        assert not standing.keys() & put_aside, f"{one.name}: {standing.keys() & put_aside} are in two places"
-        summaries = {memory_id for memory_id, text in standing.items() if one.texts.get(memory_id) != text}
-        # A summary of turns has the id of the first of them, which is put aside.
-        assert standing.keys() | put_aside == set(one.texts), f"{one.name}: {set(one.texts) ^ (standing.keys() | put_aside)}"
-        assert summaries == set()
+        problems: list[str] = []
+        found = [held for held in holdings(self.memory, one.name, EVERY, problems)
+                 if held.id in one.texts and SUMMARIZES not in held.value and not held.is_file]  # fmt: skip
+        assert problems == []
+        # A summary of turns has the id of the first of them, which is evicted.
+        texts = {held.id: str(held.value.get(kind_of_file(held.file).text, "")) for held in found}
+        assert len(texts) == len(found), f"{one.name}: a memory is in two places"
+        if places["deleted"]:
+            return  # its evicted memories are packed with it, and are looked at when it is back
+        assert texts == one.texts, f"{one.name}: {texts.keys() ^ one.texts.keys()}"
         if places["active"]:
-            lost = {memory_id for memory_id in one.kept if memory_id not in one.deleted} - standing.keys()
-            assert lost == set(), f"{one.name}: {lost} may never be taken out"
+            standing = {held.id for held in found if held.place == "active"}
+            lost = {memory_id for memory_id in one.kept if memory_id not in one.deleted} - standing
+            assert lost == set(), f"{one.name}: {lost} may never be evicted"
             size = self.memory.session(one.name).size()
             assert size.total_bytes <= size.quota_bytes + 12_000  # the YAML indexes are written by whoever looks after it
-
-    def _standing(self, one: Known, places: dict[str, bool]) -> Iterator[tuple[str, str]]:
-        for kind in SESSION_KINDS:
-            for record in format_of(kind).parse(self._bytes(one, places, kind.file)).records:
-                value = record.value
-                if not is_deleted(kind, value) and value.get("type") != "summary":
-                    yield str(value["id"]), str(value.get(kind.text, ""))
-
-    def _bytes(self, one: Known, places: dict[str, bool], file: str) -> bytes:
-        root = self.memory.root
-        if places["active"]:
-            return (root / "active" / one.name / file).read_bytes()
-        name, prefix = ("archived", "") if places["archived"] else ("deleted", "session/")
-        archive = f"{name}/{one.name}/{'archive' if places['archived'] else 'backup'}.tar.gz"
-        found = dict(read_members(self.memory.tree, archive))
-        if not places["archived"] and f"{prefix}metadata.yaml" not in found:
-            inner = self.memory.root / ".smp/tmp/inner.tar.gz"
-            inner.write_bytes(found["archived/archive.tar.gz"])
-            found, prefix = dict(read_members(self.memory.tree, ".smp/tmp/inner.tar.gz")), ""
-            inner.unlink()
-        return found[f"{prefix}{file}"]
-
-    def _put_aside(self, one: Known, places: dict[str, bool]) -> Iterator[str]:
-        yield from one.deleted
-        for path in (self.memory.root / "archived" / one.name).glob("evicted-*"):
-            yield from _evicted(self.memory, f"archived/{one.name}/{path.name}")
-        if places["deleted"]:
-            for name, content in read_members(self.memory.tree, f"deleted/{one.name}/backup.tar.gz"):
-                if name.startswith("archived/evicted-"):
-                    inner = self.memory.root / ".smp/tmp/inner.tar.gz"
-                    inner.write_bytes(content)
-                    yield from _evicted(self.memory, ".smp/tmp/inner.tar.gz")
-                    inner.unlink()
 
     def _is_active(self, one: Known) -> bool:
         return (self.memory.root / "active" / one.name).is_dir()
@@ -271,13 +240,6 @@ class Year:
 
     def _count(self, what: str, times: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + times
-
-
-def _evicted(memory: Memory, name: str) -> Iterator[str]:
-    import json
-
-    manifest = json.loads(next(iter(read_members(memory.tree, name)))[1])
-    yield from (item["id"] for item in manifest["items"] if not item["file"].startswith("agent-states/"))
 
 
 def _signature(directory: Path) -> list[tuple[str, int, int, int]]:
@@ -314,9 +276,10 @@ def test_a_year(
     that must stay is taken out, nothing is archived or purged early, no session outgrows its quota. Checked after every step for
     whatever has changed, and for everything at the end. (With compaction taking out pinned memories, or a purge that does not
     wait, it fails within the first simulated weeks.)"""
-    monkeypatch.setattr(leaving, "GRACE_S", -1.0)
+    monkeypatch.setattr("smp_client.change.move.GRACE_S", -1.0)
     monkeypatch.setattr("smp_client.rewrite.GRACE_S", -1.0)
     year = Year(quick_root, sessions, days, seed=seed)
+    monkeypatch.setattr(overdue, "running_s", lambda: (year.now - START).total_seconds())
     while year.now < year.end:
         year.live(step)
         year.keep_house(step)

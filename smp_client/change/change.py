@@ -23,7 +23,7 @@ from .. import access, journal
 from ..append import Reserved, Tail, note_rewritten, note_tail, settle
 from ..disk import bundle
 from ..disk.bundle import Bundle, Item, Manifest, item_of
-from ..edits import Edit, Span, Spans, edited, is_plain, located, plain, replaced, spans, value_of
+from ..edits import FEW, Edit, Span, Spans, edited, is_plain, located, plain, replaced, spans, value_of
 from ..errors import Conflict, StorageFailed, TransactionPending
 from ..files import is_left_alone
 from ..fingerprint import hash_of, hash_of_bytes
@@ -40,7 +40,6 @@ from .places import is_record_file, type_of_file
 if TYPE_CHECKING:
     from ..scope import Scope
 
-_FEW = 32  # changes, for which the other records of a file need not be parsed
 _LAST = ""  # as `Change.behind`: the record comes last
 _TRIES = 3
 _Done = TypeVar("_Done")
@@ -167,7 +166,7 @@ class _Work:
             self.growth += len(tail.opening) + len(rendered)
             return
         content = _plain_content(scope, kind)
-        is_few = len(changes) + len(added) <= _FEW and all(change.old is not None for change in changes)
+        is_few = len(changes) + len(added) <= FEW and all(change.old is not None for change in changes)
         known = self._request.parsed.get(file)
         found = known[1] if known and known[0] == content else None if is_few else spans(kind, content)
         ids = [*(change.id for change in changes), *(str(value["id"]) for value in added)]
@@ -234,21 +233,26 @@ class _Work:
         self._bundle_steps.append({"bundle": container, "aside": temporaries[-1]})
 
     def _pieces(self, old: Bundle, changes: Sequence[Change]) -> list[tuple[Item, bytes]]:
-        """The items of a bundle of records, or of single files, after the changes."""
-        wanted = {(change.file, change.id): change for change in changes}
+        """The items of a bundle of records, or of single files, after the changes.
+
+        A memory that was in two places when it was deleted is in the bundle twice; one change means both.
+        """
+        wanted = {(change.file, change.id, change.old): change for change in changes}
         pieces: list[tuple[Item, bytes]] = []
+        found: set[tuple[str, str, str | None]] = set()
         for item, raw in old.pieces():
-            change = wanted.pop(item.key, None)
+            change = wanted.get((*item.key, item.hash))
             if change is None:
                 pieces.append((item, raw))
                 continue
-            if item.hash != change.old:
-                raise _conflict(self._scope, change, "somebody else changed it since it was read")
+            found.add((*item.key, item.hash))
             self.taken.append((replace(item, facts={**item.facts, **change.facts}), raw))
             if change.new is not None:
                 new = _packed(change)
                 pieces.append((_repacked(item, new), new))
-        for change in wanted.values():
+        for key, change in wanted.items():
+            if key in found:
+                continue
             if change.old is not None or change.new is None:
                 raise _conflict(self._scope, change, f"{old.path} does not hold it any more")
             pieces.append(_arriving(change))

@@ -22,7 +22,7 @@ from ..access import Access
 from ..change.change import Change, Request, apply, replanned
 from ..change.places import is_record_file
 from ..decay import Policy, Rule
-from ..edits import Spans, spans
+from ..edits import FEW, Spans, located, spans
 from ..errors import SMPError
 from ..fingerprint import hash_of_bytes
 from ..layout import ACCESS_LOG
@@ -65,6 +65,13 @@ class Known(NamedTuple):
     accesses: int
     last: datetime | None  # when it was last read, else when it was made
     priority: float  # as of now, with the readings of the log
+    shown: Value = None  # the priority in its file
+
+    @property
+    def differs(self) -> bool:
+        # A turn that nobody has read shows nothing, so that a conversation reads well.
+        is_hidden = self.shown is None or (self.file == TURN.file and not self.accesses)
+        return not is_hidden and self.shown != round(self.priority, _DIGITS)
 
 
 class Seen(NamedTuple):
@@ -73,11 +80,12 @@ class Seen(NamedTuple):
     name: str
     now: datetime
     policy: Policy
-    memories: Mapping[str, list[Known]]  # by file
-    contents: Mapping[str, bytes]  # of the same files
-    parsed: Mapping[str, tuple[bytes, Spans]]  # of those that are lists of records
-    metadata: Mapping[str, Any]
+    memories: Mapping[str, list[Known]]  # by file: those that may change
+    records: Mapping[str, Mapping[str, bytes]]  # by file and id: their bytes
+    ids: frozenset[str]  # of all memories
+    metadata: tuple[Mapping[str, Any], bytes] = ({}, b"")  # as fields, and as bytes
     log: bytes = b""  # the whole lines of the access log
+    parsed: Mapping[str, tuple[bytes, Spans]] = {}  # files that were parsed whole
     problems: tuple[str, ...] = ()
 
 
@@ -94,8 +102,7 @@ def decay(session: RecordFiles, *, dry_run: bool = False) -> Outcome:
     if dry_run:
         planned = plan(_look(session))
         return Outcome(planned.actions, planned.problems, dry_run=True)
-    with session.scope.undisturbed("decaying"):
-        return replanned(lambda: _pass(session))
+    return replanned(lambda: _pass(session))
 
 
 def _pass(session: RecordFiles) -> Outcome:
@@ -111,17 +118,16 @@ def plan(seen: Seen) -> DecayPlan:
     """Return which memories change, and how; pure."""
     noted = access.parse(seen.log[-access.READ_CAP_BYTES :])
     made = DecayPlan(problems=list(seen.problems))
-    exists, taken = set[str](), set[str]()
+    taken = set[str]()
     for file, memories in seen.memories.items():
-        exists |= {one.id for one in memories}
-        changes, differing = _of_file(seen, file, memories, noted)
+        changes, differing = _of_file(seen.records.get(file, {}), memories, noted)
         read = {change.id for change in changes if change.id in noted}
         taken |= read
         made.changes.extend(changes)
         if changes:
             made.actions.append(Action(seen.name, _TYPE, (file,), _reason(differing, len(read))))
     # An id that is nowhere may be in a file that cannot be read now: its readings wait.
-    gone = set() if seen.problems else noted.keys() - exists
+    gone = set() if seen.problems else noted.keys() - seen.ids
     if gone:
         reason = f"{_some(len(gone), 'memory that was read is', 'memories that were read are')} gone"
         made.actions.append(Action(seen.name, _TYPE, (ACCESS_LOG,), reason))
@@ -132,22 +138,18 @@ def plan(seen: Seen) -> DecayPlan:
 
 
 def _of_file(
-    seen: Seen, file: str, memories: list[Known], noted: Mapping[str, Access]
+    records: Mapping[str, bytes], memories: list[Known], noted: Mapping[str, Access]
 ) -> tuple[list[Change], int]:
     """Return the changes of one file, and how many priorities differ from those that it shows."""
     changes: list[Change] = []
     differing = 0
-    kind = kind_of_file(file) if is_record_file(file) else None
-    content = seen.contents.get(file, b"")
-    standing = {span.id: span.raw for span in seen.parsed[file][1].records} if file in seen.parsed else {}
     for one in memories:
-        raw = standing.get(one.id) if kind else content
-        shown = _shown(kind, raw) if kind and raw else _shown_by_state(content, file)
-        if raw is None or shown is None:
-            continue
+        file, raw = one.file, records.get(one.id, b"")
+        kind = kind_of_file(file) if is_record_file(file) else None
+        shown = _shown(kind, raw) if kind else _shown_by_state(raw, file)
         priority, reading = round(one.priority, _DIGITS), noted.get(one.id)
-        if reading is None and (shown.priority == priority or not shown.block):
-            continue  # a turn that nobody has read shows nothing, so that a conversation reads well
+        if shown is None or (reading is None and (shown.priority == priority or not shown.block)):
+            continue
         last, count = None, 0
         if reading is not None:
             last = render_time(max(reading.last, one.last or reading.last))
@@ -155,8 +157,8 @@ def _of_file(
         differing += shown.priority != priority
         if kind is None:
             block: Value = {**shown.value(), **_said(priority, last, count)}
-            new = replace_parts(content, "agent_state", {"decay": block}, file)
-            changes.append(Change(file, one.id, hash_of_bytes(content), new))
+            new = replace_parts(raw, "agent_state", {"decay": block}, file)
+            changes.append(Change(file, one.id, hash_of_bytes(raw), new))
         else:
             new = raw[: shown.start] + shown.renewed(priority, last, count) + raw[shown.end :]
             changes.append(Change(file, one.id, one.hash, new))
@@ -178,10 +180,11 @@ def session_priority(metadata: Mapping[str, Any], policy: Policy, now: datetime)
 
 def _plan_session(seen: Seen, made: DecayPlan, *, is_read: bool) -> None:
     """Add the change of the session's own priority in its metadata."""
-    content, priority = seen.contents.get(METADATA, b""), session_priority(seen.metadata, seen.policy, seen.now)
+    metadata, content = seen.metadata
+    priority = session_priority(metadata, seen.policy, seen.now)
     if priority is None or not content:
         return
-    block = seen.metadata["decay"]
+    block = metadata["decay"]
     before = block.get("current_priority")
     if before != priority:
         reason = f"the session's priority is {priority}, not {before}"
@@ -286,25 +289,35 @@ def _parsed(block: bytes) -> dict[str, Value] | None:
 
 
 def _look(session: RecordFiles) -> Seen:
+    """Ask the index, and read only the files in which something differs or was read."""
     scope = session.scope
     with scope.answering("planning to decay"):
         # Before the index, which then knows at least these readings.
         log = scope.read(ACCESS_LOG)
+        log = log[: log.rfind(b"\n") + 1]
+        noted = access.parse(log[-access.READ_CAP_BYTES :])
         now, policy, known, problems, metadata = session._own_asker().ask(_question)
-        memories = {file: list(group) for file, group in groupby(known, key=attrgetter("file"))}
         said = [f"{file} was left as it is: {problem}" for file, problem in problems.items() if problem]
-        contents: dict[str, bytes] = {}
+        changing = [one for one in known if (one.differs or one.id in noted) and not problems.get(one.file)]
+        memories = {file: list(group) for file, group in groupby(changing, key=attrgetter("file"))}
+        records: dict[str, Mapping[str, bytes]] = {}
         parsed: dict[str, tuple[bytes, Spans]] = {}
-        for file in [*memories, *([METADATA] if metadata else [])]:
-            if problems.get(file):
-                continue
+        for file, wanted in memories.items():
             try:
-                contents[file] = scope.read(file)
-                if is_record_file(file):
-                    parsed[file] = contents[file], spans(kind_of_file(file), contents[file])
+                content = scope.read(file)
+                if not is_record_file(file):
+                    records[file] = {one.id: content for one in wanted}
+                elif len(wanted) <= FEW:
+                    found = located(kind_of_file(file), content, [one.id for one in wanted])
+                    records[file] = {memory_id: span.raw for memory_id, span in found.items()}
+                else:
+                    parsed[file] = content, spans(kind_of_file(file), content)
+                    records[file] = {span.id: span.raw for span in parsed[file][1].records}
             except SMPError as error:
                 said.append(f"{file} was left as it is: {error}")
-    return Seen(scope.name, now, policy, memories, contents, parsed, metadata, log[: log.rfind(b"\n") + 1], tuple(said))
+        about = metadata, scope.read(METADATA) if metadata else b""
+    ids = frozenset(one.id for one in known)
+    return Seen(scope.name, now, policy, memories, records, ids, about, log, parsed, tuple(said))
 
 
 def _question(view: View) -> tuple[datetime, Policy, list[Known], dict[str, str | None], dict[str, Any]]:
@@ -314,10 +327,11 @@ def _question(view: View) -> tuple[datetime, Policy, list[Known], dict[str, str 
 
     ask = view.index.connection.execute
     joined, columns = source(view)
-    asked = f"SELECT m.file, m.id, m.hash, m.accesses, COALESCE(m.accessed, m.at), {columns.priority} {joined}"
+    shown = "json_extract(m.data, '$.decay.priority')"
+    asked = f"SELECT m.file, m.id, m.hash, m.accesses, COALESCE(m.accessed, m.at), {columns.priority}, {shown} {joined}"
     rows = ask(f"{asked} WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start", view.scopes)
-    known = [Known(file, memory_id, hash, accesses, last if last is None else EPOCH + timedelta(microseconds=last), priority)
-             for file, memory_id, hash, accesses, last, priority in rows]  # fmt: skip
+    known = [Known(file, memory_id, hash, accesses, last if last is None else EPOCH + timedelta(microseconds=last), *priorities)
+             for file, memory_id, hash, accesses, last, *priorities in rows]  # fmt: skip
     problems = dict(ask("SELECT file, problem FROM files WHERE scope = ?", view.scopes))
     session = ask("SELECT metadata FROM sessions WHERE scope = ?", view.scopes).fetchone()
     return view.now, view.policy, known, problems, json.loads(session[0]) if session else {}

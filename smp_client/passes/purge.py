@@ -20,7 +20,7 @@ from ..change.holdings import Holding, Place, holdings, in_bundle, is_in_use, pl
 from ..change.move import delete_session, destroy, sweep
 from ..change.places import is_record_file
 from ..change.restore import delete, passing, sessions_with
-from ..change.select import Selection, agent_of
+from ..change.select import Selection, agent_of, texts_of
 from ..disk import bundle
 from ..disk.bundle import Item, Manifest
 from ..errors import Conflict, Invalid, LockTimeout, MemoryNotFound, SMPError
@@ -44,6 +44,7 @@ from ..model.outcome import Action, Outcome
 from ..records import kind_of_file, type_of
 from ..scope import UPKEEP
 from ..scopes import ARCHIVE, BACKUP
+from ..session_files import METADATA
 from ..tidy import remove_abandoned
 from ..timestamps import parse_time, render_time
 from ..vacuum import ask_for_scrub, scrub_index
@@ -59,7 +60,7 @@ _IMPLAUSIBLE_SESSIONS = 5
 _ASKED_FOR = "asked for, without waiting for its deadline"
 _COPIES: tuple[Place, ...] = ("deleted", "undo", "evicted")
 _WAIT_S, _PAUSE_S = 4.0, 0.1  # for programs that have an old version of a file open
-_TELLING_CHARACTERS = 12  # a shorter line may stand anywhere
+_LINE, _WORD = 12, 25  # characters; a shorter line, or a shorter word alone, may stand anywhere
 _NEEDLES, _LISTED = 200, 10
 
 
@@ -293,7 +294,7 @@ def purge_now(
         outcome.actions = [one.as_action() for one in decisions]
         return outcome
     outcome.actions = []
-    outcome.add(carry_out(memory, decisions, by=by, forced=True, wait_s=_WAIT_S))
+    outcome.add(carry_out(memory, decisions, by=by, forced=True))
     backups = memory.root.parent / BEFORE_IMPORT
     if outcome.actions and backups.is_dir():
         outcome.notes.append(
@@ -421,13 +422,12 @@ class _Purge:
 
 
 def carry_out(
-    memory: Memory, going: Sequence[Decision], *, by: str, forced: bool, index: Index | None = None,
-    wait_s: float = 0.0,
-) -> Outcome:  # fmt: skip
+    memory: Memory, going: Sequence[Decision], *, by: str, forced: bool, index: Index | None = None
+) -> Outcome:
     """Destroy one after the other; one that fails stops no other. Then clean the index.
 
-    The leader of the root gives its index. For anybody else the places are noted where others wrote
-    the same words.
+    The leader of the root gives its index, and waits for nobody. For anybody else, programs that have
+    an old version open are waited for, and the places are noted where others wrote the same words.
     """
     work, words = _Purge(memory, by, forced), list[str]()
     for decision in going:
@@ -443,7 +443,9 @@ def carry_out(
             continue
         work.outcome.actions.append(decision.as_action())
         if not one.is_session:
-            work.outcome.problems += _await_closed(memory, one.session, gone, wait_s)
+            work.outcome.problems += _await_closed(
+                memory, one.session, gone, 0.0 if index else _WAIT_S
+            )
         words += [word for held in gone for word in _words_of(held)]
     remove_abandoned(memory)
     _remove_old_locks(memory)
@@ -618,14 +620,13 @@ def _remove_old_locks(memory: Memory) -> None:
 
 
 def _words_of(one: Holding) -> list[str]:
-    """Return the lines of a memory's text by which it would be known again."""
-    text = (
-        one.value.get(kind_of_file(one.file).text)
-        if is_record_file(one.file)
-        else one.raw.decode("utf-8", "replace")
-    )
-    lines = (line.strip() for line in str(text or "").splitlines())
-    return [line for line in lines if len(line) >= _TELLING_CHARACTERS]
+    """Return the lines of a memory by which it would be known again; a name or a time is none."""
+    if is_record_file(one.file):
+        texts = [str(one.value.get(kind_of_file(one.file).text, ""))]
+    else:
+        texts = [*texts_of(one.value)] if one.file != METADATA else []
+    lines = (line.strip() for text in texts for line in text.splitlines())
+    return [line for line in lines if len(line) >= (_LINE if " " in line else _WORD)]
 
 
 def places_with(memory: Memory, words: Sequence[str]) -> list[str]:

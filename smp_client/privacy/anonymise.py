@@ -30,8 +30,7 @@ from ..session_files import METADATA, parse_artifact
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import BadYaml, Value, render_entries
 from .names import Names, is_somebody
-from .placeholder import Anonymization as Anonymization
-from .placeholder import Placeholders, Replacement, is_placeholder
+from .placeholder import Anonymization, Placeholders, Replacement, is_placeholder
 
 if TYPE_CHECKING:
     from ..memory import Memory

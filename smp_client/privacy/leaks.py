@@ -4,7 +4,7 @@ The library writes none, so whatever is found in the index is a leak. The index 
 memory which kinds were found in it; a memory that changes is a new one and is looked at again.
 
 `redact` takes leaks out of their file by a transaction. Nothing is kept of the secret: the old
-version of the file is wiped, and the index is scrubbed. All else of the memory stays.
+version of the file goes when nobody has it open, and the index is scrubbed. All else of the memory stays.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import audit
 from ..errors import Conflict, CorruptionDetected, UnsafePath
-from ..layout import GLOBAL
+from ..layout import GLOBAL, RETIRED
 from ..locks import Patience
 from ..records import STATE_HISTORY
+from ..rewrite import file_of_slot, is_resting
 from ..scopes import ARTIFACTS, STATES, directory_of, is_archived, kinds_of
 from ..session_files import METADATA, parse_artifact
 from ..text.document import Lines
@@ -246,8 +247,7 @@ def redact(memory: Memory, target: Target, redaction: Redaction, by: str) -> Red
     Raises Conflict where nothing could be taken out or somebody changed the file just now,
     CorruptionDetected where it cannot be read, and SecretKey where each has a secret as a key.
     """
-    from ..maintain import traces
-    from .deleting.clearing import clear
+    from ..vacuum import ask_for_scrub, scrub_index  # late: they load the index
 
     name, file, ids = target
     if is_archived(name):
@@ -267,14 +267,23 @@ def redact(memory: Memory, target: Target, redaction: Redaction, by: str) -> Red
                 raise error
             said = f"Nothing of {file} in {name} could be taken out."
             raise Conflict(said, advice="Take it out by hand, or delete it.")
-        # Before it goes and, by clearing, after: a crash between must leave no word in the index.
-        traces.ask_for_scrub(memory, name if is_session else "")
+        # Before it goes and after: a crash between must leave no word in the index.
+        ask_for_scrub(memory, name if is_session else "")
         done = sorted(memory_id for memory_id in ids if memory_id not in refused)
         facts: dict[str, Any] = {"session": name, "count": len(done) or 1, "file": file}
         facts |= {"ids": done, "kinds": dict(kinds)}
         with audit.noted(files.scope.tree, "redact", clock=memory.options.clock, by=by, **facts):
             transaction.commit()
-        return Redacted(clear(memory, files.scope, [file], done), tuple(refused))
+        ask_for_scrub(memory, name if is_session else "")
+    return Redacted([*scrub_index(memory), *_old_versions(files.scope, file)], tuple(refused))
+
+
+def _old_versions(scope: Scope, file: str) -> list[str]:
+    """Return a sentence for each old version of a file that a program has open; any other goes soon."""
+    with scope.locked([file], "redacting", any_version=True):
+        left = [slot for slot in scope.tree.list(RETIRED) if slot.startswith(f"{scope.name}+")]
+    said = "{}/{} holds it while a program has it open."
+    return [said.format(RETIRED, slot) for slot in left if file_of_slot(slot) == file and not is_resting(slot)]
 
 
 def _collect(

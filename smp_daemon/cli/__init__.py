@@ -51,7 +51,7 @@ GROUPS = {
         "delete": ("deletion", "Delete SESSION, or memories of it."),
         "restore": ("deletion", "Restore the deleted SESSION, or deleted memories of it."),
         "purge": ("erasing", "Destroy what was deleted and is past its deadline."),
-        "anonymize": ("anonymizing", "Replace names in SESSION, or in memories of it, by placeholders."),
+        "anonymize": ("anonymity", "Replace names in SESSION, or in memories of it, by placeholders."),
     },
     "Move": {
         "export": ("exchange", "Write sessions, or everything, into one file that can be imported again."),

@@ -13,7 +13,7 @@ import click
 from smp_client.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
 
 from . import importing
-from .anonymizing import configuration, given_names, naming_options, say_what_it_leaves
+from .anonymity import configuration, given_names, naming_options, say_what_it_leaves
 from .arguments import complete_memory_id, completing, find_id, json_option, open_memory, root_option
 from .conditions import What, selecting_options, what_is_meant
 from .outcome import dry_run_option
@@ -21,7 +21,7 @@ from .output import Column, one_line, print_json, print_table, say, short_size, 
 from .progress import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from smp_client import Memory
     from smp_client.exchange.importing import Imported
@@ -126,9 +126,23 @@ def _check_layout(layout: str | None, format: str | None, output: str, *, delete
 
 
 def _selected(memory: Memory, meant: What) -> Wanted | None:
-    from smp_client.privacy.deleting.selection import Selection, wanted_by
+    """Whether a memory is meant: by its session, file, type and fields. Each session is selected from once."""
+    from smp_client.change.places import is_record_file
+    from smp_client.change.select import Selection, chosen
 
-    return None if meant.is_whole else wanted_by(memory, Selection(meant.ids or None, **meant.conditions))
+    if meant.is_whole:
+        return None
+    selection = Selection(meant.ids or None, **meant.conditions)
+    selection.check()
+    known: dict[str, set[tuple[str, str]]] = {}
+
+    def is_wanted(name: str, file: str, _type: str, value: Mapping[str, Any]) -> bool:
+        if name not in known:
+            found = chosen(memory, name, selection)
+            known[name] = {(one.file, "" if one.is_file else one.id) for one in found}
+        return (file, str(value.get("id")) if is_record_file(file) else "") in known[name]
+
+    return is_wanted
 
 
 def _named(memory: Memory, name: str, *, deleted: bool) -> str:

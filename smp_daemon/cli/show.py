@@ -11,11 +11,11 @@ import click
 from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL, LATEST
 
 from .arguments import find_id, find_scope, json_option, memories_argument, open_memory, root_option
+from .holding import reference_text, references_of, show_holding
 from .nearby import did_you_mean
+from .occurrences import show_occurrences
 from .output import Shown, present, print_fields, print_pairs, short_path
 from .show_archived import SUMMARY_ID, find_summary, show_summary
-from .show_everywhere import show_everywhere
-from .show_put_away import reference_text, references_of, show_put_away
 
 if TYPE_CHECKING:
     from smp_client import GlobalMemory, Memory, Record, Session
@@ -51,7 +51,7 @@ def show(
     if all_about is not None:
         if ids or raw:
             raise click.UsageError("--all-about takes a SESSION at most, and no --raw.")
-        show_everywhere(open_memory(root), all_about, session, as_json=as_json)
+        show_occurrences(open_memory(root), all_about, session, as_json=as_json)
         return
     if session is None:
         raise click.UsageError("Missing argument 'SESSION'.")
@@ -73,7 +73,7 @@ def _found(memory: Memory, session: str, memory_id: str | None, *, count_access:
             return show_summary(memory, summary)
         target = find_scope(memory, name)
     except SMPError as error:
-        if wanted and (kept := show_put_away(memory, error.session_id or session, wanted)):
+        if wanted and (kept := show_holding(memory, error.session_id or session, wanted)):
             return kept
         raise
     if wanted is None:
@@ -82,7 +82,7 @@ def _found(memory: Memory, session: str, memory_id: str | None, *, count_access:
     try:
         record = _get(target, wanted, count_access=count_access)
     except MemoryNotFound:
-        if kept := show_put_away(memory, target.scope.name, wanted):
+        if kept := show_holding(memory, target.scope.name, wanted):
             return kept
         raise
     place = _place(target, record)

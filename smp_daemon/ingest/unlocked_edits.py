@@ -6,6 +6,7 @@ data, are only reported: a pattern that is too wide must not empty a memory for 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -24,6 +25,7 @@ from .led_tree import LedTree
 ROUNDS, ROUNDS_S = 10, 2.0  # of a thousand memories, or so many seconds: then others have a turn
 AGAIN_S = 60.0  # before a redaction that failed is tried again
 BY = "daemon"
+_RESTING_S = 3.0  # an old version of a file is kept for longer than a slow writer needs
 _IDLE_SHARE = 100.0
 # A packed archive is no text.
 _UNREADABLE = (
@@ -76,6 +78,7 @@ class UnlockedEdits:
         # The kinds of secrets in each file, with the file's state; by root and kind of text.
         self._kinds: dict[tuple[str, str], dict[tuple[str, str], tuple[object, Counter[str]]]] = {}
         self._outside_due: dict[str, float] = {}
+        self.old_versions_due = math.inf  # when tidying can remove what redacted files said before
 
     def look(self, root: LedTree) -> None:
         """Search new memories and other text of a tree; report or redact the secrets."""
@@ -147,6 +150,7 @@ class UnlockedEdits:
         done = [harmless(memory_id) for memory_id in ids if memory_id not in refused]
         log.info("redacted", memories=done, kinds=dict(kinds), left=left)
         root.note(f"{directory_of(scope)}/{file}")
+        self.old_versions_due = time.monotonic() + _RESTING_S
 
     def _search_outside(self, root: LedTree) -> None:
         """Search text that is in no memory, in at most a hundredth of the time."""

@@ -17,6 +17,7 @@ from smp_client import Memory
 from smp_client.privacy.deleting import reworking
 from smp_client.status import SILENT_AFTER_S, read_status
 from smp_client.timestamps import parse_time
+from smp_client.vacuum import ask_for_scrub
 
 
 def with_memories(root: Path) -> Memory:

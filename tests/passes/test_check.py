@@ -11,13 +11,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from bundles import evict
 from daemons import smp
 
 from smp_client import Memory, Session, journal
-from smp_client.change.change import Draft, Request, apply
-from smp_client.change.holdings import holdings
-from smp_client.change.restore import removal
-from smp_client.disk.bundle import Manifest
 from smp_client.layout import SESSION_DIRECTORIES
 from smp_client.locks import Patience, lock
 from smp_client.packing import read_members, write_archive
@@ -187,13 +184,7 @@ def archived(memory: Memory) -> Path:
 
 
 def evicted(memory: Memory) -> Path:
-    session = memory.session("s1")
-    one = next(one for one in holdings(memory, "s1") if one.id == "DEC-001")
-    path = "archived/s1/evicted-20260301T120000-0123abcd.tar.gz"
-    draft = Draft(path, Manifest("evicted", "s1", "2026-03-01T12:00:00Z", "smp", "a test"))
-    with session.scope.undisturbed("compacting"):
-        apply(session.scope, Request([removal(one)], draft))
-    return memory.root / path
+    return memory.root / evict(memory, "s1", "DEC-001")
 
 
 def deleted(memory: Memory) -> Path:

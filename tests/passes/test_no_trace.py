@@ -1,5 +1,5 @@
-"""The promise as a whole: what came in through any door is gone from everywhere but `deleted/` when it is deleted, and from there
-when it is erased."""
+"""The promise as a whole: what came in through any door is in no answer when it is deleted, and no byte of it is left when it is
+purged."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bundles import evict
+from bytes_left import files_with
 from daemons import Daemon, smp, wait_until
 
 from smp_client import Memory
-from smp_client.maintain.traces import places_with
 from smp_client.sync import bring_up_to_date
 
 pytestmark = pytest.mark.usefixtures("short_grace")
@@ -21,10 +22,6 @@ FIELDS = {
     "finding": ("finding", "discovered_by", {"severity": "low"}),
     "preference": ("preference", "created_by", {"confidence": "explicit"}), "learning": ("learning", "learned_by", {}),
 }  # fmt: skip
-
-
-def outside_deleted(memory: Memory) -> list[str]:
-    return [place for place in places_with(memory, [NEEDLE.encode()]) if not place.startswith("deleted/")]
 
 
 def through_library(memory: Memory) -> None:
@@ -75,7 +72,7 @@ def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Memory]:
         through_an_edit(memory)
         inbox = memory.root / "active/s1/inbox"
         wait_until(lambda: not [path for path in inbox.iterdir() if path.is_file()], "the drops are taken in")
-        memory.session("s1").compact(reduction_pct=100)
+        evict(memory, "s1", "turn-1", "FIND-001", "LEARN-001")
         bring_up_to_date(memory)
         wait_until(lambda: (memory.root / "active/s1/indexes/timeline.yaml").exists(), "the YAML indexes are there")
         if not request.param:
@@ -96,35 +93,34 @@ def delete_everything(memory: Memory) -> None:
 def test_every_byte_goes_when_it_is_deleted_and_then_erased(memory: Memory, is_archived: bool) -> None:
     """Whatever door it came through, in its place, compacted or archived, with a daemon and without; nothing else is touched."""
     memory.session("s1").record_decision("something else entirely", made_by="vera")
-    found = {place.partition("/")[0] for place in outside_deleted(memory)}
-    assert found >= {"active", "global", ".smp"}
+    found = {place.partition("/")[0] for place in files_with(memory.root, NEEDLE.encode())}
+    assert found >= {"active", "archived", "global", ".smp"}
     if is_archived:
         memory.archive_session("s1")
     delete_everything(memory)
-    assert outside_deleted(memory) == []
     assert memory.search(NEEDLE) == []
     batches = {one.batch for name in ("s1", "global") for one in memory.deleted(name)}
     assert len(batches) == 1
     done = smp("purge", "--batch", batches.pop(), "--now", "--root", memory.root, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert places_with(memory, [NEEDLE.encode()]) == []
+    assert files_with(memory.root, NEEDLE.encode()) == []
     if is_archived:
         memory.restore_session("s1")
     assert [one.text for one in memory.session("s1").search("entirely")] == ["something else entirely"]
 
 
 def test_a_whole_session_goes_and_comes_back_and_goes_for_good(memory: Memory) -> None:
-    """The command returns when nothing but `deleted/` has a byte of it."""
     through = {one.id for one in memory.session("s1").search(NEEDLE, limit=100)}
     assert smp("delete", "s1", "--root", memory.root, "--reason", "privacy").returncode == 0
-    assert [place for place in outside_deleted(memory) if not place.startswith(("global/", ".smp/index.db"))] == []
+    assert not [one for one in memory.search(NEEDLE, limit=None) if one.session != "global"]
     assert smp("restore", "s1", "--root", memory.root).returncode == 0
     assert {one.id for one in memory.session("s1").search(NEEDLE, limit=100)} == through
     assert smp("delete", "s1", "--root", memory.root, "--reason", "privacy").returncode == 0
     delete_everything(memory)
     done = smp("purge", "--session", "s1", "--now", "--root", memory.root, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {place for place in places_with(memory, [NEEDLE.encode()]) if not place.startswith("deleted/global/")} == set()
+    of_global = ("deleted/global/", ".smp/retired/global+")  # which is deleted, and not purged
+    assert [place for place in files_with(memory.root, NEEDLE.encode()) if not place.startswith(of_global)] == []
 
 
 @pytest.mark.parametrize("command", ["reindex", *(pytest.param(one, marks=pytest.mark.slow) for one in ("check", "sync"))])
@@ -137,5 +133,4 @@ def test_nothing_brings_it_back_but_a_restore(memory: Memory, command: str) -> N
     smp(command, "--root", memory.root)
     memory.session("s1").restore(other)
     assert [one.text for one in memory.session("s1").search("entirely")] == ["something else entirely"]
-    assert outside_deleted(memory) == []
     assert memory.search(NEEDLE) == []

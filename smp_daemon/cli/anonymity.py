@@ -19,8 +19,8 @@ from .output import Column, one_line, print_json, print_table, say, tell
 from .progress import progress
 
 if TYPE_CHECKING:
-    from smp_client.privacy.anonymity.anonymizing import Anonymized
-    from smp_client.privacy.anonymity.placeholders import Anonymization
+    from smp_client.privacy.anonymise import Anonymized
+    from smp_client.privacy.placeholder import Anonymization
 
 _NAMED = 10
 
@@ -49,7 +49,7 @@ def given_names(names: Sequence[str], names_file: str | None) -> list[str]:
 
 
 def configuration(keep: str | None) -> Anonymization:
-    from smp_client.privacy.anonymity.placeholders import Anonymization
+    from smp_client.privacy.placeholder import Anonymization
 
     return Anonymization.keeping(part.strip() for part in (keep or "").split(",") if part.strip())
 
@@ -86,28 +86,24 @@ def anonymize(
             return memory.anonymize(found, ids or None, names=known, projects=projects, config=config, reason=reason, by=by,
                                     dry_run=dry_run, now=is_now)  # fmt: skip
 
-    if not dry_run and asks(yes=yes) and ((plan := do(True)).memories or (is_now and plan.earlier)):
+    if not dry_run and asks(yes=yes) and ((plan := do(True)).actions or (is_now and plan.earlier)):
         confirm(_question(plan, is_now=is_now, days=memory.options.retention.deleted_days), yes=yes)
     with progress("anonymising"):
         done = do(dry_run)
     if as_json:
-        print_json({**asdict(done), "memories": [one.id for one in done.memories], "earlier": _batches(done)})
+        print_json({**asdict(done), "memories": done.ids})
     else:
         _print(done, f"{memory.options.retention.deleted_days:g} days")
     sys.exit(1 if done.problems else 0)
 
 
 def _question(plan: Anonymized, *, is_now: bool, days: float) -> str:
-    what = f"{sum(plan.counts.values()):,} places in {len(plan.memories):,} memories of {plan.session}"
+    what = f"{sum(plan.counts.values()):,} places in {len(plan.ids):,} memories of {plan.session}"
     after = "What was there is erased: nothing brings it back." if is_now else f"For {days:g} days smp restore brings it back."
-    if not plan.memories:
+    if not plan.actions:
         return f"Erase what {plan.session} was before earlier anonymisations? {after}"
     earlier = " What earlier anonymisations left for a restore goes too." if is_now and plan.earlier else ""
     return f"Replace {what}? {after}{earlier}"
-
-
-def _batches(done: Anonymized) -> list[str]:
-    return list(dict.fromkeys(one.batch for one in done.earlier))
 
 
 def _print(done: Anonymized, days: str) -> None:
@@ -118,14 +114,14 @@ def _print(done: Anonymized, days: str) -> None:
             columns.append(Column("STANDS FOR", least=20))
             rows = [(*row, one.what) for row, one in zip(rows, done.replacements, strict=True)]
         print_table(columns, rows)
-    count = len(done.memories)
+    count = len(done.ids)
     would = "would be " if done.dry_run else ""
     say(f"{count:,} memor{'y' if count == 1 else 'ies'} {would}changed" + ("; nothing was changed" if done.dry_run else ""))
     if done.batch:
         tell(one_line(f"For {days} smp restore --batch {done.batch} brings back what was there."))
     if done.earlier:
         tell(one_line(_of_earlier(done)))
-    if done.memories:
+    if done.actions:
         say_what_it_leaves(done.agents, done.cannot_find)
     for note in done.notes:
         tell(f"note: {one_line(note)}", err=True)
@@ -137,9 +133,8 @@ def _of_earlier(done: Anonymized) -> str:
     what = "What was there before earlier anonymisations"
     if done.erased:
         return f"{what} is erased."
-    purging = "; ".join(f"smp purge --batch {batch} --now" for batch in _batches(done)[:_NAMED])
-    until = max(one.recovery_deadline for one in done.earlier)
-    return f"{what} can still be restored, until {until}. --now erases it, or {purging}."
+    purging = "; ".join(f"smp purge --batch {batch} --now" for batch in done.earlier[:_NAMED])
+    return f"{what} can still be restored. --now erases it, or {purging}."
 
 
 def say_what_it_leaves(agents: Sequence[str], cannot_find: Sequence[str]) -> None:

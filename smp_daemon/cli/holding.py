@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 
-def show_put_away(memory: Memory, session: str, memory_id: str) -> Shown | None:
+def show_holding(memory: Memory, session: str, memory_id: str) -> Shown | None:
     """Return what is kept of the memory, or None."""
     from smp_client import Invalid
     from smp_client.change.holdings import EVERY, holdings

@@ -1,1 +1,0 @@
-"""Placeholders for names, the same for the same, in a tree or in what leaves it."""

@@ -1,1 +1,0 @@
-"""Every place in which a text, or a memory, is kept."""

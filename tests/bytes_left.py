@@ -1,0 +1,25 @@
+"""Which files of a tree hold some bytes, whatever they are packed in."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def files_with(root: Path, *words: bytes) -> list[str]:
+    """Return the files below the root, the index and its WAL among them, that hold one of these."""
+    files = [path for path in sorted(root.rglob("*")) if path.is_file()]
+    return [str(path.relative_to(root)) for path in files
+            if any(word in part for part in _parts(path.read_bytes()) for word in words)]  # fmt: skip
+
+
+def _parts(content: bytes) -> Iterator[bytes]:
+    yield content
+    if content.startswith(b"\x1f\x8b"):
+        with tarfile.open(fileobj=io.BytesIO(gzip.decompress(content))) as archive:
+            for member in archive.getmembers():
+                if opened := archive.extractfile(member):
+                    yield from _parts(opened.read())
