@@ -18,7 +18,7 @@ import json
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,7 @@ _STEM = 4  # so many letters of a word are in every form of it
 _APART = 1 << 33  # further than any two turns of one conversation
 
 
+Row = tuple[Any, ...]  # of a memory, its key first
 Place = tuple[int, str, int | None]  # of a memory: its key, its scope, and of a turn its place in the conversation
 
 
@@ -106,9 +107,9 @@ class Matching:
         # Who looks for a word or two wants to see them.
         self._looks_around = self._question.asks or (len(self._concepts) > 2 and bool(text))
 
-    def best(self, count: int | None, fits: Callable[[Sequence[int]], Container[int]] | None) -> list[int]:
-        """Return the keys of so many that match best at a rough estimate, the best first, or of all. Where not every memory
-        may be among them, `fits` tells those of some keys that may."""
+    def best(self, count: int | None, read: Callable[[Sequence[int]], Sequence[Row]]) -> tuple[list[int], list[Row]]:
+        """Return the keys of so many that match best at a rough estimate, the best first, or of all; and their rows, as `read`
+        gives them in its order. It leaves out those that may not be in the answer."""
         rough = self._estimate() if self._looks_around else self._held()
         if self._states:
             rough = {position: worth * self._state(position) for position, worth in rough.items()}
@@ -118,12 +119,12 @@ class Matching:
             # Of equal ones the later first: that is the same for every page of an answer.
             order = [position for _, position in nlargest(wanted, zip(rough.values(), rough, strict=True))]
             keys |= self._turns_at([position for position in order if position not in keys])
-            found = [key for position in order if (key := keys.get(position)) and key != self._without_key]
-            if fits is not None:
-                allowed = fits(found)
-                found = [key for key in found if key in allowed]
+            likely = [key for position in order if (key := keys.get(position)) and key != self._without_key]
+            rows = {row[0]: row for row in read(likely)}
+            found = [key for key in likely if key in rows]
             if count is None or len(found) >= count or len(order) == len(rough):
-                return found[:count]
+                chosen = set(found[:count])
+                return found[:count], [row for key, row in rows.items() if key in chosen]
             # Near the ends of a conversation there are positions without a turn; and of few that may be there, many are none.
             wanted *= 4
 
