@@ -244,7 +244,7 @@ def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
 def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
     """With a text, which leads."""
     keys, found = _candidates(view, want, matching)
-    strengths = matching.strengths([row[:7] for row in found])
+    strengths = matching.strengths([row[:5] for row in found])
     weights = view.weights
     answers: list[Ranked] = []
     # Hints can lift several above a perfect match: then the best of them is the measure.
@@ -276,7 +276,7 @@ def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int]
     if want.min_priority is not None:
         condition += f" AND {columns.priority} >= {float(want.min_priority)}"
     asked = (
-        f"SELECT m.key, m.scope, m.place, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
+        f"SELECT m.key, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
         f" {columns.recency}, {columns.state} {joined} WHERE m.key IN (SELECT value FROM json_each(?)) AND {condition}"
         f" ORDER BY {want.order or NEWEST}"
     )
