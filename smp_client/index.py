@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from .entries import Entry, FileState
@@ -23,6 +23,9 @@ from .layout import FORMAT_VERSION
 from .questions.validity import judge
 from .records import split_name
 from .scopes import session_of
+
+if TYPE_CHECKING:
+    from .access import Noted
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
 # Another version is not migrated but rebuilt; also with another version of the files, for what an older one says is read anew then.
@@ -102,7 +105,7 @@ class Index:
         self.connection = connection
         # What the temporary tables of this connection hold, see priorities.py.
         self.rules: object = None
-        self.noted: dict[tuple[str, str], object] = {}
+        self.noted: dict[str, Noted] = {}  # by scope, of those in which something was read
 
     @classmethod
     def open(cls, path: Path) -> Index:

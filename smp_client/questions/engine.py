@@ -194,7 +194,7 @@ def ranked(view: View, want: Wanted) -> list[Ranked]:
     if want.order and not _DEPENDS.search(want.order) and want.min_priority is None and want.min_relevance is None:
         want = _narrowed(view, want)
     condition, given = where(view, want)
-    joined, columns = source(view)
+    joined, columns = source(view, by_key=want.has_keys)
     weights = view.weights
     whole = weights.time + weights.importance + weights.access or 1.0
     score = (
@@ -271,7 +271,7 @@ def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
 
 def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int], list[Row]]:
     """Those that may be in the answer, by a rough estimate and then in their order."""
-    joined, columns = source(view)
+    joined, columns = source(view, by_key=True)
     condition, given = where(view, replace(want, has_keys=True))
     if want.min_priority is not None:
         condition += f" AND {columns.priority} >= {float(want.min_priority)}"
