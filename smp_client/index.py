@@ -263,11 +263,14 @@ class Index:
         )  # fmt: skip
         return {(row[0], row[1]): FileState(*row[2:]) for row in rows}
 
-    def identities(self, names: Iterable[str]) -> dict[tuple[str, str], tuple[int, ...]]:
-        """Return inode, size and times of the files of these names, in all scopes."""
-        asked = "SELECT scope, file, inode, size, mtime_ns, ctime_ns FROM files WHERE file IN (SELECT value FROM json_each(?))"
-        rows = self.connection.execute(asked, (json.dumps(list(names)),))
-        return {row[:2]: row[2:] for row in rows}
+    def identities(self, names: Iterable[str] | None = None, scope: str | None = None) -> dict[tuple[str, str], tuple[int, ...]]:
+        """Return inode, size and times of the files, of these names and of this scope where they are given."""
+        asked = (
+            "SELECT scope, file, inode, size, mtime_ns, ctime_ns FROM files"
+            " WHERE (?1 IS NULL OR file IN (SELECT value FROM json_each(?1)))" + (" AND scope = ?2" if scope else "")
+        )
+        given = (None if names is None else json.dumps(list(names)), *([scope] if scope else []))
+        return {row[:2]: row[2:] for row in self.connection.execute(asked, given)}
 
     def hashes(self, scope: str, file: str) -> set[tuple[str, str]]:
         """Id and hash of each memory of a file."""
