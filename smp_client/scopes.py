@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import lru_cache
 
 from .errors import Invalid, UnsafePath
 from .layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, check_session_id, is_file_id, is_session_id
@@ -45,6 +46,7 @@ def session_of(scope: str) -> str:
     return scope.removeprefix(f"{ARCHIVED}/")
 
 
+@lru_cache(maxsize=4096)  # asked for each file and each record of an answer
 def directory_of(scope: str) -> str:
     if is_archived(scope):
         return archived_scope(check_session_id(session_of(scope)))
