@@ -9,6 +9,7 @@ import math
 import os
 import re
 import sqlite3
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from .deadline import step
 from .entries import Entry, FileState
 from .files import FILE_MODE
 from .layout import FORMAT_VERSION
@@ -81,6 +83,7 @@ _MEMORY_COLUMNS = (
 )
 _DECAY = re.compile(r'"decay": \{[^{}]*\}')  # in the data of a memory
 _BUSY_MS = 10_000
+_TRY_MS = 200  # of waiting inside SQLite, where nobody can be asked
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
 _DURABILITY = "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
 # What a lock, a full disk or a missing right says is said of the machine, not of the file: no reason to throw it away.
@@ -196,13 +199,25 @@ class Index:
     @contextmanager
     def undone(self, patience_ms: int) -> Iterator[None]:
         """Changes inside are seen inside only, and never committed. Raises OperationalError where it is locked for longer."""
-        self.connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
+        self.begin(patience_ms)
         try:
-            self.connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            finally:
-                self._roll_back()
+            yield
+        finally:
+            self._roll_back()
+
+    def begin(self, patience_ms: int = _BUSY_MS) -> None:
+        """Begin to write. Another writer is waited for in short tries, each of which is a step that can be interrupted."""
+        until = time.monotonic() + patience_ms / 1000
+        self.connection.execute(f"PRAGMA busy_timeout = {min(_TRY_MS, patience_ms)}")
+        try:
+            while True:
+                step()
+                try:
+                    self.connection.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                        raise
         finally:
             self.connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
 
@@ -219,7 +234,7 @@ class Index:
     @contextmanager
     def batch(self) -> Iterator[None]:
         """All changes inside become visible together, or, after an exception, not at all."""
-        self.connection.execute("BEGIN IMMEDIATE")
+        self.begin()
         before = self.connection.total_changes
         try:
             yield

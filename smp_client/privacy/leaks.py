@@ -348,7 +348,7 @@ def _forget_all(index: Index) -> None:
 
 def _note(index: Index, change: str, rows: Iterable[tuple[str, Any]]) -> None:
     """Note in one step what was found. The generation stays, as no answer changes by this."""
-    index.connection.execute("BEGIN IMMEDIATE")
+    index.begin()
     try:
         index.connection.executemany(change, rows)
         index.connection.execute("COMMIT")
