@@ -19,6 +19,7 @@ from .text.format import format_of
 from .text.mapping import load_mapping, replace_parts
 from .text.markdown import MARK as TURN_MARK
 from .text.values import BadYaml, Value, load, render_flow
+from .text.yaml_list import ONLY_COMMENTS
 
 _FEW = 32  # so many records are looked for one by one
 _STATE_KEY = "agent_state"
@@ -165,6 +166,9 @@ def _shown_by_records(content: bytes, spans: Iterable[tuple[int, int]]) -> Itera
     begin = 0
     for start, end in spans:
         at = content.rfind(b"\n", start, end - 1) + 1
+        while at > start and ONLY_COMMENTS.fullmatch(content, at, end):
+            # Comments and blank lines below a record belong to it.
+            at, end = content.rfind(b"\n", start, at - 1) + 1, at
         marked = content.find(b"\n", start, at) - len(_MARKED)
         if not (content.startswith(opening, start) and opening and content.startswith(_MARKED, marked)):
             first = _FIRST_LINE.match(content, start, at)

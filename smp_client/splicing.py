@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .indexing import hash_of
-from .records import TURN, Kind
-from .text.document import Located, RecordList
-from .text.format import format_of
-from .text.yaml_list import ends, left_below
+from .records import Kind
+from .text import document
+from .text.format import format_of, is_plain, plain
 
 
 class Part(NamedTuple):
@@ -47,31 +46,13 @@ def from_step(step: Mapping[str, Any]) -> Splice:
 
 def splice(kind: Kind, content: bytes, change: Splice) -> bytes:
     """The file with its records changed; the file itself where that has been done before."""
-    if not is_as_read(content, change):
+    if not is_as_read(content, change) or not is_plain(kind.file, content):
+        content = plain(kind.file, content)
         change = change._replace(parts=list(_found_again(kind, content, change.parts)))
-    form = format_of(kind)
-    if any(content[part.start : part.start + 1] == b"{" for part in change.parts):
-        # A list in flow style has commas between its records; only taking out is ever asked of one.
-        return form.rewrite(content, {part.id: None for part in change.parts if not part.new}, change.last)
-    pieces: list[bytes] = []
-    position = 0
-    indent = min((_indent(content, part.start) for part in change.parts), default=0)
-    end_of, left = ends(RecordList(indent=indent), content), left_below(content, indent)
-    for part in sorted(change.parts, key=lambda part: part.start):
-        pieces += [content[position : part.start], part.new.encode()]
-        position = part.end
-        if not part.new and kind is not TURN and (below := end_of(Located(part.start, part.end, {}))) > part.end:
-            pieces.append(left(part.end, below))
-            position = below
-    after = b"".join([*pieces, content[position:]])
+    after = document.splice(content, [(part.start, part.end, part.new.encode()) for part in change.parts])
     if any(not part.new for part in change.parts):
-        return form.with_last(after, change.last)
+        return format_of(kind).with_last(after, change.last)
     return after
-
-
-def _indent(content: bytes, start: int) -> int:
-    """Of the dash that a record begins with."""
-    return content.find(b"-", start) - start if content[start : start + 1] == b" " else 0
 
 
 def is_as_read(content: bytes, change: Splice) -> bool:

@@ -176,7 +176,7 @@ class Transaction(Writing):
             return {"file": file, "content": (pending.content or b"").decode()}
         form = format_of(kind_of_file(file))
         tail.last = max(tail.last, _last_number(pending))
-        if pending.changed or tail.opening is None:
+        if pending.changed:
             return {"file": file, "insert": list(pending.added.values()), "change": pending.changed, "last": tail.last}
         content = tail.opening + b"".join(form.render(value, tail.indent) for value in pending.added.values())
         return {"file": file, "append": content.decode(), "at": tail.size}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from smp_client import Conflict, Invalid, QuotaExceeded, Session, TransactionEnded, TransactionPending, journal
+from smp_client.text.yaml_list import parse
 
 
 def snapshot(session: Session) -> dict[str, bytes]:
@@ -164,7 +165,8 @@ def test_a_file_in_another_style_takes_part(session: Session) -> None:
         tx.record_decision("New", made_by="a")
         tx.record_finding("F", discovered_by="v")
     assert [record.text for record in session.records("decision")] == ["Old", "New"]
-    assert path.read_text().startswith("# kept\n")
+    assert parse(path.read_bytes(), "decisions").plain
+    assert [one.read_text().startswith("# kept\n") for one in session.scope.tree.root.rglob("quarantine/*/*.bytes")] == [True]
 
 
 def _fail(scope: object, step: object) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ..indexing import hash_of
 from ..records import TURN, Kind, is_deleted
 from ..text.document import Located, RecordList
-from ..text.format import Format, format_of
+from ..text.format import Format, format_of, plain
 from ..text.values import BadYaml, Value, decode, load
 from ..timestamps import parse_time
 from .compaction import SUMMARIZES, SUMMARY, Item
@@ -58,6 +58,7 @@ def put_back(
     `places` says where exactly.
     """
     form = format_of(kind)
+    as_it_was, content = content, plain(kind.file, content)
     found = form.parse(content)
     standing = by_id(found.records)
     conflicts: dict[str, str] = {}
@@ -69,8 +70,7 @@ def put_back(
         elif hash_of(record.value) != copy.hash:
             conflicts[copy.id] = f"another {copy.id} stands in {kind.file} by now"
     if not missing:
-        return PutBack(content, conflicts)
-    before = content
+        return PutBack(as_it_was, conflicts)
     if shorter := _shorter(kind, standing, {copy.id for copy in missing}, evictions):
         content = form.rewrite(content, shorter, 0)
         found = form.parse(content)
@@ -80,7 +80,7 @@ def put_back(
         if _is_whole(form, found, after, replaced, missing):
             return PutBack(after, conflicts)
     why = f"it cannot be put back into {kind.file} as that is now"
-    return PutBack(before, {**conflicts, **{copy.id: why for copy in missing}})
+    return PutBack(as_it_was, {**conflicts, **{copy.id: why for copy in missing}})
 
 
 def by_id(records: Iterable[Located]) -> dict[str, Located]:
@@ -165,12 +165,12 @@ def _attempts(
     behind: Mapping[str, str] | None, places: Mapping[str, int],
 ) -> Iterator[bytes]:  # fmt: skip
     """The file with the records in it, the best way first."""
-    if found.listed and not found.flow and not found.null:
+    if found.listed:
         yield _with(kind, content, found, replaced, missing, behind, places)
     values = {copy.id: value for copy in missing if (value := value_of(kind, copy.raw))}
     if len(values) < len(missing):
         return
-    if found.listed and not found.flow and not found.null:
+    if found.listed:
         again = [copy._replace(raw=form.render(values[copy.id], found.indent)) for copy in missing]
         yield _with(kind, content, found, replaced, again, behind, places)
     if not replaced:
@@ -194,12 +194,12 @@ def _with(
             continue
         if known is not None and ((nearest := known.get(copy.id, "?")) == "" or nearest in places):
             behind = places.get(nearest, 0)
-            at = exact.get(copy.id, starts[behind] if behind < len(records) else found.insert_at)
+            at = exact.get(copy.id, starts[behind] if behind < len(records) else len(content))
             edits.append(_Edit(at, at, order, copy))
             continue
         # Before the first record of a higher number; one whose id is of another form knows no place but the end.
         behind = bisect_right(highest, number) if number is not None else len(records)
-        at = starts[behind] if behind < len(records) else found.insert_at
+        at = starts[behind] if behind < len(records) else len(content)
         if behind and _stood_for(kind, records[behind - 1].value, number or 0):
             # Right behind the first of the turns that it stood with, whatever a person has written behind them.
             at = ends.get(str(records[behind - 1].value["id"]), at)

@@ -60,7 +60,7 @@ def _as_they_stand(items: Sequence[Item], contents: Mapping[str, bytes]) -> Iter
             found[-1] = found[-1]._replace(is_open=not format_of(kind_of_file(file)).is_ours(content, found[-1].start))
             if doubles := _doubles(file, content):
                 found = [item._replace(is_double=item.id in doubles) for item in found]
-        yield from _with_blank_lines(found, content) if content is not None and file == TURN.file else found
+        yield from found
 
 
 def _doubles(file: str, content: bytes) -> set[str]:
@@ -116,13 +116,6 @@ def _microseconds(stamp: Any) -> int | None:
         return (parse_time(stamp) - EPOCH) // timedelta(microseconds=1) if isinstance(stamp, str) else None
     except (ValueError, OverflowError):
         return None
-
-
-def _with_blank_lines(turns: Sequence[Item], content: bytes) -> Iterator[Item]:
-    """Each with the blank lines behind it, which would pile up if they stayed."""
-    following = [*(turn.start for turn in turns[1:]), len(content)]
-    for turn, start in zip(turns, following, strict=False):
-        yield turn._replace(end=start) if content[turn.end : start].isspace() else turn
 
 
 def look_further(session: Session, seen: Seen) -> Seen:

@@ -8,12 +8,11 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Protocol
 
-from ..errors import NewerFormat
+from ..errors import SMPError
 from ..layout import FORMAT_VERSION
 from ..records import TURN, Kind, kind_of_file
-from . import markdown, yaml_list
+from . import mapping, markdown, yaml_list
 from .document import Bad, Located, RecordList
-from .mapping import load_mapping, render_anew
 from .values import Value
 from .version import in_present_words, is_record_file, is_versioned, require_known, stated, top_of, version_in
 
@@ -55,7 +54,7 @@ class YamlList:
         return _located_now(self._kind, yaml_list.find_record(content, self._kind.key, memory_id), version)
 
     def highest(self, found: RecordList, content: bytes) -> int:
-        return yaml_list.numbered(found, content, self._kind.prefix)
+        return yaml_list.highest_number(found, content, self._kind.prefix)
 
     def render(self, value: Mapping[str, Value], indent: int) -> bytes:
         return str(value["content"]).encode() if value.get("id") == HEAD else yaml_list.render_record(value, indent)
@@ -64,8 +63,7 @@ class YamlList:
         return yaml_list.opening(found, content, self._kind.key) if _is_present(self._kind, content) else None
 
     def insert(self, content: bytes, *values: Mapping[str, Value]) -> bytes:
-        content = plain(self._kind.file, content)
-        return yaml_list.insert(self.parse(content), content, self._kind.key, *values)
+        return yaml_list.insert(plain(self._kind.file, content), self._kind.key, *values)
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
         """Return where the records that were never finished begin, if the file ends with one, or with several."""
@@ -90,7 +88,7 @@ class YamlList:
 
     def with_last(self, content: bytes, highest: int) -> bytes:
         """With the highest number ever given here in its head, so that it is not given again."""
-        return yaml_list.with_last_id(content, self._kind.key, highest)
+        return yaml_list.with_last_id(plain(self._kind.file, content), self._kind.key, highest)
 
     def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes:
         return yaml_list.render_head(self._kind.key)
@@ -225,25 +223,40 @@ def _located_now(kind: Kind, found: Located | None, version: int) -> Located | N
 
 def present(file: str, content: bytes) -> bytes:
     """Return the file in the present version, for whoever passes it on; as it is where a later SMP has written it."""
-    with suppress(NewerFormat):
-        return plain(file, content)
+    if is_versioned(file) and version_in(file, content) != FORMAT_VERSION:
+        with suppress(SMPError):
+            return plain(file, content)
     return content
 
 
+def is_plain(file: str, content: bytes) -> bool:
+    """Return whether a file can be changed in place. Any other is rendered anew when it is next written."""
+    if not is_versioned(file):
+        return True
+    if version_in(file, content) != FORMAT_VERSION:
+        return False
+    if (top := top_of(file)) is not None:
+        return mapping.is_plain(content, top)
+    return file == TURN.file or not is_record_file(file) or yaml_list.is_plain(content, kind_of_file(file).key)
+
+
 def plain(file: str, content: bytes) -> bytes:
-    """Return the file as SMP would write it, with all that can be read of it; the file itself if it is of the present version."""
-    version = version_in(file, content) if is_versioned(file) else FORMAT_VERSION
-    require_known(version, file)
-    if version == FORMAT_VERSION:
+    """Return the file as SMP would write it, with all that can be read of it; the file itself where it is plain already."""
+    if is_versioned(file):
+        require_known(version_in(file, content), file)
+    if not content.strip() or is_plain(file, content):
         return content
     if (top := top_of(file)) is not None:
-        return render_anew(content, top, load_mapping(content, top, file))
+        return mapping.render_anew(content, top, mapping.load_mapping(content, top, file))
     if not is_record_file(file):
         return content
-    kind = kind_of_file(file)
-    found = format_of(kind).parse(content)
+    form = format_of(kind := kind_of_file(file))
+    found = form.parse(content)
     if kind is TURN:
         first = min((item.start for item in found.items()), default=len(content))
-        head = markdown.with_version(content[:first])
-        return head + b"".join(markdown.render_turn(turn.value) for turn in found.records)
+        turns = b"".join(markdown.render_turn(turn.value) for turn in found.records)
+        return markdown.with_version(content[:first]) + turns
+    if found.bad or "last_id" in found.head:
+        # The ids in what is left out are not given again.
+        found.head["last_id"] = form.highest(found, content)
     return yaml_list.render_list(kind.key, found)

@@ -7,7 +7,6 @@ stood there and what was put back.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,17 +17,15 @@ from ...indexing import hash_of
 from ...maintain.putting_back import Copy, put_back, value_of
 from ...records import TURN, Kind, is_deleted
 from ...text.document import Located, RecordList
-from ...text.format import HEAD, Format, format_of, with_head
+from ...text.format import HEAD, Format, format_of, plain, with_head
 from ...text.values import Value, canonical
-from ...text.yaml_list import MARK, ends
-from .standing import in_order, start_of_list
+from ...text.yaml_list import MARK
+from .standing import in_order
 from .store import fingerprint
 
 if TYPE_CHECKING:
     from ...scope import Scope
 
-_Counts = Mapping[str, tuple[int, str | None]]  # by id, how many lines stood between it and which record, or the list's beginning
-_COMMENT = re.compile(rb"[ \t]*(?:#[^\n]*)?\r?\n")
 _SIGN = re.compile(rb"(?<![^ \t\n])#[^\n]*[^\s]")
 _FEW = 4  # of one file, for which the place of each is looked for with care
 
@@ -50,7 +47,7 @@ def into_list(
     scope: Scope, kind: Kind, content: bytes, copies: Sequence[Copied], items: Sequence[Mapping[str, Any]]
 ) -> bytes:  # fmt: skip
     form = format_of(kind)
-    content = content or form.empty(scope.name, scope.options.clock(), [])
+    content = plain(kind.file, content) or form.empty(scope.name, scope.options.clock(), [])
     content = _with_old_head(kind, content, [copy for copy in copies if copy.id == HEAD])
     content = _replaced(kind, content, [copy for copy in copies if "replaced_by" in copy.item and copy.id != HEAD])
     missing = [copy for copy in copies if "replaced_by" not in copy.item]
@@ -60,12 +57,10 @@ def into_list(
     order = in_order([str(record.value["id"]) for record in records], items)
     place = {memory_id: number for number, memory_id in enumerate(order)}
     missing.sort(key=lambda copy: place[copy.id])
-    counted = ((str(item["id"]), item.get("lines_before"), item.get("counted_from")) for item in items)
-    counts = {memory_id: (lines, start) for memory_id, lines, start in counted if isinstance(lines, int)}
     if len(missing) > _FEW:
-        return _with_many(kind, content, missing, order, counts)
+        return _with_many(kind, content, missing, order)
     for copy in missing:
-        content = _with_one(kind, content, copy, order[: place[copy.id]][::-1], counts)
+        content = _with_one(kind, content, copy, order[: place[copy.id]][::-1])
     return content
 
 
@@ -107,21 +102,16 @@ def _replaced(kind: Kind, content: bytes, copies: Sequence[Copied]) -> bytes:
     return format_of(kind).rewrite(content, {copy.id: copy.value for _, copy in changes}, 0)
 
 
-def _with_many(
-    kind: Kind, content: bytes, copies: Sequence[Copied], order: Sequence[str], counts: _Counts
-) -> bytes:  # fmt: skip
+def _with_many(kind: Kind, content: bytes, copies: Sequence[Copied], order: Sequence[str]) -> bytes:
     """With one reading before and one after."""
     coming, before, behind = {copy.id for copy in copies}, "", dict[str, str]()
     for one in order:
         behind[one] = before
         before = before if one in coming else one
     found, number = format_of(kind).parse(content), {one: number for number, one in enumerate(order)}
-    gaps = _Gaps(found, content, counts)
-    exact = {copy.id: gaps.place(copy.id, order[: number[copy.id]][::-1]) for copy in copies}
-    places = {memory_id: at for memory_id, at in exact.items() if at is not None}
     for fit in zip(*(_fitting(kind, copy.raw, found, content) for copy in copies), strict=True):
         again = [Copy(copy.id, hash_of(copy.value), raw) for copy, raw in zip(copies, fit, strict=True)]
-        done = put_back(kind, content, again, behind=behind, places=places)
+        done = put_back(kind, content, again, behind=behind)
         for memory_id in done.conflicts:
             if kind is TURN or found.find(memory_id):
                 raise _conflict(kind, memory_id)
@@ -131,7 +121,7 @@ def _with_many(
         return done.content
     for copy in copies:
         # Rendered anew they would be without what a person wrote beside them.
-        content = _with_one(kind, content, copy, order[: number[copy.id]][::-1], counts)
+        content = _with_one(kind, content, copy, order[: number[copy.id]][::-1])
     return content
 
 
@@ -140,7 +130,7 @@ def _conflict(kind: Kind, memory_id: str) -> Conflict:
                     advice="Give the other one another id, then restore again.")  # fmt: skip
 
 
-def _with_one(kind: Kind, content: bytes, copy: Copied, before: Sequence[str], counts: _Counts) -> bytes:
+def _with_one(kind: Kind, content: bytes, copy: Copied, before: Sequence[str]) -> bytes:
     form = format_of(kind)
     found = form.parse(content)
     same = [record for record in found.records if record.value.get("id") == copy.id]
@@ -152,8 +142,7 @@ def _with_one(kind: Kind, content: bytes, copy: Copied, before: Sequence[str], c
         raise _conflict(kind, copy.id)
     place = same[-1] if same else None
     wanted = Counter([canonical(copy.value), *(canonical(record.value) for record in found.records if record is not place)])
-    if (at := _Gaps(found, content, counts).place(copy.id, before)) is None:
-        at = _place(before, found) if found.records else len(content)
+    at = _place(before, found) if found.records else len(content)
     for after in _attempts(kind, copy, content, found, place, at):
         now = form.parse(after)
         read = form.find(after, copy.id)
@@ -174,21 +163,15 @@ def _attempts(
         yield content[: place.start] + raw + content[place.end :]
         yield form.rewrite(content, {copy.id: copy.value}, 0)
         return
-    before, rest = content[:at], content[at:]
-    if found.flow and any(record.start == at for record in found.records):
-        # With the comma that went with it, and one of the two blanks that it stood between.
-        yield before.removesuffix(b" ") + raw + b", " + rest if before.endswith(b"  ") else before + raw + b"," + rest
-    if found.flow and (spliced := _last_of_flow(found, content, raw)):
-        yield spliced
     yield _with_lines(form, content, found, raw, at)
-    if kind is not TURN and not found.flow and not found.null:
+    if kind is not TURN:
         yield from (_with_lines(form, content, found, fit, there)
-                    for there in _places(form, found, content, at) for fit in _fitting(kind, raw, found, content))  # fmt: skip
+                    for there in _places(found, content, at) for fit in _fitting(kind, raw, found, content))  # fmt: skip
     anew = form.insert(content, copy.value)
     if (said := _comments(kind, copy)) and (record := form.find(anew, copy.id)):
         column = b" " * found.indent
         lines = b"".join(column + comment + b"\n" for comment in said)
-        yield anew[: record.start] + (b"\n" + lines + column if found.flow else lines) + anew[record.start :]
+        yield anew[: record.start] + lines + anew[record.start :]
     yield anew
 
 
@@ -222,30 +205,10 @@ def _fitting(kind: Kind, raw: bytes, found: RecordList, content: bytes) -> Itera
     yield re.sub(rb"\r?\n", lambda _: end, raw)
 
 
-def _places(form: Format, found: RecordList, content: bytes, at: int) -> Iterator[int]:
-    """Where a record can go: to its place, behind the blank lines there, to the end, before the last (which may lack its end)."""
-    end_of = ends(found, content)
+def _places(found: RecordList, content: bytes, at: int) -> Iterator[int]:
+    """Where a record can go: to its place, to the end, before the last (which may lack its end)."""
     last = max(found.records, key=lambda record: record.start, default=None)
-    blank = re.compile(rb"(?:[ \t]*\r?\n)*").match(content, at)
-    end = end_of(last) if last else found.insert_at
-    yield from dict.fromkeys([at, blank.end() if blank else at, len(content) if form.opening(found, content) is not None else end,
-                              last.start if last else at])  # fmt: skip
-
-
-def _last_of_flow(found: RecordList, content: bytes, raw: bytes) -> bytes | None:
-    """The file with one more at the end of its flow list, on the line that the one which was last has left."""
-    if found.null:
-        return None
-    last = max((item.end for item in found.items()), default=None)
-    if last is None:
-        opened = content[: found.insert_at].rstrip()
-        line = re.compile(rb"\r?\n[ \t]*(?=\r?\n)").match(content, len(opened))
-        at = line.end() if line else len(opened)
-        return content[:at] + raw + content[at:] if opened.endswith(b"[") else None
-    gap = content[last : found.insert_at]
-    line = re.match(rb"\s*\n[ \t]*(?=\r?\n)", gap)
-    at = last + line.end() if line else found.insert_at
-    return content[:last] + b"," + content[last:at] + raw + content[at:] if not gap.strip() else None
+    yield from dict.fromkeys([at, len(content), last.start if last else at])
 
 
 def _may_hold_comments(kind: Kind, raw: bytes) -> bool:
@@ -262,42 +225,6 @@ def _comments(kind: Kind, copy: Copied) -> list[bytes]:
         found += [sign[0]] if is_comment and sign[0] != MARK.encode() else []
         begin = sign.end() if is_comment else sign.start() + 1
     return found
-
-
-class _Gaps:
-    """The comments and blank lines between the records of a list: among them each comes back to where it stood."""
-
-    def __init__(self, found: RecordList, content: bytes, counts: _Counts) -> None:
-        self._content, self._counts = content, counts
-        self._records = sorted(found.records, key=lambda record: record.start)
-        self._starts = [record.start for record in self._records]
-        end_of = ends(found, content)
-        self._ends = {record.start: end_of(record) for record in self._records}
-        self._known = {str(record.value.get("id", "")): record for record in self._records}
-        self._beginning = None if found.null else start_of_list(found, content)
-
-    def place(self, memory_id: str, before: Sequence[str]) -> int | None:
-        """As many lines behind the record that it was behind as there were; None where that is not known."""
-        base: str | None = memory_id
-        lines, tried = 0, set[str]()
-        while base is not None and base not in self._known:
-            if base in tried or base not in self._counts:
-                return None
-            tried.add(base)
-            # The lines before one that is deleted as well are still there.
-            count, base = self._counts[base]
-            lines += count
-        if self._beginning is None:
-            return None
-        at = self._beginning if base is None else self._ends[self._known[base].start]
-        last = next((self._known[one].start for one in before if one in self._known), -1)
-        for start in self._starts[bisect_left(self._starts, at) : bisect_right(self._starts, last)]:  # what has come back between
-            lines -= self._content.count(b"\n", at, start)
-            at = self._ends[start]
-        for _ in range(lines):
-            line = _COMMENT.match(self._content, at)
-            at = line.end() if line else at
-        return at
 
 
 def _place(before: Sequence[str], found: RecordList) -> int:

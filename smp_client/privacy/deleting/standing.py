@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ...errors import CorruptionDetected, SMPError
 from ...layout import ACTIVE, ARCHIVED, GLOBAL, is_file_id
 from ...packing import read_members
-from ...records import STATE_HISTORY, TURN, is_deleted, kind_of_file
+from ...records import STATE_HISTORY, is_deleted, kind_of_file
 from ...scopes import ARTIFACTS, STATES, archived_scope, files_of, is_of, kinds_of
 from ...session_files import METADATA, parse_artifact
-from ...text.document import RecordList
 from ...text.format import HEAD, format_of
 from ...text.mapping import load_mapping
 from ...text.values import Value
-from ...text.yaml_list import ONLY_COMMENTS, ends
 
 if TYPE_CHECKING:
     from ...files import Tree
@@ -47,8 +45,6 @@ class Standing:
     line: int = 1  # in `file`; 0 where compaction has taken it out
     behind: str | None = None  # the id of the record before it
     facts: Mapping[str, Any] = field(default_factory=dict)  # of what compaction has taken out: when, how and why
-    comments: bytes = field(default=b"", repr=False)  # below its last field, which go with it
-    lines_before: int | None = None  # that stand between the record before it and this one
 
     @property
     def is_file(self) -> bool:
@@ -131,27 +127,12 @@ def in_file(contents: Contents, file: str) -> Iterator[Standing]:
     kind = kind_of_file(file)
     behind: str | None = None
     lines = _LineCounter(content)
-    found = format_of(kind).parse(content)
-    end = start_of_list(found, content) if kind is not TURN else None
-    end_of = ends(found, content)
-    for record in sorted(found.records, key=lambda record: record.start):
+    for record in sorted(format_of(kind).parse(content).records, key=lambda record: record.start):
         memory_id = str(record.value["id"]) if record.has_id else ""
-        own_end = end_of(record) if kind is not TURN else record.end
         if not is_deleted(kind, record.value):
-            raw, comments = content[record.start : record.end], content[record.end : own_end]
-            before = content[end : record.start] if end is not None else None
-            count = before.count(b"\n") if before is not None and ONLY_COMMENTS.fullmatch(before) else None
-            yield Standing(*where, memory_id, record.value, raw, lines.at(record.start), behind,
-                           comments=comments, lines_before=count)  # fmt: skip
+            raw = content[record.start : record.end]
+            yield Standing(*where, memory_id, record.value, raw, lines.at(record.start), behind)
         behind = memory_id or behind
-        end = own_end if end is not None and memory_id else None
-
-
-def start_of_list(found: RecordList, content: bytes) -> int | None:
-    """Behind the line of its key; None where it has no lines of its own."""
-    if found.flow or not found.listed:
-        return None
-    return found.head_at if found.root == "bare" else content.find(b"\n", found.head_at) + 1 or None
 
 
 def head_of_file(contents: Contents, file: str) -> Standing | None:

@@ -113,8 +113,6 @@ def new_item(
         item["action"] = action
     if new is not None:
         item["replaced_by"] = fingerprint(new)
-    elif one.lines_before is not None:
-        item |= {"lines_before": one.lines_before, "counted_from": one.behind}
     return item
 
 
@@ -132,8 +130,7 @@ def copies_of(item: Mapping[str, Any], one: Standing) -> dict[str, bytes]:
     name = str(item["copy"])
     if one.is_file:
         return {name: one.raw}
-    raw = one.raw if "replaced_by" in item else one.raw + one.comments
-    return {name: raw, f"{VALUES}{name}": json.dumps(one.value).encode()}
+    return {name: one.raw, f"{VALUES}{name}": json.dumps(one.value).encode()}
 
 
 def new_of(item: Mapping[str, Any], new: Mapping[str, Value]) -> dict[str, bytes]:
