@@ -40,6 +40,12 @@ class Access(NamedTuple):
     last: datetime
 
 
+class Noted(dict[str, Access]):
+    """What a log says of each memory, those that were read last at the end."""
+
+    log: object = None  # another one for each log that was read from its beginning
+
+
 def note(scope: Scope, ids: Iterable[str], at: datetime) -> None:
     """Notes that these were read. Where it cannot be noted (a read-only disk, say), they were read all the same.
 
@@ -70,37 +76,50 @@ class Readings:
     """
 
     def __init__(self) -> None:
-        # By scope: its inode, what it begins with, how much was read, and what that says.
-        self._known: dict[str, tuple[int, bytes, int, dict[str, Access]]] = {}
+        # By scope: inode, size and time of its log, what it begins with, how much was read, and what that says.
+        self._known: dict[str, tuple[tuple[int, int, int], bytes, int, Noted]] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def of(self, scope: Scope) -> dict[str, Access]:
+    def of(self, scope: Scope) -> Noted:
         """How often, and when last, each memory was read since the log was begun."""
         if self._pid != os.getpid():
             # A thread of the process that this one was forked from may have held it, and is not here to let go of it.
             self._lock, self._pid = threading.Lock(), os.getpid()
+        none: tuple[tuple[int, int, int], bytes, int, Noted] = ((0, 0, 0), b"", 0, Noted())
         try:
-            with self._lock, scope.tree.opened(scope.path(ACCESS_LOG)) as descriptor:
-                status = os.fstat(descriptor)
-                inode, head, done, said = self._known.get(scope.name, (0, b"", 0, {}))
-                # The inode of a log that was replaced may be given to a later one, which then begins with another mark.
-                if inode != status.st_ino or done > status.st_size or os.pread(descriptor, len(head), 0) != head:
-                    head, done, said = b"", max(0, status.st_size - READ_CAP_BYTES), {}
-                if done < status.st_size:
+            with self._lock:
+                identity, head, done, said = self._known.get(scope.name, none)
+                # Most logs are as they were. Only the name is looked at; where it is another file, it is opened with care.
+                if _identity(os.lstat(f"{os.fspath(scope.tree.root)}/{scope.path(ACCESS_LOG)}")) == identity:
+                    return said
+                with scope.tree.opened(scope.path(ACCESS_LOG)) as descriptor:
+                    status = os.fstat(descriptor)
+                    # The inode of a log that was replaced may be given to a later one, which then begins with another mark.
+                    if identity[0] != status.st_ino or done > status.st_size or os.pread(descriptor, len(head), 0) != head:
+                        head, done, said = b"", max(0, status.st_size - READ_CAP_BYTES), Noted()
+                        said.log = object()
                     whole = read_from(descriptor, done)
                     # Half a line is still being written.
                     whole = whole[: whole.rfind(b"\n") + 1]
-                    said = parse(whole, said)
+                    log, said = said.log, Noted(parse(whole, said))
+                    said.log = log
                     head = head or os.pread(descriptor, min(_HEAD_BYTES, done + len(whole)), 0)
-                    self._known[scope.name] = (status.st_ino, head, done + len(whole), said)
-                return said
+                    self._known[scope.name] = (_identity(status), head, done + len(whole), said)
+                    return said
         except (OSError, SMPError):
-            return {}
+            return Noted()
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def parse(content: bytes, known: Mapping[str, Access] = MappingProxyType({})) -> dict[str, Access]:
-    """With what is known already. A line that makes no sense, such as one that a crash has cut off, is left out."""
+    """With what is known already, those that were read last at the end.
+
+    A line that makes no sense, such as one that a crash has cut off, is left out.
+    """
     found = dict(known)
     stamps: dict[str, datetime] = {}
     for line in content.decode("utf-8", "replace").splitlines():
@@ -111,7 +130,7 @@ def parse(content: bytes, known: Mapping[str, Access] = MappingProxyType({})) ->
             continue
         for item in items:
             if part := _ITEM.fullmatch(item):
-                before, last = found.get(part[1], (0, at))
+                before, last = found.pop(part[1], (0, at))
                 found[part[1]] = Access(before + int(part[2] or 1), max(last, at))
     return found
 

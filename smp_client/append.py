@@ -21,8 +21,8 @@ from .layout import FORMAT_VERSION
 from .locks import Lock, brief_lock
 from .quarantine import set_aside
 from .records import TURN, Kind
-from .rewrite import read_whole, rewrite
-from .text.format import Format, format_of, insert_missing
+from .rewrite import make_plain, read_whole, rewrite
+from .text.format import Format, format_of
 from .text.values import Value
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Tail:
     checksum: int  # of all bytes before `size`
     indent: int
     last: int  # the highest number ever given here
-    opening: bytes | None = b""  # what must stand before the next record; None where it cannot go behind the last byte
+    opening: bytes = b""  # what must stand before the next record
 
 
 def append(scope: Scope, kind: Kind, fields: Mapping[str, Value], quota: Quota) -> dict[str, Value]:
@@ -49,11 +49,8 @@ def append(scope: Scope, kind: Kind, fields: Mapping[str, Value], quota: Quota) 
         tail = settle(scope, kind, held[kind.file])
         value = with_id(kind, tail.last + 1, fields)
         tail.last += 1
-        if tail.opening is None:
-            insert(scope, kind, held[kind.file], tail, [value], quota)
-        else:
-            content = tail.opening + format_of(kind).render(value, tail.indent)
-            add(scope, kind.file, held[kind.file], tail, content, quota)
+        content = tail.opening + format_of(kind).render(value, tail.indent)
+        add(scope, kind.file, held[kind.file], tail, content, quota)
         return value
 
 
@@ -85,7 +82,8 @@ def with_id(kind: Kind, number: int, fields: Mapping[str, Value]) -> dict[str, V
 
 
 def settle(scope: Scope, kind: Kind, held: Lock) -> Tail:
-    """The tail of the file, after setting aside a record that a crash cut off; makes the file where there is none."""
+    """The tail of the file, after setting aside a record that a crash cut off; makes the file where there is none. A file in
+    another style is rendered plain first."""
     path = scope.path(kind.file)
     form = format_of(kind)
     note = held.note = _sound(held.note)
@@ -103,6 +101,9 @@ def settle(scope: Scope, kind: Kind, held: Lock) -> Tail:
     content = read_whole(scope.tree, path)
     with scope.tree.opened(path) as descriptor:
         tail, torn = _examine(form, content, note, kind)
+        if tail is None:
+            make_plain(scope, kind.file)
+            return settle(scope, kind, held)
         # What is unfinished and not ours may still be on its way; what is ours cannot be, for we hold its writer's lock.
         if torn is None or not (form.is_ours(content, torn) or is_left_alone(descriptor)):
             return tail
@@ -141,19 +142,9 @@ def _put(scope: Scope, descriptor: int, content: bytes, size: int | None, quota:
         return True
 
 
-def insert(scope: Scope, kind: Kind, held: Lock, tail: Tail, values: list[dict[str, Value]], quota: Quota) -> None:
-    """Adds records to a file in another style by rewriting it; one that is there already stays as it is."""
-    form = format_of(kind)
-    with brief_lock(scope.tree, scope.name, "usage", scope.options.patience):
-        if (limit := quota()) is not None:
-            scope.usage.require(scope.name, sum(len(form.render(value, tail.indent)) for value in values), limit)
-        after = rewrite(scope, kind.file, lambda content: insert_missing(form, content, values))
-    note_rewritten(held, tail, after)
-
-
 def note_rewritten(held: Lock, tail: Tail, content: bytes) -> None:
-    """After a rewrite that kept the style: what was known of the style still holds."""
-    if tail.opening is None or not content.endswith(b"\n"):
+    """Note the tail of a file that was rewritten; it is as plain as it was."""
+    if not content.endswith(b"\n"):
         held.note = {"last": tail.last}
     else:
         held.note = _note(Tail(len(content), zlib.crc32(content), tail.indent, tail.last))
@@ -192,8 +183,8 @@ def _numbers(kind: Kind, content: bytes) -> Iterator[int]:
     return (int(match[1]) for match in re.finditer(rb"(?m)^" + line, content))
 
 
-def _examine(form: Format, content: bytes, note: Mapping[str, Any], kind: Kind) -> tuple[Tail, int | None]:
-    """The tail of the content, and where a record begins that was cut off."""
+def _examine(form: Format, content: bytes, note: Mapping[str, Any], kind: Kind) -> tuple[Tail | None, int | None]:
+    """The tail of the content, none where it is not plain; and where a record begins that was cut off."""
     size = note.get("size")
     grown = isinstance(size, int) and 0 < size <= len(content) and zlib.crc32(content[:size]) == note["checksum"]
     if grown:
@@ -202,9 +193,12 @@ def _examine(form: Format, content: bytes, note: Mapping[str, Any], kind: Kind) 
         grown = not found.bad
     if not grown:
         found = form.parse(content)
+    opening = form.opening(found, content)
+    if opening is None:
+        return None, None
     # A note can have come with a cloned repository: no number that stands in the file is given again.
     last = max([form.highest(found, content), note.get("last", 0), *(_numbers(kind, content) if grown else ())])
-    tail = Tail(len(content), zlib.crc32(content), found.indent, last, form.opening(found, content))
+    tail = Tail(len(content), zlib.crc32(content), found.indent, last, opening)
     return tail, form.torn(found, content)
 
 

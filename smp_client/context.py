@@ -430,7 +430,8 @@ def _not_in_party() -> Sql:
 
 def _last_read(view: View, record: Record, now: datetime) -> datetime:
     """Return when a memory was last read or, where nobody has, written."""
-    noted: Any = view.index.noted.get((record.session, record.id))
+    readings = view.index.noted.get(record.session)
+    noted = readings.get(record.id) if readings else None
     decay = record.data.get("decay")
     stamp = decay.get("last_accessed") if isinstance(decay, dict) else None
     times = [relevant.time_of(stamp), record.timestamp, noted.last if noted else None]

@@ -7,21 +7,17 @@ that list of spans, so every other byte stays as it is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from .fingerprint import hash_of
 from .records import TURN, Kind
-from .text.document import Located, RecordList
-from .text.format import format_of
+from .text import markdown, yaml_list
+from .text.document import Located
+from .text.format import format_of, plain
 from .text.values import Value
-from .text.yaml_list import ONLY_COMMENTS, render_head
 
 FEW = 32  # records of a file that are found, and changed, without parsing the others
-_OUR_HEAD = re.compile(rb"version: \d+\n(?:last_id: \d+\n)?[a-z_]+:\n(?= *-|\Z)")
-_TURN = re.compile(rb"^(?:<!-- smp -->\r?\n)?## Turn \d{1,15}\b", re.MULTILINE)
-_COMMENTS = re.compile(rb"(?:(?<=\n)[ \t]*(?:#[^\n]*)?\r?\n)+\Z")
 
 
 class Edit(NamedTuple):
@@ -55,31 +51,25 @@ class Span(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """A file taken apart: head, records, and whatever follows its list."""
+    """A file taken apart: its head and its records."""
 
     head: bytes
     records: list[Span]
-    tail: bytes
     indent: int  # of the dashes that begin records
 
 
 def spans(kind: Kind, content: bytes) -> Spans:
-    """Return the head, the records and the rest of a file. Joined, they are the file."""
+    """Return the head and the records of a plain file. Joined, they are the file."""
     found = format_of(kind).parse(content)
     items = sorted(found.items(), key=lambda item: item.start)
-    if not items:
-        return Spans(content, [], b"", found.indent)
-    end = _end_of_list(kind, content, items[-1].end)
-    borders = [*(item.start for item in items[1:]), end]
     records: list[Span] = []
     behind: str | None = None
-    for item, border in zip(items, borders, strict=True):
-        is_named = isinstance(item, Located) and item.has_id
-        memory_id = str(item.value["id"]) if is_named and isinstance(item, Located) else ""
+    for item in items:
         value = item.value if isinstance(item, Located) else {}
-        records.append(Span(memory_id, value, content[item.start : border], behind))
+        memory_id = str(value["id"]) if isinstance(item, Located) and item.has_id else ""
+        records.append(Span(memory_id, value, content[item.start : item.end], behind))
         behind = memory_id or behind
-    return Spans(content[: items[0].start], records, content[end:], found.indent)
+    return Spans(content[: items[0].start] if items else content, records, found.indent)
 
 
 def located(kind: Kind, content: bytes, ids: Collection[str]) -> dict[str, Span]:
@@ -92,40 +82,12 @@ def located(kind: Kind, content: bytes, ids: Collection[str]) -> dict[str, Span]
 
 
 def _span(kind: Kind, content: bytes, record: Located) -> Span:
-    start, end = _extent(kind, content, record)
-    behind = None
+    raw, behind = content[record.start : record.end], None
     if kind is not TURN:
-        before = content.rfind(b"\n" + b" " * _indent(content[start:end]) + b"- ", 0, start) + 1
-        said = value_of(kind, content[before:start]).get("id") if before else None
+        before = content.rfind(b"\n" + b" " * _indent(raw) + b"- ", 0, record.start) + 1
+        said = value_of(kind, content[before : record.start]).get("id") if before else None
         behind = said if isinstance(said, str) else None
-    return Span(str(record.value["id"]), record.value, content[start:end], behind)
-
-
-def _extent(kind: Kind, content: bytes, record: Located) -> tuple[int, int]:
-    """Return where the lines of a record begin, and where those of the next one do."""
-    if kind is TURN:
-        following = _TURN.search(content, record.end)
-    else:
-        indent = _indent(content[record.start : record.end])
-        following = re.compile(rb"^ {%d}-(?=[ \t\r\n]|\Z)" % indent, re.MULTILINE).search(content, record.end)
-    return record.start, following.start() if following else _end_of_list(kind, content, record.end)
-
-
-def is_plain(kind: Kind, content: bytes) -> bool:
-    """Return whether records of the file can be changed where they stand."""
-    if not content or kind is TURN or _OUR_HEAD.match(content):
-        return True
-    return _is_plain(kind, format_of(kind).parse(content), content)
-
-
-def plain(kind: Kind, content: bytes) -> bytes:
-    """Return the file in our own style: its head and its records, rendered anew."""
-    found = format_of(kind).parse(content)
-    if kind is TURN or _is_plain(kind, found, content):
-        return content
-    head = {name: value for name, value in found.head.items() if name != "version"}
-    records = (format_of(kind).render(record.value, 2) for record in found.records if record.has_id)
-    return render_head(kind.key, head) + b"".join(records)
+    return Span(str(record.value["id"]), record.value, raw, behind)
 
 
 def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int, known: Spans | None = None) -> Edited:
@@ -135,11 +97,10 @@ def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int, known: 
     highest number ever given in this file, which a removal writes into its head. `known` is the
     file taken apart, where the caller has done that already.
     """
-    if not is_plain(kind, content):
-        content = plain(kind, content)
+    content = plain(kind.file, content)
     if known is None and len(edits) <= FEW and all(edit.old is not None for edit in edits):
         return _edited_few(kind, content, edits, last)
-    head, records, tail, indent = known or spans(kind, content)
+    head, records, indent = known or spans(kind, content)
     position = {span.id: number for number, span in enumerate(records) if span.id}
     pieces: list[Span | None] = [*records]
     arriving: list[tuple[Edit, bytes]] = []
@@ -160,8 +121,8 @@ def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int, known: 
         elif standing is not None:
             kept.append(edit.id)
     body = _arranged(kind, pieces, arriving)
-    head = _ready(kind, head, content, is_empty=not records) if body else head
-    after = b"".join([head, *body, tail])
+    head = _ready(kind, head, is_empty=not records) if body else head
+    after = b"".join([head, *body])
     if len(body) - len(arriving) < len(records):
         after = format_of(kind).with_last(after, last)
     return Edited(after, kept)
@@ -175,7 +136,7 @@ def _edited_few(kind: Kind, content: bytes, edits: Sequence[Edit], last: int) ->
         record = format_of(kind).find(content, edit.id)
         if record is None:
             continue
-        start, end = _extent(kind, content, record)
+        start, end = record.start, record.end
         new = b"" if edit.new is None else _indented(kind, edit.new.encode(), _indent(content[start:end]))
         if hash_of(record.value) == edit.old:
             pieces.append((start, end, _closed(new) if new else b""))
@@ -192,20 +153,14 @@ def _edited_few(kind: Kind, content: bytes, edits: Sequence[Edit], last: int) ->
 
 def replaced(kind: Kind, span: Span, value: Mapping[str, Value]) -> bytes:
     """Return a span with other fields. Comments and blank lines below the record stay."""
-    return format_of(kind).render(value, _indent(span.raw)).rstrip(b"\n") + b"\n" + _below(kind, span.raw)
+    own = (markdown.own_end if kind is TURN else yaml_list.own_end)(span.raw, Located(0, len(span.raw), span.value))
+    return format_of(kind).render(value, _indent(span.raw)).rstrip(b"\n") + b"\n" + span.raw[own:]
 
 
 def value_of(kind: Kind, raw: bytes) -> dict[str, Value]:
     """Return the fields of one record from its bytes; none where they cannot be read."""
     found = format_of(kind).parse_tail(raw, 0, _indent(raw)).records
     return found[0].value if found else {}
-
-
-def _below(kind: Kind, raw: bytes) -> bytes:
-    if kind is TURN:
-        return b"\n" if raw.endswith(b"\n\n") else b""
-    match = _COMMENTS.search(raw)
-    return raw[match.start() :] if match else b""
 
 
 def _indented(kind: Kind, raw: bytes, indent: int) -> bytes:
@@ -251,19 +206,10 @@ def _arranged(kind: Kind, pieces: Iterable[Span | None], arriving: Sequence[tupl
     return [*order, *(_closed(raw) for _, raw in last)]
 
 
-def _ready(kind: Kind, head: bytes, content: bytes, *, is_empty: bool) -> bytes:
+def _ready(kind: Kind, head: bytes, *, is_empty: bool) -> bytes:
     """Return the head so that records can follow it."""
     form = format_of(kind)
-    opening = form.opening(form.parse(content), content) if is_empty else b""
-    return head + (opening or b"")
-
-
-def _is_plain(kind: Kind, found: RecordList, content: bytes) -> bool:
-    return not found.flow and format_of(kind).opening(found, content) is not None
-
-
-def _end_of_list(kind: Kind, content: bytes, last: int) -> int:
-    return len(content) if kind is TURN or ONLY_COMMENTS.fullmatch(content, last) else last
+    return head + ((form.opening(form.parse(head), head) or b"") if is_empty else b"")
 
 
 def _closed(raw: bytes) -> bytes:

@@ -9,14 +9,16 @@ import math
 import os
 import re
 import sqlite3
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from .deadline import step
 from .entries import Entry, FileState
 from .files import FILE_MODE
 from .layout import FORMAT_VERSION
@@ -24,9 +26,12 @@ from .questions.validity import judge
 from .records import split_name
 from .scopes import session_of
 
+if TYPE_CHECKING:
+    from .access import Noted
+
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
 # Another version is not migrated but rebuilt; also with another version of the files, for what an older one says is read anew then.
-SCHEMA_VERSION = 11 * 1000 + FORMAT_VERSION
+SCHEMA_VERSION = 12 * 1000 + FORMAT_VERSION
 
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -38,19 +43,21 @@ CREATE TABLE files (
 CREATE TABLE memories (
     key INTEGER PRIMARY KEY, scope TEXT, file TEXT, id TEXT, type TEXT, start INTEGER, end INTEGER, hash TEXT,
     timestamp TEXT, at INTEGER, actor TEXT, text TEXT, more TEXT, tags TEXT, data TEXT,
-    standing TEXT, base REAL, accessed INTEGER, accesses INTEGER, importance REAL, place INTEGER, ended TEXT, subject TEXT,
+    standing TEXT, base REAL, accessed INTEGER, accesses INTEGER, importance REAL, ended TEXT, subject TEXT,
     owner TEXT, secrets TEXT
 );
 CREATE INDEX memories_by_secrets ON memories (secrets) WHERE secrets IS NULL OR secrets > '';
 CREATE INDEX memories_by_id ON memories (scope, id, file, start);
 CREATE INDEX memories_by_file ON memories (scope, file, start);
-CREATE INDEX memories_by_place ON memories (scope, place) WHERE place IS NOT NULL;
 CREATE INDEX memories_by_time ON memories (scope, at);
 CREATE INDEX memories_by_type ON memories (scope, type, at);
 CREATE INDEX latest ON memories (at, scope, type);
 CREATE INDEX latest_of_type ON memories (type, at, scope);
 CREATE INDEX memories_by_actor ON memories (scope, actor);
 CREATE INDEX memories_by_subject ON memories (subject, at) WHERE subject IS NOT NULL;
+CREATE TABLE scopes (number INTEGER PRIMARY KEY, scope TEXT UNIQUE, memories INTEGER DEFAULT 0);
+CREATE TABLE places (memory INTEGER PRIMARY KEY, scope INTEGER, place INTEGER);
+CREATE INDEX places_of_turns ON places (scope, place) WHERE place IS NOT NULL;
 CREATE TABLE tags (scope TEXT, tag TEXT, memory INTEGER, PRIMARY KEY (scope, tag, memory)) WITHOUT ROWID;
 CREATE INDEX tags_by_memory ON tags (memory);
 CREATE INDEX tags_by_tag ON tags (tag, memory);
@@ -72,10 +79,11 @@ _WORDS = "text, more, actor, tags, owner"
 _TABLES = set(re.findall(r"CREATE (?:VIRTUAL )?TABLE (\w+)", _SCHEMA))
 _MEMORY_COLUMNS = (
     "scope, file, id, type, start, end, hash, timestamp, at, actor, text, more, tags, data,"
-    " standing, base, accessed, accesses, importance, place, ended, subject, owner"
+    " standing, base, accessed, accesses, importance, ended, subject, owner"
 )
 _DECAY = re.compile(r'"decay": \{[^{}]*\}')  # in the data of a memory
 _BUSY_MS = 10_000
+_TRY_MS = 200  # of waiting inside SQLite, where nobody can be asked
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
 _DURABILITY = "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
 # What a lock, a full disk or a missing right says is said of the machine, not of the file: no reason to throw it away.
@@ -100,7 +108,7 @@ class Index:
         self.connection = connection
         # What the temporary tables of this connection hold, see priorities.py.
         self.rules: object = None
-        self.noted: dict[tuple[str, str], object] = {}
+        self.noted: dict[str, Noted] = {}  # by scope, of those in which something was read
 
     @classmethod
     def open(cls, path: Path) -> Index:
@@ -191,13 +199,25 @@ class Index:
     @contextmanager
     def undone(self, patience_ms: int) -> Iterator[None]:
         """Changes inside are seen inside only, and never committed. Raises OperationalError where it is locked for longer."""
-        self.connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
+        self.begin(patience_ms)
         try:
-            self.connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            finally:
-                self._roll_back()
+            yield
+        finally:
+            self._roll_back()
+
+    def begin(self, patience_ms: int = _BUSY_MS) -> None:
+        """Begin to write. Another writer is waited for in short tries, each of which is a step that can be interrupted."""
+        until = time.monotonic() + patience_ms / 1000
+        self.connection.execute(f"PRAGMA busy_timeout = {min(_TRY_MS, patience_ms)}")
+        try:
+            while True:
+                step()
+                try:
+                    self.connection.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                        raise
         finally:
             self.connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
 
@@ -214,7 +234,7 @@ class Index:
     @contextmanager
     def batch(self) -> Iterator[None]:
         """All changes inside become visible together, or, after an exception, not at all."""
-        self.connection.execute("BEGIN IMMEDIATE")
+        self.begin()
         before = self.connection.total_changes
         try:
             yield
@@ -258,14 +278,18 @@ class Index:
         )  # fmt: skip
         return {(row[0], row[1]): FileState(*row[2:]) for row in rows}
 
-    def identities(self, names: Iterable[str]) -> dict[tuple[str, str], tuple[int, ...]]:
-        """Return inode, size and times of the files of these names, and of every bundle."""
+    def identities(self, names: Iterable[str] | None = None, scope: str | None = None) -> dict[tuple[str, str], tuple[int, ...]]:
+        """Return inode, size and times of the files, of these names and of this scope where they are given.
+
+        Names are of files; bundles are always among them.
+        """
         asked = (
             "SELECT scope, file, inode, size, mtime_ns, ctime_ns FROM files"
-            " WHERE file IN (SELECT value FROM json_each(?)) OR scope GLOB 'archived/*'"
+            " WHERE (?1 IS NULL OR file IN (SELECT value FROM json_each(?1)) OR scope GLOB 'archived/*')"
+            + (" AND scope = ?2" if scope else "")
         )
-        rows = self.connection.execute(asked, (json.dumps(list(names)),))
-        return {row[:2]: row[2:] for row in rows}
+        given = (None if names is None else json.dumps(list(names)), *([scope] if scope else []))
+        return {row[:2]: row[2:] for row in self.connection.execute(asked, given)}
 
     def hashes(self, scope: str, file: str) -> set[tuple[str, str]]:
         """Id and hash of each memory of a file."""
@@ -320,9 +344,10 @@ class Index:
         self._forget_words(went)
         ended = self._chosen("session, id", "endings", "memory", went)
         subjects = {name for (name,) in self._chosen("subject", "memories", "key", [*went, *(key for *_, key in moved)])}
-        for table in ("tags", "topics", "refs", "endings", "past"):
+        for table in ("tags", "topics", "refs", "endings", "past", "places"):
             self.connection.executemany(f"DELETE FROM {table} WHERE memory = ?", ((key,) for key in went))
         self.connection.executemany("DELETE FROM memories WHERE key = ?", ((key,) for key in went))
+        self._number(scope, -len(went))
         self.add(scope, file, added)
         if ended or subjects - {None}:
             judge(self.connection, (), ended, subjects)
@@ -357,12 +382,16 @@ class Index:
         self.connection.executemany(
             f"INSERT INTO memories (key, {_MEMORY_COLUMNS}) VALUES (?, ?{', ?' * _MEMORY_COLUMNS.count(',')})",
             ((key, scope, file, entry.id, entry.type, entry.start, entry.end, entry.hash, entry.timestamp, entry.at, entry.actor,
-              entry.text, entry.more, " ".join(entry.tags), entry.data, *entry.weight, *entry.validity[:2], owner_word(scope))
+              entry.text, entry.more, " ".join(entry.tags), entry.data, *entry.weight[:-1], *entry.validity[:2], owner_word(scope))
              for key, entry in new),
         )  # fmt: skip
         self.connection.execute(
             f"INSERT INTO words (rowid, {_WORDS}) SELECT key, {_WORDS} FROM memories WHERE key >= ?", (new[0][0],)
         )
+        number = self._number(scope, len(new))
+        # Where the words of a question stand is asked for many memories at once: of a narrow table that is several times faster.
+        places = ((key, number, entry.weight.place) for key, entry in new)
+        self.connection.executemany("INSERT INTO places VALUES (?, ?, ?)", places)
         # In lower case, so that one look finds a name however it is written.
         for table, names in (
             ("tags", ((key, tag) for key, entry in new for tag in entry.tags)),
@@ -381,6 +410,12 @@ class Index:
                     self.connection.execute("INSERT OR IGNORE INTO endings VALUES (?, ?, ?, ?, ?, ?)", row)
                     ended.append(old)
         judge(self.connection, (key for key, _ in new), ended, {entry.validity.subject for _, entry in new})
+
+    def _number(self, scope: str, more: int) -> int:
+        """Return the number of a scope, which now has so many memories more."""
+        self.connection.execute("INSERT OR IGNORE INTO scopes (scope) VALUES (?)", (scope,))
+        self.connection.execute("UPDATE scopes SET memories = memories + ? WHERE scope = ?", (more, scope))
+        return int(self.connection.execute("SELECT number FROM scopes WHERE scope = ?", (scope,)).fetchone()[0])
 
     def _forget_words(self, keys: Iterable[int]) -> None:
         """FTS5 has to be told what it once took in."""
@@ -428,6 +463,9 @@ class Index:
             "refs": "SELECT m.scope, m.file, m.start, r.target, r.relation FROM refs r JOIN memories m ON m.key = r.memory"
                     " ORDER BY 1, 2, 3, 4, 5",
             "endings": "SELECT session, id, relation, by, at FROM endings ORDER BY 1, 2, 3, 4, 5",
+            "miscounted": "SELECT scope FROM scopes s WHERE memories <> (SELECT COUNT(*) FROM memories m WHERE m.scope = s.scope)",
+            "places": "SELECT m.scope, m.file, m.start, s.scope, p.place FROM places p JOIN memories m ON m.key = p.memory"
+                      " JOIN scopes s ON s.number = p.scope ORDER BY 1, 2, 3",
             "past": "SELECT m.scope, m.file, m.start FROM past JOIN memories m ON m.key = memory ORDER BY 1, 2, 3",
             "sessions": "SELECT scope, status, project, metadata FROM sessions ORDER BY scope",
         }  # fmt: skip

@@ -73,15 +73,17 @@ def outdated(memory: Place, index: Index) -> Iterator[tuple[str, str]]:
 
 def files_that_differ(memory: Place, index: Index, wanted: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Like `outdated`, for these scopes only."""
-    known = index.files() if len(wanted) > 1 else index.files(wanted[0]) if wanted else {}
+    if not wanted:
+        return
+    known = index.identities(scope=wanted[0] if len(wanted) == 1 else None)
     root = os.fspath(memory.root)
     for scope in wanted:
         directory = directory_of(scope)
         for file in files_of(memory, scope):
-            state = known.pop((scope, file), None)
+            seen = known.pop((scope, file), None)
             try:
                 # A link on the way is no danger here: what it leads to has another inode, and is then opened with care.
-                if state is None or not is_unchanged(state, os.lstat(f"{root}/{directory}/{file}")):
+                if seen is None or seen != _identity(os.lstat(f"{root}/{directory}/{file}")):
                     yield scope, file
             except OSError:
                 yield scope, file
@@ -92,6 +94,7 @@ def bearing_files_that_differ(
     memory: Place, index: Index, without: Collection[str], names: Sequence[str] = BEARING
 ) -> Iterator[tuple[str, str]]:
     """Yield the files of all other scopes that say whether a memory of these scopes still holds, where disk and index differ."""
+    without = set(without)
     known = {item: seen for item, seen in index.identities(names).items() if item[0] not in without}
     root = os.fspath(memory.root)
     for scope in scopes(memory):

@@ -28,7 +28,7 @@ from .locks import NO_PATIENCE, Patience, lock, lock_all
 from .quarantine import set_aside
 from .records import kind_of_file
 from .rewrite import rewrite
-from .text.format import format_of, insert_missing
+from .text.format import format_of
 from .text.values import BadYaml
 from .text.version import require_known, stated
 
@@ -192,7 +192,8 @@ def _sound(scope: Scope, steps: Any) -> list[dict[str, Any]]:
             continue
         if "directory" in step:
             ends = {step["directory"], step["to"]} - {f"{ACTIVE}/{scope.name}"}
-            if len(ends) != 1 or type(step["inode"]) is not int or not any(_is_inside(end, place) for end in ends for place in (TEMPORARY, LEAVING)):
+            inside = any(_is_inside(end, place) for end in ends for place in (TEMPORARY, LEAVING))
+            if len(ends) != 1 or type(step["inode"]) is not int or not inside:
                 raise ValueError("no directory of this session")
             continue
         file = step["file"]
@@ -316,13 +317,10 @@ def _after(scope: Scope, step: Mapping[str, Any], content: bytes, kept: list[str
         if kept is not None:
             kept[:] = changed
         return after
-    form = format_of(kind)
-    if "append" in step:
-        # Somebody may have removed the file since.
-        content = content or form.empty(scope.name, scope.options.clock(), [])
-        stays, added = _missing(content[step["at"] :], content, step["append"].encode())
-        return content[: step["at"] + stays] + added
-    return form.rewrite(insert_missing(form, content, step["insert"]), step["change"], step["last"])
+    # Of an append: somebody may have removed the file since.
+    content = content or format_of(kind).empty(scope.name, scope.options.clock(), [])
+    stays, added = _missing(content[step["at"] :], content, step["append"].encode())
+    return content[: step["at"] + stays] + added
 
 
 def _append_once(scope: Scope, path: str, content: bytes, at: int) -> None:

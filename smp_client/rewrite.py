@@ -19,6 +19,7 @@ from .files import GRACE_S as QUIET_S
 from .files import nobody_writes, read_from, sync, write_all
 from .layout import RETIRED
 from .quarantine import set_aside
+from .text.format import is_plain, plain
 
 if TYPE_CHECKING:
     from .files import Tree
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # A writer that has found the old file by its name, and is held up before it has opened it, is not counted by the kernel yet.
 GRACE_S = 2.0
 _TRIES, _PAUSE_S = 50, 0.002  # how long somebody who is writing at this moment is waited for
+_ODD = "the file as it was before SMP wrote it in its own style"
 _CROSSED = "an edit that a replacement crossed"
 
 
@@ -43,6 +45,8 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
         scope.tree.create(path, after)
         return after
     after = transform(before)
+    if after != before:
+        _keep_odd(scope, file, before)
     slots: dict[str, bytes] = {}  # what came out, as far as it is dealt with; more may come at any moment
     while after != before:
         slot = _prepare(scope, file, before, after)
@@ -64,10 +68,24 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
             raise
         if again == after:
             set_aside(scope.tree, scope.name, file, 0, came, _CROSSED, scope.options.clock())
+        _keep_odd(scope, file, came)
         before, after = after, again
     for slot, came in slots.items():
         _retire(scope, file, slot, came)
     return after
+
+
+def _keep_odd(scope: Scope, file: str, content: bytes) -> None:
+    """Set the bytes of a file aside that is not plain, and so about to be rendered anew. Secrets stay out."""
+    if content.strip() and not is_plain(file, content):
+        text, _ = scope.redaction.redacted_text(content.decode("utf-8", "surrogateescape"))
+        old = text.encode("utf-8", "surrogateescape")
+        set_aside(scope.tree, scope.name, file, 0, old, _ODD, scope.options.clock())
+
+
+def make_plain(scope: Scope, file: str) -> None:
+    """Render a file anew, under its lock, where records cannot be appended to it."""
+    rewrite(scope, file, lambda content: plain(file, content))
 
 
 def read_whole(tree: Tree, path: str) -> bytes:

@@ -8,6 +8,8 @@ itself is not in `active/`.
 from __future__ import annotations
 
 import os
+import stat
+from functools import lru_cache
 
 from .errors import UnsafePath
 from .files import Tree
@@ -51,6 +53,7 @@ def session_of(scope: str) -> str:
     return scope.removeprefix(f"{ARCHIVED}/")
 
 
+@lru_cache(maxsize=4096)  # asked for each file and each record of an answer
 def directory_of(scope: str) -> str:
     if is_archived(scope):
         return archived_scope(check_session_id(session_of(scope)))
@@ -127,8 +130,10 @@ def is_indexed(file: str) -> bool:
 
 
 def _list(memory: Place, name: str) -> list[str]:
+    path = f"{os.fspath(memory.root)}/{name}"
     try:
-        return memory.tree.list(name)
-    except (OSError, UnsafePath):
+        # Every question asks this of each session, so it goes straight there. Only names are looked at, as in `_has_summary`.
+        return sorted(os.listdir(path)) if stat.S_ISDIR(os.lstat(path).st_mode) else []
+    except OSError:
         # No right to it, or a link or a file in its place: what is known to be in it is asked for one by one, and cannot be read.
         return []

@@ -15,14 +15,14 @@ import pytest
 from daemons import smp
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from smp_client.privacy.anonymity.anonymizing import CANNOT_FIND
+from smp_client.privacy.anonymity.names import Names
+from smp_client.privacy.anonymity.placeholders import KINDS, Placeholders
 
 from smp_client import Anonymization, Conflict, Invalid, Memory, MemoryNotFound, Session, rewrite
 from smp_client.audit import read as audit_of
 from smp_client.files import Tree
 from smp_client.maintain import erasure, traces
-from smp_client.privacy.anonymity.anonymizing import CANNOT_FIND
-from smp_client.privacy.anonymity.names import Names
-from smp_client.privacy.anonymity.placeholders import KINDS, Placeholders
 from smp_client.records import RELATIONSHIP
 from smp_client.sync import bring_up_to_date
 from smp_client.tidy import tidy

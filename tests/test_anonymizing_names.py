@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from daemons import smp
+from smp_client.privacy.anonymity.names import Names
+from smp_client.privacy.anonymity.placeholders import Placeholders
 from test_cli_upkeep import answered
 
 from smp_client import Memory, Session
-from smp_client.privacy.anonymity.names import Names
-from smp_client.privacy.anonymity.placeholders import Placeholders
 
 SIGNED = ["Foo & Co", "AT&T", "Foo+Bar", "Foo: Bar", "Foo/Bar", "Foo (Bar)", "Project #7", "R&D Plan", "C++"]
 

@@ -422,7 +422,7 @@ def test_a_scan_moves_a_session(memory: Memory) -> None:
     rebuild(memory, index)
     for move, gone in ((pack_away, "old"), (bring_back, "archived/old")):
         move(memory, "old")
-        taken = indexer.scan(memory, index, lambda: None)
+        taken = indexer.scan(memory, index)
         assert taken.vanished == {gone}
         assert not {scope for scope in taken.inboxes if "/" in scope}
         indexer.forget(index, taken.vanished)
@@ -488,11 +488,11 @@ def test_a_session_that_is_archived_by_the_clock_stays_found(tmp_path: Path) -> 
 def test_what_is_archived_is_unpacked_once(memory: Memory) -> None:
     """A scan, and a question, compare only the state of its file: also after the file was copied or touched."""
     index = Index.in_memory()
-    assert indexer.scan(memory, index, lambda: None).parsed_bytes > 0
-    assert indexer.scan(memory, index, lambda: None).files == 0
+    assert indexer.scan(memory, index).parsed_bytes > 0
+    assert indexer.scan(memory, index).files == 0
     archive = memory.root / "archived/old/archive.tar.gz"
     archive.write_bytes(archive.read_bytes())
-    again = indexer.scan(memory, index, lambda: None)
+    again = indexer.scan(memory, index)
     assert (again.files, again.parsed_bytes) == (1, 0)
     assert contents(memory, index)
 

@@ -32,11 +32,11 @@ from layouts_data import (
     write_per_kind,
 )
 from layouts_reading import bare, folder, live, multiset, on_disk, take_in
+from smp_client.maintain.archive import load_summary
 
 from smp_client import Memory, Session, audit
 from smp_client.errors import Conflict, Invalid
 from smp_client.exchange.layouts import checked
-from smp_client.maintain.archive import load_summary
 from smp_daemon.cli import smp as main_command
 
 QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

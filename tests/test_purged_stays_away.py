@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from smp_client.maintain.compacting import compact
 
 from smp_client import Memory, MemoryNotFound, Session
 from smp_client.audit import read as read_audit
 from smp_client.exchange.importing import Imported
-from smp_client.maintain.compacting import compact
 
 SECRET = "Quetzalcoatl opens the xylophone vault"
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

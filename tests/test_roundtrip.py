@@ -62,6 +62,9 @@ def test_pyyaml_reads_the_same_record(fields: Any, decay: Value) -> None:
     assert shown(yaml.safe_load(content)["decisions"]) == shown([value])
 
 
+DECISIONS = YamlList(DECISION)
+
+
 class Rewriting(RuleBasedStateMachine):
     """A record file under inserts, changes, removals and hand edits, against a dict.
 
@@ -78,14 +81,14 @@ class Rewriting(RuleBasedStateMachine):
     @rule(fields=FIELDS, decay=DECAY)
     def insert(self, fields: dict[str, Value], decay: Value) -> None:
         found = parse(self.content, "decisions")
-        number = yaml_list.numbered(found, self.content, "DEC") + 1
+        number = DECISIONS.highest(found, self.content) + 1
         assert number == self.highest + 1
         self.highest = number
         value = record(number, fields, decay)
         before = self.content
-        self.content = yaml_list.insert(found, before, "decisions", value)
+        self.content = DECISIONS.insert(before, value)
         self.model[str(value["id"])] = value
-        if yaml_list.opening(found, before, "decisions") is not None:
+        if found.plain:
             tail = parse_tail(self.content, len(before) + (not before.endswith(b"\n")), found.indent)
             assert shown([item.value for item in tail.records]) == shown([value])
 
@@ -94,21 +97,21 @@ class Rewriting(RuleBasedStateMachine):
         if self.model:
             chosen = data.draw(st.lists(st.sampled_from(sorted(self.model)), min_size=1, max_size=count, unique=True))
             changes = {memory_id: {"id": memory_id, **fields, "decay": decay} for memory_id in chosen}
-            self.content = yaml_list.rewrite(self.content, "decisions", changes)
+            self.content = DECISIONS.rewrite(self.content, changes, 0)
             self.model.update(changes)
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         if self.model:
             chosen = data.draw(st.lists(st.sampled_from(sorted(self.model)), min_size=1, max_size=3, unique=True))
-            self.content = yaml_list.rewrite(self.content, "decisions", dict.fromkeys(chosen), self.highest)
+            self.content = DECISIONS.rewrite(self.content, dict.fromkeys(chosen), self.highest)
             for memory_id in chosen:
                 del self.model[memory_id]
 
     @rule()
     def comment_by_hand(self) -> None:
         found = parse(self.content, "decisions")
-        if not found.flow and found.records:
+        if found.plain and found.records:
             at = found.records[0].start
             self.content = self.content[:at] + b"# by hand\n" + self.content[at:]
 

@@ -110,7 +110,8 @@ def test_a_write_brings_the_whole_file_to_the_present_version(old: Session, writ
     assert old.agent_state("veritas")["agent_id"] == "veritas"
     assert [one.data["made_by"] for one in old.records("decision")][:1] == ["veritas"]
     assert {name: old.scope.read(name) for name in OLD if name != file} == {name: OLD[name] for name in OLD if name != file}
-    assert check(Memory(old.scope.tree.root)) == []
+    assert [path.read_bytes() for path in (old.scope.tree.root / "quarantine").rglob("*.bytes")] == [OLD[file]]
+    assert old.problems() == []
 
 
 def test_a_version_without_a_step_is_refused(memory: Memory) -> None:

@@ -23,14 +23,12 @@ from .. import access, journal
 from ..append import Reserved, Tail, note_rewritten, note_tail, settle
 from ..disk import bundle
 from ..disk.bundle import Bundle, Item, Manifest, item_of
-from ..edits import FEW, Edit, Span, Spans, edited, is_plain, located, plain, replaced, spans, value_of
+from ..edits import FEW, Edit, Span, Spans, edited, located, replaced, spans, value_of
 from ..errors import Conflict, StorageFailed, TransactionPending
 from ..files import is_left_alone
 from ..fingerprint import hash_of, hash_of_bytes
 from ..locks import Lock, brief_lock
-from ..quarantine import set_aside
 from ..records import Kind, kind_of_file
-from ..rewrite import rewrite
 from ..text.document import INDENT
 from ..text.format import format_of
 from ..text.values import Value
@@ -165,7 +163,7 @@ class _Work:
             self._file_steps.append({"file": file, "append": (tail.opening + rendered).decode(), "at": tail.size})
             self.growth += len(tail.opening) + len(rendered)
             return
-        content = _plain_content(scope, kind)
+        content = scope.tree.read(scope.path(file))
         is_few = len(changes) + len(added) <= FEW and all(change.old is not None for change in changes)
         known = self._request.parsed.get(file)
         found = known[1] if known and known[0] == content else None if is_few else spans(kind, content)
@@ -324,17 +322,6 @@ def _temporaries(scope: Scope) -> Iterator[list[str]]:
     finally:
         for name in names:
             scope.tree.unlink(name)
-
-
-def _plain_content(scope: Scope, kind: Kind) -> bytes:
-    """Return a file in our own style. A file in another style is quarantined whole before."""
-    path = scope.path(kind.file)
-    content = scope.tree.read(path)
-    if is_plain(kind, content):
-        return content
-    why = "a file in another style, before it was rendered anew"
-    set_aside(scope.tree, scope.name, kind.file, 0, content, why, scope.options.clock())
-    return rewrite(scope, kind.file, lambda now: plain(kind, now))
 
 
 def _repacked(item: Item, raw: bytes) -> Item:

@@ -22,7 +22,7 @@ from ..temporaries import temporary_name
 from ..text.format import format_of
 from ..text.values import Value, canonical
 from .entries import BESIDE, DELETED, PROFILE, QUARANTINE, Entry, content_of, kind_of
-from .pieces import artifact_content, is_written, mapping_file, render, render_head, separator
+from .pieces import artifact_content, is_written, mapping_file, render, render_head
 
 if TYPE_CHECKING:
     from ..files import Tree
@@ -96,13 +96,12 @@ class _RecordFile:
         if raw is not None and not is_written(kind, raw, value):
             raw = None  # somebody has edited what it says
         rendered = _rendered(kind, value, needed=raw is None)
-        between = separator(kind) if self._count else b""
         if raw is not None or "before" in entry:
             self._fork()
-        before = entry["before"].encode() if "before" in entry else between
+        before = entry["before"].encode() if "before" in entry else b""
         self._written.add(before, raw if raw is not None else rendered)
         if self._rendered and rendered:
-            self._rendered.add(between, rendered)
+            self._rendered.add(rendered)
         if self._rendered:
             # Of a turn, how it was read is only told where it was.
             told = value_of(kind, rendered) if raw is None and kind is TURN else value
@@ -111,18 +110,15 @@ class _RecordFile:
 
     def close(self) -> bool:
         """Durable; gives back whether it is what was written, where that was given."""
-        usual = separator(self._kind) if self._count else b""
         if self._rendered is None and self._behind is None:
-            self._written.add(usual)
             self._written.spill(durable=True)
             return True
         self._fork()
-        self._written.add(usual if self._behind is None else self._behind)
+        self._written.add(self._behind or b"")
         self._written.spill(durable=True)
         if self._says_the_same():
             return True
         assert self._rendered
-        self._rendered.add(usual)
         self._rendered.spill(durable=True)
         self._tree.rename(self._rendered.path, self._path)
         return False
@@ -269,7 +265,7 @@ class Building:
         assert kind
         raw = entry["written"].encode() if "written" in entry else None
         if raw is None or not is_written(kind, raw, value):
-            raw = _rendered(kind, value, needed=True) + separator(kind)
+            raw = _rendered(kind, value, needed=True)
         _, items = self.evictions.setdefault(entry["eviction"], (entry["manifest"], []))
         items.append(({**item, "id": str(value["id"])}, raw))
         self.memories += 1

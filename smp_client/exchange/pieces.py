@@ -66,10 +66,9 @@ def take_apart(kind: Kind, content: bytes) -> Pieces | None:
         written = _written(kind, record, content)
         if written is _UNFAITHFUL or storable_problem(record.value):
             return None
-        is_usual = record.start == first or before == separator(kind)
-        pieces.records.append(Piece(record.value, written, None if is_usual else before.decode()))
+        pieces.records.append(Piece(record.value, written, before.decode() or None))
         position = record.end
-    pieces.behind = _unless(content[position:], separator(kind) if records else b"")
+    pieces.behind = _unless(content[position:], b"")
     return pieces
 
 
@@ -112,12 +111,8 @@ def is_written(kind: Kind, raw: bytes, value: Mapping[str, Value]) -> bool:
 
 
 def render(kind: Kind, value: Mapping[str, Value]) -> bytes:
-    """A record without what separates it from the next; raises ValueError or KeyError where it cannot be one."""
-    return render_turn(value).removesuffix(b"\n") if kind is TURN else render_record(value)
-
-
-def separator(kind: Kind) -> bytes:
-    return b"\n" if kind is TURN else b""
+    """A record as SMP writes it; raises ValueError or KeyError where it cannot be one."""
+    return render_turn(value) if kind is TURN else render_record(value)
 
 
 def render_head(kind: Kind, head: Mapping[str, Value]) -> bytes:

@@ -301,8 +301,6 @@ def _step(scope: Scope, file: str, values: list[dict[str, Value]], tail: Tail) -
     form = format_of(kind)
     content = scope.tree.read(scope.path(file))
     tail.last = max(tail.last, form.highest(_as_found(values), b""))
-    if tail.opening is None:
-        return {"file": file, "insert": values, "change": {}, "last": tail.last}
     if len(content) != tail.size:
         raise Conflict(f"Somebody is writing into {file} at this moment; nothing was written.", session_id=scope.name)
     rendered = tail.opening + b"".join(form.render(value, tail.indent) for value in values)

@@ -25,7 +25,7 @@ from ..text.mapping import load_mapping
 from ..text.values import Value
 from ..timestamps import parse_time
 from .entries import DELETED, PROFILE, Entry, kind_of
-from .pieces import render, separator
+from .pieces import render
 
 if TYPE_CHECKING:
     from ..maintain.purged import Purged
@@ -138,7 +138,7 @@ def renumber(building: Building, at: datetime) -> dict[str, str]:
         assert kind
         content = building.read(file)
         start = min(record.start for record in format_of(kind).parse(content).records)
-        rendered = [render(kind, value) + separator(kind) for value in values]
+        rendered = [render(kind, value) for value in values]
         building.tree.replace(f"{building.path()}/{file}", b"".join([content[:start], *rendered]))
     return merge.renamed
 

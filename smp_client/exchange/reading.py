@@ -29,7 +29,7 @@ from ..text.format import present
 from ..text.values import Value
 from . import entries as kinds_of_entries
 from .entries import ACTIVE, BESIDE, PROFILE, Entry, file_bytes, header, kind_of, made, storable_problem
-from .pieces import Piece, Pieces, is_written, render, separator, take_apart, take_artifact, take_mapping, take_values
+from .pieces import Piece, Pieces, is_written, render, take_apart, take_artifact, take_mapping, take_values
 
 if TYPE_CHECKING:
     from ..files import Tree
@@ -248,7 +248,7 @@ class Reading:
         value = value_of(kind, raw) if kind else None
         if kind is None or value is None or storable_problem(value) or hash_of(value) != item["hash"]:
             raise ValueError(f"{eviction.name} holds {item['id']} in a form that cannot be read.")
-        written = None if raw == render(kind, value) + separator(kind) or not self._exact else raw.decode()
+        written = None if raw == render(kind, value) or not self._exact else raw.decode()
         if written is not None and not is_written(kind, raw, value):
             raise ValueError(f"{eviction.name} holds {item['id']} in a form that cannot be read.")
         said = {key: part for key, part in item.items() if key not in ("offset", "length", "sha256", "hash")}

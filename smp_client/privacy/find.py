@@ -246,7 +246,7 @@ def _owners(file: str, content: bytes, session: str) -> list[_Owner]:
         return [_Owner(0, id_of_file(file), type_of_file(file))]
     kind = kind_of_file(file)
     try:
-        head, records, tail, _ = spans(kind, content)
+        head, records, _ = spans(kind, content)
     except SMPError:  # as of a newer version: its bytes can still be searched
         return [_Owner(0, type="unreadable")]
     owners, line = [_Owner(0, type="head")], 1 + head.count(b"\n")

@@ -22,6 +22,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import audit
+from ..edits import located as spans_of
 from ..errors import Conflict, CorruptionDetected, UnsafePath
 from ..layout import GLOBAL, RETIRED
 from ..locks import Patience
@@ -30,7 +31,6 @@ from ..rewrite import file_of_slot, is_resting
 from ..scopes import ARTIFACTS, STATES, directory_of, is_archived, kinds_of
 from ..session_files import METADATA, parse_artifact
 from ..text.document import Lines
-from ..text.format import finder, format_of
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value, render_entries
 from ..text.yaml_list import MARK
@@ -294,11 +294,7 @@ def _collect(
     file, content = target.file, scope.read(target.file)
     kinds: Counter[str] = Counter()
     if kind := kinds_of(scope.name).get(file):
-        find = finder(format_of(kind), content, len(target.ids))
-        for memory_id in target.ids:
-            located = find(memory_id)
-            if located is None:
-                continue  # it went just now
+        for memory_id, located in spans_of(kind, content, target.ids).items():
             try:
                 new, gone = _clean(located.value, redaction)
             except SecretKey as error:
@@ -357,7 +353,7 @@ def _forget_all(index: Index) -> None:
 
 def _note(index: Index, change: str, rows: Iterable[tuple[str, Any]]) -> None:
     """Note in one step what was found. The generation stays, as no answer changes by this."""
-    index.connection.execute("BEGIN IMMEDIATE")
+    index.begin()
     try:
         index.connection.executemany(change, rows)
         index.connection.execute("COMMIT")

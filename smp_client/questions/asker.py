@@ -71,18 +71,13 @@ class Asker:
         return self._ask(question, self._now(), None)[0]
 
     def _ask(self, question: Callable[[View], T], now: datetime, files: Sequence[str] | None) -> tuple[T, Source]:
-        noted = {
-            (scope, memory_id): found
-            for scope in self._scopes
-            if not is_archived(scope)
-            for memory_id, found in self._readings.of(self._scope(scope)).items()
-        }
+        noted = {scope: self._readings.of(self._scope(scope)) for scope in self._scopes if not is_archived(scope)}
         policy, weights = self._policy()
 
         def asked(index: Index) -> T:
             return question(View(index, self._scopes, now, policy, weights))
 
-        return self._fresh.ask(self._scopes, asked, files, lambda index: prepare(index, now, policy, self._scopes, noted))
+        return self._fresh.ask(self._scopes, asked, files, lambda index: prepare(index, now, policy, noted))
 
     def _now(self) -> datetime:
         now = self._options.clock()

@@ -22,7 +22,7 @@ from ..records import TURN, Record, type_of
 from ..scopes import ARCHIVE, archived_scope, directory_of, is_archived, session_of
 from . import doubles
 from .fields import shown
-from .matching import Matching, owned
+from .matching import Matching, Row, owned
 from .priorities import View, source
 from .query import EPOCH, NEWEST, Answer, Wanted, one_of, sayable
 from .spec import Aggregation, Specification, has_field, understand, unknown_field
@@ -200,7 +200,7 @@ def ranked(view: View, want: Wanted) -> list[Ranked]:
     if want.order and not _DEPENDS.search(want.order) and want.min_priority is None and want.min_relevance is None:
         want = _narrowed(view, want)
     condition, given = where(view, want)
-    joined, columns = source(view)
+    joined, columns = source(view, by_key=want.has_keys)
     weights = view.weights
     whole = weights.time + weights.importance + weights.access or 1.0
     score = (
@@ -250,7 +250,7 @@ def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
 def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
     """With a text, which leads."""
     keys, found = _candidates(view, want, matching)
-    strengths = matching.strengths([row[:7] for row in found])
+    strengths = matching.strengths([row[:5] for row in found])
     weights = view.weights
     answers: list[Ranked] = []
     # Hints can lift several above a perfect match: then the best of them is the measure.
@@ -275,27 +275,23 @@ def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
     return answers[want.offset : end]
 
 
-def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int], list[tuple[Any, ...]]]:
+def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int], list[Row]]:
     """Those that may be in the answer, by a rough estimate and then in their order."""
-    joined, columns = source(view)
-    fits = None
-    if want.conditions or want.tags or want.without_tags or want.min_priority is not None:
-        condition, given = where(view, replace(want, has_keys=True))
-        if want.min_priority is not None:
-            condition += f" AND {columns.priority} >= {float(want.min_priority)}"
-        asked = f"SELECT m.key {joined} WHERE m.key IN (SELECT value FROM json_each(?)) AND {condition}"
+    joined, columns = source(view, by_key=True)
+    condition, given = where(view, replace(want, has_keys=True))
+    if want.min_priority is not None:
+        condition += f" AND {columns.priority} >= {float(want.min_priority)}"
+    asked = (
+        f"SELECT m.key, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
+        f" {columns.recency}, {columns.state} {joined} WHERE m.key IN (SELECT value FROM json_each(?)) AND {condition}"
+        f" ORDER BY {want.order or NEWEST}"
+    )
 
-        def fits(keys: Sequence[int]) -> set[int]:
-            return {key for (key,) in view.index.connection.execute(asked, (json.dumps(keys), *given))}
+    def read_these(keys: Sequence[int]) -> list[Row]:
+        return view.index.connection.execute(asked, (json.dumps(keys), *given)).fetchall()
 
     count = None if want.limit is None or want.order else max(_CANDIDATES, want.offset + want.limit)
-    keys = matching.best(count, fits)
-    return keys, view.index.connection.execute(
-        f"SELECT m.key, m.scope, m.place, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
-        f" {columns.recency}, {columns.state} {joined} WHERE m.key IN (SELECT value FROM json_each(?))"
-        f" ORDER BY {want.order or NEWEST}",
-        [json.dumps(keys)],
-    ).fetchall()
+    return matching.best(count, read_these)
 
 
 def _explained(**parts: float) -> dict[str, float]:

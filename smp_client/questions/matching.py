@@ -18,9 +18,9 @@ import json
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import nlargest
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ..index import owner_word
@@ -56,7 +56,8 @@ _STEM = 4  # so many letters of a word are in every form of it
 _APART = 1 << 33  # further than any two turns of one conversation
 
 
-Place = tuple[int, str, int | None]  # of a memory: its key, its scope, and of a turn its place in the conversation
+Row = tuple[Any, ...]  # of a memory, its key first
+Place = tuple[int, int, int | None]  # of a memory: its key, the number of its scope, and of a turn its place in the conversation
 
 
 @dataclass
@@ -81,6 +82,15 @@ def owned(scopes: Sequence[str], match: str) -> str:
     return f"owner : {owner_word(scopes[0])} AND ({match})" if len(scopes) == 1 else match
 
 
+def _best_first(worth: Mapping[int, float]) -> Iterator[int]:
+    """Yield the positions by their worth. Of equal ones the later first: that is the same for every page of an answer."""
+    by_worth: dict[float, list[int]] = {}
+    for position, share in worth.items():
+        by_worth.setdefault(share, []).append(position)
+    for share in sorted(by_worth, reverse=True):
+        yield from sorted(by_worth[share], reverse=True)
+
+
 class Matching:
     """A text asked of some sessions."""
 
@@ -94,9 +104,14 @@ class Matching:
         asked = "SELECT key FROM memories WHERE scope = ? AND id = ?"
         row = view.index.connection.execute(asked, without).fetchone() if without else None
         self._without_key = row and row[0]
-        self._offset = {scope: number * _APART for number, scope in enumerate(view.scopes)}
+        known = {scope: row for scope, *row in view.index.connection.execute("SELECT scope, number, memories FROM scopes")}
+        self._numbers = [known.get(scope, (0, 0))[0] for scope in view.scopes]  # by which the index knows them
+        self._offset = {number: place * _APART for place, number in enumerate(self._numbers)}
+        self._whole = sum(known[scope][1] for scope in view.scopes if scope in known)
+        self._is_part = not known.keys() <= set(view.scopes)
         self._states = view.states()
         self._keys: dict[int, int] = {}  # of the memories that hold a word, by position
+        self._position_of: dict[int, int] = {}  # of those that were found best, by key
         self._less: dict[int, float] = {}  # how much those of these count that are no turns and do not count in full
         self._question = Question(text, self._is_actor)
         self._vocabulary = Vocabulary(view.index.connection)
@@ -106,24 +121,25 @@ class Matching:
         # Who looks for a word or two wants to see them.
         self._looks_around = self._question.asks or (len(self._concepts) > 2 and bool(text))
 
-    def best(self, count: int | None, fits: Callable[[Sequence[int]], Container[int]] | None) -> list[int]:
-        """Return the keys of so many that match best at a rough estimate, the best first, or of all. Where not every memory
-        may be among them, `fits` tells those of some keys that may."""
+    def best(self, count: int | None, read: Callable[[Sequence[int]], Sequence[Row]]) -> tuple[list[int], list[Row]]:
+        """Return the keys of so many that match best at a rough estimate, the best first, or of all; and their rows, as `read`
+        gives them in its order. It leaves out those that may not be in the answer."""
         rough = self._estimate() if self._looks_around else self._held()
         if self._states:
             rough = {position: worth * self._state(position) for position, worth in rough.items()}
         keys = dict(self._keys)
         wanted = len(rough) if count is None else count + 1
+        ordered, order = _best_first(rough), list[int]()
         while True:
-            # Of equal ones the later first: that is the same for every page of an answer.
-            order = [position for _, position in nlargest(wanted, zip(rough.values(), rough, strict=True))]
+            order += islice(ordered, wanted - len(order))
             keys |= self._turns_at([position for position in order if position not in keys])
-            found = [key for position in order if (key := keys.get(position)) and key != self._without_key]
-            if fits is not None:
-                allowed = fits(found)
-                found = [key for key in found if key in allowed]
+            self._position_of = {key: position for position in order if (key := keys.get(position))}
+            likely = [key for key in self._position_of if key != self._without_key]
+            rows = {row[0]: row for row in read(likely)}
+            found = [key for key in likely if key in rows]
             if count is None or len(found) >= count or len(order) == len(rough):
-                return found[:count]
+                chosen = set(found[:count])
+                return found[:count], [row for key, row in rows.items() if key in chosen]
             # Near the ends of a conversation there are positions without a turn; and of few that may be there, many are none.
             wanted *= 4
 
@@ -158,10 +174,10 @@ class Matching:
 
     def strengths(self, candidates: Sequence[tuple[Any, ...]]) -> dict[int, float]:
         """Return how well each matches, by its key, as a part of `perfect`; hints can make it more."""
-        asking = self._asking([row[:3] for row in candidates if row[2] is not None]) if self._looks_around else frozenset()
+        asking = self._asking([self._position_of[row[0]] for row in candidates]) if self._looks_around else frozenset()
         found: dict[int, float] = {}
-        for key, scope, place, actor, text, tags, stamp in candidates:
-            position = self._position(key, scope, place)
+        for key, actor, text, tags, stamp in candidates:
+            position = self._position_of[key]
             strength = self._weigh(position, text, f"{tags} {actor}", answers=position - 1 in asking)
             found[key] = strength * self._question.suits(actor, text, (stamp or "")[:10])
         return found
@@ -193,7 +209,6 @@ class Matching:
         return max(before, behind) + _BOTH_SIDES * (before + behind)
 
     def _find_concepts(self, concepts: Sequence[Concept]) -> list[_Concept]:
-        ((whole,),) = self._ask("SELECT COUNT(*) FROM memories m WHERE {scopes}")
         found: dict[tuple[int, ...], _Concept] = {}
         for concept in concepts[:_CONCEPTS]:
             word = concept.word
@@ -207,7 +222,7 @@ class Matching:
             if concept.is_word and len(positions) < _FEW:
                 weaker += self._otherwise(word, columns, is_held=bool(positions))
             held = positions or weaker
-            rarity = math.log(1 + (whole - len(held) + 0.5) / (len(held) + 0.5))
+            rarity = math.log(1 + (self._whole - len(held) + 0.5) / (len(held) + 0.5))
             rarity *= _NAME if is_name else 1.0
             # Two words of one stem are one.
             known = (len(held), *held[:8])
@@ -224,13 +239,14 @@ class Matching:
         """Return where the memories are that match, or hold a word of a script without blanks."""
         held = self._holding(match)
         if unspaced:
-            asked = "SELECT m.key, m.scope, m.place FROM memories m WHERE INSTR(m.text, ?) AND {scopes}"
-            held += self._ask(asked, unspaced)
-        positions: dict[int, int] = {}
-        for key, scope, place in held:
-            positions[position := self._position(key, scope, place)] = key
-            if place is None and scope in self._states:
-                self._less[position] = self._states[scope]
+            asked = "SELECT p.memory, p.scope, p.place FROM memories m JOIN places p ON p.memory = m.key"
+            held += self._ask(f"{asked} WHERE INSTR(m.text, ?) AND {{scopes}}", unspaced)
+        offset = self._offset
+        # Of what is no turn, further below 0 than anything that is near a turn.
+        positions = {-key - _FAR if place is None else offset[scope] + place: key for key, scope, place in held}
+        if self._states:
+            counts = {number: self._states.get(scope) for number, scope in zip(self._numbers, self._view.scopes, strict=True)}
+            self._less |= {-key - _FAR: less for key, scope, place in held if place is None and (less := counts[scope]) is not None}
         self._keys |= positions
         return sorted(positions)
 
@@ -256,34 +272,30 @@ class Matching:
         return tuple(like or stems)
 
     def _holding(self, match: str) -> list[Place]:
-        match = owned(self._view.scopes, match)
-        select = "SELECT m.key, m.scope, m.place FROM words CROSS JOIN memories m ON m.key = words.rowid"
-        return self._ask(f"{select} WHERE words MATCH ? AND {{scopes}}", match)
+        match = sayable(owned(self._view.scopes, match))
+        asked = "SELECT p.memory, p.scope, p.place FROM words CROSS JOIN places p ON p.memory = words.rowid WHERE words MATCH ?"
+        found = self._view.index.connection.execute(asked, (match,)).fetchall()
+        return [place for place in found if place[1] in self._offset] if self._is_part else found
 
     def _turns_at(self, positions: Sequence[int]) -> dict[int, int]:
         """The keys of the turns at these positions; there may be none at some."""
-        scopes = self._view.scopes
-        wanted = json.dumps([[position, scopes[position // _APART], position % _APART] for position in positions if position >= 0])
+        wanted = [[position, self._numbers[position // _APART], position % _APART] for position in positions if position >= 0]
         return dict(self._view.index.connection.execute(
-            "SELECT json_extract(w.value, '$[0]'), m.key FROM json_each(?) w CROSS JOIN memories m"
-            " ON m.scope = json_extract(w.value, '$[1]') AND m.place = json_extract(w.value, '$[2]')", (wanted,)
+            "SELECT json_extract(w.value, '$[0]'), p.memory FROM json_each(?) w CROSS JOIN places p"
+            " ON p.scope = json_extract(w.value, '$[1]') AND p.place = json_extract(w.value, '$[2]')", (json.dumps(wanted),)
         ))  # fmt: skip
 
-    def _asking(self, turns: Sequence[Place]) -> frozenset[int]:
-        """The positions before these turns at which something is asked."""
-        before = list(self._turns_at([self._position(*place) - 1 for place in turns]).values())
-        asked = "SELECT key, scope, place FROM memories WHERE key IN (SELECT value FROM json_each(?)) AND INSTR(text, '?')"
-        return frozenset(self._position(*row) for row in self._view.index.connection.execute(asked, (json.dumps(before),)))
+    def _asking(self, positions: Sequence[int]) -> frozenset[int]:
+        """The positions before these at which something is asked."""
+        before = {key: position for position, key in self._turns_at([position - 1 for position in positions]).items()}
+        asked = "SELECT key FROM memories WHERE key IN (SELECT value FROM json_each(?)) AND INSTR(text, '?')"
+        return frozenset(before[key] for (key,) in self._view.index.connection.execute(asked, (json.dumps(list(before)),)))
 
     def _is_actor(self, word: str) -> bool:
         """Whether it is somebody's name."""
         names = json.dumps([word, word.capitalize(), word.upper()])
         asked = "SELECT 1 FROM memories m WHERE m.actor IN (SELECT value FROM json_each(?)) AND {scopes} LIMIT 1"
         return bool(self._ask(asked, names))
-
-    def _position(self, key: int, scope: str, place: int | None) -> int:
-        # Further below 0 than anything that is near a turn.
-        return -key - _FAR if place is None else self._offset[scope] + place
 
     def _ask(self, asked: str, *given: Any) -> list[Any]:
         within = self._view.within("m.scope")

@@ -7,12 +7,13 @@ records were last written. They are filled before a question, and only with what
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from typing import NamedTuple
 
-from ..access import Access
+from ..access import Noted
 from ..archived import TYPE as SUMMARY_TYPE
 from ..decay import Policy
 from ..index import Index
@@ -28,6 +29,7 @@ CREATE TEMP TABLE IF NOT EXISTS rules (scope TEXT, standing TEXT, base REAL, rat
 CREATE TEMP TABLE IF NOT EXISTS clock (now INTEGER);
 CREATE TEMP TABLE IF NOT EXISTS noted (scope TEXT, id TEXT, times INTEGER, last INTEGER, PRIMARY KEY (scope, id)) WITHOUT ROWID;
 """
+_NOTHING_READ = Noted()
 _ALL = ""  # the scope of the rules that hold where a session has none of its own
 
 
@@ -68,9 +70,7 @@ class Columns(NamedTuple):
     holds: str  # what the score is multiplied by: less than 1 for a memory that no longer holds
 
 
-def prepare(
-    index: Index, now: datetime, policy: Policy, scopes: Sequence[str], accesses: Mapping[tuple[str, str], Access]
-) -> None:
+def prepare(index: Index, now: datetime, policy: Policy, readings: Mapping[str, Noted]) -> None:
     """Makes the temporary tables say what holds now."""
     if index.rules != policy:
         index.connection.executescript(f"{_TABLES} DELETE FROM temp.rules; DELETE FROM temp.clock;")
@@ -79,20 +79,31 @@ def prepare(
         index.rules = policy
     # Not in the text of a question: a text that is the same again need not be understood again.
     index.connection.execute("UPDATE temp.clock SET now = ?", (microseconds(now),))
-    new = [(*name, one.times, microseconds(one.last)) for name, one in accesses.items() if index.noted.get(name) != one]
-    gone = [name for name in index.noted if name not in accesses and name[0] in scopes]
-    if new or gone:
-        index.connection.executemany("INSERT OR REPLACE INTO temp.noted VALUES (?, ?, ?, ?)", new)
-        index.connection.executemany("DELETE FROM temp.noted WHERE scope = ? AND id = ?", gone)
-        left_out = set(gone)
-        index.noted = {name: one for name, one in index.noted.items() if name not in left_out} | dict(accesses)
+    for scope, noted in readings.items():
+        known = index.noted.get(scope, _NOTHING_READ)
+        if known is noted or not (known or noted):
+            continue
+        if known.log is not noted.log:
+            index.connection.execute("DELETE FROM temp.noted WHERE scope = ?", (scope,))
+            known = _NOTHING_READ
+        # What was read since then stands at the end.
+        new = takewhile(lambda item: known.get(item[0]) != item[1], reversed(noted.items()))  # noqa: B023 - used up right here
+        rows = [(scope, name, one.times, microseconds(one.last)) for name, one in new]
+        index.connection.executemany("INSERT OR REPLACE INTO temp.noted VALUES (?, ?, ?, ?)", rows)
+        index.noted[scope] = noted
+        if not noted:
+            del index.noted[scope]
 
 
-def source(view: View) -> tuple[str, Columns]:
-    """FROM … JOIN …, and the expressions over it. Numbers, and names that SMP has checked, stand in the text itself."""
+def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
+    """FROM … JOIN …, and the expressions over it. Numbers, and names that SMP has checked, stand in the text itself.
+
+    With keys that are given SQLite goes by these alone, and not through all memories in the order of the answer.
+    """
     own = _own_rules(view)
     scope = f"CASE WHEN m.scope IN ({', '.join(map(_quoted, own))}) THEN m.scope ELSE '{_ALL}' END" if own else f"'{_ALL}'"
-    joined = f"FROM memories m CROSS JOIN temp.rules r ON r.scope = {scope} AND r.standing = m.standing CROSS JOIN temp.clock"
+    memories = "memories m NOT INDEXED" if by_key else "memories m"
+    joined = f"FROM {memories} CROSS JOIN temp.rules r ON r.scope = {scope} AND r.standing = m.standing CROSS JOIN temp.clock"
     last, times = "COALESCE(m.accessed, m.at, now)", "m.accesses"
     if view.index.noted:
         joined += " LEFT JOIN temp.noted a ON a.scope = m.scope AND a.id = m.id"

@@ -1,9 +1,14 @@
-"""A document: a file of memories as a head and records, each record with the bytes it stands in."""
+"""A document: a file of memories as a head and records, each record with the bytes it stands in.
+
+Every byte of a plain document belongs to the head or to exactly one record: the lines of a record
+reach from its dash, or its heading, to the next record, those of the last to the end of the file.
+So comments and blank lines below a record belong to it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import AnyStr, Generic, Literal
+from typing import AnyStr, Generic
 
 from ..deadline import step
 from .values import Value
@@ -14,7 +19,7 @@ CUT_OFF = "the record was cut off while it was written"
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A record and the bytes from its dash to the end of its last line (in a flow list: from `{` to `}`)."""
+    """A record and its span."""
 
     start: int
     end: int
@@ -27,7 +32,7 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """Bytes in the list that are no record, and why; `line` counts from 1."""
+    """Bytes that are no record, and why; `line` counts from 1."""
 
     start: int
     end: int
@@ -37,17 +42,14 @@ class Bad:
 
 @dataclass(slots=True)
 class RecordList:
+    """The records of a file. It is plain where records can be appended and spans be replaced."""
+
     records: list[Located] = field(default_factory=list)
     bad: list[Bad] = field(default_factory=list)
     head: dict[str, Value] = field(default_factory=dict)  # the keys beside the list
     indent: int = INDENT  # of the dashes
-    insert_at: int = 0  # where the next record goes
-    flow: bool = False
     listed: bool = False  # whether the list's key is there at all
-    root: Literal["block", "flow", "bare"] = "block"  # how the mapping around the list is written; bare where there is none
-    head_at: int = 0  # where a further key of that mapping may go
-    head_column: int = 0
-    null: tuple[int, int] | None = None  # the bytes of a `null` in the place of the list
+    plain: bool = True
 
     def take(self, item: Located | Bad) -> None:
         step()
@@ -60,12 +62,13 @@ class RecordList:
         return [*self.records, *self.bad]
 
     def find(self, memory_id: str) -> Located | None:
-        """The last record of that id: a hand-made double is appended behind the original."""
-        return next((record for record in reversed(self.records) if record.value.get("id") == memory_id), None)
+        """Return the last record of that id: a hand-made double is appended behind the original."""
+        named = (one for one in reversed(self.records) if one.value.get("id") == memory_id)
+        return next(named, None)
 
 
 class Lines(Generic[AnyStr]):
-    """Tells on which line a place in a text is, from 1. The work is that of one look where the places come in order."""
+    """Tells on which line a place in a text is, from 1. Places that come in order cost one look."""
 
     def __init__(self, text: AnyStr, line_end: AnyStr) -> None:
         self._text: AnyStr = text
@@ -76,3 +79,13 @@ class Lines(Generic[AnyStr]):
         start, line = self._known if self._known[0] <= place else (0, 1)
         self._known = (place, line + self._text.count(self._line_end, start, place))
         return self._known[1]
+
+
+def splice(content: bytes, splices: list[tuple[int, int, bytes]]) -> bytes:
+    """Return the content with each span replaced by other bytes."""
+    pieces: list[bytes] = []
+    position = 0
+    for start, end, new in sorted(splices):
+        pieces += [content[position:start], new]
+        position = end
+    return b"".join([*pieces, content[position:]])

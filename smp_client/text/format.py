@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Protocol
 
-from ..errors import NewerFormat
+from ..errors import SMPError
 from ..layout import FORMAT_VERSION
 from ..records import TURN, Kind, kind_of_file
-from . import markdown, yaml_list
+from . import mapping, markdown, yaml_list
 from .document import Bad, Located, RecordList
-from .mapping import load_mapping, render_anew
 from .values import Value
 from .version import in_present_words, is_record_file, is_versioned, require_known, stated, top_of, version_in
-
-# What stands before the first record is changed like one, under this id.
-HEAD = "smp.head-of-file"
-_FEW = 16
-_LAST_LINE = re.compile(rb"^(?:last_id:|\*\*Last-Turn:\*\*)[ \t]*(\d{1,15})[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 
 
 class Format(Protocol):
@@ -30,10 +24,8 @@ class Format(Protocol):
     def highest(self, found: RecordList, content: bytes) -> int: ...
     def render(self, value: Mapping[str, Value], indent: int) -> bytes: ...
     def opening(self, found: RecordList, content: bytes) -> bytes | None: ...
-    def insert(self, content: bytes, *values: Mapping[str, Value]) -> bytes: ...
     def torn(self, found: RecordList, content: bytes) -> int | None: ...
     def is_ours(self, content: bytes, start: int) -> bool: ...
-    def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes: ...
     def with_last(self, content: bytes, highest: int) -> bytes: ...
     def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes: ...
 
@@ -49,23 +41,17 @@ class YamlList:
         return _as_now(self._kind, yaml_list.parse_tail(content, offset, indent), content)
 
     def find(self, content: bytes, memory_id: str) -> Located | None:
-        if memory_id == HEAD:
-            return _head(self, content)
         version = _known_version(self._kind, content)
         return _located_now(self._kind, yaml_list.find_record(content, self._kind.key, memory_id), version)
 
     def highest(self, found: RecordList, content: bytes) -> int:
-        return yaml_list.numbered(found, content, self._kind.prefix)
+        return yaml_list.highest_number(found, content, self._kind.prefix)
 
     def render(self, value: Mapping[str, Value], indent: int) -> bytes:
-        return str(value["content"]).encode() if value.get("id") == HEAD else yaml_list.render_record(value, indent)
+        return yaml_list.render_record(value, indent)
 
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
         return yaml_list.opening(found, content, self._kind.key) if _is_present(self._kind, content) else None
-
-    def insert(self, content: bytes, *values: Mapping[str, Value]) -> bytes:
-        content = plain(self._kind.file, content)
-        return yaml_list.insert(self.parse(content), content, self._kind.key, *values)
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
         """Return where the records that were never finished begin, if the file ends with one, or with several."""
@@ -84,13 +70,9 @@ class YamlList:
     def is_ours(self, content: bytes, start: int) -> bool:
         return yaml_list.is_marked(content, start)
 
-    def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
-        content, changes = _with_head(self, plain(self._kind.file, content), changes)
-        return yaml_list.rewrite(content, self._kind.key, changes, highest) if changes else content
-
     def with_last(self, content: bytes, highest: int) -> bytes:
         """With the highest number ever given here in its head, so that it is not given again."""
-        return yaml_list.with_last_id(content, self._kind.key, highest)
+        return yaml_list.with_last_id(plain(self._kind.file, content), self._kind.key, highest)
 
     def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes:
         return yaml_list.render_head(self._kind.key)
@@ -104,8 +86,6 @@ class Conversation:
         return _as_now(TURN, markdown.parse_tail(content, offset), content)
 
     def find(self, content: bytes, memory_id: str) -> Located | None:
-        if memory_id == HEAD:
-            return _head(self, content)
         version = _known_version(TURN, content)
         number = memory_id.removeprefix("turn-")
         is_number = number.isdecimal() and str(int(number)) == number
@@ -115,24 +95,16 @@ class Conversation:
         return markdown.highest(found)
 
     def render(self, value: Mapping[str, Value], indent: int) -> bytes:
-        return str(value["content"]).encode() if value.get("id") == HEAD else markdown.render_turn(value)
+        return markdown.render_turn(value)
 
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
         return markdown.separator(content) if _is_present(TURN, content) else None
-
-    def insert(self, content: bytes, *values: Mapping[str, Value]) -> bytes:
-        content = plain(TURN.file, content)
-        return content + markdown.separator(content) + b"".join(map(markdown.render_turn, values))
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
         return markdown.torn(content)
 
     def is_ours(self, content: bytes, start: int) -> bool:
         return markdown.is_marked(content, start)
-
-    def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
-        content, changes = _with_head(self, plain(TURN.file, content), changes)
-        return markdown.rewrite(content, changes, highest) if changes else content
 
     def with_last(self, content: bytes, highest: int) -> bytes:
         return markdown.with_last_turn(content, highest)
@@ -145,55 +117,10 @@ def format_of(kind: Kind) -> Format:
     return Conversation() if kind is TURN else YamlList(kind)
 
 
-def _head(form: Format, content: bytes) -> Located | None:
-    """All before the first record, but for the highest number ever given, which is only a count; None where it is no text."""
-    end = min((item.start for item in form.parse(content).items()), default=len(content))
-    try:
-        return Located(0, end, {"id": HEAD, "content": _LAST_LINE.sub(b"", content[:end]).decode()})
-    except UnicodeDecodeError:
-        return None
-
-
-def _with_head(
-    form: Format, content: bytes, changes: Mapping[str, Mapping[str, Value] | None]
-) -> tuple[bytes, Mapping[str, Mapping[str, Value] | None]]:
-    """The file with the head that is among the changes, and the other changes."""
-    new = changes.get(HEAD)
-    if new is None:
-        return content, changes
-    found = _head(form, content)
-    if found is not None and found.value != new:
-        content = with_head(form, content, found, str(new["content"]).encode())
-    return content, {memory_id: change for memory_id, change in changes.items() if memory_id != HEAD}
-
-
-def with_head(form: Format, content: bytes, found: Located, head: bytes) -> bytes:
-    """The file with another head; the highest number ever given stays."""
-    known = [int(line[1]) for part in (content[: found.end], head) for line in _LAST_LINE.finditer(part)]
-    after = head + content[found.end :]
-    said = _LAST_LINE.search(head)
-    return form.with_last(after, max(known)) if known and (said is None or int(said[1]) != max(known)) else after
-
-
-def finder(form: Format, content: bytes, count: int) -> Callable[[str], Located | None]:
-    """Return a function that finds records by id. Few are found without reading the others, for many the file is read once."""
-    if count <= _FEW:
-        return lambda memory_id: form.find(content, memory_id)
-    known = {str(record.value["id"]): record for record in form.parse(content).records if record.has_id}
-    return lambda memory_id: form.find(content, HEAD) if memory_id == HEAD else known.get(memory_id)
-
-
 def mentioned(kind: Kind, content: bytes) -> set[str]:
     """Return the ids with a number, as SMP gives them, that stand anywhere in the content."""
     name = b"## Turn " if kind is TURN else kind.prefix.encode() + b"-"
     return {kind.memory_id(int(number)) for number in set(re.findall(name + rb"(\d{1,15})", content))}
-
-
-def insert_missing(form: Format, content: bytes, values: list[dict[str, Value]]) -> bytes:
-    """Return the file with these records; one whose id is there already stays as it is."""
-    find = finder(form, content, len(values))
-    missing = {str(value["id"]): value for value in values if find(str(value["id"])) is None}
-    return form.insert(content, *missing.values()) if missing else content
 
 
 def _known_version(kind: Kind, content: bytes) -> int:
@@ -225,25 +152,40 @@ def _located_now(kind: Kind, found: Located | None, version: int) -> Located | N
 
 def present(file: str, content: bytes) -> bytes:
     """Return the file in the present version, for whoever passes it on; as it is where a later SMP has written it."""
-    with suppress(NewerFormat):
-        return plain(file, content)
+    if is_versioned(file) and version_in(file, content) != FORMAT_VERSION:
+        with suppress(SMPError):
+            return plain(file, content)
     return content
 
 
+def is_plain(file: str, content: bytes) -> bool:
+    """Return whether a file can be changed in place. Any other is rendered anew when it is next written."""
+    if not is_versioned(file):
+        return True
+    if version_in(file, content) != FORMAT_VERSION:
+        return False
+    if (top := top_of(file)) is not None:
+        return mapping.is_plain(content, top)
+    return file == TURN.file or not is_record_file(file) or yaml_list.is_plain(content, kind_of_file(file).key)
+
+
 def plain(file: str, content: bytes) -> bytes:
-    """Return the file as SMP would write it, with all that can be read of it; the file itself if it is of the present version."""
-    version = version_in(file, content) if is_versioned(file) else FORMAT_VERSION
-    require_known(version, file)
-    if version == FORMAT_VERSION:
+    """Return the file as SMP would write it, with all that can be read of it; the file itself where it is plain already."""
+    if is_versioned(file):
+        require_known(version_in(file, content), file)
+    if not content.strip() or is_plain(file, content):
         return content
     if (top := top_of(file)) is not None:
-        return render_anew(content, top, load_mapping(content, top, file))
+        return mapping.render_anew(content, top, mapping.load_mapping(content, top, file))
     if not is_record_file(file):
         return content
-    kind = kind_of_file(file)
-    found = format_of(kind).parse(content)
+    form = format_of(kind := kind_of_file(file))
+    found = form.parse(content)
     if kind is TURN:
         first = min((item.start for item in found.items()), default=len(content))
-        head = markdown.with_version(content[:first])
-        return head + b"".join(markdown.render_turn(turn.value) for turn in found.records)
+        turns = b"".join(markdown.render_turn(turn.value) for turn in found.records)
+        return markdown.with_version(content[:first]) + turns
+    if found.bad or "last_id" in found.head:
+        # The ids in what is left out are not given again.
+        found.head["last_id"] = form.highest(found, content)
     return yaml_list.render_list(kind.key, found)

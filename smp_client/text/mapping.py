@@ -5,6 +5,7 @@ Its parts (the keys below the top key) are replaced one by one, so that a person
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import yaml
@@ -50,6 +51,12 @@ def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: 
         # Some style that cannot be spliced; what is rendered below is right in any case.
         return render_anew(content, top, new)
     return render_anew(content, top, new)
+
+
+def is_plain(content: bytes, top: str) -> bool:
+    """Return whether the parts stand on lines of their own, below a line of the top key."""
+    line = rb"^(?:\xef\xbb\xbf)?[\"']?%s[\"']?[ \t]*:[ \t]*(?:#[^\n]*)?\r?$" % re.escape(top.encode())
+    return not content.strip() or re.search(line, content, re.MULTILINE) is not None
 
 
 def splice_parts(content: bytes, top: str, old: Mapping[str, Value], new: Mapping[str, Value]) -> bytes:

@@ -70,7 +70,7 @@ def parse(content: bytes) -> RecordList:
 
 def parse_tail(content: bytes, offset: int) -> RecordList:
     headings = list(_HEADING.finditer(content, offset))
-    found = RecordList(insert_at=len(content), listed=True)
+    found = RecordList(listed=True)
     ends = [*(heading.start() for heading in headings[1:]), len(content)]
     lines = Lines(content, b"\n")
     for heading, end in zip(headings, ends, strict=False):
@@ -129,22 +129,6 @@ def separator(content: bytes) -> bytes:
     return b"" if not content or content.endswith((b"\n\n", b"\r\n\r\n")) else b"\n" if content.endswith(b"\n") else b"\n\n"
 
 
-def rewrite(content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest_ever: int = 0) -> bytes:
-    """The conversation with some turns rendered anew or taken out; every other byte is copied."""
-    pieces: list[bytes] = []
-    position = 0
-    found = parse(content).records if len(changes) > 32 else _find_turns(content, changes)
-    # Of a hand-made double only the last is meant, the one that `find_turn` gives.
-    meant = {str(turn.value["id"]): turn for turn in found}
-    for name in sorted(meant.keys() & changes.keys(), key=lambda name: meant[name].start):
-        turn, change = meant[name], changes[name]
-        pieces.append(content[position : turn.start])
-        pieces.append(b"" if change is None else render_turn(change).removesuffix(b"\n"))
-        position = turn.end
-    result = b"".join([*pieces, content[position:]])
-    return with_last_turn(result, highest_ever) if any(change is None for change in changes.values()) else result
-
-
 def with_last_turn(content: bytes, highest_ever: int) -> bytes:
     line = b"**Last-Turn:** %d\n" % highest_ever
     first = _HEADING.search(content)
@@ -163,13 +147,7 @@ def with_version(head: bytes) -> bytes:
     return re.sub(rb"^\*\*Format-Version:\*\*[^\n]*", line, head, count=1, flags=re.MULTILINE)
 
 
-def _find_turns(content: bytes, memory_ids: Iterable[str]) -> list[Located]:
-    found = (find_turn(content, int(memory_id.removeprefix("turn-"))) for memory_id in memory_ids)
-    return sorted((turn for turn in found if turn), key=lambda turn: turn.start)
-
-
 def _read_turn(content: bytes, heading: re.Match[bytes], end: int, line: int = 1) -> Located | Bad:
-    """A turn from its heading (and mark) to its closing line, or to `end` where it has none."""
     closing = _closing(content, heading, end)
     try:
         if closing is None and end == len(content) and is_marked(content, heading.start()):
@@ -178,7 +156,14 @@ def _read_turn(content: bytes, heading: re.Match[bytes], end: int, line: int = 1
         value = _read_fields(text, int(heading[1]), closed=closing is not None)
     except (BadYaml, ValueError, RecursionError) as problem:
         return Bad(heading.start(), end, line, f"turn {int(heading[1])}: {_told(problem)}")
-    return Located(heading.start(), closing.end() if closing else end, value)
+    return Located(heading.start(), end, value)
+
+
+def own_end(content: bytes, turn: Located) -> int:
+    """Return where a turn ends without what stands below its closing line."""
+    heading = _HEADING.match(content, turn.start)
+    closing = _closing(content, heading, turn.end) if heading else None
+    return closing.end() if closing else turn.end
 
 
 def _told(problem: Exception) -> str:

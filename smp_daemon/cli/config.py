@@ -1,4 +1,4 @@
-"""`smp config`: what the settings are, where they come from, and what is wrong with them."""
+"""`smp config`: the settings, where they come from, and the mistakes in a file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,19 @@ _json = click.option("--json", "as_json", is_flag=True, help="Say it in JSON.")
 _WIDTH = max(map(len, SETTINGS)) + 2
 
 
-@click.group(epilog="\b\nThe settings:\n" + "\n".join(f"  {key:<{_WIDTH}}{setting.says}" for key, setting in SETTINGS.items()))
+_LINES = [f"  {key:<{_WIDTH}}{setting.says}" for key, setting in SETTINGS.items()]
+
+
+@click.group(epilog="\b\nThe settings:\n" + "\n".join(_LINES))
 def config() -> None:
     """Show, check and explain the settings."""
 
 
 @config.command()
-@click.option("--config", "file", metavar="FILE", help="Use this file; else SMP_CONFIG, else the user's, else the system's.")
+@click.option(
+    "--config", "file", metavar="FILE",
+    help="Use this file; else SMP_CONFIG, else the user's, else the system's.",
+)
 @_json
 def show(file: str | None, as_json: bool) -> None:
     """Print every setting as it is in effect, and where it comes from."""
@@ -36,7 +42,7 @@ def show(file: str | None, as_json: bool) -> None:
     origins = {key: _origin(loaded, key) for key in values} | {"roots": roots_from}
     if as_json:
         said = {key: {"value": value, "from": origins[key]} for key, value in values.items()}
-        click.echo(json.dumps({"file": loaded.file and str(loaded.file), "settings": said}, indent=2))
+        _print({"file": loaded.file and str(loaded.file), "settings": said})
         return
     texts = {key: render_flow(value) for key, value in values.items()}
     widths = max(map(len, texts)), min(40, max(map(len, texts.values())))
@@ -57,15 +63,19 @@ def check(file: str | None, as_json: bool) -> None:
     except BadConfiguration as error:
         if not as_json:
             raise
-        problems = [{"line": each.line or None, "key": each.key or None, "problem": each.says} for each in error.problems]
-        click.echo(json.dumps({"file": str(error.file), "ok": False, "problems": problems}, indent=2))
+        problems = [
+            {"line": problem.line or None, "key": problem.key or None, "problem": problem.says}
+            for problem in error.problems
+        ]
+        _print({"file": str(error.file), "ok": False, "problems": problems})
         sys.exit(EXIT_BY_CODE[error.code])
     if as_json:
-        click.echo(json.dumps({"file": loaded.file and str(loaded.file), "ok": True, "problems": []}, indent=2))
+        _print({"file": loaded.file and str(loaded.file), "ok": True, "problems": []})
     elif loaded.file is None:
         click.echo("There is no configuration file: the defaults are used.")
     else:
-        click.echo(f"{loaded.file} is good: {len(loaded.lines)} of {len(SETTINGS)} settings are given in it.")
+        given = f"{len(loaded.lines)} of {len(SETTINGS)} settings are given in it"
+        click.echo(f"{loaded.file} is good: {given}.")
 
 
 @config.command("sample")
@@ -79,7 +89,11 @@ def print_sample(as_json: bool) -> None:
         key: {"default": plain(setting.default), "must_be": setting.type.says, "says": setting.says}
         for key, setting in SETTINGS.items()
     }
-    click.echo(json.dumps(described, indent=2))
+    _print(described)
+
+
+def _print(answer: object) -> None:
+    click.echo(json.dumps(answer, indent=2))
 
 
 def _origin(loaded: Loaded, key: str) -> str:
@@ -87,7 +101,7 @@ def _origin(loaded: Loaded, key: str) -> str:
 
 
 def _roots(loaded: Loaded) -> tuple[Value, str]:
-    """The roots as `smp run` would take them."""
+    """Return the roots as `smp run` would take them, and where they come from."""
     import os
 
     from .run import roots_of

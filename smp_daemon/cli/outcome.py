@@ -161,11 +161,8 @@ def _row(action: Action, *sizes: object) -> Sequence[object]:
 
 def listed(ids: Sequence[str]) -> str:
     """Some of them on a terminal, and all of them everywhere else."""
-    from smp_client.text.format import HEAD
-
-    names = ["the head of the file" if one == HEAD else one for one in ids]
-    few = names[:_NAMED] if on_terminal() else names
-    return ", ".join(few) + (f" and {len(names) - len(few):,} more" if len(few) < len(names) else "")
+    few = ids[:_NAMED] if on_terminal() else ids
+    return ", ".join(few) + (f" and {len(ids) - len(few):,} more" if len(few) < len(ids) else "")
 
 
 def _total(outcome: Outcome) -> str:

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--root", "named", multiple=True, metavar="DIRECTORY",
-    help="A sessions tree; repeat it for several. Else SMP_ROOT, else the configured ones, else the nearest .bmad/sessions upward,"
-         " else a new one here.",
+    help="A sessions tree; repeat it for several. Else SMP_ROOT, else the configured ones,"
+         " else the nearest .bmad/sessions upward, else a new one here.",
 )  # fmt: skip
 @click.option(
-    "--config", metavar="FILE", help="The settings; else SMP_CONFIG, else your own file, else the system's. See smp config sample."
+    "--config", metavar="FILE",
+    help="The settings; else SMP_CONFIG, else your own file, else the system's."
+         " See smp config sample.",
 )
 def run(named: Sequence[str], config: str | None) -> None:
     """Look after sessions trees until stopped; makes a tree where there is none."""
@@ -35,7 +37,8 @@ def run(named: Sequence[str], config: str | None) -> None:
     memories = [Memory(root, **settings.options) for root in roots_of(named, settings)]
     if sys.stderr is not None and sys.stderr.isatty():
         trees = " and ".join(str(memory.root) for memory in memories)
-        click.echo(f"SMP looks after {trees} until you press Ctrl-C.\nIn another terminal, try smp status or smp demo.", err=True)
+        click.echo(f"SMP looks after {trees} until you press Ctrl-C.", err=True)
+        click.echo("In another terminal, try smp status or smp demo.", err=True)
     log = Log(settings)
     try:
         run_daemon(memories, log, settings, lambda: load(config))
@@ -44,7 +47,7 @@ def run(named: Sequence[str], config: str | None) -> None:
 
 
 def roots_of(named: Sequence[str], settings: Configuration) -> list[str] | list[Path]:
-    """The roots to look after, by who says so: the flag, the variable, the file; else the one that is found."""
+    """Return the roots of the flag, else of SMP_ROOT, else of the file, else the nearest one."""
     import os
 
     from smp_client.layout import find_root

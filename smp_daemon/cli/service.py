@@ -1,4 +1,4 @@
-"""`smp service`: having the system start the daemon and keep it running."""
+"""`smp service`: the system starts the daemon and keeps it running."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 EXIT_ABSENT = 1
 
 _system = click.option("--system", is_flag=True, help="The system's service instead of yours.")
-_force = click.option("--force", is_flag=True, help="Also where the file was edited or is not from SMP.")
+_force = click.option(
+    "--force", is_flag=True, help="Also where the file was edited or is not from SMP."
+)
 _dry_run = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 _json = click.option("--json", "as_json", is_flag=True, help="Say it in JSON.")
 
@@ -29,14 +31,24 @@ def service() -> None:
 
 @service.command()
 @_system
-@click.option("--root", "roots", multiple=True, help="A sessions tree to look after; repeat it for several. Else the nearest one.")
-@click.option("--config", type=click.Path(dir_okay=False), help="The configuration file it is started with.")
-@click.option("--user", help="With --system, the account it runs as; else the one that the roots belong to.")
+@click.option(
+    "--root", "roots", multiple=True,
+    help="A sessions tree to look after; repeat it for several. Else the nearest one.",
+)
+@click.option(
+    "--config", type=click.Path(dir_okay=False),
+    help="The configuration file it is started with.",
+)
+@click.option(
+    "--user",
+    help="With --system, the account it runs as; else the one that the roots belong to.",
+)
 @_force
 @_dry_run
 @_json
 def install(
-    system: bool, roots: tuple[str, ...], config: str | None, user: str | None, force: bool, dry_run: bool, as_json: bool
+    system: bool, roots: tuple[str, ...], config: str | None, user: str | None,
+    force: bool, dry_run: bool, as_json: bool,
 ) -> None:
     """Write the service file, and say how to start it."""
     from ..service import service_file as work
@@ -55,9 +67,12 @@ def install(
     replaced = changed and before is not work.State.ABSENT
     commands = work.after_install(where, replaced, os.getuid())
     text = {"file": work.render(wanted, where)} if dry_run else {}
-    notes = [f"{directory} does not let the account {wanted.user} in." for directory in out_of_reach(wanted)]
-    _say({"path": str(where.path), "changed": changed, "dry_run": dry_run, **text, "notes": notes, "next": commands}, as_json,
-         _verb("write", "wrote", dry_run) if changed else "nothing to change in")  # fmt: skip
+    closed = out_of_reach(wanted)
+    notes = [f"{place} does not let the account {wanted.user} in." for place in closed]
+    said = {"path": str(where.path), "changed": changed, "dry_run": dry_run, **text,
+            "notes": notes, "next": commands}
+    verb = _verb("write", "wrote", dry_run) if changed else "nothing to change in"
+    _say(said, as_json, verb)
 
 
 @service.command()
@@ -76,8 +91,9 @@ def uninstall(system: bool, force: bool, dry_run: bool, as_json: bool) -> None:
     else:
         changed = work.uninstall(where, force=force)
     commands = work.after_uninstall(where, os.getuid()) if changed else []
-    _say({"path": str(where.path), "changed": changed, "dry_run": dry_run, "next": commands}, as_json,
-         _verb("remove", "removed", dry_run) if changed else "there is no")  # fmt: skip
+    said = {"path": str(where.path), "changed": changed, "dry_run": dry_run, "next": commands}
+    verb = _verb("remove", "removed", dry_run) if changed else "there is no"
+    _say(said, as_json, verb)
 
 
 @service.command()
@@ -90,7 +106,8 @@ def show(system: bool, as_json: bool) -> None:
     where = _place(system)
     state = work.state(where)
     if as_json:
-        said = {"path": str(where.path), "manager": where.manager, "state": state, "file": work.read(where)}
+        said = {"path": str(where.path), "manager": where.manager, "state": state,
+                "file": work.read(where)}
         click.echo(json.dumps(said, indent=2))
     elif state is work.State.ABSENT:
         click.echo(f"There is no {where.path}; `smp service install` writes it.")
@@ -107,14 +124,16 @@ def _place(system: bool) -> Place:
     return place(sys.platform, system, Path.home(), os.environ)
 
 
-def _describe(system: bool, roots: tuple[str, ...], config: str | None, user: str | None) -> Service:
+def _describe(
+    system: bool, roots: tuple[str, ...], config: str | None, user: str | None
+) -> Service:
     from ..config.file import Loaded, read
     from ..config.location import SYSTEM_FILE
     from ..config.settings import Configuration
     from ..service.description import describe, owner_of
     from .run import roots_of
 
-    # The system's service is not to depend on the settings of whoever installs it.
+    # The system's service must not depend on the settings of the person who installs it.
     named = config or (str(SYSTEM_FILE) if system and SYSTEM_FILE.exists() else None)
     loaded = Loaded(Configuration(), None, {}) if system and not named else read(named)
     found = roots_of(roots, loaded.configuration)
@@ -136,4 +155,5 @@ def _say(said: dict[str, Any], as_json: bool, verb: str) -> None:
     for note in said.get("notes", []):
         click.echo(f"\nBut {note}")
     if said["next"]:
-        click.echo("\nThen run:\n" + "".join(f"  {command}\n" for command in said["next"]), nl=False)
+        commands = "".join(f"  {command}\n" for command in said["next"])
+        click.echo(f"\nThen run:\n{commands}", nl=False)

@@ -1,4 +1,4 @@
-"""Waiting until a burst of changes is over, but never for long. Pure: the time is an argument, and the caller does the locking."""
+"""A burst of changes becomes one batch. Pure: the time is an argument, and the caller locks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ EVERYTHING = Everything.EVERYTHING
 
 
 class Debounce:
-    """A batch is due when one of its items has been quiet for `quiet_s`, at the latest `longest_wait_s` after its first item.
+    """A batch is due when one of its items was quiet for `quiet_s`.
 
-    So nobody who writes now and then waits for others that never stop; those come along.
+    At the latest it is due `longest_wait_s` after its first item. So a writer who writes now and
+    then does not wait for writers that never stop.
     """
 
     def __init__(self, quiet_s: float, longest_wait_s: float, cap: int = CAP) -> None:
@@ -34,7 +35,7 @@ class Debounce:
         return len(self._items)
 
     def add(self, item: Hashable, now: float) -> None:
-        """More distinct items than the cap, or EVERYTHING itself, make the whole batch EVERYTHING."""
+        """Add an item. EVERYTHING, or more items than the cap, make the batch EVERYTHING."""
         if not self._items:
             self._first = now
         if EVERYTHING in self._items:
@@ -44,13 +45,14 @@ class Debounce:
             self._items = {EVERYTHING: now}
 
     def due_in(self, now: float) -> float | None:
-        """Seconds until the batch is due, 0 where it is; None where there is none."""
+        """Return the seconds until the batch is due, 0 where it is; None where there is none."""
         if not self._items:
             return None
-        return max(0.0, min(min(self._items.values()) + self._quiet_s, self._first + self._longest_wait_s) - now)
+        quiet = min(self._items.values()) + self._quiet_s
+        return max(0.0, min(quiet, self._first + self._longest_wait_s) - now)
 
     def take(self, now: float) -> list[Hashable]:
-        """The batch in the order in which its items were first seen, if it is due."""
+        """Return the batch in the order in which its items were first seen, if it is due."""
         return self.take_all() if self.due_in(now) == 0.0 else []
 
     def take_all(self) -> list[Hashable]:

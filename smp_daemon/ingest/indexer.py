@@ -1,4 +1,4 @@
-"""Notices in, an index that is true out: which files a notice means, and taking them in as one batch."""
+"""The indexer: which files a notice means, and a batch of files into the index."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from smp_client.indexing import outdated, refresh
 from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL
 from smp_client.scopes import archived_scope, files_of, is_archived, is_indexed, scopes
 
-BATCH_FILES = 200  # a scan commits after so many, so that what it found first can be found by queries first
+BATCH_FILES = 200  # a scan commits after so many, so that queries find the first files early
 
 
 @dataclass
 class Taken:
-    """What a batch came to."""
+    """The result of a batch."""
 
     files: int = 0
     added: int = 0
@@ -24,94 +24,96 @@ class Taken:
     parsed_bytes: int = 0
     scopes: set[str] = field(default_factory=set)  # that changed
     inboxes: set[str] = field(default_factory=set)  # that may hold drops
-    gone: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)  # by session and file
-    vanished: set[str] = field(default_factory=set)  # sessions that are in the index and not on disk
+    # The ids that are gone, by session and file.
+    gone: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    vanished: set[str] = field(default_factory=set)  # sessions in the index and not on disk
 
 
 def take_in(memory: Memory, index: Index, paths: Iterable[str]) -> Taken:
-    """What stands at these paths now, relative to the root; a path of a directory means all below it."""
-    taken = Taken()
-    present = set(scopes(memory))
-    files: dict[tuple[str, str], None] = {}
-    for path in paths:
-        for item in _meant(memory, index, path, present, taken):
-            files[item] = None
-    _refresh(memory, index, list(files), taken)
-    return taken
+    """Index the files at these paths, relative to the root, and all files below directories."""
+    batch = _Batch(memory, index)
+    files = dict.fromkeys(file for path in paths for file in batch.files_at(path))
+    batch.refresh(list(files))
+    return batch.taken
 
 
 def scan(memory: Memory, index: Index) -> Taken:
-    """Compares the whole tree with the index; events are only hints, this is the truth."""
-    taken = Taken()
-    known = {scope for scope, _ in index.files()}
-    present = set(scopes(memory))
-    taken.vanished = known - present
+    """Compare the whole tree with the index. Events are only hints, this is the truth."""
+    batch = _Batch(memory, index)
+    taken, present = batch.taken, batch.present
+    taken.vanished = {scope for scope, _ in index.files()} - present
     taken.inboxes = {scope for scope in present if scope != GLOBAL and not is_archived(scope)}
     changed = [item for item in outdated(memory, index) if item[0] not in taken.vanished]
     for start in range(0, len(changed), BATCH_FILES):
-        _refresh(memory, index, changed[start : start + BATCH_FILES], taken)
+        batch.refresh(changed[start : start + BATCH_FILES])
     return taken
 
 
 def forget(index: Index, vanished: Iterable[str]) -> None:
-    """Takes sessions that are gone out of the index."""
+    """Take vanished sessions out of the index."""
     with index.batch():
         for scope in vanished:
             index.forget_session(scope)
 
 
-def _meant(memory: Memory, index: Index, path: str, present: set[str], taken: Taken) -> list[tuple[str, str]]:
-    top, _, rest = path.partition("/")
-    scope, _, file = rest.partition("/") if top in (ACTIVE, ARCHIVED) else (GLOBAL, "", rest) if top == GLOBAL else ("", "", "")
-    if not scope:
+class _Batch:
+    def __init__(self, memory: Memory, index: Index) -> None:
+        self.taken = Taken()
+        self.present = set(scopes(memory))
+        self._memory = memory
+        self._index = index
+
+    def files_at(self, path: str) -> list[tuple[str, str]]:
+        """Return the files that a notice of this path means, each with its session."""
+        top, _, rest = path.partition("/")
+        scope, _, file = (GLOBAL, "", rest) if top == GLOBAL else rest.partition("/")
+        if top not in (ACTIVE, ARCHIVED, GLOBAL) or not scope:
+            return []
+        # A session that comes into one of the two places may leave the other, and the reverse.
+        is_moved = top == ARCHIVED or not file or scope not in self.present
+        files = self._files_archived(scope) if is_moved else []
+        return files if top == ARCHIVED else files + self._files_inside(scope, file)
+
+    def _files_archived(self, session_id: str) -> list[tuple[str, str]]:
+        """Return the files of an archived session. Note the place that the session is gone from."""
+        archived = archived_scope(session_id)
+        absent = {session_id, archived} - self.present
+        self.taken.vanished |= {scope for scope in absent if self._index.files(scope)}
+        return self._all_files(archived) if archived in self.present else []
+
+    def _files_inside(self, scope: str, file: str) -> list[tuple[str, str]]:
+        """Return the files that a notice of a session, or of `global/`, means."""
+        if scope not in self.present:
+            return []
+        if file == "inbox" or file.startswith("inbox/"):
+            self.taken.inboxes.add(scope)
+            return []
+        if is_indexed(file):
+            return [(scope, file)]
+        if file in ("", "agent-states", "artifacts"):
+            self.taken.inboxes |= {scope} - {GLOBAL}
+            return self._all_files(scope)
         return []
-    if top == ARCHIVED:
-        return _places(memory, index, scope, present, taken)
-    # A session that comes into one of the two places, or leaves it, may do the opposite in the other.
-    placed = _places(memory, index, scope, present, taken) if not file or scope not in present else []
-    return placed + _inside(memory, index, scope, file, present, taken)
 
+    def _all_files(self, scope: str) -> list[tuple[str, str]]:
+        """Return the files of a scope that are on disk or in the index."""
+        known = (name for _, name in self._index.files(scope))
+        return [(scope, name) for name in dict.fromkeys([*files_of(self._memory, scope), *known])]
 
-def _places(memory: Memory, index: Index, session_id: str, present: set[str], taken: Taken) -> list[tuple[str, str]]:
-    """The files of an archived session; and which of its two places the session is gone from."""
-    archived = archived_scope(session_id)
-    taken.vanished |= {scope for scope in (session_id, archived) if scope not in present and index.files(scope)}
-    return _files(memory, index, archived) if archived in present else []
-
-
-def _files(memory: Memory, index: Index, scope: str) -> list[tuple[str, str]]:
-    """Return the files of a scope that are on disk or in the index."""
-    known = (name for _, name in index.files(scope))
-    return [(scope, name) for name in dict.fromkeys([*files_of(memory, scope), *known])]
-
-
-def _inside(memory: Memory, index: Index, scope: str, file: str, present: set[str], taken: Taken) -> list[tuple[str, str]]:
-    """What a notice of a session, or of `global/`, means."""
-    if scope not in present:
-        return []
-    if file == "inbox" or file.startswith("inbox/"):
-        taken.inboxes.add(scope)
-        return []
-    if is_indexed(file):
-        return [(scope, file)]
-    if file in ("", "agent-states", "artifacts"):
-        taken.inboxes |= {scope} - {GLOBAL}
-        return _files(memory, index, scope)
-    return []
-
-
-def _refresh(memory: Memory, index: Index, files: list[tuple[str, str]], taken: Taken) -> None:
-    if not files:
-        return
-    with index.batch():
-        for scope, file in files:
-            before = index.connection.total_changes
-            done = refresh(memory, index, scope, file)
-            taken.files += 1
-            taken.added += done.added
-            taken.removed += done.removed
-            taken.parsed_bytes += done.parsed_bytes
-            if done.gone:
-                taken.gone[scope, file] = done.gone
-            if index.connection.total_changes != before:
-                taken.scopes.add(scope)
+    def refresh(self, files: list[tuple[str, str]]) -> None:
+        """Bring these files up to date in the index, in one transaction."""
+        if not files:
+            return
+        taken, index = self.taken, self._index
+        with index.batch():
+            for scope, file in files:
+                before = index.connection.total_changes
+                done = refresh(self._memory, index, scope, file)
+                taken.files += 1
+                taken.added += done.added
+                taken.removed += done.removed
+                taken.parsed_bytes += done.parsed_bytes
+                if done.gone:
+                    taken.gone[scope, file] = done.gone
+                if index.connection.total_changes != before:
+                    taken.scopes.add(scope)

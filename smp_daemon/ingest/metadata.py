@@ -1,4 +1,4 @@
-"""Keeping `metadata.yaml` true: size, participants, last use. From the index, so that nothing is read again."""
+"""`metadata.yaml` kept true: size, participants, last use. The index knows them all."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from typing import Any
 
 from smp_client import Session
 from smp_client.index import Index
-from smp_client.privacy.redact import Redaction
 from smp_client.records import TURN
 from smp_client.session_files import METADATA, new_metadata
 from smp_client.timestamps import parse_time, render_time
 
 _PARTICIPANTS = """
-SELECT actor, SUM(type = ?), MAX(timestamp), MAX(CASE WHEN timestamp <= ? THEN timestamp END) FROM memories
-WHERE scope = ? AND actor <> '' AND timestamp IS NOT NULL
+SELECT actor, SUM(type = ?), MAX(timestamp), MAX(CASE WHEN timestamp <= ? THEN timestamp END)
+FROM memories WHERE scope = ? AND actor <> '' AND timestamp IS NOT NULL
 GROUP BY actor ORDER BY MIN(timestamp), actor
 """
 
 
 def bring_up_to_date(session: Session, index: Index) -> bool:
-    """Writes what has changed, and only then; gives back whether it did."""
+    """Write the fields that have changed. Return whether there were any."""
     if not session.scope.tree.exists(session.scope.path(METADATA)):
         _make(session, index)
     metadata = session.metadata()
     if not metadata or not _changes(session, index, metadata):
         return False
-    # What a purge takes out of them meanwhile stays out.
+    # Computed again under the lock: fields that a purge removes meanwhile stay away.
     session.change_metadata(lambda now: _changes(session, index, now))
     return True
 
@@ -43,43 +42,48 @@ def _changes(session: Session, index: Index, metadata: Mapping[str, Any]) -> dic
     participants = _section(metadata, "participants")
     now = render_time(session.scope.options.clock())
     people = {"user", str(participants.get("user_id"))}
-    agents, last = _agents(session.id, index, people, participants.get("agents"), now, session.scope.redaction)
+    agents, last = _agents(session, index, people, participants.get("agents"), now)
     if agents != participants.get("agents"):
         changes["participants"] = {"agents": agents}
     if not metadata.get("last_accessed"):
-        changes["last_accessed"] = now  # nobody knows how long it has lain somewhere else
+        changes["last_accessed"] = now  # nobody knows how long it was elsewhere
     elif last > str(metadata.get("last_accessed")):
         changes["last_accessed"] = last
     return changes
 
 
 def _make(session: Session, index: Index) -> None:
-    """For a directory that was dropped in without: it began with the first of its memories, and is in use from now on."""
-    first = index.connection.execute("SELECT MIN(timestamp) FROM memories WHERE scope = ?", (session.id,)).fetchone()[0]
+    """Make the metadata of a dropped directory, which was created with its first memory."""
+    sql = "SELECT MIN(timestamp) FROM memories WHERE scope = ?"
+    (first,) = index.connection.execute(sql, (session.id,)).fetchone()
     now = session.scope.options.clock()
     created = parse_time(first) if first else now
     content = new_metadata(
-        session.id, created, user=None, agents=[], quota_bytes=session.quota_bytes(), context={"tags": []}, last_accessed=now
+        session.id, created, user=None, agents=[], quota_bytes=session.quota_bytes(),
+        context={"tags": []}, last_accessed=now,
     )  # fmt: skip
     with suppress(FileExistsError):
         session.scope.tree.create(session.scope.path(METADATA), content)
 
 
 def _agents(
-    session_id: str, index: Index, people: set[str], known: Any, now: str, redaction: Redaction
+    session: Session, index: Index, people: set[str], known: Any, now: str
 ) -> tuple[list[dict[str, Any]], str]:
-    """The agents that took part, those that were there already first and with whatever else is said of them; and when, up to now,
-    anybody did last."""
-    entries = {str(item.get("agent_id")): dict(item) for item in known or [] if isinstance(item, dict)}
+    """Return the agents that took part, the known ones first, and the last time of anybody."""
+    known = [dict(item) for item in known or [] if isinstance(item, dict)]
+    entries = {str(item.get("agent_id")): item for item in known}
     for counted in (item for item in entries.values() if "message_count" in item):
-        counted["message_count"] = 0  # of whom nothing is left
+        counted["message_count"] = 0  # where no memory of the agent is left
     last = ""
-    for actor, messages, active, by_now in index.connection.execute(_PARTICIPANTS, (TURN.name, now, session_id)):
+    redaction = session.scope.redaction
+    rows = index.connection.execute(_PARTICIPANTS, (TURN.name, now, session.id))
+    for actor, messages, active, by_now in rows:
         last = max(last, by_now or "")
-        # As it would be written: else it would differ, and be written, again and again.
+        # Redacted as in the file: else it would differ, and be written, again and again.
         actor, _ = redaction.redacted_text(actor)
         if actor not in people:
-            entries.setdefault(actor, {"agent_id": actor}).update({"message_count": int(messages), "last_active": active})
+            entry = entries.setdefault(actor, {"agent_id": actor})
+            entry.update({"message_count": int(messages), "last_active": active})
     return list(entries.values()), last
 
 

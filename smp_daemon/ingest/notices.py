@@ -1,4 +1,4 @@
-"""What a watcher says, and handing it over so that nothing is ever lost without a word."""
+"""The notices of a watcher, and an outbox that loses none of them without a notice."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from smp_client.status import COOKIES
 
 @dataclass(frozen=True)
 class Changed:
-    """Something happened at this path, relative to the root; where it is or was a directory, to anything below it."""
+    """A file at this path, relative to the root, or any file below this directory has changed."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class Cookie:
-    """A file appeared in `.smp/cookies/`; all that was written before it has been reported before it."""
+    """A file appeared in `.smp/cookies/`. Every change before it was reported before it."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Lost:
-    """Changes may have gone unreported: only a scan of everything tells."""
+    """Changes may have gone unreported: only a scan of the whole tree finds them."""
 
     reason: str
 
@@ -37,9 +37,9 @@ Notice = Changed | Cookie | Lost
 
 
 class Outbox:
-    """Hands notices to the receiver, one at a time, from whichever thread, and never raises.
+    """Hand notices to the receiver, one at a time, from any thread, and never raise.
 
-    What cannot be handed over becomes a Lost that is owed: it comes before anything else does.
+    A notice that cannot be handed over becomes a Lost that is owed: it is handed over first.
     """
 
     def __init__(self, tree: Tree, report: Callable[[Notice], None]) -> None:
@@ -51,10 +51,10 @@ class Outbox:
 
     def send(self, notice: Changed | Cookie) -> None:
         if isinstance(notice, Changed) and notice.path.endswith(f"/{ACCESS_LOG}"):
-            # Whoever reads a memory appends to it; nothing has to be done about that now.
+            # Every reader of a memory appends to it, and no index depends on it.
             return
         with self._lock:
-            # Where even the Lost cannot be said, the notice is dropped: that Lost will stand for it.
+            # Where even the Lost cannot be handed over, it stands for this notice as well.
             if not self._pay():
                 return
             try:
@@ -64,7 +64,7 @@ class Outbox:
                 self._pay()
 
     def lost(self, reason: str) -> None:
-        """Says so, and then names the cookies that are there, because the event of one may be among the lost."""
+        """Report Lost, then the cookies that are there: their events may be among the lost."""
         with self._lock:
             self._owed = reason
             self._pay()
@@ -77,7 +77,7 @@ class Outbox:
         return not self._told.issuperset(self._cookies())
 
     def settle(self) -> None:
-        """Tries again to say what is owed, and forgets cookies that are gone."""
+        """Try again to hand over a Lost that is owed, and forget cookies that are gone."""
         with self._lock:
             self._pay()
             if self._told:
@@ -86,7 +86,7 @@ class Outbox:
     def _pay(self) -> bool:
         if self._owed is None:
             return True
-        # Listed first: a cookie younger than the Lost may stand for a write that the receiver's scan came too early for.
+        # Listed first: the receiver's scan may come too early for the write before a later cookie.
         names = self._cookies()
         try:
             self._report(Lost(self._owed))
@@ -106,7 +106,7 @@ class Outbox:
 
     def _cookies(self) -> list[str]:
         try:
-            return sorted(self._tree.sizes(COOKIES))  # plain files only: a directory is nobody's cookie
+            return sorted(self._tree.sizes(COOKIES))  # plain files only, no directories
         except (OSError, UnsafePath):
             # The root is out of reach, and the watcher's check says so.
             return []

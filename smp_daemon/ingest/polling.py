@@ -1,4 +1,4 @@
-"""Where changes cannot be watched: where that is, asking for a scan again and again, and when to try watching again."""
+"""Polling, for trees that cannot be watched, and when to try to watch them again."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from .notices import Outbox
 POLLING = "polling"
 COOKIE_EVERY_S = 0.1
 FIRST_RETRY_S, LONGEST_RETRY_S, CALM_S = 1.0, 60.0, 120.0
-# What another machine, or the host of a virtual one, changes on these is never announced here.
-REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "ceph", "afs", "glusterfs", "lustre"})
+# The system does not announce the changes that other machines make on these file systems.
+REMOTE = frozenset({
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "ceph", "afs", "glusterfs",
+    "lustre",
+})  # fmt: skip
 
 
 class Polling:
-    """Reports Lost every so often, and at once when a cookie appears, so that whoever waits for it waits no longer than before."""
+    """Report Lost at regular times, and at once when a cookie appears."""
 
     mode = POLLING
 
@@ -63,7 +66,7 @@ class Retry:
 
 
 def remote_filesystem(root: Path) -> str | None:
-    """The type of the filesystem that the root is on, if it is one whose changes are not all announced."""
+    """Return the type of the root's file system, if not all its changes are announced."""
     device = os.stat(root).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines():

@@ -12,9 +12,9 @@ import pytest
 from daemons import running, smp, status, wait_until
 from harness import mounted, needs_mounts
 from smp_client.maintain.traces import ask_for_scrub
+from smp_client.privacy.deleting import reworking
 
 from smp_client import Memory
-from smp_client.privacy.deleting import reworking
 from smp_client.status import SILENT_AFTER_S, read_status
 from smp_client.timestamps import parse_time
 from smp_client.vacuum import ask_for_scrub
