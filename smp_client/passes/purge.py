@@ -30,6 +30,7 @@ from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LOCKS, MARKER, QUARANTIN
 from ..locks import NO_PATIENCE, lock
 from ..model.outcome import Action, Outcome
 from ..records import kind_of_file, type_of
+from ..rewrite import file_of_slot
 from ..scope import UPKEEP
 from ..scopes import ARCHIVE, BACKUP
 from ..session_files import METADATA
@@ -486,8 +487,7 @@ def _await_closed(memory: Memory, name: str, gone: Sequence[Holding], wait_s: fl
 
     A program that has one open may still write into it, so it is not removed before it is closed.
     """
-    tree, until = memory.tree, time.monotonic() + wait_s
-    files = {held.file for held in gone if not held.is_file}
+    tree, until, files = memory.tree, time.monotonic() + wait_s, {held.file for held in gone}
     while True:
         if is_in_use(memory, name):
             with suppress(SMPError), memory._scope(name).locked(files, "purging", any_version=True):
@@ -507,6 +507,11 @@ def _old_versions(tree: Tree, name: str) -> list[str]:
 
 
 def _holds(tree: Tree, slot: str, gone: Sequence[Holding]) -> bool:
+    if slot.startswith(layout.RETIRED):
+        # An old version of a file that was a memory as a whole is an earlier state of it.
+        file = file_of_slot(slot.rpartition("/")[2])
+        if any(held.is_file and held.file == file for held in gone):
+            return True
     with suppress(FileNotFoundError):
         contents = [tree.read(file) for file in _files(tree, slot)]
         return any(_without(content, gone) != content for content in contents)
