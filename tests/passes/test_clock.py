@@ -129,13 +129,13 @@ def test_after_a_leap_a_session_is_archived_when_it_was_seen_unused_for_days(mac
     machine.live(1)
     assert "partly" in [one.session for one in machine.memory.archived_sessions()]
     machine.leap(400)
-    assert machine.live(0.25) == []
+    assert "archive" not in machine.live(0.25)
     assert [action.type for action in machine.memory.age_sessions().actions] == ["archive"]
 
 
 def test_a_session_that_ages_under_a_daemon_is_archived_on_the_day(machine: Machine) -> None:
     """Its idle time was lived through, so it waits for nothing more; whatever the clock did before."""
-    machine.live(27.9)
+    machine.live(27.5)
     assert machine.memory.session("used").state == "decaying"
     assert "archive" in machine.live(0.5)
     assert machine.memory.sessions() == []

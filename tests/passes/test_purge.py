@@ -16,7 +16,7 @@ from bytes_left import files_with
 from daemons import running, wait_until
 
 from smp_client import Memory, MemoryNotFound, Session, SMPError
-from smp_client.disk.bundle import Manifest
+from smp_client.disk.bundle import Manifest, item_of
 from smp_client.locks import Patience, lock
 from smp_client.passes import overdue
 from smp_client.passes.overdue import Ledger
@@ -92,7 +92,8 @@ def doomed(name: str, days_ago: float, *ids: str, **further: Any) -> Doomed:
     """Deleted so many days ago, and kept for 30."""
     at = NOW - timedelta(days=days_ago)
     path = f"deleted/{name}/{'-'.join(ids) or 'backup'}.tar.gz"
-    return Doomed(name, path, at.isoformat(), at + timedelta(days=30), ids, **further)
+    items = tuple(item_of("decisions.yaml", one, "decision", b"")[0] for one in ids)
+    return Doomed(name, path, at.isoformat(), at + timedelta(days=30), items, **further)
 
 
 def waited(days: float, *every: Doomed) -> Ledger:
