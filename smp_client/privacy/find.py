@@ -253,7 +253,7 @@ def _owners(file: str, content: bytes, session: str) -> list[_Owner]:
     for span in records:
         owners.append(_Owner(line, span.id, kind.name if span.value else "unreadable"))
         line += span.raw.count(b"\n")
-    return [*owners, _Owner(line, type="head")] if tail else owners
+    return owners
 
 
 def _around(where: Occurrence, text: str, start: int, end: int) -> Occurrence:
