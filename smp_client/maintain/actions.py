@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 
@@ -34,6 +35,7 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     dry_run: bool = False
     notes: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def bytes_freed(self) -> int:

@@ -23,8 +23,6 @@ import filelock  # noqa: F401  # the client imports it late; here that would onl
 import smp_client.access
 import smp_client.append
 import smp_client.deletion
-import smp_client.exchange.backup
-import smp_client.exchange.elsewhere
 import smp_client.exchange.transfer
 import smp_client.files
 import smp_client.journal
@@ -225,18 +223,11 @@ PASSES: dict[str, Action] = {
 }
 
 
-def move_in(memory: Memory) -> None:
-    """A migration: what it takes in is beside the root."""
-    found = smp_client.exchange.elsewhere.found_at(memory.root.parent / "incoming")
-    smp_client.exchange.backup.back_up(memory, found)
-    done = memory.import_(found)
-    for name in done.sessions:
-        if memory.tree.exists(f"active/{name}"):
-            memory.session(name).decay()
-
-
 # What brings memories in from elsewhere: what it takes in is in the tree itself, so that a copy of the tree has it too.
-MOVES: dict[str, Action] = {"import": lambda memory: memory.import_(memory.root / "incoming.jsonl"), "move_in": move_in}
+MOVES: dict[str, Action] = {
+    "import": lambda memory: memory.import_(memory.root / "incoming.jsonl"),
+    "import_layout": lambda memory: memory.import_(memory.root / "incoming"),
+}
 
 
 def open_later(root: Path) -> Memory:
@@ -345,21 +336,6 @@ def _moved_first() -> None:
     archive._copy = elsewhere
 
 
-def _summary_first() -> None:
-    """An archive that comes into its place file by file."""
-    whole = smp_client.files.Tree.rename_new
-
-    def one_by_one(tree: Any, source: str, target: str) -> None:
-        if not target.startswith("archived/") or not tree.is_directory(source):
-            whole(tree, source, target)
-            return
-        tree.make_directory(target)
-        for name in sorted(tree.list(source), reverse=True):
-            tree.rename(f"{source}/{name}", f"{target}/{name}")
-
-    smp_client.files.Tree.rename_new = one_by_one  # type: ignore[method-assign]
-
-
 VARIANTS: dict[str, Callable[[], None]] = {
     "sound": lambda: None,
     "early acknowledgement": lambda: None,  # see perform
@@ -373,7 +349,6 @@ VARIANTS: dict[str, Callable[[], None]] = {
     "copies last": _copies_last,
     "without key": _without_key,
     "moved first": _moved_first,
-    "summary first": _summary_first,
 }
 
 

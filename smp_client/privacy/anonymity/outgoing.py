@@ -1,8 +1,7 @@
 """An export without names: what `exchange/` gives out, changed entry by entry, with the same placeholders all through it.
 
 An export is a stream, so whoever is named in it must be known before it begins: the metadata of its sessions, the user's profile
-and who spoke are looked at first, and which placeholders stand in it already. What cannot be looked into, because it is packed or
-no text, is left out.
+and who spoke are looked at first, and which placeholders stand in it already.
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import SMPError
-from ...layout import DELETED
 from ...records import RELATIONSHIP, TURN
 from ...scopes import STATES
 from ...session_files import METADATA
@@ -24,14 +22,10 @@ from .placeholders import Anonymization, Placeholders, Replacement
 from .replacing import Replacing
 
 if TYPE_CHECKING:
-    from ...exchange.entries import Entry
+    from ...exchange.entry import Entry
     from ...memory import Memory
 
 _SPEAKER = re.compile(rb"^\*\*Speaker:\*\*[ \t]*([^\r\n]+)", re.MULTILINE)
-_SUMMARY = frozenset((
-    "state", "session_id", "archived_at", "created_at", "first_activity", "last_activity", "memories", "sizes", "total_bytes",
-    "phase", "archive", "members",
-))  # fmt: skip
 
 
 class AnonymousExport:
@@ -72,12 +66,9 @@ class AnonymousExport:
         return self._placeholders.counts()
 
     def __call__(self, entry: Entry) -> Entry | None:
-        kind = entry["entry"]
-        if kind == "bytes" and (entry.get("text") is None or entry["place"] == DELETED):
-            self.problems.append(f"{entry['session']}/{entry['path']} was left out: it may hold names that cannot be replaced.")
-            return None
-        new = {name: part for name, part in entry.items() if name not in ("written", "before", "behind")}
-        return {**new, **_CHANGES[kind](self._replacing, entry)} if kind in _CHANGES else new
+        """Return an entry with placeholders; a tombstone names nobody."""
+        change = _CHANGES.get(entry["entry"])
+        return {**entry, **change(self._replacing, entry)} if change else entry
 
     def _meet(self, file: str, content: bytes) -> None:
         folder, _, _ = file.rpartition("/")
@@ -105,42 +96,18 @@ def _unquoted(text: str) -> str:
         return text
 
 
-def _within(replacing: Replacing, whole: Any, top: str, change: Callable[[Any], Any]) -> Any:
-    """A whole file that is one mapping: below its top key as `change` says, beside it everything."""
-    if not isinstance(whole, dict):
-        return whole
-    inner = {top: change(whole[top])} if isinstance(whole.get(top), dict) else {}
-    return {name: inner[name] if name in inner else part if name == "version" else replacing.value(part, name)
-            for name, part in whole.items()}  # fmt: skip
-
-
 def _memory(replacing: Replacing, entry: Entry) -> Entry:
-    file = entry["item"]["file"] if entry["entry"] == "evicted" else entry["file"]
-    return {"record": replacing.record(entry["record"], is_relationship=file == RELATIONSHIP.file)}
+    return {"record": replacing.record(entry["record"], is_relationship=entry["file"] == RELATIONSHIP.file)}
 
 
 def _artifact(replacing: Replacing, entry: Entry) -> Entry:
-    head = entry["head"]
-    return {"head": head and replacing.record(head), "text": replacing.text(entry["text"])}
-
-
-def _head(replacing: Replacing, entry: Entry) -> Entry:
-    fixed = ("version", "last_id", "Session", "Started", "Format-Version", "Last-Turn")
-    return {"head": {name: part if name in fixed else replacing.value(part, name) for name, part in entry["head"].items()}}
-
-
-def _summary(replacing: Replacing, entry: Entry) -> Entry:
-    return {"summary": {name: part if name in _SUMMARY else replacing.value(part, name) for name, part in entry["summary"].items()}}
+    return {"head": replacing.record(entry["head"]), "text": replacing.text(entry["text"])}
 
 
 _CHANGES: dict[str, Callable[[Replacing, Entry], Entry]] = {
-    "session": lambda replacing, entry: {"metadata": _within(replacing, entry["metadata"], "session", replacing.metadata)},
-    "file": _head,
+    "session": lambda replacing, entry: {"metadata": replacing.metadata(entry["metadata"] or {})},
     "memory": _memory,
-    "evicted": _memory,
-    "state": lambda replacing, entry: {"state": _within(replacing, entry["state"], "agent_state", replacing.record)},
+    "state": lambda replacing, entry: {"state": replacing.record(entry["state"])},
     "artifact": _artifact,
-    "archive": _summary,
-    "profile": lambda replacing, entry: {"profile": _within(replacing, entry["profile"], "user_profile", replacing.record)},
-    "bytes": lambda replacing, entry: {"text": replacing.text(entry["text"])},
+    "profile": lambda replacing, entry: {"profile": replacing.record(entry["profile"])},
 }
