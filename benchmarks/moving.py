@@ -1,9 +1,8 @@
-"""What it costs to bring memories in from the other layouts.
+"""The cost of an import from the other layouts.
 
-An import reads, renders and writes each entry once; nothing is locked or indexed for a single one. So it stands beside two bare
-operations: the lines parsed and the bytes that came of them written, and the same with every record rendered in between. What an
-import does more than that is to find out what each line means, to look for secrets, and to make sure that the line could be written
-again from what became of it.
+An import reads, renders and writes each entry once; nothing is locked or indexed for a single one.
+So it stands beside two bare operations: the lines parsed and the bytes written, and the same with
+every record rendered in between. Beyond that, an import names the fields and looks for secrets.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from smp_client import Memory
-from smp_client.exchange.layouts.checked import checksum
-from smp_client.exchange.pieces import render
+from smp_client.exchange.layouts.jsonl_checked import checksum
 from smp_client.records import SESSION_KINDS, Kind
 from smp_client.text.format import format_of
 from smp_client.text.values import Value
@@ -116,7 +114,7 @@ def _import(trees: Path, source: Path) -> None:
         done = Memory(trees / str(next(_counter))).import_(source)
     finally:
         gc.enable()
-    assert done.added
+    assert done.counts["added"]
     assert not done.problems
 
 
@@ -140,6 +138,6 @@ def _parse_and_write(source: Path, written: bytes, path: Path) -> None:
 
 def _parse_and_render(source: Path, records: list[tuple[Kind, dict[str, Value]]], written: bytes, path: Path) -> None:
     _parse(source)
-    rendered = b"".join(render(kind, value) for kind, value in records)
+    rendered = b"".join(format_of(kind).render(value, 2) for kind, value in records)
     assert len(rendered) <= len(written)
     _write(written, path)

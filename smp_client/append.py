@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -52,6 +52,35 @@ def append(scope: Scope, kind: Kind, fields: Mapping[str, Value], quota: Quota) 
         content = tail.opening + format_of(kind).render(value, tail.indent)
         add(scope, kind.file, held[kind.file], tail, content, quota)
         return value
+
+
+def append_many(
+    scope: Scope, kind: Kind, given: Iterable[Mapping[str, Value]], size: int
+) -> tuple[list[dict[str, Value]], int] | None:
+    """Append records in one durable write; one without an id gets the next number.
+
+    `size` is that of the file as the caller has read it, 0 for none. Return the records and the new
+    size, or None where the file is another one by now: then the caller has to look again.
+    """
+    with scope.locked([kind.file], f"adding {kind.name}s") as held:
+        is_new = not scope.tree.exists(scope.path(kind.file))
+        tail = settle(scope, kind, held[kind.file])
+        if size != (0 if is_new else tail.size):
+            return None
+        values: list[dict[str, Value]] = []
+        for fields in given:
+            prefix, _, number = str(fields.get("id", "")).rpartition("-")
+            if "id" not in fields:
+                tail.last += 1
+                values.append(with_id(kind, tail.last, fields))
+                continue
+            if prefix == kind.prefix and number.isdecimal() and len(number) <= _NUMBER_DIGITS:
+                tail.last = max(tail.last, int(number))
+            values.append(dict(fields))
+        form = format_of(kind)
+        content = tail.opening + b"".join(form.render(value, tail.indent) for value in values)
+        add(scope, kind.file, held[kind.file], tail, content, lambda: None)
+        return values, tail.size + len(content)
 
 
 class Reserved(NamedTuple):
@@ -160,7 +189,8 @@ def note_tail(held: Lock, tail: Tail, added: bytes, status: os.stat_result) -> N
         held.note = _note(tail)
 
 
-_LAST_CAP = 10**12  # no file holds so many records: a note that says so is not ours
+_NUMBER_DIGITS = 12
+_LAST_CAP = 10**_NUMBER_DIGITS  # no file holds so many records: a note that says so is not ours
 
 
 def _sound(note: dict[str, Any]) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Memories on their way out of a tree and into one: export and import. Nothing here is imported before it is asked for."""
+"""Memories out of a tree and into one: exports, imports, and the layouts of other programs."""

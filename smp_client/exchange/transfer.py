@@ -1,180 +1,141 @@
-"""An export from its first byte to its last, and an import: the file, its form, the line in the audit log."""
+"""Imports from a path or a stream, their verification, and exports in the layouts of others."""
 
 from __future__ import annotations
 
-import functools
-import os
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from .. import audit
-from ..errors import Conflict, Invalid, StorageFailed
-from ..files import Tree, sync
-from . import formats
-from .entries import Entry
-from .importing import Imported, Importing
-from .names import with_allowed_names
-from .opening import opened
-from .reading import Reading, Transform, Wanted
+from ..errors import Invalid
+from ..layout import GLOBAL, is_session_id
+from ..model.outcome import Action, Outcome
+from ..records import TURN
+from .entry import Read
+from .export import Selection, entries, session_entries
+from .intake import Intake, Request
+from .layouts import jsonl, jsonl_checked, jsonl_per_kind
+from .layouts.chat import Placer, Turns
+from .layouts.recognition import SMP, Found, Search, read_export
+from .layouts.target import Dump, write_folder
 
 if TYPE_CHECKING:
     from ..memory import Memory
-    from .layouts import Found
 
-_NOTHING: Callable[[], None] = lambda: None  # noqa: E731
-
-
-@dataclass
-class Exported:
-    """What an export came to."""
-
-    sessions: list[str] = field(default_factory=list)
-    entries: int = 0
-    bytes: int = 0
-    format: str = ""
-    problems: list[str] = field(default_factory=list)
+WRITERS: dict[str, Callable[[Dump], dict[str, bytes]]] = {
+    jsonl.LAYOUT: jsonl.files, jsonl_per_kind.LAYOUT: jsonl_per_kind.files, jsonl_checked.LAYOUT: jsonl_checked.files,
+}  # fmt: skip
+Given = str | Path | IO[bytes] | list[Found]
 
 
-class _Counted:
-    def __init__(self, out: IO[bytes]) -> None:
-        self._out, self.bytes = out, 0
-
-    def write(self, piece: bytes) -> None:
-        self._out.write(piece)
-        self.bytes += len(piece)
-
-
-def export(
-    memory: Memory, target: str | Path | IO[bytes], sessions: Sequence[str] | None, *, format: str | None, deleted: bool,
-    wanted: Wanted | None, transform: Transform | None, overwrite: bool, by: str, advance: Callable[[], None] | None,
-) -> Exported:  # fmt: skip
-    reading = Reading(memory, sessions, wanted=wanted, transform=transform, deleted=deleted)
-    form = checked_format(format, target)
-    said = Exported(reading.sessions, format=form, problems=reading.problems)
-    noted = functools.partial(
-        audit.noted, memory.tree, "export", clock=memory.options.clock, by=by, count=len(reading.sessions), format=form,
-        session=reading.sessions[0] if len(reading.sessions) == 1 and not reading.with_global else None,
-        deleted=deleted or None, selected=wanted is not None or None, changed=transform is not None or None,
-        anonymized=getattr(transform, "anonymizes", None),
-    )  # fmt: skip
-    if not isinstance(target, (str, Path)):
-        with noted():
-            _write(reading, form, target, said, advance)
-        return said
-    place = Path(target).expanduser().absolute()
-    if _is_stream(place):
-        with noted(), _named(place), place.open("wb") as out:
-            _write(reading, form, out, said, advance)
-        return said
-    _check(place, overwrite=overwrite)
-    with noted():
-        _write_file(Tree(place.parent), place.name, overwrite, lambda out: _write(reading, form, out, said, advance))
-    return said
+def import_(memory: Memory, source: Given, request: Request, *, layout: str | None, extract: bool) -> Outcome:
+    """Take in an export, or everything that other programs keep at a path."""
+    notes: list[str] = []
+    name, given = _reads(memory, source, layout, notes, extract=extract)
+    intake = Intake(memory, request)
+    if request.dry_run:
+        outcome = intake.take(given)
+    else:
+        memory.create()
+        clock = memory.options.clock
+        with audit.noted(memory.tree, "import", clock=clock, by=request.by, count=None, format=name) as tell:
+            outcome = intake.take(given)
+            tell(outcome.counts["added"])
+    outcome.notes += notes
+    return outcome
 
 
-@contextmanager
-def _named(place: Path) -> Iterator[None]:
-    """A disk that is full does not say which."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise StorageFailed(f"Could not write {place}: {error.strerror or error}.") from error
+def verify(
+    memory: Memory, source: Given, *, layout: str | None = None, extract: bool = True, advance: Callable[[], None] | None = None
+) -> Outcome:  # fmt: skip
+    """Compare a source with the tree: counts a session, and the ids that are missing or differ."""
+    notes: list[str] = []
+    _, given = _reads(memory, source, layout, notes, extract=extract)
+    request = Request(dry_run=True, advance=advance) if advance else Request(dry_run=True)
+    intake = Intake(memory, request)
+    outcome = intake.take(given)
+    outcome.notes += notes
+    outcome.actions = []
+    for name, counts in intake.sessions.items():
+        here = counts["known"] + counts["conflicts"]
+        said = f"{sum(counts.values()) - counts['deleted']:,} in the source, {here:,} in the tree"
+        gone = counts["left_deleted"] + counts["purged"]
+        outcome.actions.append(Action(name, "compare", (name,), said + (f", {gone:,} deleted or purged here" if gone else "")))
+        for word, ids in (("missing", intake.missing[name]), ("differ", intake.differ[name])):
+            if ids:
+                reason = "not in the tree" if word == "missing" else "another content in the tree"
+                outcome.actions.append(Action(name, word, tuple(ids), reason))
+                outcome.problems.append(f"{name}: {len(ids):,} {'are missing' if word == 'missing' else 'differ'}")
+    outcome.counts = Counter({"source": sum(sum(counts.values()) for counts in intake.sessions.values()),
+                              "missing": sum(map(len, intake.missing.values())),
+                              "differ": sum(map(len, intake.differ.values()))})  # fmt: skip
+    return outcome
 
 
-def _is_stream(place: Path) -> bool:
-    """A pipe or a device, which cannot be replaced."""
-    return place.exists() and not place.is_file() and not place.is_dir()
-
-
-def _check(place: Path, *, overwrite: bool) -> None:
-    if place.is_dir():
-        raise Invalid([f"{place} is a directory, and no file can be written there"])
-    if not place.parent.is_dir():
-        raise Invalid([f"the directory {place.parent} does not exist"])
-    if not overwrite and place.exists():
-        raise _there_already(place)
-
-
-def _there_already(place: Path) -> Conflict:
-    advice = "Choose another name, or overwrite it with --force, in Python overwrite=True."
-    return Conflict(f"{place} is there already.", advice=advice)
-
-
-def checked_format(format: str | None, target: object = None) -> str:
-    """The format that was asked for, else the one that the name of the file says, else YAML."""
-    named = formats.format_of_name(str(target)) if isinstance(target, (str, Path)) else None
-    form = formats.format_named(format) if format else named or "yaml"
-    if form is None:
-        raise Invalid([f"format {format!r} must be one of {', '.join(formats.FORMATS)}"])
-    return form
-
-
-def _write(reading: Reading, form: str, out: IO[bytes], said: Exported, advance: Callable[[], None] | None) -> None:
-    counted = _Counted(out)
-
-    def counting() -> Iterator[Entry]:
-        for entry in reading.entries(advance or _NOTHING):
-            said.entries += "entry" in entry and entry["entry"] != "end"
-            yield entry
-
-    formats.write(counting(), form, counted.write)
-    said.bytes = counted.bytes
-
-
-def _write_file(tree: Tree, name: str, overwrite: bool, write: Callable[[IO[bytes]], None]) -> None:
-    """Under its name only when it is whole and durable."""
-    aside = f".{name}.{uuid.uuid4().hex[:8]}.part"
-    try:
-        descriptor = tree.open(aside, os.O_WRONLY | os.O_CREAT)
-    except OSError as error:
-        raise StorageFailed(f"Could not write {tree.root / name}: {error}.") from error
-    try:
-        with _named(tree.root / name), os.fdopen(descriptor, "wb", buffering=1 << 20) as out:
-            write(out)
-            out.flush()
-            sync(out.fileno())
-        (tree.rename if overwrite else tree.rename_new)(aside, name)
-        tree.sync_parent(name)
-    except FileExistsError as error:
-        tree.unlink(aside)
-        raise _there_already(tree.root / name) from error
-    except BaseException:
-        tree.unlink(aside)
-        raise
-
-
-def import_(
-    memory: Memory, source: str | Path | IO[bytes] | Sequence[Found], *, layout: str | None, extract: bool, dry_run: bool,
-    transform: Transform | None, by: str, advance: Callable[[], None] | None, purged: bool,
-) -> Imported:  # fmt: skip
-    from .elsewhere import found_at, import_found
-
-    found = found_at(source, layout, extract=extract) if isinstance(source, (str, Path)) else source
-    if isinstance(found, Sequence):
-        return import_found(memory, found, dry_run=dry_run, transform=transform, by=by, advance=advance, purged=purged)
-    if layout not in (None, "smp"):
+def _reads(
+    memory: Memory, source: Given, layout: str | None, notes: list[str], *, extract: bool
+) -> tuple[str, Iterator[Read]]:  # fmt: skip
+    """Return the name of the layout for the audit log, and everything that the source says."""
+    if not isinstance(source, (str, Path, list)) and layout in (None, SMP):
+        return SMP, read_export(io.BytesIO(source.read()), str(getattr(source, "name", "the export")))
+    if isinstance(source, (str, Path)):
+        search = Search(source, layout, extract=extract)
+        notes += search.notes
+        source = search.found
+    if not isinstance(source, list):
         raise Invalid(["a stream can only be an export of SMP; give a file or a folder"])
-    name = str(getattr(found, "name", "the export"))
-    return _import(memory, found, name, dry_run=dry_run, transform=transform, by=by, advance=advance, purged=purged)
+    found = source
+    redaction = memory._scope(GLOBAL).redaction if memory.root.is_dir() else None
+    placer = Placer(
+        lambda name: known_turns(memory, name), lambda text: redaction.redacted_text(text)[0] if redaction else text, notes
+    )
+    return ", ".join(one.layout for one in found), (read for one in found for read in one.entries(placer))
 
 
-def _import(
-    memory: Memory, source: IO[bytes], name: str, *, dry_run: bool, transform: Transform | None, by: str,
-    advance: Callable[[], None] | None, purged: bool,
-) -> Imported:  # fmt: skip
-    form, read = opened(source, name)
-    given = with_allowed_names(memory, read)
-    importing = Importing(memory, name, dry_run=dry_run, transform=transform, purged=purged)
-    if dry_run:
-        return importing.take_all(given, advance or _NOTHING)
-    memory.create()
-    with audit.noted(memory.tree, "import", clock=memory.options.clock, by=by, count=None, format=form) as tell:
-        done = importing.take_all(given, advance or _NOTHING)
-        tell(done.added)
-        return done
+def known_turns(memory: Memory, name: str) -> Turns | None:
+    """Return the turns of a session by number; None where there is no such session."""
+    if not is_session_id(name) or not any(memory.tree.exists(f"{place}/{name}") for place in ("active", "archived", "deleted")):
+        return None
+    turns = (entry["record"] for entry in session_entries(memory, name, []) if entry.get("file") == TURN.file)
+    return {int(turn["turn"]): (str(turn.get("speaker")), str(turn.get("content")).strip("\n"))
+            for turn in turns if "summarizes" not in turn}  # fmt: skip
+
+
+def export_layout(
+    memory: Memory, target: str | Path, selection: Selection, *, layout: str, overwrite: bool = False, by: str = "user",
+    advance: Callable[[], None] | None = None,
+) -> Outcome:  # fmt: skip
+    """Write sessions, or everything, as a folder in the layout of another program."""
+    if layout not in WRITERS:
+        raise Invalid([f"layout {layout!r} must be one of {', '.join(WRITERS)}"])
+    memory.require()
+    outcome, left_out = Outcome(), Counter[str]()
+    dumps: dict[str, Dump] = {}
+    chosen = Selection(selection.sessions, deleted=True, wanted=selection.wanted, transform=selection.transform)
+    for name in selection.sessions or ():
+        if name != GLOBAL and not memory.tree.exists(f"archived/{name}"):
+            memory._session(name)
+    for entry in entries(memory, chosen, outcome.problems, advance or (lambda: None)):
+        if entry.get("entry") in (None, "end"):
+            continue
+        dump = dumps.setdefault(entry.get("session", GLOBAL), Dump(entry.get("session", GLOBAL)))
+        dump.take(entry, left_out)
+        outcome.counts["entries"] += 1
+    shared = dumps.pop(GLOBAL, None)
+    if shared and layout != jsonl_per_kind.LAYOUT:
+        left_out["global memory"] += len(shared.records)
+    found: dict[str, bytes] = {}
+    for dump in [*dumps.values(), *([shared] if shared and layout == jsonl_per_kind.LAYOUT else [])]:
+        found |= WRITERS[layout](dump)
+    if layout == jsonl_checked.LAYOUT:
+        found |= jsonl_checked.indices(list(dumps.values()))
+    place = Path(target).expanduser().absolute()
+    with audit.noted(memory.tree, "export", clock=memory.options.clock, by=by, count=len(dumps), format=layout,
+                     changed=selection.transform is not None or None):  # fmt: skip
+        write_folder(place, found, overwrite=overwrite)
+    outcome.counts["sessions"], outcome.counts["bytes"] = len(dumps), sum(map(len, found.values()))
+    outcome.actions = [Action(name, "export", (name,), f"written as {layout}") for name in dumps]
+    outcome.notes += [f"{layout} has no place for {count:,} × {what}" for what, count in sorted(left_out.items()) if count]
+    return outcome

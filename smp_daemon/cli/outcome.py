@@ -67,6 +67,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
         "problems": outcome.problems,
         "notes": outcome.notes,
         "bytes_freed": outcome.bytes_freed,
+        "counts": dict(outcome.counts),
     }
 
 
@@ -166,6 +167,9 @@ def listed(ids: Sequence[str]) -> str:
 
 
 def _total(outcome: Outcome) -> str:
+    if outcome.counts:
+        said = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in outcome.counts.items())
+        return said + ("; nothing was changed" if outcome.dry_run else "")
     count = len(outcome.actions)
     would = "would be " if outcome.dry_run else ""
     freed = outcome.bytes_freed

@@ -140,7 +140,7 @@ def _read(session: Session, name: str) -> _Order | Drop:
 def _parse(name: str, content: bytes) -> dict[str, Any]:
     fields: Any
     if name.endswith(".json"):
-        from smp_client.exchange.layouts.lines import parse_object  # which loads what only imports need
+        from smp_client.json_text import parse_object  # which few drops need
 
         fields, problem = parse_object(content)
         if problem:

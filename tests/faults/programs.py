@@ -25,6 +25,7 @@ import smp_client.append
 import smp_client.change.move
 import smp_client.change.restore
 import smp_client.deletion
+import smp_client.exchange.transfer
 import smp_client.files
 import smp_client.journal
 import smp_client.locks
@@ -218,6 +219,13 @@ PASSES: dict[str, Action] = {
 }
 
 
+# What brings memories in from elsewhere: what it takes in is in the tree itself, so that a copy of the tree has it too.
+MOVES: dict[str, Action] = {
+    "import": lambda memory: memory.import_(memory.root / "incoming.jsonl"),
+    "import_layout": lambda memory: memory.import_(memory.root / "incoming"),
+}
+
+
 def open_later(root: Path) -> Memory:
     """The same memory after a while, at a moment that stands still as well."""
     return Memory(root, clock=lambda: datetime(2026, 3, 1, tzinfo=UTC))
@@ -291,7 +299,7 @@ VARIANTS: dict[str, Callable[[], None]] = {
 def perform(operation: str, root: Path, variant: str, say: Callable[[str], object]) -> None:
     VARIANTS[variant]()
     memory = open_memory(root) if operation in OPERATIONS else open_later(root)
-    for action in OPERATIONS.get(operation) or (PASSES[operation],):
+    for action in OPERATIONS.get(operation) or (PASSES.get(operation) or MOVES[operation],):
         if variant == "early acknowledgement":
             say("done")
         try:

@@ -254,8 +254,11 @@ def test_nothing_stops_it_and_nothing_is_lost(tmp_path: Path, short_grace: None)
     aside = {token for path in root.rglob("*") if path.is_file() and ("quarantine" in path.parts or "rejected" in path.parts)
              for token in TOKEN.findall(path.read_bytes().decode("utf-8", "replace"))}  # fmt: skip
     said = f"seed {seed}: {len(acknowledged)} acknowledged, {dict(soak.done)}, oldest heartbeat {soak.oldest_beat_s:.1f} s,"
-    print(f"{said} longest stop {soak.longest_stop_s:.1f} s")
-    assert acknowledged
+    print(f"{said} longest stop {soak.longest_stop_s:.1f} s, slowest start {soak.slowest_start_s:.1f} s")
+    # Every way could write to the end: in the second half of its writers' lives something was acknowledged.
+    # On a busy machine a command may take longer to start than its writer lives.
+    late = {way for _, way, life, _ in (token.split("-") for token in acknowledged) if 2 * int(life) > soak.lives[way]}
+    assert late | {"command", "upkeep"} == {*WAYS}, said
     assert [token for token in acknowledged if not kept[token] and token not in aside] == [], f"lost; {said}"
     assert [token for token, count in kept.items() if count > 1] == [], f"doubled; {said}"
 

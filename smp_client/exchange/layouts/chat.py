@@ -1,0 +1,313 @@
+"""Conversations as plain text or Markdown, one file a session, and BMAD's memlogs.
+
+A turn begins with a line that says who speaks:
+
+    User: …      **Architect:** …      [2026-01-11 14:30] user: …      ### Assistant      ## Turn 3 - …
+
+A word before a colon is a speaker only where it is known as one: a usual role, somebody named under
+`Participants`, or a name in bold that begins several turns. Nothing in a block of code is.
+
+A log has no ids. The turns that the tree knows must be a prefix of the log, or the log a prefix of
+them. Then the log goes on with its session; else it becomes a session of its own.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...records import DECISION, FINDING, LEARNING, PREFERENCE, TURN, Kind
+from ...text.markdown import parse as parse_conversation
+from ..entry import Entry, Read, memory_entry
+from .memlog import NAME, TAGS, front_matter, is_memlog, read_memlog
+from .shape import UNKNOWN, good_tags, participants, session_entry, session_id, time_of
+
+LAYOUT = "markdown-log"
+ENDINGS = (".md", ".markdown", ".txt", ".log")
+Turns = dict[int, tuple[str, str]]  # speaker and text by number
+_USERS = ("user", "human", "you", "me", "customer", "client")
+_SPEAKERS = frozenset((
+    *_USERS, "assistant", "ai", "bot", "agent", "system", "tool", "developer", "chatgpt", "gpt", "claude", "gemini",
+    "copilot", "bmad-master", "architect", "analyst", "pm", "po", "sm", "dev", "qa", "ux-expert", "veritas",
+))  # fmt: skip
+_LABELS = frozenset((
+    "decision", "finding", "preference", "learning", "lesson", "rationale", "note", "notes", "todo", "example", "warning",
+    "important", "critical", "date", "session", "started", "participants", "topic", "title", "status", "summary", "result",
+    "error", "info", "debug", "project", "updated", "question", "answer",
+))  # fmt: skip
+_GENERIC = frozenset(("conversation", "chat", "log", "transcript", "history", "messages", "session", "export", ""))
+_WHEN = r"[\[(]?(?P<time>\d{4}-\d{2}-\d{2}[T ][\d:.,]+(?: ?(?:Z|UTC|[+-]\d{2}:?\d{2}))?|\d{1,2}:\d{2}(?::\d{2})?)[\])]?"
+_NAME = r"(?P<name>[^\s*:\[\]()#`<>|{}\"][^*:\[\]()#`<>|{}\"\n]{0,63}?)"
+_FORMS = tuple(re.compile(form) for form in (
+    rf"\*\*{_NAME}(?:[ \t]{{1,9}}{_WHEN})?(?::\*\*|\*\*[ \t]{{0,9}}:)[ \t]*(?P<text>.*)",
+    rf"\*\*{_NAME}\*\*[ \t]{{1,9}}{_WHEN}[ \t]{{0,9}}:[ \t]*(?P<text>.*)",
+    rf"{_WHEN}[ \t]{{0,9}}(?:[-–|][ \t]{{0,9}})?(?:\*\*)?<?{_NAME}>?:(?:\*\*)?(?:[ \t]+(?P<text>.*)|[ \t]*)",
+    rf"{_NAME}(?: said)?(?:[ \t]{{1,9}}{_WHEN})?:(?:[ \t]+(?P<text>.*)|[ \t]*)",
+    rf"#{{1,6}}[ \t]+{_NAME}(?:[ \t]{{1,9}}[-–]?[ \t]{{0,9}}{_WHEN})?[ \t]*:?(?P<text>)",
+))  # fmt: skip
+_BOLD, _STAMPED, _HEADING = _FORMS[0], _FORMS[2], _FORMS[-1]
+_FIELD = re.compile(r"(?:\*\*([^*:\n]{1,64}):\*\*|([A-Z][A-Za-z -]{1,31}):)[ \t]*(.*)")
+_TURN = re.compile(r"^(?:<!-- smp -->\n)?## Turn \d", re.MULTILINE)
+_DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
+_MARK = re.compile(
+    r"[ \t>]*(?:[-*+][ \t]+|\d{1,3}[.)][ \t]+)?(?:\*\*)?(?P<word>decision|finding|preference|learning|lesson)"
+    r"(?:[ \t]*\((?P<by>[^()\n]{1,64})\))?(?:(?:\*\*)?[ \t]*:|:\*\*)(?:\*\*)?[ \t]*(?P<text>\S.*)", re.IGNORECASE
+)  # fmt: skip
+_MARKED = {"decision": DECISION, "finding": FINDING, "preference": PREFERENCE, "learning": LEARNING, "lesson": LEARNING}
+
+
+@dataclass
+class Said:
+    """A turn as it was found."""
+
+    speaker: str
+    lines: list[str]
+    time: str | None = None
+    type: str = "message"
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines).strip("\n")
+
+
+@dataclass
+class Log:
+    """A conversation: the fields of its head, and its turns."""
+
+    head: dict[str, str] = field(default_factory=dict)
+    turns: list[Said] = field(default_factory=list)
+    preamble: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Placer:
+    """Which session a log belongs to, for all logs of one import."""
+
+    known: Callable[[str], Turns | None]  # the turns of a session in the tree, None where there is none
+    clean: Callable[[str], str]  # a text without its secrets
+    notes: list[str] = field(default_factory=list)
+    _claimed: dict[str, Turns] = field(default_factory=dict)
+
+    def place(self, wanted: str, log: Log, where: str) -> str:
+        """Return the first session of this name, or with a number behind it, that the log goes on with."""
+        told = {number: (said.speaker, self.clean(said.text)) for number, said in enumerate(log.turns, 1)}
+        for number in range(1, 1000):
+            name = wanted if number == 1 else f"{wanted[:58]}-{number}"
+            known = self._claimed.get(name) or self.known(name)
+            if known is None or all(told.get(at, said) == said for at, said in known.items()):
+                break
+        if name != wanted and known is None:
+            self.notes.append(f"{where} does not go on with session {wanted}: it became the new session {name}")
+        if len(told) >= len(known or {}):
+            self._claimed[name] = told
+        return name
+
+
+def is_log(name: str, beginning: bytes, *, is_forced: bool = False) -> bool:
+    """Return whether somebody speaks in a file."""
+    base = name.rpartition("/")[2].lower()
+    if not base.endswith((*ENDINGS, NAME)):
+        return False
+    log = parsed(name, decoded(beginning)[0], is_forced=is_forced)
+    return base.endswith(NAME) or len(log.turns) > 1 or (len(log.turns) == 1 and log.turns[0].speaker.lower() in _SPEAKERS)
+
+
+def decoded(content: bytes) -> tuple[str, str]:
+    """Return a text, and its coding where that is not UTF-8."""
+    coding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+    try:
+        text = content.decode(coding)
+    except UnicodeDecodeError:
+        coding = "cp1252" if content.decode("utf-8", "ignore").isascii() else "utf-8"
+        text = content.decode(coding, "replace")
+    return text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n"), coding
+
+
+def read(
+    content: bytes, where: str, name: str, placer: Placer, written_at: str | None, *, extract: bool, is_forced: bool
+) -> Iterator[Read]:  # fmt: skip
+    """Yield one session from a log; with `extract`, also the memories that it marks as such."""
+    text, coding = decoded(content)
+    if coding != "utf-8":
+        placer.notes.append(f"{where} is not UTF-8, and was read as {coding}")
+    elif "\ufffd" in text and b"\xef\xbf\xbd" not in content:
+        line = content[: _first_bad(content)].count(b"\n") + 1
+        yield Read(f"{where}, line {line}", None, "not UTF-8; \ufffd stands for the bytes that cannot be read")
+    log = parsed(where, text, is_forced=is_forced)
+    yield from (Read(where, None, problem) for problem in log.problems)
+    if not log.turns:
+        yield Read(f"{where}, line 1", None, "nobody speaks here: no line begins with a speaker, such as 'User:'")
+        return
+    old = log.head.get("session") or name
+    session = placer.place(session_id(old), log, where)
+    yield Read(where, _session(session, old, log))
+    begun = time_of(log.head.get("started") or log.head.get("created") or log.head.get("date") or "")
+    latest = begun or time_of((_DATE.search(name) or [""])[0])
+    default = latest or time_of(log.head.get("updated")) or written_at
+    for number, said in enumerate(log.turns, 1):
+        at = _time(said.time, latest)
+        latest = at or latest
+        record: dict[str, Any] = {"id": TURN.memory_id(number), "turn": number, "speaker": said.speaker, "type": said.type,
+                                  **said.fields, "content": said.text}  # fmt: skip
+        if at:
+            record["timestamp"] = at
+        elif said.time:
+            record["said_at"] = said.time
+        for at_mark, memory in enumerate(_marks(said) if extract else (), 1):
+            kind, fields = memory
+            fields |= {"id": f"{record['id']}/{at_mark}", "turn_ref": number, **({"timestamp": at} if at else {})}
+            yield Read(where, memory_entry(session, kind, fields) | {"written_at": latest or default})
+        yield Read(where, memory_entry(session, TURN, record) | {"written_at": latest or default})
+
+
+def _first_bad(content: bytes) -> int:
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return 0
+
+
+def _session(session: str, old: str, log: Log) -> Entry:
+    people = [one.strip() for one in log.head.get("participants", "").split(",") if one.strip()]
+    spoken = list(dict.fromkeys([*people, *(said.speaker for said in log.turns)]))
+    users = [one for one in spoken if one.lower().startswith(_USERS)]
+    agents = [one for one in spoken if one not in users and one != UNKNOWN]
+    context = {ours: log.head.get(name) for ours, name in (
+        ("project_name", "project"), ("primary_topic", "topic"), ("title", "title"), ("goal", "goal"))}  # fmt: skip
+    metadata = {"participants": participants(users[0] if users else None, agents),
+                "context": {name: value for name, value in context.items() if value}}  # fmt: skip
+    preamble = "\n".join(log.preamble).strip()
+    kept = {"head": log.head, **({"preamble": preamble} if preamble else {})}
+    return session_entry(session, LAYOUT, old, metadata, kept)
+
+
+def _time(said: str | None, latest: str | None) -> str | None:
+    """Return the time that a line gives; a time of day is of the day of the turn before."""
+    if said is None:
+        return None
+    text = said.strip().removesuffix("UTC").strip().replace(",", ".")
+    if re.fullmatch(r"\d{1,2}:\d{2}(?::\d{2})?", text):
+        return time_of(f"{latest[:10]}T{text.zfill(5 if text.count(':') == 1 else 8)}") if latest else None
+    return time_of(text)
+
+
+# Forms.
+
+
+def parsed(name: str, text: str, *, is_forced: bool = False) -> Log:
+    """Return the turns of a log, whatever its form."""
+    if is_memlog(name, text):
+        head, noted = read_memlog(text)
+        return Log(head, [Said(one.by or UNKNOWN, [one.text], type=one.tag or "note") for one in noted])
+    if _TURN.search(text):
+        return _own(text)
+    lines = text.split("\n")
+    head, start = front_matter(lines)
+    log = Log(head)
+    outside = _without_code(lines)
+    known = _names(lines, outside, head)
+    for line, is_open in zip(lines[start:], outside[start:], strict=True):
+        found = _speaker(line, known, is_forced=is_forced) if is_open else None
+        if found:
+            log.turns.append(Said(found["name"].strip(), [found["text"]] if found["text"] else [], found["time"]))
+        elif log.turns:
+            log.turns[-1].lines.append(line)
+        elif one := _FIELD.fullmatch(line):
+            log.head.setdefault((one[1] or one[2]).strip().lower(), one[3].strip())
+        elif line.startswith("# ") and "title" not in log.head:
+            log.head["title"] = line[2:].strip()
+        elif line.strip(" -*_"):
+            log.preamble.append(line)
+    return log
+
+
+def _own(text: str) -> Log:
+    """Return a conversation in the form of SMP, from a tree or from anybody who writes like that."""
+    content = text.encode()
+    found = parse_conversation(content)
+    first = min((item.start for item in found.items()), default=0)
+    heads = (_FIELD.fullmatch(line) for line in content[:first].decode().split("\n"))
+    log = Log({(one[1] or one[2]).strip().lower(): one[3].strip() for one in heads if one})
+    for record in sorted(found.records, key=lambda record: record.start):
+        own = dict(record.value)
+        for name in ("id", "turn", "decay"):
+            own.pop(name, None)
+        speaker, said, time = (own.pop(name, None) for name in ("speaker", "content", "timestamp"))
+        log.turns.append(Said(str(speaker or UNKNOWN), [str(said)], str(time) if time else None,
+                              str(own.pop("type", "message")), own))  # fmt: skip
+    log.problems = [f"line {bad.line}: {bad.problem}" for bad in found.bad]
+    return log
+
+
+def _without_code(lines: list[str]) -> list[bool]:
+    """Return for each line whether it stands outside of a block of code. A block nobody closes is none."""
+    fences = [number for number, line in enumerate(lines) if line.lstrip().startswith("```")]
+    is_open = [True] * len(lines)
+    for first, last in zip(fences[::2], fences[1::2], strict=False):
+        is_open[first : last + 1] = [False] * (last + 1 - first)
+    return is_open
+
+
+def _names(lines: list[str], is_open: list[bool], head: dict[str, str]) -> frozenset[str]:
+    """Return who is known to speak here, in lower case."""
+    fields = [found for line in lines[:60] if (found := _FIELD.fullmatch(line))]
+    listed = [head.get("participants", ""), *(one[3] for one in fields if (one[1] or one[2]).strip() == "Participants")]
+    people = {one.strip().lower() for value in listed for one in value.split(",") if one.strip()}
+    bold = Counter(found["name"].strip().lower() for line, free in zip(lines, is_open, strict=True)
+                   if free and (found := _BOLD.fullmatch(line.strip())))  # fmt: skip
+    often = {name for name, times in bold.items() if times > 1}
+    return frozenset(name for name in _SPEAKERS | people | often if name not in _LABELS)
+
+
+def _speaker(line: str, known: frozenset[str], *, is_forced: bool) -> re.Match[str] | None:
+    """Return the parts of a line that begins a turn. Where a log is insisted on, any short name speaks."""
+    for form in _FORMS:
+        found = form.fullmatch(line.strip())
+        if found is None:
+            continue
+        name = found["name"].strip().lower()
+        is_short = len(name.split()) <= 3 and name not in _LABELS
+        if name in known or (is_short and (form is _STAMPED or (is_forced and form is not _HEADING))):
+            return found
+    return None
+
+
+# Memories that a turn marks.
+
+
+def _marks(said: Said) -> Iterator[tuple[Kind, dict[str, Any]]]:
+    """Yield the memories that a turn says it holds; nothing is guessed."""
+    if said.type in TAGS:
+        yield TAGS[said.type], _fields(TAGS[said.type], said.text, said.speaker, said.type)
+        return
+    lines = said.text.split("\n")
+    for line, is_open in zip(lines, _without_code(lines), strict=True):
+        mark = _MARK.fullmatch(line.rstrip()) if is_open else None
+        if mark:
+            kind = _MARKED[mark["word"].lower()]
+            yield kind, _fields(kind, mark["text"].removesuffix("**").strip(), mark["by"] or said.speaker, "")
+
+
+def _fields(kind: Kind, text: str, by: str, tag: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {kind.actor: by, kind.text: text}
+    if kind is FINDING:
+        fields["severity"] = "info" if tag and tag != "finding" else "medium"
+    if kind is PREFERENCE:
+        fields["confidence"] = "explicit" if by.lower().startswith(_USERS) else "inferred"
+    if tag and tag != kind.type:
+        fields |= {"category": tag, "tags": good_tags([tag])}
+    return {**fields, "imported": {"layout": LAYOUT, "extracted": True}}
+
+
+def name_of(file: str, folder: str) -> str:
+    """Return the name of a log: that of its file, or of its folder where the file's says nothing."""
+    stem = file[: -len(NAME)] if file.lower().endswith(NAME) else file.rpartition(".")[0] or file
+    name = folder if stem.lower() in _GENERIC else stem
+    return name.encode(errors="replace").decode() or "log"

@@ -1,0 +1,65 @@
+"""BMAD's memlog, `.memlog.md`: front matter of plain fields, and a flat list with one entry a line.
+
+    - (kind by who) text      - (kind) text      - (by who) text      - text
+
+It is only appended to, and says when that was last (`updated`), but not when each entry was made.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ...records import DECISION, FINDING, LEARNING, PREFERENCE, Kind
+
+NAME = ".memlog.md"
+# The tags that make a memory of an entry, beside its turn. Any other tag is the type of the turn.
+TAGS: dict[str, Kind] = {
+    **dict.fromkeys(("decision", "direction", "constraint", "override"), DECISION),
+    **dict.fromkeys(("question", "assumption", "gap", "risk", "issue", "finding"), FINDING),
+    **dict.fromkeys(("insight", "learning", "lesson"), LEARNING),
+    "preference": PREFERENCE,
+}
+_ENTRY = re.compile(r"- (?:\((?P<tag>[^()\n]{1,80})\) )?(?P<text>\S.*)")
+_TAG = re.compile(r"(?:by (?P<only>.+))|(?P<type>.+?)(?: by (?P<by>.+))?")
+
+
+class Noted(NamedTuple):
+    """One entry: its line, its tag, who made it, and its text."""
+
+    line: int
+    tag: str
+    by: str
+    text: str
+
+
+def is_memlog(name: str, text: str) -> bool:
+    """Return whether a file is a memlog, by its name or by its form."""
+    if name.lower().endswith(NAME):
+        return True
+    head, noted = read_memlog(text) if text.startswith("---\n") else ({}, [])
+    return "updated" in head and 0 < len(noted) < 2 * sum(bool(one.tag or one.by) for one in noted)
+
+
+def read_memlog(text: str) -> tuple[dict[str, str], list[Noted]]:
+    """Return the fields and the entries. A line that is no entry goes on with the one before it."""
+    lines = text.split("\n")
+    head, start = front_matter(lines)
+    noted: list[Noted] = []
+    for number, line in enumerate(lines[start:], start + 1):
+        if found := _ENTRY.fullmatch(line.rstrip()):
+            parts = _TAG.fullmatch((found["tag"] or "").strip())
+            tag, by = (parts["type"] or "", parts["only"] or parts["by"] or "") if parts else ("", "")
+            noted.append(Noted(number, tag.strip().lower(), by.strip(), found["text"]))
+        elif noted and line.strip():
+            noted[-1] = noted[-1]._replace(text=f"{noted[-1].text}\n{line.rstrip()}")
+    return head, noted
+
+
+def front_matter(lines: list[str]) -> tuple[dict[str, str], int]:
+    """Return the plain fields that a file begins with, and how many lines they take."""
+    if not lines or lines[0].rstrip() != "---":
+        return {}, 0
+    end = next((number for number, line in enumerate(lines[1:200], 1) if line.rstrip() == "---"), 0)
+    fields = (line.partition(":") for line in lines[1:end])
+    return {name.strip().lower(): value.strip().strip("\"'") for name, colon, value in fields if colon}, end + 1 if end else 0

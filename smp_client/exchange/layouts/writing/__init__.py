@@ -1,1 +1,0 @@
-"""A tree as one of the three JSON layouts."""

@@ -1,0 +1,120 @@
+"""`smp export` and `smp import` as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import smp
+
+from smp_client import Memory
+
+LOG = "User: Which database?\n\nAssistant: PostgreSQL.\n\nDecision: Use PostgreSQL 16\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    memory = Memory(tmp_path / ".bmad/sessions")
+    session = memory.create_session(id="s1", project="Shop")
+    session.add_turn("user", "Hello")
+    session.record_decision("Use OAuth", made_by="architect")
+    return memory.root
+
+
+def ran(*arguments: object, code: int = 0, **options: Any) -> str:
+    done = smp(*arguments, **options)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def in_json(*arguments: object, code: int = 0) -> dict[str, Any]:
+    done = smp(*arguments, "--json")
+    assert done.returncode == code, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_there_and_back(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    for name in ("all.yaml", "all.md", "all.json", "all.jsonl"):
+        assert "1 session as 3 entries" in ran("export", "--all", "-o", tmp_path / name, "--root", root)
+    assert "2 added; nothing was changed" in ran("import", tmp_path / "all.md", "--dry-run", "--root", other)
+    assert not other.exists()
+    assert "2 added" in ran("import", tmp_path / "all.md", "--root", other)
+    assert in_json("import", tmp_path / "all.json", "--root", other)["counts"] == {"known": 2}
+    assert in_json("import", tmp_path / "all.jsonl", "--verify", "--root", other)["counts"]["missing"] == 0
+    export = ran("export", "s1", "--root", root, "--format", "jsonl")
+    assert "2 added" in ran("import", "-", "--root", tmp_path / "third", input=export)
+
+
+def test_an_exact_export(root: Path, tmp_path: Path) -> None:
+    assert "files" in ran("export", "--all", "--exact", "-o", tmp_path / "all.tar.gz", "--root", root)
+    assert "2 added" in ran("import", tmp_path / "all.tar.gz", "--root", tmp_path / "other")
+    ran("export", "--all", "--exact", "--format", "yaml", "--root", root, code=2)
+
+
+def test_conflicts_are_listed_and_replaced(root: Path, tmp_path: Path) -> None:
+    ran("export", "--all", "-o", tmp_path / "all.yaml", "--root", root)
+    Memory(root).session("s1").update("DEC-001", decision="Use SAML")
+    said = ran("import", tmp_path / "all.yaml", "--root", root)
+    assert "conflict" in said
+    assert "DEC-001" in said
+    assert "differ" in ran("import", tmp_path / "all.yaml", "--verify", "--root", root, code=1)
+    assert "1 replaced" in ran("import", tmp_path / "all.yaml", "--replace", "--root", root)
+    assert Memory(root).session("s1").get("DEC-001").text == "Use OAuth"
+
+
+def test_a_migration(root: Path, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "kickoff.md").write_text(LOG)
+    (notes / "bad.jsonl").write_text('{"type": "decision", "ts": "2026-01-11T14:30:00Z", "data": {"decision": "x"}}\nnope\n')
+    done = in_json("import", notes, "--migrate", "--root", root, code=1)
+    assert [problem.partition(": ")[0] for problem in done["problems"]] == ["bad.jsonl, line 2"]
+    assert (done["counts"]["added"], done["counts"]["missing"], done["counts"]["differ"]) == (4, 0, 0)
+    assert {"import", "refresh_priorities", "compare"} <= {action["type"] for action in done["actions"]}
+    (backup,) = (root.parent / "backup-pre-smp").glob("notes-*.tar.gz")
+    with tarfile.open(backup) as packed:
+        held = packed.extractfile("files/kickoff.md")
+        assert held is not None
+        assert held.read().decode() == LOG
+    assert {found["layout"] for found in done["found"]} == {"jsonl", "markdown-log"}
+    assert in_json("import", notes, "--migrate", "--root", root, code=1)["counts"]["known"] == 4
+    assert (notes / "kickoff.md").read_text() == LOG
+
+
+def test_layouts_and_what_they_leave_out(root: Path, tmp_path: Path) -> None:
+    Memory(root).session("s1").save_artifact("report", "text")
+    done = smp("export", "--all", "--layout", "jsonl", "-o", tmp_path / "out", "--root", root)
+    assert done.returncode == 0
+    assert "note: jsonl has no place for 1 × artifact" in done.stderr
+    assert "2 added" in ran("import", tmp_path / "out", "--root", tmp_path / "other")
+    assert "is there already" in ran("export", "--all", "--layout", "jsonl", "-o", tmp_path / "out", "--root", root, code=1)
+    ran("export", "--all", "--layout", "jsonl-checked", "-o", tmp_path / "out", "--force", "--root", root)
+
+
+@pytest.mark.parametrize("arguments", [
+    ("export",), ("export", "s1", "--all"), ("export", "--all", "--json"), ("export", "--all", "--layout", "jsonl"),
+    ("export", "s1", "--name", "x"), ("export", "--all", "--id", "DEC-001"), ("import", "nowhere"),
+    ("import", "-", "--migrate"), ("import", ".", "--migrate", "--verify"), ("import", ".", "--migrate", "--dry-run"),
+])  # fmt: skip
+def test_usage(root: Path, arguments: tuple[str, ...]) -> None:
+    assert "Usage" in ran(*arguments, "--root", root, code=2)
+
+
+def test_errors_are_one_sentence(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(b"\x00\x01")
+    said = ran("import", tmp_path / "x.bin", "--root", root, code=2)
+    assert said.startswith("smp: ")
+    assert "Traceback" not in said
+    assert "holds nothing in the layout jsonl-checked" in ran("import", tmp_path, "--as", "jsonl-checked", "--root", root, code=2)
+
+
+def test_a_selection(root: Path, tmp_path: Path) -> None:
+    ran("export", "s1", "--type", "decision", "-o", tmp_path / "d.jsonl", "--root", root)
+    assert in_json("import", tmp_path / "d.jsonl", "--root", tmp_path / "other")["counts"] == {"added": 1}
+    ran("export", "s1", "--id", "turn-1", "-o", tmp_path / "t.jsonl", "--root", root)
+    assert in_json("import", tmp_path / "t.jsonl", "--root", tmp_path / "other")["counts"] == {"added": 1}
