@@ -1,0 +1,259 @@
+"""Whole sessions that are archived, deleted and brought back, through the library."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import tarfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from smp_client import Conflict, CorruptionDetected, Invalid, Memory, Session, SessionNotFound, SessionPutAway, SMPError
+from smp_client.session_files import METADATA
+from smp_client.text.mapping import load_mapping
+from smp_client.tidy import tidy
+
+pytestmark = pytest.mark.usefixtures("short_grace")
+
+
+@pytest.fixture
+def filled(session: Session) -> Session:
+    session.record_decision("Use OAuth", made_by="ada", tags=["security"])
+    session.record_finding("No limit on logins", discovered_by="bert", severity="high")
+    session.add_turn("user", "Hello")
+    session.save_agent_state("ada", {"next": "one"})
+    session.save_artifact("plan", "The plan")
+    return session
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """Every file below a directory, but for the metadata, which say when the session was used."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*")
+            if path.is_file() and path.name != METADATA}  # fmt: skip
+
+
+def test_archived_and_back_a_session_is_what_it_was(memory: Memory, filled: Session) -> None:
+    before = files(memory.root / "active/s1")
+    outcome = memory.archive_session("s1", "nobody needs it")
+    assert outcome.success
+    assert not (memory.root / "active/s1").exists()
+    assert [(one.session, one.reason) for one in memory.archived_sessions()] == [("s1", "nobody needs it")]
+    assert memory.get("s1/DEC-001").text == "Use OAuth"
+    session = memory.restore_session("s1")
+    assert files(memory.root / "active/s1") == before
+    assert session.state == "active"
+    assert memory.archived_sessions() == []
+    assert not (memory.root / "archived/s1").exists()
+
+
+def test_the_summary_says_what_the_session_was(memory: Memory, filled: Session) -> None:
+    memory.archive_session("s1")
+    said = load_mapping((memory.root / "archived/s1/summary.yaml").read_bytes(), "archive", "summary.yaml")
+    assert (said["session_id"], said["project"], said["topic"]) == ("s1", "E-Commerce", "authentication")
+    assert said["decisions"] == [
+        {"id": "DEC-001", "made_by": "ada", "timestamp": memory.get("s1/DEC-001").data["timestamp"], "text": "Use OAuth"}
+    ]
+    assert [one["text"] for one in said["open_findings"]] == ["No limit on logins"]  # type: ignore[index,union-attr]
+    (memory.root / "archived/s1/summary.yaml").unlink()
+    assert [one.session for one in memory.archived_sessions()] == ["s1"], "the bundle decides, not the summary"
+
+
+def test_a_session_that_is_away_says_how_it_comes_back(memory: Memory, filled: Session) -> None:
+    memory.archive_session("s1")
+    with pytest.raises(SessionPutAway, match="smp unarchive s1"):
+        memory.session("s1")
+    memory.restore_session("s1")
+    memory.delete_session("s1", reason="a test")
+    with pytest.raises(SessionPutAway, match="smp restore s1"):
+        filled.record_decision("Too late", made_by="ada")
+
+
+def test_deleted_and_back_a_session_is_what_it_was(memory: Memory, filled: Session) -> None:
+    before = files(memory.root / "active/s1")
+    memory.delete_session("s1", reason="privacy", deleted_by="vera")
+    (away,) = memory.deleted_sessions()
+    assert (away.session, away.by, away.reason) == ("s1", "vera", "privacy")
+    assert not memory.search("OAuth")
+    memory.undelete_session("s1")
+    assert files(memory.root / "active/s1") == before
+    assert memory.deleted_sessions() == []
+
+
+def test_an_archived_session_is_deleted_and_comes_back_to_the_archive(memory: Memory, filled: Session) -> None:
+    memory.archive_session("s1")
+    memory.delete_session("s1", reason="privacy")
+    assert memory.archived_sessions() == []
+    assert not memory.search("OAuth")
+    memory.undelete_session("s1")
+    assert [one.session for one in memory.archived_sessions()] == ["s1"]
+    assert memory.get("s1/DEC-001").text == "Use OAuth"
+
+
+def test_evicted_memories_go_and_come_with_their_session(memory: Memory, filled: Session) -> None:
+    filled.resolve_finding("FIND-001", resolved_by="bert", action_taken="a limit")
+    later = memory.session("s1").with_options(clock=lambda: filled._now().replace(year=filled._now().year + 2))
+    later.compact(reduction_pct=100)
+    evicted = sorted(one.id for one in filled.evicted())
+    assert evicted
+    memory.delete_session("s1", reason="privacy")
+    assert not (memory.root / "archived/s1").exists()
+    memory.undelete_session("s1")
+    assert sorted(one.id for one in memory.session("s1").evicted()) == evicted
+
+
+def test_dry_runs_and_wrong_calls_change_nothing(memory: Memory, filled: Session) -> None:
+    before = files(memory.root)
+    assert memory.archive_session("s1", dry_run=True).dry_run
+    assert memory.delete_session("s1", reason="a test", dry_run=True).actions[0].type == "delete_session"
+    with pytest.raises(Invalid):
+        memory.delete_session("s1", reason=" ")
+    with pytest.raises(SessionNotFound):
+        memory.archive_session("nowhere")
+    with pytest.raises(SessionNotFound):
+        memory.restore_session("s1")
+    with pytest.raises(SessionNotFound):
+        memory.undelete_session("s1")
+    assert {name: content for name, content in files(memory.root).items() if not name.startswith(".smp/")} == {
+        name: content for name, content in before.items() if not name.startswith(".smp/")
+    }
+
+
+@pytest.mark.parametrize("place", ["archived", "deleted"])
+def test_a_session_of_the_same_id_is_never_replaced(memory: Memory, filled: Session, place: str) -> None:
+    memory.archive_session("s1") if place == "archived" else memory.delete_session("s1", reason="a test")
+    (memory.root / "active/s1").mkdir()
+    (memory.root / "active/s1/decisions.yaml").write_text("version: 1\ndecisions:\n")
+    with pytest.raises(Conflict):
+        memory.restore_session("s1") if place == "archived" else memory.undelete_session("s1")
+    with pytest.raises(Conflict):
+        memory.archive_session("s1") if place == "archived" else memory.delete_session("s1", reason="a test")
+
+
+def repacked(path: Path, change: dict[str, bytes | None]) -> None:
+    """Write a bundle anew with some members changed, removed or added."""
+    with tarfile.open(fileobj=io.BytesIO(gzip.decompress(path.read_bytes()))) as old:
+        members = {one.name: opened.read() for one in old if (opened := old.extractfile(one))}
+    for name, content in change.items():
+        members.pop(name, None)
+        if content is not None:
+            members[name] = content
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz") as new:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            new.addfile(entry, io.BytesIO(content))
+    path.write_bytes(raw.getvalue())
+
+
+@pytest.mark.parametrize("change", [
+    {"files/decisions.yaml": b"version: 1\ndecisions:\n"}, {"files/decisions.yaml": None}, {"manifest.json": b"[]"},
+    {"manifest.json": b"[" * 60_000}, {"manifest.json": None}, {"../outside": b"x"}, {"/etc/outside": b"x"}, "cut", "junk",
+], ids=["changed", "missing", "no manifest", "deep", "without", "upward", "absolute", "cut", "junk"])  # fmt: skip
+def test_a_bundle_that_was_tampered_with_brings_nothing_back(
+    memory: Memory, filled: Session, change: dict[str, bytes | None] | str
+) -> None:
+    memory.archive_session("s1")
+    path = memory.root / "archived/s1/archive.tar.gz"
+    if isinstance(change, dict):
+        repacked(path, change)
+    else:
+        path.write_bytes(path.read_bytes()[:-30] if change == "cut" else b"junk")
+    before = path.read_bytes()
+    with pytest.raises(CorruptionDetected):
+        memory.restore_session("s1")
+    assert path.read_bytes() == before
+    assert not (memory.root / "active/s1").exists()
+    assert not (memory.root.parent / "outside").exists()
+    assert [one.session for one in memory.archived_sessions()] == ["s1"], "it is named all the same"
+
+
+def test_a_bomb_is_refused(memory: Memory, filled: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.archive_session("s1")
+    monkeypatch.setattr("smp_client.packing.TOTAL_CAP_BYTES", 1 << 20)
+    path = memory.root / "archived/s1/archive.tar.gz"
+    repacked(path, {"files/zeros.yaml": bytes(2 << 20)})
+    with pytest.raises(CorruptionDetected):
+        memory.restore_session("s1")
+
+
+def test_what_an_open_file_still_gets_is_kept(memory: Memory, filled: Session) -> None:
+    with (memory.root / "active/s1/decisions.yaml").open("a") as late:
+        memory.archive_session("s1")
+        late.write("  - id: late\n    decision: Written late\n    made_by: hand\n")
+        late.flush()
+        tidy(memory)
+        assert list((memory.root / ".smp/leaving").iterdir()), "somebody has a file of it open"
+    wait_until_swept(memory)
+    kept = b"".join(path.read_bytes() for path in (memory.root / "quarantine/s1").glob("*.bytes"))
+    assert b"Written late" in kept
+    assert b"Use OAuth" not in kept, "only what came late"
+
+
+def wait_until_swept(memory: Memory) -> None:
+    for _ in range(200):
+        tidy(memory)
+        if not list((memory.root / ".smp/leaving").iterdir()):
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("it is never removed")
+
+
+def test_a_link_in_a_session_is_neither_followed_nor_lost(memory: Memory, filled: Session, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("not ours")
+    (memory.root / "active/s1/link.yaml").symlink_to(outside)
+    with pytest.raises(SMPError):
+        memory.archive_session("s1")
+    assert (memory.root / "active/s1/link.yaml").is_symlink()
+    assert filled.get("DEC-001").text == "Use OAuth"
+
+
+def test_a_shell_writes_on_while_a_session_goes_and_comes(memory: Memory, filled: Session) -> None:
+    written: list[str] = []
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.wait(0.002):
+            number += 1
+            record = f"  - id: typed-{number}\n    decision: token-{number}-end\n    made_by: hand\n"
+            try:
+                descriptor = os.open(memory.root / "active/s1/decisions.yaml", os.O_WRONLY | os.O_APPEND)
+            except OSError:
+                continue
+            try:
+                os.write(descriptor, record.encode())
+                written.append(f"token-{number}-end")
+            finally:
+                os.close(descriptor)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(6):
+            memory.archive_session("s1")
+            memory.restore_session("s1")
+            memory.delete_session("s1", reason="a test")
+            memory.undelete_session("s1")
+    finally:
+        stop.set()
+        thread.join()
+    wait_until_swept(memory)
+    standing = (memory.root / "active/s1/decisions.yaml").read_text()
+    aside = "".join(path.read_text() for path in memory.root.glob("quarantine/s1/*.bytes"))
+    assert written
+    assert [token for token in written if token not in standing + aside] == []
+    assert [token for token in written if standing.count(token) > 1] == []
+
+
+def test_one_that_cannot_be_read_does_not_hide_the_others(memory: Memory, filled: Session) -> None:
+    memory.create_session(id="s2").record_decision("Another", made_by="a")
+    memory.archive_session("s1")
+    memory.archive_session("s2")
+    (memory.root / "archived/s1/archive.tar.gz").write_bytes(b"junk")
+    assert [one.session for one in memory.archived_sessions()] == ["s1", "s2"]
+    assert memory.get("s2/DEC-001").text == "Another"
