@@ -11,7 +11,7 @@ import pytest
 from smp_client import CorruptionDetected, Invalid, Memory, Session, SessionNotFound
 from smp_client.errors import Conflict
 from smp_client.layout import LEAVING
-from smp_client.maintain import archive, leaving, removal
+from smp_client.change import move
 from smp_client.packing import MEMBERS_CAP, read_members, write_archive
 from smp_client.tidy import tidy
 
