@@ -1,8 +1,8 @@
 """Taking every trace of memories that were removed out of the index.
 
-SQLite keeps deleted rows: FTS5 in its segments until they are merged, the WAL until it is cut off, and
-a page between its entries, where entries stood that have moved (`secure_delete` does not overwrite
-those; only VACUUM does). Only the leader of the root may put that right. Until it has,
+SQLite keeps deleted rows: FTS5 in its segments until they are merged, the WAL until it is cut off,
+and a page between its entries, where entries stood that have moved (`secure_delete` does not
+overwrite those; only VACUUM does). Only the leader of the root may put that right. Until it has,
 `.smp/scrub+{session}+{any}` asks for it, one file for each that asked.
 """
 
@@ -29,7 +29,7 @@ _PENDING = "The index may still hold words of what was removed, because {}: it i
 
 
 def ask_for_scrub(memory: Memory, session_id: str = "") -> None:
-    """Ask the leader to clean the index, durably. Asked before a removal, a crash forgets nothing."""
+    """Ask the leader to clean the index, durably: before a removal, so that no crash forgets it."""
     if memory.tree.exists(INDEX_FILE):
         memory.tree.create(f"{_OWN}/{SCRUB}+{session_id}+{uuid.uuid4().hex}", b"")
 
@@ -40,7 +40,7 @@ def asked_for(memory: Memory) -> list[str]:
 
 
 def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
-    """Serve the requests: here by the leader, who gives its index, else by asking the leader. Return problems."""
+    """Serve the requests, with the index as the leader, else by asking it. Return problems."""
     from .sync import bring_up_to_date  # late: it needs this module
 
     asked = asked_for(memory)
@@ -65,7 +65,7 @@ def scrub(memory: Memory, index: Index) -> None:
 
 
 def scrubbing(memory: Memory, index: Index, wait_s: float) -> Iterator[None]:
-    """Serve the requests in steps, for a leader with other work. Readers of the index are waited for so long."""
+    """Serve the requests in steps, for a leader with other work. Readers are waited for so long."""
     asked = asked_for(memory)
     if any(not name.endswith(_TO_CUT) for name in asked):
         _take_in_all(memory, index)
@@ -98,7 +98,7 @@ def _take_in_all(memory: Memory, index: Index) -> None:
             if is_there(memory, scope):
                 refresh(memory, index, scope, file)
             elif has_moved(memory, scope):
-                # With no daemon, nobody has taken it out yet. A scope that is just gone may be unmounted.
+                # With no daemon nobody has taken it out. One that is just gone may be unmounted.
                 index.forget_session(scope)
         for session_id in purged_sessions(memory):
             for scope in (session_id, archived_scope(session_id)):
@@ -107,7 +107,7 @@ def _take_in_all(memory: Memory, index: Index) -> None:
 
 
 def _renew_yaml_indexes(memory: Memory, index: Index, sessions: Iterable[str]) -> None:
-    """Render `indexes/` of these sessions anew; where no daemon leads, only where somebody has made them."""
+    """Render `indexes/` of these sessions anew; where no daemon leads, only existing ones."""
     from .yaml_indexes import directory_of, write
 
     for session_id in sessions:

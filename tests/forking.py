@@ -191,9 +191,8 @@ def _become(request: dict[str, object], streams: list[int]) -> None:
 
 _LOADED = (
     "smp_client.memory", "smp_client.session", "smp_client.index", "smp_client.questions.engine", "smp_client.sync",
-    "smp_client.check", "smp_client.privacy.deleting.reworking", "smp_client.privacy.anonymity.anonymizing",
-    "smp_client.privacy.seeking.everywhere", "smp_client.maintain.purge", "smp_client.exchange.transfer", "smp_client.tidy",
-    "smp_daemon.config.file", "smp_daemon.daemon",
+    "smp_client.change.restore", "smp_client.passes.check", "smp_client.passes.purge", "smp_client.exchange.transfer",
+    "smp_client.tidy", "smp_daemon.config.file", "smp_daemon.daemon",
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from daemons import wait_until
 
 from smp_client import LockTimeout, Memory
 from smp_client.locks import NO_PATIENCE, lock
-from smp_client.maintain.actions import Action, Outcome
+from smp_client.model.outcome import Action, Outcome
 from smp_client.policies import CompactionPolicy
 from smp_client.scope import UPKEEP
 from smp_daemon.config.settings import Configuration

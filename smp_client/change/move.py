@@ -28,7 +28,7 @@ from ..files import DEEPEST, is_left_alone
 from ..layout import ACTIVE, ARCHIVED, DELETED, LEAVING, RETIRED, SESSION_DIRECTORIES, check_session_id, is_session_id
 from ..locks import NO_PATIENCE
 from ..model.outcome import Action, Outcome
-from ..packing import is_inner_path, packed_bytes, plain_files
+from ..packing import is_inner_path, plain_files
 from ..privacy.redact import harmless
 from ..quarantine import move_aside, set_aside
 from ..records import state_history
@@ -88,7 +88,9 @@ def archive(memory: Memory, session_id: str, reason: str, *, dry_run: bool = Fal
     session = memory._session(session_id)
     total = session.size().total_bytes
     if dry_run:
-        size = packed_bytes(_contents(memory.tree, session.scope.directory).items())
+        head = manifest_of(memory, "archive", session_id, reason, "smp")
+        files = _contents(memory.tree, session.scope.directory)
+        size = bundle.size_of(*_packing(session_id, head, files))
         return Outcome([Action(session_id, "archive", (session_id,), reason, total - size)], dry_run=True)
     path = f"{ARCHIVED}/{session_id}/{ARCHIVE}"
     with passing(memory, session_id, "archiving") as scope:
@@ -291,11 +293,18 @@ def _unlinks(tree: Tree, paths: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _pack(scope: Scope, head: Manifest, files: Mapping[str, bytes], beside: Mapping[str, bytes]) -> str:
-    facts = {**head.facts, **digest(scope.name, files)} if head.kind == "archive" else head.facts
+    return bundle.write(scope.tree, *_packing(scope.name, head, files, beside))
+
+
+def _packing(
+    name: str, head: Manifest, files: Mapping[str, bytes], beside: Mapping[str, bytes] | None = None
+) -> tuple[Manifest, list[tuple[Item, bytes]]]:
+    """Return the manifest and the items of a packed session."""
+    facts = {**head.facts, **digest(name, files)} if head.kind == "archive" else head.facts
     pieces: list[tuple[Item, bytes]] = [item_of(file, "", "file", content, whole=True) for file, content in files.items()]
     pieces += [item_of(f"{_BESIDE}{path.rpartition('/')[2]}", "", "bundle", content, whole=True)
-               for path, content in beside.items()]  # fmt: skip
-    return bundle.write(scope.tree, replace(head, facts=facts), pieces)
+               for path, content in (beside or {}).items()]  # fmt: skip
+    return replace(head, facts=facts), pieces
 
 
 def _unpacked(packed: Bundle) -> tuple[dict[str, bytes], dict[str, bytes]]:

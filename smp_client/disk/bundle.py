@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from ..errors import CorruptionDetected
 from ..files import Tree
-from ..packing import make_archive, members_in, read_members
+from ..packing import make_archive, members_in, packed_bytes, read_members
 from ..scopes import ENDING
 
 BundleKind = Literal["archive", "deleted", "evicted", "undo", "export"]
@@ -108,6 +108,17 @@ def item_of(
 
 def write(tree: Tree, manifest: Manifest, pieces: Iterable[tuple[Item, bytes]]) -> str:
     """Make a bundle aside, durable and read back. Return its temporary name; the caller names it."""
+    temporary, _ = make_archive(tree, _members(manifest, pieces))
+    return temporary
+
+
+def size_of(manifest: Manifest, pieces: Iterable[tuple[Item, bytes]]) -> int:
+    """Return how many bytes a bundle of these would have."""
+    return packed_bytes(_members(manifest, pieces))
+
+
+def _members(manifest: Manifest, pieces: Iterable[tuple[Item, bytes]]) -> list[tuple[str, bytes]]:
+    """Return the members of a bundle, the manifest first."""
     items: list[Item] = []
     members: dict[str, list[bytes]] = {}
     ends: dict[str, int] = {}
@@ -118,9 +129,7 @@ def write(tree: Tree, manifest: Manifest, pieces: Iterable[tuple[Item, bytes]]) 
         members.setdefault(member, []).append(raw)
         ends[member] = ends.get(member, 0) + len(raw)
     head = json.dumps(_as_json(replace(manifest, items=tuple(items))), ensure_ascii=False).encode()
-    packed = ((name, b"".join(parts)) for name, parts in members.items())
-    temporary, _ = make_archive(tree, [(_MANIFEST, head), *packed])
-    return temporary
+    return [(_MANIFEST, head), *((name, b"".join(parts)) for name, parts in members.items())]
 
 
 def read(tree: Tree, path: str) -> Bundle:

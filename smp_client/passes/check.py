@@ -1,7 +1,7 @@
 """Reading everything once, saying what is wrong with it, and repairing what needs no guess.
 
 Every file is parsed, every bundle read back against its manifest, and the index compared with the
-files. A repair throws nothing away: bytes that stand in the way of the next record go to quarantine.
+files. A repair throws nothing away: bytes in the way of the next record go to quarantine.
 """
 
 from __future__ import annotations
@@ -72,12 +72,9 @@ class Complaint:
 def check(memory: Memory) -> list[Complaint]:
     """Read every file and every bundle; change nothing. Raises where there is no memory at all."""
     memory.require()
-    found = [
-        *_unreadable(memory),
-        *_silently_changed(memory),
-        *_drops(memory, memory.tree.list(ACTIVE)),
-    ]
-    found += [*_unfinished(memory.tree), *_quarantined(memory)]
+    found = [*_unreadable(memory), *_silently_changed(memory)]
+    found += [*_drops(memory, memory.tree.list(ACTIVE)), *_unfinished(memory.tree)]
+    found += _quarantined(memory)
     away = {name for place in (ARCHIVED, DELETED) for name in memory.tree.directories(place)}
     return found + [complaint for name in sorted(away) for complaint in check_bundles(memory, name)]
 
@@ -85,18 +82,17 @@ def check(memory: Memory) -> list[Complaint]:
 def validate(session: Session) -> list[Complaint]:
     """Return what is wrong with one session and its bundles."""
     session.scope.require()
-    place = Place(session.scope.tree.root)
-    return [
-        *_unreadable_in(place, session), *_silently_changed(place, session.id), *_drops(place, [session.id]),
-        *_unfinished(place.tree, session.id), *_quarantined(place, session.id), *check_bundles(place, session.id),
-    ]  # fmt: skip
+    place, name = Place(session.scope.tree.root), session.id
+    found = [*_unreadable_in(place, session), *_silently_changed(place, name)]
+    found += [*_drops(place, [name]), *_unfinished(place.tree, name), *_quarantined(place, name)]
+    return found + check_bundles(place, name)
 
 
 # Bundles and intents.
 
 
 def check_bundles(memory: Place, name: str) -> list[Complaint]:
-    """Return which bundles of a session, or of `global`, are not what was packed, or are not described."""
+    """Return which bundles of a session, or of `global`, are damaged or not described."""
     if name != GLOBAL and not is_session_id(name):
         return []
     if not (complaints := list(_wrong_bundles(memory.tree, name))):
@@ -121,8 +117,8 @@ def _wrong_bundles(tree: Tree, name: str) -> Iterator[Complaint]:
                 continue  # restored just now
             except (SMPError, OSError) as error:
                 advice = error.advice if isinstance(error, NewerFormat) else _DAMAGED
-                is_sound = False
-                yield Complaint(directory, path.rpartition("/")[2], None, without_advice(error), advice)
+                is_sound, name = False, path.rpartition("/")[2]
+                yield Complaint(directory, name, None, without_advice(error), advice)
         path, content = inventory.rendered(tree, directory) if is_sound else ("", None)
         if content is not None and _read(tree, path) != content:
             problem = "it does not say what the bundles beside it hold"
@@ -139,19 +135,9 @@ def _read(tree: Tree, path: str) -> bytes | None:
 def _unfinished(tree: Tree, only: str | None = None) -> Iterator[Complaint]:
     """Changes that were recorded and are not done, although nobody is at work on them."""
     for name in tree.list(JOURNAL):
-        scope = name.partition("+")[0]
-        with suppress(FileNotFoundError):
-            if (
-                only in (None, scope)
-                and time.time() - tree.stat(f"{JOURNAL}/{name}").st_mtime > SILENT_AFTER_S
-            ):
-                yield Complaint(
-                    scope,
-                    f"{JOURNAL}/{name}",
-                    None,
-                    "a recorded change that is not finished",
-                    _REPAIR,
-                )
+        scope, path = name.partition("+")[0], f"{JOURNAL}/{name}"
+        if only in (None, scope) and _has_waited(tree, path):
+            yield Complaint(scope, path, None, "a recorded change that is not finished", _REPAIR)
 
 
 # Files.
@@ -163,9 +149,8 @@ def _unreadable(memory: Memory) -> Iterator[Complaint]:
             yield from _unreadable_files(memory, scope)
             continue
         with suppress(SessionNotFound):  # it went while we looked
-            yield from _unreadable_in(
-                memory, memory.everywhere if scope == GLOBAL else memory._session(scope)
-            )
+            files = memory.everywhere if scope == GLOBAL else memory._session(scope)
+            yield from _unreadable_in(memory, files)
 
 
 def _unreadable_in(memory: Place, files: RecordFiles) -> Iterator[Complaint]:
@@ -182,16 +167,11 @@ def _unreadable_files(memory: Place, scope: str) -> Iterator[Complaint]:
                         "Rename it: letters, digits, '_' and '-'.")  # fmt: skip
     for one in memory.tree.walk(directory_of(scope), lambda *_: None):
         if one.is_deep:
-            inner = (
-                one.path.removeprefix(f"{directory_of(scope)}/")
-                .encode("utf-8", "backslashreplace")
-                .decode()
-            )
-            yield Complaint(scope, inner, None, f"it is deeper than {DEEPEST} directories, and not looked into",
-                            "Move it out of the tree.")  # fmt: skip
-    for file in files_of(memory, scope):
-        if is_archived(scope):
-            continue  # every byte of a bundle is compared with its manifest
+            inner = _shown(one.path.removeprefix(f"{directory_of(scope)}/"))
+            problem = f"it is deeper than {DEEPEST} directories, and not looked into"
+            yield Complaint(scope, inner, None, problem, "Move it out of the tree.")
+    # Every byte of a bundle is compared with its manifest.
+    for file in files_of(memory, scope) if not is_archived(scope) else ():
         try:
             doubles = _doubles(memory, scope, file)
         except (SMPError, OSError) as error:
@@ -199,9 +179,8 @@ def _unreadable_files(memory: Place, scope: str) -> Iterator[Complaint]:
             yield Complaint(scope, file, None, without_advice(error), advice)
             continue
         except Exception as error:  # nobody thought of this, and the other files are to be read too
-            yield Complaint(
-                scope, file, None, f"it cannot be read: {error!r}", "Move it away, and report it."
-            )
+            problem = f"it cannot be read: {error!r}"
+            yield Complaint(scope, file, None, problem, "Move it away, and report it.")
             continue
         for memory_id, lines in doubles.items():
             listed = f"{', '.join(map(str, lines[:-1]))} and {lines[-1]}"
@@ -223,16 +202,15 @@ def _doubles(memory: Place, scope: str, file: str) -> dict[str, list[int]]:
 
 
 def _silently_changed(memory: Place, only: str | None = None) -> Iterator[Complaint]:
-    """Content that differs although nobody has written the file since it was indexed: a disk that forgets."""
+    """Content that differs although nobody wrote the file since it was indexed: a failing disk."""
     path = memory.root / INDEX_FILE
     if not path.exists():
         return
     try:
         index = Index.open_to_read(path)
     except UnusableIndex as error:
-        yield Complaint(
-            "", INDEX_FILE, None, f"the index cannot be used: {error}", "Run smp reindex."
-        )
+        problem = f"the index cannot be used: {error}"
+        yield Complaint("", INDEX_FILE, None, problem, "Run smp reindex.")
         return
     try:
         for (scope, file), state in index.files(only).items():
@@ -249,17 +227,14 @@ def _changed_since(
     try:
         if not is_unchanged(state, memory.tree.stat(path)):
             return
-        found = set(_described(memory, scope, file))
+        found = set(describe(scope, file, memory.tree.read(path)))
     except (SMPError, OSError):
         # That it cannot be read is said already.
         return
     for memory_id, _ in sorted(index.hashes(scope, file) - found):
-        yield Complaint(scope, file, None, f"{memory_id} has changed although the file was not written",
-                        "Compare it with a backup; the disk may be failing.")  # fmt: skip
-
-
-def _described(memory: Place, scope: str, file: str) -> list[tuple[str, str]]:
-    return describe(scope, file, memory.tree.read(f"{directory_of(scope)}/{file}"))
+        problem = f"{memory_id} has changed although the file was not written"
+        advice = "Compare it with a backup; the disk may be failing."
+        yield Complaint(scope, file, None, problem, advice)
 
 
 def _drops(memory: Place, sessions: Iterable[str]) -> Iterator[Complaint]:
@@ -269,19 +244,22 @@ def _drops(memory: Place, sessions: Iterable[str]) -> Iterator[Complaint]:
         directory = f"{ACTIVE}/{scope}"
         for name in rejected(memory.tree, directory):
             why = why_rejected(memory.tree, directory, name).rstrip(".")
-            yield Complaint(scope, _shown(f"{REJECTED}/{name}"), None, f"a drop that was rejected{': ' if why else ''}{why}",
-                            "Mend it and move it back into inbox/, or remove it and the note beside it.")  # fmt: skip
+            problem = f"a drop that was rejected{': ' if why else ''}{why}"
+            advice = "Mend it and move it back into inbox/, or remove it and the note beside it."
+            yield Complaint(scope, _shown(f"{REJECTED}/{name}"), None, problem, advice)
+        advice = "smp status says why it waits." if is_led else "smp run takes it in."
         for name in waiting(memory.tree, directory):
-            if not is_led or _has_waited(memory, f"{directory}/{INBOX}/{name}"):
-                yield Complaint(scope, _shown(f"{INBOX}/{name}"), None, "a drop that was not taken in yet",
-                                "smp status says why it waits." if is_led else "smp run takes it in.")  # fmt: skip
+            if not is_led or _has_waited(memory.tree, f"{directory}/{INBOX}/{name}"):
+                problem = "a drop that was not taken in yet"
+                yield Complaint(scope, _shown(f"{INBOX}/{name}"), None, problem, advice)
 
 
-def _has_waited(memory: Place, path: str) -> bool:
+def _has_waited(tree: Tree, path: str) -> bool:
+    """Return whether a file is there for so long that nobody can be at work on it."""
     try:
-        return time.time() - memory.tree.stat(path).st_mtime > SILENT_AFTER_S
+        return time.time() - tree.stat(path).st_mtime > SILENT_AFTER_S
     except (OSError, SMPError):
-        return False  # it was taken in just now
+        return False  # it went just now
 
 
 def _shown(file: str) -> str:
@@ -292,8 +270,8 @@ def _quarantined(memory: Place, only: str | None = None) -> Iterator[Complaint]:
     for name in quarantined(memory):
         if only is not None and not name.startswith(f"{QUARANTINE}/{only}/"):
             continue
-        yield Complaint("", name, None, "bytes that were set aside",
-                        "Read the note beside it, take out what you need, and remove both.")  # fmt: skip
+        advice = "Read the note beside it, take out what you need, and remove both."
+        yield Complaint("", name, None, "bytes that were set aside", advice)
 
 
 def without_advice(error: Exception) -> str:
@@ -365,7 +343,7 @@ def _describe(work: _Repair) -> None:
 
 
 def _finish_changes(work: _Repair) -> None:
-    """Note the changes that were cut off. Whoever takes the session's lock, or reads, finishes them."""
+    """Note the changes that were cut off. Whoever takes the session's lock finishes them."""
     scope = work.session.scope
     for name in journal.pending(scope):
         if work.for_show or journal.load(scope, name):
@@ -440,7 +418,7 @@ def _mend_all(work: _Repair) -> None:
 
 
 def _mend(work: _Repair, kind: Kind) -> None:
-    """Make a record file that is missing; quarantine a record that a crash has cut off at its end."""
+    """Make a missing record file; quarantine a record that a crash has cut off at its end."""
     scope = work.session.scope
     is_missing = not scope.tree.exists(scope.path(kind.file))
     if is_missing and "/" in kind.file:
@@ -479,7 +457,7 @@ def _torn_line(work: _Repair, kind: Kind) -> int | None:
 
 
 def _is_dealt_with(work: _Repair, complaint: Complaint) -> bool:
-    """Return whether nothing is left to do: it is quarantined, or would be, or would be rendered anew."""
+    """Return whether nothing is left to do: it is, or would be, quarantined or rendered anew."""
     if complaint.file.startswith(f"{QUARANTINE}/") and complaint.scope != work.session.id:
         return True
     if not work.for_show:

@@ -5,8 +5,8 @@ resolved findings, earlier states of agents. Memories that must be preserved are
 of them begins, and every memory that stays has a reason. `plan` is pure; `compact` applies it: one
 change evicts all of it into `archived/{session}/evicted-….tar.gz`.
 
-Turns without a gap between them leave as a run, and a summary takes the place of the first. Bringing
-back any turn of a run brings back the whole run, and removes its summary.
+Turns without a gap between them leave as a run, and a summary takes the place of the first.
+Bringing back any turn of a run brings back the whole run, and removes its summary.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..change.change import Change, Draft, Request, apply, replanned
+from ..change.holdings import Holding, Place, holdings
+from ..change.restore import removal
 from ..decay import PINNED, is_resolved
-from ..disk import bundle
-from ..disk.bundle import Item as Packed
+from ..deletion import memory_of
 from ..disk.bundle import Manifest
-from ..disk.inventory import manifests
 from ..edits import Span, spans, value_of
 from ..errors import Conflict, Invalid, MemoryNotFound, SMPError
 from ..fingerprint import hash_of
@@ -60,17 +60,23 @@ from ..timestamps import parse_time, render_time
 from .summarise import CommandFailed, Extractive, by_command, references
 
 if TYPE_CHECKING:
-    from ..files import Tree
+    from ..memory import Memory
     from ..questions.priorities import View
     from ..session import Session
 
-Operation = Literal["remove_decayed", "summarize_conversation", "archive_findings", "compress_agent_state"]
-SUMMARY, SUMMARIZES = "summary", "summarizes"  # the type of a turn that stands for others, and its field
+Operation = Literal[
+    "remove_decayed", "summarize_conversation", "archive_findings", "compress_agent_state"
+]
+SUMMARY, SUMMARIZES = (
+    "summary",
+    "summarizes",
+)  # the type of a turn that stands for others, and its field
 SPEAKER = "smp"
 STATE, ARTIFACT = "agent_state", "artifact"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OLDEST = datetime.min.replace(tzinfo=UTC)
 _DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
+_EVICTED: tuple[Place, ...] = ("evicted",)
 _NOTES_BYTES = 200  # by which the heads of the files, and the metadata, become longer at most
 _ALL = 1 << 62  # a target that no session reaches
 _NOT_SMALLER = "a summary of it would not be smaller"
@@ -127,7 +133,7 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """Turns without a gap that go together, and their summary; none where it would not be smaller."""
+    """Turns without a gap that go together, and their summary, if that is smaller."""
 
     turns: tuple[Item, ...]
     summary: bytes = b""
@@ -144,15 +150,19 @@ class Run:
     def key(self) -> tuple[str, ...]:
         return tuple(turn.hash for turn in self.turns)
 
-    def with_text(self, text: str) -> Run:
-        """Return the run with a summary of this text: a turn with the number and time of the first."""
+    def with_text(self, text: str | None) -> Run:
+        """Return the run with this summary, a turn with the number and the time of the first."""
+        if text is None:
+            return self
         first, last = self.turns[0], self.turns[-1]
         assert first.at is not None
         refs = references(self.turns)
         value: dict[str, Value] = {
-            "id": first.id, "turn": int(first.id.removeprefix("turn-")), "timestamp": render_time(first.at),
+            "id": first.id, "turn": int(first.id.removeprefix("turn-")),
+            "timestamp": render_time(first.at),
             "speaker": SPEAKER, "type": SUMMARY, **({"memory_refs": [*refs]} if refs else {}),
-            SUMMARIZES: {"first": first.id, "last": last.id, "turns": len(self.turns)}, "content": text,
+            SUMMARIZES: {"first": first.id, "last": last.id, "turns": len(self.turns)},
+            "content": text,
         }  # fmt: skip
         return replace(self, summary=render_turn(value))
 
@@ -181,7 +191,9 @@ class CompactionPlan:
 
     def actions(self) -> list[Action]:
         """Return one action for each run and each record, and one for the states of each agent."""
-        operations = {one.item.id: one.operation for one in self.taken if one.item.file == TURN.file}
+        operations = {
+            one.item.id: one.operation for one in self.taken if one.item.file == TURN.file
+        }
         by_run = [action for run in self.runs for action in _run_actions(self, run, operations)]
         others = [one for one in self.taken if one.item.file != TURN.file]
         agents: dict[str, list[Taken]] = {}
@@ -212,12 +224,16 @@ class CompactionPlan:
         why = "it holds no memory" if not self.taken else "no memory is left"
         if self.kept:
             ranked = (reason for reason, _ in sizes.most_common())
-            each = "; ".join(f"{counts[reason]:,} with {sizes[reason]:,} bytes: {reason}" for reason in ranked)
+            each = "; ".join(
+                f"{counts[reason]:,} with {sizes[reason]:,} bytes: {reason}" for reason in ranked
+            )
             memories, stay = ("memory", "stays") if len(self.kept) == 1 else ("memories", "stay")
             why = f"{len(self.kept):,} {memories} with {staying:,} bytes {stay} ({each})"
         if (rest := total_bytes - self.bytes_freed - staying) > 0:
             which = f"the other {rest:,}" if self.kept or self.taken else f"its {rest:,}"
-            summaries = ", summaries of what was said" if any(run.summary for run in self.runs) else ""
+            summaries = (
+                ", summaries of what was said" if any(run.summary for run in self.runs) else ""
+            )
             why += f"; {which} bytes are metadata{summaries} and the heads of the files"
         freed = f"{self.bytes_freed:,} {'were freed' if is_done else 'can be'}"
         return [f"{self.session}: {self.target_bytes:,} bytes were to be freed, {freed}: {why}"]
@@ -255,7 +271,11 @@ def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None
 
 
 def plan(
-    snapshot: Snapshot, policy: CompactionPolicy, now: datetime, target_bytes: int, extractive: Extractive | None = None
+    snapshot: Snapshot,
+    policy: CompactionPolicy,
+    now: datetime,
+    target_bytes: int,
+    extractive: Extractive | None = None,
 ) -> CompactionPlan:
     """Return as few memories as reach the target; all that may go where none do.
 
@@ -266,15 +286,26 @@ def plan(
 
 class _Planner:
     def __init__(
-        self, snapshot: Snapshot, policy: CompactionPolicy, now: datetime, target_bytes: int, extractive: Extractive
+        self,
+        snapshot: Snapshot,
+        policy: CompactionPolicy,
+        now: datetime,
+        target_bytes: int,
+        extractive: Extractive,
     ) -> None:
         self._snapshot, self._policy, self._now, self._target = snapshot, policy, now, target_bytes
         self._extractive = extractive
-        self._summarised: dict[tuple[int, int], Run] = {}  # by the bytes from the first turn to the last
+        self._summarised: dict[
+            tuple[int, int], Run
+        ] = {}  # by the bytes from the first turn to the last
         reasons = {item.id: preserved(item, policy, now) for item in snapshot.items}
-        self._kept = {memory_id: reason for memory_id, reason in reasons.items() if reason is not None}
+        self._kept = {
+            memory_id: reason for memory_id, reason in reasons.items() if reason is not None
+        }
         self._free = [item for item in snapshot.items if reasons[item.id] is None]
-        self._turns = [item for item in snapshot.items if item.type == TURN.name]  # one that stays breaks a run
+        self._turns = [
+            item for item in snapshot.items if item.type == TURN.name
+        ]  # one that stays breaks a run
         self._taken: dict[tuple[str, str], Taken] = {}
         self._gained = 0
 
@@ -283,23 +314,28 @@ class _Planner:
         decayed = [item for item in self._free if item.priority < below]
         related = [item for item in decayed if item.type == RELATIONSHIP.name]
         self._take("remove_decayed", (item for item in decayed if item.type != RELATIONSHIP.name),
-                   lambda item: f"its priority of {item.priority:.2f} is below {below:g}")  # fmt: skip
+                   lambda item: f"its priority of {item.priority:.2f} is below {below:g}"
+                   )  # fmt: skip
         gone = {memory_id for _, memory_id in self._taken}
         self._take("remove_decayed", (item for item in related if gone & {*item.refs}),
                    lambda item: f"its priority of {item.priority:.2f} is below {below:g}, and"
-                                f" {' and '.join(sorted(gone & {*item.refs}))} goes too")  # fmt: skip
+                                f" {' and '.join(sorted(gone & {*item.refs}))} goes too"
+                   )  # fmt: skip
         self._take("summarize_conversation", (item for item in self._free if self._is_old(item)),
                    lambda _: f"said more than {days:g} days ago", _oldest_first)  # fmt: skip
         resolved = (item for item in self._free if item.type == FINDING.name and item.closed)
         self._take("archive_findings", resolved, lambda _: "it is resolved")
         # Earlier states go however new they are: the memory is the current one, which stays.
         self._take("compress_agent_state", self._snapshot.history,
-                   lambda item: f"an earlier state of {item.actor}; the current one stays", _oldest_first)  # fmt: skip
+                   lambda item: f"an earlier state of {item.actor}; the current one stays",
+                   _oldest_first)  # fmt: skip
         runs = tuple(self._runs(self._taken))
         self._explain({turn.id for run in runs for turn in run.turns})
         sizes = {item.id: item.bytes for item in self._snapshot.items if item.id in self._kept}
         taken = tuple(sorted(self._taken.values(), key=lambda one: (one.item.file, one.item.start)))
-        return CompactionPlan(self._snapshot.session, self._target, taken, runs, self._kept, sizes, below, days)
+        return CompactionPlan(
+            self._snapshot.session, self._target, taken, runs, self._kept, sizes, below, days
+        )
 
     def _take(
         self, operation: Operation, candidates: Iterable[Item], reason: Callable[[Item], str],
@@ -323,7 +359,11 @@ class _Planner:
         self._taken, self._gained = {**before, **dict(new[:count])}, freed(count)
 
     def _runs(self, taken: Mapping[tuple[str, str], Taken]) -> Iterator[Run]:
-        chosen = {memory_id: one.operation for (file, memory_id), one in taken.items() if file == TURN.file}
+        chosen = {
+            memory_id: one.operation
+            for (file, memory_id), one in taken.items()
+            if file == TURN.file
+        }
         for turns in _unbroken(self._turns, chosen.keys()):
             run = self._run(turns)
             if run.summary or all(chosen[turn.id] == "remove_decayed" for turn in turns):
@@ -353,7 +393,11 @@ class _Planner:
                 continue
             if item.type == RELATIONSHIP.name and item.priority < below:
                 self._kept[item.id] = "what it relates stays"
-            elif item.priority < below or (item.type == FINDING.name and item.closed) or self._is_old(item):
+            elif (
+                item.priority < below
+                or (item.type == FINDING.name and item.closed)
+                or self._is_old(item)
+            ):
                 self._kept[item.id] = _NOT_NEEDED
             elif item.type == TURN.name:
                 self._kept[item.id] = f"neither decayed nor older than {days:g} days"
@@ -376,12 +420,16 @@ def _fewest(items: Sequence[Item], missing: int, target: int, freed: Callable[[i
         if guess == len(items):
             return guess
         known, guess = guess, min(len(items), guess + 1 + guess // 4)
-    # More items free more, but for a few bytes where a summary grows; the count found reaches the target.
-    return known + 1 + bisect_left(range(known + 1, guess), True, key=lambda count: freed(count) >= target)
+    # More items free more, but for a few bytes where a summary grows.
+    return (
+        known
+        + 1
+        + bisect_left(range(known + 1, guess), True, key=lambda count: freed(count) >= target)
+    )
 
 
 def _unbroken(turns: Sequence[Item], chosen: Iterable[str]) -> Iterator[list[Item]]:
-    """Yield the chosen turns, those together that stand behind each other with nothing between them."""
+    """Yield the chosen turns, those together that have nothing between them."""
     wanted = set(chosen)
     run: list[Item] = []
     for turn in turns:
@@ -402,12 +450,16 @@ def _oldest_first(item: Item) -> tuple[object, ...]:
     return item.at or _OLDEST, item.file, item.start
 
 
-def _run_actions(made: CompactionPlan, run: Run, operations: Mapping[str, Operation]) -> Iterator[Action]:
-    """Yield one action for decayed turns and one for old ones; each bears its share of the summary."""
+def _run_actions(
+    made: CompactionPlan, run: Run, operations: Mapping[str, Operation]
+) -> Iterator[Action]:
+    """Yield one action for decayed turns and one for old ones, each with its share of the bytes."""
     decayed = [turn for turn in run.turns if operations[turn.id] == "remove_decayed"]
     old = [turn for turn in run.turns if operations[turn.id] != "remove_decayed"]
     for_old = run.freed * sum(turn.bytes for turn in old) // run.bytes
-    instead = f"; in their place {run.turns[0].id} says in short what was said" if run.summary else ""
+    instead = (
+        f"; in their place {run.turns[0].id} says in short what was said" if run.summary else ""
+    )
 
     def action(operation: Operation, turns: Sequence[Item], reason: str, freed: int) -> Action:
         about, kinds = tuple(turn.id for turn in turns), (TURN.type,) * len(turns)
@@ -416,7 +468,9 @@ def _run_actions(made: CompactionPlan, run: Run, operations: Mapping[str, Operat
     if decayed:
         least, most = (f"{choose(turn.priority for turn in decayed):.2f}" for choose in (min, max))
         shown = f"a priority of {least}" if least == most else f"priorities of {least} to {most}"
-        yield action("remove_decayed", decayed, f"{shown}, below {made.decayed_below:g}", run.freed - for_old)
+        yield action(
+            "remove_decayed", decayed, f"{shown}, below {made.decayed_below:g}", run.freed - for_old
+        )
     if old:
         first, last = (f"{turn.at:%Y-%m-%d}" for turn in (old[0], old[-1]))
         days = f"on {first}" if first == last else f"from {first} to {last}"
@@ -449,7 +503,10 @@ def _look(session: Session) -> Snapshot:
             size, checksum = files[file]
             content = session.scope.read(file)[:size]
             if (len(content), zlib.crc32(content)) != (size, checksum):
-                raise Conflict(f"{file} of {session.id} was edited just now; nothing was changed.", session_id=session.id)
+                raise Conflict(
+                    f"{file} of {session.id} was edited just now; nothing was changed.",
+                    session_id=session.id,
+                )
             is_ours = format_of(kind_of_file(file)).is_ours(content, of_file[-1].start)
             of_file[-1] = of_file[-1]._replace(is_open=not is_ours)
             following = [*(item.start for item in of_file[1:]), size]
@@ -465,35 +522,48 @@ def _question(view: View) -> tuple[list[Item], dict[str, tuple[int, int]], float
 
     joined, columns = source(view)
     read = "a.last" if view.index.noted else "NULL"
-    twice = "EXISTS (SELECT 1 FROM memories o WHERE o.scope = m.scope AND o.id = m.id AND +o.file = m.file AND o.key != m.key)"
+    same = "o.scope = m.scope AND o.id = m.id AND +o.file = m.file AND o.key != m.key"
+    twice = f"EXISTS (SELECT 1 FROM memories o WHERE {same})"
     asked = (
-        f"SELECT m.id, m.type, m.file, m.start, m.end, m.hash, {columns.priority}, m.standing, m.actor, m.data, {twice},"
+        f"SELECT m.id, m.type, m.file, m.start, m.end, m.hash, {columns.priority}, m.standing,"
+        f" m.actor, m.data, {twice},"
         f" m.at, m.accessed, {read} {joined} WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start"
     )
     (scope,) = view.scopes
-    states = {file: state for (_, file), state in view.index.files(scope).items() if state.problem is None}
+    states = {
+        file: state for (_, file), state in view.index.files(scope).items() if state.problem is None
+    }
     rows = view.index.connection.execute(asked, (scope,))
     items = [_item(row[:11], row[11:]) for row in rows if row[2] in states]
-    return items, {file: (state.size, state.checksum) for file, state in states.items()}, view.policy.decayed_below
+    return (
+        items,
+        {file: (state.size, state.checksum) for file, state in states.items()},
+        view.policy.decayed_below,
+    )
 
 
 def _item(row: tuple[Any, ...], times: Sequence[int | None]) -> Item:
     memory_id, type, file, start, end, hash, priority, standing, actor, data, is_double = row
     value: dict[str, Any] = json.loads(data) if type not in (STATE, ARTIFACT) else {}
-    latest = max((at for at in (*times, _microseconds(value.get("updated_at"))) if at is not None), default=None)
+    latest = max(
+        (at for at in (*times, _microseconds(value.get("updated_at"))) if at is not None),
+        default=None,
+    )
     is_turn = type == TURN.name
-    refs = [value.get("source"), value.get("target")] if type == RELATIONSHIP.name else value.get("memory_refs")
+    refs = (
+        [value.get("source"), value.get("target")]
+        if type == RELATIONSHIP.name
+        else value.get("memory_refs")
+    )
     return Item(
         memory_id, type, file, start, end, hash, priority, _time(times[0]), _time(latest),
         pinned=standing == PINNED, closed=not is_turn and is_resolved(value),
-        explicit=str(value.get("confidence")).lower() == "explicit", is_summary=is_turn and _is_summary(value),
-        is_double=bool(is_double), actor=actor, text=str(value.get(TURN.text, "")) if is_turn else "",
+        explicit=str(value.get("confidence")).lower() == "explicit",
+        is_summary=is_turn and value.get("type") == SUMMARY and SUMMARIZES in value,
+        is_double=bool(is_double), actor=actor,
+        text=str(value.get(TURN.text, "")) if is_turn else "",
         refs=tuple(str(ref) for ref in refs) if isinstance(refs, list) else (),
     )  # fmt: skip
-
-
-def _is_summary(value: Mapping[str, Any]) -> bool:
-    return value.get("type") == SUMMARY and SUMMARIZES in value
 
 
 def _time(microseconds: int | None) -> datetime | None:
@@ -522,26 +592,52 @@ def _histories(session: Session) -> Iterator[Item]:
             at = _time(_microseconds(span.value.get("timestamp")))
             if counts[span.id] == 1 and span.id:
                 end = start + len(span.raw)
-                yield Item(span.id, kind.name, kind.file, start, end, hash_of(span.value), 0.0, at, at, actor=agent)
+                yield Item(
+                    span.id,
+                    kind.name,
+                    kind.file,
+                    start,
+                    end,
+                    hash_of(span.value),
+                    0.0,
+                    at,
+                    at,
+                    actor=agent,
+                )
             start += len(span.raw)
 
 
 # Compacting.
 
 
-def trigger(size: Size, growth_bytes_per_day: float, policy: CompactionPolicy) -> tuple[float, str] | None:
-    """Return by how many percent a session must become smaller now, and why; None where it need not."""
+def trigger(
+    size: Size, growth_bytes_per_day: float, policy: CompactionPolicy
+) -> tuple[float, str] | None:
+    """Return by how many percent a session must become smaller now, and why, or None."""
     if not policy.automatic or size.quota_bytes <= 0:
         return None
     used_pct = 100 * size.total_bytes / size.quota_bytes
-    forced, gentle = (policy.forced_at_pct, policy.forced_reduction_pct), (policy.gentle_at_pct, policy.gentle_reduction_pct)
+    forced, gentle = (
+        (policy.forced_at_pct, policy.forced_reduction_pct),
+        (policy.gentle_at_pct, policy.gentle_reduction_pct),
+    )
     for at_pct, reduction_pct in (forced, gentle):
         if used_pct >= at_pct:
-            return reduction_pct, f"it holds {used_pct:.1f} % of its quota, which is {at_pct:g} % or more"
+            return (
+                reduction_pct,
+                f"it holds {used_pct:.1f} % of its quota, which is {at_pct:g} % or more",
+            )
     left = size.quota_bytes - size.total_bytes
-    if policy.predict_days > 0 and growth_bytes_per_day > 0 and left / growth_bytes_per_day <= policy.predict_days:
+    if (
+        policy.predict_days > 0
+        and growth_bytes_per_day > 0
+        and left / growth_bytes_per_day <= policy.predict_days
+    ):
         days = left / growth_bytes_per_day
-        return policy.gentle_reduction_pct, f"at the growth of the last day it would be full in {days:.1f} days"
+        return (
+            policy.gentle_reduction_pct,
+            f"at the growth of the last day it would be full in {days:.1f} days",
+        )
     return None
 
 
@@ -570,12 +666,19 @@ def estimate(session: Session) -> int:
     return replanned(lambda: _planned(session, policy_of(session), _ALL)).bytes_freed
 
 
-def compact(session: Session, *, reduction_pct: float | None = None, dry_run: bool = False) -> Outcome:
-    """Free so many percent of the session's size, or as much as may go. A target missed is a problem."""
+def compact(
+    session: Session, *, reduction_pct: float | None = None, dry_run: bool = False
+) -> Outcome:
+    """Free so many percent of the session, or as much as may go. A target missed is a problem."""
     policy = policy_of(session)
     share = policy.forced_reduction_pct if reduction_pct is None else reduction_pct
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 100:
-        raise Invalid([f"a session can become smaller by more than 0 and at most 100 percent, not by {share!r}"])
+        raise Invalid(
+            [
+                "a session can become smaller by more than 0 and at most 100 percent,"
+                f" not by {share!r}"
+            ]
+        )
     before = session.size().total_bytes
     target = math.ceil(before * share / 100)
     outcome = Outcome(dry_run=dry_run)
@@ -583,47 +686,56 @@ def compact(session: Session, *, reduction_pct: float | None = None, dry_run: bo
         made = replanned(lambda: _planned(session, policy, target + _NOTES_BYTES))
         after = before - made.bytes_freed
     else:
-        texts, further = _by_command(session, policy, target, outcome.notes) if policy.summarizer else ({}, 0)
+        wanted = target + _NOTES_BYTES
+        texts = _by_command(session, policy, wanted, outcome.notes) if policy.summarizer else {}
         with session.scope.undisturbed("compacting"):
             session.scope.require()
-            made = replanned(lambda: _evict(session, policy, target, further, texts, outcome))
+            made = replanned(lambda: _evict(session, policy, wanted, texts, outcome))
             _note_in_metadata(session, outcome)
         after = session.size().total_bytes
     made = replace(made, target_bytes=target)
     outcome.actions = made.actions()
     if made.missing_bytes and before - after < target:
         outcome.problems += made.why_short(before, is_done=not dry_run)
-    outcome.counts.update(target_bytes=target, before_bytes=before, after_bytes=after, bytes_freed=before - after)
+    outcome.counts.update(
+        target_bytes=target, before_bytes=before, after_bytes=after, bytes_freed=before - after
+    )
     return outcome
 
 
 def _evict(
-    session: Session, policy: CompactionPolicy, target: int, further: int, texts: Mapping[tuple[str, ...], str],
+    session: Session, policy: CompactionPolicy, target: int, texts: Mapping[tuple[str, ...], str],
     outcome: Outcome,
 ) -> CompactionPlan:  # fmt: skip
     """Plan and apply once. The caller holds the upkeep lock."""
-    made = _planned(session, policy, target + _NOTES_BYTES + further)
-    runs = tuple(run.with_text(texts[run.key]) if run.summary and run.key in texts else run for run in made.runs)
+    made = _planned(session, policy, target)
+    runs = tuple(run.with_text(texts.get(run.key)) if run.summary else run for run in made.runs)
     made = replace(made, runs=runs)
     if not made.taken:
         return made
     now = session._now()
     why = f"compaction, to free {target:,} bytes"
-    path = f"{archived_scope(session.id)}/{EVICTED}{now:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{ENDING}"
+    path = (
+        f"{archived_scope(session.id)}/{EVICTED}{now:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{ENDING}"
+    )
     draft = Draft(path, Manifest("evicted", session.id, render_time(now), "smp", why))
     kept = apply(session.scope, Request(list(_changes(made)), draft, doing="compacting")).kept
     if kept:
         copies = [Change(one.item.file, one.item.id, one.item.hash, None, container=path)
                   for one in made.taken if one.item.id in kept]  # fmt: skip
         apply(session.scope, Request(copies, doing="compacting"))
-        outcome.notes += [f"{memory_id} was changed meanwhile, and stays" for memory_id in sorted(kept)]
+        outcome.notes += [
+            f"{memory_id} was changed meanwhile, and stays" for memory_id in sorted(kept)
+        ]
     if texts and any(run.summary and run.key not in texts for run in runs):
         outcome.notes.append("the conversation changed meanwhile: some turns have our own summary")
     return made
 
 
 def _changes(made: CompactionPlan) -> Iterator[Change]:
-    summaries: dict[str, tuple[str, bytes]] = {}  # by each turn of a run: the id and the bytes of the summary
+    summaries: dict[
+        str, tuple[str, bytes]
+    ] = {}  # by each turn of a run: the id and the bytes of the summary
     for run in made.runs:
         summaries |= {turn.id: (run.turns[0].id, run.summary) for turn in run.turns if run.summary}
     hashes = {summary: _hash(value_of(TURN, summary)) for _, summary in summaries.values()}
@@ -640,30 +752,17 @@ def _changes(made: CompactionPlan) -> Iterator[Change]:
 
 def _by_command(
     session: Session, policy: CompactionPolicy, target: int, notes: list[str]
-) -> tuple[dict[tuple[str, ...], str], int]:
-    """Return the command's summary of each run, and by how many bytes these are longer than ours.
-
-    No lock is held meanwhile. Longer summaries free less: then more turns go, with the others.
-    """
+) -> dict[tuple[str, ...], str]:
+    """Return the command's summary of each run. No lock is held meanwhile."""
     texts: dict[tuple[str, ...], str] = {}
-    further = 0
-    for is_last in (False, True):
-        made = replanned(lambda: _planned(session, policy, target + _NOTES_BYTES + further))  # noqa: B023
-        freed = made.bytes_freed
-        try:
-            for run in made.runs:
-                if run.summary and run.key not in texts:
-                    text = by_command(policy.summarizer, run.turns, policy.summarizer_timeout_s)
-                    texts[run.key] = _usable(run, text)
-                freed -= len(run.with_text(texts[run.key]).summary) - len(run.summary) if run.summary else 0
-        except CommandFailed as failure:
-            notes.append(f"the summarizer {policy.summarizer[0]!r} was not used: {failure}")
-            break
-        missing = target + _NOTES_BYTES - freed
-        if is_last or missing <= 0 or made.missing_bytes:
-            break
-        further = 2 * missing
-    return texts, further
+    try:
+        for run in replanned(lambda: _planned(session, policy, target)).runs:
+            if run.summary:
+                text = by_command(policy.summarizer, run.turns, policy.summarizer_timeout_s)
+                texts[run.key] = _usable(run, text)
+    except CommandFailed as failure:
+        notes.append(f"the summarizer {policy.summarizer[0]!r} was not used: {failure}")
+    return texts
 
 
 def _usable(run: Run, text: str) -> str:
@@ -707,52 +806,39 @@ class Evicted:
     text: str = ""  # only where that was asked for
 
 
-class _Held(NamedTuple):
-    """An evicted memory in its bundle."""
-
-    path: str
-    item: Packed
-    raw: bytes
-
-    @property
-    def run(self) -> tuple[str, str, str] | None:
-        """The bundle and the summary by which the turns of one run are known; None outside a run."""
-        facts = self.item.facts
-        return (self.path, str(facts["summary"]), str(facts.get("summary_hash"))) if "summary" in facts else None
-
-
 def evicted(session: Session, *, texts: bool = False) -> list[Evicted]:
     """Return the evicted memories of a session, the oldest first, if asked for with their texts."""
-    with session.scope.answering("listing the evicted memories"):
-        return evicted_of(session.scope.tree, session.id, texts=texts)
+    return evicted_of(memory_of(session), session.id, texts=texts)
 
 
-def evicted_of(tree: Tree, session_id: str, *, texts: bool = False) -> list[Evicted]:
-    """Return the evicted memories of a session that may be archived. A bundle that cannot be read is left out."""
+def evicted_of(memory: Memory, name: str, *, texts: bool = False) -> list[Evicted]:
+    """Return the evicted memories of a session that may be archived.
+
+    A bundle that cannot be read is left out: `smp check` reports it.
+    """
     found: list[Evicted] = []
-    for path, manifest in manifests(tree, archived_scope(session_id)):
-        if manifest.kind != "evicted":
-            continue
-        try:
-            opened = bundle.read(tree, path) if texts else None
-        except SMPError:
-            continue  # `smp check` reports it
-        for item in manifest.items:
-            kind = kind_of_file(item.file)
-            text = str(value_of(kind, opened.raw(item)).get(kind.text, "")) if opened else ""
-            found.append(Evicted(
-                item.id, type_of(item.type), session_id, item.file, item.timestamp, manifest.at,
-                str(item.facts.get("operation")), str(item.facts.get("reason")), item.length, text,
-            ))  # fmt: skip
+    with memory._scope(name).answering("listing the evicted memories"):
+        for one in holdings(memory, name, _EVICTED):
+            stamp = one.value.get("timestamp")
+            when = stamp if isinstance(stamp, str) else None
+            at, operation, reason = (
+                str(one.facts.get(key)) for key in ("at", "operation", "reason")
+            )
+            text = str(one.value.get(kind_of_file(one.file).text, "")) if texts else ""
+            found.append(Evicted(one.id, type_of(one.type), name, one.file, when, at, operation,
+                                 reason, len(one.raw), text))  # fmt: skip
     return found
 
 
-def bring_back(session: Session, ids: str | Iterable[str] | None = None, *, dry_run: bool = False) -> Outcome:
+def bring_back(
+    session: Session, ids: str | Iterable[str] | None = None, *, dry_run: bool = False
+) -> Outcome:
     """Bring evicted memories, or these of them, back into their files, within the quota.
 
     A memory whose id another has by now stays evicted, and is a problem; the others come back.
     """
-    wanted = None if ids is None else {check_memory_id(one) for one in ([ids] if isinstance(ids, str) else ids)}
+    several = [ids] if isinstance(ids, str) else ids
+    wanted = None if several is None else {check_memory_id(one) for one in several}
     if dry_run:
         return _bring_back(session, wanted, dry_run=True)
     with session.scope.undisturbed("bringing back evicted memories"):
@@ -762,80 +848,83 @@ def bring_back(session: Session, ids: str | Iterable[str] | None = None, *, dry_
 
 def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool = False) -> Outcome:
     outcome = Outcome(dry_run=dry_run)
-    held = _held(session, outcome.problems)
-    if missing := sorted((wanted or set()) - {one.item.id for one in held}):
-        raise MemoryNotFound(f"Compaction has not taken {', '.join(missing[:5])} out of {session.id}.", session_id=session.id,
-                             advice=f"smp compact {session.id} --list, or session.evicted(), says what can be"
-                                    " brought back.")  # fmt: skip
-    runs = {one.run for one in held if one.run and (wanted is None or one.item.id in wanted)}
-    chosen = [one for one in held if wanted is None or one.item.id in wanted or one.run in runs]
+    oldest_first = list(holdings(memory_of(session), session.id, _EVICTED, outcome.problems))
+    held = sorted(oldest_first, key=lambda one: one.container, reverse=True)
+    if missing := sorted((wanted or set()) - {one.id for one in held}):
+        raise MemoryNotFound(
+            f"Compaction has not taken {', '.join(missing[:5])} out of {session.id}.",
+            session_id=session.id,
+            advice=f"smp compact {session.id} --list, or session.evicted(), lists them.",
+        )
+    runs = {_run_of(one) for one in held if wanted is None or one.id in wanted} - {None}
+    chosen = [one for one in held if wanted is None or one.id in wanted or _run_of(one) in runs]
     changes: list[Change] = []
-    for file in dict.fromkeys(one.item.file for one in chosen):
-        standing = {span.id: span for span in spans(kind_of_file(file), session.scope.read(file)).records if span.id}
-        predecessors = {one.item.id: one.item.behind for one in held if one.item.file == file}
-        back = _returnable([one for one in chosen if one.item.file == file], standing, outcome.problems)
-        there = standing.keys() | {one.item.id for one in back}
+    for file in dict.fromkeys(one.file for one in chosen):
+        records = spans(kind_of_file(file), session.scope.read(file)).records
+        standing = {span.id: span for span in records if span.id}
+        predecessors = {one.id: one.behind for one in held if one.file == file}
+        back = _returnable([one for one in chosen if one.file == file], standing, outcome.problems)
+        there = standing.keys() | {one.id for one in back}
         for one in back:
-            behind, passed = one.item.behind, set[str]()
+            behind, passed = one.behind, set[str]()
             while behind in predecessors and behind not in there and behind not in passed:
                 passed.add(behind)
                 behind = predecessors[behind]
-            changes += _return(one, standing.get(one.item.id), behind)
+            span = standing.get(one.id)
+            if span is None or hash_of(span.value) != one.hash:
+                old = hash_of(span.value) if span else None
+                changes.append(Change(file, one.id, old, one.raw, behind))
+            changes.append(removal(one))
         summaries = {span.id: span for one in back if (span := _summary(one, standing))}
-        left = summaries.keys() - {one.item.id for one in back}  # whose first turn was deleted since
+        left = summaries.keys() - {one.id for one in back}  # whose first turn was deleted since
         changes += [Change(file, name, hash_of(summaries[name].value), None) for name in left]
         if back:
-            about, size = tuple(one.item.id for one in back), sum(len(one.raw) for one in back)
-            kinds = tuple(type_of(one.item.type) for one in back)
-            outcome.actions.append(Action(session.id, "bring_back", about, f"back into {file}", -size, kinds=kinds))
+            about, kinds = tuple(one.id for one in back), tuple(type_of(one.type) for one in back)
+            size = -sum(len(one.raw) for one in back)
+            action = Action(session.id, "bring_back", about, f"back into {file}", size, kinds=kinds)
+            outcome.actions.append(action)
     if not dry_run:
-        request = Request(changes, quota_bytes=session.quota_bytes(), doing="bringing back evicted memories")
+        doing = "bringing back evicted memories"
+        request = Request(changes, quota_bytes=session.quota_bytes(), doing=doing)
         kept = apply(session.scope, request).kept
-        outcome.problems += [f"{memory_id} was changed meanwhile, and stays as it is" for memory_id in kept]
+        outcome.problems += [
+            f"{memory_id} was changed meanwhile, and stays as it is" for memory_id in kept
+        ]
     return outcome
 
 
-def _held(session: Session, problems: list[str]) -> list[_Held]:
-    """Return every evicted memory that can be read, the newest first."""
-    tree = session.scope.tree
-    found: list[_Held] = []
-    for path in reversed(bundle.paths(tree, archived_scope(session.id))):
-        if path.rpartition("/")[2].startswith(EVICTED):
-            try:
-                found += [_Held(path, item, raw) for item, raw in bundle.read(tree, path).pieces()]
-            except SMPError as error:
-                problems.append(str(error))
-    return found
-
-
-def _returnable(chosen: Sequence[_Held], standing: Mapping[str, Span], problems: list[str]) -> list[_Held]:
+def _returnable(
+    chosen: Sequence[Holding], standing: Mapping[str, Span], problems: list[str]
+) -> list[Holding]:
     """Return the memories that can come back: those whose id no other memory has."""
-    back: dict[str, _Held] = {}
+    back: dict[str, Holding] = {}
     for one in chosen:
-        memory_id = one.item.id
-        span = standing.get(memory_id)
-        if memory_id in back:
-            problems.append(f"{memory_id} was evicted twice: the older copy stays in {one.path}.")
-        elif span is not None and span is not _summary(one, standing) and hash_of(span.value) != one.item.hash:
-            problems.append(f"{memory_id} was not brought back: another one stands in {one.item.file} by now.")
+        span = standing.get(one.id)
+        if one.id in back:
+            problems.append(f"{one.id} was evicted twice: the older copy stays in {one.container}.")
+        elif span is None or span is _summary(one, standing) or hash_of(span.value) == one.hash:
+            back[one.id] = one
         else:
-            back[memory_id] = one
+            problems.append(
+                f"{one.id} was not brought back: another one stands in {one.file} by now."
+            )
     return [*back.values()]
 
 
-def _summary(one: _Held, standing: Mapping[str, Span]) -> Span | None:
-    """Return the summary that stands for the memory's run; None where it is gone, or was changed."""
-    span = standing.get(one.run[1]) if one.run else None
-    return span if span is not None and one.run and _hash(span.value) == one.run[2] else None
+def _run_of(one: Holding) -> tuple[str, str, str] | None:
+    """Return the bundle, and the id and hash of the summary, that the turns of a run share."""
+    if "summary" not in one.facts:
+        return None
+    return one.container, str(one.facts["summary"]), str(one.facts.get("summary_hash"))
+
+
+def _summary(one: Holding, standing: Mapping[str, Span]) -> Span | None:
+    """Return the summary of the memory's run; None where it is gone, or was changed."""
+    run = _run_of(one)
+    span = standing.get(run[1]) if run else None
+    return span if run and span and _hash(span.value) == run[2] else None
 
 
 def _hash(value: Mapping[str, Value]) -> str:
     """Return the hash of a summary without its decay: to have been read is no change."""
     return hash_of({name: part for name, part in value.items() if name != "decay"})
-
-
-def _return(one: _Held, span: Span | None, behind: str | None) -> Iterator[Change]:
-    """Yield the changes that bring one memory back: into its file, and out of its bundle."""
-    if span is None or hash_of(span.value) != one.item.hash:
-        yield Change(one.item.file, one.item.id, hash_of(span.value) if span else None, one.raw, behind)
-    yield Change(one.item.file, one.item.id, one.item.hash, None, container=one.path)

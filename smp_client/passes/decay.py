@@ -1,9 +1,9 @@
-"""The decay pass: the files show each priority as of now, and every reading is counted exactly once.
+"""The decay pass: files show each priority as of now, and every reading is counted exactly once.
 
-The index knows each priority as of now, see questions/priorities.py. A record changes where its file
-shows another one in two digits, or where it was read since the last pass. Only the `decay` that the
-library wrote changes, all other bytes stay; a record without one is left as it is. The new records
-and the cut of the access log are one change.
+The index knows each priority as of now, see questions/priorities.py. A record changes where its
+file shows another one in two digits, or where it was read since the last pass. Only the `decay`
+that the library wrote changes, all other bytes stay; a record without one is left as it is. The new
+records and the cut of the access log are one change.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ _FIELD_LINE = re.compile(rb"\*\*[^*:\n]{1,64}:\*\*[^\n]*\n")
 _TURN_DECAY = b"**Decay:** "
 # The library writes this block, so that of thousands none needs to be parsed and rendered.
 _USUAL = re.compile(
-    rb'(\{priority: )(\d(?:\.\d+)?)(, last_accessed: )("[^"\\]*")(, access_count: )(\d+)(, base_priority: [\d.]+\})'
+    rb'(\{priority: )(\d(?:\.\d+)?)(, last_accessed: )("[^"\\]*")(, access_count: )(\d+)'
+    rb"(, base_priority: [\d.]+\})"
 )
 
 
@@ -109,7 +110,9 @@ def _pass(session: RecordFiles) -> Outcome:
     seen = _look(session)
     planned = plan(seen)
     steps = [planned.cut] if planned.cut else []
-    applied = apply(session.scope, Request(planned.changes, steps=steps, parsed=seen.parsed, doing="decaying"))
+    applied = apply(
+        session.scope, Request(planned.changes, steps=steps, parsed=seen.parsed, doing="decaying")
+    )
     notes = [f"{memory_id} was changed meanwhile, and stays as it is" for memory_id in applied.kept]
     return Outcome(planned.actions, planned.problems, notes=notes)
 
@@ -129,7 +132,9 @@ def plan(seen: Seen) -> DecayPlan:
     # An id that is nowhere may be in a file that cannot be read now: its readings wait.
     gone = set() if seen.problems else noted.keys() - seen.ids
     if gone:
-        reason = f"{_some(len(gone), 'memory that was read is', 'memories that were read are')} gone"
+        reason = (
+            f"{_some(len(gone), 'memory that was read is', 'memories that were read are')} gone"
+        )
         made.actions.append(Action(seen.name, _TYPE, (ACCESS_LOG,), reason))
     kept = {name: one for name, one in noted.items() if name not in taken | gone}
     cut = access.cut(seen.log, kept, seen.now) if taken or gone else None
@@ -171,10 +176,17 @@ def session_priority(metadata: Mapping[str, Any], policy: Policy, now: datetime)
     last = _stamp(metadata.get("last_accessed")) or _stamp(metadata.get("created_at"))
     if not isinstance(block, dict) or last is None:
         return None
-    base, rate = _number(block.get("base_priority"), 1.0), _number(block.get("decay_rate"), _SESSION_RATE)
-    own = replace(policy, rules={**policy.rules, "session": Rule(base, rate, 0.0)}).for_session(metadata)
+    base, rate = (
+        _number(block.get("base_priority"), 1.0),
+        _number(block.get("decay_rate"), _SESSION_RATE),
+    )
+    own = replace(policy, rules={**policy.rules, "session": Rule(base, rate, 0.0)}).for_session(
+        metadata
+    )
     age, idle = now - (_stamp(metadata.get("created_at")) or last), now - last
-    exact = own.priority("session", base=None, age_days=age / _DAY, idle_days=idle / _DAY, accesses=0)
+    exact = own.priority(
+        "session", base=None, age_days=age / _DAY, idle_days=idle / _DAY, accesses=0
+    )
     return round(exact, _DIGITS)
 
 
@@ -200,7 +212,7 @@ def _plan_session(seen: Seen, made: DecayPlan, *, is_read: bool) -> None:
 
 
 class Shown(NamedTuple):
-    """The `decay` of a record, and where it stands in the bytes; empty in a turn that nobody has read."""
+    """The `decay` of a record, and where it stands; empty in a turn that nobody has read."""
 
     start: int
     end: int
@@ -213,7 +225,7 @@ class Shown(NamedTuple):
         return _parsed(self.block) or {} if self.block else _UNREAD
 
     def renewed(self, priority: float, last: str | None, count: int) -> bytes:
-        """Return the block with another priority and, where it was read, with when and how often."""
+        """Return the block with another priority and, where it was read, when and how often."""
         usual = _USUAL.fullmatch(self.block)
         if usual is None:
             block = render_flow({**self.value(), **_said(priority, last, count)}).encode()
@@ -266,7 +278,11 @@ def _shown_by_state(content: bytes, file: str) -> Shown | None:
     if not content or is_record_file(file) or file.startswith("artifacts/"):
         return None
     block = load_mapping(content, "agent_state", file).get("decay")
-    return Shown(0, 0, render_flow(block).encode(), block.get("priority")) if isinstance(block, dict) else None
+    return (
+        Shown(0, 0, render_flow(block).encode(), block.get("priority"))
+        if isinstance(block, dict)
+        else None
+    )
 
 
 def _read(raw: bytes, start: int, end: int) -> Shown | None:
@@ -297,8 +313,12 @@ def _look(session: RecordFiles) -> Seen:
         log = log[: log.rfind(b"\n") + 1]
         noted = access.parse(log[-access.READ_CAP_BYTES :])
         now, policy, known, problems, metadata = session._own_asker().ask(_question)
-        said = [f"{file} was left as it is: {problem}" for file, problem in problems.items() if problem]
-        changing = [one for one in known if (one.differs or one.id in noted) and not problems.get(one.file)]
+        said = [
+            f"{file} was left as it is: {problem}" for file, problem in problems.items() if problem
+        ]
+        changing = [
+            one for one in known if (one.differs or one.id in noted) and not problems.get(one.file)
+        ]
         memories = {file: list(group) for file, group in groupby(changing, key=attrgetter("file"))}
         records: dict[str, Mapping[str, bytes]] = {}
         parsed: dict[str, tuple[bytes, Spans]] = {}
@@ -320,7 +340,9 @@ def _look(session: RecordFiles) -> Seen:
     return Seen(scope.name, now, policy, memories, records, ids, about, log, parsed, tuple(said))
 
 
-def _question(view: View) -> tuple[datetime, Policy, list[Known], dict[str, str | None], dict[str, Any]]:
+def _question(
+    view: View,
+) -> tuple[datetime, Policy, list[Known], dict[str, str | None], dict[str, Any]]:
     from ..questions.doubles import NAMED
     from ..questions.priorities import source
     from ..questions.query import EPOCH
@@ -328,10 +350,12 @@ def _question(view: View) -> tuple[datetime, Policy, list[Known], dict[str, str 
     ask = view.index.connection.execute
     joined, columns = source(view)
     shown = "json_extract(m.data, '$.decay.priority')"
-    asked = f"SELECT m.file, m.id, m.hash, m.accesses, COALESCE(m.accessed, m.at), {columns.priority}, {shown} {joined}"
+    last = "COALESCE(m.accessed, m.at)"
+    asked = f"SELECT m.file, m.id, m.hash, m.accesses, {last}, {columns.priority}, {shown} {joined}"
     rows = ask(f"{asked} WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start", view.scopes)
-    known = [Known(file, memory_id, hash, accesses, last if last is None else EPOCH + timedelta(microseconds=last), *priorities)
-             for file, memory_id, hash, accesses, last, *priorities in rows]  # fmt: skip
+    known = [Known(file, memory_id, hash, accesses,
+                   None if at is None else EPOCH + timedelta(microseconds=at), exact, said)
+             for file, memory_id, hash, accesses, at, exact, said in rows]  # fmt: skip
     problems = dict(ask("SELECT file, problem FROM files WHERE scope = ?", view.scopes))
     session = ask("SELECT metadata FROM sessions WHERE scope = ?", view.scopes).fetchone()
     return view.now, view.policy, known, problems, json.loads(session[0]) if session else {}
@@ -340,7 +364,9 @@ def _question(view: View) -> tuple[datetime, Policy, list[Known], dict[str, str 
 def _reason(differing: int, read: int) -> str:
     said = []
     if differing:
-        said.append(f"{_some(differing, 'priority differs', 'priorities differ')} from what the file shows")
+        said.append(
+            f"{_some(differing, 'priority differs', 'priorities differ')} from what the file shows"
+        )
     if read:
         said.append(f"{_some(read, 'was', 'were')} read since the last pass")
     return ", ".join(said)

@@ -1,13 +1,13 @@
-"""The life of a session: active while it is used, then idle, decaying and archived; active again when it is used.
+"""The life of a session: active while it is used, then idle, decaying and archived.
 
     created → active → idle (24 h) → decaying (7 days) → archived (30 days) → deleted → purged
 
-The state is in `metadata.yaml`: `status`, `status_since` and `status_reason`. When a session was last used
-is told by the times of its memories and by its access log, never by the times of files, which decay
-rewrites. A time in the future counts for nothing.
+Using a session makes it active again. The state is in `metadata.yaml`: `status`, `status_since` and
+`status_reason`. When a session was last used is told by the times of its memories and by its access
+log, never by the times of files, which decay rewrites. A time in the future counts for nothing.
 
-A leap of the clock archives nothing. The daemon notes how long it has seen each session unused since its
-last activity, in uptime (see overdue.py), and archives a session only when that is long enough.
+A leap of the clock archives nothing. The daemon notes how long it has seen each session unused
+since its last activity, in uptime (see overdue.py), and archives it when that is long enough.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Transition(Action):
-    """From one state into another; done only if the session still is as it was when that was decided."""
+    """From one state into another, if the session still is as it was when that was decided."""
 
     before: str = ACTIVE
     last_activity: datetime | None = None
@@ -89,7 +89,7 @@ def state_for(idle_for: timedelta, thresholds: Thresholds) -> str:
 
 
 def plan(standings: Iterable[Standing], thresholds: Thresholds, now: datetime) -> list[Action]:
-    """Return what is due, each with its reason. An unknown status stands for `active`, until something is due."""
+    """Return what is due, each with its reason. An unknown status stands for `active`."""
     return [action for standing in standings if (action := _due(standing, thresholds, now))]
 
 
@@ -120,7 +120,7 @@ def _due(standing: Standing, thresholds: Thresholds, now: datetime) -> Transitio
 
 def wait_s(thresholds: Thresholds) -> float:
     """Return how much uptime a session must have been seen unused before a daemon archives it."""
-    # A session that ages under a daemon was seen unused almost from the beginning, so it never waits for this.
+    # A session that ages under a daemon was seen unused from the beginning: it never waits.
     return min(overdue.WAIT_S, thresholds.archive_after_days * 86_400 / 2)
 
 
@@ -149,14 +149,14 @@ def _number(number: float) -> str:
 
 
 def last_activity(session: Session) -> datetime:
-    """When it was last written to or read; now, where nothing at all tells: what nobody knows of is not old."""
+    """Return when it was last written to or read; now, where nothing at all tells."""
     return session._asker().ask(_activities).get(session.id) or session._now()
 
 
 def activities(
     memory: Memory, sessions: Sequence[str], *, readings: bool = True
 ) -> dict[str, datetime]:
-    """When each was last used, or last written to, in one question; without those of which nothing tells."""
+    """Return when each was last used, or last written to; without those of which nothing tells."""
     return memory._asker_of(sessions).ask(lambda view: _activities(view, readings=readings))
 
 
@@ -195,7 +195,8 @@ def _activities(view: View, *, readings: bool = True) -> dict[str, datetime]:
     take(f"SELECT scope, MAX(changed) FROM ({changed}) WHERE changed <= {limit} GROUP BY scope")
     if readings:
         take(
-            f"SELECT scope, MAX(last) FROM temp.noted WHERE {within.text} AND last <= {limit} GROUP BY scope"
+            f"SELECT scope, MAX(last) FROM temp.noted"
+            f" WHERE {within.text} AND last <= {limit} GROUP BY scope"
         )
     return {
         scope: min(_EPOCH + timedelta(microseconds=time), view.now)
@@ -211,12 +212,12 @@ def _time(text: object) -> datetime | None:
 
 
 def lifecycle(
-    memory: Memory, *, dry_run: bool = False, archive: bool = True, only: Collection[str] | None = None,
-    ledger: overdue.Ledger | None = None,
+    memory: Memory, *, dry_run: bool = False, archive: bool = True,
+    only: Collection[str] | None = None, ledger: overdue.Ledger | None = None,
 ) -> Outcome:  # fmt: skip
-    """Move every session, or only some, into the state that is due. A session that fails stops no other.
+    """Move every session, or only some, into the state that is due. One that fails stops no other.
 
-    A daemon gives its ledger, so that a leap of the clock archives nothing; a person knows the time.
+    A daemon gives its ledger, so that a leap of the clock archives nothing; a person does not.
     """
     memory.require()
     outcome = Outcome(dry_run=dry_run)
@@ -250,7 +251,7 @@ def _key(session: str, last: datetime) -> str:
 
 
 def apply(memory: Memory, action: Action) -> Outcome:
-    """Do what is due. Does nothing where the session is no longer as it was when that was decided."""
+    """Do what is due, unless the session has changed since that was decided."""
     session = memory._session(action.session)
     before = action.before if isinstance(action, Transition) else session.state
     status = _STATUSES[action.type]
@@ -285,7 +286,8 @@ def _standings(
             continue
         if not metadata:
             problems.append(
-                f"{name}: {METADATA} is missing or empty, so nothing says how old it is; repair makes it anew"
+                f"{name}: {METADATA} is missing or empty, so nothing says how old it is;"
+                " repair makes it anew"
             )
             continue
         last = known.get(name)
@@ -323,7 +325,7 @@ def deactivate(session: Session, reason: str) -> None:
 
 
 def wake(scope: Scope, reason: str) -> bool:
-    """Active again, because it was used. Never waits and never fails: whoever used it is not to notice."""
+    """Make a session active that was used. It never waits and never fails."""
     hurried = Scope(
         scope.tree, scope.name, scope.directory, replace(scope.options, patience=NO_PATIENCE)
     )
@@ -350,8 +352,9 @@ def _change_status(
         nonlocal is_done
         known = load_mapping(content, "session", METADATA)
         if not known:
-            raise CorruptionDetected(f"{METADATA} of {scope.name} is missing or empty.", session_id=scope.name,
-                                     advice="Repair the session, which makes it anew.")  # fmt: skip
+            problem = f"{METADATA} of {scope.name} is missing or empty."
+            advice = "Repair the session, which makes it anew."
+            raise CorruptionDetected(problem, session_id=scope.name, advice=advice)
         is_done = only_from is None or str(known.get("status", ACTIVE)) in only_from
         return replace_parts(content, "session", changes, METADATA) if is_done else content
 

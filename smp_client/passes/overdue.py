@@ -1,9 +1,9 @@
 """How long something has been seen overdue, in time that was really lived through.
 
-A clock that leaps makes deadlines pass that have not. So nothing is purged, and the daemon archives no
-session, before it was seen overdue twice, with `WAIT_S` of uptime between. Uptime is counted by a clock
-that nobody can set and that runs while the machine sleeps. It adds up over restarts; time in which the
-machine was off does not count.
+A clock that leaps makes deadlines pass that have not. So nothing is purged, and the daemon
+archives no session, before it was seen overdue twice, with `WAIT_S` of uptime between. Uptime is
+counted by a clock that nobody can set and that runs while the machine sleeps. It adds up over
+restarts; time in which the machine was off does not count.
 
 The ledger is `.smp/overdue.json`. It is derived: losing it only delays.
 """
@@ -43,8 +43,8 @@ class Ledger:
 
 
 def seen(ledger: Ledger, running_s: float, sort: str, keys: Iterable[str]) -> Ledger:
-    """Return the ledger after one more look, at which exactly these things of a sort were overdue."""
-    # A machine that was started anew has run at least since then. More is not known, so not counted.
+    """Return the ledger after one more look, which saw exactly these things of a sort overdue."""
+    # A machine that was started anew has run since then at least; more is not known.
     passed_s = running_s - ledger.running_s if running_s >= ledger.running_s else running_s
     uptime_s = ledger.uptime_s + passed_s
     known = ledger.first.get(sort, {})
@@ -84,5 +84,5 @@ def load(memory: Place) -> Ledger:
 
 
 def running_s() -> float:
-    """Return the seconds since the machine was started, asleep or not. No setting of the clock changes it."""
+    """Return the seconds since the machine was started, asleep or not, which nobody can set."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

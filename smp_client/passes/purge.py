@@ -241,8 +241,8 @@ def purge_now(
 ) -> Outcome:  # fmt: skip
     """Destroy memories, a batch, or else a whole session, at once and whatever the deadline.
 
-    Of an id under which something is deleted, or was anonymised, only that goes. Any other memory is
-    deleted first. A batch is known without a session.
+    Of an id under which something is deleted, or was anonymised, only that goes. Any other memory
+    is deleted first. A batch is known without a session.
     """
     memory.require()
     if not memory.tree.exists(MARKER):
@@ -360,9 +360,9 @@ class _Purge:
         said = (one.deleted_at, deadline, one.size_bytes, self.forced)
         purged.note(self.memory, purged.Entry(one.session, gone, *said), now)
         audit.note(
-            self.memory.tree, "purge", at=now, by=self.by, session=one.session, count=len(gone) or 1,
-            ids=[held.id for held in gone], whole_session=one.is_session or None,
-            deleted_at=one.deleted_at, at_once=now < one.deadline or None,
+            self.memory.tree, "purge", at=now, by=self.by, session=one.session,
+            count=len(gone) or 1, ids=[held.id for held in gone], deleted_at=one.deleted_at,
+            whole_session=one.is_session or None, at_once=now < one.deadline or None,
         )  # fmt: skip
 
 
@@ -457,7 +457,7 @@ def _identity(one: Holding) -> tuple[str, str, str]:
 
 
 def _cut_from_quarantine(tree: Tree, name: str, gone: Iterable[Holding]) -> None:
-    """Take the very bytes of these memories out of quarantined pieces; a piece of nothing else goes."""
+    """Take the very bytes of these memories out of quarantined pieces, or all of a piece."""
     for path in [*tree.files_below(f"{QUARANTINE}/{name}")]:
         if path.endswith(".note.yaml"):
             continue
@@ -472,7 +472,7 @@ def _cut_from_quarantine(tree: Tree, name: str, gone: Iterable[Holding]) -> None
 
 
 def _without(content: bytes, gone: Iterable[Holding]) -> bytes:
-    """Return bytes without these memories: without their records, or none where they are the file."""
+    """Return bytes without these records, and none where they are the whole of a memory."""
     for one in gone:
         raw = one.raw.strip(b"\n")
         if not one.is_file:
@@ -483,7 +483,7 @@ def _without(content: bytes, gone: Iterable[Holding]) -> bytes:
 
 
 def _await_closed(memory: Memory, name: str, gone: Sequence[Holding], wait_s: float) -> list[str]:
-    """Wait for old versions of files that still hold a memory. Return a problem for each that stays.
+    """Wait for old versions of files that still hold a memory; a version that stays is a problem.
 
     A program that has one open may still write into it, so it is not removed before it is closed.
     """

@@ -1,8 +1,8 @@
-"""`deleted/purged.yaml`: which memories were purged, when and why they could be, without their content.
+"""`deleted/purged.yaml`: which memories were purged, when and why, without their content.
 
-An entry is durable before anything of it is removed. Its key is the same for whoever finishes a purge
-that a crash has cut off, so each purge stands there once. The time of each memory is kept with its id:
-other programs number their memories anew and give an id more than once; the time tells which was purged.
+An entry is durable before anything of it is removed. Its key is the same for whoever finishes a
+purge that a crash has cut off, so each purge stands there once. The time of each memory is kept
+with its id: other programs give an id more than once, and the time tells which was purged.
 """
 
 from __future__ import annotations
@@ -98,13 +98,19 @@ class Purged:
     )  # by id: of when the memories are, None where nobody knows
 
     def when(self, file: str, memory_id: str) -> str | None:
-        """When the memory of this id went. Ids are never given twice, but each agent counts its earlier states by itself."""
+        """Return when the memory of this id went.
+
+        Ids are never given twice, but each agent counts its earlier states by itself.
+        """
         files = self._files.get(memory_id, set())
         is_it = file in files if files else not file.startswith(f"{STATE_HISTORY}/")
         return (self.memories.get(memory_id) or self.imported.get(memory_id)) if is_it else None
 
     def holds(self, file: str, value: Mapping[str, Value]) -> bool:
-        """Whether this very memory went. One from another layout may have an id that was another memory's here: its time tells."""
+        """Return whether this very memory went.
+
+        A memory from another layout may have an id that was another's here; its time tells.
+        """
         memory_id, old = str(value.get("id")), value.get(_IMPORTED_ID)
         if not isinstance(value.get(_IMPORTED), dict):
             return self.when(file, memory_id) is not None

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DELETED_BY = "smp"
 _TYPES = frozenset(kind.name for kind in SESSION_KINDS)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Standing(NamedTuple):
@@ -42,7 +43,9 @@ def plan(standings: Iterable[Standing], policy: RetentionPolicy, now: datetime) 
     """Return one action for each type of each session that has memories too old."""
     old: dict[tuple[str, str], list[str]] = {}
     for one in standings:
-        days = policy.by_type_days.get(one.type) if one.type in _TYPES and not one.is_pinned else None
+        days = (
+            policy.by_type_days.get(one.type) if one.type in _TYPES and not one.is_pinned else None
+        )
         if days is not None and (now - one.at) / timedelta(days=1) > days:
             old.setdefault((one.session, one.type), []).append(one.id)
     return [
@@ -70,19 +73,32 @@ def retain(session: Session, *, dry_run: bool = False) -> Outcome:
         outcome.actions = plan(_standings(session, policy), policy, session._now())
         if outcome.ids and not dry_run:
             reason = "; ".join(action.reason for action in outcome.actions)
-            done = delete(memory_of(session), session.id, Selection(tuple(outcome.ids)), reason=reason, by=DELETED_BY)
+            done = delete(
+                memory_of(session),
+                session.id,
+                Selection(tuple(outcome.ids)),
+                reason=reason,
+                by=DELETED_BY,
+            )
             outcome.problems += done.problems
     except SMPError as error:
-        return Outcome(problems=[f"{session.id}: nothing was deleted for its age: {error}"], dry_run=dry_run)
+        return Outcome(
+            problems=[f"{session.id}: nothing was deleted for its age: {error}"], dry_run=dry_run
+        )
     return outcome
 
 
 def _standings(session: Session, policy: RetentionPolicy) -> list[Standing]:
     def question(view: View) -> list[Standing]:
         rows = view.index.connection.execute(
-            "SELECT id, type, at, standing FROM memories WHERE scope = ? AND at IS NOT NULL ORDER BY type, at", (session.id,)
+            "SELECT id, type, at, standing FROM memories WHERE scope = ? AND at IS NOT NULL"
+            " ORDER BY type, at",
+            (session.id,),
         )
-        return [Standing(session.id, memory_id, type, _EPOCH + timedelta(microseconds=at), standing == PINNED)
-                for memory_id, type, at, standing in rows if type in policy.by_type_days]  # fmt: skip
+        return [
+            Standing(session.id, name, type, _EPOCH + at * _MICROSECOND, standing == PINNED)
+            for name, type, at, standing in rows
+            if type in policy.by_type_days
+        ]
 
     return session._own_asker().ask(question)

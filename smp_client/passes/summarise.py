@@ -1,8 +1,8 @@
-"""Old turns in few words: sentences that were said, chosen by the words in them, or the text of a command.
+"""Old turns in few words: sentences chosen by the words in them, or the text of a command.
 
-Nothing is made up here: every line is a sentence that somebody said, with the turn that it stands in.
+Nothing is made up here: every line is a sentence that somebody said, with the turn that it is in.
 Turns that decide nothing have a sentence each where there is room, so that questions find them.
-A command gets time, room and one try; where it fails our own summary stands in, and a note says why.
+A command gets time, room and one try; where it fails our own summary is used, and a note says why.
 """
 
 from __future__ import annotations
@@ -29,32 +29,41 @@ _TURN_CHARACTERS = 2_000  # of a turn that is looked at
 _ID = re.compile(r"\b(?:DEC|FIND|PREF|LEARN|REL|GPREF|PAT)-\d+\b")
 _NO_WORD = str.maketrans(dict.fromkeys("\t\r\n.,;:!?()[]{}<>\"'`*_/|=+#", " "))
 _DECIDING = """
-    decide decides decided decision decisions agree agreed chose chosen choose approved rejected must shall
-    settled conclude concluded conclusion
+    decide decides decided decision decisions agree agreed chose chosen choose approved
+    rejected must shall settled conclude concluded conclusion
 """
 _FINDING = """
-    found finding findings discovered bug bugs issue issues problem problems risk risks missing vulnerability
-    vulnerable failed fails failure error cause caused broken resolved fixed breaks cannot
+    found finding findings discovered bug bugs issue issues problem problems risk risks missing
+    vulnerability vulnerable failed fails failure error cause caused broken resolved fixed breaks
+    cannot
 """
 _PREFERRING = """
-    prefer prefers preferred preference always never want wants require requires required requirement rather
-    likes deadline deadlines until
+    prefer prefers preferred preference always never want wants require requires required
+    requirement rather likes deadline deadlines until
 """
-_WEIGHTS = {**dict.fromkeys((_PREFERRING + _FINDING).split(), 2), **dict.fromkeys(_DECIDING.split(), 3)}
+_WEIGHTS = {
+    **dict.fromkeys((_PREFERRING + _FINDING).split(), 2),
+    **dict.fromkeys(_DECIDING.split(), 3),
+}
 # The words of a sentence have one blank between them, and an apostrophe is one too.
 _PHRASES = {
     " go with ": 3, " going with ": 3, " went with ": 3, " we ll use ": 3, " we ll take ": 3,
-    " we will use ": 3, " we will take ": 3, " let s use ": 3, " let s take ": 3, " not handled ": 2,
-    " not handle ": 2, " not work ": 2, " can t ": 2,
+    " we will use ": 3, " we will take ": 3, " let s use ": 3, " let s take ": 3,
+    " not handled ": 2, " not handle ": 2, " not work ": 2, " can t ": 2,
 }  # fmt: skip
 _BEFORE_A_DAY = re.compile(
     " (?:by|before|till) (?:the |next |end of |this )*(?:[0-9]{1,2}(?:st|nd|rd|th)? (?:of )?)?"
     "(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|tomorrow|tonight|january|february|march|april"
-    "|may [0-9]{1,2}|[0-9]{1,2} may|june|july|august|september|october|november|december|[0-9]{4}-[0-9-]+) "
+    "|may [0-9]{1,2}|[0-9]{1,2} may|june|july|august|september|october|november|december"
+    "|[0-9]{4}-[0-9-]+) "
 )
 _BEFORE = {"by", "before", "till"}
 # A sentence with none of these words needs no further look.
-_HINTS = _WEIGHTS.keys() | _BEFORE | {"go", "going", "went", "ll", "will", "let", "handled", "handle", "work", "can"}
+_HINTS = (
+    _WEIGHTS.keys()
+    | _BEFORE
+    | {"go", "going", "went", "ll", "will", "let", "handled", "handle", "work", "can"}
+)
 _DECIDES, _BY_DAY, _BY_ID, _BY_REFERENCE = 3, 2, 4, 1
 # Sentences that decide nothing come behind all others; their rare words count up to this.
 _RARE_CAP, _LONG_WORD = 3, 8
@@ -86,13 +95,13 @@ class _Line(NamedTuple):
 
 
 class Extractive:
-    """Summaries without a model. The sentences of each turn are scored once, however often they are asked for."""
+    """Summaries without a model. The sentences of each turn are scored once."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[_Line, ...]] = {}
 
     def summary(self, turns: Sequence[Said], size_bytes: int) -> str:
-        """Return the summary of turns that take up so many bytes now. Equal turns give equal texts."""
+        """Return the summary of turns that take up so many bytes; equal turns give equal texts."""
         heading = _heading(turns)
         by_score: dict[int, list[tuple[int, _Line]]] = {}
         for place, turn in enumerate(turns):
@@ -103,18 +112,28 @@ class Extractive:
             return heading
         count = len(turns) - len({place for place, _ in chosen})
         more = [f"… and {count:,} more turn{'' if count == 1 else 's'}"] if count else []
-        return "\n".join([heading, "", *(text for _, text in sorted(chosen, key=lambda one: one[0])), *more])
+        return "\n".join(
+            [heading, "", *(text for _, text in sorted(chosen, key=lambda one: one[0])), *more]
+        )
 
     def _lines(self, turn: Said) -> tuple[_Line, ...]:
         """Return the best two sentences of a turn; one of its first where none has a score."""
         known = self._known.get(turn.id)
         if known is None:
             text = turn.text[:_TURN_CHARACTERS]
-            scored = [(_score(sentence), sentence) for sentence in _sentences(text)] if _score(text) else []
-            best = sorted((one for one in dict.fromkeys(scored) if one[0]), key=lambda one: -one[0])[:2]
+            scored = (
+                [(_score(sentence), sentence) for sentence in _sentences(text)]
+                if _score(text)
+                else []
+            )
+            best = sorted(
+                (one for one in dict.fromkeys(scored) if one[0]), key=lambda one: -one[0]
+            )[:2]
             more = _BY_REFERENCE if turn.refs else 0
             found = [(score + more, sentence) for score, sentence in best] or _leading(text)
-            known = self._known[turn.id] = tuple([_line(turn, score, sentence) for score, sentence in found])
+            known = self._known[turn.id] = tuple(
+                [_line(turn, score, sentence) for score, sentence in found]
+            )
         return known
 
 
@@ -124,8 +143,10 @@ def references(turns: Sequence[Said], most: int = 20) -> list[str]:
     return sorted(counted, key=lambda name: (-counted[name], name))[:most]
 
 
-def _chosen(by_score: Mapping[int, Sequence[tuple[int, _Line]]], room_bytes: int) -> list[tuple[int, str]]:
-    """Return the lines that fit, the best first. Where not all of one score fit, they are spread evenly."""
+def _chosen(
+    by_score: Mapping[int, Sequence[tuple[int, _Line]]], room_bytes: int
+) -> list[tuple[int, str]]:
+    """Return the lines that fit, the best first; where not all of a score fit, spread evenly."""
     chosen: list[tuple[int, str]] = []
     known: set[str] = set()
     for score in sorted(by_score, reverse=True):
@@ -169,7 +190,9 @@ def _heading(turns: Sequence[Said]) -> str:
     ranked = sorted(speakers, key=lambda name: (-speakers[name], name))
     named = ", ".join(f"{name} ({speakers[name]})" for name in ranked[:_SPEAKERS_CAP])
     more = f" and {len(ranked) - _SPEAKERS_CAP} more" if len(ranked) > _SPEAKERS_CAP else ""
-    which = turns[0].id if len(turns) == 1 else f"{len(turns)} turns, {turns[0].id} to {turns[-1].id}"
+    which = (
+        turns[0].id if len(turns) == 1 else f"{len(turns)} turns, {turns[0].id} to {turns[-1].id}"
+    )
     return f"Summary of {which}{when}. Said by {named}{more}."
 
 
@@ -195,7 +218,9 @@ def _score(text: str) -> int:
         weight = max(map(_WEIGHTS.get, words, repeat(0)))
         if weight < _DECIDES:
             spaced = f" {' '.join(words)} "
-            weight = max([weight, *(score for phrase, score in _PHRASES.items() if phrase in spaced)])
+            weight = max(
+                [weight, *(score for phrase, score in _PHRASES.items() if phrase in spaced)]
+            )
             if not weight and not _BEFORE.isdisjoint(words) and _BEFORE_A_DAY.search(spaced):
                 weight = _BY_DAY
     return weight + (_BY_ID if "-" in text and _ID.search(text) else 0)
@@ -203,14 +228,19 @@ def _score(text: str) -> int:
 
 def _leading(text: str) -> list[tuple[int, str]]:
     """Return the first sentence, or one close behind it with more names, numbers and long words."""
-    first = [(_rare(sentence), sentence) for sentence in _sentences(text[: 2 * _LINE_CHARACTERS])[:_LEADING]]
+    first = [
+        (_rare(sentence), sentence)
+        for sentence in _sentences(text[: 2 * _LINE_CHARACTERS])[:_LEADING]
+    ]
     found = max(first, key=lambda one: one[0], default=None)
     return [(found[0] + _NOTHING_RARE, found[1])] if found and found[1].strip() else []
 
 
 def _rare(sentence: str) -> int:
     first, *words = sentence.translate(_NO_WORD).split() or [""]
-    found = {word for word in words if len(word) >= _LONG_WORD or (len(word) > 1 and not word.islower())}
+    found = {
+        word for word in words if len(word) >= _LONG_WORD or (len(word) > 1 and not word.islower())
+    }
     return min(len(found) + (len(first) >= _LONG_WORD), _RARE_CAP)
 
 
@@ -226,15 +256,17 @@ class CommandFailed(Exception):
 
 
 def by_command(command: Sequence[str], turns: Sequence[Said], timeout_s: float) -> str:
-    """Return the command's summary of the turns, which it gets as plain text. The caller holds no lock.
+    """Return the command's summary of the turns, which it gets as plain text, under no lock.
 
     Raises CommandFailed.
     """
+    unknown = "at an unknown time"
     content = "\n".join(
-        f"{turn.id}, {_shown(turn.at) if turn.at else 'at an unknown time'}, {turn.actor}:\n{turn.text}\n" for turn in turns
+        f"{turn.id}, {_shown(turn.at) if turn.at else unknown}, {turn.actor}:\n{turn.text}\n"
+        for turn in turns
     ).encode("utf-8", "replace")
     try:
-        process = subprocess.Popen(  # noqa: S603  # a person has configured the command; no shell reads it
+        process = subprocess.Popen(  # noqa: S603  # as a person configured it; no shell reads it
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
@@ -244,7 +276,7 @@ def by_command(command: Sequence[str], turns: Sequence[Said], timeout_s: float) 
         try:
             printed = _exchanged(process, content, len(content) // 2, time.monotonic() + timeout_s)
         finally:
-            # Its children would keep our pipe open. Until it is waited for, no other process has its number.
+            # Its children would keep our pipe open. Until it is waited for, its number is its own.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
     try:
@@ -256,8 +288,10 @@ def by_command(command: Sequence[str], turns: Sequence[Said], timeout_s: float) 
     return text
 
 
-def _exchanged(process: subprocess.Popen[bytes], content: bytes, most_bytes: int, deadline: float) -> bytes:
-    """Feed the process, and return what it prints up to its end, within these bytes and this time."""
+def _exchanged(
+    process: subprocess.Popen[bytes], content: bytes, most_bytes: int, deadline: float
+) -> bytes:
+    """Feed the process, and return what it prints, within these bytes and this time."""
     assert process.stdin
     assert process.stdout
     threading.Thread(target=_feed, args=(process.stdin, content), daemon=True).start()

@@ -76,7 +76,7 @@ def compact(
         from smp_client.passes.compaction import evicted_of
 
         names = [*(one.id for one in sessions), *archived]
-        found = [one for name in names for one in evicted_of(memory.tree, name, texts=True)]
+        found = [one for name in names for one in evicted_of(memory, name, texts=True)]
         _print_evicted(found, archived, as_json=as_json)
     elif is_back:
         back = for_each(sessions, "bringing back", lambda one: one.bring_back(ids or None, dry_run=dry_run), dry_run=dry_run)
