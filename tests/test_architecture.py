@@ -103,3 +103,52 @@ def test_reading_does_not_import_filelock(tmp_path: Path) -> None:
 
     code = "import sys, smp_client; assert 'filelock' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0
+
+
+# The rooms of the client that are in their place, from top to bottom. Imports go down only.
+LAYERS = ("exchange", "privacy", "passes", "change", "questions", "disk", "text", "model")
+# Modules that many layers use, and that use none of them: their own room is still to come.
+LOW = {"privacy.redact", "privacy.secrets", "privacy.personal", "questions.ranking", "questions.validity", "questions.when"}
+# Imports that go up, each for a reason that stands here.
+UPWARD = {
+    ("passes.purge", "privacy.find"),  # a purge ends with the search of `smp show --all-about`
+    ("questions.asker", "passes.lifecycle"),  # a session that is read is in use again
+}
+# How many lines each package may have: what it has now, and little more. It only goes down.
+BUDGETS = {
+    "smp_client/exchange": 3_100, "smp_client/privacy": 2_600, "smp_client/passes": 3_550, "smp_client/change": 1_800,
+    "smp_client/questions": 3_800, "smp_client/disk": 320, "smp_client/text": 1_700, "smp_client/model": 120,
+    "smp_daemon/cli": 5_100, "smp_daemon/config": 720, "smp_daemon/ingest": 1_650, "smp_daemon/service": 540,
+    "smp_daemon/mcp": 1_450,
+}  # fmt: skip
+
+
+def room_of(path: Path) -> str:
+    """Return a module of the client by its name below the package, such as `change.move`."""
+    return ".".join(path.relative_to(TOP / "smp_client").with_suffix("").parts)
+
+
+def targets(path: Path) -> set[str]:
+    """Return the modules of the client that a module imports, wherever in it."""
+    package = room_of(path).split(".")[:-1]
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            above = package[: len(package) - node.level + 1]
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names |= {base, *(f"{base}.{alias.name}" if base else alias.name for alias in node.names)}
+    return names
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_imports_go_down_only(layer: str) -> None:
+    above = set(LAYERS[: LAYERS.index(layer)])
+    wrong = {(room_of(path), target) for path in modules(f"smp_client/{layer}") for target in targets(path)
+             if target.split(".")[0] in above and "." in target and (TOP / "smp_client" / f"{target.replace('.', '/')}.py").exists()
+             and target not in LOW}  # fmt: skip
+    assert wrong - UPWARD == set()
+
+
+@pytest.mark.parametrize("package", BUDGETS)
+def test_a_package_stays_within_its_budget(package: str) -> None:
+    assert sum(len(path.read_text().splitlines()) for path in modules(package)) <= BUDGETS[package]
