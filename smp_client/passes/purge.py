@@ -9,7 +9,7 @@ same words.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -393,7 +393,7 @@ def carry_out(
     remove_abandoned(memory)
     _remove_old_locks(memory)
     outcome.problems += scrub_index(memory, index)
-    if index is None and (places := places_with(memory, words)):
+    if index is None and (places := _places_with(memory, words)):
         more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
         outcome.notes.append(f"The same words still stand in {', '.join(places[:_LISTED])}{more}.")
     return outcome
@@ -577,27 +577,9 @@ def _words_of(one: Holding) -> list[str]:
     return [line for line in lines if len(line) >= (_LINE if " " in line else _WORD)]
 
 
-def places_with(memory: Memory, words: Sequence[str]) -> list[str]:
-    """Return the files below the root, bundles unpacked, that hold one of these lines.
+def _places_with(memory: Memory, words: Sequence[str]) -> list[str]:
+    """Return the files that `smp find` would find these lines in; of very many, some are sought."""
+    from ..privacy.find import paths_with  # late: it is the layer above, and a daemon needs it not
 
-    Of very many lines only some are sought.
-    """
     every = list(dict.fromkeys(words))
-    needles = [word.encode("utf-8", "replace") for word in every[:: len(every) // _NEEDLES + 1]]
-    if not needles:
-        return []
-    found: list[str] = []
-    for place in (ACTIVE, GLOBAL, ARCHIVED, DELETED, QUARANTINE):
-        for file in memory.tree.files_below(place):
-            with suppress(SMPError, OSError):  # one that cannot be read is `smp check`'s
-                parts = _contents(memory.tree, file)
-                if any(needle in part for part in parts for needle in needles):
-                    found.append(file)
-    return found
-
-
-def _contents(tree: Tree, file: str) -> Iterator[bytes]:
-    if file.endswith(".tar.gz"):
-        yield from bundle.read(tree, file).members.values()
-    else:
-        yield tree.read(file)
+    return paths_with(memory, every[:: len(every) // _NEEDLES + 1]) if every else []
