@@ -42,7 +42,7 @@ SPREAD = timedelta(days=32)  # from the oldest memory to the newest
 NOW = AT + SPREAD + timedelta(days=8)  # so all of the conversation is old, and half of it has decayed
 RECENT = timedelta(days=5)
 SOON, LATER = AT + timedelta(days=6), AT + timedelta(days=9)  # when no recent memory is at its least priority yet
-DECAY, COMPACTION, ARCHIVE = Target(seconds=0.1), Target(seconds=1.5), Target(seconds=1.5)
+DECAY, COMPACTION, ARCHIVE = Target(seconds=1.0), Target(seconds=1.5), Target(seconds=1.5)
 LEVEL = 6
 Files = Mapping[str, bytes]
 

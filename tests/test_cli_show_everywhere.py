@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from smp_client.maintain.compacting import compact
 from test_cli_write import HOSTILE, on_a_terminal
 
 from smp_client import Memory, Session
+from smp_client.passes.compaction import compact
 from smp_daemon.cli import smp as command
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -23,7 +23,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from smp_client.maintain.compacting import compact
 from smp_client.privacy.seeking import everywhere, unpacking
 from smp_client.privacy.seeking.everywhere import Occurrence
 from smp_client.privacy.seeking.needle import Needle
@@ -31,6 +30,7 @@ from smp_client.privacy.seeking.needle import Needle
 from smp_client import InvalidQuery, Memory, Session
 from smp_client.index import Index
 from smp_client.journal import record as record_intent
+from smp_client.passes.compaction import compact
 from smp_client.quarantine import set_aside
 from smp_client.records import RELATIONSHIP
 from smp_client.status import INDEX_FILE

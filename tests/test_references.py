@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from smp_client.maintain.compacting import compact
 from smp_client.privacy.seeking.kept import find
 
 from smp_client import Memory, MemoryNotFound, Session
 from smp_client.index import Index
 from smp_client.indexing import outdated, refresh
 from smp_client.passes.check import check
+from smp_client.passes.compaction import compact
 from smp_client.privacy.leaks import Target, redact
 from smp_client.privacy.redact import OFF, Redaction
 from smp_client.references import taken_by_hand

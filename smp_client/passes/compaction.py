@@ -733,20 +733,18 @@ def _evict(
 
 
 def _changes(made: CompactionPlan) -> Iterator[Change]:
-    summaries: dict[
-        str, tuple[str, bytes]
-    ] = {}  # by each turn of a run: the id and the bytes of the summary
+    instead: dict[str, dict[str, Any]] = {}  # by turn: id and hash of its summary
+    summaries: dict[str, bytes] = {}  # by the turn whose place it takes
     for run in made.runs:
-        summaries |= {turn.id: (run.turns[0].id, run.summary) for turn in run.turns if run.summary}
-    hashes = {summary: _hash(value_of(TURN, summary)) for _, summary in summaries.values()}
-    for one in made.taken:
-        item = one.item
-        facts: dict[str, Any] = {"operation": one.operation, "reason": one.reason}
-        new = None
-        if item.file == TURN.file and item.id in summaries:
-            first, summary = summaries[item.id]
-            facts |= {"summary": first, "summary_hash": hashes[summary]}
-            new = summary if item.id == first else None
+        if run.summary:
+            first = run.turns[0].id
+            summaries[first] = run.summary
+            facts = {"summary": first, "summary_hash": _hash(value_of(TURN, run.summary))}
+            instead |= dict.fromkeys((turn.id for turn in run.turns), facts)
+    for item, operation, reason in made.taken:
+        new, facts = None, {"operation": operation, "reason": reason}
+        if item.file == TURN.file:
+            new, facts = summaries.get(item.id), facts | instead.get(item.id, {})
         yield Change(item.file, item.id, item.hash, new, facts=facts)
 
 
