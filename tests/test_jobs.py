@@ -14,7 +14,7 @@ from smp_client import LockTimeout, Memory
 from smp_client.locks import NO_PATIENCE, lock
 from smp_client.model.outcome import Action, Outcome
 from smp_client.policies import CompactionPolicy
-from smp_client.scope import UPKEEP
+from smp_client.records import DECISION
 from smp_daemon.config.settings import Configuration
 from smp_daemon.fullness import FORCED, GENTLE, LEFT_ALONE, Fullness
 from smp_daemon.ingest import indexer
@@ -197,11 +197,11 @@ def test_a_job_asked_for_many_times_while_it_runs_runs_once_more(memory: Memory,
 def test_a_locked_session_is_a_failure_of_its_own_and_the_run_still_counts(
     memory: Memory, root: Root, maintenance: Maintenance
 ) -> None:
-    """Somebody holds the passes' lock of one session: the others are done, so is the run, and the error says who has it."""
+    """Somebody holds a file of one session: the others are done, so is the run, and the error says who has it."""
     for name in ("a", "b", "c"):
         memory.create_session(id=name).record_decision("D", made_by="x", timestamp="2020-01-01T00:00:00Z")
     scan(root)
-    with lock(memory.tree, "b", UPKEEP, NO_PATIENCE, "testing"):
+    with lock(memory.tree, "b", DECISION.file, NO_PATIENCE, "testing"):
         maintenance.ask_for("decay", [root])
         finish(maintenance)
     decay = root.jobs["decay"]
