@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
@@ -26,7 +25,7 @@ from .privacy.redact import harmless
 from .questions.ranking import importance
 from .questions.validity import endings, own_mark, project_of, subject
 from .records import PREFERENCE, RELATIONSHIP, TURN, Kind, is_deleted
-from .scopes import ARCHIVE, STATES, counts, directory_of, files_of, is_archived, is_of, kinds_of, scopes, session_of
+from .scopes import ARCHIVE, STATES, counts, directory_of, files_of, is_archived, is_of, kinds_of, scopes
 from .session_files import METADATA, parse_artifact
 from .text.document import Located, RecordList
 from .text.format import format_of, mentioned
@@ -195,7 +194,8 @@ def _take_in(index: Index, scope: str, file: str, content: bytes, known: FileSta
         index.note_session(scope, str(metadata.get("status", "active")), metadata, project)
     elif is_archived(scope):
         added, went = index.replace(scope, file, _packed(scope, file, content))
-        _note_packed(index, scope, file, content)
+        if file == ARCHIVE:
+            _note_archived(index, scope, file, content)
     else:
         added, went = index.replace(scope, file, [entry_of_file(file, content)])
     index.note_file(scope, file, _state(status, content, 0, 0))
@@ -326,18 +326,12 @@ def _summary(archived_at: str, facts: Mapping[str, Value]) -> Entry:
                  _tags(value), tuple(archived.topics_of(value)), (), data, _weight(archived.TYPE, value))  # fmt: skip
 
 
-def _note_packed(index: Index, scope: str, file: str, content: bytes) -> None:
-    """Note the project and the state of a session whose memories are in a bundle."""
-    if file == ARCHIVE:
-        from .disk.bundle import unpacked
+def _note_archived(index: Index, scope: str, file: str, content: bytes) -> None:
+    """Note the project and the state of an archived session."""
+    from .disk.bundle import unpacked
 
-        said = unpacked(f"{directory_of(scope)}/{file}", content).manifest.facts
-        index.note_session(scope, archived.STATE, archived.metadata_of(said), project_of(said.get("project")))
-        return
-    known = index.connection.execute("SELECT metadata, project FROM sessions WHERE scope IN (?, ?) ORDER BY scope DESC",
-                                     (scope, session_of(scope))).fetchone()  # fmt: skip
-    metadata, project = (json.loads(known[0]), known[1]) if known else ({}, "")
-    index.note_session(scope, archived.STATE, metadata, project)
+    said = unpacked(f"{directory_of(scope)}/{file}", content).manifest.facts
+    index.note_session(scope, archived.STATE, archived.metadata_of(said), project_of(said.get("project")))
 
 
 def _weight(kind: str, value: Mapping[str, Value]) -> Weight:

@@ -17,13 +17,14 @@ from ..errors import SMPError
 from ..fingerprint import hash_of, hash_of_bytes
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_session_id
 from ..records import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN, Kind, kind_of, kind_of_file
-from ..scopes import ARCHIVE, BACKUP, EVICTED, files_of
+from ..scopes import ARCHIVE, EVICTED, files_of
 from ..text.values import Value
 from .places import PROFILE, holds_memories, id_of_file, is_record_file, type_of_file, value_of_file
 
 if TYPE_CHECKING:
     from ..memory import Memory
 
+BESIDE = "beside/"  # before the name of an evicted bundle in the bundle of a deleted session
 Place = Literal["active", "archived", "evicted", "deleted", "undo"]
 KEPT: tuple[Place, ...] = ("active", "archived", "evicted")  # what is neither deleted nor replaced
 EVERY: tuple[Place, ...] = (*KEPT, "deleted", "undo")
@@ -126,9 +127,11 @@ def in_bundle(packed: Bundle, session: str, place: Place) -> Iterator[Holding]:
     """Yield the memories in a bundle: of a packed session those in its files, else its items."""
     manifest = packed.manifest
     facts = {"at": manifest.at, "by": manifest.by, "why": manifest.why, "until": manifest.until, "batch": manifest.batch}
-    if packed.path.endswith((f"/{ARCHIVE}", f"/{BACKUP}")):
+    if manifest.kind == "archive" or "was" in manifest.facts:
         for file, content in packed.files():
-            if holds_memories(file, ""):
+            if file.startswith(BESIDE):  # memories that were evicted before the session was deleted
+                yield from in_bundle(bundle.unpacked(packed.path, content), session, place)
+            elif holds_memories(file, ""):
                 yield from (replace(one, facts=facts) for one in in_file(session, place, packed.path, file, content))
         return
     for item, raw in packed.pieces():

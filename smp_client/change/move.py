@@ -40,6 +40,7 @@ from ..text.mapping import replace_parts
 from ..text.values import Value
 from ..timestamps import render_time
 from .digest import digest
+from .holdings import BESIDE
 from .restore import manifest_of, passing
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 # A writer that found the name just before it changed, and has not opened it, is not counted by the kernel.
 GRACE_S = 2.0
 _SHOWN_CHARACTERS = 60
-_BESIDE = "beside/"  # before the name of an evicted bundle in the bundle of a deleted session
 _TRIES = 4
 
 
@@ -302,7 +302,7 @@ def _packing(
     """Return the manifest and the items of a packed session."""
     facts = {**head.facts, **digest(name, files)} if head.kind == "archive" else head.facts
     pieces: list[tuple[Item, bytes]] = [item_of(file, "", "file", content, whole=True) for file, content in files.items()]
-    pieces += [item_of(f"{_BESIDE}{path.rpartition('/')[2]}", "", "bundle", content, whole=True)
+    pieces += [item_of(f"{BESIDE}{path.rpartition('/')[2]}", "", "bundle", content, whole=True)
                for path, content in (beside or {}).items()]  # fmt: skip
     return replace(head, facts=facts), pieces
 
@@ -310,7 +310,7 @@ def _packing(
 def _unpacked(packed: Bundle) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """Return the files of a packed session, and the evicted bundles that were beside it."""
     files = dict(packed.files())
-    beside = {file.removeprefix(_BESIDE): files.pop(file) for file in [*files] if file.startswith(_BESIDE)}
+    beside = {file.removeprefix(BESIDE): files.pop(file) for file in [*files] if file.startswith(BESIDE)}
     return files, beside
 
 

@@ -14,6 +14,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from ..access import Noted
+from ..archived import STATE as ARCHIVED
 from ..archived import TYPE as SUMMARY_TYPE
 from ..decay import Policy
 from ..index import Index
@@ -112,7 +113,9 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
     if len(view.scopes) > 1:
         joined += " LEFT JOIN sessions s ON s.scope = m.scope"
         cases = " ".join(f"WHEN {_quoted(name)} THEN {float(factor)}" for name, factor in view.weights.states.items())
-        state = f"CASE s.status {cases} ELSE 1.0 END" if cases else state
+        # Evicted memories of a session that is in use count as archived ones.
+        status = f"COALESCE(s.status, CASE WHEN m.scope GLOB '{ARCHIVED}/*' THEN '{ARCHIVED}' END)"
+        state = f"CASE {status} {cases} ELSE 1.0 END" if cases else state
         state += f" * CASE m.type WHEN '{SUMMARY_TYPE}' THEN {SUMMARY} ELSE 1.0 END"
     idle, age = f"MAX(0, now - {last})", "MAX(0, now - COALESCE(m.at, now))"
     priority = (

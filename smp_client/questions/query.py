@@ -161,7 +161,8 @@ def type_named(name: Any, problems: list[str]) -> str:
 
 def _of_project(name: str) -> Sql:
     """Return the condition that a memory `m` is of no other project."""
-    others = "SELECT s.scope FROM sessions s WHERE s.project NOT IN ('', ?)"
+    # With what compaction has evicted of each: that has no session of its own in the index.
+    others = "SELECT p.value || s.scope FROM sessions s, json_each('[\"\", \"archived/\"]') p WHERE s.project NOT IN ('', ?)"
     return Sql(f"m.scope NOT IN ({others})", (project_of(name),))
 
 
