@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from .fingerprint import hash_of
+from .fingerprint import hash_of, hash_of_bytes
 from .records import TURN, Kind
 from .text import markdown, yaml_list
 from .text.document import Located
@@ -26,6 +26,7 @@ class Edit(NamedTuple):
     `old` is the hash that it has now, or None where it comes in. `new` is its bytes, or None where
     it goes. One that comes in stands behind the record with the id `behind`, and first where that
     is None; where there is no such record it stands last. A turn stands where its number says.
+    An edit without an id is of the line of the head that has this hash.
     """
 
     id: str
@@ -98,7 +99,7 @@ def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int, known: 
     file taken apart, where the caller has done that already.
     """
     content = plain(kind.file, content)
-    if known is None and len(edits) <= FEW and all(edit.old is not None for edit in edits):
+    if known is None and len(edits) <= FEW and all(edit.old is not None and edit.id for edit in edits):
         return _edited_few(kind, content, edits, last)
     head, records, indent = known or spans(kind, content)
     position = {span.id: number for number, span in enumerate(records) if span.id}
@@ -106,6 +107,10 @@ def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int, known: 
     arriving: list[tuple[Edit, bytes]] = []
     kept: list[str] = []
     for edit in edits:
+        if not edit.id:
+            lines = head.splitlines(keepends=True)
+            head = b"".join((edit.new or "").encode() if hash_of_bytes(line) == edit.old else line for line in lines)
+            continue
         new = None if edit.new is None else _indented(kind, edit.new.encode(), indent)
         at = position.get(edit.id)
         standing = records[at] if at is not None else None

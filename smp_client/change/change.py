@@ -49,6 +49,7 @@ class Change:
 
     `old` is the hash that it has now, or None where it comes in. `new` is its bytes, or its fields,
     or None where it goes. `container` is the bundle that holds it, and empty for the session's files.
+    A change without an id is of a line in the head of a record file; one that is gone is no conflict.
     """
 
     file: str
@@ -57,7 +58,7 @@ class Change:
     new: bytes | Mapping[str, Value] | None
     behind: str | None = _LAST
     container: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)  # for the item of the draft
+    facts: Mapping[str, Any] = field(default_factory=dict)  # for the item of the draft; see `_pieces`
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class _Work:
             self.growth += len(tail.opening) + len(rendered)
             return
         content = scope.tree.read(scope.path(file))
-        is_few = len(changes) + len(added) <= FEW and all(change.old is not None for change in changes)
+        is_few = len(changes) + len(added) <= FEW and all(change.old is not None and change.id for change in changes)
         known = self._request.parsed.get(file)
         found = known[1] if known and known[0] == content else None if is_few else spans(kind, content)
         ids = [*(change.id for change in changes), *(str(value["id"]) for value in added)]
@@ -172,22 +173,28 @@ class _Work:
         for value in added:
             if value["id"] in standing:
                 raise Conflict(f"{value['id']} was given to somebody else, because .smp/ was lost; nothing was written.")
-        edits = [self._edit(kind, change, standing.get(change.id)) for change in changes]
+        edits = [self._edit(kind, change, standing.get(change.id), content) for change in changes]
         edits += [Edit(str(value["id"]), None, format_of(kind).render(value, INDENT).decode(), _LAST) for value in added]
         self._file_steps.append({"file": file, "edit": [list(edit) for edit in edits], "last": tail.last})
         after = edited(kind, content, edits, tail.last, found).content
         self._ready[file] = (content, after)
         self.growth += len(after) - len(content)
 
-    def _edit(self, kind: Kind, change: Change, span: Span | None) -> Edit:
-        if change.old is None:
+    def _edit(self, kind: Kind, change: Change, span: Span | None, content: bytes) -> Edit:
+        if not change.id:
+            for line in spans(kind, content).head.splitlines(keepends=True):
+                if self._request.draft is not None and hash_of_bytes(line) == change.old:
+                    facts = {"hash": change.old, **change.facts}
+                    self.taken.append(item_of(change.file, "", "head", line, **facts))
+        elif change.old is None:
             if span is not None:
                 raise _conflict(self._scope, change, "another memory has its id by now")
         elif span is None or hash_of(span.value) != change.old:
             raise _conflict(self._scope, change, "somebody else changed it since it was read")
         elif self._request.draft is not None:
-            facts: dict[str, Any] = {"hash": change.old, "timestamp": span.value.get("timestamp"), "behind": span.behind}
-            self.taken.append(item_of(change.file, change.id, kind.name, span.raw, **facts, **change.facts))
+            known: dict[str, Any] = {"timestamp": span.value.get("timestamp"), "behind": span.behind}
+            known |= {"hash": change.old, **change.facts}
+            self.taken.append(item_of(change.file, change.id, kind.name, span.raw, **known))
         new = change.new
         if isinstance(new, Mapping):
             new = format_of(kind).render(new, INDENT) if span is None else replaced(kind, span, new)
@@ -234,6 +241,7 @@ class _Work:
         """The items of a bundle of records, or of single files, after the changes.
 
         A memory that was in two places when it was deleted is in the bundle twice; one change means both.
+        Facts of a change are added to the item of the draft. Those that the item here has change here.
         """
         wanted = {(change.file, change.id, change.old): change for change in changes}
         pieces: list[tuple[Item, bytes]] = []
@@ -244,10 +252,11 @@ class _Work:
                 pieces.append((item, raw))
                 continue
             found.add((*item.key, item.hash))
-            self.taken.append((replace(item, facts={**item.facts, **change.facts}), raw))
+            self.taken.append((replace(item, facts={**change.facts, **item.facts}), raw))
             if change.new is not None:
-                new = _packed(change)
-                pieces.append((_repacked(item, new), new))
+                new, known = _packed(change), change.facts.keys() & item.facts.keys()
+                facts = {**item.facts, **{name: change.facts[name] for name in known}}
+                pieces.append((_repacked(replace(item, facts=facts), new), new))
         for key, change in wanted.items():
             if key in found:
                 continue
@@ -275,7 +284,7 @@ class _Work:
                 continue
             kind = kind_of_file(file)
             standing = located(kind, before, [change.id for change in here])
-            edits = [self._edit(kind, change, standing.get(change.id)) for change in here]
+            edits = [self._edit(kind, change, standing.get(change.id), before) for change in here]
             last = format_of(kind).highest(format_of(kind).parse(before), before)
             files[file] = edited(kind, before, edits, last).content
         return [item_of(file, "", "file", content, whole=True) for file, content in files.items()]

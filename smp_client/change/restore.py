@@ -164,7 +164,7 @@ def deleted(memory: Memory, name: str) -> list[Deleted]:
     with memory._scope(name).answering("listing what was deleted"):
         found = sorted(manifests(memory.tree, f"{DELETED}/{name}"), key=lambda one: one[1].at)
         return [_as_deleted(name, manifest, item) for path, manifest in found
-                if not path.endswith(f"/{BACKUP}") for item in manifest.items]  # fmt: skip
+                if not path.endswith(f"/{BACKUP}") for item in manifest.items if item.id]  # fmt: skip
 
 
 def _as_deleted(name: str, manifest: Manifest, item: Item) -> Deleted:
@@ -190,7 +190,7 @@ def restore(
         quota = memory._session(name).quota_bytes() if name != GLOBAL and is_in_use(memory, name) else None
         with audit.noted(memory.tree, "restore", clock=memory.options.clock, by=by, **facts):
             apply(scope, Request(changes, quota_bytes=quota, doing="restoring"))
-    return [_record(name, item, raw) for _, item, raw in found]
+    return [_record(name, item, raw) for _, item, raw in found if item.id]
 
 
 def restore_batch(memory: Memory, batch: str, *, by: str = "user") -> Outcome:
@@ -227,13 +227,13 @@ def _restorable(
 ) -> list[tuple[str, Item, bytes]]:
     """Return the items that are meant, each with its bundle and its bytes."""
     newest_first = sorted(manifests(memory.tree, f"{DELETED}/{name}"), key=lambda one: one[1].at, reverse=True)
-    chosen_items: dict[tuple[str, str], tuple[str, Item]] = {}
+    chosen_items: dict[tuple[str, ...], tuple[str, Item]] = {}
     for path, manifest in newest_first:
         if path.endswith(f"/{BACKUP}") or (batch is not None and manifest.batch != batch):
             continue
         for item in manifest.items:
             if ids is None or item.id in ids or agent_of(item) in ids:
-                chosen_items.setdefault(item.key, (path, item))
+                chosen_items.setdefault((*item.key, str(item.facts.get("from", ""))), (path, item))
     if not chosen_items:
         for path in bundle.paths(memory.tree, f"{DELETED}/{name}"):
             bundle.read_manifest(memory.tree, path)  # raises where one is damaged, which may hold it

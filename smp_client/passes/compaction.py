@@ -739,7 +739,7 @@ def _changes(made: CompactionPlan) -> Iterator[Change]:
         if run.summary:
             first = run.turns[0].id
             summaries[first] = run.summary
-            facts = {"summary": first, "summary_hash": _hash(value_of(TURN, run.summary))}
+            facts = {"summary": first, "summary_hash": summary_hash(value_of(TURN, run.summary))}
             instead |= dict.fromkeys((turn.id for turn in run.turns), facts)
     for item, operation, reason in made.taken:
         new, facts = None, {"operation": operation, "reason": reason}
@@ -920,9 +920,9 @@ def _summary(one: Holding, standing: Mapping[str, Span]) -> Span | None:
     """Return the summary of the memory's run; None where it is gone, or was changed."""
     run = _run_of(one)
     span = standing.get(run[1]) if run else None
-    return span if run and span and _hash(span.value) == run[2] else None
+    return span if run and span and summary_hash(span.value) == run[2] else None
 
 
-def _hash(value: Mapping[str, Value]) -> str:
+def summary_hash(value: Mapping[str, Value]) -> str:
     """Return the hash of a summary without its decay: to have been read is no change."""
     return hash_of({name: part for name, part in value.items() if name != "decay"})

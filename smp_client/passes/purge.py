@@ -389,7 +389,8 @@ def carry_out(
         if not one.is_session:
             wait_s = _WAIT_S if index is None else 0.0
             outcome.problems += _await_closed(memory, one.session, gone, wait_s)
-        words += [word for held in gone for word in _words_of(held)]
+        # Of a memory that was anonymised most words stay on purpose.
+        words += [word for held in gone if held.place != "undo" for word in _words_of(held)]
     remove_abandoned(memory)
     _remove_old_locks(memory)
     outcome.problems += scrub_index(memory, index)

@@ -9,26 +9,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import audit
 from ..change.change import Change, Draft, Request, apply
-from ..change.holdings import Holding, holdings
+from ..change.holdings import Holding, holdings, is_in_use
 from ..change.holdings import names as every_session
-from ..change.places import PROFILE
+from ..change.places import PROFILE, id_of_file
 from ..change.restore import manifest_of, new_batch, passing
 from ..change.select import agent_of, require_known
+from ..disk import bundle
 from ..edits import spans
 from ..errors import Invalid, SMPError
 from ..fingerprint import hash_of, hash_of_bytes
-from ..layout import DELETED, GLOBAL
+from ..layout import ARCHIVED, DELETED, GLOBAL
 from ..model.outcome import Action, Outcome
+from ..passes.compaction import summary_hash
 from ..records import RELATIONSHIP, TURN, check_memory_id, type_of
-from ..scopes import ARTIFACTS
+from ..scopes import ARCHIVE, ARTIFACTS, STATES
 from ..session_files import METADATA, parse_artifact
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import BadYaml, Value, render_entries
+from .find import paths_with
 from .names import Names, is_somebody
 from .placeholder import Anonymization, Placeholders, Replacement, is_placeholder
 
@@ -55,8 +58,8 @@ _METADATA = frozenset((
 ))  # fmt: skip
 _ENDS = frozenset(("source", "target", "relationship"))
 _REFERENCE = re.compile(r"(?:DEC|FIND|PREF|LEARN|REL|STATE|GPREF|PAT)-\d{3,12}|turn-\d{1,12}")
-_PARTICIPANTS = re.compile(rb"^\*\*Participants:\*\*[^\n]*$", re.MULTILINE)
-_PLACES = ("active", "archived", "evicted")
+_PARTICIPANTS = re.compile(rb"^\*\*Participants:\*\*[^\n]*\n", re.MULTILINE)
+_LISTED = 10
 
 
 @dataclass
@@ -88,7 +91,7 @@ class Known:
                     raise Invalid([f"{name!r} is too short for a name"])
                 known[name.strip()] = None
 
-    def meet(self, file: str, memory_id: str, value: Mapping[str, Any]) -> None:
+    def meet(self, file: str, value: Mapping[str, Any]) -> None:
         """Take in whom a memory names in its structure."""
         if file == METADATA:
             participants, context = _mapping(value.get("participants")), _mapping(value.get("context"))
@@ -101,8 +104,8 @@ class Known:
                 self._add(self.people, name)
         elif file == TURN.file:
             self._add(self.speakers, value.get("speaker"))
-        elif file.startswith("agent-states/"):
-            self._add(self.agents, memory_id)
+        elif file.startswith(f"{STATES}/"):
+            self._add(self.agents, id_of_file(file))
 
     def names(self) -> Names:
         """Whoever speaks is somebody, unless known as an agent. A placeholder is nobody's name."""
@@ -180,10 +183,12 @@ def anonymize(
             with audit.noted(memory.tree, "anonymize", clock=memory.options.clock, by=by, **facts):
                 applied = apply(scope, Request(changes, draft, doing="anonymising"))
             outcome.problems += [f"{session}: {one} was changed meanwhile, and stays." for one in applied.kept]
-            if wanted is None:
-                _rewrite_head(memory, session, run)
     if now and not dry_run:
-        _purge(memory, session, [*outcome.earlier, *([outcome.batch] if outcome.batch else [])], by, outcome)
+        for one in [*outcome.earlier, *([outcome.batch] if outcome.batch else [])]:
+            outcome.problems += memory.purge_now(session, batch=one, by=by).problems
+        outcome.batch, outcome.erased = "", True
+    if not dry_run and (ids is None or now):
+        outcome.notes += _still_there(memory, run, None if now else session)
     return outcome
 
 
@@ -195,8 +200,8 @@ class _Run:
     ) -> None:
         self.problems: list[str] = []
         self._memory, self._session = memory, session
-        self._found = [*holdings(memory, session, _PLACES, self.problems)]  # type: ignore[arg-type]
-        self.known = known_in(memory, ((one.file, one.id, one.value) for one in self._found), *given)
+        self._found = [*holdings(memory, session, problems=self.problems)]
+        self.known = known_in(memory, ((one.file, one.value) for one in self._found), *given)
         self.placeholders = Placeholders(self.known.names(), config)
         for one in self._found:
             self.placeholders.avoid(one.raw.decode("utf-8", "replace"))
@@ -209,16 +214,52 @@ class _Run:
         # Metadata and profile say who is who: they have the first placeholders.
         meant.sort(key=lambda one: one.file not in (METADATA, PROFILE))
         changes = [change for one in meant if (change := self._change(one)) is not None]
-        about = tuple(change.id for change in changes)
+        keys = [(change.file, change.id) for change in changes]
+        about = tuple(memory_id for _, memory_id in keys)
+        changes = self._with_summaries(changes)
+        changes += [] if ids is not None else self._of_head()
         types = {(one.file, one.id): type_of(one.type) for one in meant}
-        kinds = tuple(types[change.file, change.id] for change in changes)
+        kinds = tuple(types[key] for key in keys)
         outcome = Anonymized(session=self._session, agents=self.known.kept_agents(), problems=self.problems)
-        if changes:
+        if about:
             outcome.actions.append(Action(self._session, "anonymize", about, reason, kinds=kinds))
         outcome.counts = self.placeholders.counts()
         if self.placeholders.finds(self._session):
             outcome.problems.append(f"The id of the session {self._session} holds a known name, and stays.")
         return outcome, changes
+
+    def _with_summaries(self, changes: Sequence[Change]) -> list[Change]:
+        """Evicted turns know the summary that stands for them by its hash, which changes with it."""
+        new = {change.id: summary_hash(change.new) for change in changes
+               if isinstance(change.new, dict) and change.new.get("type") == "summary"}  # fmt: skip
+        known = {(change.container, change.file, change.id): change for change in changes}
+        for one in self._found:
+            if one.place == "evicted" and one.facts.get("summary") in new:
+                key = (one.container, one.file, one.id)
+                same = Change(one.file, one.id, one.hash, one.raw, container=one.container,
+                              facts={"replaced_by": one.hash, "from": one.container})  # fmt: skip
+                change = known.get(key, same)
+                known[key] = replace(change, facts={**change.facts, "summary_hash": new[one.facts["summary"]]})
+        return list(known.values())
+
+    def _of_head(self) -> list[Change]:
+        """The participants in the head of the conversation; the rest of a head names nobody."""
+        memory, path = self._memory, f"{ARCHIVED}/{self._session}/{ARCHIVE}"
+        container = "" if is_in_use(memory, self._session) else path
+        if self._session == GLOBAL:
+            return []
+        try:
+            content = dict(bundle.read(memory.tree, path).files()).get(TURN.file, b"") if container else \
+                memory._scope(self._session).read(TURN.file)  # fmt: skip
+            line = _PARTICIPANTS.search(spans(TURN, content).head)
+        except (SMPError, OSError):
+            return []  # it was reported with the memories
+        if line is None:
+            return []
+        new = str(self.replacer.value(line[0].decode("utf-8", "replace"))).encode()
+        facts = {"replaced_by": hash_of_bytes(new), **({"from": container} if container else {})}
+        change = Change(TURN.file, "", hash_of_bytes(line[0]), new, container=container, facts=facts)
+        return [change] if new != line[0] else []
 
     def _change(self, one: Holding) -> Change | None:
         try:
@@ -240,37 +281,20 @@ class _Run:
         return Change(one.file, one.id, one.hash, new, container=one.container, facts=facts)
 
 
-def _rewrite_head(memory: Memory, session: str, run: _Run) -> None:
-    """Replace the participants in the head of the conversation; the rest of a head names nobody."""
-    from ..rewrite import rewrite
+def _still_there(memory: Memory, run: _Run, session: str | None) -> list[str]:
+    """Return a note of the files, of one session or of all, that hold a text which was replaced.
 
-    scope = memory._scope(session)
-    if session == GLOBAL or not scope.tree.exists(scope.path(TURN.file)):
-        return
-
-    def renamed(content: bytes) -> bytes:
-        head = spans(TURN, content).head
-        line = _PARTICIPANTS.search(head)
-        if line is None:
-            return content
-        new = str(run.replacer.value(line[0].decode("utf-8", "replace")))
-        return head[: line.start()] + new.encode() + head[line.end() :] + content[len(head) :]
-
-    with scope.locked([TURN.file], "anonymising") as held:
-        rewrite(scope, TURN.file, renamed)
-        held[TURN.file].note = {"last": held[TURN.file].note.get("last", 0)}
-
-
-def _purge(memory: Memory, session: str, batches: Iterable[str], by: str, outcome: Anonymized) -> None:
-    for batch in batches:
-        purged = memory.purge_now(session, batch=batch, by=by)
-        outcome.problems += purged.problems
-        outcome.notes += [note for note in purged.notes if note not in outcome.notes]
-    outcome.batch, outcome.erased = "", True
+    In one session these are comments, keys, drops and bytes that cannot be read; originals do not count.
+    """
+    gone = [one.what for one in run.placeholders.replacements(telling=True) if one.what and len(one.what) > 2]
+    places = paths_with(memory, gone, session) if gone else []
+    places = [path for path in places if session is None or not path.startswith(f"{DELETED}/")]
+    more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
+    return [f"A name that was replaced still stands in {', '.join(places[:_LISTED])}{more}."] if places else []
 
 
 def known_in(
-    memory: Memory, found: Iterable[tuple[str, str, Mapping[str, Any]]], names: Iterable[str], projects: Iterable[str]
+    memory: Memory, found: Iterable[tuple[str, Mapping[str, Any]]], names: Iterable[str], projects: Iterable[str]
 ) -> Known:
     """Return whom memories know: from metadata, speakers, states and the profile, and those given."""
     known = Known()
@@ -279,9 +303,9 @@ def known_in(
         profile = load_mapping(memory._scope(GLOBAL).read(PROFILE), "user_profile", PROFILE)
     except (SMPError, OSError):
         profile = {}  # nobody has said who they are
-    known.meet(PROFILE, "", profile)
-    for file, memory_id, value in found:
-        known.meet(file, memory_id, value)
+    known.meet(PROFILE, profile)
+    for file, value in found:
+        known.meet(file, value)
     return known
 
 
@@ -310,10 +334,10 @@ class AnonymousExport:
         self.agents = known.kept_agents()
         self.cannot_find = CANNOT_FIND
 
-    def _each(self, memory: Memory, sessions: Iterable[str]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    def _each(self, memory: Memory, sessions: Iterable[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for name in sessions:
             for one in holdings(memory, name, problems=self.problems):
-                yield one.file, one.id, one.value
+                yield one.file, one.value
 
     def replacements(self) -> list[Replacement]:
         return self._placeholders.replacements(telling=False)

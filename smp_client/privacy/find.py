@@ -2,8 +2,9 @@
 
 Files are read as they are, one at a time; nothing is locked or changed, and no link is followed.
 Bundles are unpacked. It is a plain search of lines, so words of the format itself are found too. Letters
-are compared as Unicode folds them, and any white space is as good as any other. The index is made from
-the files: it is searched only for a text that stands nowhere else, since it should not be there.
+are compared as Unicode folds them, and any white space is as good as any other. `indexes/` is made from
+the files and searched only for a text that stands nowhere else. The SQLite index is never opened: a
+process that closes its file loses the locks that it holds on it.
 """
 
 from __future__ import annotations
@@ -93,10 +94,11 @@ def all_about(memory: Memory, text: str, session: str | None = None) -> Iterator
     return _Search(memory, [text], session).run()
 
 
-def paths_with(memory: Memory, texts: Iterable[str]) -> list[str]:
-    """Return the files below the root, beside the index, that hold one of these texts."""
-    found = _Search(memory, list(texts), None).run(derived=False)
-    return list(dict.fromkeys(one.path for one in found if not one.problem))
+def paths_with(memory: Memory, texts: Iterable[str], session: str | None = None) -> list[str]:
+    """Return the files below the root, except SMP's own, that hold one of these texts."""
+    found = _Search(memory, list(texts), session).run(derived=False)
+    paths = dict.fromkeys(one.path for one in found if not one.problem)
+    return [path for path in paths if not path.startswith(".smp/")]
 
 
 class _Search:
@@ -109,7 +111,7 @@ class _Search:
         # What is SMP's own comes last.
         for path, is_directory, is_deep in sorted(walked, key=lambda one: one.path.startswith(".smp")):
             where = _where(path)
-            if self._session not in (None, where.session):
+            if self._session not in (None, where.session) or path.startswith(INDEX_FILE):
                 continue
             if where.place == "derived":
                 waiting += [] if is_directory else [(where, path)]
@@ -131,7 +133,7 @@ class _Search:
             status = self._tree.stat(path)
             if stat.S_ISSOCK(status.st_mode):
                 return
-            if status.st_size > _WHOLE_BYTES or where.place == "derived":
+            if status.st_size > _WHOLE_BYTES:
                 yield from self._in_pieces(where, path, status.st_size)
                 return
             content = self._tree.read(path)
@@ -147,7 +149,7 @@ class _Search:
             yield replace(where, problem=f"It cannot be read: {error}")
 
     def _in_pieces(self, where: Occurrence, path: str, size: int) -> Iterator[Occurrence]:
-        """A large file, or the index: only as a text, never much of it at once, and reported once."""
+        """A large file: only as a text, never much of it at once, and reported once."""
         with self._tree.opened(path) as descriptor:
             for offset in range(0, size, _PIECE_BYTES):
                 raw = os.pread(descriptor, _PIECE_BYTES + 4 * self._needles.reach_characters, offset)
@@ -217,7 +219,7 @@ def _where(path: str) -> Occurrence:
         return Occurrence(GLOBAL, GLOBAL, shown)
     if top == ".smp":
         session, plus, _ = inner[1].partition("+") if len(inner) > 1 else ("", "", "")
-        place = "derived" if path.startswith(INDEX_FILE) else _OWN_PLACES.get("/".join([top, *inner[:1]]), "other")
+        place = _OWN_PLACES.get("/".join([top, *inner[:1]]), "other")
         return Occurrence(session if plus else "", place, shown)
     if top not in (ACTIVE, ARCHIVED, DELETED, QUARANTINE) or not inner:
         return Occurrence("", "other", shown)

@@ -3,12 +3,13 @@
 A name is found as whole words: not `Ann` in `Annotation`, but in `anna_berg`, `Anna's` and
 `anna.berg@example.org`. A full name is found in any case of its letters and in either order. One word
 of it alone, or a name of one word, is found as it was given, with a capital, or in capitals: `will`
-is a word, `Will` may be somebody.
+is a word, `Will` may be somebody. In scripts that set no blanks, a name is found anywhere.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ _SHORT = 3  # letters; a shorter word of a full name means nobody on its own
 _BEFORE, _AFTER = r"(?<![^\W_])", r"(?![^\W_])"
 _BETWEEN = r"[\s._\-,'’]{1,3}"
 _SPLIT = re.compile(r"[\s._\-,]+")
+_NO_BLANKS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 # Whoever is called so has no name of their own.
 _PARTS_TO_PLAY = """
     admin administrator agent ai analyst anonymous architect assistant auditor bot coder customer daemon default
@@ -60,7 +62,8 @@ class Names:
         hits: list[Hit] = []
         for pattern, flags in self._finders:
             for match in pattern.finditer(text):
-                key = " ".join(_words(match[0].lower())) if flags else match[0]
+                said = _plain(match[0])
+                key = " ".join(_words(said.lower())) if flags else said
                 known = self._loose.get(key) if flags else self._strict.get(key)
                 if known is not None:
                     hits.append(Hit(*match.span(), *known))
@@ -72,8 +75,10 @@ class Names:
         return kept
 
     def _add_person(self, text: str) -> None:
-        meaning = (USER, text)
-        words = _words(text.partition("@")[0])
+        words = _words(_plain(text.partition("@")[0]))
+        # `anna` is the Anna Berg who is known already.
+        known = self._strict.get(words[0][:1].upper() + words[0][1:]) if len(words) == 1 else None
+        meaning = known or (USER, text)
         self._add(text, meaning)
         if len(words) > 1 and not any(word.isdecimal() for word in words):
             self._add(" ".join(reversed(words)), meaning)
@@ -83,11 +88,11 @@ class Names:
                     self._add_word(word, meaning)
 
     def _add(self, text: str, meaning: tuple[str, str]) -> None:
-        words = _words(text)
+        words = _words(_plain(text))
         if len(words) > 1:
             self._loose.setdefault(" ".join(words).lower(), meaning)
         elif words:
-            self._add_word(text.strip(), meaning)
+            self._add_word(_plain(text.strip()), meaning)
 
     def _add_word(self, word: str, meaning: tuple[str, str]) -> None:
         for form in (word, word[:1].upper() + word[1:], word.upper()):
@@ -104,7 +109,16 @@ def _words(text: str) -> list[str]:
     return [word for word in _SPLIT.split(text) if word]
 
 
+def _plain(text: str) -> str:
+    """Return a name in the one form in which it is compared."""
+    return unicodedata.normalize("NFC", text).replace("’", "'")
+
+
 def _pattern(words: str) -> str:
-    inner = _BETWEEN.join(map(re.escape, words.split(" ")))
-    before = _BEFORE if words[0].isalnum() else ""
-    return f"{before}{inner}{_AFTER if words[-1].isalnum() else ''}"
+    """Return a pattern for a name, its accents composed or not."""
+    forms = dict.fromkeys((words, unicodedata.normalize("NFD", words)))
+    escaped = (re.escape(form).replace("'", "['’]") for form in forms)
+    inner = "|".join(form.replace(r"\ ", _BETWEEN) for form in escaped)
+    before = _BEFORE if words[0].isalnum() and not _NO_BLANKS.match(words[0]) else ""
+    after = _AFTER if words[-1].isalnum() and not _NO_BLANKS.match(words[-1]) else ""
+    return f"{before}(?:{inner}){after}"

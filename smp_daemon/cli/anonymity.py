@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,8 @@ def anonymize(
     with progress("anonymising"):
         done = do(dry_run)
     if as_json:
-        print_json({**asdict(done), "memories": done.ids})
+        plain = asdict(replace(done, counts=Counter()))  # which cannot copy one that is not empty
+        print_json({**plain, "counts": done.counts, "memories": done.ids})
     else:
         _print(done, f"{memory.options.retention.deleted_days:g} days")
     sys.exit(1 if done.problems else 0)

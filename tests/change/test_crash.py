@@ -16,9 +16,9 @@ pytestmark = pytest.mark.usefixtures("short_grace")
 
 
 def fill(memory: Memory) -> None:
-    session = memory.create_session(id=SESSION)
+    session = memory.create_session(id=SESSION, user="Anna Berg")
     for number in range(6):
-        session.record_decision(f"{TOKEN} {number} a decision", made_by="a", tags=["odd" if number % 2 else "even"])
+        session.record_decision(f"{TOKEN} {number} a decision", made_by="Anna Berg", tags=["odd" if number % 2 else "even"])
         session.add_turn("user", f"{TOKEN} {number} a turn")
     session.save_artifact("plan", f"{TOKEN} an artifact")
 
@@ -42,6 +42,10 @@ def delete_session(memory: Memory) -> None:
     memory.delete_session(SESSION, reason="test")
 
 
+def anonymise(memory: Memory) -> None:
+    memory.anonymize(SESSION)
+
+
 Act = Callable[[Memory], Any]
 VERBS: dict[str, tuple[list[Act], Act]] = {
     "delete": ([], delete),
@@ -56,6 +60,9 @@ VERBS: dict[str, tuple[list[Act], Act]] = {
     "undelete a session": ([delete_session], lambda memory: memory.undelete_session(SESSION)),
     "delete an archived session": ([archive], delete_session),
     "undelete an archived session": ([archive, delete_session], lambda memory: memory.undelete_session(SESSION)),
+    "anonymise": ([], anonymise),
+    "undo an anonymisation": ([anonymise], restore),
+    "anonymise in the archive": ([archive], anonymise),
     "update": ([], lambda memory: memory.session(SESSION).update("DEC-004", rationale="looked at again")),
 }
 
@@ -79,7 +86,23 @@ def test_a_crash_at_any_step_leaves_each_memory_in_one_place(tmp_path: Path, ver
         found = places(root)
         assert doubled_or_lost(found, WANTED) == [], f"{verb} died before step {steps}"
         seen.add(tuple(sorted((text, *where) for text, where in found.items())))
-    assert len(seen) == (1 if verb in ("update",) else 2), "all of it happens, or nothing"
+    stays = verb == "update" or "anonymis" in verb
+    assert len(seen) == (1 if stays else 2), "all of it happens, or nothing"
+
+
+@pytest.mark.parametrize("verb", ["anonymise", "undo an anonymisation", "anonymise in the archive"])
+def test_a_crash_leaves_every_name_or_none(tmp_path: Path, verb: str) -> None:
+    """In the metadata, in all memories and in the head of the conversation."""
+    before, act = VERBS[verb]
+    base = prepared(tmp_path, before)
+    seen = set()
+    for _, root in every_crash(base, act):
+        places(root)  # which tidies up
+        memory = Memory(root)
+        found = [one for one in memory.all_about("Anna Berg") if one.place in ("active", "archived")]
+        seen.add(len([one for one in found if one.type != "summary"]))
+        memory.close()
+    assert seen == {0, 8}  # six decisions, the metadata and the head
 
 
 def without_intent(monkeypatch: pytest.MonkeyPatch) -> None:

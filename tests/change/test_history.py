@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from smp_client import Memory, SMPError
-from smp_client.change.holdings import EVERY, holdings
+from smp_client.change.holdings import EVERY, Holding, holdings
 from smp_client.session_files import METADATA
 from smp_client.tidy import tidy
+
+
+def text_of(one: Holding) -> str:
+    return str(one.value.get("decision") or one.value.get("content") or "")
+
+
+def later(memory: Memory) -> Memory:
+    """So much later that everything has decayed."""
+    return Memory(memory.root, clock=lambda: datetime.now(UTC) + timedelta(days=2000))
 
 
 class History(RuleBasedStateMachine):
@@ -38,7 +48,7 @@ class History(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        session = self.memory.create_session(id=SESSION)
+        session = self.memory.create_session(id=SESSION, user="Anna Berg")
         for _ in range(3):
             self._record(session)
 
@@ -48,7 +58,7 @@ class History(RuleBasedStateMachine):
 
     def _record(self, session: Any) -> None:
         text = self._token()
-        session.record_decision(text, made_by="a", tags=["even" if self.number % 2 else "odd"])
+        session.record_decision(text, made_by="Anna Berg", tags=["even" if self.number % 2 else "odd"])
         self.known.add(text)
 
     def _attempt(self, act: Callable[[Memory], Any]) -> None:
@@ -110,6 +120,29 @@ class History(RuleBasedStateMachine):
         if batches:
             self._do(lambda memory: memory.restore(SESSION, batch=batches[0]), steps, dies=dies)
 
+    @rule(steps=st.integers(0, 12), dies=st.booleans())
+    def anonymise(self, steps: int, dies: bool) -> None:
+        """Its batch is undone by `restore`."""
+        self._do(lambda memory: memory.anonymize(SESSION), steps, dies=dies)
+
+    @rule(steps=st.integers(0, 12), dies=st.booleans())
+    def compact(self, steps: int, dies: bool) -> None:
+        self._do(lambda memory: later(memory).session(SESSION).compact(reduction_pct=100), steps, dies=dies)
+
+    @rule(steps=st.integers(0, 12), dies=st.booleans())
+    def bring_back(self, steps: int, dies: bool) -> None:
+        self._do(lambda memory: memory.session(SESSION).bring_back(), steps, dies=dies)
+
+    @rule(steps=st.integers(0, 12), dies=st.booleans())
+    def purge(self, steps: int, dies: bool) -> None:
+        """Only of what was deleted is nothing left; of what was anonymised, the originals go."""
+        listed = self.memory.deleted(SESSION)
+        if listed:
+            batch = listed[-1].batch
+            gone = [one for one in self._holdings("deleted") if one.facts.get("batch") == batch]
+            self.purged |= {text_of(one) for one in gone}
+            self._do(lambda memory: memory.purge_now(SESSION, batch=batch), steps, dies=dies)
+
     @rule(verb=st.sampled_from(["archive", "unarchive", "delete_session", "undelete_session"]),
           steps=st.integers(0, 14), dies=st.booleans())  # fmt: skip
     def move(self, verb: str, steps: int, dies: bool) -> None:
@@ -144,8 +177,7 @@ class History(RuleBasedStateMachine):
     @invariant()
     def each_memory_is_in_one_place(self) -> None:
         texts = Counter(text for one in self._holdings(*EVERY) if one.place != "undo"
-                        for text in (str(one.value.get("decision") or one.value.get("content") or ""),)
-                        if text.startswith("memory number"))  # fmt: skip
+                        if (text := text_of(one)).startswith("memory number"))  # fmt: skip
         assert {text: count for text, count in texts.items() if count > 1} == {}
         assert self.known - self.purged - texts.keys() == set()
 

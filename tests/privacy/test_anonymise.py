@@ -1,0 +1,344 @@
+"""Anonymising: names become placeholders everywhere at once, structure stays; it can be undone or made final."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import smp
+
+from smp_client import Anonymization, Conflict, Memory, MemoryNotFound, Session
+from smp_client.change.holdings import EVERY, holdings, names
+from smp_client.privacy.anonymise import CANNOT_FIND
+from smp_client.privacy.placeholder import KINDS
+from smp_client.sync import bring_up_to_date
+
+pytestmark = pytest.mark.usefixtures("short_grace")
+NAMES = ["Anna Berg", "Zoë O'Neill"]
+# None is in a word of SMP's own.
+WORDS = ("Anna", "Berg", "Zoë", "Neill", "Apollo", "example.org", "/users/")
+
+
+@pytest.fixture
+def filled(memory: Memory) -> Session:
+    session = memory.create_session(id="s1", user="Anna Berg", project="Apollo", agents=["vera"], topic="logins", tags=["Apollo"])
+    session.add_turn("Anna", "I am Anna Berg (anna.berg@example.org); see /Users/anna/apollo/README.md.", tags=["anna-berg"])
+    session.add_turn("vera", "Thanks, Anna. Zoë O'Neill's annotation stays.", memory_refs=["DEC-001"])
+    session.record_decision("Apollo uses OAuth", made_by="vera", agreed_by=["Anna Berg"], tags=["security", "Apollo"],
+                            alternatives_considered=[{"option": "LDAP", "rejected_because": "BERG said no"}])  # fmt: skip
+    session.record_finding("anna_berg can log in", discovered_by="Zoë", severity="critical", turn_ref=1)
+    session.record_preference("short mails to Zoë", topic="mail", confidence="explicit", created_by="Anna")
+    session.record_learning("Apollo-api is slow", learned_by="vera")
+    session.relate("DEC-001", "FIND-001", "resolves")
+    session.save_agent_state("vera", {"current_context": {"user": "Anna Berg", "notes": [{"about": "Anna"}]}})
+    session.save_agent_state("vera", {"current_context": {"user": "Zoë O'Neill", "notes": []}})
+    session.save_artifact("report-1", "# For Anna\n\nApollo is fine.\n", author="Anna Berg")
+    return session
+
+
+@pytest.fixture
+def compacted(filled: Session) -> Session:
+    """With old turns, of which compaction has evicted most and told the rest in a summary."""
+    for number in range(1, 21):
+        said = f"Anna Berg decided to do number {number} of Apollo with Zoë. " + "And so on. " * 40
+        filled.add_turn("Anna", said, timestamp=f"2026-01-{number:02d}T12:00:00Z")
+    filled.compact(reduction_pct=80)
+    assert len(filled.evicted()) > 5
+    return filled
+
+
+def holders(memory: Memory, words: tuple[str, ...] = WORDS) -> set[str]:
+    """The top directories, beside `.smp`, in which one of these stands, packed or not."""
+    found = {one.path.partition("/")[0] for word in words for one in memory.all_about(word) if not one.problem}
+    return found - {".smp"}
+
+
+def values(memory: Memory) -> dict[tuple[str, ...], Any]:
+    """Every memory that is neither deleted nor an original, by where it is."""
+    return {(name, one.place, one.file, one.id): one.value for name in names(memory)
+            for one in holdings(memory, name, EVERY) if one.place in ("active", "archived", "evicted")}  # fmt: skip
+
+
+def shape(value: Any) -> Any:
+    """Keys, types and lengths of lists, whatever the texts say."""
+    if isinstance(value, dict):
+        return {key: shape(item) for key, item in value.items()}
+    return [shape(item) for item in value] if isinstance(value, list) else type(value).__name__
+
+
+_FIXED = ("id", "timestamp", "decay", "turn", "turn_ref", "memory_refs", "type", "severity", "confidence", "relationship")
+
+
+def structure(memory: Memory) -> dict[tuple[str, ...], Any]:
+    return {key: (shape(value), {name: value.get(name) for name in _FIXED}) for key, value in values(memory).items()}
+
+
+def head(memory: Memory) -> str:
+    return (memory.root / "active/s1/conversation.md").read_text().partition("\n---")[0]
+
+
+def test_a_session_before_and_after(filled: Session, memory: Memory) -> None:
+    """The metadata say who is who, so they have the first placeholders."""
+    kept = structure(memory)
+    report = filled.anonymize(names=["Zoë O'Neill"])
+    assert (report.problems, report.notes) == ([], [])
+    assert [turn.text for turn in filled.turns()] == [
+        "I am User-1 (Email-1); see /path/1.", "Thanks, User-1. User-2's annotation stays."]  # fmt: skip
+    first, decision, finding = filled.get("turn-1"), filled.get("DEC-001").data, filled.get("FIND-001").data
+    assert (first.data["speaker"], first.tags) == ("User-1", ["User-1"])
+    assert (decision["decision"], decision["agreed_by"]) == ("Project-A uses OAuth", ["User-1"])
+    assert decision["tags"] == ["security", "Project-A"]
+    assert decision["alternatives_considered"] == [{"option": "LDAP", "rejected_because": "User-1 said no"}]
+    assert (finding["finding"], finding["discovered_by"]) == ("User-1 can log in", "User-2")
+    assert filled.agent_state("vera")["current_context"] == {"user": "User-2", "notes": []}
+    artifact = filled.artifact("report-1")
+    assert (artifact.text, artifact.data["author"]) == ("# For User-1\n\nProject-A is fine.\n", "User-1")
+    metadata: dict[str, Any] = filled.metadata()
+    assert (metadata["participants"]["user_id"], metadata["context"]["project_name"]) == ("User-1", "Project-A")
+    assert metadata["participants"]["agents"][0]["agent_id"] == "vera"
+    assert "**Participants:** User-1, vera\n" in head(memory) + "\n"
+    assert report.agents == ["vera"]
+    assert report.counts["user_names"] == sum(one.count for one in report.replacements if one.kind == "user_names")
+    assert structure(memory) == kept
+
+
+@pytest.mark.parametrize("place", ["active", "archived"])
+def test_nothing_but_the_originals_holds_a_name_and_the_batch_undoes_it(
+    compacted: Session, memory: Memory, place: str
+) -> None:
+    """In the files, the archive, evicted memories, the summary and the head of the conversation."""
+    if place == "archived":
+        memory.archive_session("s1")
+    bring_up_to_date(memory)
+    assert memory.search("Anna")
+    before, kept = values(memory), structure(memory)
+    report = memory.anonymize("s1", names=NAMES)
+    assert (report.problems, report.notes) == ([], [])
+    assert holders(memory) == {"deleted"}
+    assert structure(memory) == kept
+    assert not memory.search("Anna")
+    memory.restore("s1", batch=report.batch)
+    assert values(memory) == before
+    assert not (memory.root / "deleted/s1").exists()
+    if place == "active":
+        assert "**Participants:** Anna Berg, vera" in head(memory)
+
+
+@pytest.mark.parametrize("place", ["active", "archived"])
+def test_erased_at_once_it_is_nowhere(compacted: Session, memory: Memory, place: str) -> None:
+    """No byte of it is left in the index either, and no list of who was whom."""
+    if place == "archived":
+        memory.archive_session("s1")
+    bring_up_to_date(memory)
+    report = memory.anonymize("s1", names=NAMES, now=True)
+    assert (report.problems, report.notes, report.batch, report.erased) == ([], [], "", True)
+    memory.close()
+    assert holders(memory) == set()
+    assert memory.deleted("s1") == []
+    assert all(one.what is None for one in report.replacements)
+    for file in memory.root.rglob("*"):
+        assert not file.is_file() or b"anna berg" not in file.read_bytes().lower(), file
+
+
+def test_a_dry_run_shows_the_replacements_and_changes_nothing(filled: Session, memory: Memory) -> None:
+    before = values(memory)
+    report = filled.anonymize(names=NAMES, dry_run=True)
+    assert {one.placeholder: one.what for one in report.replacements} == {
+        "User-1": "Anna Berg", "Project-A": "Apollo", "User-2": "Zoë O'Neill", "Email-1": "anna.berg@example.org",
+        "/path/1": "/Users/anna/apollo/README.md"}  # fmt: skip
+    assert (values(memory), report.batch, memory.deleted("s1")) == (before, "", [])
+    done = filled.anonymize(names=NAMES)
+    counts = [[(one.placeholder, one.count) for one in of.replacements] for of in (report, done)]
+    assert counts[0] == counts[1]
+
+
+def test_a_second_run_changes_nothing_and_names_the_first(filled: Session, memory: Memory) -> None:
+    first = filled.anonymize(names=NAMES)
+    before = values(memory)
+    again = filled.anonymize(names=NAMES)
+    assert (again.ids, again.replacements, again.batch, again.earlier) == ([], [], "", [first.batch])
+    assert values(memory) == before
+
+
+def test_who_comes_later_gets_another_placeholder(filled: Session) -> None:
+    """Which one stood for whom is known to nobody any more."""
+    filled.anonymize(names=NAMES)
+    filled.add_turn("user", "Bob Hale asks Anna for the Apollo report.")
+    filled.anonymize(names=["Bob Hale", "Anna Berg"], projects=["Apollo"])
+    assert filled.turns()[-1].text == "User-3 asks User-4 for the Project-B report."
+
+
+def test_evicted_memories_come_back_with_placeholders(compacted: Session) -> None:
+    out = [one.id for one in compacted.evicted()]
+    compacted.anonymize(names=NAMES)
+    assert [one.id for one in compacted.evicted()] == out
+    compacted.bring_back()
+    turn = next(one for one in out if one.startswith("turn-"))
+    assert compacted.get(turn).text.startswith("User-1 decided to do number ")
+
+
+def test_only_some_memories(filled: Session, memory: Memory) -> None:
+    """An agent's state goes with what it was before. An unknown id changes nothing."""
+    before = values(memory)
+    with pytest.raises(MemoryNotFound):
+        filled.anonymize(["DEC-001", "DEC-009"])
+    assert values(memory) == before
+    report = filled.anonymize(["DEC-001", "vera"], names=NAMES)
+    assert sorted(report.ids) == ["DEC-001", "STATE-001", "vera"]
+    assert filled.get("DEC-001").text == "Project-A uses OAuth"
+    assert filled.get("turn-2").text.startswith("Thanks, Anna.")
+    filled.restore("DEC-001")
+    assert filled.get("DEC-001").text == "Apollo uses OAuth"
+
+
+def test_what_is_kept_by_choice_and_without_placeholders(filled: Session) -> None:
+    """A name inside of what is kept is replaced all the same. A tag stays a tag."""
+    batch = filled.anonymize(config=Anonymization.keeping(["file_paths", "project_names"])).batch
+    assert filled.get("turn-1").text == "I am User-1 (Email-1); see /Users/anna/apollo/README.md."
+    filled.restore_batch(batch)
+    filled.anonymize(names=NAMES, config=Anonymization(replace_with_placeholders=False))
+    assert filled.get("turn-1").text == "I am [removed] ([removed]); see [removed]."
+    assert filled.get("DEC-001").tags == ["security", "removed"]
+
+
+def test_the_profile_says_who_the_user_is(filled: Session, memory: Memory) -> None:
+    memory.everywhere.save_profile(name="Joan Quill", email="joan@example.org")
+    memory.everywhere.record_preference("Joan wants tea", confidence="explicit")
+    filled.add_turn("vera", "Quill asked for tea.")
+    filled.anonymize(names=NAMES)
+    assert filled.turns()[-1].text == "User-3 asked for tea."
+    assert memory.anonymize("global").problems == []
+    assert holders(memory, ("Joan", "Quill")) == {"deleted"}
+
+
+def test_a_person_among_the_agents_must_be_named(filled: Session) -> None:
+    """An agent keeps the name, and the report says so."""
+    assert filled.anonymize(dry_run=True).agents == ["vera"]
+    report = filled.anonymize(names=["vera"])
+    assert report.agents == []
+    metadata: dict[str, Any] = filled.metadata()
+    assert filled.get("turn-2").data["speaker"] == metadata["participants"]["agents"][0]["agent_id"] != "vera"
+
+
+def test_what_cannot_be_changed_is_reported(filled: Session, memory: Memory) -> None:
+    """A comment, a record without an id, a drop that waits, a key, the id of a session."""
+    active = memory.root / "active/s1"
+    with (active / "decisions.yaml").open("a") as file:
+        file.write("# Anna Berg: look at this again\n")
+    with (active / "findings.yaml").open("a") as file:
+        file.write("  - finding: Anna Berg wrote this by hand\n")
+    (active / "inbox").mkdir(exist_ok=True)
+    (active / "inbox/drop.yaml").write_text("type: decision\ndecision: Anna Berg decides\n")
+    filled.record_learning("a count", learned_by="vera", counts={"Anna Berg": 3})
+    report = filled.anonymize(names=NAMES)
+    (note,) = report.notes
+    for place in ("decisions.yaml", "findings.yaml", "inbox/drop.yaml", "learnings.yaml"):
+        assert f"active/s1/{place}" in note
+    assert any("findings.yaml, line" in problem and "without an id" in problem for problem in report.problems)
+    other = memory.create_session(id="anna-berg", user="Anna Berg")
+    other.add_turn("user", "Berg was here")
+    assert any("id of the session anna-berg" in problem for problem in other.anonymize().problems)
+
+
+def test_erasing_says_where_else_a_name_stands(filled: Session, memory: Memory) -> None:
+    memory.create_session(id="s2").add_turn("user", "Nobody but Anna Berg knows.")
+    (note,) = filled.anonymize(names=NAMES, now=True).notes
+    assert "active/s2/conversation.md" in note
+
+
+def in_a_process(do: Callable[[], None]) -> int:
+    """Return its pid."""
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            do()
+            status = 0
+        finally:
+            os._exit(status)
+    return pid
+
+
+def test_beside_somebody_who_writes_nothing_is_lost(filled: Session, memory: Memory) -> None:
+    """Each run changes all that was there, or says that somebody was faster. What is written meanwhile stays."""
+    count = 60
+
+    def write() -> None:
+        session = Memory(memory.root).session("s1")
+        for number in range(count):
+            session.add_turn("vera", f"Anna asked for number {number}.")
+            if number % 10 == 0:
+                session.update("DEC-001", confidence="high" if number % 20 else "low")
+
+    pid = in_a_process(write)
+    status = None
+    while status is None:
+        with suppress(Conflict):
+            filled.anonymize(names=NAMES)
+        ended, code = os.waitpid(pid, os.WNOHANG)
+        status = code if ended else None
+    assert status == 0
+    filled.anonymize(names=NAMES)
+    texts = [turn.text for turn in filled.turns()][2:]
+    assert len(texts) == count
+    for number, text in enumerate(texts):
+        assert text.startswith("User-")
+        assert text.endswith(f" asked for number {number}.")
+    assert holders(memory) == {"deleted"}
+
+
+# The command.
+
+
+def test_the_command_shows_and_does_it(filled: Session, memory: Memory, tmp_path: Path) -> None:
+    listed = tmp_path / "names.txt"
+    listed.write_text("# staff\nZoë O'Neill\n\n")
+    shown = smp("anonymize", "--root", memory.root, "s1", "--names-file", listed, "--dry-run")
+    assert shown.returncode == 0
+    first = {line.split()[0] for line in shown.stdout.splitlines()[1:6]}
+    assert first == {"User-1", "Project-A", "Email-1", "/path/1", "User-2"}
+    assert "Anna Berg" in shown.stdout
+    assert CANNOT_FIND[0] in shown.stderr
+    done = smp("anonymise", "--root", memory.root, "s1", "--names-file", listed, "--project", "Apollo", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["problems"], said["counts"]["contacts"]) == ([], 1)
+    assert "Anna" not in done.stdout
+    again = smp("anonymize", "--root", memory.root, "s1")
+    assert "0 memories changed" in again.stdout
+    assert f"smp purge --batch {said['batch']} --now" in again.stdout
+    back = smp("restore", "--root", memory.root, "--batch", said["batch"])
+    assert back.returncode == 0, back.stderr
+    assert filled.get("turn-2").text.startswith("Thanks, Anna.")
+    erased = smp("anonymize", "--root", memory.root, "s1", "--names-file", listed, "--now", "--yes")
+    assert erased.returncode == 0, erased.stderr
+    assert "smp restore" not in erased.stdout
+    assert holders(memory) == set()
+
+
+def test_now_also_erases_the_originals_of_earlier_runs(filled: Session, memory: Memory) -> None:
+    """And nothing that was deleted for another reason."""
+    filled.anonymize(names=NAMES)
+    deleted = filled.delete("LEARN-001", reason="wrong").batch
+    done = smp("anonymize", "--root", memory.root, "s1", "--now", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "before earlier anonymisations is erased" in done.stdout
+    assert {one.batch for one in memory.deleted("s1")} == {deleted}
+
+
+@pytest.mark.parametrize("arguments", [("--keep", "everything"), ("--name", "x"), ("DEC-009",)])
+def test_the_command_says_what_is_wrong(filled: Session, memory: Memory, arguments: tuple[str, ...]) -> None:
+    done = smp("anonymize", "--root", memory.root, "s1", *arguments)
+    assert done.returncode
+    assert done.stderr.startswith("smp: ")
+    assert filled.get("turn-2").text.startswith("Thanks, Anna.")
+
+
+def test_the_help_names_every_kind() -> None:
+    said = " ".join(smp("anonymize", "--help").stdout.split())
+    assert all(kind in said for kind in KINDS)

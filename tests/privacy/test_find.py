@@ -1,0 +1,416 @@
+"""Every place where a text stands: found whatever door it came in by and wherever it went, on its line."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smp_client import InvalidQuery, Memory, Session
+from smp_client.index import Index
+from smp_client.journal import record as record_intent
+from smp_client.passes.compaction import compact
+from smp_client.privacy import find
+from smp_client.privacy.find import Occurrence
+from smp_client.quarantine import set_aside
+from smp_client.records import RELATIONSHIP
+from smp_client.status import INDEX_FILE
+from smp_client.yaml_indexes import write as write_indexes
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NEEDLE = "Zoë Quibble"
+SAID = "we met zoë quibble there"
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Memory:
+    return Memory(tmp_path / "sessions", clock=lambda: NOW, count_access=False)
+
+
+def about(memory: Memory, text: str = NEEDLE, session: str | None = None) -> list[Occurrence]:
+    """Where it stands, beside summaries, which repeat it."""
+    return [one for one in memory.all_about(text, session) if one.type != "summary"]
+
+
+# The doors: each puts the needle into one place, and says which: session, place, file, id.
+
+Expected = tuple[str, str, str, str]
+Door = Callable[[Memory, Session], Expected]
+
+
+def a_turn(_: Memory, session: Session) -> Expected:
+    return "s1", "active", "conversation.md", session.add_turn("user", f"one\n\n{SAID}\nthree").id
+
+
+def a_decision(_: Memory, session: Session) -> Expected:
+    session.record_decision("another one", made_by="vera")
+    made = session.record_decision("x", made_by="vera", alternatives_considered=[{"option": SAID, "rejected_because": "y"}])
+    return "s1", "active", "decisions.yaml", made.id
+
+
+def a_finding(_: Memory, session: Session) -> Expected:
+    made = session.record_finding("several\nlines: and\n" + SAID, discovered_by="vera", severity="low")
+    return "s1", "active", "findings.yaml", made.id
+
+
+def a_relationship(_: Memory, session: Session) -> Expected:
+    fields = {"source": "DEC-007", "target": "FIND-007", "relationship": SAID}
+    return "s1", "active", "relationships.yaml", session.record(RELATIONSHIP, fields).id
+
+
+def a_key_in_a_state(_: Memory, session: Session) -> Expected:
+    session.save_agent_state("kim", {"current_context": {NEEDLE: 1}})
+    return "s1", "active", "agent-states/kim.yaml", "kim"
+
+
+def an_earlier_state(_: Memory, session: Session) -> Expected:
+    session.save_agent_state("olga", {"current_context": SAID})
+    session.save_agent_state("olga", {"current_context": "x"})
+    shutil.rmtree(session.scope.tree.root / ".smp/retired")
+    return "s1", "active", "agent-states/history/olga.yaml", "STATE-001"
+
+
+def an_artifact(_: Memory, session: Session) -> Expected:
+    session.save_artifact("report-1", f"# Report\n\n{SAID}\n")
+    return "s1", "active", "artifacts/report-1.md", "report-1"
+
+
+def the_metadata(_: Memory, session: Session) -> Expected:
+    path = session.scope.tree.root / "active/s1/metadata.yaml"
+    path.write_text(path.read_text() + f"  remark: {SAID}\n")
+    return "s1", "active", "metadata.yaml", "metadata"
+
+
+def a_pattern(memory: Memory, _: Session) -> Expected:
+    return "global", "global", "learned-patterns.yaml", memory.everywhere.record_pattern(SAID).id
+
+
+def the_profile(memory: Memory, _: Session) -> Expected:
+    memory.everywhere.save_profile(name=SAID)
+    return "global", "global", "user-profile.yaml", "user-profile"
+
+
+def a_deleted_memory(memory: Memory, session: Session) -> Expected:
+    made = session.record_decision(SAID, made_by="dora")
+    session.delete(made.id, reason="privacy")
+    shutil.rmtree(memory.root / ".smp/retired")
+    return "s1", "deleted", "decisions.yaml", made.id
+
+
+def a_deleted_artifact(_: Memory, session: Session) -> Expected:
+    session.save_artifact("gone-1", SAID)
+    session.delete("gone-1", reason="privacy")
+    return "s1", "deleted", "artifacts/gone-1.md", "gone-1"
+
+
+def the_reason_of_a_deletion(_: Memory, session: Session) -> Expected:
+    session.save_artifact("gone-2", "x")
+    session.delete("gone-2", reason="r", deleted_by=NEEDLE)
+    shutil.rmtree(session.scope.tree.root / "deleted/s1/deletion-record.yaml", ignore_errors=True)
+    (session.scope.tree.root / "deleted/s1/deletion-record.yaml").unlink()
+    (session.scope.tree.root / "audit.log").unlink()
+    return "s1", "deleted", "manifest.json", ""
+
+
+def an_original(memory: Memory, session: Session) -> Expected:
+    made = session.add_turn("user", SAID)
+    session.anonymize(names=[NEEDLE])
+    shutil.rmtree(memory.root / ".smp/retired")
+    return "s1", "deleted", "conversation.md", made.id
+
+
+def an_archived_session(memory: Memory, _: Session) -> Expected:
+    made = memory.create_session(id="old").record_finding("x", discovered_by="a", severity="low", impact=SAID)
+    memory.archive_session("old")
+    shutil.rmtree(memory.root / ".smp/leaving")
+    return "old", "archived", "findings.yaml", made.id
+
+
+def a_session_deleted_whole(memory: Memory, _: Session) -> Expected:
+    made = memory.create_session(id="unwanted").add_turn("user", SAID)
+    memory.delete_session("unwanted", reason="privacy")
+    shutil.rmtree(memory.root / ".smp/leaving")
+    return "unwanted", "deleted", "conversation.md", made.id
+
+
+def an_evicted_memory(memory: Memory, _: Session) -> Expected:
+    session = memory.create_session(id="full")
+    for number in range(5):
+        session.record_finding(f"{SAID if number == 3 else 'x'} {'and more ' * 40}", discovered_by="a", severity="low",
+                               timestamp=NOW - timedelta(days=60), resolution={"status": "resolved"})  # fmt: skip
+    compact(session, reduction_pct=100)
+    shutil.rmtree(memory.root / ".smp/retired")
+    return "full", "evicted", "findings.yaml", "FIND-004"
+
+
+def a_drop(memory: Memory, _: Session) -> Expected:
+    (memory.root / "active/s1/inbox/drop.yaml").write_text(f"type: finding\n# hm\ntext: {SAID}\n")
+    return "s1", "inbox", "inbox/drop.yaml", ""
+
+
+def a_rejected_drop(memory: Memory, _: Session) -> Expected:
+    (memory.root / "active/s1/inbox/rejected").mkdir(exist_ok=True)
+    (memory.root / "active/s1/inbox/rejected/bad.yaml").write_text(f"type: [\n{SAID}\n")
+    return "s1", "rejected", "inbox/rejected/bad.yaml", ""
+
+
+def quarantined_bytes(memory: Memory, _: Session) -> Expected:
+    name = set_aside(memory.tree, "s1", "decisions.yaml", 7, f"  - id: DEC\n    decision: {SAID}".encode(), "torn", NOW)
+    return "s1", "quarantined", f"{name.removeprefix('quarantine/s1/')}.bytes", ""
+
+
+def a_record_that_cannot_be_read(memory: Memory, _: Session) -> Expected:
+    with (memory.root / "active/s1/preferences.yaml").open("a") as file:
+        file.write(f"  - id: PREF-hand\n    preference: [{SAID}\n")
+    return "s1", "active", "preferences.yaml", ""
+
+
+def a_comment(memory: Memory, session: Session) -> Expected:
+    made = session.record_learning("x", learned_by="vera")
+    with (memory.root / "active/s1/learnings.yaml").open("a") as file:
+        file.write(f"    remark: y\n    # {SAID}\n    further: z\n")
+    return "s1", "active", "learnings.yaml", made.id
+
+
+def an_escaped_value(memory: Memory, _: Session) -> Expected:
+    with (memory.root / "active/s1/findings.yaml").open("a") as file:
+        file.write('  - id: FIND-hand\n    finding: "we met ZO\\u00CB\\\n      \\ quibble"\n')
+    return "s1", "active", "findings.yaml", "FIND-hand"
+
+
+def a_transaction_that_was_cut_off(_: Memory, session: Session) -> Expected:
+    name = record_intent(session.scope, [{"file": "artifacts/never.md", "content": f"---\nid: never\n---\n{SAID}"}])
+    return "s1", "journal", name.removeprefix(".smp/journal/"), ""
+
+
+def an_old_version(memory: Memory, _: Session) -> Expected:
+    (memory.root / ".smp/retired").mkdir(exist_ok=True)
+    old = memory.root / ".smp/retired/s1+decisions.yaml+1+2+3+x"
+    old.write_text(f"decisions:\n  - id: DEC-900\n    decision: {SAID}\n")
+    return "s1", "retired", "s1+decisions.yaml+1+2+3+x", "DEC-900"
+
+
+def a_file_of_somebody_else(memory: Memory, _: Session) -> Expected:
+    (memory.root / "notes.txt").write_text(f"first\r\n{SAID}\r\n")
+    return "", "other", "notes.txt", ""
+
+
+def the_name_of_a_file(memory: Memory, _: Session) -> Expected:
+    (memory.root / "active/s1/artifacts/about zoë quibble.md").write_text("x")
+    return "s1", "active", "artifacts/about zoë quibble.md", ""
+
+
+DOORS: list[Door] = [
+    a_turn, a_decision, a_finding, a_relationship, a_key_in_a_state, an_earlier_state, an_artifact, the_metadata, a_pattern,
+    the_profile, a_deleted_memory, a_deleted_artifact, the_reason_of_a_deletion, an_original, an_archived_session,
+    a_session_deleted_whole, an_evicted_memory, a_drop, a_rejected_drop, quarantined_bytes, a_record_that_cannot_be_read,
+    a_comment, an_escaped_value, a_transaction_that_was_cut_off, an_old_version, a_file_of_somebody_else, the_name_of_a_file,
+]  # fmt: skip
+# In these the line is that of another text, or there is none.
+WITHOUT_A_LINE = (an_escaped_value, the_name_of_a_file, the_reason_of_a_deletion, a_transaction_that_was_cut_off)
+
+
+def told(one: Occurrence) -> Expected:
+    """As a door says it."""
+    below = 1 if one.session == "global" else 0 if not one.session else 2
+    return one.session, one.place, one.member or one.path.split("/", below)[-1], one.id
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+def test_what_came_in_by_any_door_is_found_once_on_its_line(memory: Memory, door: Door) -> None:
+    session = memory.create_session(id="s1", user="user-123")
+    expected = door(memory, session)
+    (one,) = about(memory)
+    assert (told(one), one.count, one.problem) == (expected, 1, "")
+    assert one.excerpt[one.start : one.end].casefold().split() == NEEDLE.casefold().split()
+    if one.line and not one.member and door not in WITHOUT_A_LINE:
+        assert NEEDLE.casefold() in (memory.root / one.path).read_text().splitlines()[one.line - 1].casefold()
+
+
+def test_of_one_session_only_its_own_places_are_told(memory: Memory) -> None:
+    session = memory.create_session(id="s1")
+    alone = (a_transaction_that_was_cut_off, the_reason_of_a_deletion)  # which would be carried out, or are looked for alone
+    expected = Counter(door(memory, session) for door in DOORS if door not in alone and door is not an_original)
+    assert Counter(map(told, about(memory))) == expected
+    for name in ("s1", "global", "full"):
+        assert Counter(map(told, about(memory, session=name))) == Counter(
+            {one: count for one, count in expected.items() if one[0] == name}
+        )
+
+
+@pytest.mark.parametrize(("door", "action"), [
+    (a_deleted_memory, "delete"), (an_original, "anonymize"), (a_session_deleted_whole, "delete_session"),
+])  # fmt: skip
+def test_of_what_is_deleted_it_is_said_until_when_it_can_be_restored(memory: Memory, door: Door, action: str) -> None:
+    door(memory, memory.create_session(id="s1"))
+    (one,) = about(memory)
+    assert (one.until[:10], one.action, bool(one.batch)) == ("2026-03-31", action, action != "delete_session")
+
+
+def test_several_on_a_line_are_one_place_and_counted(memory: Memory) -> None:
+    memory.create_session(id="s1").save_artifact("a", f"{SAID} and {SAID}\n{SAID}\n")
+    first, second = about(memory)
+    assert (first.count, second.count, second.line - first.line) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("stands", "asked"),
+    [
+        ("straße", "STRASSE"), ("STRASSE", "straße"), ("Zoe\u0308", "ZOË"), ("Zoë", "zoe\u0308"), ("ΟΔΥΣΣΕΥΣ", "οδυσσευς"),
+        ("ﬁle", "FILE"), ("İstanbul", "i\u0307stanbul"), ("Анна", "АННА"), ("Jane\n   Roe", "jane roe"),
+        ("Jane\u00a0Roe", "Jane  Roe"), ("日本語", "日本語"),
+    ],
+)  # fmt: skip
+def test_letters_are_compared_as_unicode_folds_them(memory: Memory, stands: str, asked: str) -> None:
+    memory.create_session(id="s1").save_artifact("a", f"x {stands} y")
+    (one,) = about(memory, asked)
+    assert one.excerpt[one.start : one.end].split() == stands.split()
+
+
+@pytest.mark.parametrize("text", ["", " ", "xy", " xy\n", None, 7])
+def test_what_would_stand_everywhere_is_refused_at_once(memory: Memory, text: Any) -> None:
+    memory.create()
+    with pytest.raises(InvalidQuery, match="at least 3 characters"):
+        memory.all_about(text)
+
+
+def test_the_indexes_say_nothing_further_but_for_what_stands_nowhere_else(memory: Memory) -> None:
+    session = memory.create_session(id="s1")
+    session.record_decision("x", made_by="a", tags=["quibbling"])
+    session._asker().ask(lambda view: write_indexes(memory, view.index, "s1"))
+    assert {one.place for one in about(memory, "quibbling")} == {"active"}
+    path = memory.root / "active/s1/decisions.yaml"
+    path.write_text(path.read_text().replace("quibbling", "other"))
+    assert {(one.place, one.path) for one in about(memory, "quibbling")} >= {("derived", "active/s1/indexes/topics.yaml")}
+
+
+def test_a_search_changes_nothing(memory: Memory) -> None:
+    session = memory.create_session(id="s1")
+    for door in DOORS:
+        door(memory, session)
+    before = {path: path.read_bytes() for path in memory.root.rglob("*") if path.is_file()}
+    about(memory)
+    assert {path: path.read_bytes() for path in memory.root.rglob("*") if path.is_file()} == before
+
+
+# Trees that somebody has made to break it.
+
+WELL = ("s1", "active", "decisions.yaml", "DEC-001")
+
+
+@pytest.fixture
+def hostile(memory: Memory, tmp_path: Path) -> Memory:
+    """With a file that must not be read, and a session beside it that is well."""
+    memory.create_session(id="s1").record_decision(SAID, made_by="a")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/secret.yaml").write_text(SAID)
+    return memory
+
+
+def problems(memory: Memory) -> set[str]:
+    return {one.path for one in about(memory) if one.problem}
+
+
+def good(memory: Memory) -> list[Expected]:
+    return [told(one) for one in about(memory) if not one.problem]
+
+
+def test_links_and_pipes_are_not_read_and_reported(hostile: Memory, tmp_path: Path) -> None:
+    """Nothing outside the root is ever read, and no pipe is waited for."""
+    top = hostile.root / "active/s1"
+    (top / "link.yaml").symlink_to(tmp_path / "outside/secret.yaml")
+    (top / "artifacts/folder").symlink_to(tmp_path / "outside")
+    (top / "dangling").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(top / "inbox/pipe.yaml")
+    (hostile.root / "active/s2").symlink_to(tmp_path / "outside")
+    assert good(hostile) == [WELL]
+    names = {"s1/link.yaml", "s1/artifacts/folder", "s1/dangling", "s1/inbox/pipe.yaml", "s2"}
+    assert problems(hostile) == {f"active/{name}" for name in names}
+
+
+def test_names_that_are_none_break_nothing(hostile: Memory) -> None:
+    odd = os.fsencode(hostile.root) + b"/active/s1/artifacts/\xff\n\x1b[31m.md"
+    Path(os.fsdecode(odd)).write_text(SAID)
+    found = about(hostile)
+    assert any("\\udcff" in one.path and not one.problem for one in found)
+    for one in found:
+        one.path.encode()
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    into = io.BytesIO()
+    with tarfile.open(fileobj=into, mode="w:gz") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return into.getvalue()
+
+
+def damaged(how: str) -> bytes:
+    whole = packed({"decisions.yaml": os.urandom(5000) + SAID.encode()})
+    if how == "a zip":
+        into = io.BytesIO()
+        with zipfile.ZipFile(into, "w") as archive:
+            archive.writestr("a", SAID)
+        return into.getvalue()
+    forms = {"cut off": whole[: len(whole) // 2], "flipped": whole[:-9] + bytes([whole[-9] ^ 255]) + whole[-8:],
+             "no archive": b"\x1f\x8b" + b"\x00" * 500, "no bundle": whole, "a bomb": gzip.compress(bytes(64 << 20))}  # fmt: skip
+    return forms[how]
+
+
+@pytest.mark.parametrize("how", ["cut off", "flipped", "no archive", "no bundle", "a bomb", "a zip"])
+@pytest.mark.parametrize("name", ["archived/old/archive.tar.gz", "deleted/old/x.tar.gz", "notes.zip"])
+def test_a_packed_file_that_is_no_bundle_is_a_problem_and_hides_no_other(
+    hostile: Memory, monkeypatch: pytest.MonkeyPatch, name: str, how: str
+) -> None:
+    monkeypatch.setattr("smp_client.packing.TOTAL_CAP_BYTES", 1 << 20)
+    (hostile.root / name).parent.mkdir(parents=True, exist_ok=True)
+    (hostile.root / name).write_bytes(damaged(how))
+    assert WELL in good(hostile)
+    assert problems(hostile) == {name}
+
+
+def test_a_huge_file_is_searched_in_pieces_and_reported_once(hostile: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the text stands on the border of two pieces."""
+    monkeypatch.setattr(find, "_WHOLE_BYTES", 10_000)
+    monkeypatch.setattr(find, "_PIECE_BYTES", 4_096)
+    for shift in range(0, 30, 3):
+        lines = ["é" * 20] * 400
+        lines[(4_096 * 2 - shift) // 41] = SAID
+        (hostile.root / "huge.log").write_text("\n".join(lines))
+        (one,) = [one for one in about(hostile) if one.path == "huge.log"]
+        assert one.excerpt[one.start : one.end] == "zoë quibble"
+
+
+def test_a_file_of_a_newer_version_is_searched_as_bytes(hostile: Memory) -> None:
+    (hostile.root / "active/s1/findings.yaml").write_text(f"version: 99\nfindings:\n  - id: F\n    finding: {SAID}\n")
+    assert ("s1", "active", "findings.yaml", "") in good(hostile)
+
+
+def test_a_search_takes_no_lock_from_sqlite(memory: Memory) -> None:
+    """To close a descriptor of the index would: then another process could write in the middle of a transaction."""
+    memory.create_session(id="s1").search("x")
+    memory.close()
+    with closing(Index.open(memory.root / INDEX_FILE)) as index:
+        ours = index.connection
+        ours.execute("PRAGMA journal_mode = DELETE")
+        ours.execute("BEGIN EXCLUSIVE")
+        assert about(memory, "stands nowhere") == []
+        code = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None).execute('BEGIN IMMEDIATE')"
+        asked = [sys.executable, "-c", code, str(memory.root / INDEX_FILE)]
+        other = subprocess.run(asked, capture_output=True, text=True, check=False)
+        assert "database is locked" in other.stderr
