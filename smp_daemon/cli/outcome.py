@@ -167,8 +167,9 @@ def listed(ids: Sequence[str]) -> str:
 
 
 def _total(outcome: Outcome) -> str:
-    if outcome.counts:
-        said = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in outcome.counts.items())
+    counted = {name: count for name, count in outcome.counts.items() if not name.endswith("bytes")}
+    if counted:
+        said = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counted.items())
         return said + ("; nothing was changed" if outcome.dry_run else "")
     count = len(outcome.actions)
     would = "would be " if outcome.dry_run else ""
