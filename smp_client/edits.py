@@ -94,7 +94,7 @@ def _span(kind: Kind, content: bytes, record: Located) -> Span:
 def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int, known: Spans | None = None) -> Edited:
     """Return the file after these edits; an edit that was done before changes nothing.
 
-    A record that is neither as it was nor as it is to become stays, and is reported. `last` is the
+    A record that is neither as it was nor as it is to become stays as it is, and is reported. `last` is the
     highest number ever given in this file, which a removal writes into its head. `known` is the
     file taken apart, where the caller has done that already.
     """
@@ -123,7 +123,7 @@ def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int, known: 
             pieces[at] = None if new is None else standing._replace(raw=_closed(new))
         elif standing is not None and new is not None and standing.raw.rstrip() == new.rstrip():
             continue
-        elif standing is not None:
+        elif standing is not None or new is not None:
             kept.append(edit.id)
     body = _arranged(kind, pieces, arriving)
     head = _ready(kind, head, is_empty=not records) if body else head
@@ -140,6 +140,7 @@ def _edited_few(kind: Kind, content: bytes, edits: Sequence[Edit], last: int) ->
     for edit in edits:
         record = format_of(kind).find(content, edit.id)
         if record is None:
+            kept += [edit.id] if edit.new is not None else []  # somebody else removed it
             continue
         start, end = record.start, record.end
         new = b"" if edit.new is None else _indented(kind, edit.new.encode(), _indent(content[start:end]))

@@ -220,8 +220,10 @@ class RecordFiles(Writing, Asking, Deletion):
             new = changed_fields(kind, old.data, changes, self._now(), self.scope.redaction)
             change = Change(kind.file, memory_id, hash_of(old.data), new)
             try:
-                apply(self.scope, Request([change], quota_bytes=self.quota_bytes(), doing=f"changing {memory_id}"))
-                break
+                request = Request([change], quota_bytes=self.quota_bytes(), doing=f"changing {memory_id}")
+                if not apply(self.scope, request).kept:
+                    break
+                self._find(memory_id)  # raises where an editor has removed it just now
             except Conflict:
                 # Somebody else changed it just now: this change goes on top of theirs.
                 if attempt == _ATTEMPTS - 1:

@@ -11,7 +11,7 @@ from typing import Any
 
 from . import journal
 from .append import Reserved, reserve, with_id
-from .errors import TransactionEnded
+from .errors import Conflict, TransactionEnded
 from .fingerprint import hash_of, hash_of_bytes
 from .records import Kind, Record, as_record, changed_fields, new_fields, split_name
 from .session_files import artifact_file, render_artifact, state_after, state_file, state_history_entry
@@ -123,8 +123,11 @@ class Transaction(Writing):
             changes, added=added, reserved=self._reserved, steps=self._drops,
             quota_bytes=self._session.quota_bytes(), doing="committing a transaction",
         )  # fmt: skip
-        apply(self._scope, request)
+        applied = apply(self._scope, request)
         self._session._written()
+        if applied.kept:
+            changed = ", ".join(applied.kept)
+            raise Conflict(f"{changed} was changed by hand at this very moment, and stays; all else is written.")
 
     def _require_active(self) -> None:
         if self._ended:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from smp_client import Memory, Session, StorageFailed, TransactionPending, append, check, journal
+from smp_client import Memory, Session, StorageFailed, TransactionPending, append, journal
+from smp_client.passes import check
 from smp_client.records import DECISION
 from smp_daemon.ingest import inbox
 

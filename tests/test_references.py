@@ -7,13 +7,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from smp_client.privacy.seeking.kept import find
 
 from smp_client import Memory, MemoryNotFound, Session
+from smp_client.change.holdings import EVERY, holdings
 from smp_client.index import Index
 from smp_client.indexing import outdated, refresh
 from smp_client.passes.check import check
-from smp_client.passes.compaction import compact
 from smp_client.privacy.leaks import Target, redact
 from smp_client.privacy.redact import OFF, Redaction
 from smp_client.references import taken_by_hand
@@ -67,7 +66,7 @@ def test_a_deleted_one_is_told_as_deleted_and_by_whom_it_is_referred_to_stays(se
 
 
 def test_one_that_compaction_took_out_is_told_as_that(session: Session, memory: Memory) -> None:
-    compact(session, reduction_pct=100)
+    session.compact(reduction_pct=100)
     assert states(session, "turn-1")["FIND-001"] == "evicted"
     assert check(memory) == []
 
@@ -93,10 +92,10 @@ def test_reading_references_counts_as_no_access(session: Session, memory: Memory
 
 @pytest.mark.parametrize("what", ["active", "archived", "evicted", "deleted", "deleted whole", "archived and deleted whole"])
 def test_a_memory_is_found_wherever_it_is_kept_with_its_bytes(session: Session, memory: Memory, what: str) -> None:
-    (before,) = find(memory, "s1", "FIND-001", [])
+    (before,) = (one for one in holdings(memory, "s1", EVERY) if one.id == "FIND-001")
     assert before.place == "active"
     if what == "evicted":
-        compact(session, reduction_pct=100)
+        session.compact(reduction_pct=100)
     if what == "deleted":
         session.delete("FIND-001", reason="privacy")
     if what.startswith("archived"):
@@ -104,11 +103,11 @@ def test_a_memory_is_found_wherever_it_is_kept_with_its_bytes(session: Session, 
     if what.endswith("whole"):
         memory.delete_session("s1", reason="privacy")
     problems: list[str] = []
-    (one,) = find(memory, "s1", "FIND-001", problems)
+    (one,) = (one for one in holdings(memory, "s1", EVERY, problems) if one.id == "FIND-001")
     assert one.place == what.removeprefix("archived and ").removesuffix(" whole")
     assert (one.raw, one.value, problems) == (before.raw, before.value, [])
-    assert (memory.root / one.container).exists()
-    assert one.facts.get("recovery_deadline") == ("2026-03-31T12:00:00Z" if "deleted" in what else None)
+    assert (memory.root / one.where).exists()
+    assert one.facts.get("until") == ("2026-03-31T12:00:00Z" if "deleted" in what else None)
 
 
 def taken_away(memory: Memory, index: Index) -> list[str]:
@@ -151,7 +150,7 @@ def test_what_smp_takes_out_itself_is_not_told_as_taken_away(memory: Memory, ses
     assert taken_away(memory, index) == []
     memory.purge_now("s1", ["DEC-001", "turn-1", "DEC-002"])
     assert taken_away(memory, index) == []
-    compact(session, reduction_pct=100)
+    session.compact(reduction_pct=100)
     assert "FIND-001" not in [record.id for record in session.records("finding")]
     assert taken_away(memory, index) == []
     session.bring_back()

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from daemons import wait_until
 
-from smp_client import Memory, MemoryNotFound, Session
+from smp_client import Memory, MemoryNotFound, Session, journal
 from smp_client import append as append_module
 from smp_client import rewrite as rewrite_module
-from smp_client import session as session_module
 from smp_client.files import Tree
 from smp_client.tidy import tidy
 
@@ -319,7 +318,7 @@ def test_what_came_late_is_there_once_after_a_crash(
 def test_the_plain_way_loses_that_append(session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test before can fail: with a rewrite that just renames over the file, the same record is gone."""
     session.record_finding("pinned", discovered_by="a")
-    monkeypatch.setattr(session_module, "rewrite", replaced_the_plain_way)
+    monkeypatch.setattr(journal, "rewrite", replaced_the_plain_way)
     monkeypatch.setattr(replaced_the_plain_way, "meanwhile", lambda: append_late(memory, 1), raising=False)
     session.pin("FIND-001")
     assert texts(session) == ["pinned"]
@@ -406,7 +405,7 @@ def test_a_file_kept_open_across_a_rewrite_loses_nothing(session: Session, memor
 def test_the_plain_way_loses_what_an_open_file_gets(session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test before can fail: with a plain rename the late records go into a file that no longer has a name."""
     session.record_finding("pinned", discovered_by="a")
-    monkeypatch.setattr(session_module, "rewrite", replaced_the_plain_way)
+    monkeypatch.setattr(journal, "rewrite", replaced_the_plain_way)
     with kept_open(findings_file(memory)) as write:
         session.pin("FIND-001")
         write(RECORD % (1, 1))
@@ -503,7 +502,7 @@ def test_the_plain_way_loses_that_edit(session: Session, memory: Memory, monkeyp
     session.record_finding("to be edited", discovered_by="a")
     path = findings_file(memory)
     edited = path.read_bytes().replace(b"to be edited", b"edited by hand")
-    monkeypatch.setattr(session_module, "rewrite", replaced_the_plain_way)
+    monkeypatch.setattr(journal, "rewrite", replaced_the_plain_way)
     monkeypatch.setattr(replaced_the_plain_way, "meanwhile", lambda: save_by_rename(path, edited), raising=False)
     session.pin("FIND-001")
     assert texts(session) == ["pinned", "to be edited"]

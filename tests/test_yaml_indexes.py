@@ -297,13 +297,14 @@ TYPES = {"turn": ("conversation_turn", "conversation.md"), "artifact": ("artifac
 
 def put(index: Index, number: int, made: dict[str, Any]) -> None:
     """Into the index, in the form that indexing gives it."""
-    from smp_client.indexing import _refs, _stored, _tags, _time, _weight
+    from smp_client.fingerprint import stored
+    from smp_client.indexing import _refs, _tags, _time, _weight
     from smp_client.records import DECISION
 
     kind, file = TYPES.get(made["kind"], (made["kind"], f"{made['kind']}s.yaml"))
     memory_id = f"turn-{number % 7}" if made["kind"] == "turn" else f"{made['kind']}-{made['id']}"
     fields = {"id": memory_id, "tags": made["tags"], "memory_refs": made["refs"], "topic": made["actor"], "severity": made["text"]}
-    value, data, digest = _stored({**fields, "source": made["text"], "target": "x"})
+    value, data, digest = stored({**fields, "source": made["text"], "target": "x"})
     entry = Entry(memory_id, kind, number, number + 1, digest, *_time(made["time"]), made["actor"], made["text"], "", _tags(value),
                   (), tuple(_refs(DECISION, value)), data, _weight(kind, value))  # fmt: skip
     index.add("s", file, [entry])
