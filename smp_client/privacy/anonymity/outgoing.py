@@ -96,18 +96,9 @@ def _unquoted(text: str) -> str:
         return text
 
 
-def _memory(replacing: Replacing, entry: Entry) -> Entry:
-    return {"record": replacing.record(entry["record"], is_relationship=entry["file"] == RELATIONSHIP.file)}
-
-
-def _artifact(replacing: Replacing, entry: Entry) -> Entry:
-    return {"head": replacing.record(entry["head"]), "text": replacing.text(entry["text"])}
-
-
 _CHANGES: dict[str, Callable[[Replacing, Entry], Entry]] = {
     "session": lambda replacing, entry: {"metadata": replacing.metadata(entry["metadata"] or {})},
-    "memory": _memory,
-    "state": lambda replacing, entry: {"state": replacing.record(entry["state"])},
-    "artifact": _artifact,
-    "profile": lambda replacing, entry: {"profile": replacing.record(entry["profile"])},
+    "memory": lambda replacing, entry: {
+        "record": replacing.record(entry["record"], is_relationship=entry["file"] == RELATIONSHIP.file)
+    },
 }
