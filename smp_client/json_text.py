@@ -38,7 +38,11 @@ def parse(raw: bytes) -> tuple[Any, str]:
         return None, f"nested deeper than {_LEVELS} levels"
     except ValueError as error:
         return None, f"not JSON: {error}"
-    if len(raw) <= CONTENT_CAP_BYTES and b"\\u" not in raw and raw.count(b"{") + raw.count(b"[") < _LEVELS:
+    if (
+        len(raw) <= CONTENT_CAP_BYTES
+        and b"\\u" not in raw
+        and raw.count(b"{") + raw.count(b"[") < _LEVELS
+    ):
         return value, ""  # almost always: its bytes show that there is nothing to look for
     size = [0]
     problem = _problem(value, 0, size)

@@ -18,6 +18,9 @@ LATEST = "latest"  # what people call the session that changed last: no id
 ACCESS_LOG = "access.log"  # of a session: what was read, see access.py
 BACKUP = "backup-pre-smp"  # beside a root: the copies that are made before a migration, see exchange/backup.py
 MARKER = ".smp/root.json"  # where this is missing, the disk is not the one that we know
+LEAD_SCOPE, LEAD = "+daemon", "lead"  # the lock of whoever leads a root; no session can have this name
+STATUS_FILE, INDEX_FILE, COOKIES = ".smp/status.json", ".smp/index.db", ".smp/cookies"
+SCRUB = "scrub"  # begins the names of requests in .smp/ to take purged memories out of the index
 TOP_DIRECTORIES = (ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE, LOCKS, JOURNAL, RETIRED, LEAVING, TEMPORARY)
 SESSION_DIRECTORIES = ("agent-states", "artifacts", "inbox", "indexes")
 

@@ -91,7 +91,7 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         from .questions.fresh import Fresh
 
         self._answering = self._answering or (Fresh(self, self._scope), Readings(), published(self.tree))
-        return Asker(*self._answering, scopes, self._scope, self.options)
+        return Asker(*self._answering, scopes, self._scope, self.options, _wake)
 
     def _scope(self, name: str) -> Scope:
         return Scope(self.tree, name, directory_of(name), self.options)
@@ -256,6 +256,12 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
     def everywhere(self) -> GlobalMemory:
         """What holds across sessions: preferences, patterns, the user's profile."""
         return GlobalMemory(self._scope(GLOBAL), self)
+
+
+def _wake(scope: Scope, reason: str) -> None:
+    from .passes.lifecycle import wake  # late: most sessions that are asked are in use
+
+    wake(scope, reason)
 
 
 def _check_new_session(

@@ -54,7 +54,7 @@ class MemoryMoving:
 
         selection = Selection(sessions, wanted=wanted, transform=transform)
         return export_layout(cast("Memory", self), target, selection, layout=layout, overwrite=overwrite, by=by,
-                             advance=advance)  # fmt: skip
+                             advance=advance or _NOTHING)  # fmt: skip
 
     def import_(
         self, source: Given, *, layout: str | None = None, extract: bool = True, replace: bool = False,
@@ -79,4 +79,10 @@ class MemoryMoving:
         """Compare a source with the tree; `success` says that nothing is missing and nothing differs."""
         from .exchange.transfer import verify
 
-        return verify(cast("Memory", self), source, layout=layout, extract=extract, advance=advance)
+        return verify(
+            cast("Memory", self),
+            source,
+            layout=layout,
+            extract=extract,
+            advance=advance or _NOTHING,
+        )

@@ -484,9 +484,16 @@ class Session(RecordFiles, SessionUpkeep):
 
 
 def _look(root: Path, options: Options, record: Record) -> Neighbours:
-    from .questions.neighbours import look
+    """Return what stands in the tree beside a memory now. Counts as no access."""
+    from .memory import Memory
+    from .questions.neighbours import neighbours
 
-    return look(root, options, record)
+    memory = Memory(root)
+    memory.options = options
+    try:
+        return memory._asker().ask(lambda view: neighbours(view, record))
+    finally:
+        memory.close()
 
 
 def _agent(agent: str) -> str:

@@ -15,15 +15,18 @@ from .errors import SMPError
 from .inboxes import rejected, waiting
 from .index import Index, UnusableIndex
 from .layout import ACTIVE, ARCHIVED, DELETED, MARKER
+from .layout import COOKIES as COOKIES
+from .layout import INDEX_FILE as INDEX_FILE
+from .layout import LEAD as LEAD
+from .layout import LEAD_SCOPE as LEAD_SCOPE
+from .layout import SCRUB as SCRUB
+from .layout import STATUS_FILE as STATUS_FILE
 from .locks import holder
 from .place import Place
 from .quarantine import quarantined
 from .questions.doubles import doubles
 from .timestamps import now, parse_time
 
-LEAD_SCOPE, LEAD = "+daemon", "lead"  # the lock of whoever leads a root; no session can have this name
-STATUS_FILE, INDEX_FILE, COOKIES = ".smp/status.json", ".smp/index.db", ".smp/cookies"
-SCRUB = "scrub"  # begins the names of requests in .smp/ to take what was purged out of the index
 SILENT_AFTER_S = 5.0  # a daemon that has not given a sign for so long is not well, whatever it said last
 
 # Of those in their place; the others are counted by what is left of them.

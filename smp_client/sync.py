@@ -14,9 +14,9 @@ from typing import Literal
 from .errors import LockTimeout, NotInTime
 from .index import Index
 from .indexing import outdated, rebuild, refresh
+from .layout import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
 from .locks import NO_PATIENCE, holder, lock
 from .memory import Memory
-from .status import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
 
 Request = Literal["sync", "reindex", "scrub"]
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05

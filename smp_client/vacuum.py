@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from .errors import Invalid, NotInTime, SessionNotFound, SMPError
 from .indexing import outdated, refresh
-from .layout import GLOBAL
+from .layout import GLOBAL, INDEX_FILE, SCRUB
 from .scopes import archived_scope, has_moved, is_there
-from .status import INDEX_FILE, SCRUB
 
 if TYPE_CHECKING:
     from .index import Index

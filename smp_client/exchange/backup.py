@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 from ..errors import SMPError
 from ..layout import ACTIVE, BACKUP
 from ..model.outcome import Action, Outcome
-from .export import BUNDLE_ENDING, copy_bundle, pack, write_file
+from .export import copy_bundle, write_file
 from .intake import Request
 from .layouts.recognition import Found
 from .transfer import import_, verify
@@ -28,12 +28,13 @@ def back_up(memory: Memory, found: list[Found], by: str = "user") -> Path:
     source = found[0].source
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", source.path.name)[:40].strip("-") or "root"
     at = memory.options.clock()
-    place = memory.root.parent / BACKUP / f"{stem}-{at:%Y%m%dT%H%M%S}{BUNDLE_ENDING}"
+    place = memory.root.parent / BACKUP / f"{stem}-{at:%Y%m%dT%H%M%S}.tar.gz"
     place.parent.mkdir(mode=0o700, exist_ok=True)
     files = list(dict.fromkeys(file for one in found for file in one.files))
+    said = (by, f"before the import of {source.path}")
 
     def write(out: IO[bytes]) -> None:
-        copy_bundle(memory.tree, pack(source.tree, files, memory, by, f"before the import of {source.path}"), out.write)
+        copy_bundle(memory, source.tree, files, said, out.write)
 
     write_file(place, write, overwrite=True)
     return place
@@ -43,8 +44,7 @@ def migrate(memory: Memory, found: list[Found], request: Request) -> Outcome:
     """Back up, import, set the priorities of the imported sessions, and compare both sides."""
     place = back_up(memory, found, request.by)
     outcome = import_(memory, found, request, layout=None, extract=True)
-    names = dict.fromkeys(action.session for action in outcome.actions)
-    for name in names:
+    for name in dict.fromkeys(action.session for action in outcome.actions):
         if memory.tree.exists(f"{ACTIVE}/{name}"):
             try:
                 memory._session(name).decay()
@@ -53,7 +53,8 @@ def migrate(memory: Memory, found: list[Found], request: Request) -> Outcome:
                 outcome.problems.append(f"{name}: its priorities could not be set: {error}")
     compared = verify(memory, found)
     outcome.actions += compared.actions
-    outcome.problems += [problem for problem in compared.problems if problem not in outcome.problems]
-    outcome.counts["missing"], outcome.counts["differ"] = compared.counts["missing"], compared.counts["differ"]
-    outcome.notes.append(f"The backup is {place}. It holds everything that was in the source, secrets included.")
+    outcome.problems += [one for one in compared.problems if one not in outcome.problems]
+    outcome.counts.update({word: compared.counts[word] for word in ("missing", "differ")})
+    said = "It holds everything that was in the source, secrets included."
+    outcome.notes.append(f"The backup is {place}. {said}")
     return outcome

@@ -12,7 +12,7 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from ..text.values import BadYaml, decode, load, render_entries
 from .entry import HEADER, VERSION, Entry, Read, kind_for
@@ -73,7 +73,8 @@ def write(entries: Iterable[Entry], form: str, out: Callable[[bytes], object]) -
         elif form == "markdown":
             if "entry" in entry and (name := str(entry.get("session", session))) != session:
                 session = name
-                out(f"## {'Everywhere' if name == 'global' else f'Session {name}'}\n\n".encode())
+                title = "Everywhere" if name == "global" else f"Session {name}"
+                out(f"## {title}\n\n".encode())
             out(_block(entry).encode())
     if form == "json":
         out(b"\n]}\n")
@@ -83,8 +84,10 @@ def read(source: IO[bytes], form: str, name: str) -> Iterator[Read]:
     """Yield the entries of an export and check that it is whole. `name` calls it in messages."""
     beginning = source.read(len(_GZIP))
     source.seek(-len(beginning), 1)
-    given: IO[bytes] = gzip.GzipFile(fileobj=source) if beginning == _GZIP else source  # type: ignore[assignment]
-    readers = {"json": _read_document, "jsonl": _read_lines, "yaml": _read_yaml, "markdown": _read_markdown}
+    packed = gzip.GzipFile(fileobj=source) if beginning == _GZIP else source
+    given = cast("IO[bytes]", packed)
+    readers = {"json": _read_document, "jsonl": _read_lines, "yaml": _read_yaml,
+               "markdown": _read_markdown}  # fmt: skip
     count, end = 0, None
     try:
         for line, entry, problem in readers[form](given):
@@ -96,7 +99,8 @@ def read(source: IO[bytes], form: str, name: str) -> Iterator[Read]:
     except (OSError, EOFError, zlib.error) as error:
         yield Read(name, None, f"the rest cannot be read: {error}")
     if end != count:
-        why = f"it has {count:,} entries, not {end:,}" if isinstance(end, int) else "its end is missing"
+        is_there = isinstance(end, int)
+        why = f"it has {count:,} entries, not {end:,}" if is_there else "its end is missing"
         yield Read(name, None, f"the export is not whole: {why}")
 
 
@@ -114,8 +118,8 @@ def _dumps(entry: Entry) -> bytes:
     try:
         text = json.dumps(entry, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        text = json.dumps(_finite(entry), ensure_ascii=False, allow_nan=False).replace('"\\u0000inf"', "1e999")
-        text = text.replace('"\\u0000-inf"', "-1e999")
+        text = json.dumps(_finite(entry), ensure_ascii=False)
+        text = text.replace('"\\u0000inf"', "1e999").replace('"\\u0000-inf"', "-1e999")
     if not text.isascii():
         text = _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return text.encode()
@@ -146,23 +150,16 @@ def _read_lines(source: IO[bytes]) -> Iterator[Line]:
 
 
 def _read_document(source: IO[bytes]) -> Iterator[Line]:
-    """Yield the entries of a document. One of SMP has one entry a line; another is read whole."""
-    first = source.readline(_LINE_CAP_BYTES)
-    if re.fullmatch(rb'\s*\{"smp_export": \d{1,9}, "entries": \[\s*', first):
-        yield 1, {HEADER: int(first.split(b":")[1].split(b",")[0])}, ""
-        for number, line in _numbered(source):
-            bare = line.strip().removesuffix(b",")
-            if bare and bare != b"]}":
-                yield number + 1, *_loads(bare)
-        return
-    value, problem = _loads(first + source.read(_DOCUMENT_CAP_BYTES))
+    """Yield the entries of a JSON document, which is read as a whole."""
+    value, problem = _loads(source.read(_DOCUMENT_CAP_BYTES))
     listed = value.get("entries") if value else None
-    if not isinstance(listed, list):
+    if value is None or not isinstance(listed, list):
         yield 1, None, problem or "'entries' must be a list"
         return
-    yield 1, {HEADER: (value or {}).get(HEADER)}, ""
+    yield 1, {HEADER: value.get(HEADER)}, ""
     for entry in listed:
-        yield 1, *((entry, "") if isinstance(entry, dict) else (None, "an entry must be a mapping"))
+        is_entry = isinstance(entry, dict)
+        yield 1, entry if is_entry else None, "" if is_entry else "an entry must be a mapping"
 
 
 def _document(entry: Entry) -> str:
@@ -170,7 +167,7 @@ def _document(entry: Entry) -> str:
 
 
 def _read_yaml(source: IO[bytes]) -> Iterator[Line]:
-    """Yield one entry a document. No line of ours inside one begins with `---`: texts are indented."""
+    """Yield one entry a document. Texts are indented, so no line inside one begins with `---`."""
     held: list[bytes] = []
     first = 1
     for number, line in _numbered(source):
@@ -212,10 +209,10 @@ def _title(entry: Entry) -> str:
         kind = kind_for(str(entry.get("session")), str(entry.get("file")))
         said = f"{record.get('id')} {record.get(kind.text, '') if kind and kind.text else ''}"
     else:
-        named = entry.get("agent") or entry.get("artifact") or entry.get("id") or ""
-        said = f"{name.capitalize()} {named}"
-    line = "".join(sign for sign in " ".join(said.split())[:_TITLE_CHARACTERS] if sign.isprintable())
-    return f"{'##' if name == 'end' else '###'} " + re.sub(r"([\\`*_<>\[\]#])", r"\\\1", line).strip()
+        said = f"{name.capitalize()} {entry.get('id', '')}"
+    line = " ".join(said.split())[:_TITLE_CHARACTERS]
+    title = re.sub(r"([\\`*_<>\[\]#])", r"\\\1", "".join(filter(str.isprintable, line)))
+    return f"{'##' if name == 'end' else '###'} {title.strip()}"
 
 
 def _read_markdown(source: IO[bytes]) -> Iterator[Line]:

@@ -28,7 +28,10 @@ from ..layout import (
     ARCHIVED,
     DELETED,
     GLOBAL,
+    INDEX_FILE,
     JOURNAL,
+    LEAD,
+    LEAD_SCOPE,
     QUARANTINE,
     RETIRED,
     SESSION_DIRECTORIES,
@@ -43,7 +46,7 @@ from ..records import Kind, state_history
 from ..scope import UPKEEP
 from ..scopes import directory_of, files_of, is_archived, kinds_of, scopes, unnameable
 from ..session_files import METADATA, new_metadata
-from ..status import INDEX_FILE, LEAD, LEAD_SCOPE, SILENT_AFTER_S
+from ..status import SILENT_AFTER_S
 from ..text.document import Lines
 from ..text.format import format_of
 

@@ -355,7 +355,8 @@ class AnonymousExport:
 
     def _part(self, entry: Mapping[str, Any], part: Any) -> Any:
         if isinstance(part, dict):
-            return self._replacer.record(str(entry.get("file", "")), part)
+            file = METADATA if entry.get("entry") == "session" else str(entry.get("file", ""))
+            return self._replacer.record(file, part)
         return self._replacer.value(part)
 
 

@@ -27,12 +27,11 @@ from ..disk.inventory import RECORD, SUMMARY
 from ..edits import spans
 from ..errors import CorruptionDetected, InvalidQuery, SMPError
 from ..files import DEEPEST
-from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LEAVING, QUARANTINE, RETIRED
+from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, INDEX_FILE, LEAVING, QUARANTINE, RETIRED
 from ..records import GLOBAL_KINDS, SESSION_KINDS, kind_of_file, type_of
 from ..rewrite import file_of_slot
 from ..scopes import ARCHIVE, BACKUP, EVICTED
 from ..session_files import METADATA
-from ..status import INDEX_FILE
 from .needle import Needles
 
 if TYPE_CHECKING:

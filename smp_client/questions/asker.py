@@ -31,7 +31,7 @@ _WOKEN_AT_ONCE = 8  # each costs a file that is made durable
 class Asker:
     def __init__(
         self, fresh: Fresh, readings: access.Readings, published: Published, scopes: Sequence[str], scope: Callable[[str], Scope],
-        options: Options,
+        options: Options, wake: Callable[[Scope, str], object],
     ) -> None:  # fmt: skip
         self._fresh = fresh
         self._readings = readings
@@ -39,6 +39,7 @@ class Asker:
         self._scopes = tuple(scopes)
         self._scope = scope
         self._options = options
+        self._wake = wake
 
     def answer(
         self, question: Callable[[View, Wanted], Answer], options: QueryOptions, files: Sequence[str] | None = None
@@ -63,7 +64,7 @@ class Asker:
         found.source = source
         if counts:
             self._note(found, now)
-            self._wake(resting)
+            self._wake_all(resting)
         return found
 
     def ask(self, question: Callable[[View], T]) -> T:
@@ -98,13 +99,10 @@ class Asker:
         for session, ids in by_session.items():
             access.note(self._scope(session), ids, now)
 
-    def _wake(self, resting: Sequence[str]) -> None:
-        """What is read is in use again. Of many at once only some: the others are in the access log, and the next pass sees it."""
-        if resting:
-            from ..passes.lifecycle import wake
-
-            for session in resting[:_WOKEN_AT_ONCE]:
-                wake(self._scope(session), "read")
+    def _wake_all(self, resting: Sequence[str]) -> None:
+        """A session that is read is in use again. Of many only some: the next pass sees the others in the access log."""
+        for session in resting[:_WOKEN_AT_ONCE]:
+            self._wake(self._scope(session), "read")
 
 
 def _resting(view: View, found: Answer) -> list[str]:

@@ -17,21 +17,20 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from .. import journal
 from ..errors import LockTimeout, SMPError
 from ..index import Index, UnusableIndex
 from ..indexing import BEARING, bearing_files_that_differ, cover, files_that_differ, refresh
-from ..layout import JOURNAL
+from ..layout import INDEX_FILE, JOURNAL, LEAD, LEAD_SCOPE
 from ..locks import NO_PATIENCE, lock
 from ..place import Place
 from ..records import PREFERENCE, RELATIONSHIP
 from ..scope import Scope
 from ..scopes import scopes as all_scopes
-from ..status import INDEX_FILE, LEAD, LEAD_SCOPE
+from .query import Source as Source
 
-Source = Literal["index", "index and files", "files"]
 T = TypeVar("T")
 
 _BUSY_MS = 50  # how long the index may be locked by a writer before a copy is made

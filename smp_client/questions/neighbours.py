@@ -7,7 +7,6 @@ it looks at `Record.same_as` or `Record.similar`: a write itself needs no index.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..layout import GLOBAL
@@ -18,24 +17,11 @@ from .query import Wanted, one_of
 from .validity import holds, project_scopes, short_name
 
 if TYPE_CHECKING:
-    from ..scope import Options
     from .priorities import View
 
 _ALIKE = 0.6  # of 1: from here on a memory is near
 _CANDIDATES = 300
 _SIMILAR = 3
-
-
-def look(root: Path, options: Options, record: Record) -> Neighbours:
-    """Return what stands in the tree beside this memory now. Counts as no access."""
-    from ..memory import Memory
-
-    memory = Memory(root)
-    memory.options = options
-    try:
-        return memory._asker().ask(lambda view: neighbours(view, record))
-    finally:
-        memory.close()
 
 
 def neighbours(view: View, record: Record) -> Neighbours:

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from ..decay import Policy
 from ..errors import InvalidQuery
 from ..records import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, name_of
 from .fields import shown
-from .fresh import Source
 from .sql import Sql
 from .validity import project_of
 from .when import When, moment
@@ -34,6 +33,7 @@ _SORTS = {
     "newest": NEWEST, "time_desc": NEWEST, "timestamp": NEWEST, "time": NEWEST,
     "oldest": "m.at IS NULL, m.at, m.scope, m.file, m.start", "time_asc": "m.at IS NULL, m.at, m.scope, m.file, m.start",
 }  # fmt: skip
+Source = Literal["index", "index and files", "files"]
 
 
 class QueryOptions(TypedDict, total=False):

@@ -33,24 +33,61 @@ _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")  # redirected, a file 
 _NAMED = 3  # reasons for each layout
 
 
-@click.command(epilog="""\b
+@click.command(
+    epilog="""\b
 smp export latest -o session.md
 smp export latest --type decision --since "last 7 days" -o decisions.yaml
 smp export --all --format jsonl | gzip > everything.jsonl.gz
 smp export --all --exact -o everything.tar.gz
-smp export --all --layout jsonl-per-kind -o for-others""")
-@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=completing(ACTIVE, ARCHIVED, GLOBAL))
+smp export --all --layout jsonl-per-kind -o for-others"""
+)
+@click.argument(
+    "sessions",
+    nargs=-1,
+    metavar="[SESSION]...",
+    shell_complete=completing(ACTIVE, ARCHIVED, GLOBAL),
+)
 @click.option("--id", "ids", multiple=True, metavar="ID", shell_complete=complete_memory_id,
               help="Of one session, only this memory; repeat it for several.")  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help="Every session, archived ones too, and what holds everywhere.")
-@click.option("--format", type=click.Choice((*FORMATS, "md", "yml")), help="Else the ending of FILE says it, else yaml.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Every session, archived ones too, and what holds everywhere.",
+)
+@click.option(
+    "--format",
+    type=click.Choice((*FORMATS, "md", "yml")),
+    help="Else the ending of FILE says it, else yaml.",
+)
 @click.option("--exact", is_flag=True, help="A bundle (tar.gz) of the files themselves.")
-@click.option("--layout", type=click.Choice(LAYOUTS), help="Into a folder FILE, as another program keeps its memories.")
-@click.option("-o", "--output", metavar="FILE", default=_STANDARD, help="Where to; else stdout. It appears when it is whole.")
-@click.option("--force", is_flag=True, help="Overwrite FILE; a folder only if it is an export, as it was written.")
-@click.option("--deleted", is_flag=True, help="Name deleted memories, so that an import deletes them too.")
+@click.option(
+    "--layout",
+    type=click.Choice(LAYOUTS),
+    help="Into a folder FILE, as another program keeps its memories.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    default=_STANDARD,
+    help="Where to; else stdout. It appears when it is whole.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Overwrite FILE; a folder only if it is an export, as it was written.",
+)
+@click.option(
+    "--deleted", is_flag=True, help="Name deleted memories, so that an import deletes them too."
+)
 @selecting_options
-@click.option("--anonymize", "anonymous", is_flag=True, help="With placeholders in the place of names; see smp anonymize.")
+@click.option(
+    "--anonymize",
+    "anonymous",
+    is_flag=True,
+    help="With placeholders in the place of names; see smp anonymize.",
+)
 @naming_options
 @root_option
 @json_option
@@ -83,7 +120,11 @@ def export(
     chosen = None if everything else [_named(memory, name, deleted=deleted) for name in sessions]
     changed = memory.anonymous_export(chosen, names=given_names(names, names_file), projects=projects,
                                       config=configuration(keep)) if anonymous else None  # fmt: skip
-    total = len(chosen) if chosen is not None else len(memory._sessions()) + len(memory.archived_sessions())
+    total = (
+        len(chosen)
+        if chosen is not None
+        else len(memory._sessions()) + len(memory.archived_sessions())
+    )
     target: str | IO[bytes] = sys.stdout.buffer if output == _STANDARD else output
     with progress("exporting", total) as advance:
         if layout:
@@ -96,7 +137,9 @@ def export(
     if output == _STANDARD:
         sys.stdout.flush()
     elif as_json:
-        replaced = {"replaced": changed.counts(), "cannot_find": changed.cannot_find} if changed else {}
+        replaced = (
+            {"replaced": changed.counts(), "cannot_find": changed.cannot_find} if changed else {}
+        )
         print_json({"file": str(Path(output).absolute()), **outcome_json(done), **replaced})
     else:
         counts = done.counts
@@ -145,19 +188,41 @@ def _named(memory: Memory, name: str, *, deleted: bool) -> str:
     return find_id(memory, name, ACTIVE, ARCHIVED, *([DELETED] if deleted else []), GLOBAL)
 
 
-@click.command("import", epilog="""\b
+@click.command(
+    "import",
+    epilog="""\b
 smp import session.md --dry-run
 smp import everything.jsonl.gz
 smp import ~/shop --migrate
 smp import ~/shop --verify
-smp import chat.txt --as markdown-log""")
+smp import chat.txt --as markdown-log""",
+)
 @click.argument("path", metavar="PATH", type=click.Path(exists=True, allow_dash=True))
-@click.option("--as", "layout", type=click.Choice(READ), help="Only this layout; else everything that is found.")
-@click.option("--migrate", is_flag=True, help="With a backup before it, and priorities and a comparison after it.")
-@click.option("--verify", is_flag=True, help="Only compare: counts, and the ids that are missing or differ.")
-@click.option("--replace", is_flag=True, help="Same id, other content: take theirs; else ours stays.")
-@click.option("--no-extract", is_flag=True, help="Leave decisions, findings and preferences that logs mark in the turns alone.")
-@click.option("--purged", is_flag=True, help="Also memories that were purged here; else they stay away.")
+@click.option(
+    "--as",
+    "layout",
+    type=click.Choice(READ),
+    help="Only this layout; else everything that is found.",
+)
+@click.option(
+    "--migrate",
+    is_flag=True,
+    help="With a backup before it, and priorities and a comparison after it.",
+)
+@click.option(
+    "--verify", is_flag=True, help="Only compare: counts, and the ids that are missing or differ."
+)
+@click.option(
+    "--replace", is_flag=True, help="Same id, other content: take theirs; else ours stays."
+)
+@click.option(
+    "--no-extract",
+    is_flag=True,
+    help="Leave decisions, findings and preferences that logs mark in the turns alone.",
+)
+@click.option(
+    "--purged", is_flag=True, help="Also memories that were purged here; else they stay away."
+)
 @root_option
 @dry_run_option
 @json_option
@@ -199,11 +264,20 @@ def import_(
         if verify:
             done = memory.verify_import(search.found, advance=advance)
         elif migrate:
-            done = migrated(memory, search.found, Request(replace, purged, by="user", advance=advance))
+            done = migrated(
+                memory, search.found, Request(replace, purged, by="user", advance=advance)
+            )
         else:
-            done = memory.import_(search.found, replace=replace, dry_run=dry_run, purged=purged, advance=advance)
+            done = memory.import_(
+                search.found, replace=replace, dry_run=dry_run, purged=purged, advance=advance
+            )
     done.notes += search.notes
-    finish(done, as_json=as_json, nothing="There is nothing to import.", found=_found_json(search.found))
+    finish(
+        done,
+        as_json=as_json,
+        nothing="There is nothing to import.",
+        found=_found_json(search.found),
+    )
 
 
 def _say_found(found: list[Found]) -> None:

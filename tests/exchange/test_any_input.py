@@ -28,11 +28,10 @@ _keys = st.sampled_from([
     "deleted", "key", "value", "speaker"])  # fmt: skip
 _entry = st.dictionaries(_keys, _json, max_size=8)
 _own = st.fixed_dictionaries(
-    {"entry": st.sampled_from(["session", "memory", "state", "artifact", "profile", "tombstone", "end"])},
-    optional={"session": _texts, "place": _texts, "file": st.sampled_from(["decisions.yaml", "conversation.md", "x"]),
-              "type": _texts,
-              "record": st.one_of(_entry, _entry.map(lambda one: {**one, "id": "DEC-001"})), "metadata": _entry, "state": _entry,
-              "agent": _texts, "artifact": _texts, "head": _entry, "text": _texts, "profile": _entry, "id": _texts,
+    {"entry": st.sampled_from(["session", "memory", "tombstone", "end"])},
+    optional={"session": _texts, "place": _texts, "type": _texts, "metadata": _entry, "id": _texts,
+              "file": st.sampled_from(["decisions.yaml", "conversation.md", "agent-states/a.yaml", "artifacts/a.md", "x"]),
+              "record": st.one_of(_entry, *(_entry.map(lambda one, name=name: {**one, "id": name}) for name in ("DEC-001", "a"))),
               "entries": _json, "written_at": _texts})  # fmt: skip
 _lines = st.lists(st.one_of(_entry, _json), max_size=5)
 _files = {"s1.jsonl": _lines, "memory.jsonl": _lines, "conversation.jsonl": _lines, "decisions.jsonl": _lines,

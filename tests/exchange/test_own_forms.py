@@ -49,10 +49,8 @@ def values(memory: Memory) -> dict[tuple[str, str, str], Any]:
     for entry in memory.export_entries():
         if entry.get("entry") in (None, "end", "session"):
             continue
-        name = entry.get("file") or entry["entry"]
-        said = entry.get("record") or entry.get("state") or entry.get("profile") or {**entry["head"], "text": entry["text"]}
-        key = said["id"] if "record" in entry else entry.get("agent") or entry.get("artifact") or ""
-        found[entry.get("session", "global"), name, key] = {part: value for part, value in said.items() if part != "redacted"}
+        said = {part: value for part, value in entry["record"].items() if part != "redacted"}
+        found[entry["session"], entry["file"], said["id"]] = said
     return found
 
 
@@ -200,8 +198,10 @@ def test_secrets_are_redacted_at_the_door(tmp_path: Path) -> None:
          "record": {"id": "DEC-001", "decision": f"Use {TOKEN}", "made_by": "a"}},
         {"entry": "memory", "session": "s1", "file": "conversation.md", "type": "turn",
          "record": {"id": "turn-1", "turn": 1, "speaker": "a", "content": f"Here: {TOKEN}"}},
-        {"entry": "state", "session": "s1", "agent": "a", "state": {"key": TOKEN}},
-        {"entry": "artifact", "session": "s1", "artifact": "r", "head": {}, "text": f"so {TOKEN} it is"},
+        {"entry": "memory", "session": "s1", "file": "agent-states/a.yaml", "type": "agent_state",
+         "record": {"id": "a", "key": TOKEN}},
+        {"entry": "memory", "session": "s1", "file": "artifacts/r.md", "type": "artifact",
+         "record": {"id": "r", "content": f"so {TOKEN} it is"}},
         {"entry": "session", "session": TOKEN.replace("_", "-"), "metadata": {}},
         {"entry": "end", "entries": 6},
     ]  # fmt: skip
@@ -239,7 +239,7 @@ def test_a_selection_and_a_change_on_the_way(source: Memory, tmp_path: Path) -> 
     def louder(entry: Entry) -> Entry | None:
         if entry["entry"] == "memory":
             entry["record"]["decision"] = str(entry["record"].get("decision")).upper()
-        return None if entry["entry"] == "artifact" else entry
+        return None if entry["entry"] == "tombstone" else entry
 
     third = Memory(tmp_path / "third")
     third.import_(tmp_path / "d.jsonl", transform=louder)

@@ -2,7 +2,7 @@
 
 A turn begins with a line that says who speaks:
 
-    User: …      **Architect:** …      [2026-01-11 14:30] user: …      ### Assistant      ## Turn 3 - …
+    User: …     **Architect:** …     [2026-01-11 14:30] user: …     ### Assistant     ## Turn 3 - …
 
 A word before a colon is a speaker only where it is known as one: a usual role, somebody named under
 `Participants`, or a name in bold that begins several turns. Nothing in a block of code is.
@@ -13,14 +13,13 @@ them. Then the log goes on with its session; else it becomes a session of its ow
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...records import DECISION, FINDING, LEARNING, PREFERENCE, TURN, Kind
+from ...records import FINDING, PREFERENCE, TURN, Kind
 from ...text.markdown import parse as parse_conversation
 from ..entry import Entry, Read, memory_entry
 from .memlog import NAME, TAGS, front_matter, is_memlog, read_memlog
@@ -31,33 +30,41 @@ ENDINGS = (".md", ".markdown", ".txt", ".log")
 Turns = dict[int, tuple[str, str]]  # speaker and text by number
 _USERS = ("user", "human", "you", "me", "customer", "client")
 _SPEAKERS = frozenset((
-    *_USERS, "assistant", "ai", "bot", "agent", "system", "tool", "developer", "chatgpt", "gpt", "claude", "gemini",
-    "copilot", "bmad-master", "architect", "analyst", "pm", "po", "sm", "dev", "qa", "ux-expert", "veritas",
+    *_USERS, "assistant", "ai", "bot", "agent", "system", "tool", "developer", "chatgpt", "gpt",
+    "claude", "gemini", "copilot", "bmad-master", "architect", "analyst", "pm", "po", "sm", "dev",
+    "qa", "ux-expert", "veritas",
 ))  # fmt: skip
 _LABELS = frozenset((
-    "decision", "finding", "preference", "learning", "lesson", "rationale", "note", "notes", "todo", "example", "warning",
-    "important", "critical", "date", "session", "started", "participants", "topic", "title", "status", "summary", "result",
-    "error", "info", "debug", "project", "updated", "question", "answer",
+    "decision", "finding", "preference", "learning", "lesson", "rationale", "note", "notes", "todo",
+    "example", "warning", "important", "critical", "date", "session", "started", "participants",
+    "topic", "title", "status", "summary", "result", "error", "info", "debug", "project", "updated",
+    "question", "answer",
 ))  # fmt: skip
-_GENERIC = frozenset(("conversation", "chat", "log", "transcript", "history", "messages", "session", "export", ""))
-_WHEN = r"[\[(]?(?P<time>\d{4}-\d{2}-\d{2}[T ][\d:.,]+(?: ?(?:Z|UTC|[+-]\d{2}:?\d{2}))?|\d{1,2}:\d{2}(?::\d{2})?)[\])]?"
+_GENERIC = frozenset(
+    ("conversation", "chat", "log", "transcript", "history", "messages", "session", "export", "")
+)
+_WHEN = (r"[\[(]?(?P<time>\d{4}-\d{2}-\d{2}[T ][\d:.,]+(?: ?(?:Z|UTC|[+-]\d{2}:?\d{2}))?"
+         r"|\d{1,2}:\d{2}(?::\d{2})?)[\])]?")  # fmt: skip
 _NAME = r"(?P<name>[^\s*:\[\]()#`<>|{}\"][^*:\[\]()#`<>|{}\"\n]{0,63}?)"
-_FORMS = tuple(re.compile(form) for form in (
-    rf"\*\*{_NAME}(?:[ \t]{{1,9}}{_WHEN})?(?::\*\*|\*\*[ \t]{{0,9}}:)[ \t]*(?P<text>.*)",
-    rf"\*\*{_NAME}\*\*[ \t]{{1,9}}{_WHEN}[ \t]{{0,9}}:[ \t]*(?P<text>.*)",
-    rf"{_WHEN}[ \t]{{0,9}}(?:[-–|][ \t]{{0,9}})?(?:\*\*)?<?{_NAME}>?:(?:\*\*)?(?:[ \t]+(?P<text>.*)|[ \t]*)",
-    rf"{_NAME}(?: said)?(?:[ \t]{{1,9}}{_WHEN})?:(?:[ \t]+(?P<text>.*)|[ \t]*)",
-    rf"#{{1,6}}[ \t]+{_NAME}(?:[ \t]{{1,9}}[-–]?[ \t]{{0,9}}{_WHEN})?[ \t]*:?(?P<text>)",
-))  # fmt: skip
-_BOLD, _STAMPED, _HEADING = _FORMS[0], _FORMS[2], _FORMS[-1]
+_REST = r"(?:[ \t]+(?P<text>.*)|[ \t]*)"
+_GAP = r"[ \t]{0,9}"
+_BOLD = re.compile(rf"\*\*{_NAME}(?:[ \t]{_WHEN})?(?::\*\*|\*\*{_GAP}:)[ \t]*(?P<text>.*)")
+_STAMPED = re.compile(rf"{_WHEN}{_GAP}(?:[-–|]{_GAP})?(?:\*\*)?<?{_NAME}>?:(?:\*\*)?{_REST}")
+_HEADING = re.compile(rf"#{{1,6}}[ \t]+{_NAME}(?:[ \t][-–]?{_GAP}{_WHEN})?[ \t]*:?(?P<text>)")
+_FORMS = (
+    _BOLD, re.compile(rf"\*\*{_NAME}\*\*[ \t]{{1,9}}{_WHEN}{_GAP}:[ \t]*(?P<text>.*)"), _STAMPED,
+    re.compile(rf"{_NAME}(?: said)?(?:[ \t]{{1,9}}{_WHEN})?:{_REST}"), _HEADING,
+)  # fmt: skip
 _FIELD = re.compile(r"(?:\*\*([^*:\n]{1,64}):\*\*|([A-Z][A-Za-z -]{1,31}):)[ \t]*(.*)")
+_OWN = ("speaker", "content", "timestamp", "id", "turn", "decay")
 _TURN = re.compile(r"^(?:<!-- smp -->\n)?## Turn \d", re.MULTILINE)
 _DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
 _MARK = re.compile(
-    r"[ \t>]*(?:[-*+][ \t]+|\d{1,3}[.)][ \t]+)?(?:\*\*)?(?P<word>decision|finding|preference|learning|lesson)"
-    r"(?:[ \t]*\((?P<by>[^()\n]{1,64})\))?(?:(?:\*\*)?[ \t]*:|:\*\*)(?:\*\*)?[ \t]*(?P<text>\S.*)", re.IGNORECASE
-)  # fmt: skip
-_MARKED = {"decision": DECISION, "finding": FINDING, "preference": PREFERENCE, "learning": LEARNING, "lesson": LEARNING}
+    r"[ \t>]*(?:[-*+][ \t]+|\d{1,3}[.)][ \t]+)?(?:\*\*)?"
+    r"(?P<word>decision|finding|preference|learning|lesson)(?:[ \t]*\((?P<by>[^()\n]{1,64})\))?"
+    r"(?:(?:\*\*)?[ \t]*:|:\*\*)(?:\*\*)?[ \t]*(?P<text>\S.*)",
+    re.IGNORECASE,
+)
 
 
 @dataclass
@@ -77,7 +84,7 @@ class Said:
 
 @dataclass
 class Log:
-    """A conversation: the fields of its head, and its turns."""
+    """A conversation: the fields of its head, the text before the first turn, and the turns."""
 
     head: dict[str, str] = field(default_factory=dict)
     turns: list[Said] = field(default_factory=list)
@@ -85,25 +92,39 @@ class Log:
     problems: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Given:
+    """A log as it was found: its bytes, how messages call it, and the name of its session."""
+
+    content: bytes
+    where: str
+    name: str
+    written_at: str
+    extract: bool  # whether the memories that it marks become memories
+    is_forced: bool  # whether somebody insists that it is a log
+
+
 @dataclass
 class Placer:
-    """Which session a log belongs to, for all logs of one import."""
+    """Finds the session that a log belongs to, for all logs of one import."""
 
-    known: Callable[[str], Turns | None]  # the turns of a session in the tree, None where there is none
+    known: Callable[[str], Turns | None]  # the turns of a session in the tree; None for no session
     clean: Callable[[str], str]  # a text without its secrets
     notes: list[str] = field(default_factory=list)
     _claimed: dict[str, Turns] = field(default_factory=dict)
 
     def place(self, wanted: str, log: Log, where: str) -> str:
-        """Return the first session of this name, or with a number behind it, that the log goes on with."""
-        told = {number: (said.speaker, self.clean(said.text)) for number, said in enumerate(log.turns, 1)}
+        """Return the first session of this name, or with a number, that the log goes on with."""
+        told = {at: (said.speaker, self.clean(said.text)) for at, said in enumerate(log.turns, 1)}
         for number in range(1, 1000):
             name = wanted if number == 1 else f"{wanted[:58]}-{number}"
             known = self._claimed.get(name) or self.known(name)
             if known is None or all(told.get(at, said) == said for at, said in known.items()):
                 break
         if name != wanted and known is None:
-            self.notes.append(f"{where} does not go on with session {wanted}: it became the new session {name}")
+            self.notes.append(
+                f"{where} does not go on with session {wanted}: it became the new session {name}"
+            )
         if len(told) >= len(known or {}):
             self._claimed[name] = told
         return name
@@ -114,64 +135,61 @@ def is_log(name: str, beginning: bytes, *, is_forced: bool = False) -> bool:
     base = name.rpartition("/")[2].lower()
     if not base.endswith((*ENDINGS, NAME)):
         return False
-    log = parsed(name, decoded(beginning)[0], is_forced=is_forced)
-    return base.endswith(NAME) or len(log.turns) > 1 or (len(log.turns) == 1 and log.turns[0].speaker.lower() in _SPEAKERS)
+    turns = parsed(name, _text(beginning), is_forced=is_forced).turns
+    is_known = len(turns) == 1 and turns[0].speaker.lower() in _SPEAKERS
+    return base.endswith(NAME) or len(turns) > 1 or is_known
 
 
-def decoded(content: bytes) -> tuple[str, str]:
-    """Return a text, and its coding where that is not UTF-8."""
-    coding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+def name_of(file: str, folder: str) -> str:
+    """Return the name of a log: that of its file, or of its folder for a file of any log."""
+    stem = file[: -len(NAME)] if file.lower().endswith(NAME) else file.rpartition(".")[0] or file
+    name = folder if stem.lower() in _GENERIC else stem
+    return name.encode(errors="replace").decode() or "log"
+
+
+def read(given: Given, placer: Placer) -> Iterator[Read]:
+    """Yield one session from a log."""
+    where, text = given.where, _text(given.content)
     try:
-        text = content.decode(coding)
-    except UnicodeDecodeError:
-        coding = "cp1252" if content.decode("utf-8", "ignore").isascii() else "utf-8"
-        text = content.decode(coding, "replace")
-    return text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n"), coding
-
-
-def read(
-    content: bytes, where: str, name: str, placer: Placer, written_at: str | None, *, extract: bool, is_forced: bool
-) -> Iterator[Read]:  # fmt: skip
-    """Yield one session from a log; with `extract`, also the memories that it marks as such."""
-    text, coding = decoded(content)
-    if coding != "utf-8":
-        placer.notes.append(f"{where} is not UTF-8, and was read as {coding}")
-    elif "\ufffd" in text and b"\xef\xbf\xbd" not in content:
-        line = content[: _first_bad(content)].count(b"\n") + 1
-        yield Read(f"{where}, line {line}", None, "not UTF-8; \ufffd stands for the bytes that cannot be read")
-    log = parsed(where, text, is_forced=is_forced)
+        given.content.decode()
+    except UnicodeDecodeError as error:
+        line = given.content.count(b"\n", 0, error.start) + 1
+        problem = "not UTF-8; \ufffd stands for the bytes that cannot be read"
+        yield Read(f"{where}, line {line}", None, problem)
+    log = parsed(where, text, is_forced=given.is_forced)
     yield from (Read(where, None, problem) for problem in log.problems)
     if not log.turns:
-        yield Read(f"{where}, line 1", None, "nobody speaks here: no line begins with a speaker, such as 'User:'")
+        problem = "nobody speaks here: no line begins with a speaker, such as 'User:'"
+        yield Read(f"{where}, line 1", None, problem)
         return
-    old = log.head.get("session") or name
+    head = log.head
+    old = head.get("session") or given.name
     session = placer.place(session_id(old), log, where)
     yield Read(where, _session(session, old, log))
-    begun = time_of(log.head.get("started") or log.head.get("created") or log.head.get("date") or "")
-    latest = begun or time_of((_DATE.search(name) or [""])[0])
-    default = latest or time_of(log.head.get("updated")) or written_at
+    begun = time_of(head.get("started") or head.get("created") or head.get("date"))
+    latest = begun or time_of((_DATE.search(given.name) or [""])[0])
+    default = latest or time_of(head.get("updated")) or given.written_at
     for number, said in enumerate(log.turns, 1):
         at = _time(said.time, latest)
         latest = at or latest
-        record: dict[str, Any] = {"id": TURN.memory_id(number), "turn": number, "speaker": said.speaker, "type": said.type,
-                                  **said.fields, "content": said.text}  # fmt: skip
-        if at:
-            record["timestamp"] = at
-        elif said.time:
+        stamp = {"timestamp": at} if at else {}
+        record: dict[str, Any] = {"id": TURN.memory_id(number), "turn": number, **stamp,
+                                  "speaker": said.speaker, "type": said.type, **said.fields,
+                                  "content": said.text}  # fmt: skip
+        if said.time and not at:
             record["said_at"] = said.time
-        for at_mark, memory in enumerate(_marks(said) if extract else (), 1):
-            kind, fields = memory
-            fields |= {"id": f"{record['id']}/{at_mark}", "turn_ref": number, **({"timestamp": at} if at else {})}
-            yield Read(where, memory_entry(session, kind, fields) | {"written_at": latest or default})
-        yield Read(where, memory_entry(session, TURN, record) | {"written_at": latest or default})
+        made: list[tuple[Kind, dict[str, Any]]] = [(TURN, record)]
+        for place, (kind, fields) in enumerate(_marks(said) if given.extract else (), 1):
+            own = {"id": f"{record['id']}/{place}", **stamp, "turn_ref": number}
+            made.append((kind, {**own, **fields}))
+        for kind, one in made:
+            entry = memory_entry(session, kind.file, kind.type, one)
+            yield Read(where, entry | {"written_at": latest or default})
 
 
-def _first_bad(content: bytes) -> int:
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        return error.start
-    return 0
+def _text(content: bytes) -> str:
+    text = content.decode("utf-8", "replace").lstrip("\ufeff")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _session(session: str, old: str, log: Log) -> Entry:
@@ -179,22 +197,20 @@ def _session(session: str, old: str, log: Log) -> Entry:
     spoken = list(dict.fromkeys([*people, *(said.speaker for said in log.turns)]))
     users = [one for one in spoken if one.lower().startswith(_USERS)]
     agents = [one for one in spoken if one not in users and one != UNKNOWN]
-    context = {ours: log.head.get(name) for ours, name in (
-        ("project_name", "project"), ("primary_topic", "topic"), ("title", "title"), ("goal", "goal"))}  # fmt: skip
-    metadata = {"participants": participants(users[0] if users else None, agents),
-                "context": {name: value for name, value in context.items() if value}}  # fmt: skip
+    names = {"project_name": "project", "primary_topic": "topic", "title": "title", "goal": "goal"}
+    context = {ours: log.head[name] for ours, name in names.items() if log.head.get(name)}
+    known = participants(users[0] if users else None, agents)
     preamble = "\n".join(log.preamble).strip()
     kept = {"head": log.head, **({"preamble": preamble} if preamble else {})}
-    return session_entry(session, LAYOUT, old, metadata, kept)
+    return session_entry(session, LAYOUT, old, {"participants": known, "context": context}, kept)
 
 
 def _time(said: str | None, latest: str | None) -> str | None:
     """Return the time that a line gives; a time of day is of the day of the turn before."""
-    if said is None:
-        return None
-    text = said.strip().removesuffix("UTC").strip().replace(",", ".")
+    text = (said or "").strip().removesuffix("UTC").strip().replace(",", ".")
     if re.fullmatch(r"\d{1,2}:\d{2}(?::\d{2})?", text):
-        return time_of(f"{latest[:10]}T{text.zfill(5 if text.count(':') == 1 else 8)}") if latest else None
+        full = text.zfill(5 if text.count(":") == 1 else 8)
+        return time_of(f"{latest[:10]}T{full}") if latest else None
     return time_of(text)
 
 
@@ -205,7 +221,8 @@ def parsed(name: str, text: str, *, is_forced: bool = False) -> Log:
     """Return the turns of a log, whatever its form."""
     if is_memlog(name, text):
         head, noted = read_memlog(text)
-        return Log(head, [Said(one.by or UNKNOWN, [one.text], type=one.tag or "note") for one in noted])
+        turns = [Said(one.by or UNKNOWN, [one.text], type=one.tag or "note") for one in noted]
+        return Log(head, turns)
     if _TURN.search(text):
         return _own(text)
     lines = text.split("\n")
@@ -216,7 +233,8 @@ def parsed(name: str, text: str, *, is_forced: bool = False) -> Log:
     for line, is_open in zip(lines[start:], outside[start:], strict=True):
         found = _speaker(line, known, is_forced=is_forced) if is_open else None
         if found:
-            log.turns.append(Said(found["name"].strip(), [found["text"]] if found["text"] else [], found["time"]))
+            said = [found["text"]] if found["text"] else []
+            log.turns.append(Said(found["name"].strip(), said, found["time"]))
         elif log.turns:
             log.turns[-1].lines.append(line)
         elif one := _FIELD.fullmatch(line):
@@ -229,7 +247,7 @@ def parsed(name: str, text: str, *, is_forced: bool = False) -> Log:
 
 
 def _own(text: str) -> Log:
-    """Return a conversation in the form of SMP, from a tree or from anybody who writes like that."""
+    """Return a conversation in the form of SMP, whoever wrote it."""
     content = text.encode()
     found = parse_conversation(content)
     first = min((item.start for item in found.items()), default=0)
@@ -237,17 +255,15 @@ def _own(text: str) -> Log:
     log = Log({(one[1] or one[2]).strip().lower(): one[3].strip() for one in heads if one})
     for record in sorted(found.records, key=lambda record: record.start):
         own = dict(record.value)
-        for name in ("id", "turn", "decay"):
-            own.pop(name, None)
-        speaker, said, time = (own.pop(name, None) for name in ("speaker", "content", "timestamp"))
-        log.turns.append(Said(str(speaker or UNKNOWN), [str(said)], str(time) if time else None,
-                              str(own.pop("type", "message")), own))  # fmt: skip
+        speaker, said, time, *_ = (own.pop(name, None) for name in _OWN)
+        when, type = str(time) if time else None, str(own.pop("type", "message"))
+        log.turns.append(Said(str(speaker or UNKNOWN), [str(said)], when, type, own))
     log.problems = [f"line {bad.line}: {bad.problem}" for bad in found.bad]
     return log
 
 
 def _without_code(lines: list[str]) -> list[bool]:
-    """Return for each line whether it stands outside of a block of code. A block nobody closes is none."""
+    """Return for each line whether it is outside of a block of code. An open block is none."""
     fences = [number for number, line in enumerate(lines) if line.lstrip().startswith("```")]
     is_open = [True] * len(lines)
     for first, last in zip(fences[::2], fences[1::2], strict=False):
@@ -258,8 +274,9 @@ def _without_code(lines: list[str]) -> list[bool]:
 def _names(lines: list[str], is_open: list[bool], head: dict[str, str]) -> frozenset[str]:
     """Return who is known to speak here, in lower case."""
     fields = [found for line in lines[:60] if (found := _FIELD.fullmatch(line))]
-    listed = [head.get("participants", ""), *(one[3] for one in fields if (one[1] or one[2]).strip() == "Participants")]
-    people = {one.strip().lower() for value in listed for one in value.split(",") if one.strip()}
+    listed = [one[3] for one in fields if (one[1] or one[2]).strip() == "Participants"]
+    every = ",".join([head.get("participants", ""), *listed]).split(",")
+    people = {one.strip().lower() for one in every if one.strip()}
     bold = Counter(found["name"].strip().lower() for line, free in zip(lines, is_open, strict=True)
                    if free and (found := _BOLD.fullmatch(line.strip())))  # fmt: skip
     often = {name for name, times in bold.items() if times > 1}
@@ -267,14 +284,14 @@ def _names(lines: list[str], is_open: list[bool], head: dict[str, str]) -> froze
 
 
 def _speaker(line: str, known: frozenset[str], *, is_forced: bool) -> re.Match[str] | None:
-    """Return the parts of a line that begins a turn. Where a log is insisted on, any short name speaks."""
+    """Return the parts of a line that begins a turn. In a forced log any short name speaks."""
     for form in _FORMS:
         found = form.fullmatch(line.strip())
         if found is None:
             continue
         name = found["name"].strip().lower()
-        is_short = len(name.split()) <= 3 and name not in _LABELS
-        if name in known or (is_short and (form is _STAMPED or (is_forced and form is not _HEADING))):
+        is_name = form is _STAMPED or (is_forced and form is not _HEADING)
+        if name in known or (is_name and len(name.split()) <= 3 and name not in _LABELS):
             return found
     return None
 
@@ -291,8 +308,9 @@ def _marks(said: Said) -> Iterator[tuple[Kind, dict[str, Any]]]:
     for line, is_open in zip(lines, _without_code(lines), strict=True):
         mark = _MARK.fullmatch(line.rstrip()) if is_open else None
         if mark:
-            kind = _MARKED[mark["word"].lower()]
-            yield kind, _fields(kind, mark["text"].removesuffix("**").strip(), mark["by"] or said.speaker, "")
+            kind = TAGS[mark["word"].lower()]
+            text = mark["text"].removesuffix("**").strip()
+            yield kind, _fields(kind, text, mark["by"] or said.speaker, "")
 
 
 def _fields(kind: Kind, text: str, by: str, tag: str) -> dict[str, Any]:
@@ -304,10 +322,3 @@ def _fields(kind: Kind, text: str, by: str, tag: str) -> dict[str, Any]:
     if tag and tag != kind.type:
         fields |= {"category": tag, "tags": good_tags([tag])}
     return {**fields, "imported": {"layout": LAYOUT, "extracted": True}}
-
-
-def name_of(file: str, folder: str) -> str:
-    """Return the name of a log: that of its file, or of its folder where the file's says nothing."""
-    stem = file[: -len(NAME)] if file.lower().endswith(NAME) else file.rpartition(".")[0] or file
-    name = folder if stem.lower() in _GENERIC else stem
-    return name.encode(errors="replace").decode() or "log"

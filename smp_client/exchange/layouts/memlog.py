@@ -49,8 +49,9 @@ def read_memlog(text: str) -> tuple[dict[str, str], list[Noted]]:
     for number, line in enumerate(lines[start:], start + 1):
         if found := _ENTRY.fullmatch(line.rstrip()):
             parts = _TAG.fullmatch((found["tag"] or "").strip())
-            tag, by = (parts["type"] or "", parts["only"] or parts["by"] or "") if parts else ("", "")
-            noted.append(Noted(number, tag.strip().lower(), by.strip(), found["text"]))
+            tag = (parts["type"] or "").strip().lower() if parts else ""
+            by = (parts["only"] or parts["by"] or "").strip() if parts else ""
+            noted.append(Noted(number, tag, by, found["text"]))
         elif noted and line.strip():
             noted[-1] = noted[-1]._replace(text=f"{noted[-1].text}\n{line.rstrip()}")
     return head, noted
@@ -61,5 +62,6 @@ def front_matter(lines: list[str]) -> tuple[dict[str, str], int]:
     if not lines or lines[0].rstrip() != "---":
         return {}, 0
     end = next((number for number, line in enumerate(lines[1:200], 1) if line.rstrip() == "---"), 0)
-    fields = (line.partition(":") for line in lines[1:end])
-    return {name.strip().lower(): value.strip().strip("\"'") for name, colon, value in fields if colon}, end + 1 if end else 0
+    fields = [line.partition(":") for line in lines[1:end] if ":" in line]
+    head = {name.strip().lower(): value.strip().strip("\"'") for name, _, value in fields}
+    return head, end + 1 if end else 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,15 +14,15 @@ from ...json_text import parse_object
 from ...layout import ACTIVE, ARCHIVED, BACKUP, DELETED, MARKER, QUARANTINE
 from .. import forms
 from ..entry import Read
-from ..export import BUNDLE_ENDING, bundle_entries, is_bundle
+from ..export import bundle_entries, is_bundle
 from . import chat, jsonl, jsonl_checked, jsonl_per_kind
 from .memlog import NAME as MEMLOG
-from .source import Folder, Source, inside, unpacked
+from .source import Folder, Source, inside
 
 SMP = "smp"
 LAYOUTS = (SMP, jsonl.LAYOUT, jsonl_per_kind.LAYOUT, jsonl_checked.LAYOUT, chat.LAYOUT)
 _BELOW = ("", ".bmad/memory", "_bmad/memory", "memory", ".bmad/sessions", "_bmad/sessions")
-_NOT_LOOKED_INTO = frozenset(("node_modules", ".git", ".venv", "venv", "__pycache__", ".smp", BACKUP))
+_SKIPPED = frozenset(("node_modules", ".git", ".venv", "venv", "__pycache__", ".smp", BACKUP))
 _OF_TREE = frozenset((ACTIVE, ARCHIVED, DELETED, QUARANTINE))
 _LINES = (".jsonl", ".ndjson")
 _DEPTH, _LOG_FILES, _FEW_LINES = 8, 20_000, 20
@@ -49,17 +49,17 @@ class Found:
         """Return about how many entries there are, for a progress bar."""
         count = 0
         for file in self.files:
-            try:
+            with suppress(SMPError, OSError):  # which whoever reads it reports
                 count += self.source.tree.read(file).count(b"\n")
-            except (SMPError, OSError):
-                continue
         return count
 
 
 class Search:
     """Looks at a path; `found` has each layout once, `notes` the files that are not read."""
 
-    def __init__(self, path: str | Path, layout: str | None = None, *, extract: bool = True) -> None:
+    def __init__(
+        self, path: str | Path, layout: str | None = None, *, extract: bool = True
+    ) -> None:
         if layout is not None and layout not in LAYOUTS:
             raise Invalid([f"layout {layout!r} must be one of {', '.join(LAYOUTS)}"])
         self._source, self._forced, self._extract = Source(path), layout, extract
@@ -77,8 +77,8 @@ class Search:
         self.found = list(self._known.values())
         if not self.found:
             what = f"nothing in the layout {layout}" if layout else "nothing that SMP can import"
-            raise Invalid([f"{self._source.path} holds {what}", *self.notes[:5]],
-                          advice="Name a file or a folder of one of these layouts, or insist with --as.")  # fmt: skip
+            advice = "Name a file or a folder of one of these layouts, or insist with --as."
+            raise Invalid([f"{self._source.path} holds {what}", *self.notes[:5]], advice=advice)
 
     def _add(self, layout: str, reason: str, files: list[str], part: Part) -> None:
         found = self._known.setdefault(layout, Found(layout, self._source))
@@ -102,60 +102,50 @@ class Search:
                     self._look_at_session(place, name)
                 elif name.lower().endswith(_LINES) and self._wants(jsonl.LAYOUT):
                     self._look_at_lines(above, name)
-        if not self._wants(jsonl_per_kind.LAYOUT):
-            return
         shared = source.folder(inside(directory, "shared"))
-        if named := [file for file in jsonl_per_kind.SHARED if file in shared.names]:
-            self._add(jsonl_per_kind.LAYOUT, f"{shared.label} holds memories of all sessions",
-                      [shared.where(file) for file in named], lambda _: jsonl_per_kind.read_shared(shared))  # fmt: skip
-        for name in source.list(inside(directory, "archive")):
-            self._look_at_pack(inside(directory, f"archive/{name}"))
+        files = [shared.where(file) for file in jsonl_per_kind.SHARED if file in shared.names]
+        if files and self._wants(jsonl_per_kind.LAYOUT):
+            reason = f"{shared.label} holds memories of all sessions"
+            read = jsonl_per_kind.read_shared
+            self._add(jsonl_per_kind.LAYOUT, reason, files, lambda _: read(shared))
 
     def _look_at_session(self, place: str, name: str) -> bool:
         """Return whether a folder is a session of one of the layouts."""
         folder = self._source.folder(place)
-        files = set(folder.names)
-        label = place or "."
-        if jsonl_checked.MEMORY in files and self._wants(jsonl_checked.LAYOUT):
-            first = self._first(folder, jsonl_checked.MEMORY)
-            if jsonl_checked.METADATA in files or any({"id", "content"} <= value.keys() for value in first):
-                known = [jsonl_checked.METADATA, jsonl_checked.MEMORY, jsonl_checked.TOMBSTONES]
-                self._add(jsonl_checked.LAYOUT, f"{label} has {jsonl_checked.MEMORY}",
-                          [folder.where(file) for file in known if file in files],
-                          lambda _: jsonl_checked.read(folder, name))  # fmt: skip
-                return True
-        known = [file for file in (jsonl_per_kind.MANIFEST, *jsonl_per_kind.KINDS) if file in files]
-        if not known or not self._wants(jsonl_per_kind.LAYOUT):
+        first = self._first(folder, jsonl_checked.MEMORY)
+        has_content = any("content" in value for value in first)
+        is_checked = jsonl_checked.MEMORY in folder.names and self._wants(jsonl_checked.LAYOUT)
+        if is_checked and (jsonl_checked.METADATA in folder.names or has_content):
+            layout, known, read = jsonl_checked.LAYOUT, jsonl_checked.FILES, jsonl_checked.read
+        else:
+            layout, known, read = jsonl_per_kind.LAYOUT, jsonl_per_kind.FILES, jsonl_per_kind.read
+        files = [file for file in known if file in folder.names]
+        if not files or not self._wants(layout):
             return False
-        if len(known) > 1 or "session_id" in folder.mapping(known[0]) or any(self._first(folder, known[0])):
-            folder.problems.clear()
-            self._add(jsonl_per_kind.LAYOUT, f"{label} has {', '.join(known)}",
-                      [folder.where(file) for file in known], lambda _: jsonl_per_kind.read(folder, name))  # fmt: skip
-            return True
-        return False
+        if files == [jsonl_per_kind.MANIFEST]:  # which many programs have
+            is_one = b'"session_id"' in self._source.beginning(folder.where(files[0]))
+        else:
+            is_one = len(files) > 1 or any(self._first(folder, files[0]))
+        if is_one:
+            reason, named = f"{place or '.'} has {', '.join(files)}", map(folder.where, files)
+            self._add(layout, reason, list(named), lambda _: read(folder, name))
+        return is_one
 
     def _first(self, folder: Folder, name: str) -> list[dict[str, Any]]:
         """Return the first objects of a file of JSON lines."""
         beginning = self._source.beginning(folder.where(name)).split(b"\n")[:_FEW_LINES]
         return [value for line in beginning if (value := parse_object(line)[0]) is not None]
 
-    def _look_at_pack(self, place: str) -> None:
-        if place.endswith(BUNDLE_ENDING) and self._wants(jsonl_per_kind.LAYOUT):
-            name = place.rpartition("/")[2].removesuffix(BUNDLE_ENDING)
-            part = functools.partial(_read_pack, self._source, place, name)
-            self._add(jsonl_per_kind.LAYOUT, f"{place} is a packed session", [place], lambda _: part())
-
     # Files.
 
     def _look_at_file(self, name: str) -> None:
         source = self._source
         beginning = source.beginning(name, forms.BEGINNING_BYTES)
-        form = forms.recognise(beginning)
-        if self._wants(SMP) and (form or is_bundle(beginning)):
-            self._add(SMP, f"{name} begins like an export", [name], lambda _: read_export(source.path, name))
-        elif name.endswith(BUNDLE_ENDING):
-            self._look_at_pack(name)
-        elif name in (jsonl_checked.MEMORY, *jsonl_per_kind.KINDS) and self._look_at_session("", source.path.parent.name):
+        own = (jsonl_checked.MEMORY, *jsonl_per_kind.KINDS)
+        if self._wants(SMP) and (forms.recognise(beginning) or is_bundle(beginning)):
+            part: Part = lambda _: read_export(source.path, name)  # noqa: E731
+            self._add(SMP, f"{name} begins like an export", [name], part)
+        elif name in own and self._look_at_session("", source.path.parent.name):
             return
         elif name.lower().endswith(_LINES) or self._forced == jsonl.LAYOUT:
             self._look_at_lines("", name)
@@ -163,50 +153,44 @@ class Search:
             self._look_at_log(name)
 
     def _look_at_lines(self, directory: str, name: str) -> None:
-        folder = self._source.folder(directory)
-        place = inside(directory, name)
-        if self._forced == jsonl.LAYOUT or any(jsonl.is_line(value) for value in self._first(folder, name)):
-            self._add(jsonl.LAYOUT, f"{place} has lines with 'type', 'ts' and 'data'", [place],
-                      lambda _: jsonl.read(folder, name))  # fmt: skip
+        folder, place = self._source.folder(directory), inside(directory, name)
+        said = "lines with 'type', 'ts' and 'data'"
+        if self._forced == jsonl.LAYOUT or any(map(jsonl.is_line, self._first(folder, name))):
+            part: Part = lambda _: jsonl.read(folder, name)  # noqa: E731
+            self._add(jsonl.LAYOUT, f"{place} has {said}", [place], part)
         else:
-            self.notes.append(f"{place} is not read: its first lines do not have 'type', 'ts' and 'data'; --as jsonl insists")
+            self.notes.append(f"{place} is not read: it has no {said}; --as jsonl insists")
 
     # Logs.
 
     def _look_for_logs(self) -> None:
         """Look for logs wherever they are, but not in folders of another layout."""
-        if not self._wants(chat.LAYOUT):
-            return
-        taken = {file.rpartition("/")[0] for one in self._known.values() for file in one.files if one.layout != jsonl.LAYOUT}
-        todo, seen = [("", 0)], 0
+        taken = {file.rpartition("/")[0] for one in self._known.values() for file in one.files
+                 if one.layout != jsonl.LAYOUT}  # fmt: skip
+        todo, seen = [("", 0)] if self._wants(chat.LAYOUT) else [], 0
         while todo:
             directory, depth = todo.pop(0)
             is_tree = self._source.is_directory(inside(directory, MARKER.rpartition("/")[0]))
             for name in self._source.list(directory):
                 place = inside(directory, name)
                 if self._source.is_directory(place):
-                    if name not in _NOT_LOOKED_INTO and not (is_tree and name in _OF_TREE) and depth < _DEPTH:
-                        todo.append((place, depth + 1))
+                    is_left = name in _SKIPPED or (is_tree and name in _OF_TREE) or depth >= _DEPTH
+                    todo += [] if is_left else [(place, depth + 1)]
                 elif directory not in taken and name.lower().endswith(chat.ENDINGS):
                     seen += 1
                     self._look_at_log(place)
                 if seen >= _LOG_FILES:
-                    self.notes.append(f"Only the first {_LOG_FILES:,} files were looked at for logs.")
+                    self.notes.append(f"Only {_LOG_FILES:,} files were looked at for logs.")
                     return
 
     def _look_at_log(self, place: str) -> None:
         is_forced = self._forced == chat.LAYOUT
-        if chat.is_log(place, self._source.beginning(place), is_forced=is_forced) or (is_forced and not self._source.is_folder):
-            part = functools.partial(_read_log, self._source, place, self._extract, is_forced)
-            why = "is a memlog" if place.lower().endswith(MEMLOG) else "has lines that say who speaks"
+        is_one = chat.is_log(place, self._source.beginning(place), is_forced=is_forced)
+        if is_one or (is_forced and not self._source.is_folder):
+            is_memlog = place.lower().endswith(MEMLOG)
+            why = "is a memlog" if is_memlog else "has lines that say who speaks"
+            part = partial(_read_log, self._source, place, self._extract, is_forced)
             self._add(chat.LAYOUT, f"{place} {why}", [place], part)
-
-
-def _read_pack(source: Source, place: str, name: str) -> Iterator[Read]:
-    try:
-        yield from jsonl_per_kind.read(unpacked(source, place), name)
-    except (SMPError, OSError) as error:
-        yield Read(place, None, str(error))
 
 
 def read_export(given: Path | IO[bytes], name: str) -> Iterator[Read]:
@@ -215,13 +199,12 @@ def read_export(given: Path | IO[bytes], name: str) -> Iterator[Read]:
     with given.open("rb") if isinstance(given, Path) else nullcontext(given) as opened:
         beginning = opened.read(forms.BEGINNING_BYTES)
         opened.seek(0)
-        form = forms.recognise(beginning)
-        if form:
+        if form := forms.recognise(beginning):
             yield from forms.read(opened, form, name)
             return
         if not is_bundle(beginning):
-            raise Invalid([f"{name} is no export of SMP: it begins with neither JSON, YAML nor Markdown of one"],
-                          advice="Nothing was written; give it a file that smp export has written.")  # fmt: skip
+            advice = "Nothing was written; give it a file that smp export has written."
+            raise Invalid([f"{name} is no export of SMP"], advice=advice)
         try:
             yield from (Read(name, entry) for entry in bundle_entries(opened, name, problems))
         except SMPError as error:
@@ -229,13 +212,16 @@ def read_export(given: Path | IO[bytes], name: str) -> Iterator[Read]:
     yield from (Read(name, None, problem) for problem in problems)
 
 
-def _read_log(source: Source, place: str, extract: bool, is_forced: bool, placer: chat.Placer) -> Iterator[Read]:
+def _read_log(
+    source: Source, place: str, extract: bool, is_forced: bool, placer: chat.Placer
+) -> Iterator[Read]:
     try:
         content = source.tree.read(place)
     except (SMPError, OSError) as error:
         yield Read(place, None, f"it cannot be read: {error}")
         return
     directory, _, file = place.rpartition("/")
-    folder = directory.rpartition("/")[2] or (source.path if source.is_folder else source.path.parent).name
-    yield from chat.read(content, place, chat.name_of(file, folder), placer, source.written_at(place),
-                         extract=extract, is_forced=is_forced)  # fmt: skip
+    top = source.path if source.is_folder else source.path.parent
+    name = chat.name_of(file, directory.rpartition("/")[2] or top.name)
+    given = chat.Given(content, place, name, source.written_at(place), extract, is_forced)
+    yield from chat.read(given, placer)

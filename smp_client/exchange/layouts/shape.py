@@ -1,7 +1,7 @@
 """The fields of another program as fields of ours, with every field kept.
 
-A field that means the same gets our name. Any other keeps its own name, unless that name or the form
-of its value means something else here: then it stands under `imported`.
+A field that means the same gets our name. Any other keeps its own name, unless that name or the
+form of its value means something else here: then it stands under `imported`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeGuard
 
 from ...errors import Invalid
 from ...layout import check_new_session_id
@@ -21,27 +21,29 @@ from ...records import DECISION, FINDING, LEARNING, PATTERN, PREFERENCE, TURN, K
 from ...severity import WORDS
 from ...timestamps import render_time, same_time
 from ..entry import IMPORTED, Entry, Read, memory_entry
+from .source import Line
 
 UNKNOWN = "unknown"
-TYPES = {"conversation": TURN, "message": TURN, "turn": TURN, "decision": DECISION, "finding": FINDING,
-         "preference": PREFERENCE, "learning": LEARNING}  # fmt: skip
-_RESERVED = frozenset(("id", "turn", "timestamp", "decay", "pinned", "updated_at", "redacted", "imported",
-                       "imported_id", "turn_ref", "memory_refs", "version"))  # fmt: skip
+TYPES = {"conversation": TURN, "message": TURN, "turn": TURN, "decision": DECISION,
+         "finding": FINDING, "preference": PREFERENCE, "learning": LEARNING}  # fmt: skip
+_RESERVED = frozenset(("id", "turn", "timestamp", "decay", "pinned", "updated_at", "redacted",
+                       "imported", "imported_id", "turn_ref", "memory_refs",
+                       "version"))  # fmt: skip
 _WHO = ("by", "agent_id", "agent", "author", "created_by")
 _TEXTS = ("text", "content", "message", "description", "summary")
-# By kind: our field, and the names under which its text may come, the likeliest first.
+# By kind: the names under which our fields may come beside their own, the likeliest first.
 _ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
-    TURN.name: {"speaker": ("speaker", "role", "agent_id", "agent", "author"),
-                "content": ("content", "message", "text")},
-    DECISION.name: {"decision": ("decision", *_TEXTS), "made_by": ("made_by", *_WHO),
-                    "agreed_by": ("agreed_by", "approved_by")},
-    FINDING.name: {"finding": ("finding", "issue", *_TEXTS), "discovered_by": ("discovered_by", *_WHO)},
-    PREFERENCE.name: {"preference": ("preference", *_TEXTS), "created_by": ("created_by", "by")},
-    LEARNING.name: {"learning": ("learning", "note", "insight", *_TEXTS), "learned_by": ("learned_by", *_WHO)},
-    PATTERN.name: {"pattern": ("pattern", "learning", "insight", *_TEXTS), "learned_by": ("learned_by", *_WHO)},
-}  # fmt: skip
+    TURN.name: {"speaker": ("role", "agent_id", "agent", "author"), "content": ("message", "text")},
+    DECISION.name: {"decision": _TEXTS, "made_by": _WHO, "agreed_by": ("approved_by",)},
+    FINDING.name: {"finding": ("issue", *_TEXTS), "discovered_by": _WHO},
+    PREFERENCE.name: {"preference": _TEXTS, "created_by": ("by",)},
+    LEARNING.name: {"learning": ("note", "insight", *_TEXTS), "learned_by": _WHO},
+    PATTERN.name: {"pattern": ("learning", "insight", *_TEXTS), "learned_by": _WHO},
+}
 _SEVERITIES = {"blocker": "critical", "fatal": "critical", "severe": "high", "major": "important",
                "moderate": "medium", "warning": "medium", "trivial": "low"}  # fmt: skip
+_CONFIDENCES = {DECISION.name: ("high", "medium", "low", "uncertain"),
+                PREFERENCE.name: ("explicit", "inferred", "uncertain")}  # fmt: skip
 _MILLISECONDS_FROM = 1e11  # a number of seconds that large would be thousands of years ahead
 _TEXT_CHARACTERS = 2000
 
@@ -56,10 +58,11 @@ class Shaper:
     _seen: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
     def memory(
-        self, where: str, kind: Kind, given: Mapping[str, Any], entry: Mapping[str, Any], raw: bytes, decay: Mapping[str, Any]
-    ) -> Iterator[Read]:  # fmt: skip
-        """Yield the memory that an entry is. `given` are its own fields, `entry` is the whole line."""
-        source_id = self._source_id(kind, entry.get("id"), raw)
+        self, line: Line, kind: Kind, given: Mapping[str, Any], decay: Mapping[str, Any]
+    ) -> Iterator[Read]:
+        """Yield the memory that a line is. `given` are the fields that say something."""
+        entry = line.value or {}
+        source_id = self._source_id(kind, entry.get("id"), line.raw)
         if source_id is None:
             return
         stamp = entry.get("timestamp", entry.get("ts"))
@@ -67,10 +70,12 @@ class Shaper:
         fields, kept = shaped(kind, given)
         if stamp is not None and at != stamp:
             kept["timestamp"] = stamp
-        record = {"id": source_id, **({"timestamp": at} if at else {}), **fields}
         worn = {**decay, "last_accessed": time_of(decay.get("last_accessed")) or at or self.times}
-        record |= {IMPORTED: {"layout": self.layout, **kept}, "decay": worn}
-        yield Read(where, memory_entry(self.session, kind, record) | {"written_at": self.times})
+        stamps = {"timestamp": at} if at else {}
+        notes = {"layout": self.layout, **kept}
+        record = {"id": source_id, **stamps, **fields, IMPORTED: notes, "decay": worn}
+        made = memory_entry(self.session, kind.file, kind.type, record)
+        yield Read(line.where, made | {"written_at": self.times})
 
     def _source_id(self, kind: Kind, given: object, raw: bytes) -> str | None:
         """Return the id by which the source knows an entry; None for a line that stands twice.
@@ -91,76 +96,77 @@ def shaped(kind: Kind, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[s
     """Return our fields of an entry, and those that can only be kept under `imported`."""
     left, fields, kept = dict(given), dict[str, Any](), dict[str, Any]()
     for ours, names in _ALIASES[kind.name].items():
-        name = next((name for name in names if _is_text(ours, left.get(name))), None)
+        name = next((name for name in (ours, *names) if _is_fit(ours, left.get(name))), None)
         if name is not None:
             fields[ours] = left.pop(name)
     if kind is TURN and "content" not in fields:
         name = next((name for name in ("content", "message", "text") if name in left), "content")
         kept |= {name: left[name]} if name in left else {}
         fields["content"] = _words(left.pop(name, ""))
-    _take_lists(kind, left, fields, kept)
-    _take_words(kind, left, fields, kept)
+    fields |= _lists(kind, left, kept)
+    fields |= _choices(kind, left, kept)
     for name, value in left.items():
         is_ours = name in _RESERVED or name in fields or (kind is TURN and name == "type")
         (kept if is_ours else fields)[name] = value
     if not fields.get(kind.text) and kind is not TURN:
-        said = {**left, **fields}
-        is_pair = isinstance(said.get("key"), str) and "value" in said
-        fields[kind.text] = _words(f"{said['key']}: {_words(said['value'])}" if is_pair else said or "(nothing was said)")
+        said: Any = {**left, **fields} or "(nothing was said)"
+        if isinstance(said, dict) and isinstance(said.get("key"), str) and "value" in said:
+            said = f"{said['key']}: {_words(said['value'])}"
+        fields[kind.text] = _words(said)
     for name in (kind.actor, *kind.required):
         fields.setdefault(name, UNKNOWN)
-    if kind is TURN:
-        fields["type"] = "message"
-    return fields, kept
+    return {**fields, "type": "message"} if kind is TURN else fields, kept
 
 
-def _is_text(ours: str, value: object) -> bool:
-    if ours == "agreed_by":
-        return isinstance(value, list)
-    is_name = ours != "speaker" or (isinstance(value, str) and value.isprintable() and len(value) <= 128)
-    return isinstance(value, str) and bool(value.strip()) and is_name
+def _is_fit(ours: str, value: object) -> bool:
+    if ours == "agreed_by" or not isinstance(value, str):
+        return ours == "agreed_by" and isinstance(value, list)
+    is_name = value.isprintable() and len(value) <= 128
+    return bool(value.strip()) and (ours != "speaker" or is_name)
 
 
-def _take_lists(kind: Kind, left: dict[str, Any], fields: dict[str, Any], kept: dict[str, Any]) -> None:
-    """Take tags and references; what of them is none of ours stays under `imported`."""
+def _lists(kind: Kind, left: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
+    """Take tags and references; those that are none of ours stay under `imported`."""
+    fields: dict[str, Any] = {}
     if "tags" in left:
-        tags = left.pop("tags")
-        good = good_tags(tags)
-        fields |= {"tags": good} if good else {}
-        kept |= {"tags": tags} if good != tags else {}
+        fields["tags"] = good_tags(left["tags"])
+        kept |= {"tags": left["tags"]} if fields["tags"] != left["tags"] else {}
     if "references" in left:
-        references = left.pop("references")
-        lists = references.values() if isinstance(references, dict) else [references]
-        named = [one for listed in lists if isinstance(listed, list) for one in listed if isinstance(one, str)]
-        fields |= {"memory_refs" if kind is TURN else "references": named} if named else {}
-        kept |= {"references": references} if named != references else {}
+        given = left["references"]
+        lists = [one for one in (given.values() if isinstance(given, dict) else [given])
+                 if isinstance(one, list)]  # fmt: skip
+        named = [one for listed in lists for one in listed if isinstance(one, str)]
+        fields["memory_refs" if kind is TURN else "references"] = named
+        kept |= {"references": given} if named != given else {}
+    left.pop("tags", None)
+    left.pop("references", None)
+    return {name: value for name, value in fields.items() if value}
 
 
-def _take_words(kind: Kind, left: dict[str, Any], fields: dict[str, Any], kept: dict[str, Any]) -> None:
-    """Take what must be one of a few words; the word of the source is kept where it is another."""
+def _choices(kind: Kind, left: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
+    """Take fields that must be one of a few words; another word of the source is kept."""
+    fields: dict[str, Any] = {}
     if kind is FINDING:
         said = left.pop("severity", None)
         word = said.strip().lower() if isinstance(said, str) else ""
-        fields["severity"] = word if word in WORDS else _SEVERITIES.get(word, "medium" if word else "info")
-        kept |= {"severity": said} if said is not None and said != fields["severity"] else {}
+        near = _SEVERITIES.get(word, "medium" if word else "info")
+        fields["severity"] = word if word in WORDS else near
+        kept |= {"severity": said} if said not in (None, fields["severity"]) else {}
         if isinstance(left.get("status"), str) and "resolution" not in left:
             fields["resolution"] = {"status": left.pop("status")}
-    choices = {DECISION.name: ("high", "medium", "low", "uncertain"),
-               PREFERENCE.name: ("explicit", "inferred", "uncertain")}.get(kind.name)  # fmt: skip
-    if choices is None:
-        return
-    said = left.pop("confidence", None)
-    if said in choices:
-        fields["confidence"] = said
-    elif said is not None:
-        kept["confidence"] = said
-        sure = share(said, 0.5)
-        fields["confidence"] = choices[0] if sure >= 0.95 else choices[1] if sure >= 0.5 else choices[2]
-    elif kind.name == PREFERENCE.name:
-        fields["confidence"] = "inferred"
-    if kind.name == PREFERENCE.name and isinstance(left.get("key"), str):
-        fields["topic"] = left.get("topic", left["key"])
-        left.pop("topic", None)
+    if choices := _CONFIDENCES.get(kind.name):
+        said = left.pop("confidence", None)
+        if said in choices:
+            fields["confidence"] = said
+        elif said is not None:
+            kept["confidence"] = said
+            sure = share(said, 0.5)
+            fields["confidence"] = choices[0 if sure >= 0.95 else 1 if sure >= 0.5 else 2]
+    if kind.name == PREFERENCE.name:
+        fields.setdefault("confidence", "inferred")
+        if isinstance(left.get("key"), str) and "topic" not in left:
+            fields["topic"] = left["key"]
+    return fields
 
 
 def good_tags(tags: object) -> list[str]:
@@ -183,11 +189,14 @@ def session_id(name: str) -> str:
         return f"{stem}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def session_entry(session: str, layout: str, old: str, metadata: Mapping[str, Any], kept: Mapping[str, Any]) -> Entry:
-    """Return the entry that begins a session of another layout. Fields without a value are left out."""
+def session_entry(
+    session: str, layout: str, old: str, metadata: Mapping[str, Any], kept: Mapping[str, Any]
+) -> Entry:
+    """Return the entry that begins a session of another layout, without empty fields."""
     notes = {"layout": layout, **({"session_id": old} if old != session else {}), **kept}
     given = {name: value for name, value in metadata.items() if value not in (None, {}, [])}
-    return {"entry": "session", "session": session, "place": "active", "metadata": {**given, IMPORTED: notes}}
+    return {"entry": "session", "session": session, "place": "active",
+            "metadata": {**given, IMPORTED: notes}}  # fmt: skip
 
 
 def participants(user: object, agents: object) -> dict[str, Any]:
@@ -198,38 +207,40 @@ def participants(user: object, agents: object) -> dict[str, Any]:
 
 
 def time_of(value: object) -> str | None:
-    """Return a time as SMP writes it; None for none. A number is seconds or milliseconds since 1970."""
+    """Return a time as SMP writes it. A number is seconds or milliseconds since 1970."""
     try:
         if isinstance(value, str):
             return same_time(value.strip())
         if is_number(value):
-            seconds = float(value) / 1000 if abs(value) >= _MILLISECONDS_FROM else float(value)  # type: ignore[arg-type]
+            seconds = value / 1000 if abs(value) >= _MILLISECONDS_FROM else value
             return render_time(datetime.fromtimestamp(seconds, UTC))
     except (ValueError, OverflowError, OSError):
         pass
     return None
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     """Return whether it is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    is_one = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_one and math.isfinite(value)  # type: ignore[arg-type]
 
 
 def share(value: object, otherwise: float) -> float:
     """Return a number between 0 and 1."""
-    return min(1.0, max(0.0, float(value))) if is_number(value) else otherwise  # type: ignore[arg-type]
+    return min(1.0, max(0.0, float(value))) if is_number(value) else otherwise
 
 
 def count(value: object) -> int:
     """Return how often something was; 0 for no such number."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**15 else 0
+    return value if type(value) is int and 0 <= value < 10**15 else 0
 
 
 def _words(value: Any) -> str:
     """Return a text for a value that is none: blocks of a message, lists, anything else as JSON."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, list) and all(isinstance(block, dict) for block in value):
         value = [block.get("text") or f"[{block.get('type', 'block')}]" for block in value]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        value = "\n\n".join(value)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _TEXT_CHARACTERS or isinstance(value, str) else f"{text[: _TEXT_CHARACTERS - 1]}…"
+        return "\n\n".join(value)
+    return json.dumps(value, ensure_ascii=False)[:_TEXT_CHARACTERS]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import os
-import tarfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import CorruptionDetected, SMPError
-from ...files import READ_CAP_BYTES, Tree
+from ...errors import SMPError
+from ...files import Tree
 from ...json_text import parse_object
-from ...packing import is_inner_path
 from ...timestamps import render_time
 from ..entry import Read
 
@@ -34,7 +30,7 @@ class Line(NamedTuple):
 
 @dataclass
 class Folder:
-    """The files of one folder, or of a packed one. Files that cannot be read become problems."""
+    """The files of one folder. A file that cannot be read becomes a problem."""
 
     label: str
     names: list[str]
@@ -73,7 +69,8 @@ class Folder:
                 continue
             where = f"{self.where(name)}, line {number}"
             if len(raw) > LINE_CAP_BYTES:
-                yield Line(where, number, raw, None, f"the line has more than {LINE_CAP_BYTES:,} bytes")
+                problem = f"the line has more than {LINE_CAP_BYTES:,} bytes"
+                yield Line(where, number, raw, None, problem)
                 continue
             value, problem = parse_object(raw)
             if problem and number == len(rows):
@@ -110,20 +107,18 @@ class Source:
 
     def folder(self, directory: str) -> Folder:
         """Return the files of one directory."""
-        names = [name for name in self.list(directory) if not self.is_directory(inside(directory, name))]
-        times = [self._written(inside(directory, name)) for name in names]
-        at = render_time(datetime.fromtimestamp(int(max(times)), UTC)) if times else None
+        every = {name: inside(directory, name) for name in self.list(directory)}
+        names = [name for name, place in every.items() if not self.is_directory(place)]
+        at = max((self.written_at(every[name]) for name in names), default=None)
         return Folder(directory, names, lambda name: self.tree.read(inside(directory, name)), at)
 
     def written_at(self, name: str) -> str:
         """Return the time at which a file was last written."""
-        return render_time(datetime.fromtimestamp(int(self._written(name)), UTC))
-
-    def _written(self, name: str) -> float:
         try:
-            return self.tree.stat(name).st_mtime
+            seconds = int(self.tree.stat(name).st_mtime)
         except (SMPError, OSError):
-            return 0.0
+            seconds = 0
+        return render_time(datetime.fromtimestamp(seconds, UTC))
 
     def beginning(self, name: str, size: int = 65536) -> bytes:
         """Return the first bytes of a file; none where it cannot be read."""
@@ -137,30 +132,3 @@ class Source:
 def inside(directory: str, name: str) -> str:
     """Return the path of a name in a directory, of which the top one is empty."""
     return f"{directory}/{name}" if directory else name
-
-
-def unpacked(source: Source, name: str) -> Folder:
-    """Return the plain files of a packed session that another program made, under caps."""
-    members: dict[str, bytes] = {}
-    left = READ_CAP_BYTES
-    try:
-        with tarfile.open(fileobj=io.BytesIO(source.tree.read(name)), mode="r|gz") as archive:
-            for entry in archive:
-                if entry.isdir():
-                    continue
-                path = entry.name.removeprefix("./")
-                left -= max(entry.size, 512)
-                if not entry.isfile() or not is_inner_path(path) or path in members or left < 0:
-                    wrong = f"It holds {path[:80]!r}, which is no plain file, stands twice or is too large."
-                    raise CorruptionDetected(wrong, advice="")
-                opened = archive.extractfile(entry)
-                members[path] = opened.read() if opened else b""
-    except (tarfile.TarError, EOFError, zlib.error, ValueError, OSError) as error:
-        raise CorruptionDetected(f"It cannot be unpacked: {error}.", advice="") from error
-    return Folder(name, sorted(flat := _flat(members)), flat.__getitem__, source.written_at(name))
-
-
-def _flat(members: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the files by their names in the session's folder, wherever in the archive that is."""
-    top = min((path.rpartition("/")[0] for path in members), key=len, default="")
-    return {path.removeprefix(f"{top}/" if top else ""): content for path, content in members.items()}

@@ -34,27 +34,36 @@ class Dump:
 
     def take(self, entry: Entry, left_out: Counter[str]) -> None:
         """Add an entry; count it where these layouts have no place for it."""
-        kind = kind_for(self.session, entry["file"]) if entry["entry"] == "memory" else None
         if entry["entry"] == "session":
             self.metadata = entry["metadata"]
-        elif entry["entry"] == "tombstone":
+            return
+        if entry["entry"] == "tombstone":
             self.tombstones.append(entry)
-        elif kind is None or kind is RELATIONSHIP or kind.file.startswith(f"{STATE_HISTORY}/"):
-            left_out["state" if kind and kind is not RELATIONSHIP else kind.type if kind else entry["entry"]] += 1
+            return
+        kind = kind_for(self.session, entry["file"])
+        if kind is None or kind is RELATIONSHIP or kind.file.startswith(f"{STATE_HISTORY}/"):
+            left_out[entry["type"]] += 1
         else:
             self.records.append((kind, entry["record"]))
 
 
-def type_of_kind(kind: Kind) -> str:
-    """Return the type that the layouts know for a kind; a learning is a finding there."""
-    return _TYPES.get(kind.type, kind.type)
+class Plain:
+    """A record taken apart for a layout: `given` are its fields without our bookkeeping."""
 
-
-def plain_record(record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the decay of a record, and its fields without our bookkeeping."""
-    worn = record.get("decay")
-    given = {name: value for name, value in record.items() if name not in _BOOKKEEPING}
-    return worn if isinstance(worn, dict) else {}, given
+    def __init__(self, kind: Kind, record: Mapping[str, Any]) -> None:
+        worn: dict[str, Any] = record["decay"] if isinstance(record.get("decay"), dict) else {}
+        self.type = _TYPES.get(kind.type, kind.type)  # a learning is a finding there
+        self.given = {key: value for key, value in record.items() if key not in _BOOKKEEPING}
+        self.base: float = worn.get("base_priority") or kind.base_priority
+        self.priority: float = worn.get("priority", self.base)
+        self.factor = min(1.0, round(self.priority / self.base, 4))
+        self.accesses = worn.get("access_count", 0)
+        if kind.type == "learning":
+            self.given |= {"severity": "info", "category": "learning"}
+        resolution = self.given.get("resolution")
+        self.status = resolution.get("status", "open") if isinstance(resolution, dict) else "open"
+        key = self.given.get("topic") or record["id"]
+        self.pair = {"key": key, "value": self.given.get(kind.text)}
 
 
 def dumped(value: Any) -> bytes:
@@ -63,16 +72,18 @@ def dumped(value: Any) -> bytes:
 
 
 def write_folder(place: Path, found: Mapping[str, bytes], *, overwrite: bool) -> None:
-    """Write a folder aside and name it. One that is there is replaced only if it is such an export."""
+    """Write a folder aside and name it. Only such an export is replaced."""
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         if not overwrite:
-            raise Conflict(f"{place} is there already.", advice="Choose another name, or replace it with --force.")
+            advice = "Choose another name, or replace it with --force."
+            raise Conflict(f"{place} is there already.", advice=advice)
         _require_export(place)
     if not place.parent.is_dir():
         raise Invalid([f"the directory {place.parent} does not exist"])
     tree, aside = Tree(place.parent), f".{place.name}.{uuid.uuid4().hex[:8]}.part"
     try:
-        for name, content in {**found, MARKER: dumped({"version": 1, "files": sorted(found)})}.items():
+        marker = dumped({"version": 1, "files": sorted(found)})
+        for name, content in {**found, MARKER: marker}.items():
             tree.make_directory(f"{aside}/{name}".rpartition("/")[0])
             tree.write_new(f"{aside}/{name}", content)
         if place.exists():
@@ -88,11 +99,12 @@ def write_folder(place: Path, found: Mapping[str, bytes], *, overwrite: bool) ->
 
 def _require_export(place: Path) -> None:
     """Raise where a folder holds anything that no export of a layout has written."""
+    advice = "Choose another name."
     try:
-        listed = set(json.loads((place / MARKER).read_bytes())["files"]) | {MARKER}
+        listed = {*json.loads((place / MARKER).read_bytes())["files"], MARKER}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Conflict(f"{place} is no export of a layout, and stays as it is.", advice="Choose another name.") from error
-    there = (path for path in place.rglob("*") if not path.is_dir())
-    further = sorted(str(path.relative_to(place)) for path in there if str(path.relative_to(place)) not in listed)
-    if further:
-        raise Conflict(f"{place} also holds {further[0]}, and stays as it is.", advice="Choose another name.")
+        said = f"{place} is no export of a layout, and stays as it is."
+        raise Conflict(said, advice=advice) from error
+    there = {str(path.relative_to(place)) for path in place.rglob("*") if not path.is_dir()}
+    if further := sorted(there - listed):
+        raise Conflict(f"{place} also holds {further[0]}, and stays as it is.", advice=advice)
