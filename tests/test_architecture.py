@@ -103,3 +103,12 @@ def test_reading_does_not_import_filelock(tmp_path: Path) -> None:
 
     code = "import sys, smp_client; assert 'filelock' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("path", modules("smp_client/text"), ids=lambda path: path.name)
+def test_the_text_layer_is_pure(path: Path) -> None:
+    """Files as text: no clock, no disk, and nothing above but what memories are."""
+    below = {"errors", "layout", "records", "timestamps", "deadline"}
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom) and node.level > 1]
+    assert {node.module for node in nodes} <= below
+    assert not imported(path) & {"os", "time", "pathlib"}

@@ -1,4 +1,5 @@
-"""What the two forms of a record file have in common: YAML lists, and the conversation in Markdown."""
+"""What the two forms of a record file have in common: YAML lists, and the conversation in
+Markdown."""
 
 from __future__ import annotations
 
@@ -14,12 +15,22 @@ from ..records import TURN, Kind, kind_of_file
 from . import mapping, markdown, yaml_list
 from .document import Bad, Located, RecordList
 from .values import Value
-from .version import in_present_words, is_record_file, is_versioned, require_known, stated, top_of, version_in
+from .version import (
+    in_present_words,
+    is_record_file,
+    is_versioned,
+    require_known,
+    stated,
+    top_of,
+    version_in,
+)
 
 # What stands before the first record is changed like one, under this id.
 HEAD = "smp.head-of-file"
 _FEW = 16
-_LAST_LINE = re.compile(rb"^(?:last_id:|\*\*Last-Turn:\*\*)[ \t]*(\d{1,15})[ \t\r]*(?:\n|\Z)", re.MULTILINE)
+_LAST_LINE = re.compile(
+    rb"^(?:last_id:|\*\*Last-Turn:\*\*)[ \t]*(\d{1,15})[ \t\r]*(?:\n|\Z)", re.MULTILINE
+)
 
 
 class Format(Protocol):
@@ -32,7 +43,9 @@ class Format(Protocol):
     def insert(self, content: bytes, *values: Mapping[str, Value]) -> bytes: ...
     def torn(self, found: RecordList, content: bytes) -> int | None: ...
     def is_ours(self, content: bytes, start: int) -> bool: ...
-    def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes: ...
+    def rewrite(
+        self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int
+    ) -> bytes: ...
     def with_last(self, content: bytes, highest: int) -> bytes: ...
     def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes: ...
 
@@ -51,29 +64,43 @@ class YamlList:
         if memory_id == HEAD:
             return _head(self, content)
         version = _known_version(self._kind, content)
-        return _located_now(self._kind, yaml_list.find_record(content, self._kind.key, memory_id), version)
+        return _located_now(
+            self._kind, yaml_list.find_record(content, self._kind.key, memory_id), version
+        )
 
     def highest(self, found: RecordList, content: bytes) -> int:
         return yaml_list.highest_number(found, content, self._kind.prefix)
 
     def render(self, value: Mapping[str, Value], indent: int) -> bytes:
-        return str(value["content"]).encode() if value.get("id") == HEAD else yaml_list.render_record(value, indent)
+        return (
+            str(value["content"]).encode()
+            if value.get("id") == HEAD
+            else yaml_list.render_record(value, indent)
+        )
 
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
-        return yaml_list.opening(found, content, self._kind.key) if _is_present(self._kind, content) else None
+        return (
+            yaml_list.opening(found, content, self._kind.key)
+            if _is_present(self._kind, content)
+            else None
+        )
 
     def insert(self, content: bytes, *values: Mapping[str, Value]) -> bytes:
         return yaml_list.insert(plain(self._kind.file, content), self._kind.key, *values)
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
-        """Return where the records that were never finished begin, if the file ends with one, or with several."""
+        """Return where the records that were never finished begin, if the file ends with one, or
+        with several."""
         items = sorted(found.items(), key=lambda item: item.start)
         if not items or content[items[-1].end :].strip():
             return None
         at: int | None = None
         for item in reversed(items):
-            # A whole line without a mark is none that the library began: a person will want to mend it where it is.
-            is_torn = isinstance(item, Bad) and (self.is_ours(content, item.start) or (at is None and not content.endswith(b"\n")))
+            # A whole line without a mark is none that the library began: a person will want to
+            # mend it where it is.
+            is_torn = isinstance(item, Bad) and (
+                self.is_ours(content, item.start) or (at is None and not content.endswith(b"\n"))
+            )
             if not is_torn or not item.start:
                 break
             at = item.start
@@ -82,7 +109,9 @@ class YamlList:
     def is_ours(self, content: bytes, start: int) -> bool:
         return yaml_list.is_marked(content, start)
 
-    def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
+    def rewrite(
+        self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int
+    ) -> bytes:
         content, changes = _with_head(self, plain(self._kind.file, content), changes)
         return yaml_list.rewrite(content, self._kind.key, changes, highest) if changes else content
 
@@ -107,13 +136,19 @@ class Conversation:
         version = _known_version(TURN, content)
         number = memory_id.removeprefix("turn-")
         is_number = number.isdecimal() and str(int(number)) == number
-        return _located_now(TURN, markdown.find_turn(content, int(number)) if is_number else None, version)
+        return _located_now(
+            TURN, markdown.find_turn(content, int(number)) if is_number else None, version
+        )
 
     def highest(self, found: RecordList, content: bytes) -> int:
         return markdown.highest(found)
 
     def render(self, value: Mapping[str, Value], indent: int) -> bytes:
-        return str(value["content"]).encode() if value.get("id") == HEAD else markdown.render_turn(value)
+        return (
+            str(value["content"]).encode()
+            if value.get("id") == HEAD
+            else markdown.render_turn(value)
+        )
 
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
         return markdown.separator(content) if _is_present(TURN, content) else None
@@ -128,7 +163,9 @@ class Conversation:
     def is_ours(self, content: bytes, start: int) -> bool:
         return markdown.is_marked(content, start)
 
-    def rewrite(self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int) -> bytes:
+    def rewrite(
+        self, content: bytes, changes: Mapping[str, Mapping[str, Value] | None], highest: int
+    ) -> bytes:
         content, changes = _with_head(self, plain(TURN.file, content), changes)
         return markdown.rewrite(content, changes, highest) if changes else content
 
@@ -144,7 +181,8 @@ def format_of(kind: Kind) -> Format:
 
 
 def _head(form: Format, content: bytes) -> Located | None:
-    """All before the first record, but for the highest number ever given, which is only a count; None where it is no text."""
+    """All before the first record, but for the highest number ever given, which is only a count;
+    None where it is no text."""
     end = min((item.start for item in form.parse(content).items()), default=len(content))
     try:
         return Located(0, end, {"id": HEAD, "content": _LAST_LINE.sub(b"", content[:end]).decode()})
@@ -162,29 +200,42 @@ def _with_head(
     found = _head(form, content)
     if found is not None and found.value != new:
         content = with_head(form, content, found, str(new["content"]).encode())
-    return content, {memory_id: change for memory_id, change in changes.items() if memory_id != HEAD}
+    return content, {
+        memory_id: change for memory_id, change in changes.items() if memory_id != HEAD
+    }
 
 
 def with_head(form: Format, content: bytes, found: Located, head: bytes) -> bytes:
     """The file with another head; the highest number ever given stays."""
-    known = [int(line[1]) for part in (content[: found.end], head) for line in _LAST_LINE.finditer(part)]
+    known = [
+        int(line[1]) for part in (content[: found.end], head) for line in _LAST_LINE.finditer(part)
+    ]
     after = head + content[found.end :]
     said = _LAST_LINE.search(head)
-    return form.with_last(after, max(known)) if known and (said is None or int(said[1]) != max(known)) else after
+    return (
+        form.with_last(after, max(known))
+        if known and (said is None or int(said[1]) != max(known))
+        else after
+    )
 
 
 def finder(form: Format, content: bytes, count: int) -> Callable[[str], Located | None]:
-    """Return a function that finds records by id. Few are found without reading the others, for many the file is read once."""
+    """Return a function that finds records by id. Few are found without reading the others, for
+    many the file is read once."""
     if count <= _FEW:
         return lambda memory_id: form.find(content, memory_id)
-    known = {str(record.value["id"]): record for record in form.parse(content).records if record.has_id}
+    known = {
+        str(record.value["id"]): record for record in form.parse(content).records if record.has_id
+    }
     return lambda memory_id: form.find(content, HEAD) if memory_id == HEAD else known.get(memory_id)
 
 
 def mentioned(kind: Kind, content: bytes) -> set[str]:
     """Return the ids with a number, as SMP gives them, that stand anywhere in the content."""
     name = b"## Turn " if kind is TURN else kind.prefix.encode() + b"-"
-    return {kind.memory_id(int(number)) for number in set(re.findall(name + rb"(\d{1,15})", content))}
+    return {
+        kind.memory_id(int(number)) for number in set(re.findall(name + rb"(\d{1,15})", content))
+    }
 
 
 def insert_missing(form: Format, content: bytes, values: list[dict[str, Value]]) -> bytes:
@@ -206,11 +257,15 @@ def _is_present(kind: Kind, content: bytes) -> bool:
 
 
 def _as_now(kind: Kind, found: RecordList, whole: bytes | None = None) -> RecordList:
-    """The records as they are said now, whatever the version of the file; where only a part was read, the whole tells which."""
+    """The records as they are said now, whatever the version of the file; where only a part was
+    read, the whole tells which."""
     version = stated(found.head.get("version")) if whole is None else version_in(kind.file, whole)
     if version != FORMAT_VERSION:
         require_known(version, kind.file)
-        found.records = [Located(one.start, one.end, in_present_words(kind.name, one.value, version)) for one in found.records]
+        found.records = [
+            Located(one.start, one.end, in_present_words(kind.name, one.value, version))
+            for one in found.records
+        ]
         found.head["version"] = FORMAT_VERSION
     return found
 
@@ -222,7 +277,8 @@ def _located_now(kind: Kind, found: Located | None, version: int) -> Located | N
 
 
 def present(file: str, content: bytes) -> bytes:
-    """Return the file in the present version, for whoever passes it on; as it is where a later SMP has written it."""
+    """Return the file in the present version, for whoever passes it on; as it is where a later
+    SMP has written it."""
     if is_versioned(file) and version_in(file, content) != FORMAT_VERSION:
         with suppress(SMPError):
             return plain(file, content)
@@ -230,18 +286,24 @@ def present(file: str, content: bytes) -> bytes:
 
 
 def is_plain(file: str, content: bytes) -> bool:
-    """Return whether a file can be changed in place. Any other is rendered anew when it is next written."""
+    """Return whether a file can be changed in place. Any other is rendered anew when it is next
+    written."""
     if not is_versioned(file):
         return True
     if version_in(file, content) != FORMAT_VERSION:
         return False
     if (top := top_of(file)) is not None:
         return mapping.is_plain(content, top)
-    return file == TURN.file or not is_record_file(file) or yaml_list.is_plain(content, kind_of_file(file).key)
+    return (
+        file == TURN.file
+        or not is_record_file(file)
+        or yaml_list.is_plain(content, kind_of_file(file).key)
+    )
 
 
 def plain(file: str, content: bytes) -> bytes:
-    """Return the file as SMP would write it, with all that can be read of it; the file itself where it is plain already."""
+    """Return the file as SMP would write it, with all that can be read of it; the file itself
+    where it is plain already."""
     if is_versioned(file):
         require_known(version_in(file, content), file)
     if not content.strip() or is_plain(file, content):
