@@ -187,7 +187,7 @@ def test_the_file_and_the_lines_of_a_memory_in_its_place_are_named(session: Sess
     assert told["file"] == f"{root}/active/s1/conversation.md"
     first, last = told["lines"]
     lines = (root / "active/s1/conversation.md").read_text().splitlines()[first - 1 : last]
-    assert "\n".join(lines) + "\n" == shown("s1", "turn-1", "--raw")
+    assert "\n".join([*lines, "", ""]) == shown("s1", "turn-1", "--raw")  # with the blank line below it
     assert f"conversation.md, lines {first} to {last}" in shown("s1", "turn-1")
 
 

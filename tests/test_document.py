@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from smp_client import Session
+from smp_client import Memory, Session
 from smp_client.records import DECISION
 from smp_client.text import yaml_list
 from smp_client.text.format import format_of, is_plain
@@ -499,3 +499,24 @@ def test_a_double_is_changed_and_removed_as_it_is_found(session: Session) -> Non
         assert session.get("DEC-001").data["decision"] == "new"
         session.update("DEC-001", decision="newest")
         assert [record["decision"] for record in data(session)] == ["old", "newest"]
+
+
+def test_what_is_kept_of_another_style_holds_no_secret_and_goes_with_a_purge(session: Session) -> None:
+    """A write must not leave what it takes out of a file in a copy that nobody looks at."""
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    said = "qqvelvet qqlantern qqmeadow qqharbour"
+    write(session, f"decisions: [{{id: DEC-001, made_by: a, decision: {said}}}] # {token}\n".encode())
+    session.update("DEC-001", rationale="because")
+    assert [(said.encode() in kept, token.encode() in kept) for kept in quarantined(session)] == [(True, False)]
+    assert Memory(session.scope.tree.root).purge_now(session.id, ["DEC-001"]).problems == []
+    assert quarantined(session) == []
+
+
+def test_metadata_in_another_style_are_kept_too(session: Session) -> None:
+    path = session.scope.tree.root / session.scope.directory / "metadata.yaml"
+    path.write_bytes(before := b"{version: 1, session: {id: s1, status: active}} # mine\n")
+    session.update_metadata(context={"project_phase": "design"})
+    assert session.metadata()["context"] == {"project_phase": "design"}
+    assert quarantined(session) == [before]
+    session.update_metadata(context={"project_phase": "build"})
+    assert len(quarantined(session)) == 1

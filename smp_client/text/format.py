@@ -1,4 +1,5 @@
-"""What the two forms of a record file have in common: YAML lists, and the conversation in Markdown."""
+"""What the two forms of a record file have in common: YAML lists, and the conversation in
+Markdown."""
 
 from __future__ import annotations
 
@@ -14,7 +15,15 @@ from ..records import TURN, Kind, kind_of_file
 from . import mapping, markdown, yaml_list
 from .document import Bad, Located, RecordList
 from .values import Value
-from .version import in_present_words, is_record_file, is_versioned, require_known, stated, top_of, version_in
+from .version import (
+    in_present_words,
+    is_record_file,
+    is_versioned,
+    require_known,
+    stated,
+    top_of,
+    version_in,
+)
 
 
 class Format(Protocol):
@@ -42,7 +51,9 @@ class YamlList:
 
     def find(self, content: bytes, memory_id: str) -> Located | None:
         version = _known_version(self._kind, content)
-        return _located_now(self._kind, yaml_list.find_record(content, self._kind.key, memory_id), version)
+        return _located_now(
+            self._kind, yaml_list.find_record(content, self._kind.key, memory_id), version
+        )
 
     def highest(self, found: RecordList, content: bytes) -> int:
         return yaml_list.highest_number(found, content, self._kind.prefix)
@@ -51,17 +62,25 @@ class YamlList:
         return yaml_list.render_record(value, indent)
 
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
-        return yaml_list.opening(found, content, self._kind.key) if _is_present(self._kind, content) else None
+        return (
+            yaml_list.opening(found, content, self._kind.key)
+            if _is_present(self._kind, content)
+            else None
+        )
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
-        """Return where the records that were never finished begin, if the file ends with one, or with several."""
+        """Return where the records that were never finished begin, if the file ends with one, or
+        with several."""
         items = sorted(found.items(), key=lambda item: item.start)
         if not items or content[items[-1].end :].strip():
             return None
         at: int | None = None
         for item in reversed(items):
-            # A whole line without a mark is none that the library began: a person will want to mend it where it is.
-            is_torn = isinstance(item, Bad) and (self.is_ours(content, item.start) or (at is None and not content.endswith(b"\n")))
+            # A whole line without a mark is none that the library began: a person will want to
+            # mend it where it is.
+            is_torn = isinstance(item, Bad) and (
+                self.is_ours(content, item.start) or (at is None and not content.endswith(b"\n"))
+            )
             if not is_torn or not item.start:
                 break
             at = item.start
@@ -89,7 +108,9 @@ class Conversation:
         version = _known_version(TURN, content)
         number = memory_id.removeprefix("turn-")
         is_number = number.isdecimal() and str(int(number)) == number
-        return _located_now(TURN, markdown.find_turn(content, int(number)) if is_number else None, version)
+        return _located_now(
+            TURN, markdown.find_turn(content, int(number)) if is_number else None, version
+        )
 
     def highest(self, found: RecordList, content: bytes) -> int:
         return markdown.highest(found)
@@ -120,7 +141,9 @@ def format_of(kind: Kind) -> Format:
 def mentioned(kind: Kind, content: bytes) -> set[str]:
     """Return the ids with a number, as SMP gives them, that stand anywhere in the content."""
     name = b"## Turn " if kind is TURN else kind.prefix.encode() + b"-"
-    return {kind.memory_id(int(number)) for number in set(re.findall(name + rb"(\d{1,15})", content))}
+    return {
+        kind.memory_id(int(number)) for number in set(re.findall(name + rb"(\d{1,15})", content))
+    }
 
 
 def _known_version(kind: Kind, content: bytes) -> int:
@@ -135,11 +158,15 @@ def _is_present(kind: Kind, content: bytes) -> bool:
 
 
 def _as_now(kind: Kind, found: RecordList, whole: bytes | None = None) -> RecordList:
-    """The records as they are said now, whatever the version of the file; where only a part was read, the whole tells which."""
+    """The records as they are said now, whatever the version of the file; where only a part was
+    read, the whole tells which."""
     version = stated(found.head.get("version")) if whole is None else version_in(kind.file, whole)
     if version != FORMAT_VERSION:
         require_known(version, kind.file)
-        found.records = [Located(one.start, one.end, in_present_words(kind.name, one.value, version)) for one in found.records]
+        found.records = [
+            Located(one.start, one.end, in_present_words(kind.name, one.value, version))
+            for one in found.records
+        ]
         found.head["version"] = FORMAT_VERSION
     return found
 
@@ -151,7 +178,8 @@ def _located_now(kind: Kind, found: Located | None, version: int) -> Located | N
 
 
 def present(file: str, content: bytes) -> bytes:
-    """Return the file in the present version, for whoever passes it on; as it is where a later SMP has written it."""
+    """Return the file in the present version, for whoever passes it on; as it is where a later
+    SMP has written it."""
     if is_versioned(file) and version_in(file, content) != FORMAT_VERSION:
         with suppress(SMPError):
             return plain(file, content)
@@ -159,18 +187,24 @@ def present(file: str, content: bytes) -> bytes:
 
 
 def is_plain(file: str, content: bytes) -> bool:
-    """Return whether a file can be changed in place. Any other is rendered anew when it is next written."""
+    """Return whether a file can be changed in place. Any other is rendered anew when it is next
+    written."""
     if not is_versioned(file):
         return True
     if version_in(file, content) != FORMAT_VERSION:
         return False
     if (top := top_of(file)) is not None:
         return mapping.is_plain(content, top)
-    return file == TURN.file or not is_record_file(file) or yaml_list.is_plain(content, kind_of_file(file).key)
+    return (
+        file == TURN.file
+        or not is_record_file(file)
+        or yaml_list.is_plain(content, kind_of_file(file).key)
+    )
 
 
 def plain(file: str, content: bytes) -> bytes:
-    """Return the file as SMP would write it, with all that can be read of it; the file itself where it is plain already."""
+    """Return the file as SMP would write it, with all that can be read of it; the file itself
+    where it is plain already."""
     if is_versioned(file):
         require_known(version_in(file, content), file)
     if not content.strip() or is_plain(file, content):

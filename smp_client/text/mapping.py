@@ -1,12 +1,13 @@
 """A file that is one mapping: `metadata.yaml`, an agent's state, the user's profile.
 
-Its parts (the keys below the top key) are replaced one by one, so that a person's comments elsewhere stay.
+Its parts (the keys below the top key) are replaced one by one, so that comments elsewhere stay.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 
 import yaml
 
@@ -17,7 +18,8 @@ from .version import in_present_words, require_known, stated, version_in
 
 
 def load_mapping(content: bytes, top: str, file: str) -> dict[str, Value]:
-    """Return what stands below the top key, in present words; nothing where the file is empty or missing."""
+    """Return what stands below the top key, in present words; nothing where the file is empty or
+    missing."""
     try:
         value = load(decode(content))
     except BadYaml as problem:
@@ -32,49 +34,50 @@ def load_mapping(content: bytes, top: str, file: str) -> dict[str, Value]:
 
 
 def render_mapping(top: str, parts: Mapping[str, Value]) -> bytes:
-    return "".join(line + "\n" for line in render_entries({"version": FORMAT_VERSION, top: dict(parts)}, 0)).encode()
+    """Return the whole file in our style."""
+    return _lines(render_entries({"version": FORMAT_VERSION, top: dict(parts)}, 0))
 
 
 def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: str) -> bytes:
-    """The file with some parts replaced or added (None takes one out); renders all where its style allows no less."""
+    """Return the file with some parts replaced or added (None takes one out).
+
+    The other parts keep their bytes where the style and the version of the file allow that.
+    """
     old = load_mapping(content, top, file)
-    new = {name: value for name, value in {**old, **changes}.items() if value is not None or name not in changes}
+    new = {**old, **changes}
+    new = {name: new[name] for name in new if new[name] is not None or name not in changes}
     if new == old:
         return content
-    if version_in(file, content) != FORMAT_VERSION:
-        return render_anew(content, top, new)
-    try:
-        spliced = splice_parts(content, top, old, new)
-        if load_mapping(spliced, top, file) == new:
-            return spliced
-    except CorruptionDetected:
-        # Some style that cannot be spliced; what is rendered below is right in any case.
-        return render_anew(content, top, new)
+    different = {
+        name: new.get(name) for name in changes if new.get(name, ...) != old.get(name, ...)
+    }
+    with suppress(CorruptionDetected):  # then its style cannot be spliced
+        if version_in(file, content) == FORMAT_VERSION and (spans := _part_spans(content, top)):
+            spliced = _splice(content, spans, different)
+            if load_mapping(spliced, top, file) == new:
+                return spliced
     return render_anew(content, top, new)
 
 
 def is_plain(content: bytes, top: str) -> bool:
     """Return whether the parts stand on lines of their own, below a line of the top key."""
-    line = rb"^(?:\xef\xbb\xbf)?[\"']?%s[\"']?[ \t]*:[ \t]*(?:#[^\n]*)?\r?$" % re.escape(top.encode())
-    return not content.strip() or re.search(line, content, re.MULTILINE) is not None
-
-
-def splice_parts(content: bytes, top: str, old: Mapping[str, Value], new: Mapping[str, Value]) -> bytes:
-    """The file with the parts that differ replaced, added or taken out, if its style allows that."""
-    names = dict.fromkeys([*old, *new])
-    changes = {name: new.get(name) for name in names if (name in new, new.get(name)) != (name in old, old.get(name))}
-    spans = _part_spans(content, top) if changes else {}
-    return _splice(content, spans, changes) if spans else content
+    line = rb"^(?:\xef\xbb\xbf)?[\"']?%s[\"']?[ \t]*:[ \t]*(?:#[^\n]*)?\r?$" % re.escape(
+        top.encode()
+    )
+    return re.search(line, content, re.MULTILINE) is not None
 
 
 def render_anew(content: bytes, top: str, parts: Mapping[str, Value]) -> bytes:
-    """All in our style, with whatever else stands beside the top key."""
+    """Return all in our style, with whatever else stands beside the top key."""
     whole = load(decode(content))
-    beside = {name: value for name, value in whole.items() if name not in ("version", top)} if isinstance(whole, dict) else {}
-    return render_mapping(top, parts) + "".join(line + "\n" for line in render_entries(beside, 0)).encode()
+    beside = whole if isinstance(whole, dict) else {}
+    beside = {name: value for name, value in beside.items() if name not in ("version", top)}
+    return render_mapping(top, parts) + _lines(render_entries(beside, 0))
 
 
-def _splice(content: bytes, spans: dict[str, tuple[int, int, int]], changes: Mapping[str, Value]) -> bytes:
+def _splice(
+    content: bytes, spans: dict[str, tuple[int, int, int]], changes: Mapping[str, Value]
+) -> bytes:
     indent = next(iter(spans.values()))[2]
     pieces: list[bytes] = []
     position = 0
@@ -87,16 +90,22 @@ def _splice(content: bytes, spans: dict[str, tuple[int, int, int]], changes: Map
         position = end
     if pieces and not (position == 0 or content[position - 1 : position] == b"\n"):
         pieces.append(b"\n")
-    pieces += [_render_part(name, value, indent) for name, value in changes.items() if name not in spans and value is not None]
+    added = {name: changes[name] for name in changes if name not in spans}
+    pieces += [_render_part(name, added[name], indent) for name in added if added[name] is not None]
     return b"".join([*pieces, content[position:]])
 
 
 def _render_part(name: str, value: Value, indent: int) -> bytes:
-    return "".join(line + "\n" for line in render_entries({name: value}, indent)).encode()
+    return _lines(render_entries({name: value}, indent))
+
+
+def _lines(lines: list[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
 
 
 def _part_spans(content: bytes, top: str) -> dict[str, tuple[int, int, int]]:
-    """For each part its first byte, the one behind its last line, and its indentation; none where it is not in block style."""
+    """Return for each part its first byte, the one behind its last line, and its indentation; none
+    where the file is not in block style."""
     text = decode(content)
     before = len(content) - len(text.encode())  # a byte order mark
     spans: dict[str, tuple[int, int, int]] = {}
@@ -106,7 +115,8 @@ def _part_spans(content: bytes, top: str) -> dict[str, tuple[int, int, int]]:
         if not isinstance(root, yaml.MappingStartEvent) or root.flow_style:
             return {}
         for name, first in events.entries(root):
-            if name != top or not isinstance(first, yaml.MappingStartEvent) or first.flow_style:
+            is_block = isinstance(first, yaml.MappingStartEvent) and not first.flow_style
+            if name != top or not is_block:
                 events.build(first, 1)
                 continue
             for part, value in events.entries(first):
@@ -115,5 +125,6 @@ def _part_spans(content: bytes, top: str) -> dict[str, tuple[int, int, int]]:
                 events.build(value, 2)
                 newline = text.find("\n", max(events.end - 1, 0))
                 end = len(text) if newline < 0 else newline + 1
-                spans[part] = (before + len(text[:start].encode()), before + len(text[:end].encode()), indent)
+                first_byte, behind = (before + len(text[:place].encode()) for place in (start, end))
+                spans[part] = (first_byte, behind, indent)
     return spans

@@ -1,7 +1,8 @@
 """The conversation: turns in Markdown, each with the bytes it stands in.
 
-A turn is a heading, a few `**Name:** value` lines, a blank line, the text as it was said, and a closing `---`. Lines of the text
-that look like these are escaped with a backslash, as Markdown itself does, so every text comes back the same.
+A turn is a heading, a few `**Name:** value` lines, a blank line, the text as it was said, and a
+closing `---`. Lines of the text that look like these are escaped with a backslash, as Markdown
+itself does, so every text comes back the same.
 """
 
 from __future__ import annotations
@@ -16,19 +17,30 @@ from ..timestamps import parse_time, render_time, same_time
 from .document import CUT_OFF, Bad, Lines, Located, RecordList
 from .values import DEPTH_CAP, BadYaml, Value, decode, load, render_flow
 
-# Stands before a turn that the library wrote: such a turn is closed by `---`, so one that is not is torn.
+# Stands before a turn that the library wrote: such a turn is closed by `---`, so one that is not
+# is torn.
 MARK = b"<!-- smp -->\n"
 
 _OPENING = MARK + b"## Turn "
-_HEADING = re.compile(rb"^(?:\xef\xbb\xbf)?(?:<!-- smp -->\r?\n)?## Turn (\d{1,15})\b[^\n]*(?:\n|\Z)", re.MULTILINE)
+_HEADING = re.compile(
+    rb"^(?:\xef\xbb\xbf)?(?:<!-- smp -->\r?\n)?## Turn (\d{1,15})\b[^\n]*(?:\n|\Z)", re.MULTILINE
+)
 _STAMP = re.compile(r"## Turn \d+\s*-\s*(.+?)\s*$")
 _CLOSING = re.compile(rb"^---[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 _FIELD = re.compile(r"\*\*([^*:\n]{1,64}):\*\*[ \t]*(.*)(?:\n|\Z)")
-# Every line that begins with `---`, not only one that is nothing else: cut off in the middle it would be nothing else.
+# Every line that begins with `---`, not only one that is nothing else: cut off in the middle it
+# would be nothing else.
 _ESCAPE = re.compile(r"^(\\*)(?=## Turn \d|---|<!-- smp -->)", re.MULTILINE)
 _UNESCAPE = re.compile(r"^\\(\\*)(?=## Turn \d|---|<!-- smp -->)", re.MULTILINE)
 # On disk under these names; every further field of a turn is in one JSON object under `Fields`.
-_NAMES = {"speaker": "Speaker", "type": "Type", "memory_refs": "Memory-Refs", "tags": "Tags", "pinned": "Pinned", "decay": "Decay"}
+_NAMES = {
+    "speaker": "Speaker",
+    "type": "Type",
+    "memory_refs": "Memory-Refs",
+    "tags": "Tags",
+    "pinned": "Pinned",
+    "decay": "Decay",
+}
 _KEYS = {name: key for key, name in _NAMES.items()}
 _render_json = json.JSONEncoder(ensure_ascii=False).encode
 _ELSEWHERE = frozenset(("id", "turn", "timestamp", "content", "decay"))
@@ -36,8 +48,10 @@ _ELSEWHERE = frozenset(("id", "turn", "timestamp", "content", "decay"))
 
 def render_header(session_id: str, started: datetime, participants: list[str]) -> bytes:
     return (
-        f"# Conversation History\n**Session:** {session_id}\n**Started:** {started:%Y-%m-%d %H:%M:%S} UTC\n"
-        f"**Participants:** {', '.join(participants)}\n**Format-Version:** {FORMAT_VERSION}\n\n---\n\n"
+        f"# Conversation History\n**Session:** {session_id}\n"
+        f"**Started:** {started:%Y-%m-%d %H:%M:%S} UTC\n"
+        f"**Participants:** {', '.join(participants)}\n"
+        f"**Format-Version:** {FORMAT_VERSION}\n\n---\n\n"
     ).encode()
 
 
@@ -59,7 +73,8 @@ def render_turn(turn: Mapping[str, Value]) -> bytes:
 
 
 def parse(content: bytes) -> RecordList:
-    """Never raises on content; the head holds the highest turn number that a rewrite has written down."""
+    """Never raises on content; the head holds the highest turn number that a rewrite has written
+    down."""
     found = parse_tail(content, 0)
     first = min((item.start for item in found.items()), default=len(content))
     for name, value in _FIELD.findall(content[:first].decode("utf-8", "replace")):
@@ -79,8 +94,10 @@ def parse_tail(content: bytes, offset: int) -> RecordList:
 
 
 def last_turns(content: bytes, count: int) -> list[Located]:
-    """The last turns in a piece of a conversation that may begin in the middle of a turn; none where it holds too few."""
-    # The piece may begin behind a backslash or within a mark, so what its first heading is cannot be told.
+    """The last turns in a piece of a conversation that may begin in the middle of a turn; none
+    where it holds too few."""
+    # The piece may begin behind a backslash or within a mark, so what its first heading is cannot
+    # be told.
     first = _HEADING.search(content)
     records = parse_tail(content, first.end()).records if first else []
     return records[-count:] if len(records) >= count > 0 else []
@@ -88,7 +105,9 @@ def last_turns(content: bytes, count: int) -> list[Located]:
 
 def find_turn(content: bytes, number: int) -> Located | None:
     """The last turn of that number: a hand-made double is appended behind the original."""
-    for heading in reversed([heading for heading in _HEADING.finditer(content) if int(heading[1]) == number]):
+    for heading in reversed(
+        [heading for heading in _HEADING.finditer(content) if int(heading[1]) == number]
+    ):
         following = _HEADING.search(content, heading.end())
         item = _read_turn(content, heading, following.start() if following else len(content))
         if isinstance(item, Located):
@@ -104,7 +123,8 @@ def highest(found: RecordList) -> int:
 
 
 def torn(content: bytes) -> int | None:
-    """Return where turns of ours that were never closed begin, or a part of a mark and heading, if the file ends with one."""
+    """Return where turns of ours that were never closed begin, or a part of a mark and heading,
+    if the file ends with one."""
     at, end = None, len(content)
     for heading in reversed(list(_HEADING.finditer(content))):
         if not is_marked(content, heading.start()) or _CLOSING.search(content, heading.end(), end):
@@ -125,8 +145,15 @@ def is_marked(content: bytes, start: int) -> bool:
 
 
 def separator(content: bytes) -> bytes:
-    """What must stand before a new turn: a blank line. One that a person left open stays open; the new heading ends it."""
-    return b"" if not content or content.endswith((b"\n\n", b"\r\n\r\n")) else b"\n" if content.endswith(b"\n") else b"\n\n"
+    """What must stand before a new turn: a blank line. One that a person left open stays open;
+    the new heading ends it."""
+    return (
+        b""
+        if not content or content.endswith((b"\n\n", b"\r\n\r\n"))
+        else b"\n"
+        if content.endswith(b"\n")
+        else b"\n\n"
+    )
 
 
 def with_last_turn(content: bytes, highest_ever: int) -> bytes:
@@ -170,11 +197,16 @@ def _told(problem: Exception) -> str:
     """Return the problem without a word of the turn, for logs."""
     if isinstance(problem, BadYaml):
         return str(problem)
-    return problem.msg if isinstance(problem, json.JSONDecodeError) else "a time or a number cannot be read"
+    return (
+        problem.msg
+        if isinstance(problem, json.JSONDecodeError)
+        else "a time or a number cannot be read"
+    )
 
 
 def _closing(content: bytes, heading: re.Match[bytes], end: int) -> re.Match[bytes] | None:
-    """In a text of ours `---` is escaped, so the first one closes; people write rules into theirs, so there only one at the end."""
+    """In a text of ours `---` is escaped, so the first one closes; people write rules into
+    theirs, so there only one at the end."""
     closings = list(_CLOSING.finditer(content, heading.end(), end))
     if is_marked(content, heading.start()):
         return closings[0] if closings else None
@@ -195,23 +227,40 @@ def _read_fields(text: str, number: int, *, closed: bool) -> dict[str, Value]:
     body = rest[at:].removeprefix("\n")
     body = body.removesuffix("\n").removesuffix("\n") if closed else body.rstrip("\n")
     turn: dict[str, Value] = {"id": f"turn-{number}", "turn": number, **_read_stamp(heading)}
-    turn = {**turn, **{key: value for key, value in fields.items() if key not in turn}, "content": _UNESCAPE.sub(r"\1", body)}
+    turn = {
+        **turn,
+        **{key: value for key, value in fields.items() if key not in turn},
+        "content": _UNESCAPE.sub(r"\1", body),
+    }
     return turn if "decay" in turn or "timestamp" not in turn else {**turn, "decay": _unread(turn)}
 
 
 def _read_stamp(heading: str) -> dict[str, Value]:
     stamp = _STAMP.match(heading)
-    return {"timestamp": render_time(parse_time(stamp[1].removesuffix(" UTC").replace(" ", "T", 1)))} if stamp else {}
+    return (
+        {"timestamp": render_time(parse_time(stamp[1].removesuffix(" UTC").replace(" ", "T", 1)))}
+        if stamp
+        else {}
+    )
 
 
 def _has_line(key: str, value: Value) -> bool:
     """Whether a field comes back the same from a line of its own; all others are in `Fields`."""
-    return isinstance(value, str if key in ("speaker", "type") else list if key in ("tags", "memory_refs") else bool)
+    return isinstance(
+        value,
+        str if key in ("speaker", "type") else list if key in ("tags", "memory_refs") else bool,
+    )
 
 
 def _unread(turn: Mapping[str, Value]) -> Value:
-    """The decay of a turn that nobody has read yet: not written down, so that a conversation stays pleasant to read."""
-    return {"priority": 1.0, "last_accessed": turn.get("timestamp"), "access_count": 0, "base_priority": 1.0}
+    """The decay of a turn that nobody has read yet: not written down, so that a conversation
+    stays pleasant to read."""
+    return {
+        "priority": 1.0,
+        "last_accessed": turn.get("timestamp"),
+        "access_count": 0,
+        "base_priority": 1.0,
+    }
 
 
 def _read_field(name: str, value: str) -> dict[str, Value]:
@@ -230,7 +279,8 @@ def _read_field(name: str, value: str) -> dict[str, Value]:
 
 
 def _refuse_depth(value: Value) -> None:
-    """As deep as YAML may be, so that whoever walks through a record need not fear for the stack."""
+    """As deep as YAML may be, so that whoever walks through a record need not fear for the
+    stack."""
     level = [value]
     for _ in range(DEPTH_CAP + 1):
         level = [item for outer in level for item in _items(outer)]

@@ -1,8 +1,8 @@
 """YAML values: built straight from libyaml's events, and rendered as text that people like to read.
 
-The subset is small on purpose. Aliases, anchors, tags, merge keys, duplicate keys and deep nesting are refused before
-anything is constructed, so no input can blow up. Only `null`, `true`, `false` and decimal numbers are not strings: `no`, `on`
-and timestamps stay what they look like.
+The subset is small on purpose. Aliases, anchors, tags, merge keys, duplicate keys and deep nesting
+are refused before anything is constructed, so no input can blow up. Only `null`, `true`, `false`
+and decimal numbers are not strings: `no`, `on` and timestamps stay what they look like.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import yaml
 from ..deadline import step
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
-# PyYAML types its events as having no attributes and its marks as optional; those of a parser have both.
+# PyYAML types its events as having no attributes and its marks as optional; those of a parser have
+# both.
 Event: TypeAlias = Any
 
 DEPTH_CAP = 64
@@ -37,7 +38,9 @@ class BadYaml(ValueError):
     """Why a text cannot be read, with the line (from 0) where it goes wrong."""
 
     def __init__(self, problem: str, line: int = 0) -> None:
-        self.problem = problem  # which ends up in logs: it quotes nothing of the text, that may be a secret
+        self.problem = (
+            problem  # which ends up in logs: it quotes nothing of the text, that may be a secret
+        )
         self.line = line
         super().__init__(f"line {line + 1}: {self.problem}")
 
@@ -73,9 +76,11 @@ class Events:
 
     @property
     def end(self) -> int:
-        """The index after the last character of what was built; comments and blank lines behind it do not count."""
-        # A key may have an empty value, and so may a dash: then the sign is the end. A block collection ends where the next token
-        # begins, so only the closing bracket of a flow collection counts as content of its own.
+        """The index after the last character of what was built; comments and blank lines behind
+        it do not count."""
+        # A key may have an empty value, and so may a dash: then the sign is the end. A block
+        # collection ends where the next token begins, so only the closing bracket of a flow
+        # collection counts as content of its own.
         ends = [self._key.end_mark.index + 1] if self._key else [0]
         for event in (self._scalar, self._closing):
             if event is not None:
@@ -127,14 +132,16 @@ class Events:
         return mapping
 
     def items(self, opening: Event) -> Iterator[Event]:
-        """The first event of each item of an opened list; the caller builds each item before it takes the next."""
+        """The first event of each item of an opened list; the caller builds each item before it
+        takes the next."""
         while type(event := self.next()) is not yaml.SequenceEndEvent:
             yield event
         if opening.flow_style and has_width(event):
             self._closing = event
 
     def entries(self, opening: Event) -> Iterator[tuple[str, Event]]:
-        """Key and first event of each value of an opened mapping; the caller builds each value before it takes the next."""
+        """Key and first event of each value of an opened mapping; the caller builds each value
+        before it takes the next."""
         seen: set[str] = set()
         while type(event := self.next()) is not yaml.MappingEndEvent:
             if type(event) is not yaml.ScalarEvent:
@@ -152,14 +159,10 @@ class Events:
         if opening.flow_style and has_width(event):
             self._closing = event
 
-    @property
-    def closing_index(self) -> int:
-        """Where the bracket is that was closed last."""
-        return self._closing.start_mark.index if self._closing else 0
-
 
 def has_width(event: Event) -> bool:
-    """Whether the event has a sign of its own in the text: neither an empty value nor the end of a collection without brackets."""
+    """Whether the event has a sign of its own in the text: neither an empty value nor the end of
+    a collection without brackets."""
     width: int = event.end_mark.index - event.start_mark.index
     return width > 0
 
@@ -193,15 +196,20 @@ def decode(content: bytes) -> str:
     try:
         return content.decode().lstrip("\ufeff")
     except UnicodeDecodeError as error:
-        raise BadYaml(f"not UTF-8 at byte {error.start}", content.count(b"\n", 0, error.start)) from error
+        raise BadYaml(
+            f"not UTF-8 at byte {error.start}", content.count(b"\n", 0, error.start)
+        ) from error
 
 
-_NUMBER = re.compile(r"[-+]?(?:(?P<int>0|[1-9][0-9]{0,299})|(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)")
+_NUMBER = re.compile(
+    r"[-+]?(?:(?P<int>0|[1-9][0-9]{0,299})|(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)"
+)
 _WORDS: dict[str, Value] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
     ".nan": math.nan, ".NaN": math.nan, ".NAN": math.nan,
-    ".inf": math.inf, ".Inf": math.inf, ".INF": math.inf, "-.inf": -math.inf, "-.Inf": -math.inf, "-.INF": -math.inf,
+    ".inf": math.inf, ".Inf": math.inf, ".INF": math.inf,
+    "-.inf": -math.inf, "-.Inf": -math.inf, "-.INF": -math.inf,
 }  # fmt: skip
 
 
@@ -219,7 +227,8 @@ def _resolve(text: str) -> Value:
 # A text that any YAML reader, also one of version 1.1, takes as a string without quotes.
 _PLAIN = re.compile(r"[A-Za-z](?:[A-Za-z0-9_./()@+%=-]| (?=[A-Za-z0-9(]))*")
 _NOT_PLAIN = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
-# What may stand unescaped in a quoted text: printable in YAML and not a line break or a byte order mark.
+# What may stand unescaped in a quoted text: printable in YAML and not a line break or a byte order
+# mark.
 _ESCAPED = re.compile(r'[\x00-\x1f"\\\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]')
 _NOT_LITERAL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
@@ -232,7 +241,9 @@ def render_entries(mapping: Mapping[str, Value], indent: int) -> list[str]:
         head = f"{margin}{_render_text(key)}:"
         if isinstance(value, str) and "\n" in value and _literal_fits(value):
             lines.append(f"{head} |{'' if value.endswith(chr(10)) else '-'}")
-            lines += [f"{margin}  {line}" if line else "" for line in value.removesuffix("\n").split("\n")]
+            lines += [
+                f"{margin}  {line}" if line else "" for line in value.removesuffix("\n").split("\n")
+            ]
         elif (short := _render_short(value)) is not None:
             lines.append(f"{head} {short}")
         else:
@@ -246,7 +257,13 @@ def render_flow(value: Value) -> str:
     if render := _RENDERED_ALIKE.get(type(value)):
         return render(value)
     if isinstance(value, dict):
-        return "{" + ", ".join([f"{_render_text(key)}: {render_flow(item)}" for key, item in value.items()]) + "}"
+        return (
+            "{"
+            + ", ".join(
+                [f"{_render_text(key)}: {render_flow(item)}" for key, item in value.items()]
+            )
+            + "}"
+        )
     if isinstance(value, list):
         return "[" + ", ".join([render_flow(item) for item in value]) + "]"
     return _render_scalar(value)
@@ -260,7 +277,7 @@ def _render_block(value: Value, indent: int) -> list[str]:
     for item in value:
         if isinstance(item, dict) and item:
             inner = render_entries(item, indent + 2)
-            lines.append(f"{' ' * indent}- {inner[0][indent + 2:]}")
+            lines.append(f"{' ' * indent}- {inner[0][indent + 2 :]}")
             lines += inner[1:]
         else:
             lines.append(f"{' ' * indent}- {render_flow(item)}")
@@ -304,7 +321,11 @@ def _render_text(text: str) -> str:
 
 
 # By the exact type: what almost every value is.
-_RENDERED_ALIKE: dict[type, Callable[[Any], str]] = {str: _render_text, int: repr, float: _render_float}
+_RENDERED_ALIKE: dict[type, Callable[[Any], str]] = {
+    str: _render_text,
+    int: repr,
+    float: _render_float,
+}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -328,7 +349,8 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _literal_fits(text: str) -> bool:
-    """Whether `|` shows the text exactly: no odd characters, and neither its start nor its end in white space."""
+    """Whether `|` shows the text exactly: no odd characters, and neither its start nor its end
+    in white space."""
     return (
         "\n" in text.removesuffix("\n")
         and not text.startswith((" ", "\n", "\t"))

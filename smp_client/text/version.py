@@ -1,7 +1,7 @@
-"""Format versions: the version that a file states, and the steps from an older version to the present one.
+"""Format versions: the version that a file states, and the steps from an older one to the present.
 
-Reading takes every step that a file needs, so that nobody above sees an older version. The bytes of a file change when it is
-next written: it is then rendered plain, see `format.plain`.
+Reading takes every step that a file needs, so that nobody above sees an older version. The bytes of
+a file change when it is next written: it is then rendered plain, see `format.plain`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from .values import Value
 HEAD_BYTES = 4096  # so much of a file is looked at for its version
 
 Fields: TypeAlias = dict[str, Value]
-# A step leads from the version that is its key to the next one. It is a pure function of what was parsed: the name of it (a kind
-# of memory, the top key of a mapping, or "artifact") and its fields. A step is never changed after its release.
+# A step leads from the version that is its key to the next one. It is a pure function of what was
+# parsed: the name of it (a kind of memory, the top key of a mapping, or "artifact") and its
+# fields. A step is never changed after its release.
 STEPS: dict[int, Callable[[str, Fields], Fields]] = {}
 
-TOPS = {"metadata.yaml": "session", "user-profile.yaml": "user_profile"}  # the top key of files that are one mapping
+TOPS = {
+    "metadata.yaml": "session",
+    "user-profile.yaml": "user_profile",
+}  # the top key of files that are one mapping
 _STATES, _ARTIFACTS = "agent-states", "artifacts"
 _RECORD_FILES = frozenset(kind.file for kind in (*SESSION_KINDS, *GLOBAL_KINDS))
 
@@ -44,7 +48,9 @@ def stated(value: Value) -> int:
 def require_known(version: int, file: str) -> None:
     """Raise NewerFormat where there is no step from this version."""
     if not min(STEPS, default=FORMAT_VERSION) <= version <= FORMAT_VERSION:
-        raise NewerFormat(f"{file} has format version {version}; this SMP knows versions up to {FORMAT_VERSION}.")
+        raise NewerFormat(
+            f"{file} has format version {version}; this SMP knows versions up to {FORMAT_VERSION}."
+        )
 
 
 def in_present_words(name: str, fields: Fields, version: int) -> Fields:
@@ -56,7 +62,11 @@ def in_present_words(name: str, fields: Fields, version: int) -> Fields:
 
 def top_of(file: str) -> str | None:
     """Return the top key of a file that is one mapping; None of other files."""
-    return "agent_state" if file.rpartition("/")[0] == _STATES and file.endswith(".yaml") else TOPS.get(file)
+    return (
+        "agent_state"
+        if file.rpartition("/")[0] == _STATES and file.endswith(".yaml")
+        else TOPS.get(file)
+    )
 
 
 def is_record_file(file: str) -> bool:
@@ -66,14 +76,24 @@ def is_record_file(file: str) -> bool:
 
 def is_versioned(file: str) -> bool:
     """Return whether a file of a session, or of `global/`, states its version."""
-    return is_record_file(file) or top_of(file) is not None or (file.startswith(f"{_ARTIFACTS}/") and file.endswith(".md"))
+    return (
+        is_record_file(file)
+        or top_of(file) is not None
+        or (file.startswith(f"{_ARTIFACTS}/") and file.endswith(".md"))
+    )
 
 
 def version_in(file: str, content: bytes) -> int:
-    """Return the version of a file by the line that states it, without parsing; 1 where no line does."""
+    """Return the version of a file by the line that states it, without parsing; 1 where no line
+    does."""
     version = version_line(file, content[:HEAD_BYTES])
-    # Hardly a file states it further down, and looking for each beginning of a line in a large one would take long.
-    if version is None and len(content) > HEAD_BYTES and (file == TURN.file or any(line in content for line in _LINES)):
+    # Hardly a file states it further down, and looking for each beginning of a line in a large one
+    # would take long.
+    if (
+        version is None
+        and len(content) > HEAD_BYTES
+        and (file == TURN.file or any(line in content for line in _LINES))
+    ):
         version = version_line(file, content)
     return 1 if version is None else version
 
@@ -86,7 +106,11 @@ def version_line(file: str, content: bytes) -> int | None:
         found = _IN_MARKDOWN.search(content, 0, first.start() if first else end)
     elif file.startswith(f"{_ARTIFACTS}/"):
         is_front = content.startswith(b"---\n")
-        found = _AT_THE_TOP.search(content, 0, content.find(b"\n---\n", 3) + 1 or end) if is_front else None
+        found = (
+            _AT_THE_TOP.search(content, 0, content.find(b"\n---\n", 3) + 1 or end)
+            if is_front
+            else None
+        )
     else:
         found = _AT_THE_TOP.search(content) or _IN_BRACES.match(content)
     return int(found[2]) if found else None

@@ -161,7 +161,8 @@ def _find_line(content: bytes, listed: _BlockList, memory_id: str) -> Located | 
         if match:
             following = _dashes(indent).search(content, match.start() + indent + 1)
             end = following.start() if following else len(content)
-            located = _read_chunk(content, match.start(), end, indent, 1)[-1]
+            lines = Lines(content, b"\n")
+            located = _read_chunk(content, match.start(), end, indent, lines)[-1]
             # What follows the last record and is none, only reading the whole file tells.
             if isinstance(located, Located) and located.value.get("id") == memory_id:
                 hides = _OTHER_KEY.search(content, listed.first, located.end)
@@ -211,7 +212,7 @@ def _read_chunks(content: bytes, offset: int, found: RecordList) -> None:
     if not ONLY_COMMENTS.fullmatch(content, offset, end):
         found.bad.append(Bad(offset, end, lines.at(offset), "this is not part of a record"))
     for start, end in zip(starts, [*starts[1:], len(content)], strict=False):
-        for item in _read_chunk(content, start, end, found.indent, lines.at(start)):
+        for item in _read_chunk(content, start, end, found.indent, lines):
             found.take(item)
 
 
@@ -220,16 +221,15 @@ def _dashes(indent: int) -> re.Pattern[bytes]:
 
 
 def _read_chunk(
-    content: bytes, start: int, end: int, indent: int, line: int
+    content: bytes, start: int, end: int, indent: int, lines: Lines[bytes]
 ) -> list[Located | Bad]:
     """Return the record between two dashes; where something foreign stands behind it, both."""
-    item = _read_record(content, start, end, line)
+    item = _read_record(content, start, end, lines)
     if isinstance(item, Bad):
         for border in _borders(content, start, end, indent):
-            record = _read_record(content, start, border, line)
+            record = _read_record(content, start, border, lines)
             if isinstance(record, Located):
-                behind = line + content.count(b"\n", start, border)
-                return [record, Bad(border, end, behind, "this is not part of a record")]
+                return [record, Bad(border, end, lines.at(border), "this is not part of a record")]
     return [item]
 
 
@@ -249,7 +249,8 @@ def _borders(content: bytes, start: int, end: int, indent: int) -> Iterator[int]
         yield foreign.start()
 
 
-def _read_record(content: bytes, start: int, end: int, line: int) -> Located | Bad:
+def _read_record(content: bytes, start: int, end: int, lines: Lines[bytes]) -> Located | Bad:
+    """Read a chunk by itself. Lines are counted only for what is bad: a tail may be far down."""
     try:
         with reading():
             events = Events(decode(content[start:end]))
@@ -266,7 +267,7 @@ def _read_record(content: bytes, start: int, end: int, line: int) -> Located | B
     except BadYaml as problem:
         # What is missing at its end is missed behind it, on the line of the next one.
         last = content[start:end].rstrip().count(b"\n")
-        return Bad(start, end, line + min(problem.line, last), problem.problem)
+        return Bad(start, end, lines.at(start) + min(problem.line, last), problem.problem)
     return Located(start, end, value)
 
 
