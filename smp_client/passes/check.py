@@ -73,7 +73,10 @@ class Complaint:
 
 
 def check(memory: Memory) -> list[Complaint]:
-    """Read every file and every bundle; change nothing. Raises where there is no memory at all."""
+    """Read every file and every bundle. Raises where there is no memory at all.
+
+    It changes nothing, but for a change that was cut off: whoever reads a session finishes that.
+    """
     memory.require()
     found = [*_unreadable(memory), *_silently_changed(memory)]
     found += [*_drops(memory, memory.tree.list(ACTIVE)), *_unfinished(memory.tree)]

@@ -19,22 +19,21 @@ from pathlib import Path
 import pytest
 from harness import needs_strace
 from programs import SESSION, open_later
-from smp_client.maintain.deadlines import FILE as DEADLINES
-from smp_client.maintain.doomed import all_doomed
 from test_daemon_faults import changing_calls, needs_root, stop_traced
 from test_kill_upkeep import MOVING, members, prepared
 from test_upkeep_disk import differing
 
 from smp_client import Memory
 from smp_client.layout import MARKER
-from smp_client.maintain.purged import FILE as PURGED
+from smp_client.passes import lifecycle, purge
+from smp_client.passes.overdue import FILE as LEDGER
+from smp_client.passes.purged import FILE as PURGED
 from smp_client.policies import CompactionPolicy
 from smp_client.tidy import tidy
 from smp_client.timestamps import now, render_time
 from smp_daemon.config.settings import Configuration
 from smp_daemon.ingest.debounce import Debounce
 from smp_daemon.log import Log
-from smp_daemon.maintenance import running_s
 from smp_daemon.root import Root
 from smp_daemon.schedule import KNOWN_SINCE, save_successes
 from smp_daemon.worker import Timing, Worker
@@ -70,10 +69,11 @@ def overdue(root: Path) -> Memory:
 
 
 def watched(memory: Memory) -> None:
-    """As if a daemon had run all the time since the deletions."""
-    seen = {one.key: [one.deleted_at, 30 * 86_400.0, 31 * 86_400.0] for one in all_doomed(memory)[0]}
-    said = {"version": 1, "at": render_time(now()), "running_s": running_s(), "watches": seen}
-    (memory.root / DEADLINES).write_text(json.dumps(said))
+    """As if a daemon had looked at everything, and the machine had then been running for a month."""
+    lifecycle.observe(memory)
+    purge.planned(memory, dry_run=False)
+    ledger = json.loads((memory.root / LEDGER).read_text())
+    (memory.root / LEDGER).write_text(json.dumps({**ledger, "uptime_s": ledger["uptime_s"] + 30 * 86_400.0}))
 
 
 def outside_of_smp(root: Path) -> dict[str, bytes]:
@@ -95,11 +95,11 @@ def all_is_done(root: Path) -> bool:
 
 def test_while_most_sessions_are_gone_nothing_is_taken_out(tmp_path: Path) -> None:
     """Three of five have disappeared when the daemon starts and all jobs are due: nothing is archived, compacted or purged, and
-    status says why. When they are back, and the daemon has started again, all of it is done.
+    status says why. When they are back for long enough, and the daemon has started again, all of it is done.
 
     Seen to fail with `TAKES_OUT = ()`."""
     root = tmp_path / "root"
-    overdue(root)
+    memory = overdue(root)
     smp("sync", "--root", root)
     (tmp_path / "away").mkdir()
     for name in ("s0", "s1", "s2"):
@@ -117,6 +117,7 @@ def test_while_most_sessions_are_gone_nothing_is_taken_out(tmp_path: Path) -> No
             shutil.move(tmp_path / "away" / name, root / "active" / name)
         wait_until(lambda: status(root)["health"] == "ok", "it is well again")
         assert daemon.stop() == 0
+    watched(memory)  # a session that was away is waited for anew
     with running(root, log=tmp_path / "next", config=config):
         wait_until(lambda: all_is_done(root), "all is done")
 
