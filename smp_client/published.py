@@ -22,6 +22,7 @@ from .questions.ranking import Weights
 
 POLICY_FILE = ".smp/policy.json"
 _VERSION = 1
+_PARTS = {"version", "decay", "ranking", "redaction"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}")
 _NAMES_CAP = 100
 _WEIGHT_CAP = 1000.0
@@ -46,6 +47,7 @@ class Published:
         self._path = f"{os.fspath(tree.root)}/{POLICY_FILE}"
         self._identity: tuple[int, int, int] | None = None
         self._policy, self._weights, self._redaction = Policy(), Weights(), Redaction()
+        self._sound = True
 
     def now(self) -> tuple[Policy, Weights]:
         self._look()
@@ -54,6 +56,11 @@ class Published:
     def redaction(self) -> Redaction:
         self._look()
         return self._redaction
+
+    def is_sound(self) -> bool:
+        """Return whether the file is one of ours, or is not there."""
+        self._look()
+        return self._sound
 
     def _look(self) -> None:
         try:
@@ -66,6 +73,7 @@ class Published:
         if self._identity != identity:
             said = self._read() if identity else None
             (self._policy, self._weights), self._redaction = _answering(said), _redaction(said)
+            self._sound = identity is None or (isinstance(said, dict) and said.keys() >= _PARTS)
             self._identity = identity
 
     def _read(self) -> Any:

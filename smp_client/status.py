@@ -23,6 +23,7 @@ from .layout import SCRUB as SCRUB
 from .layout import STATUS_FILE as STATUS_FILE
 from .locks import holder
 from .place import Place
+from .published import POLICY_FILE, published
 from .quarantine import quarantined
 from .questions.doubles import doubles
 from .timestamps import now, parse_time
@@ -83,7 +84,13 @@ def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Stat
     is_full = bool(problems)
     leader = holder(memory.tree, LEAD_SCOPE, LEAD)
     _look_at_index(memory, root, problems, deep=deep or leader is None)
-    root.quarantined = _count_quarantined(memory)
+    aside = list(quarantined(memory))
+    root.quarantined = len(aside)
+    if foreign := sum("-journal-" in name for name in aside):
+        problems.append(f"{foreign:,} file{' was' if foreign == 1 else 's were'} in .smp/journal/ that SMP has not written."
+                        " Look at it in quarantine/, and remove it there.")  # fmt: skip
+    if not published(memory.tree).is_sound():
+        problems.append(f"{POLICY_FILE} is none that SMP has written, and the defaults hold. Restart the daemon, or remove it.")
     root.sessions |= _count_put_away(memory)
     _look_at_drops(memory, root, problems, is_led=leader is not None)
     if leader is None:
@@ -154,7 +161,6 @@ def _look_at_index(memory: Place, root: RootStatus, problems: list[str], *, deep
         root.secrets = index.connection.execute(_SECRETS).fetchone()[0]
         if root.secrets:
             from .privacy import leaks
-            from .published import published
 
             redacts = published(memory.tree).redaction().unlocked_edits == "redact"
             problems.append(leaks.sentence(leaks.found(index), redacts=redacts))
@@ -193,10 +199,6 @@ def _count_put_away(memory: Place) -> dict[str, int]:
                     counts[place] = counts.get(place, 0) + 1
                     elsewhere.add(name)
     return counts
-
-
-def _count_quarantined(memory: Place) -> int:
-    return sum(1 for _ in quarantined(memory))
 
 
 def _seconds_since(stamp: Any, at: datetime) -> float | None:

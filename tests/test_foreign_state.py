@@ -126,3 +126,17 @@ def test_a_link_in_the_journal_costs_only_itself(memory: Memory) -> None:
     (memory.root / ".smp/journal/s1+folder.json").mkdir()
     assert session.record_decision("Still", made_by="a").id == "DEC-001"
     assert session.records("decision")[0].text == "Still"
+
+
+def test_status_names_files_in_smp_that_are_none_of_ours(tmp_path: Path) -> None:
+    from smp_client.status import read_status
+
+    memory = Memory(tmp_path / "sessions")
+    memory.create_session(id="s1")
+    assert not any(".smp/" in problem for problem in read_status(memory).problems)
+    (memory.root / ".smp/policy.json").write_text('{"redaction": {"enabled": false}}')
+    (memory.root / ".smp/journal/s1+000.json").write_text("junk\n123")
+    memory._session("s1").records("decision")
+    said = " ".join(read_status(memory).problems)
+    assert "policy.json is none that SMP has written" in said
+    assert "1 file was in .smp/journal/ that SMP has not written" in said
