@@ -24,7 +24,7 @@ from smp_client import Memory
 from smp_client.policies import CompactionPolicy, RetentionPolicy, Thresholds
 from smp_client.text.values import render_flow
 from smp_daemon.cli import COMMANDS, smp
-from smp_daemon.cli.run import roots_of
+from smp_daemon.cli.host import roots_of
 from smp_daemon.config import location
 from smp_daemon.config.cron import check_cron
 from smp_daemon.config.file import READ_CAP_BYTES, BadConfiguration, load, read
@@ -437,8 +437,8 @@ def test_the_table_of_commands_says_what_they_say_themselves(name: str) -> None:
 def test_help_has_groups_and_other_names_are_answered(tmp_path: Path) -> None:
     """The commands of every day come first, the rare ones last; another name is no further command in the list."""
     shown = run_smp("--help", tmp_path)
-    titles = re.findall(r"^([A-Z]\w+(?: \w+)?):$", shown, re.MULTILINE)
-    assert titles == ["Options", "Everyday", "Sessions", "Privacy", "Move", "Daemon", "Rarely needed"]
+    titles = re.findall(r"^([A-Z]\w+(?: \w+)*):$", shown, re.MULTILINE)
+    assert titles == ["Options", "Start", "Write and ask", "Look after", "Privacy", "Move", "Rarely needed"]
     assert re.findall(r"^  ([a-z]+) ", shown, re.MULTILINE) == list(COMMANDS)
     assert run_smp("help", tmp_path) == shown
     assert run_smp("help config show", tmp_path) == run_smp("config show --help", tmp_path)

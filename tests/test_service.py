@@ -92,7 +92,7 @@ def test_what_a_service_runs_is_this_interpreter_with_absolute_paths(tmp_path: P
 
 def test_the_command_line_takes_what_a_service_runs(tmp_path: Path) -> None:
     """The words of ExecStart are good options of `smp run`."""
-    from smp_daemon.cli.run import run
+    from smp_daemon.cli.host import run
 
     words = describe([tmp_path / "a", tmp_path / "b"], tmp_path / "c.yaml").command[5:]
     assert run.make_context("run", list(words)).params == {

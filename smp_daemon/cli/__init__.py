@@ -1,7 +1,7 @@
 """The `smp` command: the only place that prints and chooses exit codes.
 
-Each group of commands is a module of its own and is imported when it is asked for, and what a command needs is imported inside it:
-`smp --help` loads nothing but click.
+Each group of commands is a module, imported when one of them is asked for. `smp --help` loads
+nothing but click.
 """
 
 from __future__ import annotations
@@ -18,68 +18,71 @@ from typing import Any
 import click
 
 EXIT_ERROR = 1
-# By the code of the error, so that none of the classes need be imported to know it.
-# MEM_E004 and MEM_E008 say that something cannot be asked or written as it was given, which is a wrong call.
+# By the code of the error, so that no class need be imported. MEM_E004 and MEM_E008 are wrong calls.
 EXIT_BY_CODE = {"MEM_E004": 2, "MEM_E008": 2, "MEM_E015": 4, "MEM_E016": 5}
 
-# The commands in the groups of `smp --help`: the module of each, in which it has its own name, and what it is for.
+# The commands in the groups of `smp --help`: the module of each, in which it has its own name, and its first sentence.
 GROUPS = {
-    "Everyday": {
-        "context": ("read", "What an agent should know before it goes on, as Markdown for its prompt."),
-        "add": ("write", "Write a memory into SESSION and print its id."),
-        "search": ("read", "Find the memories that match a text best."),
-        "show": ("show", "Show a session in short, or memories of it whole."),
-        "resolve": ("change", "Close findings of SESSION and say what was done about them."),
-        "update": ("change", "Change the text or other fields of memories of SESSION."),
-        "supersede": ("change", "Say that OLD no longer holds, because NEW of SESSION does."),
-        "relate": ("change", "Say how NEW of SESSION hangs together with OLD."),
-        "pin": ("change", "Never let memories of SESSION decay or be compacted away."),
-        "unpin": ("change", "Let pinned memories of SESSION decay again."),
-        "timeline": ("read", "What happened in SESSION, or everywhere, in order."),
-        "topics": ("read", "What SESSION, or everything, is about."),
-        "mcp": ("mcp", "Let agents ask and record over the Model Context Protocol."),
+    "Start": {
         "demo": ("demo", "Make a small tree of a made-up project and show a few commands on it."),
-    },
-    "Sessions": {
         "new": ("write", "Make a session and print its id."),
+        "init": ("health", "Make a sessions tree."),
+        "run": ("host", "Look after sessions trees until stopped."),
+        "service": ("host", "Have systemd or launchd run the daemon."),
+        "mcp": ("mcp", "Let agents ask and record over the Model Context Protocol."),
+    },
+    "Write and ask": {
+        "context": ("search", "Print what an agent should know before it goes on, as Markdown for its prompt."),
+        "add": ("write", "Write a memory into SESSION and print its id."),
+        "search": ("search", "Find the memories that match a text best."),
+        "show": ("show", "Show a session in short, or memories of it whole."),
+        "resolve": ("write", "Close findings of SESSION and say how they were resolved."),
+        "update": ("write", "Change the text or other fields of memories of SESSION."),
+        "supersede": ("write", "Say that OLD no longer holds, because NEW of SESSION does."),
+        "relate": ("write", "Say how NEW of SESSION is related to OLD."),
+        "pin": ("write", "Never let memories of SESSION decay or be evicted."),
+        "unpin": ("write", "Let pinned memories of SESSION decay again."),
+        "timeline": ("search", "List the memories of SESSION, or of everything, in the order of time."),
+        "topics": ("search", "List the topics of SESSION, or of everything."),
+        "stats": ("stats", "Count the memories by kind, project, agent and month."),
+    },
+    "Look after": {
         "sessions": ("sessions", "List the sessions, the one that was used last first."),
-        "archive": ("put_away", "Put SESSION into the archive, or all that are due."),
-        "unarchive": ("put_away", "Bring SESSION back from the archive."),
-        "compact": ("upkeep", "Make SESSION smaller."),
+        "status": ("health", "Report whether the daemon is well."),
+        "doctor": ("health", "Look for everything that is wrong and say what to do."),
+        "archive": ("sessions", "Put SESSION into the archive, or all that are due."),
+        "unarchive": ("sessions", "Bring SESSION back from the archive."),
+        "compact": ("sessions", "Make SESSION smaller."),
+        "check": ("health", "Read every file and name mistakes."),
+        "config": ("host", "Show, check and explain the settings."),
     },
     "Privacy": {
-        "delete": ("deletion", "Delete SESSION, or memories of it."),
-        "restore": ("deletion", "Restore the deleted SESSION, or deleted memories of it."),
-        "purge": ("erasing", "Destroy what was deleted and is past its deadline."),
-        "anonymize": ("anonymity", "Replace names in SESSION, or in memories of it, by placeholders."),
+        "delete": ("privacy", "Delete SESSION, or memories of it."),
+        "restore": ("privacy", "Restore the deleted SESSION, or deleted memories of it."),
+        "purge": ("privacy", "Destroy what was deleted and is past its deadline."),
+        "anonymize": ("privacy", "Replace names in SESSION, or in memories of it, by placeholders."),
     },
     "Move": {
         "export": ("exchange", "Write sessions, or everything, into one file that can be imported again."),
         "import": ("exchange", "Take in an export, or memories in other layouts and conversation logs."),
     },
-    "Daemon": {
-        "init": ("health", "Make a sessions tree."),
-        "run": ("run", "Look after sessions trees until stopped."),
-        "status": ("health", "Whether the daemon is well."),
-        "check": ("health", "Read every file and say what is wrong with it."),
-        "service": ("service", "Have systemd or launchd run the daemon."),
-        "config": ("config", "Show, check and explain the settings."),
-    },
     "Rarely needed": {
-        "activate": ("put_away", "Say that SESSION is in use."),
-        "deactivate": ("put_away", "Say that nobody uses SESSION for now."),
-        "decay": ("upkeep", "Write the priorities as of now into the files of SESSION, or everywhere."),
-        "sync": ("health", "Wait until all that is on disk now is in the index."),
-        "reindex": ("health", "Build the index anew from the files."),
+        "activate": ("sessions", "Mark SESSION as in use."),
+        "deactivate": ("sessions", "Mark SESSION as not in use."),
+        "decay": ("sessions", "Write the priorities of now into the files of SESSION, or everywhere."),
+        "sync": ("health", "Wait until everything on disk is in the index."),
+        "reindex": ("health", "Rebuild the index from the files."),
+        "completion": ("host", "Print the script by which a shell completes smp."),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 _OTHER_NAMES = {"anonymise": "anonymize", "ls": "sessions", "get": "show", "rm": "delete"}
+_SECRET_CHARACTERS = 12  # with its quotes; a shorter word is not worth loading the module that knows secrets
 
 
 @contextmanager
 def _quoting_no_secret() -> Iterator[None]:
-    """What click says of an argument quotes it, and whoever mistyped may have given a secret there."""
+    """Click quotes a wrong argument in its error, and a mistyped one may be a secret."""
     try:
         yield
     except click.ClickException as error:
@@ -90,13 +93,14 @@ def _quoting_no_secret() -> Iterator[None]:
 
         if (shown := harmless(said)) == said:
             raise
-        raise (click.UsageError(shown, error.ctx) if isinstance(error, click.UsageError) else click.ClickException(shown)) from None
-
-
-_SECRET_CHARACTERS = 12  # with its quotes; a shorter word is not worth loading what knows secrets
+        if isinstance(error, click.UsageError):
+            raise click.UsageError(shown, error.ctx) from None
+        raise click.ClickException(shown) from None
 
 
 class LazyGroup(click.Group):
+    """The group of all commands; each one's module is imported when it is asked for."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -105,12 +109,13 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f".{COMMANDS[cmd_name][0]}", __name__)
-        name = cmd_name.replace("-", "_")
-        command = getattr(module, f"{name}_" if name == "import" else name)
+        command = getattr(module, "import_" if cmd_name == "import" else cmd_name)
         assert isinstance(command, click.Command)
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in (*COMMANDS, *_OTHER_NAMES) and not ctx.resilient_parsing:
             import difflib
 
@@ -133,10 +138,10 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        columns = max(map(len, COMMANDS))  # one width for all groups
         for title, commands in GROUPS.items():
             with formatter.section(title):
-                # One width for all groups, so that the texts stand below each other.
-                formatter.write_dl([(f"{name:<{max(map(len, COMMANDS))}}", says) for name, (_, says) in commands.items()])
+                formatter.write_dl([(f"{name:<{columns}}", says) for name, (_, says) in commands.items()])
 
 
 def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -148,7 +153,8 @@ def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Print the version.")
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
+              help="Print the version.")  # fmt: skip
 def smp() -> None:
     """The memory of AI agents, kept in plain files."""
 
@@ -161,17 +167,24 @@ def main() -> None:
             smp()
         except Exception as error:
             from smp_client import SMPError
+            from smp_client.privacy.redact import harmless
 
             if not isinstance(error, (SMPError, OSError)):
                 raise
-            with suppress(OSError):  # where stderr is full too there is nobody left to tell
-                click.echo(f"smp: {_told(error, output)}", err=True)
+            said = harmless(str(error))
+            if output is not None and output.failed is not None:
+                said = (f"the output cannot be written: {output.failed.strerror}."
+                        " The command may have changed something: look before you repeat it.")  # fmt: skip
+            with suppress(OSError):  # where stderr is full too, nobody can be told
+                click.echo(f"smp: {said}", err=True)
             sys.exit(EXIT_BY_CODE.get(getattr(error, "code", ""), EXIT_ERROR))
 
 
 class _Output(io.FileIO):
-    """Standard output that remembers why it could not be written. What comes then is dropped: Python would try to write what is
-    left once more when it ends, and show a traceback."""
+    """Standard output that remembers why it could not be written, and drops everything after that.
+
+    Python would try to write the rest once more when it ends, and show a traceback.
+    """
 
     failed: OSError | None = None
 
@@ -186,29 +199,23 @@ class _Output(io.FileIO):
 
 
 def _own_output() -> _Output | None:
-    """Put a stream of our own in the place of stdout; None where there is none with a descriptor.
+    """Replace stdout by a stream of our own; return None where it has no descriptor.
 
-    It has a buffer, which writes all or fails. Without one, as with PYTHONUNBUFFERED, Python takes a part for the whole.
+    It has a buffer, which writes all or fails. Without one, as with PYTHONUNBUFFERED, Python takes
+    a part for the whole.
     """
     try:
         output = _Output(sys.stdout.fileno(), "w", closefd=False)
     except (AttributeError, OSError, ValueError):
         return None
-    sys.stdout = io.TextIOWrapper(io.BufferedWriter(output), encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(output), encoding=sys.stdout.encoding, errors=sys.stdout.errors
+    )
     return output
 
 
-def _told(error: Exception, output: _Output | None) -> str:
-    from smp_client.privacy.redact import harmless
-
-    if output is None or output.failed is None:
-        return harmless(str(error))
-    done = "What the command was to change may be done: look before you repeat it."
-    return f"the output cannot be written: {output.failed.strerror}. {done}"
-
-
 def _fill_standard_streams(streams: ExitStack) -> None:
-    """Where stderr is closed, the next file to be opened would get its number, and what is meant for stderr would get into it."""
+    """Open closed standard streams: the next file would get the number of stderr, and its messages."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -9,13 +9,22 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from smp_client.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
+from smp_client.layout import DELETED
 
-from .anonymity import configuration, given_names, naming_options, say_what_it_leaves
-from .arguments import complete_memory_id, completing, find_id, json_option, open_memory, root_option
-from .conditions import What, selecting_options, what_is_meant
-from .outcome import dry_run_option, finish, outcome_json
-from .output import one_line, print_json, say, short_size, tell
+from .arguments import (
+    KEPT,
+    Call,
+    What,
+    check_usage,
+    complete_memory_id,
+    completing,
+    find_id,
+    selecting_options,
+    takes,
+    what_is_meant,
+)
+from .output import counted, finish, listed, outcome_json, print_json, print_problems, short_size, tell
+from .privacy import configuration, given_names, naming_options, say_what_it_leaves
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -23,78 +32,39 @@ if TYPE_CHECKING:
 
     from smp_client import Memory
     from smp_client.exchange.entry import Wanted
-    from smp_client.exchange.layouts.recognition import Found
 
 FORMATS = ("yaml", "json", "jsonl", "markdown")
 LAYOUTS = ("jsonl", "jsonl-per-kind", "jsonl-checked")
 READ = ("smp", *LAYOUTS, "markdown-log")
 _STANDARD = "-"  # stdin, or stdout
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")  # redirected, a file that exists already
-_NAMED = 3  # reasons for each layout
 
 
-@click.command(
-    epilog="""\b
+@click.command(epilog="""\b
 smp export latest -o session.md
 smp export latest --type decision --since "last 7 days" -o decisions.yaml
 smp export --all --format jsonl | gzip > everything.jsonl.gz
 smp export --all --exact -o everything.tar.gz
-smp export --all --layout jsonl-per-kind -o for-others"""
-)
-@click.argument(
-    "sessions",
-    nargs=-1,
-    metavar="[SESSION]...",
-    shell_complete=completing(ACTIVE, ARCHIVED, GLOBAL),
-)
+smp export --all --layout jsonl-per-kind -o for-others""")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=completing(*KEPT))
 @click.option("--id", "ids", multiple=True, metavar="ID", shell_complete=complete_memory_id,
               help="Of one session, only this memory; repeat it for several.")  # fmt: skip
-@click.option(
-    "--all",
-    "everything",
-    is_flag=True,
-    help="Every session, archived ones too, and what holds everywhere.",
-)
-@click.option(
-    "--format",
-    type=click.Choice((*FORMATS, "md", "yml")),
-    help="Else the ending of FILE says it, else yaml.",
-)
+@click.option("--all", "everything", is_flag=True, help="Every session, archived ones too, and what holds everywhere.")
+@click.option("--format", type=click.Choice((*FORMATS, "md", "yml")), help="Else the ending of FILE says it, else yaml.")
 @click.option("--exact", is_flag=True, help="A bundle (tar.gz) of the files themselves.")
-@click.option(
-    "--layout",
-    type=click.Choice(LAYOUTS),
-    help="Into a folder FILE, as another program keeps its memories.",
-)
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    default=_STANDARD,
-    help="Where to; else stdout. It appears when it is whole.",
-)
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Overwrite FILE; a folder only if it is an export, as it was written.",
-)
-@click.option(
-    "--deleted", is_flag=True, help="Name deleted memories, so that an import deletes them too."
-)
+@click.option("--layout", type=click.Choice(LAYOUTS), help="Into a folder FILE, as another program keeps its memories.")
+@click.option("-o", "--output", metavar="FILE", default=_STANDARD, help="Where to; else stdout. It appears when it is whole.")
+@click.option("--force", is_flag=True, help="Overwrite FILE; a folder only if it is an export, as it was written.")
+@click.option("--deleted", is_flag=True, help="Name deleted memories, so that an import deletes them too.")
 @selecting_options
-@click.option(
-    "--anonymize",
-    "anonymous",
-    is_flag=True,
-    help="With placeholders in the place of names; see smp anonymize.",
-)
+@click.option("--anonymize", "anonymous", is_flag=True, help="With placeholders in the place of names; see smp anonymize.")
 @naming_options
-@root_option
-@json_option
+@takes()
 def export(
-    sessions: tuple[str, ...], everything: bool, format: str | None, exact: bool, layout: str | None, output: str,
-    force: bool, deleted: bool, ids: tuple[str, ...], anonymous: bool, names: tuple[str, ...], names_file: str | None,
-    projects: tuple[str, ...], keep: str | None, root: str | None, as_json: bool, **conditions: Any,
+    call: Call, sessions: tuple[str, ...], everything: bool, format: str | None, exact: bool,
+    layout: str | None, output: str, force: bool, deleted: bool, ids: tuple[str, ...],
+    anonymous: bool, names: tuple[str, ...], names_file: str | None, projects: tuple[str, ...],
+    keep: str | None, **conditions: Any,
 ) -> None:  # fmt: skip
     """Write sessions, or everything, into one file that can be imported again.
 
@@ -105,60 +75,46 @@ def export(
     """
     output = _STANDARD if output in _STDOUT else output
     meant = what_is_meant(ids, conditions)
-    _check_usage([
+    check_usage(
         (bool(sessions) == everything, "Say which: one or more sessions, or --all for everything."),
-        (as_json and output == _STANDARD, "--json goes with -o FILE: stdout is the export itself."),
-        (bool(layout and (format or exact)), "--format and --exact are for our own exports: give them, or --layout."),
+        (call.as_json and output == _STANDARD, "--json goes with -o FILE: stdout is the export itself."),
+        (bool(layout and (format or exact)), "--format and --exact do not go with --layout."),
         (bool(layout and output == _STANDARD), "--layout goes with -o DIRECTORY."),
-        (bool(exact and (format or anonymous or not meant.is_whole)), "--exact holds whole files: it goes with no"
-         " --format, no condition and no --anonymize."),
+        (bool(exact and (format or anonymous or not meant.is_whole)),
+         "--exact holds whole files: it goes with no --format, no condition and no --anonymize."),
         (bool(not anonymous and (names or names_file or projects or keep)),
          "--name, --names-file, --project and --keep go with --anonymize."),
         (bool(meant.ids and len(sessions) != 1), "--id is about one session: give it."),
-    ])  # fmt: skip
-    memory = open_memory(root)
+    )  # fmt: skip
+    memory = call.memory()
     chosen = None if everything else [_named(memory, name, deleted=deleted) for name in sessions]
     changed = memory.anonymous_export(chosen, names=given_names(names, names_file), projects=projects,
                                       config=configuration(keep)) if anonymous else None  # fmt: skip
-    total = (
-        len(chosen)
-        if chosen is not None
-        else len(memory._sessions()) + len(memory.archived_sessions())
-    )
+    total = len(chosen) if chosen is not None else len(memory._sessions()) + len(memory.archived_sessions())
     target: str | IO[bytes] = sys.stdout.buffer if output == _STANDARD else output
     with progress("exporting", total) as advance:
+        shared: dict[str, Any] = {"transform": changed, "overwrite": force, "advance": advance,
+                                  "wanted": _selected(memory, meant)}  # fmt: skip
         if layout:
-            done = memory.export_layout(output, chosen, layout=layout, transform=changed, overwrite=force,
-                                        advance=advance, wanted=_selected(memory, meant))  # fmt: skip
+            done = memory.export_layout(output, chosen, layout=layout, **shared)
         else:
-            done = memory.export(target, chosen, format=format, exact=exact, deleted=deleted, transform=changed,
-                                 overwrite=force, advance=advance, wanted=_selected(memory, meant))  # fmt: skip
+            done = memory.export(target, chosen, format=format, exact=exact, deleted=deleted, **shared)
     done.problems += changed.problems if changed else []
     if output == _STANDARD:
         sys.stdout.flush()
-    elif as_json:
-        replaced = (
-            {"replaced": changed.counts(), "cannot_find": changed.cannot_find} if changed else {}
-        )
+    elif call.as_json:
+        replaced = {"replaced": changed.counts(), "cannot_find": changed.cannot_find} if changed else {}
         print_json({"file": str(Path(output).absolute()), **outcome_json(done), **replaced})
     else:
         counts = done.counts
-        what = f"{counts['sessions']:,} session{'' if counts['sessions'] == 1 else 's'}"
         parts = f"{counts['files']:,} files" if exact else f"{counts['entries']:,} entries"
-        say(one_line(f"{what} as {parts}, {short_size(counts['bytes'])}, in {output}"))
-    if changed and not as_json:
-        say_what_it_leaves(changed.agents, changed.cannot_find)
-    for said in () if as_json else done.notes:
-        tell(f"note: {one_line(said)}", err=True)
-    for problem in () if as_json else done.problems:
-        tell(f"smp: {one_line(problem)}", err=True)
+        size = short_size(counts["bytes"])
+        tell(f"{counted(counts['sessions'], 'session')} as {parts}, {size}, in {output}")
+    if not call.as_json:
+        if changed:
+            say_what_it_leaves(changed.agents, changed.cannot_find)
+        print_problems(done)
     sys.exit(1 if done.problems else 0)
-
-
-def _check_usage(wrong: list[tuple[bool, str]]) -> None:
-    for is_wrong, said in wrong:
-        if is_wrong:
-            raise click.UsageError(said)
 
 
 def _selected(memory: Memory, meant: What) -> Wanted | None:
@@ -185,50 +141,26 @@ def _named(memory: Memory, name: str, *, deleted: bool) -> str:
     """Return the id of a session, active or archived, or `global`; with `deleted`, also a deleted one."""
     if deleted and memory.tree.is_directory(f"{DELETED}/{name}"):
         return name
-    return find_id(memory, name, ACTIVE, ARCHIVED, *([DELETED] if deleted else []), GLOBAL)
+    return find_id(memory, name, *KEPT, *([DELETED] if deleted else []))
 
 
-@click.command(
-    "import",
-    epilog="""\b
+@click.command("import", epilog="""\b
 smp import session.md --dry-run
 smp import everything.jsonl.gz
 smp import ~/shop --migrate
 smp import ~/shop --verify
-smp import chat.txt --as markdown-log""",
-)
+smp import chat.txt --as markdown-log""")
 @click.argument("path", metavar="PATH", type=click.Path(exists=True, allow_dash=True))
-@click.option(
-    "--as",
-    "layout",
-    type=click.Choice(READ),
-    help="Only this layout; else everything that is found.",
-)
-@click.option(
-    "--migrate",
-    is_flag=True,
-    help="With a backup before it, and priorities and a comparison after it.",
-)
-@click.option(
-    "--verify", is_flag=True, help="Only compare: counts, and the ids that are missing or differ."
-)
-@click.option(
-    "--replace", is_flag=True, help="Same id, other content: take theirs; else ours stays."
-)
-@click.option(
-    "--no-extract",
-    is_flag=True,
-    help="Leave decisions, findings and preferences that logs mark in the turns alone.",
-)
-@click.option(
-    "--purged", is_flag=True, help="Also memories that were purged here; else they stay away."
-)
-@root_option
-@dry_run_option
-@json_option
+@click.option("--as", "layout", type=click.Choice(READ), help="Only this layout; else everything that is found.")
+@click.option("--migrate", is_flag=True, help="With a backup before it, and priorities and a comparison after it.")
+@click.option("--verify", is_flag=True, help="Only compare: counts, and the ids that are missing or differ.")
+@click.option("--replace", is_flag=True, help="Same id, other content: take theirs; else ours stays.")
+@click.option("--no-extract", is_flag=True, help="Leave decisions, findings and preferences that logs mark in the turns alone.")
+@click.option("--purged", is_flag=True, help="Also memories that were purged here; else they stay away.")
+@takes("dry_run")
 def import_(
-    path: str, layout: str | None, migrate: bool, verify: bool, replace: bool, no_extract: bool, purged: bool,
-    root: str | None, dry_run: bool, as_json: bool,
+    call: Call, path: str, layout: str | None, migrate: bool, verify: bool, replace: bool,
+    no_extract: bool, purged: bool,
 ) -> None:  # fmt: skip
     """Take in an export, or memories in other layouts and conversation logs.
 
@@ -242,51 +174,35 @@ def import_(
     from smp_client.exchange.intake import Request
     from smp_client.exchange.layouts.recognition import Search
 
-    _check_usage([
+    dry_run = call.dry_run
+    check_usage(
         (migrate and verify, "--migrate compares both sides itself; give it, or --verify."),
         (migrate and dry_run, "--migrate writes a backup first; --dry-run alone shows what an import would do."),
         (path == _STANDARD and (layout not in (None, "smp") or migrate or verify),
          "stdin can only be an export, which is imported; give a file or a folder."),
-    ])  # fmt: skip
-    memory = Memory(root)
+    )  # fmt: skip
+    memory = Memory(call.root)
     memory.require_room()  # before a backup is made beside it
     gc.disable()  # no entry refers to itself, and to look for such costs a fifth of the time
+    how: dict[str, Any] = {"replace": replace, "dry_run": dry_run, "purged": purged}
     if path == _STANDARD:
         with progress("importing stdin") as advance:
-            finish(memory.import_(sys.stdin.buffer, replace=replace, dry_run=dry_run, purged=purged, advance=advance),
-                   as_json=as_json, nothing="There is nothing in it.")  # fmt: skip
+            done = memory.import_(sys.stdin.buffer, **how, advance=advance)
+        finish(done, as_json=call.as_json, nothing="There is nothing in it.")
     search = Search(path, layout, extract=not no_extract)
-    if not as_json:
-        _say_found(search.found)
+    if not call.as_json:
+        for one in search.found:
+            tell(f"found {one.layout} ({listed(one.reasons, 3)})")
     # A person sees how far it is; counting the lines costs a script nothing.
     total = sum(one.lines() for one in search.found) if sys.stderr and sys.stderr.isatty() else None
     with progress(f"{'comparing' if verify else 'importing'} {Path(path).name}", total) as advance:
         if verify:
             done = memory.verify_import(search.found, advance=advance)
         elif migrate:
-            done = migrated(
-                memory, search.found, Request(replace, purged, by="user", advance=advance)
-            )
+            done = migrated(memory, search.found, Request(replace, purged, by="user", advance=advance))
         else:
-            done = memory.import_(
-                search.found, replace=replace, dry_run=dry_run, purged=purged, advance=advance
-            )
+            done = memory.import_(search.found, **how, advance=advance)
     done.notes += search.notes
-    finish(
-        done,
-        as_json=as_json,
-        nothing="There is nothing to import.",
-        found=_found_json(search.found),
-    )
-
-
-def _say_found(found: list[Found]) -> None:
-    """Say which layouts there are, and why that is thought."""
-    for one in found:
-        more = f"; and {len(one.reasons) - _NAMED:,} more" if len(one.reasons) > _NAMED else ""
-        say(one_line(f"found {one.layout} ({'; '.join(one.reasons[:_NAMED])}{more})"))
-
-
-def _found_json(found: list[Found]) -> list[dict[str, Any]]:
-    return [{"layout": one.layout, "path": str(one.source.path), "files": one.files, "reasons": one.reasons}
-            for one in found]  # fmt: skip
+    found = [{"layout": one.layout, "path": str(one.source.path), "files": one.files, "reasons": one.reasons}
+             for one in search.found]  # fmt: skip
+    finish(done, as_json=call.as_json, nothing="There is nothing to import.", found=found)

@@ -1,41 +1,40 @@
-"""How it is doing, and making sure of it: status, sync, reindex, check."""
+"""Whether all is well: `smp init`, `status`, `check`, `doctor`, `sync` and `reindex`."""
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import json_option, open_memory, root_option, session_argument
-from .outcome import dry_run_option, finish
-from .output import one_line, print_json, say, short_path, short_size, tell
-from .progress import progress
+from .arguments import Call, session_argument, takes
+from .output import (
+    counted,
+    finish,
+    one_line,
+    outcome_json,
+    print_json,
+    print_pairs,
+    say,
+    short_path,
+    short_size,
+    tell,
+)
+from .progress import for_each, progress
 
 if TYPE_CHECKING:
     from smp_client import Memory
+    from smp_client.model.outcome import Outcome
     from smp_client.passes.check import Complaint
+    from smp_client.status import Status
+    from smp_client.sync import Request
 
-# What `smp status` exits with, by health; usage errors are "cannot tell", so that a typing error is never an outage.
+# The exit codes of `smp status`. A usage error is "cannot tell": a typing error is no outage.
 EXIT_BY_HEALTH = {"ok": 0, "degraded": 1, "down": 2, "unknown": 3}
-
-# What a job says that it has done, of one and of many.
-_DONE = {
-    "sessions": ("session", "sessions"),
-    "memories": ("memory", "memories"),
-    "outdated": ("file outdated", "files outdated"),
-    "tidied": ("thing tidied", "things tidied"),
-    "become_active": ("became active", "became active"),
-    "become_idle": ("became idle", "became idle"),
-    "become_decaying": ("became decaying", "became decaying"),
-    "archive": ("archived", "archived"),
-    "refresh_priorities": ("refreshed", "refreshed"),
-    "delete_old": ("lot too old and deleted", "lots too old and deleted"),
-    "purge_session": ("session purged", "sessions purged"),
-    "purge_memories": ("lot of memories purged", "lots of memories purged"),
-}
+_INDEX = ("There is no index", "The index cannot be used")  # so begin problems that reindexing mends
 
 
 class _CannotTell(click.UsageError):
@@ -52,122 +51,131 @@ class _UsageIsUnknown(click.Command):
             raise _CannotTell(error.message, error.ctx) from error
 
 
+@click.command()
+@takes()
+def init(call: Call) -> None:
+    """Make a sessions tree; does no harm where there is one."""
+    from smp_client import Memory
+
+    memory = Memory(call.root)
+    memory.create()
+    if call.as_json:
+        print_json({"root": str(memory.root)})
+    else:
+        say(f"{memory.root} is ready")
+
+
+# Status.
+
+
 @click.command(cls=_UsageIsUnknown)
-@root_option
 @click.option("--deep", is_flag=True, help="Compare disk and index file by file.")
-@json_option
-def status(root: str | None, deep: bool, as_json: bool) -> None:
-    """Whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (cannot tell)."""
+@takes()
+def status(call: Call, deep: bool) -> None:
+    """Report whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (cannot tell)."""
     from smp_client.place import Place
     from smp_client.status import read_status
 
-    found = read_status(Place(root), deep=deep)
-    said = {key: found.said.get(key) for key in ("pid", "version", "started_at", "heartbeat_at", "watching")}
-    if as_json:
-        click.echo(json.dumps({"health": found.health, "problems": found.problems, **said, "roots": [asdict(found.root)],
-                               "jobs": found.said.get("jobs", {})}, indent=1))  # fmt: skip
+    found = read_status(Place(call.root), deep=deep)
+    names = ("pid", "version", "started_at", "heartbeat_at", "watching")
+    if call.as_json:
+        print_json({"health": found.health, "problems": found.problems,
+                    **{name: found.said.get(name) for name in names},
+                    "roots": [asdict(found.root)], "jobs": found.said.get("jobs", {})})  # fmt: skip
     else:
-        _print_status(found, said)
+        _print_status(found)
     sys.exit(EXIT_BY_HEALTH[found.health])
 
 
-def _print_status(found: Any, said: dict[str, Any]) -> None:
+def _print_status(found: Status) -> None:
+    root, said = found.root, found.said
     colour = {"ok": "green", "degraded": "yellow"}.get(found.health, "red")
-    click.echo(click.style(found.health, fg=colour, bold=True) + f"  {short_path(found.root.path)}")
+    click.echo(click.style(found.health, fg=colour, bold=True) + f"  {short_path(root.path)}")
     for problem in found.problems:
-        tell(f"  ! {one_line(problem)}", indent=4)
-    states = ", ".join(f"{count} {state}" for state, count in sorted(found.root.sessions.items())) or "none"
-    lag = "" if found.root.lag_ms is None else f", {found.root.lag_ms} ms behind the disk"
-    memories = f"{found.root.memories:,} memor{'y' if found.root.memories == 1 else 'ies'}"
-    tell(f"  sessions: {states}; {memories} indexed{lag}", indent=4)
-    if said["pid"] and found.health in ("ok", "degraded"):
-        tell(f"  daemon: pid {said['pid']}, version {said['version']}, since {said['started_at']}, by {said['watching']}",
-             indent=4)  # fmt: skip
-    for name, job in sorted(found.said.get("jobs", {}).items()):
+        tell(f"  ! {problem}", indent=4)
+    states = ", ".join(f"{count} {state}" for state, count in sorted(root.sessions.items())) or "none"
+    lag = "" if root.lag_ms is None else f", {root.lag_ms} ms behind the disk"
+    tell(f"  sessions: {states}; {counted(root.memories, 'memory')} indexed{lag}", indent=4)
+    if said.get("pid") and found.health in ("ok", "degraded"):
+        tell(f"  daemon: pid {said['pid']}, version {said.get('version')}, since {said.get('started_at')},"
+             f" by {said.get('watching')}", indent=4)  # fmt: skip
+    for name, job in sorted(said.get("jobs", {}).items()):
         next_run = "" if found.health == "down" else f", next {job['next_run'] or 'when needed'}"
-        tell(f"  {name}: last {job['last_success'] or 'never'}{_took(job)}{next_run}"
-             + (f", failed: {job['last_error']}" if job["last_error"] else ""), indent=4)  # fmt: skip
+        failed = f", failed: {job['last_error']}" if job["last_error"] else ""
+        tell(f"  {name}: last {job['last_success'] or 'never'}{_did(job)}{next_run}{failed}", indent=4)
 
 
-def _took(job: dict[str, Any]) -> str:
-    """How long it took and what it did, in a few words; whatever else stands in the file, which anybody can write, is left out."""
+def _did(job: dict[str, Any]) -> str:
+    """Return what a job did. Anybody can write the file, so all but numbers is left out."""
     did = job["did"] if isinstance(job["did"], dict) else {}
-    counts = [_counted(key, value) for key, value in did.items() if type(value) is int and value]
-    told = did.get("did")
-    if isinstance(told, list) and told:
-        counts = [one_line(str(what)) for what in told]
-    took = f" in {job['duration_ms']} ms" if isinstance(job["duration_ms"], (int, float)) else ""
     if "skipped" in did:
         return f", skipped: {did['skipped']}"
-    return f" ({', '.join(counts) or 'nothing to do'}{took})" if took else ""
-
-
-def _counted(key: str, count: int) -> str:
-    if key == "bytes_freed":
-        return f"{short_size(abs(count))} {'freed' if count > 0 else 'more'}"
-    one, many = _DONE.get(key, (None, None))
-    return f"{count:,} {one if count == 1 else many}" if one else f"{count:,} × {one_line(key.replace('_', ' '))}"
+    counts = [f"{name.replace('_', ' ')} {short_size(count) if name.startswith('bytes') else f'{count:,}'}"
+              for name, count in did.items() if type(count) is int and count]  # fmt: skip
+    if isinstance(did.get("did"), list):
+        counts += map(str, did["did"])
+    took = job["duration_ms"]
+    if not isinstance(took, (int, float)):
+        return ""
+    return f" ({', '.join(counts) or 'nothing to do'} in {took} ms)"
 
 
 @click.command()
-@root_option
 @click.option("--timeout", "timeout_s", default=30.0, show_default=True, help="Seconds to wait for the daemon.")
-@json_option
-def sync(root: str | None, timeout_s: float, as_json: bool) -> None:
-    """Wait until all that is on disk now is in the index."""
-    _bring_up_to_date(root, "sync", timeout_s, as_json)
+@takes()
+def sync(call: Call, timeout_s: float) -> None:
+    """Wait until everything on disk is in the index."""
+    _bring_up_to_date(call, "sync", timeout_s)
 
 
 @click.command()
-@root_option
 @click.option("--timeout", "timeout_s", default=600.0, show_default=True, help="Seconds to wait for the daemon.")
-@json_option
-def reindex(root: str | None, timeout_s: float, as_json: bool) -> None:
-    """Build the index anew from the files."""
-    _bring_up_to_date(root, "reindex", timeout_s, as_json)
+@takes()
+def reindex(call: Call, timeout_s: float) -> None:
+    """Rebuild the index from the files."""
+    _bring_up_to_date(call, "reindex", timeout_s)
 
 
-def _bring_up_to_date(root: str | None, request: Any, timeout_s: float, as_json: bool) -> None:
+def _bring_up_to_date(call: Call, request: Request, timeout_s: float) -> None:
     from smp_client import Memory
     from smp_client.sync import bring_up_to_date
 
     def waits(leader: str) -> None:
-        say = f"waiting for the daemon ({leader}), which has not answered yet; at most {timeout_s:g} s. smp status says how it is."
-        click.echo(say, err=True)
+        tell(f"waiting for the daemon ({leader}), at most {timeout_s:g} s; smp status says how it is.", err=True)
 
-    done_by = bring_up_to_date(Memory(root), request, timeout_s, waits)
-    sentence = f"{request} done, {'by the daemon' if done_by == 'daemon' else 'here: no daemon is running'}"
-    click.echo(json.dumps({"request": request, "done_by": done_by}) if as_json else sentence)
+    done_by = bring_up_to_date(Memory(call.root), request, timeout_s, waits)
+    if call.as_json:
+        print_json({"request": request, "done_by": done_by})
+    else:
+        say(f"{request} done, {'by the daemon' if done_by == 'daemon' else 'here: no daemon is running'}")
+
+
+# Checking and repairing.
 
 
 @click.command()
 @session_argument(required=False)
-@click.option("--repair", is_flag=True, help="Put right what can be without guessing: finish or set aside what a crash cut off, and"
-              " make what is missing. The rest is named, and stays as it is.")  # fmt: skip
-@root_option
-@dry_run_option
-@json_option
-def check(session: str | None, repair: bool, root: str | None, dry_run: bool, as_json: bool) -> None:
-    """Read every file and say what is wrong with it; exits 1 where something is.
+@click.option("--repair", is_flag=True, help="Mend what needs no guessing: finish or set aside what a crash"
+              " cut off, and make what is missing. The rest is named, and stays.")  # fmt: skip
+@takes("dry_run")
+def check(call: Call, session: str | None, repair: bool) -> None:
+    """Read every file and name mistakes; exits 1 where there is one.
 
-    With SESSION, only what belongs to that one. Without --repair nothing is changed.
+    With SESSION, only the files of that one. Without --repair nothing is changed.
     """
-    memory = open_memory(root)
-    if repair:
-        from .repair import repaired
-
-        finish(repaired(memory, session, dry_run=dry_run), as_json=as_json)
     from smp_client.passes.check import sentence
 
+    memory = call.memory()
+    if repair:
+        finish(_repaired(memory, session, dry_run=call.dry_run), as_json=call.as_json)
     with progress("reading everything" if session is None else f"reading {session}"):
         complaints = _complaints(memory, session)
-    if as_json:
+    if call.as_json:
         print_json([asdict(complaint) for complaint in complaints])
     else:
         for item in complaints:
-            tell(one_line(sentence(item)), indent=4)
-        count = f"{len(complaints):,} problem{'' if len(complaints) == 1 else 's'}"
-        say(count if complaints else "everything can be read")
+            tell(sentence(item), indent=4)
+        say(counted(len(complaints), "problem") if complaints else "everything can be read")
     sys.exit(1 if complaints else 0)
 
 
@@ -184,13 +192,106 @@ def _complaints(memory: Memory, session: str | None) -> list[Complaint]:
         return check_bundles(memory, away.session_id or session)
 
 
-@click.command()
-@root_option
-@json_option
-def init(root: str | None, as_json: bool) -> None:
-    """Make a sessions tree; does no harm where there is one."""
-    from smp_client import Memory
+def _repaired(memory: Memory, session: str | None, *, dry_run: bool) -> Outcome:
+    """Repair one session, or all of them with their bundles and the leftovers of crashes."""
+    from smp_client.layout import ARCHIVED, DELETED
+    from smp_client.model.outcome import Action
+    from smp_client.passes.check import check as check_all
+    from smp_client.passes.check import describe_bundles, sentence
+    from smp_client.tidy import tidy
 
-    memory = Memory(root)
-    memory.create()
-    click.echo(json.dumps({"root": str(memory.root)}) if as_json else f"{memory.root} is ready")
+    sessions = memory.sessions() if session is None else [memory.session(session)]
+    outcome = for_each(sessions, "repairing", lambda one: one.repair(dry_run=dry_run), dry_run=dry_run)
+    if session is not None:
+        return outcome
+    known = {one.id for one in sessions}
+    with progress("reading everything"):
+        for name in sorted({name for place in (ARCHIVED, DELETED) for name in memory.tree.directories(place)} - known):
+            outcome.actions += describe_bundles(memory, name, dry_run=dry_run)
+        for one in [] if dry_run else tidy(memory):
+            if one.problem is None:
+                outcome.actions.append(Action(one.scope, "tidy", (one.scope,) if one.scope else (), one.what))
+            else:
+                outcome.problems.append(": ".join(part for part in (one.scope, one.what, one.problem) if part))
+        # Quarantine is no problem, and the sessions have said theirs.
+        further = [sentence(item) for item in check_all(memory)
+                   if item.scope not in known and not item.file.startswith("quarantine/")]  # fmt: skip
+        outcome.problems += [problem for problem in further if problem not in outcome.problems]
+    return outcome
+
+
+@click.command()
+@click.option("--fix", is_flag=True, help="Do what is safe: make missing directories, mend files as smp check"
+              " --repair does, rebuild a damaged index.")  # fmt: skip
+@takes()
+def doctor(call: Call, fix: bool) -> None:
+    """Look for everything that is wrong and say what to do; exits 1 where something is.
+
+    It looks at the settings, the daemon, the index, every file and the service.
+    """
+    from smp_client.model.outcome import Outcome
+
+    done = Outcome()
+    with progress("looking at everything"):
+        if fix:
+            done = _mended(call)
+        found = list(_wrong(call))
+    if call.as_json:
+        said = [{"area": area, "problem": problem} for area, problem in found]
+        print_json({"ok": not found, "found": said, "done": outcome_json(done)["actions"]})
+    else:
+        for action in done.actions:
+            tell(f"mended: {action.session} {action.type.replace('_', ' ')}: {action.reason}")
+        for area, problem in found:
+            print_pairs({area: problem})
+        if not found:
+            say("Nothing is wrong.")
+    sys.exit(1 if found else 0)
+
+
+def _wrong(call: Call) -> Iterator[tuple[str, str]]:
+    """Yield each problem, with the next step in its sentence, and the area that it is in."""
+    from smp_client.passes.check import sentence
+    from smp_client.place import Place
+    from smp_client.status import read_status
+
+    from ..config.file import BadConfiguration, read
+    from ..service import service_file
+    from .host import service_place
+
+    try:
+        read()
+    except BadConfiguration as error:
+        for one in error.problems:
+            place = f"{error.file}, line {one.line or 1}"
+            yield "settings", f"{place}: {one.says}. Edit it; smp config check reads it again."
+        return  # no other command works with these settings
+    status = read_status(Place(call.root))
+    for problem in status.problems:
+        yield "index" if problem.startswith(_INDEX) else "daemon", problem
+    if status.health == "unknown":
+        return
+    for item in _complaints(call.memory(), None):
+        yield "files", sentence(item)
+    where = service_place(system=False)
+    if service_file.state(where) is service_file.State.EDITED:
+        yield "service", f"{where.path} was edited, or is not from SMP. smp service install --force writes it anew."
+
+
+def _mended(call: Call) -> Outcome:
+    from smp_client import SMPError
+    from smp_client.model.outcome import Action, Outcome
+    from smp_client.place import Place
+    from smp_client.status import read_status
+    from smp_client.sync import bring_up_to_date
+
+    outcome = Outcome()
+    with suppress(SMPError, OSError):  # the look afterwards names what stays wrong
+        memory = call.memory()
+        memory.create()
+        outcome = _repaired(memory, None, dry_run=False)
+        problems = [one for one in read_status(Place(memory.root)).problems if one.startswith(_INDEX)]
+        if problems:
+            bring_up_to_date(memory, "reindex", 600.0)
+            outcome.actions.append(Action("", "reindex", (), one_line(problems[0])))
+    return outcome

@@ -1,4 +1,4 @@
-"""`smp mcp`: a server for agents, over standard input and output; and the configuration by which an agent starts it."""
+"""`smp mcp`: a server for agents over standard input and output, and how an agent starts it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .arguments import place_memory, root_option
+from .arguments import place_memory
 
 AGENTS = ("claude", "codex", "copilot", "cursor", "gemini", "opencode")
 _MISSING = "smp mcp needs the package mcp: pip install 'session-memory-persistence[mcp]'"
@@ -22,7 +22,7 @@ smp mcp --install codex --yes""")
               help="The project's directory; else CLAUDE_PROJECT_DIR, else the working directory.")  # fmt: skip
 @click.option("--max-bytes", type=click.IntRange(min=2048), metavar="N", default=8192, show_default=True,
               help="No answer is longer.")  # fmt: skip
-@root_option
+@click.option("--root", help="The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.")
 def mcp(agent: str | None, yes: bool, directory: Path | None, max_bytes: int, root: str | None) -> None:
     """Let agents ask and record over the Model Context Protocol.
 

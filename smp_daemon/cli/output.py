@@ -1,7 +1,8 @@
-"""What commands print: fitted and coloured for a terminal; plain, aligned and whole for everything else.
+"""Everything that commands print: texts, pairs, tables, JSON and outcomes.
 
-A memory can hold any text, and whoever wrote it is not to drive the terminal of whoever reads it: what is printed goes through
-`harmless`, `one_line` or `print_json`, also into a pipe, since that may end on a terminal as well.
+On a terminal it is fitted and coloured; in a pipe it is plain, aligned and whole. A memory can hold
+any text, and whoever wrote it must not drive the terminal of a reader. So every text goes through
+`harmless`, `one_line` or `print_json`, also into a pipe, which may end on a terminal as well.
 """
 
 from __future__ import annotations
@@ -14,32 +15,38 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 if TYPE_CHECKING:
     from smp_client import Record
+    from smp_client.model.outcome import Action, Outcome
 
-_LEAST_COLUMNS = 8  # what a column that gives way keeps while another one can
-_PADDED_COLUMNS = 60  # in a pipe, one long cell is not to push all the others aside
+NAMED = 5  # of a longer list, where it must be short
+_LEAST_COLUMNS = 8  # a column that gives way keeps these while another one can
+_PADDED_COLUMNS = 60  # in a pipe, one long cell must not push all the others aside
 _GAP = "  "
 _LABEL_COLUMNS = 14
 _MARKS = re.compile(r"\[[^\[\]]+\]$")
 _MARKS_CHARACTERS, _LEAST_MARKED_COLUMNS = 200, 20
-# Control characters and escape sequences, what turns the direction of the following text, and what is no character at all.
-_DRIVING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+# Characters that a terminal obeys, that turn the direction of text, or that are none at all.
+_UNSEEN = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+_DRIVING = re.compile(rf"[\x00-\x08\x0b-\x1f{_UNSEEN}]")
+
+
+# Texts.
 
 
 def harmless(text: str) -> str:
-    """The text with its lines, and with everything else that a terminal would obey written out: `\\x1b[31m`."""
+    """Return the text with its lines, and everything else that a terminal obeys written out: `\\x1b`."""
     return _DRIVING.sub(_written_out, text.replace("\r\n", "\n").expandtabs(4))
 
 
 def one_line(text: str) -> str:
-    """The harmless text on one line, any white space as one blank."""
+    """Return the harmless text on one line, any white space as one blank."""
     return harmless(" ".join(text.split()))
 
 
@@ -49,7 +56,7 @@ def _written_out(match: re.Match[str]) -> str:
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal the text takes."""
+    """Return how many columns of a terminal the text takes."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
@@ -62,8 +69,8 @@ def _columns(character: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """The text in so many columns, with … where something is left out."""
-    text, whole = text[: columns * 8], text  # marks without a width of their own could be stacked without end
+    """Return the text in so many columns, with … where something is left out."""
+    text, whole = text[: columns * 8], text  # marks without a width could be stacked without end
     if text == whole and width(text) <= columns:
         return text
     used = 0
@@ -76,7 +83,7 @@ def cut(text: str, columns: int) -> str:
 
 
 def cut_text(text: str, columns: int) -> str:
-    """Return the text in so many columns, as `cut`, but with the marks in brackets at its end; see `marked`."""
+    """Return the text as `cut` does, but keep the marks in brackets at its end; see `marked`."""
     marks = _MARKS.search(text[-_MARKS_CHARACTERS:])
     if marks is None or columns < _LEAST_MARKED_COLUMNS or width(text) <= columns:
         return cut(text, columns)
@@ -84,8 +91,37 @@ def cut_text(text: str, columns: int) -> str:
     return f"{cut(text.removesuffix(marks[0]).rstrip(), columns - width(shown) - 1)} {shown}"
 
 
+def marked(text: str, marks: Sequence[str]) -> str:
+    """Return the text of a memory with its marks in brackets behind it."""
+    return f"{text} [{', '.join(marks)}]" if marks else text
+
+
+def wrapped(text: str, columns: int, indent: int = 0) -> str:
+    """Return the text in lines of so many columns, broken between words; a longer word stays whole."""
+    first = text.lstrip()
+    lines = [text[: len(text) - len(first)]]
+    for number, word in enumerate(first.split(" ")):
+        line = f"{lines[-1]} {word}" if number else lines[-1] + word
+        if width(line) <= columns or indent + width(word) > columns or not number:
+            lines[-1] = line
+        else:
+            lines.append(" " * indent + word)
+    return "\n".join(lines)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return `1 memory`, `1,200 memories`."""
+    many = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{count:,} {noun if count == 1 else many}"
+
+
+def listed(names: Sequence[str], most: int = NAMED) -> str:
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def short_time(time: object) -> str:
-    """`2026-01-11 14:30`, in UTC; what is no time stays as it is."""
+    """Return `2026-01-11 14:30`, in UTC; a text that is no time stays as it is."""
     from smp_client.timestamps import parse_time
 
     try:
@@ -104,54 +140,10 @@ def short_size(size_bytes: int) -> str:
     return f"{size:.1f} GB"
 
 
-def on_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
+def short_type(type: str) -> str:
+    from smp_client.records import type_of
 
-
-def styled(text: str, **style: Any) -> str:
-    """In colour on a terminal, unless NO_COLOR is set; see click.style."""
-    return click.style(text, **style) if on_terminal() and not os.environ.get("NO_COLOR") else text
-
-
-def say(text: str) -> None:
-    """Prints; what the output's encoding does not have is written out."""
-    encoding = _encoding()
-    click.echo(text.encode(encoding, "backslashreplace").decode(encoding))
-
-
-def tell(text: str, *, err: bool = False, indent: int = 0) -> None:
-    """Print a sentence on one line; on a terminal it is broken between words, further lines indented."""
-    stream = sys.stderr if err else sys.stdout
-    if stream is not None and stream.isatty():
-        text = wrapped(text, shutil.get_terminal_size().columns, indent)
-    if err:
-        click.echo(text, err=True)
-    else:
-        say(text)
-
-
-def wrapped(text: str, columns: int, indent: int = 0) -> str:
-    """Return the text in lines of so many columns, broken between words; a longer word stays whole."""
-    first = text.lstrip()
-    lines = [text[: len(text) - len(first)]]
-    for number, word in enumerate(first.split(" ")):
-        line = f"{lines[-1]} {word}" if number else lines[-1] + word
-        if width(line) <= columns or indent + width(word) > columns or not number:
-            lines[-1] = line
-        else:
-            lines.append(" " * indent + word)
-    return "\n".join(lines)
-
-
-def print_fields(fields: Mapping[str, Any]) -> None:
-    """Print the fields as YAML; on a terminal long lines are broken between words."""
-    from smp_client.text.values import render_entries
-
-    lines = harmless("\n".join(render_entries(dict(fields), 0))).split("\n")
-    if on_terminal():
-        columns = shutil.get_terminal_size().columns
-        lines = [wrapped(line, columns, len(line) - len(line.lstrip()) + 2) for line in lines]
-    say("\n".join(lines))
+    return {"agent_state": "state"}.get(type, type_of(type))
 
 
 def short_path(path: str) -> str:
@@ -160,9 +152,55 @@ def short_path(path: str) -> str:
     return path if inner.startswith("..") else inner
 
 
+# Printing.
+
+
+def on_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def terminal_columns() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def styled(text: str, **style: Any) -> str:
+    """Return the text in colour on a terminal, unless NO_COLOR is set; see click.style."""
+    is_coloured = on_terminal() and not os.environ.get("NO_COLOR")
+    return click.style(text, **style) if is_coloured else text
+
+
+def say(text: str) -> None:
+    """Print; characters that the output's encoding does not have are written out."""
+    encoding = _encoding()
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def tell(text: str, *, err: bool = False, indent: int = 0) -> None:
+    """Print a sentence on one line; on a terminal it is broken between words."""
+    text = text[: len(text) - len(text.lstrip())] + one_line(text)
+    stream = sys.stderr if err else sys.stdout
+    if stream is not None and stream.isatty():
+        text = wrapped(text, terminal_columns(), indent)
+    if err:
+        click.echo(text, err=True)
+    else:
+        say(text)
+
+
+def print_fields(fields: Mapping[str, Any]) -> None:
+    """Print the fields as YAML; on a terminal long lines are broken between words."""
+    from smp_client.text.values import render_entries
+
+    lines = harmless("\n".join(render_entries(dict(fields), 0))).split("\n")
+    if on_terminal():
+        columns = terminal_columns()
+        lines = [wrapped(line, columns, len(line) - len(line.lstrip()) + 2) for line in lines]
+    say("\n".join(lines))
+
+
 def print_pairs(pairs: Mapping[str, object], *, cuts: bool = False) -> None:
-    """Print names and what there is to say of each; nothing of those of which there is nothing."""
-    columns = shutil.get_terminal_size().columns if on_terminal() else 0
+    """Print each name and its value; an empty value is left out."""
+    columns = terminal_columns() if on_terminal() else 0
     for name, value in pairs.items():
         text = f"{name:<{_LABEL_COLUMNS}}{one_line(str(value))}" if value else ""
         if columns:
@@ -172,9 +210,10 @@ def print_pairs(pairs: Mapping[str, object], *, cuts: bool = False) -> None:
 
 
 def print_json(value: Any) -> None:
-    """As JSON that every reader takes: without NaN, and with everything escaped that a terminal would obey."""
-    text = json.dumps(_finite(value), indent=1, ensure_ascii=_encoding().lower().replace("-", "") != "utf8")
-    say(re.sub(r"[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
+    """Print JSON that every reader takes: without NaN, and nothing that a terminal obeys."""
+    is_ascii = _encoding().lower().replace("-", "") != "utf8"
+    text = json.dumps(_finite(value), indent=1, ensure_ascii=is_ascii)
+    say(re.sub(f"[{_UNSEEN}]", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def _encoding() -> str:
@@ -190,57 +229,23 @@ def _finite(value: Any) -> Any:
 
 
 def record_json(record: Record) -> dict[str, Any]:
-    """A memory as every command gives it in JSON."""
+    """Return a memory as every command prints it in JSON."""
     from smp_client.timestamps import render_time
 
+    when = render_time(record.timestamp) if record.timestamp else None
     return {
-        "id": record.id,
-        "session": record.session,
-        "type": record.type,
-        "timestamp": render_time(record.timestamp) if record.timestamp else None,
-        "by": record.by,
-        "priority": record.priority,
-        "text": record.text,
-        "tags": record.tags,
-        "data": record.data,
-        "marks": record.marks,
-    }
+        "id": record.id, "session": record.session, "type": record.type, "timestamp": when,
+        "by": record.by, "priority": record.priority, "text": record.text, "tags": record.tags,
+        "data": record.data, "marks": record.marks,
+    }  # fmt: skip
 
 
-def marked(text: str, marks: Sequence[str]) -> str:
-    """Return the text of a memory with its marks in brackets behind it."""
-    return f"{text} [{', '.join(marks)}]" if marks else text
-
-
-@dataclass(frozen=True)
-class Shown:
-    """One thing that `smp show` shows: its bytes where it is a memory, its JSON, and a function that prints it."""
-
-    raw: bytes | None
-    json: Callable[[], dict[str, Any]]
-    show: Callable[[], None]
-
-
-def present(found: Sequence[Shown], *, raw: bool, as_json: bool) -> None:
-    """Print one thing, or several; one alone is no list in JSON. Bytes are exact, but for a terminal that they could drive."""
-    if as_json:
-        print_json([one.json() for one in found] if len(found) > 1 else found[0].json())
-    elif raw:
-        content = b"".join(one.raw or b"" for one in found)
-        if on_terminal():
-            say(harmless(content.decode("utf-8", "backslashreplace").removesuffix("\n")))
-        else:
-            click.echo(content, nl=False)
-    else:
-        for number, one in enumerate(found):
-            if number:
-                say("")
-            one.show()
+# Tables.
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. Where a terminal has no room for the whole table, columns yield in this order:
+    """A column of a table. Where a terminal has no room for the table, columns yield in this order:
 
     `ends`: of an id or a path only the end is shown that tells the rows apart;
     `spare`: the column is left out, the last one first;
@@ -257,12 +262,17 @@ class Column:
     style: Callable[[str], dict[str, Any]] | None = None
 
 
+def id_column(title: str = "ID") -> Column:
+    return Column(title, style=lambda _: {"fg": "cyan"})
+
+
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
-    """Print the titles and a line for each row; an empty cell is a `-`. In a pipe every column and cell is whole."""
+    """Print titles and a line for each row; an empty cell is a `-`. In a pipe every cell is whole."""
     titles = [column.title for column in columns]
     cells = [[one_line("" if cell is None else str(cell)) or "-" for cell in row] for row in rows]
-    natural = {place: max(width(row[place]) for row in (titles, *cells)) for place in range(len(columns))}
-    terminal = shutil.get_terminal_size().columns if on_terminal() else 0
+    natural = {place: max(width(row[place]) for row in (titles, *cells))
+               for place in range(len(columns))}  # fmt: skip
+    terminal = terminal_columns() if on_terminal() else 0
     if terminal:
         widths = _fit(columns, cells, natural, terminal)
     else:
@@ -279,21 +289,26 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> 
 
 
 def _line(
-    columns: Sequence[Column], row: Sequence[str], widths: Mapping[int, int], *, fits: bool, is_title: bool = False
-) -> str:
+    columns: Sequence[Column], row: Sequence[str], widths: Mapping[int, int], *, fits: bool,
+    is_title: bool = False,
+) -> str:  # fmt: skip
     cells: list[str] = []
     for place, size in widths.items():
         column, text = columns[place], row[place]
-        shown = text if not fits else _end(text, size) if column.ends and not is_title else cut_text(text, size)
+        shown = text
+        if fits:
+            shown = _end(text, size) if column.ends and not is_title else cut_text(text, size)
         padding = " " * (size - width(shown))
-        coloured = styled(shown, **column.style(text)) if column.style and not is_title else shown
-        cells.append(padding + coloured if column.right else coloured + padding)
+        if column.style and not is_title:
+            shown = styled(shown, **column.style(text))
+        cells.append(padding + shown if column.right else shown + padding)
     return _GAP.join(cells).rstrip()
 
 
 def _fit(
-    columns: Sequence[Column], cells: Sequence[Sequence[str]], natural: Mapping[int, int], terminal: int
-) -> dict[int, int]:
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], natural: Mapping[int, int],
+    terminal: int,
+) -> dict[int, int]:  # fmt: skip
     """Return the widths of the columns that stand side by side; see Column for how they yield."""
     widths = {place: min(each, terminal) for place, each in natural.items()}
 
@@ -303,7 +318,8 @@ def _fit(
 
     for place, column in enumerate(columns):
         if column.ends and is_too_wide():
-            widths[place] = min(widths[place], _least_end(column.title, {row[place] for row in cells}))
+            least = _least_end(column.title, {row[place] for row in cells})
+            widths[place] = min(widths[place], least)
     for place, column in reversed(list(enumerate(columns))):
         if column.spare and is_too_wide():
             del widths[place]
@@ -311,15 +327,17 @@ def _fit(
         widths = {place: each for place, each in widths.items() if not columns[place].least}
     room = max(terminal - len(_GAP) * (len(widths) - 1), len(widths))
     while sum(widths.values()) > room:
-        texts = [place for place in widths if columns[place].least and widths[place] > columns[place].least]
-        giving = [place for place in widths if columns[place].gives_way and widths[place] > _LEAST_COLUMNS]
+        texts = [place for place in widths if 0 < columns[place].least < widths[place]]
+        giving = [place for place in widths
+                  if columns[place].gives_way and widths[place] > _LEAST_COLUMNS]  # fmt: skip
         widths[max(texts or giving or list(widths), key=lambda place: widths[place])] -= 1
     return widths
 
 
 def _least_end(title: str, values: Collection[str]) -> int:
     """Return the columns that show the last part of each value, and each of them as another one."""
-    size = max([len(title), *(min(width(value), len(value.rpartition("-")[2]) + 1) for value in values)])
+    parts = (min(width(value), len(value.rpartition("-")[2]) + 1) for value in values)
+    size = max([len(title), *parts])
     while len({_end(value, size) for value in values}) < len(values):
         size += 1
     return size
@@ -327,4 +345,84 @@ def _least_end(title: str, values: Collection[str]) -> int:
 
 def _end(text: str, columns: int) -> str:
     """Return the end of the text in so many columns, with … where its beginning is left out."""
-    return text if width(text) <= columns else "…" + cut(text[::-1], columns)[:-1][::-1].lstrip(" -_/")
+    if width(text) <= columns:
+        return text
+    return "…" + cut(text[::-1], columns)[:-1][::-1].lstrip(" -_/")
+
+
+# Outcomes.
+
+
+def finish(
+    outcome: Outcome, *, as_json: bool, note: str = "", nothing: str = "There is nothing to do.",
+    **further: Any,
+) -> NoReturn:  # fmt: skip
+    """Print the outcome, and exit with 1 if it has a problem. `further` is for JSON alone."""
+    if as_json:
+        print_json({**outcome_json(outcome), **further})
+    else:
+        if outcome.actions:
+            _print_actions(outcome)
+            if note and not outcome.dry_run:
+                tell(note)
+        elif nothing and not outcome.problems:
+            tell(nothing)
+        print_problems(outcome)
+    sys.exit(1 if outcome.problems else 0)
+
+
+def print_problems(outcome: Outcome) -> None:
+    """Print notes and problems on stderr."""
+    for note in outcome.notes:
+        tell(f"note: {note}", err=True)
+    for problem in outcome.problems:
+        tell(f"smp: {problem}", err=True)
+
+
+def outcome_json(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "dry_run": outcome.dry_run, "actions": [*map(action_json, outcome.actions)],
+        "problems": outcome.problems, "notes": outcome.notes, "bytes_freed": outcome.bytes_freed,
+        "counts": dict(outcome.counts),
+    }  # fmt: skip
+
+
+def action_json(action: Action) -> dict[str, Any]:
+    names = ("session", "type", "about", "reason", "bytes_freed", "batch", "place")
+    said = asdict(action)
+    return {name: said[name] if said[name] != "" else None for name in names}
+
+
+def _print_actions(outcome: Outcome) -> None:
+    most = NAMED if on_terminal() else len(outcome.ids)
+    sizes = [action.bytes_freed for action in outcome.actions]
+    title, sign = ("FREED", "") if min(sizes) >= 0 else ("SIZE", "-")
+    columns = [Column("SESSION", ends=True), Column("ACTION"), Column("WHAT", gives_way=True),
+               *([Column(title, right=True)] if any(sizes) else []),
+               Column("REASON", least=20)]  # fmt: skip
+    rows: list[list[object]] = []
+    for action, size in zip(outcome.actions, sizes, strict=True):
+        about = "" if action.about == (action.session,) else listed(action.about, most)
+        freed = (sign if size > 0 else "+") + short_size(abs(size)) if size else None
+        rows.append([action.session, action.type.replace("_", " "), about,
+                     *([freed] if any(sizes) else []), action.reason])  # fmt: skip
+    print_table(columns, rows)
+    would, freed_bytes = "would be " if outcome.dry_run else "", outcome.bytes_freed
+    done = "freed" if freed_bytes > 0 else "taken up"
+    size_said = f", {short_size(abs(freed_bytes))} {would}{done}" if freed_bytes else ""
+    counts = {name: count for name, count in outcome.counts.items() if not name.endswith("bytes")}
+    total = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
+    total = total or counted(len(outcome.actions), "action") + size_said
+    say(total + ("; nothing was changed" if outcome.dry_run else ""))
+
+
+def asks(*, yes: bool) -> bool:
+    """Whether a person is there to be asked."""
+    return not yes and sys.stdin is not None and sys.stdin.isatty()
+
+
+def confirm(question: str, stays: str) -> None:
+    """Ask a person on stderr, since stdout may lead elsewhere; a no ends the command."""
+    if not click.confirm(one_line(question), err=True):
+        click.echo(stays, err=True)
+        sys.exit(1)

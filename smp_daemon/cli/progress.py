@@ -1,35 +1,41 @@
-"""How far a command is: one line on stderr, only on a terminal, and only once it has taken longer than a second.
+"""How far a command is: one line on stderr, on a terminal, once it has taken longer than a second.
 
-It erases itself, so that what is printed afterwards stands where it would have stood, and it prints no escape sequence but colour.
+The line erases itself, and contains no escape sequence but colour.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
-from .output import cut, one_line, width
+from .output import cut, one_line, terminal_columns, width
+
+if TYPE_CHECKING:
+    from smp_client.model.outcome import Outcome
+    from smp_client.session import RecordFiles
 
 _HIDDEN_S = 1.0
-_BETWEEN_S = 0.1  # a hundred thousand items are not to be slowed down by being counted
+_BETWEEN_S = 0.1  # counting must not slow down a hundred thousand items
 _BAR_COLUMNS = 20
 _LABEL_COLUMNS = 40
-_Item = TypeVar("_Item")
+_Files = TypeVar("_Files", bound="RecordFiles")
 
 
 class Bar:
-    """The line itself. It draws when something is done, or when it is told to; never more often than a person can see."""
+    """The line itself. It draws when an item is done, never more often than a person can see."""
 
-    def __init__(self, label: str, total: int | None, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._label, self._total, self._stream, self._clock = cut(one_line(label), _LABEL_COLUMNS), total, stream, clock
-        self._done = 0
-        self._columns = 0  # of what stands on the terminal now
+    def __init__(
+        self, label: str, total: int | None, stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._label = cut(one_line(label), _LABEL_COLUMNS)
+        self._total, self._stream, self._clock = total, stream, clock
+        self._done = self._columns = 0
         self._began = clock()
         self._next = self._began + _HIDDEN_S
         self._lock = threading.Lock()
@@ -44,7 +50,11 @@ class Bar:
             if now < self._next:
                 return
             self._next = now + _BETWEEN_S
-            line = cut(self.line(now - self._began), _columns(self._stream) - 1)
+            try:  # of the terminal that stderr leads to: stdout may lead elsewhere
+                columns = os.get_terminal_size(self._stream.fileno()).columns
+            except (OSError, ValueError):
+                columns = 0
+            line = cut(self.line(now - self._began), (columns or terminal_columns()) - 1)
             self._write(line + " " * (self._columns - width(line)))
             self._columns = width(line)
 
@@ -56,15 +66,16 @@ class Bar:
                 self._columns = 0
 
     def line(self, passed_s: float) -> str:
-        """What is shown after so many seconds."""
-        if self._total is None or self._total < 2:
-            done = f"{self._done:,}  {_rate(self._done / passed_s)}  " if self._done > 1 and passed_s > 0 else ""
-            return f"{self._label}  {done}{_length(passed_s)}"
-        share = min(1.0, self._done / self._total)
-        bar = "#" * round(share * _BAR_COLUMNS)
+        """Return the line after so many seconds."""
         rate = self._done / passed_s if passed_s > 0 else 0.0
+        speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+        if self._total is None or self._total < 2:
+            done = f"{self._done:,}  {speed}  " if self._done > 1 and rate else ""
+            return f"{self._label}  {done}{_length(passed_s)}"
+        bar = "#" * round(min(1.0, self._done / self._total) * _BAR_COLUMNS)
         # More may be done than was counted before.
-        left = f"{_rate(rate)}  {_length(max(self._total - self._done, 0) / rate)} left" if rate else _length(passed_s)
+        left_s = max(self._total - self._done, 0) / rate if rate else 0.0
+        left = f"{speed}  {_length(left_s)} left" if rate else _length(passed_s)
         return f"{self._label}  [{bar:.<{_BAR_COLUMNS}}]  {self._done:,}/{self._total:,}  {left}"
 
     def _write(self, line: str) -> None:
@@ -77,19 +88,18 @@ class Bar:
 
 
 @contextmanager
-def progress(label: str, total: int | None = None, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[], None]]:
-    """Gives what is to be called for each thing that is done. A single long thing shows how long it has taken."""
+def progress(label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+    """Yield the function to call for each item. A single long step shows how long it has taken."""
     if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda: None
         return
-    bar = Bar(label, total, sys.stderr, clock)
+    bar = Bar(label, total, sys.stderr)
     is_over = threading.Event()
 
-    def tick() -> None:
+    def tick() -> None:  # also while one item takes long
         while not is_over.wait(_BETWEEN_S * 2):
             bar.draw()
 
-    # Also while one thing takes long.
     ticking = threading.Thread(target=tick, daemon=True)
     ticking.start()
     try:
@@ -100,35 +110,33 @@ def progress(label: str, total: int | None = None, clock: Callable[[], float] = 
         bar.erase()
 
 
-@contextmanager
-def each(items: Sequence[_Item], label: str, clock: Callable[[], float] = time.monotonic) -> Iterator[Iterator[_Item]]:
-    """The items, with how many of them are done: `with each(sessions, "decaying") as them: for session in them: …`"""
-    with progress(label, len(items), clock) as advance:
-        yield _counted(items, advance)
+def for_each(
+    files: Sequence[_Files], label: str, do: Callable[[_Files], Outcome], *, dry_run: bool
+) -> Outcome:
+    """Return the outcome of all. Of several, one that fails stops no other."""
+    from smp_client import SessionNotFound, SMPError
+    from smp_client.model.outcome import Outcome
 
-
-def _counted(items: Sequence[_Item], advance: Callable[[], None]) -> Iterator[_Item]:
-    for item in items:
-        yield item
-        advance()
-
-
-def _columns(stream: TextIO) -> int:
-    """Of the terminal that the stream leads to: stdout may lead elsewhere."""
-    try:
-        columns = os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError):
-        columns = 0
-    return columns or shutil.get_terminal_size().columns
+    whole = Outcome(dry_run=dry_run)
+    with progress(label, len(files)) as advance:
+        for one in files:
+            name = one.scope.name
+            try:
+                part = do(one)
+            except (SMPError, OSError) as error:
+                if len(files) == 1:
+                    raise
+                # A session that is gone went meanwhile.
+                gone = isinstance(error, SessionNotFound)
+                part = Outcome(problems=[] if gone else [f"{name}: {error}"])
+            for said in (part.problems, part.notes) if len(files) > 1 else ():
+                said[:] = [text if name in text else f"{name}: {text}" for text in said]
+            whole.add(part)
+            advance()
+    return whole
 
 
 def _length(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def _rate(rate: float) -> str:
-    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 0.1 else f"{rate * 60:.1f}/min"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, left = divmod(minutes, 60)
+    return f"{hours} h {left} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,142 +1,343 @@
-"""`smp sessions`: which there are, how they stand and how full they are."""
+"""Sessions as a whole: `smp sessions`, their states, the archive, decay and compaction."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import json_option, open_memory, root_option
-from .deletion import describe_deleted
-from .show_archived import describe_archived
+from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL
+
+from .arguments import (
+    Call,
+    check_usage,
+    find_id,
+    find_scope,
+    memories_argument,
+    reason_option,
+    session_argument,
+    takes,
+)
+from .output import (
+    Column,
+    finish,
+    print_json,
+    print_table,
+    say,
+    short_size,
+    short_time,
+    short_type,
+    tell,
+)
+from .progress import for_each, progress
 
 if TYPE_CHECKING:
     from smp_client import Memory, Session
+    from smp_client.model.outcome import Outcome
+    from smp_client.session import RecordFiles
 
 _COLOURS = {"active": "green", "unreadable": "red"}
 _STATES = ("created", "active", "idle", "decaying", "archived", "deleted", "unreadable")
 _CROWDED_PCT = 80
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
+_UNKNOWN = dict.fromkeys(("created_at", "last_activity", "total_bytes", "quota_bytes",
+                          "utilization_pct", "project", "topic", "memories", "deleted_at"))  # fmt: skip
 
 
 @click.command()
-@click.option("--state", type=click.Choice(_STATES), help="Only those in this state.")
-@click.option("--all", "with_put_away", is_flag=True, help="Also those that are archived or deleted.")
-@root_option
-@json_option
-def sessions(state: str | None, with_put_away: bool, root: str | None, as_json: bool) -> None:
+@click.option("--state", type=click.Choice(_STATES), help="Only sessions in this state.")
+@click.option("--all", "is_all", is_flag=True, help="Also archived and deleted ones.")
+@takes()
+def sessions(call: Call, state: str | None, is_all: bool) -> None:
     """List the sessions, the one that was used last first.
 
     Reading is a use as well. `latest` is the one that changed last, which may be another.
     """
-    from .output import print_json
-
-    memory = open_memory(root)
-    found = _described(memory)
-    if with_put_away or state == "archived":
-        found += describe_archived(memory)
-    if with_put_away or state == "deleted":
-        found += describe_deleted(memory)
-    found = [{**session, "deleted_at": session.get("deleted_at")} for session in found if state in (None, session["state"])]
-    if as_json:
+    memory = call.memory()
+    found = _in_use(memory)
+    if is_all or state == "archived":
+        found += map(_archived, memory.by_type("summary"))
+    if is_all or state == "deleted":
+        found += [{**_UNKNOWN, "id": one.session, "state": "deleted", "deleted_at": one.at,
+                   "total_bytes": one.total_bytes} for one in memory.deleted_sessions()]  # fmt: skip
+    found = [one for one in found if state in (None, one["state"])]
+    if call.as_json:
         print_json(found)
     elif not found:
-        click.echo(f"No sessions are {state}." if state else "There are no sessions; smp new makes one.", err=True)
+        nothing = f"No sessions are {state}." if state else "There are no sessions; smp new makes one."
+        click.echo(nothing, err=True)
     else:
-        _print(found)
+        _print_sessions(found)
 
 
-def _print(found: list[dict[str, Any]]) -> None:
-    from .output import Column, print_table, short_size, short_time
-
-    columns = [
-        Column("ID", ends=True), Column("STATE", style=lambda state: {"fg": _COLOURS.get(state, "yellow")}),
-        Column("CREATED", spare=True), Column("LAST ACTIVITY"), Column("SIZE", right=True, spare=True),
-        Column("FULL", right=True, spare=True, style=_crowded), Column("MEMORIES", right=True), Column("PROJECT", spare=True),
-        Column("TOPIC", least=20),
-    ]  # fmt: skip
-    rows = [
-        (each["id"], each["state"], short_time(each["created_at"]), _last_seen(each),
-         None if each["total_bytes"] is None else short_size(each["total_bytes"]),
-         None if each["utilization_pct"] is None else f"{each['utilization_pct']}%",
-         each["memories"], each["project"], each["topic"])
-        for each in found
-    ]  # fmt: skip
-    print_table(columns, rows)
-
-
-def _last_seen(session: dict[str, Any]) -> str | None:
-    """Of a deleted session, when it was deleted: nothing else is known of it."""
-    from .output import short_time
-
-    if session["deleted_at"] is not None:
-        return short_time(session["deleted_at"])
-    return short_time(session["last_activity"]) or None
-
-
-def _crowded(share: str) -> dict[str, Any]:
-    return {"fg": "red"} if share != "-" and float(share.rstrip("%")) >= _CROWDED_PCT else {}
-
-
-def _described(memory: Memory) -> list[dict[str, Any]]:
+def _in_use(memory: Memory) -> list[dict[str, Any]]:
     from smp_client import SessionNotFound
     from smp_client.passes.lifecycle import activities
 
-    counts = _counts(memory)
-    sessions = memory._sessions()
-    used = activities(memory, [session.id for session in sessions])
+    asked = {"aggregations": [{"function": "count", "by": "session", "name": "memories"}], "limit": 0}
+    counts = memory.query(asked).aggregations["memories"]
+    every = memory._sessions()
+    used = activities(memory, [session.id for session in every])
     found: list[dict[str, Any]] = []
-    for session in sessions:
+    for session in every:
         try:
-            found.append({**_describe(session, used.get(session.id)), "memories": counts.get(session.id, 0)})
+            found.append({**_described(session, used.get(session.id)), "memories": counts.get(session.id, 0)})
         except SessionNotFound:  # it went while we looked
             continue
-    return sorted(found, key=lambda each: used.get(each["id"], _LONG_AGO), reverse=True)
+    return sorted(found, key=lambda one: used.get(one["id"], _LONG_AGO), reverse=True)
 
 
-def _describe(session: Session, used: datetime | None) -> dict[str, Any]:
+def _described(session: Session, used: datetime | None) -> dict[str, Any]:
+    """Return a session as a row. Its metadata may be unreadable, or of a later version."""
     from smp_client import SessionNotFound, SMPError
     from smp_client.timestamps import render_time
 
+    last = render_time(used) if used else None
+    about: dict[str, Any] = {**_UNKNOWN, "id": session.id, "state": "unreadable", "last_activity": last}
     try:
-        metadata: dict[str, Any] | None = dict(session.metadata())
+        size = asdict(session.size())
+        about |= {name: size[name] for name in ("total_bytes", "quota_bytes", "utilization_pct")}
+        metadata = session.metadata()
     except SessionNotFound:
         raise
     except SMPError:
-        metadata = None
-    size = _size(session)
-    known = metadata or {}
-    context = known.get("context")
-    about = context if isinstance(context, dict) else {}
-    return {
-        "id": session.id,
-        "state": "unreadable" if metadata is None else str(known.get("status", "active")),
-        "created_at": _text(known.get("created_at")),
-        "last_activity": render_time(used) if used else None,
-        **size,
-        "project": _text(about.get("project_name")),
-        "topic": _text(about.get("primary_topic")),
-    }
+        return about
+    context = metadata.get("context")
+    known = context if isinstance(context, dict) else {}
+    about |= {"state": str(metadata.get("status", "active")), "created_at": metadata.get("created_at"),
+              "project": known.get("project_name"), "topic": known.get("primary_topic")}  # fmt: skip
+    return about
 
 
-def _size(session: Session) -> dict[str, Any]:
-    """Nothing where what says how large it may be is of a later version."""
+def _archived(summary: Any) -> dict[str, Any]:
+    data = summary.data
+    counts = data.get("memories")
+    memories = sum(counts.values()) if isinstance(counts, dict) else None
+    names = ("created_at", "last_activity", "total_bytes", "project", "topic")
+    return {**_UNKNOWN, **{name: data.get(name) for name in names}, "id": summary.session,
+            "state": "archived", "memories": memories}  # fmt: skip
+
+
+def _print_sessions(found: list[dict[str, Any]]) -> None:
+    def crowded(share: str) -> dict[str, Any]:
+        return {"fg": "red"} if share != "-" and float(share.rstrip("%")) >= _CROWDED_PCT else {}
+
+    columns = [
+        Column("ID", ends=True),
+        Column("STATE", style=lambda state: {"fg": _COLOURS.get(state, "yellow")}),
+        Column("CREATED", spare=True), Column("LAST ACTIVITY"),
+        Column("SIZE", right=True, spare=True), Column("FULL", right=True, spare=True, style=crowded),
+        Column("MEMORIES", right=True), Column("PROJECT", spare=True), Column("TOPIC", least=20),
+    ]  # fmt: skip
+    print_table(columns, [
+        (one["id"], one["state"], short_time(one["created_at"]),
+         short_time(one["deleted_at"] or one["last_activity"]),
+         None if one["total_bytes"] is None else short_size(one["total_bytes"]),
+         None if one["utilization_pct"] is None else f"{one['utilization_pct']}%",
+         one["memories"], one["project"], one["topic"]) for one in found
+    ])  # fmt: skip
+
+
+# States and the archive.
+
+
+@click.command()
+@session_argument()
+@reason_option("Why; it is written down.", default="activated by hand")
+@takes("dry_run")
+def activate(call: Call, session: str, reason: str) -> None:
+    """Mark SESSION as in use."""
+    _become(call, session, "active", reason)
+
+
+@click.command()
+@session_argument()
+@reason_option("Why; it is written down.", default="deactivated by hand")
+@takes("dry_run")
+def deactivate(call: Call, session: str, reason: str) -> None:
+    """Mark SESSION as not in use; the next use makes it active again."""
+    _become(call, session, "idle", reason)
+
+
+def _become(call: Call, name: str, state: str, reason: str) -> None:
+    from smp_client.model.outcome import Action, Outcome
+    from smp_client.session_files import RESTING
+
+    session = call.memory().session(name)
+    now = str(session.metadata().get("status", "active"))
+    is_so = now == "active" if state == "active" else now in RESTING
+    action = Action(session.id, f"become_{state}", (session.id,), reason)
+    if not is_so and not call.dry_run:
+        session.activate(reason) if state == "active" else session.deactivate(reason)
+    finish(Outcome([] if is_so else [action], dry_run=call.dry_run), as_json=call.as_json,
+           nothing=f"{session.id} is {now}: there is nothing to do.")  # fmt: skip
+
+
+@click.command(epilog="""\b
+smp archive session-2026-01-11-abc123 --reason "all done"
+smp archive --due --dry-run""")
+@session_argument(required=False)
+@click.option("--due", "is_due", is_flag=True,
+              help="Bring each session into the state that is due, as the daemon does.")  # fmt: skip
+@reason_option("Why; it is written into the summary; else archived by hand.")
+@takes("dry_run")
+def archive(call: Call, session: str | None, is_due: bool, reason: str | None) -> None:
+    """Put SESSION into the archive, or all that are due; its memories are still found.
+
+    With --due, every session that nobody has used for long becomes idle, decaying or archived, and
+    one that was used again active.
+    """
+    check_usage(
+        ((session is None) != is_due, "Give a session, or --due; not both."),
+        (is_due and reason is not None, "--reason goes with a session: of a due one it is known."),
+    )
+    memory = call.memory()
+    if session is None:
+        with progress("ageing"):
+            outcome = memory.age_sessions(dry_run=call.dry_run)
+        finish(outcome, as_json=call.as_json, note="smp unarchive brings an archived session back.",
+               nothing="Every session is in the state that is due: there is nothing to do.")  # fmt: skip
+    found = memory.session(session).id
+    with progress(f"archiving {found}"):
+        outcome = memory.archive_session(found, reason or "archived by hand", dry_run=call.dry_run)
+    finish(outcome, as_json=call.as_json, note=f"smp unarchive {found} brings it back.")
+
+
+@click.command()
+@session_argument(ARCHIVED)
+@takes("dry_run")
+def unarchive(call: Call, session: str) -> None:
+    """Bring SESSION back from the archive."""
+    from smp_client.change.move import unarchive as bring_back
+
+    memory = call.memory()
+    found = find_id(memory, session, ARCHIVED)
+    with progress(f"bringing back {found}"):
+        outcome = bring_back(memory, found, dry_run=call.dry_run)
+    finish(outcome, as_json=call.as_json)
+
+
+# Decay and compaction.
+
+
+@click.command()
+@session_argument(ACTIVE, GLOBAL, required=False)
+@takes("dry_run")
+def decay(call: Call, session: str | None) -> None:
+    """Write the priorities of now into the files of SESSION, or everywhere."""
+    from smp_client.passes.decay import decay as decay_one
+
+    memory, dry_run = call.memory(), call.dry_run
+    scopes: list[RecordFiles] = [memory.everywhere, *memory.sessions()]
+    if session:
+        scopes = [find_scope(memory, session)]
+    outcome = for_each(scopes, "decaying", lambda one: decay_one(one, dry_run=dry_run), dry_run=dry_run)
+    finish(outcome, as_json=call.as_json)
+
+
+def _share(_ctx: click.Context, _param: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not 0 < value <= 100:
+        raise click.BadParameter(f"{value:g} is not more than 0 and at most 100.")
+    return value
+
+
+@click.command(epilog="""\b
+smp compact latest --dry-run
+smp compact latest --reduce 30
+smp compact latest turn-12 --bring-back""")
+@memories_argument(ACTIVE, required=False)
+@click.option("--all", "is_all", is_flag=True, help="Every session that is nearly full; with --reduce, every one.")
+@click.option("--reduce", "reduce_pct", type=float, metavar="PCT", callback=_share,
+              help="By how many percent of its size; else 20, or as configured.")  # fmt: skip
+@click.option("--estimate", "is_estimate", is_flag=True, help="Only say how much could be freed at most.")
+@click.option("--list", "is_list", is_flag=True, help="Only list the evicted memories.")
+@click.option("--bring-back", "is_back", is_flag=True, help="Bring evicted memories, or only ID..., back.")
+@takes("dry_run")
+def compact(
+    call: Call, session: str | None, ids: tuple[str, ...], is_all: bool, reduce_pct: float | None,
+    is_estimate: bool, is_list: bool, is_back: bool,
+) -> None:  # fmt: skip
+    """Make SESSION smaller; evicted memories can be brought back."""
+    check_usage(
+        ((session is None) != is_all, "Give a session, or --all; not both."),
+        (is_estimate + is_list + is_back + (reduce_pct is not None) > 1,
+         "Give only one of --reduce, --estimate, --list and --bring-back."),
+        (bool(ids) and (is_all or not is_back), "Ids go with --bring-back, of one session."),
+    )  # fmt: skip
+    memory, dry_run = call.memory(), call.dry_run
+    chosen = memory.sessions() if session is None else [memory.session(session)]
+    if is_estimate:
+        _print_estimates(call, chosen)
+        return
+    if is_list:
+        away = [one.session for one in memory.archived_sessions()] if is_all else []
+        _print_evicted(call, memory, [*(one.id for one in chosen), *away])
+        return
+
+    def do(one: Session) -> Outcome:
+        from smp_client.model.outcome import Outcome
+
+        if is_back:
+            return one.bring_back(ids or None, dry_run=dry_run)
+        share = _due_pct(memory, one) if is_all and reduce_pct is None else reduce_pct
+        if is_all and share is None:
+            return Outcome()
+        return one.compact(reduction_pct=share, dry_run=dry_run)
+
+    outcome = for_each(chosen, "bringing back" if is_back else "compacting", do, dry_run=dry_run)
+    again = f"smp compact {chosen[0].id} --bring-back puts it back." if len(chosen) == 1 and not is_back else ""
+    names = ("target_bytes", "before_bytes", "after_bytes", "bytes_freed")
+    sums: dict[str, Any] = {} if is_back else {name: outcome.counts[name] for name in names}
+    finish(outcome, as_json=call.as_json, note=again, success=outcome.success, **sums)
+
+
+def _due_pct(memory: Memory, session: Session) -> float | None:
+    """Return by how much the daemon would compact a session now, if compaction were automatic."""
+    from contextlib import suppress
+
     from smp_client import SMPError
+    from smp_client.passes.compaction import growth_bytes_per_day, trigger
 
-    try:
-        size = session.size()
-    except SMPError:
-        return dict.fromkeys(("total_bytes", "quota_bytes", "utilization_pct"))
-    return {"total_bytes": size.total_bytes, "quota_bytes": size.quota_bytes, "utilization_pct": size.utilization_pct}
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    policy = replace(memory.options.compaction, automatic=True)
+    with suppress(SMPError):  # a slip in the metadata does not keep a full session from becoming smaller
+        policy = policy.for_session(session.metadata())
+    due = trigger(session.size(), growth_bytes_per_day(session), policy)
+    return due[0] if due else None
 
 
-def _counts(memory: Memory) -> dict[str, int]:
-    """How many memories each session has now."""
-    answer = memory.query({"aggregations": [{"function": "count", "by": "session", "name": "memories"}], "limit": 0})
-    counts: dict[str, int] = answer.aggregations["memories"]
-    return counts
+def _print_estimates(call: Call, chosen: Sequence[Session]) -> None:
+    found: list[dict[str, Any]] = []
+    with progress("estimating", len(chosen)) as advance:
+        for one in chosen:
+            found.append({"session": one.id, "total_bytes": one.size().total_bytes,
+                          "estimate_bytes": one.estimate_compaction()})  # fmt: skip
+            advance()
+    if call.as_json:
+        print_json(found if len(found) != 1 else found[0])
+        return
+    columns = [Column("SESSION", ends=True), Column("SIZE", right=True), Column("COULD BE FREED", right=True)]
+    print_table(columns, [(one["session"], short_size(one["total_bytes"]), short_size(one["estimate_bytes"]))
+                          for one in found])  # fmt: skip
+
+
+def _print_evicted(call: Call, memory: Memory, names: Sequence[str]) -> None:
+    from smp_client.passes.compaction import evicted_of
+
+    found = [one for name in names for one in evicted_of(memory.tree, name, texts=True)]
+    if call.as_json:
+        print_json([asdict(one) for one in found])
+    elif not found:
+        say("There are no evicted memories.")
+    else:
+        columns = [Column("SESSION", ends=True), Column("ID"), Column("TYPE", spare=True),
+                   Column("WHEN", spare=True), Column("EVICTED"), Column("SIZE", right=True),
+                   Column("REASON", least=20), Column("TEXT", least=20)]  # fmt: skip
+        print_table(columns, [
+            (one.session, one.id, short_type(one.type), short_time(one.timestamp),
+             short_time(one.evicted_at), short_size(one.size_bytes), one.reason, one.text)
+            for one in found
+        ])  # fmt: skip
+        tell("smp compact SESSION --bring-back brings them back; an archived session after smp unarchive.")

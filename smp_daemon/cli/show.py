@@ -1,30 +1,73 @@
-"""`smp show`: a session in short, or one memory with all that it holds, where it stands and what it is related to."""
+"""`smp show`: a session in short, a memory whole wherever it is, or every place of a text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL, LATEST
+from smp_client.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LATEST, QUARANTINE
 
-from .arguments import find_id, find_scope, json_option, memories_argument, open_memory, root_option
-from .holding import reference_text, references_of, show_holding
-from .nearby import did_you_mean
-from .occurrences import show_occurrences
-from .output import Shown, present, print_fields, print_pairs, short_path
-from .show_archived import SUMMARY_ID, find_summary, show_summary
+from .arguments import (
+    ANYWHERE,
+    KEPT,
+    Call,
+    check_usage,
+    did_you_mean,
+    find_id,
+    find_scope,
+    memories_argument,
+    suggesting_ids,
+    takes,
+)
+from .output import (
+    Column,
+    counted,
+    harmless,
+    id_column,
+    listed,
+    marked,
+    on_terminal,
+    one_line,
+    print_fields,
+    print_json,
+    print_pairs,
+    print_table,
+    record_json,
+    say,
+    short_path,
+    short_size,
+    short_time,
+    short_type,
+    styled,
+    tell,
+)
+from .search import said
 
 if TYPE_CHECKING:
     from smp_client import GlobalMemory, Memory, Record, Session
-    from smp_client.questions.asking import Asking
+    from smp_client.change.holdings import Holding
+    from smp_client.privacy.find import Occurrence
     from smp_client.questions.summary import Summary
-    from smp_client.quota import Size
+    from smp_client.references import Reference
 
-_PLACES = (ACTIVE, ARCHIVED, GLOBAL)
+SUMMARY_ID = "summary"
 _RELATED = 20
+_COLOURS = {"active": "green", "unreadable": "red"}
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """One thing to show: its bytes where it is a memory, its JSON, and a function that prints it."""
+
+    raw: bytes | None
+    json: Callable[[], dict[str, Any]]
+    print: Callable[[], None]
 
 
 @click.command(epilog="""\b
@@ -32,137 +75,127 @@ smp show latest
 smp show latest DEC-001
 smp show report-1 --raw
 smp show --all-about "Jane Roe\"""")
-@memories_argument(*_PLACES, required=False)
-@click.option("--all-about", metavar="TEXT", help="Every place where a text stands, of SESSION or of everything, deleted ones too.")
+@memories_argument(*KEPT, required=False)
+@click.option("--all-about", metavar="TEXT",
+              help="Every place where a text stands, in SESSION or in everything, deleted ones too.")  # fmt: skip
 @click.option("--raw", is_flag=True, help="Of a memory, the bytes that it stands in.")
-@click.option("--no-count", is_flag=True, help="Do not count it as reading, which makes a memory matter more.")
-@root_option
-@json_option
+@click.option("--no-count", is_flag=True, help="Do not count it as a reading, which raises the priority.")
+@takes()
 def show(
-    session: str | None, ids: tuple[str, ...], all_about: str | None, raw: bool, no_count: bool, root: str | None, as_json: bool
-) -> None:
+    call: Call, session: str | None, ids: tuple[str, ...], all_about: str | None, raw: bool,
+    no_count: bool,
+) -> None:  # fmt: skip
     """Show a session in short, or memories of it whole.
 
-    An ID alone will do where only one session has it. What holds everywhere is in the session "global". Of a session that is
-    archived, its summary is shown. A memory that is archived, taken out or deleted is shown where it is kept.
+    An ID alone will do where only one session has it. Memories that hold everywhere are in the
+    session "global". Of an archived session, its summary is shown. A memory that is archived,
+    evicted or deleted is shown where it is kept.
     """
-    if raw and as_json:
-        raise click.UsageError("Give either --raw or --json.")
+    check_usage(
+        (raw and call.as_json, "Give either --raw or --json."),
+        (all_about is not None and bool(ids or raw), "--all-about takes a SESSION at most, and no --raw."),
+        (all_about is None and session is None, "Missing argument 'SESSION'."),
+    )
+    memory = call.memory()
     if all_about is not None:
-        if ids or raw:
-            raise click.UsageError("--all-about takes a SESSION at most, and no --raw.")
-        show_occurrences(open_memory(root), all_about, session, as_json=as_json)
+        _show_occurrences(memory, all_about, session, as_json=call.as_json)
         return
-    if session is None:
-        raise click.UsageError("Missing argument 'SESSION'.")
-    memory = open_memory(root)
-    found = [_found(memory, session, wanted, count_access=not no_count) for wanted in ids or (None,)]
+    found = [_found(memory, str(session), one, count_access=not no_count) for one in ids or (None,)]
     if raw and any(one.raw is None for one in found):
         raise click.UsageError("--raw is about memories: give their ids behind the session.")
-    present(found, raw=raw, as_json=as_json)
+    if call.as_json:
+        print_json([one.json() for one in found] if len(found) > 1 else found[0].json())
+    elif raw:
+        content = b"".join(one.raw or b"" for one in found)
+        if on_terminal():
+            say(harmless(content.decode("utf-8", "backslashreplace").removesuffix("\n")))
+        else:
+            click.echo(content, nl=False)
+    else:
+        for number, one in enumerate(found):
+            if number:
+                say("")
+            one.print()
 
 
-def _found(memory: Memory, session: str, memory_id: str | None, *, count_access: bool) -> Shown:
-    """Return what there is to show of a session, or of a memory wherever it is kept."""
-    from smp_client import MemoryNotFound, SMPError
+def _found(memory: Memory, session: str, memory_id: str | None, *, count_access: bool) -> _Shown:
+    """Return a session, or a memory wherever it is."""
+    from smp_client import Invalid, MemoryNotFound, SMPError
 
     wanted = memory_id
     try:
-        name, wanted = _meant(memory, session) if memory_id is None else (find_id(memory, session, *_PLACES), memory_id)
-        if wanted in (None, SUMMARY_ID) and (summary := find_summary(memory, name)):
-            return show_summary(memory, summary)
+        if memory_id is None:
+            name, wanted = _meant(memory, session)
+        else:
+            name = find_id(memory, session, *KEPT)
+        if wanted in (None, SUMMARY_ID) and (summary := _summary_of(memory, name)):
+            return _archived_session(memory, summary)
         target = find_scope(memory, name)
     except SMPError as error:
-        if wanted and (kept := show_holding(memory, error.session_id or session, wanted)):
+        if wanted and (kept := _kept(memory, error.session_id or session, wanted)):
             return kept
         raise
     if wanted is None:
-        about, summary_of = _about(target), target.summary()
-        return Shown(None, lambda: _scope_json(about, summary_of), lambda: _print_scope(about, summary_of))
+        return _session(target)
     try:
-        record = _get(target, wanted, count_access=count_access)
-    except MemoryNotFound:
-        if kept := show_holding(memory, target.scope.name, wanted):
+        record = target.get(wanted, count_access=count_access)
+    except (MemoryNotFound, Invalid) as error:
+        if kept := _kept(memory, target.scope.name, wanted):
             return kept
-        raise
+        with suggesting_ids(memory, target.scope.name, [wanted]):
+            problem = f"There is no memory {wanted!r} in {target.scope.name}."
+            raise error if isinstance(error, MemoryNotFound) else MemoryNotFound(problem) from error
     place = _place(target, record)
-    return Shown(place.content, lambda: _record_json(target, record, place), lambda: _print_record(target, record, place))
-
-
-# What is meant.
+    kept = None if place else _kept(memory, target.scope.name, wanted)
+    if place is None and kept is None:
+        raise MemoryNotFound(f"{wanted!r} went while it was being read.", session_id=target.scope.name)
+    return kept or _memory(memory, [place] if place else [], record, target)
 
 
 def _meant(memory: Memory, name: str) -> tuple[str, str | None]:
-    """Return a session by its whole id, else a memory and its session, else a session by a part of its id."""
+    """Return a session by its whole id, else a memory and its session, else a session by a part."""
     from smp_client import Invalid, MemoryNotFound, SessionNotFound, SessionPutAway
+    from smp_client.records import is_memory_id
     from smp_client.session_name import sessions_in
 
-    if name in (GLOBAL, LATEST):
-        return find_id(memory, name, *_PLACES), None
-    if any(name in sessions_in(memory, place) for place in (ACTIVE, ARCHIVED)):
-        return name, None
-    # The summary of an archived session has one name everywhere, and is shown with its session.
-    called = {"field": "id", "operator": "equals", "value": name}
-    asked = {"filters": [called, {"field": "type", "operator": "not", "value": "summary"}]}
-    holders = sorted({record.session for record in memory.query(asked)})
+    known = name in (GLOBAL, LATEST) or any(name in sessions_in(memory, place) for place in (ACTIVE, ARCHIVED))
+    asked = {"aggregations": [{"function": "count", "by": "session", "name": "holders"}], "limit": 0,
+             "filters": [{"field": "id", "operator": "equals", "value": name},
+                         {"field": "type", "operator": "not", "value": SUMMARY_ID}]}  # fmt: skip
+    holders = [] if known else sorted(memory.query(asked).aggregations["holders"])
     if len(holders) > 1:
-        named = ", ".join(holders[:5]) + (", …" if len(holders) > 5 else "")
-        problem = f"{len(holders)} sessions have a memory {name!r}: {named}."
+        problem = f"{len(holders)} sessions have a memory {name!r}: {listed(holders)}."
         raise MemoryNotFound(problem, advice="Give one of them before the id.")
     if holders:
         return holders[0], name
     try:
-        return find_id(memory, name, *_PLACES), None
+        return find_id(memory, name, *KEPT), None
     except SessionPutAway:
         raise
     except (SessionNotFound, Invalid) as error:
-        if name == SUMMARY_ID:
-            problem = "Every archived session has a summary, so say which."
-            raise SessionNotFound(problem, advice="smp show SESSION summary; smp sessions --state archived lists them.") from error
-        advice = did_you_mean(name, _known_ids(memory), "There is no memory of this name either.")
+        counts = memory.query({"aggregations": [{"function": "count", "by": "id"}], "limit": 0}).aggregations
+        ids = filter(is_memory_id, counts["count_by_id"])
+        advice = did_you_mean(name, ids, "There is no memory of this name either.")
         raise SessionNotFound(str(error), advice=advice) from error
 
 
-def _get(target: Session | GlobalMemory, memory_id: str, *, count_access: bool) -> Record:
-    from smp_client import Invalid, MemoryNotFound
-
-    try:
-        return target.get(memory_id, count_access=count_access)
-    except (MemoryNotFound, Invalid) as error:
-        if isinstance(error, MemoryNotFound) and error.advice != MemoryNotFound.advice:
-            raise  # it was deleted, or taken out, and the error says how it comes back
-        where = target.scope.name
-        advice = did_you_mean(memory_id, _known_ids(target), f"See what there is with smp search --session {where}.")
-        raise MemoryNotFound(f"There is no memory {memory_id!r} in {where}.", advice=advice, session_id=where) from error
+# A memory.
 
 
-def _known_ids(asked: Asking) -> list[str]:
-    """Return the ids that can be asked for: one that somebody wrote by hand may hold what would drive the terminal."""
-    from smp_client.records import is_memory_id
+def _kept(memory: Memory, session: str, memory_id: str) -> _Shown | None:
+    """Return a memory that is archived, evicted, deleted or anonymised, or None."""
+    from smp_client.change.holdings import EVERY, holdings
+    from smp_client.layout import is_session_id
 
-    counted = asked.query({"aggregations": [{"function": "count", "by": "id"}], "limit": 0})
-    return [name for name in counted.aggregations["count_by_id"] if is_memory_id(name)]
-
-
-# One memory.
-
-
-@dataclass(frozen=True)
-class _Place:
-    """The bytes that a memory stands in, and where they are; lines count from 1."""
-
-    path: str
-    content: bytes
-    first_line: int
-
-    @property
-    def last_line(self) -> int:
-        return self.first_line + self.content.rstrip().count(b"\n")
+    if session != GLOBAL and not is_session_id(session):
+        return None
+    found = [one for one in holdings(memory, session, EVERY) if one.id == memory_id]
+    return _memory(memory, found) if found else None
 
 
-def _place(target: Session | GlobalMemory, record: Record) -> _Place:
-    """Found in the file itself: the index may be of another moment, or not there at all."""
-    from smp_client import MemoryNotFound
+def _place(target: Session | GlobalMemory, record: Record) -> Holding | None:
+    """Return where a memory stands in its file; None where it is evicted, or gone meanwhile."""
+    from smp_client.change.holdings import Holding
     from smp_client.session_files import artifact_file, state_file
     from smp_client.text.format import format_of
 
@@ -170,82 +203,137 @@ def _place(target: Session | GlobalMemory, record: Record) -> _Place:
     whole = {"artifact": artifact_file, "agent_state": state_file}.get(record.type)
     kind = next((kind for kind in target.kinds if kind.type == record.type), None)
     file = whole(record.id) if whole else kind.file if kind else ""
-    content = scope.read(file)
-    path = str(scope.tree.root / scope.path(file))
-    if kind is None:
-        return _Place(path, content, 1)
-    located = format_of(kind).find(content, record.id)
-    if located is None:
-        raise MemoryNotFound(f"{record.id!r} went while it was being read.", session_id=scope.name)
-    return _Place(path, content[located.start : located.end], content.count(b"\n", 0, located.start) + 1)
+    content, line = scope.read(file), 1
+    if kind is not None:
+        located = format_of(kind).find(content, record.id)
+        if located is None:
+            return None
+        line += content.count(b"\n", 0, located.start)
+        content = content[located.start : located.end]
+    # The text of an artifact is no field of its own.
+    value = {**record.data, "content": record.text} if record.type == "artifact" else record.data
+    return Holding(scope.name, "active", "", file, record.id, record.type, value, content, "", line=line)
 
 
-def _related(target: Session | GlobalMemory, record: Record) -> Sequence[Record]:
-    from smp_client import MemoryNotFound
+def _memory(
+    memory: Memory, found: Sequence[Holding], record: Record | None = None,
+    target: Session | GlobalMemory | None = None,
+) -> _Shown:  # fmt: skip
+    """Return a memory with all its copies; one that is in use with its relations and references."""
+    one = found[0]
+    shown = record or _record(one)
+    decay = one.value.get("decay")
+    stored = decay.get("priority") if record and isinstance(decay, dict) else None
 
-    try:
-        return target.related(record.id, limit=_RELATED)
-    except MemoryNotFound:  # of a file that the index could not read
-        return ()
+    def as_json() -> dict[str, Any]:
+        further: dict[str, Any] = {"copies": [_place_json(memory, other) for other in found[1:]]}
+        if target:
+            further = {
+                "stored_priority": stored,
+                "related": [{"id": other.id, "type": other.type, "text": other.text, "path": other.path}
+                            for other in _related(target, one.id)],
+                "references": [*map(asdict, _references(target, one.id))],
+            }  # fmt: skip
+        return {**record_json(shown), "data": one.value, **_place_json(memory, one), **further}
+
+    def print_it() -> None:
+        named = styled(one_line(one.id), fg="cyan", bold=True)
+        where = f"{short_type(one.type)} in {one.session}"
+        say(f"{named}  {marked(where, shown.marks)}" if record else f"{named}  {where}, {one.place}")
+        if record:
+            pinned = ", pinned" if record.pinned else ""
+            last = "" if stored is None else f", {stored:.2f} as last written"
+            print_pairs({"priority": f"{record.priority:.2f} now{last}{pinned}"})
+        print_pairs({"where": _where(memory, one)})
+        if one.place != "active":
+            happened, back = _how_back(one)
+            print_pairs({one.place: happened, "bring back": back})
+        for other in found[1:]:
+            print_pairs({"also": f"{_where(memory, other)} ({other.place})"})
+        if target:
+            states = map(_reference_text, _references(target, one.id))
+            print_pairs({"references": ", ".join(states)})
+            for number, near in enumerate(_related(target, one.id)):
+                text = f"{near.path[-1]}: {said(near.type, near.text, near.data)}"
+                print_pairs({"" if number else "related": text}, cuts=True)
+        say("")
+        print_fields(one.value)
+
+    return _Shown(one.raw, as_json, print_it)
 
 
-def _fields(record: Record) -> dict[str, Any]:
-    """All of it: the text of an artifact is no field of its own."""
-    return {**record.data, "content": record.text} if record.type == "artifact" else record.data
+def _record(one: Holding) -> Record:
+    from smp_client import Record
+    from smp_client.records import kind_of_file, type_of
+
+    text = one.value.get("content" if one.is_file else kind_of_file(one.file).text)
+    text = text if isinstance(text, str) else ""
+    return Record(one.id, type_of(one.type), one.session, dict(one.value), text, marks=(one.place,))
 
 
-def _stored_priority(record: Record) -> float | None:
-    decay = record.data.get("decay")
-    value = decay.get("priority") if isinstance(decay, dict) else None
-    return float(value) if isinstance(value, (int, float)) else None
+def _lines(one: Holding) -> list[int] | None:
+    return [one.line, one.line + one.raw.rstrip().count(b"\n")] if one.line else None
 
 
-def _record_json(target: Session | GlobalMemory, record: Record, place: _Place) -> dict[str, Any]:
-    from .output import record_json
+def _where(memory: Memory, one: Holding) -> str:
+    path = one.where if one.container and on_terminal() else short_path(str(memory.root / one.where))
+    place = path + (f", {one.file}" if one.container else "")
+    first, last = _lines(one) or (0, 0)
+    lines = f", line {first}" if first == last else f", lines {first} to {last}"
+    return place + (lines if first else "")
 
-    related = [{"id": other.id, "type": other.type, "text": other.text, "path": other.path} for other in _related(target, record)]
+
+def _place_json(memory: Memory, one: Holding) -> dict[str, Any]:
     return {
-        **record_json(record), "data": _fields(record), "stored_priority": _stored_priority(record), "file": place.path,
-        "lines": [place.first_line, place.last_line], "related": related,
-        "references": [asdict(reference) for reference in references_of(target, record.id)],
+        "state": one.place, "file": str(memory.root / one.where),
+        "member": one.file if one.container else None, "lines": _lines(one),
+        "until": one.facts.get("until"), "facts": dict(one.facts),
     }  # fmt: skip
 
 
-def _print_record(target: Session | GlobalMemory, record: Record, place: _Place) -> None:
-    from .output import marked, one_line, say, styled
-    from .read import said, short_type
+def _how_back(one: Holding) -> tuple[str, str]:
+    """Return what has become of a memory, and how it comes back."""
+    facts = one.facts
+    on = f"on {short_time(facts.get('at'))}"
+    if one.place == "archived":
+        return "with its session", f"smp unarchive {one.session}"
+    if one.place == "evicted":
+        reason = f": {facts['reason']}" if facts.get("reason") else ""
+        return f"{on} by compaction{reason}", f"smp compact {one.session} {one.id} --bring-back"
+    alone = bool(facts.get("batch"))
+    whole = "" if alone else ", with its session"
+    back = f"smp restore {one.session}" + (f" {one.id}" if alone else "")
+    return f"{on} by {facts.get('by')}{whole}: {facts.get('why')}", f"{back}, until {short_time(facts.get('until'))}"
 
-    stored = _stored_priority(record)
-    priority = f"{record.priority:.2f} now" + ("" if stored is None else f", {stored:.2f} as last written")
-    lines = f"line {place.first_line}" if place.first_line == place.last_line else f"lines {place.first_line} to {place.last_line}"
-    name = styled(one_line(record.id), fg="cyan", bold=True)
-    say(f"{name}  {marked(f'{short_type(record.type)} in {record.session}', record.marks)}")
-    print_pairs({"priority": priority + (", pinned" if record.pinned else ""), "where": f"{short_path(place.path)}, {lines}"})
-    print_pairs({"references": ", ".join(map(reference_text, references_of(target, record.id)))})
-    for number, other in enumerate(_related(target, record)):
-        print_pairs({"" if number else "related": f"{other.path[-1]}: {said(other.type, other.text, other.data)}"}, cuts=True)
-    say("")
-    print_fields(_fields(record))
+
+def _related(target: Session | GlobalMemory, memory_id: str) -> Sequence[Record]:
+    from smp_client import MemoryNotFound
+
+    with suppress(MemoryNotFound):  # of a file that the index could not read
+        return target.related(memory_id, limit=_RELATED)
+    return ()
+
+
+def _references(target: Session | GlobalMemory, memory_id: str) -> list[Reference]:
+    from smp_client import MemoryNotFound
+
+    with suppress(MemoryNotFound):
+        return target.references(memory_id)
+    return []
+
+
+def _reference_text(reference: Reference) -> str:
+    """Return `DEC-001 (deleted 2026-01-15)`."""
+    if reference.state == "here":
+        return reference.id
+    state = "not known" if reference.state == "unknown" else reference.state
+    return f"{reference.id} ({state}{f' {reference.at[:10]}' if reference.at else ''})"
 
 
 # A session.
 
 
-def _scope_json(about: dict[str, Any], summary: Summary) -> dict[str, Any]:
-    from .output import record_json
-
-    size: Size | None = about["size"]
-    return {
-        **about, "size": asdict(size) if size else None, "memories": summary.memories, "participants": summary.participants,
-        "first_activity": summary.first_activity, "last_activity": summary.last_activity,
-        "topics": [asdict(topic) for topic in summary.topics],
-        "decisions": [*map(record_json, summary.decisions)], "open_findings": [*map(record_json, summary.open_findings)],
-        "preferences": [*map(record_json, summary.preferences)],
-    }  # fmt: skip
-
-
-def _about(target: Session | GlobalMemory) -> dict[str, Any]:
-    """What there is to say but for its memories; what cannot be read is None, with the reason as `problem`."""
+def _session(target: Session | GlobalMemory) -> _Shown:
     from smp_client import Session, SessionNotFound, SMPError
 
     about: dict[str, Any] = dict.fromkeys(("id", "state", "metadata", "profile", "size", "problem"))
@@ -253,7 +341,7 @@ def _about(target: Session | GlobalMemory) -> dict[str, Any]:
     try:
         if isinstance(target, Session):
             about["state"] = "unreadable"
-            about |= {"metadata": target.metadata(), "size": target.size()}
+            about |= {"metadata": target.metadata(), "size": asdict(target.size())}
             about["state"] = target.state
         else:
             about["profile"] = target.profile()
@@ -261,56 +349,179 @@ def _about(target: Session | GlobalMemory) -> dict[str, Any]:
         raise
     except SMPError as error:
         about["problem"] = str(error)
-    return about
+    summary = target.summary()
+    return _Shown(None, lambda: _session_json(about, summary), lambda: _print_session(about, summary))
 
 
-def _print_scope(about: dict[str, Any], summary: Summary) -> None:
-    from .output import say, short_size, short_time, styled
-    from .read import short_type
+def _session_json(about: dict[str, Any], summary: Summary) -> dict[str, Any]:
+    return {
+        **about, "memories": summary.memories, "participants": summary.participants,
+        "first_activity": summary.first_activity, "last_activity": summary.last_activity,
+        "topics": [*map(asdict, summary.topics)],
+        "decisions": [*map(record_json, summary.decisions)],
+        "open_findings": [*map(record_json, summary.open_findings)],
+        "preferences": [*map(record_json, summary.preferences)],
+    }  # fmt: skip
 
-    metadata: dict[str, Any] = about["metadata"] or {}
-    size: Size | None = about["size"]
-    colour = {"active": "green", "unreadable": "red"}.get(about["state"], "yellow")
-    say(styled(about["id"], fg="cyan", bold=True) + (f"  {styled(about['state'], fg=colour)}" if about["state"] else ""))
-    context, people = (part if isinstance(part := metadata.get(name), dict) else {} for name in ("context", "participants"))
+
+def _print_session(about: dict[str, Any], summary: Summary) -> None:
+    metadata, size = about["metadata"] or {}, about["size"]
+    context, people = (part if isinstance(part := metadata.get(name), dict) else {}
+                       for name in ("context", "participants"))  # fmt: skip
+    project = (context.get("project_name"), context.get("project_phase"))
     tags = context.get("tags")
-    print_pairs({
+    first, last = (short_time(time) for time in (summary.first_activity, summary.last_activity))
+    _print_head(about["id"], about["state"], {
         "problem": about["problem"],
-        "project": ", ".join(str(context[name]) for name in ("project_name", "project_phase") if context.get(name)),
+        "project": ", ".join(str(part) for part in project if part),
         "topic": context.get("primary_topic"),
         "tags": ", ".join(map(str, tags)) if isinstance(tags, list) else tags,
         "user": people.get("user_id"),
         "created": short_time(metadata.get("created_at")),
-        "active": summary.first_activity and f"{short_time(summary.first_activity)} to {short_time(summary.last_activity)}",
-        "size": size and f"{short_size(size.total_bytes)} of {short_size(size.quota_bytes)}, {size.utilization_pct}% full",
-        "memories": _counted({short_type(name): count for name, count in summary.memories.items()}) or "none",
-        "participants": _counted(summary.participants),
-        "topics": _counted({topic.name: topic.mentions for topic in summary.topics}),
+        "active": first and f"{first} to {last}",
+        "size": size and f"{short_size(size['total_bytes'])} of {short_size(size['quota_bytes'])},"
+                         f" {size['utilization_pct']}% full",
+        "memories": _counts((short_type(name), count) for name, count in summary.memories.items()) or "none",
+        "participants": _counts(summary.participants.items()),
+        "topics": _counts((topic.name, topic.mentions) for topic in summary.topics),
     })  # fmt: skip
-    _print_memories(_shown("DECISIONS", summary.decisions, summary.memories.get("decision", 0)), summary.decisions)
-    _print_memories("OPEN FINDINGS", summary.open_findings)
-    _print_memories(_shown("PREFERENCES", summary.preferences, summary.memories.get("preference", 0)), summary.preferences)
+    for title, type, found in (("DECISIONS", "decision", summary.decisions),
+                               ("OPEN FINDINGS", "", summary.open_findings),
+                               ("PREFERENCES", "preference", summary.preferences)):  # fmt: skip
+        if not found:
+            continue
+        total = summary.memories.get(type, 0)
+        title = f"{title} ({len(found)} of {total})" if len(found) < total else title
+        say("")
+        columns = [id_column(title), Column("PRIORITY", right=True), Column("TEXT", least=40)]
+        print_table(columns, [
+            (record.id, f"{record.priority:.2f}", f"{severity}: {record.text}" if severity else record.text)
+            for record in found for severity in [record.data.get("severity")]
+        ])  # fmt: skip
     if about["profile"]:
         say("\n" + styled("PROFILE", bold=True))
         print_fields(about["profile"])
 
 
-def _shown(title: str, found: Sequence[Record], total: int) -> str:
-    return f"{title} ({len(found)} of {total})" if found and len(found) < total else title
+def _summary_of(memory: Memory, name: str) -> Record | None:
+    """Return the summary of an archived session, or None."""
+    from smp_client.scopes import archived_scope, archived_scopes
+
+    if archived_scope(name) not in archived_scopes(memory):
+        return None
+    named = [{"field": field, "operator": "equals", "value": value}
+             for field, value in (("session", name), ("type", SUMMARY_ID))]  # fmt: skip
+    return next(iter(memory.query({"filters": named})), None)
 
 
-def _counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.items())
+def _archived_session(memory: Memory, summary: Record) -> _Shown:
+    from smp_client.disk.inventory import SUMMARY
+    from smp_client.scopes import archived_scope
+
+    file = f"{archived_scope(summary.session)}/{SUMMARY}"
+    about = {**record_json(summary), "state": "archived", "file": str(memory.root / file)}
+
+    def print_it() -> None:
+        _print_head(summary.session, "archived", {})
+        print_fields(summary.data)
+        tell(f"Its memories are still found. smp unarchive {summary.session} brings it back.")
+
+    return _Shown(memory.tree.read(file), lambda: about, print_it)
 
 
-def _print_memories(title: str, found: Sequence[Record]) -> None:
-    from .output import Column, print_table, say
+def _print_head(name: str, state: str | None, pairs: Mapping[str, object]) -> None:
+    shown = f"  {styled(state, fg=_COLOURS.get(state, 'yellow'))}" if state else ""
+    say(styled(name, fg="cyan", bold=True) + shown)
+    print_pairs(pairs)
 
-    if not found:
+
+def _counts(counts: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts)
+
+
+# Every place of a text.
+
+
+_MEMORIES = ("active", "archived", "evicted", "global")
+_NO_MEMORIES = ("", "metadata", "summary", "unreadable", "directory", "head")
+_PASSING = ("journal", "retired", "leaving")  # these go by themselves
+
+
+def _show_occurrences(memory: Memory, text: str, session: str | None, *, as_json: bool) -> None:
+    name = session
+    places = (ACTIVE, ARCHIVED, DELETED, QUARANTINE)
+    if session is not None and not any(session in memory.tree.list(place) for place in places):
+        name = find_id(memory, session, *ANYWHERE)
+    every = list(memory.all_about(text, name))
+    found = [one for one in every if not one.problem]
+    problems = [one for one in every if one.problem]
+    if as_json:
+        unsaid = ("problem", "until")
+        print_json({
+            "text": text, "session": name, "totals": Counter(one.place for one in found),
+            "occurrences": [{**{key: value for key, value in asdict(one).items() if key not in unsaid},
+                             "until": one.until or None} for one in found],
+            "problems": [{"session": one.session, "path": one.path, "problem": one.problem}
+                         for one in problems],
+        })  # fmt: skip
         return
+    if not found:
+        tell(f"{text!r} stands nowhere in {f'session {name}' if name else memory.root}.")
+    for group in dict.fromkeys(one.session for one in found):
+        _print_occurrences(group, [one for one in found if one.session == group])
+    if found:
+        counts = ", ".join(f"{count} {place}" for place, count in Counter(one.place for one in found).items())
+        memories = {(one.session, one.type, one.id) for one in found if _is_memory(one, "deleted")}
+        tell(f"{counted(len(found), 'place')} ({counts}), {counted(len(memories), 'memory')}.")
+    if problems:
+        say("\n" + styled("COULD NOT BE SEARCHED", bold=True))
+    for one in problems:
+        tell(f"{one.path}: {one.problem}")
+    for sentence in _advice(text, found):
+        tell(sentence)
+
+
+def _is_memory(one: Occurrence, *further: str) -> bool:
+    return one.place in (*_MEMORIES, *further) and one.type not in _NO_MEMORIES
+
+
+def _print_occurrences(session: str, group: Sequence[Occurrence]) -> None:
+    say(styled(one_line(session) or "in no session", fg="cyan", bold=True))
+    is_packed = any(one.member for one in group)
+    columns = [Column("WHERE", ends=True), *[Column("PACKED IN IT", ends=True)][: is_packed],
+               id_column(), Column("TYPE", spare=True), Column("PLACE"), Column("TEXT", least=40)]  # fmt: skip
+    rows: list[list[object]] = []
+    for one in group:
+        line = f":{one.line}" if one.line else ""
+        where = [one.path, f"{one.member}{line}"] if one.member else [f"{one.path}{line}", ""]
+        type = "head of the file" if one.type == "head" else short_type(one.type) if one.type else ""
+        place = "anonymised," if one.action == "anonymize" else one.place
+        until = f"{place} until {one.until[:10]}" if one.until else one.place
+        times = f" ({one.count} times)" if one.count > 1 else ""
+        text = (f"{one.field}: " if one.field else "") + one.excerpt + times
+        rows.append([*where[: 1 + is_packed], one.id, type, until, text])
+    print_table(columns, rows)
     say("")
-    columns = [Column(title, style=lambda _: {"fg": "cyan"}), Column("PRIORITY", right=True), Column("TEXT", least=40)]
-    severities = [f"{severity}: " if isinstance(severity := record.data.get("severity"), str) else "" for record in found]
-    print_table(columns, [
-        (record.id, f"{record.priority:.2f}", severity + record.text) for record, severity in zip(found, severities, strict=True)
-    ])  # fmt: skip
+
+
+def _advice(text: str, found: Sequence[Occurrence]) -> list[str]:
+    """Return how the text is removed: from memories, from deleted ones, and from any other file."""
+    advice: list[str] = []
+    if sessions := {one.session for one in found if _is_memory(one)}:
+        named = next(iter(sessions)) if len(sessions) == 1 else "--all"
+        advice.append(f"smp delete {named} --text {shlex.quote(text)} --reason … deletes the memories that hold it.")
+    deleted = [one for one in found if one.place == "deleted"]
+    if deleted:
+        advice.append("smp restore --list shows the deleted memories and until when they can be restored.")
+    for batch in dict.fromkeys(one.batch for one in deleted if one.batch):
+        advice.append(f"smp purge --batch {batch} --now destroys the memories that were deleted or replaced under it.")
+    for name in dict.fromkeys(one.session for one in deleted if one.action == "delete_session"):
+        advice.append(f"smp purge {name} --now destroys the deleted session.")
+    if any(not _is_memory(one) and one.place not in ("deleted", "derived", *_PASSING)
+           and one.type != "summary" for one in found):  # fmt: skip
+        advice.append("Outside memories, smp anonymize replaces names in metadata; edit other files by hand.")
+    if any(one.place in _PASSING for one in found):
+        advice.append("Files in .smp/ go by themselves, when nobody has the old file open any more.")
+    if any(one.place == "derived" for one in found):
+        advice.append("The index still holds it, which is made from the files: smp reindex makes it anew.")
+    return advice

@@ -1,63 +1,143 @@
-"""Writing from a shell: `smp new` and `smp add`."""
+"""Writing from a shell: `smp new`, `add`, `resolve`, `update`, `pin`, `unpin`, `relate`, `supersede`.
+
+Each prints the ids of what it wrote. Of several memories all are written, or none.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from smp_client import Invalid, Memory, Record, Session, SMPError
+from smp_client.files import READ_CAP_BYTES
 from smp_client.layout import ACTIVE, GLOBAL
+from smp_client.privacy.redact import told
+from smp_client.records import (
+    FINDING,
+    RELATIONSHIP,
+    TURN,
+    Kind,
+    check_memory_id,
+    check_memory_name,
+    new_fields,
+)
+from smp_client.synonyms import taken_type, with_own_names
+from smp_client.text.values import BadYaml, Value, decode, load
+from smp_client.timestamps import now, parse_time
 
-from .arguments import TakingWords, find_scope, json_option, root_option, session_argument
+from .arguments import (
+    Call,
+    TakingWords,
+    check_usage,
+    complete_memory_id,
+    find_scope,
+    in_words,
+    memories_argument,
+    session_argument,
+    suggesting_ids,
+    takes,
+)
+from .output import print_json, record_json, say
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from smp_client import GlobalMemory
+    from smp_client.writing import Writing
 
-    from smp_client import Memory, Record
-    from smp_client.records import Neighbours
-
-    from .given import New
-
-KINDS = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern", "state", "artifact")
+STATE, ARTIFACT = "state", "artifact"  # no records: each is a file, with a name that is given to it
+KINDS = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern",
+         STATE, ARTIFACT)  # fmt: skip
 # The words that stand before the text, by kind; a relationship has no other text.
-_BEFORE_THE_TEXT = {"relationship": ("SOURCE", "TARGET", "RELATION"), "state": ("AGENT",), "artifact": ("NAME",)}
+_BEFORE = {"relationship": ("SOURCE", "TARGET", "RELATION"), STATE: ("AGENT",), ARTIFACT: ("NAME",)}
+_NOT_OF_AN_ARTIFACT = ("self", "artifact_id", "content", "id", "version")
+_NO_TEXT = "There is no text: give it behind the kind, with --file, or through stdin."
+_SOME = "ID..."
 
 
 @click.command()
 @click.option("--user", help="Whose session it is.")
-@click.option("--project", help="What is worked on.")
-@click.option("--phase", help="How far that is.")
-@click.option("--topic", help="What it is mainly about.")
+@click.option("--project", help="The project.")
+@click.option("--phase", help="The phase of the project.")
+@click.option("--topic", help="The main topic.")
 @click.option("--tag", "tags", multiple=True, help="Repeat it for several.")
-@click.option("--agent", "agents", multiple=True, help="An agent that takes part; repeat it for several.")
+@click.option("--agent", "agents", multiple=True, help="An agent that takes part; repeat it.")
 @click.option("--id", "session_id", help="Else one is made from the day and a random number.")
 @click.option("--quota-bytes", type=int, help="How large it may become; else as configured.")
-@root_option
-@json_option
-def new(session_id: str | None, quota_bytes: int | None, root: str | None, as_json: bool, **about: Any) -> None:
+@takes()
+def new(call: Call, session_id: str | None, quota_bytes: int | None, **about: Any) -> None:
     """Make a session and print its id: S=$(smp new)."""
-    from .output import print_json, say
-
     if quota_bytes is None:
-        from ..config.file import load
+        from ..config.file import load as load_settings
 
-        quota_bytes = load(None)["quota_bytes"]
-    memory = _memory(root)
+        quota_bytes = load_settings(None)["quota_bytes"]
+    memory = _memory(call)
     session = memory.create_session(id=session_id, quota_bytes=quota_bytes, **about)
     redacted: Any = dict(session.metadata()).get("redacted") or {}
-    if as_json:
-        print_json({"id": session.id, "root": str(memory.root), "quota_bytes": session.quota_bytes(), "redacted": redacted})
+    if call.as_json:
+        print_json({"id": session.id, "root": str(memory.root),
+                    "quota_bytes": session.quota_bytes(), "redacted": redacted})  # fmt: skip
     else:
         say(session.id)
-    say_what_was_taken_out(redacted)
+    _note_secrets(redacted)
 
 
-class _Writing(TakingWords):
+def _memory(call: Call) -> Memory:
+    """Return the memory to write to. Configured redaction holds, published by a daemon or not."""
+    from ..config.location import find
+
+    if find() is None:
+        return Memory(call.root)
+    from ..config.file import load as load_settings
+
+    return Memory(call.root, redaction=load_settings().upkeep["redaction"])
+
+
+def _note_secrets(kinds: Mapping[str, int]) -> None:
+    number = sum(kinds.values())
+    if number == 1:
+        click.echo(f"note: 1 {told(kinds)} was taken out.", err=True)
+    elif number:
+        click.echo(f"note: {number:,} places were taken out: {told(kinds)}.", err=True)
+
+
+# Adding.
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """The options of `smp add`; in YAML, the fields of a record itself go before them."""
+    by: str | None = None
+    timestamp: str | None = None
+    severity: str | None = None
+    confidence: str | None = None
+    topic: str | None = None
+    rationale: str | None = None
+    turn: int | None = None
+    pin: bool = False
+    tags: tuple[str, ...] = ()
+    refs: tuple[str, ...] = ()
+    further: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _New:
+    """One memory that is to be written."""
+    what: Kind | str  # a kind of record, or STATE or ARTIFACT
+    fields: dict[str, Any]
+    name: str = ""  # of the agent or the artifact
+    timestamp: str | None = None
+
+
+class _Adding(TakingWords):
     hint = 'A text that begins with a dash goes behind --, and options before it: smp add latest turn --by me -- "- one"'
 
 
-@click.command(cls=_Writing, epilog="""\b
+@click.command(cls=_Adding, epilog="""\b
 smp add latest decision "Use OAuth 2.0" --by architect --tag security
 smp add latest relationship DEC-001 FIND-001 resolves
 smp add latest artifact report-1 --file report.md
@@ -66,136 +146,92 @@ smp add latest --yaml --file records.yaml""")
 @session_argument(ACTIVE, GLOBAL)
 @click.argument("kind", required=False, type=click.Choice(KINDS), metavar="KIND")
 @click.argument("words", nargs=-1, metavar="[TEXT]")
-@click.option("--file", type=click.File("rb"), help="Where the text is; - for stdin, which is also read where no text is given.")
-@click.option("--yaml", "is_yaml", is_flag=True, help="Read one record or a list of them, all or nothing; each may say its type.")
-@click.option("--by", metavar="WHO", help="Who said, decided, found or learned it; of a turn, the user unless said otherwise.")
+@click.option("--file", type=click.File("rb"), help="The text; - is stdin, which is also read without a text.")
+@click.option("--yaml", "is_yaml", is_flag=True, help="Read one record or a list of them; each may say its type.")
+@click.option("--by", metavar="WHO", help="Who said, decided, found or learned it; of a turn, else the user.")
 @click.option("--tag", "tags", multiple=True, help="Repeat it for several.")
 @click.option("--timestamp", help="When, as 2026-01-11T14:30:00Z; else now.")
 @click.option("--severity", help="Of a finding: critical, high (or important), medium, low (or minor) or info.")
-@click.option("--confidence", help="Of a decision high, medium, low or uncertain; of a preference explicit, inferred or uncertain.")
-@click.option("--topic", help="What it is about.")
+@click.option("--confidence", help="Of a decision high, medium, low or uncertain; of a preference explicit,"
+              " inferred or uncertain.")  # fmt: skip
+@click.option("--topic", help="The topic.")
 @click.option("--rationale", help="Why.")
-@click.option("--ref", "refs", multiple=True, metavar="ID", help="A memory that it refers to; repeat it for several.")
+@click.option("--ref", "refs", multiple=True, metavar="ID", help="A memory that it refers to; repeat it.")
 @click.option("--turn", type=int, metavar="N", help="The turn that it comes from.")
 @click.option("--field", "fields", multiple=True, metavar="NAME=VALUE",
-              help="Any further field: impact=high, line_numbers=[1,2], location.section=3; repeat it for several.")  # fmt: skip
+              help="A further field: impact=high, line_numbers=[1,2], location.section=3; repeat it.")  # fmt: skip
 @click.option("--pin", is_flag=True, help="Never let it decay.")
-@root_option
-@json_option
+@takes()
 def add(
-    session: str, kind: str | None, words: tuple[str, ...], file: IO[bytes] | None, is_yaml: bool,
-    fields: tuple[str, ...], root: str | None, as_json: bool, **options: Any,
+    call: Call, session: str, kind: str | None, words: tuple[str, ...], file: IO[bytes] | None,
+    is_yaml: bool, fields: tuple[str, ...], **options: Any,
 ) -> None:  # fmt: skip
     """Write a memory into SESSION and print its id.
 
-    KIND is turn, decision, finding, preference, learning, relationship (then SOURCE TARGET RELATION), state (then the AGENT and
-    its state in YAML) or artifact (then its NAME and Markdown). A preference or a pattern can go into the session "global".
+    KIND is turn, decision, finding, preference, learning, relationship (then SOURCE TARGET
+    RELATION), state (then the AGENT and its state in YAML) or artifact (then its NAME and
+    Markdown). A preference or a pattern can go into the session "global".
     """
-    from .given import Shared, from_words, from_yaml, parse_fields, taken_out, write
-    from .output import print_json, record_json, say
-
-    before = () if is_yaml else _words_before(kind, words)
-    memory = _memory(root)
+    expected = () if is_yaml else _BEFORE.get(kind or "", ())
+    check_usage(
+        (not is_yaml and kind is None, f"Say the kind behind the session: {', '.join(KINDS)}; or give --yaml."),
+        (len(words) < len(expected), f"Behind {kind!r} there must be {' '.join(expected)}."),
+    )
+    memory = _memory(call)
     target = find_scope(memory, session)
-    shared = Shared(**options, further=parse_fields(fields), redaction=target.scope.redaction)
-    is_global = session == GLOBAL
-    text = _text(kind, words[len(before) :], file, is_yaml=is_yaml, needs_none=kind == "state" and bool(fields))
-    news: list[New]
-    if is_yaml:
-        news = from_yaml(kind, text or "", shared, is_global=is_global)
-    else:
-        news = [from_words(str(kind), before, text, shared, is_global=is_global)]
-    if is_global:
+    shared = _Shared(**options, further=parse_fields(fields))
+    before, rest = words[: len(expected)], words[len(expected) :]
+    text = _text(kind, rest, file, is_yaml=is_yaml, needs_none=kind == STATE and bool(fields))
+    news = [] if is_yaml else [_from_words(target, str(kind), before, text, shared)]
+    news = news or _from_yaml(target, kind, text or "", shared)
+    if session == GLOBAL:
         memory.create()
-    taken = taken_out(target, news)
-    records = write(target, news)
-    beside = _beside(records[0]) if len(records) == 1 else None
-    if as_json:
-        found = [{**record_json(record), "redacted": taken_out(target, [new])} for record, new in zip(records, news, strict=True)]
-        found[0] |= beside._asdict() if beside else {}
+    redaction = target.scope.redaction
+    taken = [redaction.spotted(one.fields) for one in news]
+    records = _all_or_none(target, news, _write)
+    beside = _beside(records[0]) if len(records) == 1 else {}
+    if call.as_json:
+        found = [{**record_json(record), "redacted": kinds, **beside}
+                 for record, kinds in zip(records, taken, strict=True)]  # fmt: skip
         print_json(found if is_yaml else found[0])
     else:
         say("\n".join(record.id for record in records))
-    say_what_was_taken_out(taken)
-    if beside and beside.same_as:
-        click.echo(f"note: the same stands already as {beside.same_as}.", err=True)
+    _note_secrets(sum(taken, Counter[str]()))
+    if beside.get("same_as"):
+        click.echo(f"note: the same stands already as {beside['same_as']}.", err=True)
 
 
-def _beside(record: Record) -> Neighbours | None:
-    """What stands beside a memory that was written; None where that cannot be told, which must not make the write fail."""
+def _beside(record: Record) -> dict[str, Any]:
+    """Return the memories that are the same or similar. A failing index must not fail the write."""
     import sqlite3
 
-    from smp_client import SMPError
-    from smp_client.records import Neighbours
 
-    try:
-        return Neighbours(record.same_as, record.similar)
-    except (SMPError, OSError, sqlite3.Error):
-        return None
+    with suppress(SMPError, OSError, sqlite3.Error):
+        return {"same_as": record.same_as, "similar": record.similar}
+    return {}
 
 
-def say_what_was_taken_out(kinds: Mapping[str, int]) -> None:
-    """On stderr: whoever wrote it must know that it is not there."""
-    from smp_client.privacy.redact import told
-
-    number = sum(kinds.values())
-    if number == 1:
-        click.echo(f"note: 1 {told(kinds)} was taken out.", err=True)
-    elif number:
-        click.echo(f"note: {number:,} places were taken out: {told(kinds)}.", err=True)
-
-
-def _memory(root: str | None) -> Memory:
-    """The memory that is written to; what is configured to be redacted holds here as well, published by a daemon or not."""
-    from smp_client import Memory
-
-    from ..config.location import find
-
-    if find() is None:
-        return Memory(root)
-    from ..config.file import load
-
-    return Memory(root, redaction=load().upkeep["redaction"])
-
-
-def _words_before(kind: str | None, words: tuple[str, ...]) -> tuple[str, ...]:
-    if kind is None:
-        raise click.UsageError(f"Say the kind behind the session: {', '.join(KINDS)}; or give --yaml.")
-    expected = _BEFORE_THE_TEXT.get(kind, ())
-    if len(words) < len(expected):
-        raise click.UsageError(f"Behind {kind!r} there must be {' '.join(expected)}.")
-    return words[: len(expected)]
-
-
-def _text(kind: str | None, words: tuple[str, ...], file: IO[bytes] | None, *, is_yaml: bool, needs_none: bool) -> str | None:
-    """What is to be written: the one word, the file, or what comes through stdin; exactly one of them."""
-    if len(words) + (file is not None) > (0 if kind == "relationship" and not is_yaml else 1):
-        raise click.UsageError("There is more than one text: put it in quotes, and give it either here or with --file.")
-    if kind == "relationship" and not is_yaml:
+def _text(
+    kind: str | None, words: tuple[str, ...], file: IO[bytes] | None, *, is_yaml: bool, needs_none: bool
+) -> str | None:
+    """Return the text: the one word, the file, or stdin; exactly one of them."""
+    is_related = kind == "relationship" and not is_yaml
+    check_usage((len(words) + (file is not None) > (0 if is_related else 1),
+                 "There is more than one text: put it in quotes, and give it either here or with --file."))  # fmt: skip
+    if is_related or (needs_none and not words and file is None):
         return None
     if words and words != ("-",):
         return words[0]
-    if needs_none and not words and file is None:
-        return None
-    text = _read(file or _stdin(is_asked_for=bool(words)))
-    if kind == "artifact" and not is_yaml:
+    stdin = sys.stdin
+    check_usage((file is None and (stdin is None or (stdin.isatty() and not words)), _NO_TEXT))
+    text = _read(file or stdin.buffer)
+    if kind == ARTIFACT and not is_yaml:
         return text
-    if not text.strip():
-        raise click.UsageError("There is no text: give it behind the kind, with --file, or through stdin.")
+    check_usage((not text.strip(), _NO_TEXT))
     return text if is_yaml else text.removesuffix("\n").removesuffix("\r")
 
 
-def _stdin(*, is_asked_for: bool) -> IO[bytes]:
-    if sys.stdin is None or (sys.stdin.isatty() and not is_asked_for):
-        raise click.UsageError("There is no text: give it behind the kind, with --file, or through stdin.")
-    return sys.stdin.buffer
-
-
 def _read(stream: IO[bytes]) -> str:
-    from smp_client import Invalid
-    from smp_client.files import READ_CAP_BYTES
-    from smp_client.text.values import BadYaml, decode
-
     content = stream.read(READ_CAP_BYTES + 1)
     if len(content) > READ_CAP_BYTES:
         raise Invalid([f"the text is longer than {READ_CAP_BYTES:,} bytes"])
@@ -203,3 +239,324 @@ def _read(stream: IO[bytes]) -> str:
         return decode(content)
     except BadYaml as error:
         raise Invalid([f"the text is {error.problem}"]) from error
+
+
+def _from_words(
+    target: Session | GlobalMemory, what: str, words: Sequence[str], text: str | None, shared: _Shared
+) -> _New:
+    """Return the memory of the command line; `words` are those before the text."""
+    kind = _kind(target, what)
+    if kind == STATE:
+        parts = _load(text or "")
+        if parts is not None and not isinstance(parts, dict):
+            raise Invalid(["a state must be a mapping in YAML or JSON"])
+        return _state(words[0], {**(parts or {}), **shared.further}, shared)
+    if isinstance(kind, str):
+        return _artifact(words[0], {"content": text or ""}, shared)
+    if kind is RELATIONSHIP:
+        return _record(target, kind, dict(zip(kind.required, words, strict=True)), shared)
+    return _record(target, kind, {kind.text: text}, shared)
+
+
+def _from_yaml(target: Session | GlobalMemory, what: str | None, text: str, shared: _Shared) -> list[_New]:
+    """Return every record of the text; raise with every problem, each with the record's number."""
+    value = _load(text)
+    found: list[_New] = []
+    problems: list[str] = []
+    for number, item in enumerate(value if isinstance(value, list) else [value], 1):
+        try:
+            found.append(_from_mapping(target, what, item, shared))
+        except Invalid as invalid:
+            problems += [f"record {number}: {problem}" for problem in invalid.problems]
+    if problems or not found:
+        raise Invalid(problems or ["the YAML holds no record"])
+    return found
+
+
+def _from_mapping(target: Session | GlobalMemory, what: str | None, item: Value, shared: _Shared) -> _New:
+    if not isinstance(item, dict):
+        raise Invalid(["it must be a mapping of fields"])
+    own: dict[str, Any] = dict(item)
+    others = {TURN.name: "turn", "conversation": "turn", "agent_state": STATE}
+    if "type" not in own and (other := taken_type(own, (*KINDS, *others))):
+        own["type"] = other
+    named = others.get(str(own.get("type")), str(own.get("type")))
+    # A turn has a type of its own, such as message, which is no kind of memory.
+    if "type" in own and (what != "turn" or named in KINDS):
+        what = named
+        del own["type"]
+    if what is None:
+        raise Invalid(["it must say its 'type', or the kind must stand behind the session"])
+    kind = _kind(target, what)
+    if isinstance(kind, str):
+        key, whose = ("agent_id", "an agent's state") if kind == STATE else ("id", "an artifact")
+        if key not in own:
+            raise Invalid([f"{key!r} of {whose} is missing"])
+        name = str(own.pop(key))
+        return _state(name, {**shared.further, **own}, shared) if kind == STATE else _artifact(name, own, shared)
+    if kind is TURN and "turn_type" in own:
+        own["type"] = own.pop("turn_type")
+    return _record(target, kind, with_own_names(kind, own), shared)
+
+
+def _kind(target: Session | GlobalMemory, what: str) -> Kind | str:
+    kinds: dict[str, Kind | str] = {"turn" if kind is TURN else kind.name: kind for kind in target.kinds}
+    whose = "global"
+    if target.scope.name != GLOBAL:
+        kinds |= {STATE: STATE, ARTIFACT: ARTIFACT}
+        whose = "a session"
+    if what not in kinds:
+        where = "a session" if whose == "global" else "global: smp add global"
+        belongs = f"; a {what} belongs to {where}" if what in KINDS else ""
+        raise Invalid([f"{whose} holds {', '.join(kinds)}, not {what!r}{belongs}"])
+    return kinds[what]
+
+
+def _state(agent: str, parts: dict[str, Any], shared: _Shared) -> _New:
+    if replace(shared, further={}) != _Shared():
+        raise Invalid(["a state has no options but --field; say everything else in its YAML"])
+    if not parts:
+        raise Invalid([f"there is nothing to save for {agent!r}: give its state as YAML or JSON"])
+    return _New(STATE, parts, agent)
+
+
+def _artifact(name: str, own: dict[str, Any], shared: _Shared) -> _New:
+    content = own.pop("content", own.pop("text", None))
+    if not isinstance(content, str):
+        raise Invalid(["'content' of an artifact must be a text"])
+    about = {
+        "created_by": shared.by, "severity": shared.severity, "topic": shared.topic,
+        "rationale": shared.rationale, "confidence": shared.confidence,
+        "references": list(shared.refs) or None, "turn_ref": shared.turn,
+        "pinned": shared.pin or None, "tags": list(shared.tags) or None,
+        "timestamp": shared.timestamp, **shared.further, **own,
+    }  # fmt: skip
+    fields = {name: value for name, value in about.items() if value is not None}
+    if taken := [name for name in _NOT_OF_AN_ARTIFACT if name in fields]:
+        raise Invalid([f"an artifact cannot have a field {taken[0]!r}"])
+    if "timestamp" in fields:
+        try:
+            fields["timestamp"] = parse_time(str(fields["timestamp"]))
+        except ValueError as error:
+            problem = f"timestamp {fields['timestamp']!r} must be an ISO 8601 time such as 2026-01-11T14:30:00Z"
+            raise Invalid([problem]) from error
+    return _New(ARTIFACT, {**fields, "content": content}, name)
+
+
+def _record(target: Session | GlobalMemory, kind: Kind, own: dict[str, Any], shared: _Shared) -> _New:
+    """Return a record with the defaults of its kind; raise before a number is given to it."""
+    for memory_id in shared.refs:
+        check_memory_id(memory_id)
+    is_turn, is_finding = kind is TURN, kind is FINDING
+    fields = {  # in the order in which a person looks for them; None is left out
+        kind.actor: shared.by or ("user" if is_turn else None),
+        "type": "message" if is_turn else None,
+        "severity": shared.severity or ("medium" if is_finding else None),
+        "topic": shared.topic,
+        **dict.fromkeys(name for name in kind.required if name not in (kind.actor, "severity", "confidence")),
+        kind.text: None,
+        "rationale": shared.rationale,
+        "confidence": shared.confidence or ("inferred" if "confidence" in kind.required else None),
+        "resolution": {"status": "open"} if is_finding else None,
+        "memory_refs" if is_turn else "references": list(shared.refs) or None,
+        "turn_ref": shared.turn,
+        "pinned": shared.pin or None,
+        "tags": list(shared.tags) if shared.tags or kind not in (TURN, RELATIONSHIP) else None,
+        **shared.further, **own,
+    }  # fmt: skip
+    timestamp = fields.pop("timestamp", None) or shared.timestamp
+    if kind.actor in kind.required and not fields.get(kind.actor):
+        raise Invalid([f"{kind.actor!r} is missing: say who with --by"])
+    if kind is RELATIONSHIP:
+        for end in ("source", "target"):
+            check_memory_name(fields.get(end, ""))
+    if is_turn and fields["turn_ref"] is not None:
+        raise Invalid(["a turn refers to another with --ref turn-N"])
+    new_fields(kind, fields, timestamp or now(), target.scope.redaction)
+    return _New(kind, fields, timestamp=timestamp)
+
+
+def _write(to: Writing, new: _New) -> Record | None:
+    """Write one memory. Return None for a file of its own, which can be read when all is written."""
+    if new.what == STATE:
+        to.save_agent_state(new.name, new.fields)
+    elif new.what == ARTIFACT:
+        to.save_artifact(new.name, **new.fields)
+    elif new.what is RELATIONSHIP:
+        said = dict(new.fields)
+        ends = [said.pop(name) for name in RELATIONSHIP.required]
+        return to.relate(*ends, timestamp=new.timestamp, **said)
+    else:
+        assert not isinstance(new.what, str)
+        return to.record(new.what, new.fields, new.timestamp)
+    return None
+
+
+def _all_or_none(
+    target: Session | GlobalMemory, items: Sequence[Any], do: Callable[[Writing, Any], Record | None]
+) -> list[Record]:
+    """Write one item, or several in a transaction; return the memories as they are then."""
+    if len(items) == 1:
+        written = [do(target, items[0])]
+    else:
+        with target.transaction() as transaction:
+            written = [do(transaction, item) for item in items]
+    return [record or _saved(target, item) for record, item in zip(written, items, strict=True)]
+
+
+def _saved(target: Session | GlobalMemory, new: _New) -> Record:
+    assert isinstance(target, Session)
+    if new.what == ARTIFACT:
+        return target.artifact(new.name)
+    state = target.agent_state(new.name)
+    data = {**state, "timestamp": state.get("last_updated")}
+    return Record(new.name, "agent_state", target.id, data, "")
+
+
+def parse_fields(texts: Sequence[str]) -> dict[str, Value]:
+    """Return `name=value` as fields; a dot in a name leads into a mapping."""
+    fields: dict[str, Value] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        path = name.split(".")
+        if not equals or not all(path):
+            raise Invalid([f"field {text!r} must be NAME=VALUE"])
+        inner = fields
+        for part in path[:-1]:
+            deeper = inner.setdefault(part, {})
+            if not isinstance(deeper, dict):
+                raise Invalid([f"field {name!r} cannot be both a value and a mapping"])
+            inner = deeper
+        if path[-1] in inner:
+            raise Invalid([f"field {name!r} is given twice"])
+        inner[path[-1]] = _value(name, value)
+    return fields
+
+
+def _value(name: str, text: str) -> Value:
+    """Return a number, true, false, null, or a list or quotes as in YAML; all else is text."""
+    is_collection = text.startswith(("[", "{"))
+    try:
+        value = load(text)
+    except BadYaml as error:
+        if is_collection:
+            problem = f"field {name!r} begins like a list or mapping and is none ({error.problem}); quote it as text"
+            raise Invalid([problem]) from error
+        return text
+    # As YAML, "see: this" would be a mapping, and " # 5" a comment: nobody means that in a shell.
+    is_meant = is_collection or text.startswith(('"', "'")) or value is None
+    return value if is_meant or isinstance(value, (bool, int, float)) else text
+
+
+def _load(text: str) -> Value:
+    try:
+        return load(decode(text.encode("utf-8", "surrogatepass")))
+    except BadYaml as error:
+        raise Invalid([f"the YAML cannot be read, {error}"]) from error
+
+
+# Changing.
+
+
+def _change(
+    call: Call, session: str, ids: Sequence[str], change: Callable[[Writing, str], Record], *others: str
+) -> None:
+    """Change one memory, or several all or none, and print their ids. `others` are named too."""
+    memory = call.memory()
+    target = find_scope(memory, session)
+    with suggesting_ids(memory, target.scope.name, [*ids, *others]):
+        records = _all_or_none(target, ids, change)
+    if call.as_json:
+        print_json([*map(record_json, records)] if len(records) > 1 else record_json(records[0]))
+    else:
+        say("\n".join(record.id for record in records))
+
+
+@click.command(epilog="""\b
+smp resolve latest FIND-001 --by dev --action "The login allows five tries a minute\"""")
+@memories_argument(ACTIVE, ids=_SOME)
+@click.option("--by", metavar="WHO", required=True, callback=in_words, help="Who has resolved it.")
+@click.option("--action", metavar="TEXT", required=True, help="What was done about it.")
+@takes()
+def resolve(call: Call, session: str, ids: tuple[str, ...], by: str, action: str) -> None:
+    """Close findings of SESSION and say how they were resolved."""
+    _change(call, session, ids, lambda to, one: to.resolve_finding(one, resolved_by=by, action_taken=action))
+    _note_secrets(call.memory().everywhere.scope.redaction.spotted({"action_taken": action}))
+
+
+@click.command(epilog="""\b
+smp update latest DEC-001 --text "Use OAuth 2.1"
+smp update latest DEC-001 DEC-002 --field status=rejected --field impact=null""")
+@memories_argument(ACTIVE, GLOBAL, ids=_SOME)
+@click.option("--text", help="The new text, of one memory.")
+@click.option("--field", "fields", multiple=True, metavar="NAME=VALUE",
+              help="A field: impact=high, tags=[a,b], location.line=3; null takes it out; repeat it.")  # fmt: skip
+@takes()
+def update(call: Call, session: str, ids: tuple[str, ...], text: str | None, fields: tuple[str, ...]) -> None:
+    """Change the text or other fields of memories of SESSION."""
+    check_usage(
+        (text is None and not fields, "Say what is to change: --text TEXT, or --field NAME=VALUE."),
+        (text is not None and len(ids) > 1, "--text goes with one memory."),
+    )
+    files = find_scope(call.memory(), session)
+    given = {**parse_fields(fields), **({} if text is None else {"text": text})}
+
+    def change(to: Writing, one: str) -> Record:
+        new = with_own_names(files.kind_of_record(one), given)
+        old = files.get(one, count_access=False).data
+        for name, value in new.items():  # a mapping keeps its other parts: location.line=3
+            if isinstance(value, dict) and isinstance(was := old.get(name), dict):
+                merged = {**was, **value}
+                new[name] = {key: part for key, part in merged.items() if part is not None}
+        return to.update(one, **new)
+
+    _change(call, session, ids, change)
+    _note_secrets(files.scope.redaction.spotted(given))
+
+
+@click.command()
+@memories_argument(ACTIVE, GLOBAL, ids=_SOME)
+@takes()
+def pin(call: Call, session: str, ids: tuple[str, ...]) -> None:
+    """Never let memories of SESSION decay or be evicted."""
+    _change(call, session, ids, lambda to, one: to.pin(one))
+
+
+@click.command()
+@memories_argument(ACTIVE, GLOBAL, ids=_SOME)
+@takes()
+def unpin(call: Call, session: str, ids: tuple[str, ...]) -> None:
+    """Let pinned memories of SESSION decay again."""
+    _change(call, session, ids, lambda to, one: to.unpin(one))
+
+
+@click.command(epilog="""\b
+smp relate latest DEC-002 FIND-001 resolves
+smp relate latest DEC-002 session-2026-01-11-abc123/DEC-001 supersedes""")
+@session_argument()
+@click.argument("new", shell_complete=complete_memory_id)
+@click.argument("old", shell_complete=complete_memory_id)
+@click.argument("relation")
+@takes()
+def relate(call: Call, session: str, new: str, old: str, relation: str) -> None:
+    """Say how NEW of SESSION is related to OLD.
+
+    RELATION is resolves, which closes a finding; supersedes, by which OLD no longer holds; or any
+    other word. OLD may be of another session, as SESSION/ID.
+    """
+    _change(call, session, [new], lambda to, one: to.relate(one, old, relation), old)
+
+
+@click.command(epilog="""\b
+smp supersede latest DEC-001 --by DEC-004
+smp supersede latest session-2026-01-11-abc123/DEC-001 --by DEC-004""")
+@memories_argument(ACTIVE, GLOBAL, ids="OLD...")
+@click.option("--by", metavar="NEW", required=True, shell_complete=complete_memory_id,
+              help="The memory of SESSION that holds now.")  # fmt: skip
+@takes()
+def supersede(call: Call, session: str, ids: tuple[str, ...], by: str) -> None:
+    """Say that OLD no longer holds, because NEW of SESSION does.
+
+    OLD may be of another session, as SESSION/ID. It stays readable, and is marked in every answer.
+    """
+    _change(call, session, ids, lambda to, one: to.supersede(one, by=by), by)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from commands import HOSTILE, completed, on_a_terminal
 from daemons import SMP, running, smp
-from test_cli_write import HOSTILE, completed, on_a_terminal
 
 from smp_client import Memory
 from smp_client.status import INDEX_FILE
@@ -249,7 +249,7 @@ def test_a_memory_is_found_by_its_id_alone(root: Path) -> None:
     assert "Did you mean PREF-001" in refused(root, "show", "pref-1")
     mistyped = refused(root, "show", "auth-review", "DEC-01")
     assert mistyped == "smp: There is no memory 'DEC-01' in auth-review. Did you mean DEC-001 or REL-001?\n"
-    assert "in billing. See what there is with smp search --session billing." in refused(root, "show", "billing", "../x")
+    assert "There is no memory '../x' in billing." in refused(root, "show", "billing", "../x")
     assert "There is no session 'zzz' under" in refused(root, "show", "zzz")
     assert ask(root, "show", "latest").split()[0] in ("auth-review", "billing")
 
@@ -316,7 +316,7 @@ def test_what_has_no_time_is_named_beside_a_timeline(tmp_path: Path) -> None:
     for arguments, told in (((), "s1/FIND-001"), (("s1",), "FIND-001"), (("s1", "--json", "--since", "today"), "FIND-001")):
         done = CliRunner().invoke(main_command, ["timeline", *arguments, "--root", str(tmp_path)])
         assert "At some time" in done.stdout
-        assert done.stderr == f"1 memory has no time, and is not listed: {told}\n"
+        assert done.stderr == f"Without a time, and not listed: {told}.\n"
     only = CliRunner().invoke(main_command, ["timeline", "--type", "decision", "--root", str(tmp_path)])
     assert only.stderr == ""
 

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from commands import on_a_terminal
 from daemons import smp
 from once import copied
-from test_cli_write import on_a_terminal
 
 from smp_client import Memory
 from smp_daemon.cli.output import cut_text, width, wrapped

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
 import subprocess
-import termios
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-from daemons import SMP, smp, started
+from commands import HOSTILE, completed, index_of, on_a_terminal
+from daemons import SMP, smp
 
 from smp_client import Memory, Session
-from smp_client.index import Index
-from smp_client.indexing import rebuild
-from smp_client.status import INDEX_FILE
 from smp_daemon.cli.arguments import complete_memory_id
 from smp_daemon.cli.output import cut, harmless, one_line, short_size, short_time, width
-
-HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b1m \u202egnp.exe\rover\nnext\ttab\x7f"
 
 
 def add(session: Session, *arguments: object, said: str = "", code: int = 0, **options: Any) -> str:
@@ -33,41 +25,6 @@ def add(session: Session, *arguments: object, said: str = "", code: int = 0, **o
     done = smp("add", "--root", root, session.id, *arguments, input=said, **options)
     assert done.returncode == code, done.stderr
     return done.stderr.strip() if code else done.stdout.strip()
-
-
-def on_a_terminal(*arguments: object, columns: int, forked: bool = True, fails: bool = False, **variables: str) -> str:
-    """What the command prints on a terminal of this width."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {**os.environ, "TERM": "xterm", **variables}
-    environment.pop("COLUMNS", None)
-    process = started(arguments, [theirs, theirs, theirs], environment, forked=forked)
-    os.close(theirs)
-    pieces: list[bytes] = []
-    try:
-        while piece := os.read(ours, 65536):
-            pieces.append(piece)
-    except OSError:
-        pass  # how Linux says that the other end was closed
-    os.close(ours)
-    assert bool(process.wait()) == fails, b"".join(pieces)
-    return b"".join(pieces).decode().replace("\r\n", "\n")
-
-
-def completed(typed: str, root: Path) -> list[str]:
-    """What the shell would offer for the last word."""
-    words = typed.split(" ")
-    environment = {**os.environ, "_SMP_COMPLETE": "bash_complete", "SMP_ROOT": str(root),
-                   "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}  # fmt: skip
-    done = smp(env=environment)
-    assert not done.stderr
-    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
-
-
-def index_of(memory: Memory) -> None:
-    index = Index.open(memory.root / INDEX_FILE)
-    rebuild(memory, index)
-    index.close()
 
 
 def test_new_prints_the_id_and_nothing_else(tmp_path: Path) -> None:

@@ -115,7 +115,6 @@ WRONG: list[tuple[list[str], int, str]] = [
     (["pin", "new-1"], 2, "Missing argument 'ID'."),
     (["pin"], 2, "Missing argument 'SESSION'."),
     (["pin", "new-1", "DEC-1"], 1, "There is no memory 'DEC-1' in new-1. Did you mean DEC-001"),
-    (["pin", "new-1", "report"], 1, "report of new-1 cannot be changed in a part: it is a file of its own. smp add replaces it."),
     (["resolve", "new-1", "FIND-001", "--by", "dev"], 2, "Missing option '--action'"),
     (["resolve", "new-1", "DEC-001", "--by", "dev", "--action", "x"], 2, "DEC-001 is a decision; only a finding can be resolved."),
     (["update", "new-1", "DEC-001"], 2, "Say what is to change: --text TEXT, or --field NAME=VALUE."),

@@ -1,0 +1,302 @@
+"""Questions from a shell: `smp search`, `smp topics`, `smp timeline` and `smp context`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from smp_client.layout import ACTIVE, GLOBAL
+
+from .arguments import (
+    Call,
+    TakingWords,
+    check_usage,
+    completing,
+    find_scope,
+    session_argument,
+    since_option,
+    tags_option,
+    takes,
+    types_option,
+    until_option,
+)
+from .output import (
+    Column,
+    cut,
+    cut_text,
+    harmless,
+    id_column,
+    listed,
+    marked,
+    on_terminal,
+    one_line,
+    print_json,
+    print_table,
+    record_json,
+    say,
+    short_time,
+    short_type,
+    styled,
+    tell,
+    terminal_columns,
+)
+
+if TYPE_CHECKING:
+    from smp_client import Record
+    from smp_client.questions.asking import Asking
+    from smp_client.topics import Event
+
+SORTS = ("relevance", "priority", "importance", "newest", "oldest")
+_EXPLAINED = ("match", "priority", "importance", "use", "state", "holds")  # columns, named as in JSON
+_FAR_INSIDE = 40  # characters: a match behind these would often be cut off on a terminal
+_BEFORE_A_MATCH = 12
+_ID_COLUMNS = 10  # of a timeline, at most: an id from elsewhere can be longer
+_NARROW_COLUMNS = 100  # of a terminal that has no room for the type of each event
+_SHARE = click.FloatRange(0, 1)
+_COUNT = click.IntRange(min=1)
+
+
+class _Question(TakingWords):
+    hint = "Words that begin with a dash go behind --: smp search oauth -- -jwt"
+
+
+@click.command(cls=_Question, epilog="""\b
+smp search oauth tokens --type decision --since "last 7 days"
+smp search '"exact phrase" +required' -- -excluded
+smp search --session latest --min-priority 0.5 --sort newest""")
+@click.argument("words", nargs=-1, metavar="[TEXT]...")
+@click.option("--session", metavar="SESSION", shell_complete=completing(ACTIVE, GLOBAL),
+              help="Only this one, or global; else all.")  # fmt: skip
+@types_option
+@tags_option
+@click.option("--all-tags", is_flag=True, help="Of several tags all, not any.")
+@click.option("--without-tag", "without_tags", multiple=True, metavar="TAG",
+              help="Only without it; repeat it for several.")  # fmt: skip
+@click.option("--agent", "agents", multiple=True,
+              help="Only from this agent or person; repeat it for several.")  # fmt: skip
+@since_option
+@until_option
+@click.option("--min-priority", type=_SHARE, metavar="0..1", help="Only of this priority now.")
+@click.option("--only-alive", is_flag=True, help="Only memories that have not decayed.")
+@click.option("--confidence", multiple=True, help="Only of this confidence; repeat it for several.")
+@click.option("--min-relevance", type=_SHARE, metavar="0..1", help="Only with at least this score.")
+@click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True)
+@click.option("--limit", type=_COUNT, metavar="N", default=20, show_default=True, help="At most N.")
+@click.option("--offset", type=click.IntRange(min=0), metavar="N", default=0,
+              help="Leave out the first N.")  # fmt: skip
+@click.option("--explain", is_flag=True, help="Say what each score is made of.")
+@click.option("--no-count", is_flag=True, hidden=True, expose_value=False)  # as it is now always
+@takes()
+def search(call: Call, words: tuple[str, ...], session: str | None, only_alive: bool, **filters: Any) -> None:
+    """Find the memories that match a text best.
+
+    Without a text, those that matter most now. Any of the words may match; "a phrase" and +word
+    must, -word (behind --) must not, auth* is the beginning of a word, and AND, OR, NOT and ( )
+    work too.
+    """
+    text = " ".join(words)
+    memory = call.memory()
+    asked = memory if session is None else find_scope(memory, session)
+    given = {name: value for name, value in filters.items() if value is not None and value != ()}
+    found = asked.search(text, include_decayed=not only_alive, **given)
+    if found.note:
+        click.echo(one_line(found.note), err=True)
+    if call.as_json:
+        print_json([_result_json(record, str(memory.root)) for record in found])
+    elif found:
+        _print_results(found, text, names_session=session is None, explain=filters["explain"])
+    else:
+        click.echo("No memory matches.", err=True)
+
+
+def _result_json(record: Record, root: str) -> dict[str, Any]:
+    whole = {
+        **record_json(record), "score": record.score, "rationale": record.data.get("rationale"),
+        "file": f"{root}/{record.file}" if record.file else None,
+    }  # fmt: skip
+    names = ("id", "session", "type", "timestamp", "by", "score", "priority", "text", "rationale",
+             "tags", "marks", "file")  # fmt: skip
+    explained = {} if record.explanation is None else {"explanation": record.explanation}
+    return {name: whole[name] for name in names} | explained
+
+
+def _print_results(found: Sequence[Record], question: str, *, names_session: bool, explain: bool) -> None:
+    columns = [
+        Column("SCORE", right=True), id_column(), *[Column("SESSION", ends=True)][: names_session],
+        Column("TYPE", spare=True), Column("WHEN", spare=explain),
+        *(Column(name.upper(), right=True) for name in _EXPLAINED if explain),
+        Column("TEXT", least=40),
+    ]  # fmt: skip
+    rows: list[list[object]] = []
+    for record in found:
+        when, text = short_time(record.timestamp), said(record.type, record.text, record.data)
+        if on_terminal():
+            when, text = when[:10], _around_a_match(text, question)
+        parts = [_figure((record.explanation or {}).get(name)) for name in _EXPLAINED if explain]
+        rows.append([_figure(record.score), record.id, *[record.session][: names_session],
+                     short_type(record.type), when, *parts, marked(text, record.marks)])  # fmt: skip
+    print_table(columns, rows)
+
+
+def _figure(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2f}"
+
+
+def _around_a_match(text: str, question: str) -> str:
+    """Return of a text that matches far inside the part that does."""
+    from smp_client.questions.text import words
+
+    # Words are stemmed, so that the end of one need not be in the text.
+    beginnings = [re.escape(word[: max(4, len(word) - 3)]) for word in words(question)]
+    pattern = rf"\b(?:{'|'.join(beginnings)})"
+    match = re.search(pattern, text, re.IGNORECASE) if beginnings else None
+    if match is None or match.start() <= _FAR_INSIDE:
+        return text
+    before = text[match.start() - _BEFORE_A_MATCH : match.start()]
+    return "…" + before[before.find(" ") + 1 :] + text[match.start() :]
+
+
+def said(type: str, text: str, fields: Mapping[str, Any]) -> str:
+    """Return the text of a memory; that of a relationship is only its name."""
+    if type != "relationship":
+        return text
+    return " ".join(str(fields.get(name) or "?") for name in ("source", "relationship", "target"))
+
+
+def _asked(call: Call, session: str | None) -> Asking:
+    memory = call.memory()
+    return memory if session is None else find_scope(memory, session)
+
+
+@click.command()
+@session_argument(ACTIVE, GLOBAL, required=False)
+@takes()
+def topics(call: Call, session: str | None) -> None:
+    """List the topics of SESSION, or of everything.
+
+    The most mentioned comes first.
+    """
+    found = _asked(call, session).topics()
+    if call.as_json:
+        print_json([asdict(topic) for topic in found])
+    elif not found:
+        click.echo("There are no topics: no memory has a tag.", err=True)
+    else:
+        columns = [id_column("TOPIC"), Column("MENTIONS", right=True), Column("WEIGHT", right=True),
+                   Column("FIRST", spare=True), Column("LAST"), Column("SUBTOPICS", least=20)]  # fmt: skip
+        print_table(columns, [
+            (one.name, one.mentions, f"{one.weight:.2f}", short_time(one.first_mentioned),
+             short_time(one.last_mentioned), ", ".join(one.subtopics)) for one in found
+        ])  # fmt: skip
+
+
+@click.command()
+@session_argument(ACTIVE, GLOBAL, required=False)
+@since_option
+@until_option
+@types_option
+@click.option("--limit", type=_COUNT, metavar="N", help="Only the last N.")
+@takes()
+def timeline(
+    call: Call, session: str | None, since: str | None, until: str | None, types: tuple[str, ...],
+    limit: int | None,
+) -> None:  # fmt: skip
+    """List the memories of SESSION, or of everything, in the order of time.
+
+    Times are in UTC. Memories that have none are not listed, and named on stderr.
+    """
+    whole = _asked(call, session).timeline(since, until)
+    found = [event for event in whole if not types or event.type in types]
+    if limit is not None and len(found) > limit:
+        click.echo(f"{len(found) - limit:,} earlier ones are not listed.", err=True)
+        found = found[-limit:]
+    timeless = [f"{name}/{memory_id}" if session is None else memory_id
+                for type, name, memory_id in whole.without_time if not types or type in types]  # fmt: skip
+    if timeless:
+        tell(f"Without a time, and not listed: {listed(timeless)}.", err=True)
+    if call.as_json:
+        print_json([_event_json(event) for event in found])
+    elif not found:
+        click.echo("Nothing happened then.", err=True)
+    elif on_terminal():
+        _print_hours(found, names_session=session is None)
+    else:
+        names = [Column("SESSION")][: session is None]
+        columns = [Column("WHEN"), *names, *map(Column, ("ID", "TYPE", "WHO", "TEXT"))]
+        print_table(columns, [
+            (short_time(event.timestamp), *[event.session][: session is None], event.ref,
+             short_type(event.type), event.actor, _event_text(event)) for event in found
+        ])  # fmt: skip
+
+
+def _event_text(event: Event) -> str:
+    return marked(said(event.type, event.text, event.further), event.marks)
+
+
+def _event_json(event: Event) -> dict[str, Any]:
+    return {
+        "id": event.ref, "session": event.session, "type": event.type, "timestamp": event.timestamp,
+        "actor": event.actor or None, "text": event.text, "topics": event.topics,
+        "marks": event.marks, **event.further,
+    }  # fmt: skip
+
+
+def _print_hours(found: Sequence[Event], *, names_session: bool) -> None:
+    """Print a heading for each hour in which something happened, and for each session in it."""
+    columns = terminal_columns()
+    ids = min(max(len(event.ref) for event in found), _ID_COLUMNS)
+    lines: list[str] = []
+    above = ""
+    for event in found:
+        day, _, clock = short_time(event.timestamp).partition(" ")
+        heading = f"{day} {clock[:2]}:00" + (f"  {event.session}" if names_session else "")
+        if heading != above:
+            lines += [*([""] if above else []), styled(cut(one_line(heading), columns), bold=True)]
+            above = heading
+        who = f"{event.actor}: " if event.actor else ""
+        type = "" if columns < _NARROW_COLUMNS else f"{short_type(event.type):<12}  "
+        rest = f"{one_line(event.ref):<{ids}}  {type}{one_line(who + _event_text(event))}"
+        lines.append(styled(f"  {clock}", dim=True) + "  " + cut_text(rest, max(columns - 9, 1)))
+    say("\n".join(lines))
+
+
+@click.command(epilog="""\b
+smp context --task "add a login form"
+smp context --agent architect --project Shop --max-tokens 800
+smp context --session latest --explain""")
+@click.argument("session", required=False, metavar="[SESSION]", shell_complete=completing(ACTIVE))
+@click.option("--session", "session_option", metavar="SESSION", shell_complete=completing(ACTIVE),
+              help="For going on with this session: with its own memories, and its project.")  # fmt: skip
+@click.option("--project", help="Only this project; others only where they match the task.")
+@click.option("--all", "is_all", is_flag=True, help="Every project of the tree.")
+@click.option("--agent", metavar="AGENT", help="For this agent: with its own state and next steps.")
+@click.option("--task", help="The task: memories that match it come first.")
+@click.option("--topic", help="Of decisions, learnings and preferences, only those about this.")
+@click.option("--max-tokens", type=int, metavar="N", help="At most about N tokens; else 1500.")
+@click.option("--explain", is_flag=True, help="Say why each memory is there, and which were left out.")
+@takes()
+def context(
+    call: Call, session: str | None, session_option: str | None, is_all: bool, project: str | None,
+    **about: Any,
+) -> None:  # fmt: skip
+    """Print what an agent should know before it goes on, as Markdown for its prompt.
+
+    Without a session it is about the project of the working directory: all sessions of its tree,
+    archived ones too.
+    """
+    check_usage((is_all and project is not None, "Give either --project or --all."))
+    memory = call.memory()
+    name = session_option or session
+    found = memory.session(name).id if name is not None else None
+    project = "*" if is_all else project
+    text = memory.context(session=found, project=project, **about)
+    if call.as_json:
+        lists = {"included": text.included, "left_out": text.left_out}
+        reasons = {name: [{"id": id, "why": why} for id, why in pairs] for name, pairs in lists.items()}
+        print_json({"session": found, "project": project, **about, "context": str(text), **reasons})
+    else:
+        say(harmless(text.removesuffix("\n")))

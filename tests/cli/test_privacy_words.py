@@ -1,0 +1,122 @@
+"""What `smp delete`, `restore`, `purge`, `import` and `show --all-about` say to one who slipped, and what they exit with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from commands import on_a_terminal
+
+from smp_client import Memory, Session, SMPError
+from smp_client.audit import account
+from smp_client.audit import read as read_audit
+from smp_daemon.cli import smp as command
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Memory:
+    monkeypatch.setenv("SMP_ROOT", str(tmp_path / "sessions"))
+    return Memory(tmp_path / "sessions", count_access=False)
+
+
+@pytest.fixture
+def session(memory: Memory) -> Session:
+    session = memory.create_session(id="first-1", topic="billing")
+    session.add_turn("user", "Jane Roe asked")
+    session.record_decision("Use OAuth", made_by="vera", tags=["security"])
+    for number in range(7):
+        session.record_finding(f"Finding {number}", discovered_by="bert", severity="low")
+    return session
+
+
+def ran(*arguments: object) -> Result:
+    return CliRunner().invoke(command, [*map(str, arguments)])
+
+
+def said(*arguments: object, code: int = 0) -> str:
+    """On both, one behind the other, with the error that `main` prints."""
+    done = ran(*arguments)
+    assert done.exit_code == code, done.output
+    assert done.exception is None or isinstance(done.exception, (SystemExit, SMPError))
+    return done.output + (str(done.exception) if isinstance(done.exception, SMPError) else "")
+
+
+def in_json(*arguments: object, code: int = 0) -> Any:
+    done = ran(*arguments, "--json")
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+# Exit codes and notes.
+
+
+def test_a_purge_and_a_restore_are_by_somebody(session: Session, memory: Memory) -> None:
+    said("delete", "first-1", "--id", "DEC-001", "--reason", "r")
+    said("restore", "DEC-001", "--session", "first-1", "--by", "rita")
+    said("purge", "--session", "first-1", "--id", "DEC-001", "--now", "--by", "paul")
+    said("delete", "first-1", "--reason", "r")
+    said("restore", "first-1")
+    assert [(line["action"], line["by"]) for line in read_audit(memory.tree) if line["action"] in ("restore", "purge")] == [
+        ("restore", "rita"), ("purge", "paul"), ("restore", account())]  # fmt: skip
+
+
+def test_an_import_says_what_stays_away_and_how_it_comes_all_the_same(session: Session, memory: Memory, tmp_path: Path) -> None:
+    file = tmp_path / "old.jsonl"
+    said("export", "--all", "-o", file)
+    said("purge", "--session", "first-1", "--id", "DEC-001", "--now")
+    done = ran("import", file)
+    assert done.exit_code == 0
+    assert "DEC-001" in done.stdout
+    assert "purged here, and not taken in; --purged takes it in" in done.stdout
+    assert in_json("import", file, "--purged")["counts"]["added"] == 1
+    assert session.get("DEC-001").text == "Use OAuth"
+    last = read_audit(memory.tree)[-2:]
+    assert [(line["action"], line["count"]) for line in last] == [("import", None), ("import", 1)]
+
+
+def test_in_a_pipe_every_id_is_printed(session: Session) -> None:
+    every = ", ".join(f"FIND-00{number}" for number in range(1, 8))
+    arguments = ("delete", "first-1", "--type", "finding", "--reason", "r")
+    assert every in said(*arguments, "--dry-run")
+    said(*arguments)
+    ids = [part for number in range(1, 8) for part in ("--id", f"FIND-00{number}")]
+    assert every in said("purge", "--session", "first-1", *ids, "--now")
+
+
+def test_on_a_terminal_a_long_list_is_cut(session: Session) -> None:
+    shown = on_a_terminal("delete", "first-1", "--type", "finding", "--reason", "r", "--dry-run", "--yes", columns=200)
+    assert "FIND-005 and 2 more" in shown
+
+
+# Slips.
+
+
+def test_an_unknown_kind_is_told_in_the_words_of_the_help(session: Session) -> None:
+    shown = said("delete", "first-1", "--type", "decison", "--reason", "r", code=2)
+    assert "'decison' is no kind of memory. Did you mean decision? There are turn, decision," in shown
+    assert "conversation_turn" not in shown
+    assert in_json("delete", "first-1", "--type", "conversation_turn", "--reason", "r", "--dry-run")["actions"]
+
+
+def test_what_can_be_restored_has_the_words_of_every_other_table(session: Session) -> None:
+    session.add_turn("user", "a long story " * 40 + "and its end")
+    said("delete", "first-1", "--id", "turn-1", "--reason", "r")
+    said("delete", "first-1", "--id", session.turns()[-1].id, "--reason", "r")
+    shown = said("restore", "--list")
+    assert " turn  " in shown
+    assert "and its end\n" in shown
+    assert "conversation_turn" not in shown
+
+
+@pytest.mark.parametrize("arguments", [
+    ["delete", "first-1", "--id", "DEC-01", "--reason", "r"], ["purge", "--session", "first-1", "--id", "DEC-01", "--now"],
+    ["anonymize", "first-1", "--id", "DEC-01"],
+])  # fmt: skip
+def test_an_id_with_a_slip_gets_near_ones_suggested(session: Session, arguments: list[str]) -> None:
+    assert "There is no memory 'DEC-01' in first-1. Did you mean DEC-001?" in said(*arguments, code=1)
+
+
+# Everything about a text.
