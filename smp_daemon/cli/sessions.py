@@ -326,7 +326,7 @@ def _print_estimates(call: Call, chosen: Sequence[Session]) -> None:
 def _print_evicted(call: Call, memory: Memory, names: Sequence[str]) -> None:
     from smp_client.passes.compaction import evicted_of
 
-    found = [one for name in names for one in evicted_of(memory.tree, name, texts=True)]
+    found = [one for name in names for one in evicted_of(memory, name, texts=True)]
     if call.as_json:
         print_json([asdict(one) for one in found])
     elif not found:
