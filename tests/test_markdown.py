@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 from test_values import TRICKY, keys, nested, texts
 
 from smp_client import MemoryNotFound, Session
+from smp_client.edits import Edit, edited
+from smp_client.fingerprint import hash_of
+from smp_client.records import TURN
 from smp_client.text import markdown
 from smp_client.text.format import Conversation
 from smp_client.text.values import Value, canonical
@@ -31,6 +35,13 @@ def turn(number: int, **fields: Any) -> dict[str, Value]:
 
 def values(content: bytes) -> list[bytes]:
     return [canonical(located.value) for located in markdown.parse(content).records]
+
+
+def changed(content: bytes, changes: Mapping[str, dict[str, Value] | None], last: int) -> bytes:
+    """The conversation with other turns, or none, in the place of some."""
+    old = {str(located.value["id"]): hash_of(located.value) for located in markdown.parse(content).records}
+    new = {name: None if value is None else markdown.render_turn(value).decode() for name, value in changes.items()}
+    return edited(TURN, content, [Edit(name, old.get(name), new[name]) for name in changes], last).content
 
 
 def conversation(session: Session) -> Path:
@@ -236,8 +247,8 @@ def test_a_field_cannot_change_what_a_turn_is() -> None:
 def test_a_removed_turn_leaves_its_number_used() -> None:
     """`Last-Turn` stands once in the head, behind the version; all other bytes stay."""
     content = HEADER + b"".join(markdown.render_turn(turn(number)) for number in (1, 2, 3))
-    once = markdown.rewrite(content, {"turn-3": None}, 3)
-    twice = markdown.rewrite(once, {"turn-1": None}, 4)
+    once = changed(content, {"turn-3": None}, 3)
+    twice = changed(once, {"turn-1": None}, 4)
     assert [located.value["id"] for located in markdown.parse(twice).records] == ["turn-2"]
     assert markdown.highest(markdown.parse(twice)) == 4
     assert twice.count(b"**Last-Turn:** ") == 1
@@ -251,8 +262,8 @@ def test_many_changes_at_once_are_the_same_as_one_by_one() -> None:
     changes: dict[str, dict[str, Value] | None] = {f"turn-{n}": turn(n, pinned=True) if n % 2 else None for n in range(50, 0, -1)}
     singly = content
     for memory_id, change in changes.items():
-        singly = markdown.rewrite(singly, {memory_id: change}, 50)
-    assert markdown.rewrite(content, changes, 50) == singly
+        singly = changed(singly, {memory_id: change}, 50)
+    assert changed(content, changes, 50) == singly
 
 
 def test_of_a_double_the_last_is_meant(session: Session) -> None:
@@ -311,4 +322,4 @@ def test_any_bytes_are_parsed_without_an_error(content: bytes) -> None:
     kept = content if torn is None else content[:torn]
     before = values(kept)
     new = turn(77)
-    assert values(form.insert(kept, new)) == [*before, canonical(new)]
+    assert values(changed(kept, {"turn-77": new}, 77)) == [*before, canonical(new)]

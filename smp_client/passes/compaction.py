@@ -777,10 +777,15 @@ def _usable(run: Run, text: str) -> str:
 def _note_in_metadata(session: Session, outcome: Outcome) -> None:
     if not session.scope.tree.exists(session.scope.path(METADATA)):
         return
-    total, quota = session.scope.usage.total(), session.quota_bytes()
-    used = {"total_bytes": total, "utilization_pct": round(100 * total / quota, 1)}
+    at, quota, said = render_time(session._now()), session.quota_bytes(), None
     try:
-        session.update_metadata(storage={**used, "last_compaction": render_time(session._now())})
+        # The note may make the metadata longer: then it is written once more, with their new size.
+        for _ in range(3):
+            if (total := session.scope.usage.total()) == said:
+                break
+            used = {"total_bytes": total, "utilization_pct": round(100 * total / quota, 1)}
+            session.update_metadata(storage={**used, "last_compaction": at})
+            said = total
     except SMPError as error:  # the session is smaller all the same
         outcome.notes.append(f"the metadata do not say so: {error}")
 

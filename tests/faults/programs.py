@@ -155,7 +155,9 @@ def grow(memory: Memory) -> None:
 
 
 def compact(memory: Memory) -> None:
-    memory.session(SESSION).compact(reduction_pct=100)
+    done = memory.session(SESSION).compact(reduction_pct=100)
+    if done.notes:
+        raise StorageFailed("; ".join(done.notes))  # the session is smaller, but its metadata could not be written
 
 
 # Of every kind, in its file and with what compaction holds.
