@@ -32,6 +32,19 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Completion = Callable[[click.Context, click.Parameter, str], list[Any]]
 
 
+def option(name: str, help: str, *, to: str = "", **more: Any) -> Decorator:
+    """Return an option; `to` is the name of its parameter, where that is another."""
+    return click.option(name, *([to] if to else []), help=help, **more)
+
+
+def flag(name: str, help: str, *, to: str = "", **more: Any) -> Decorator:
+    return option(name, help, to=to, is_flag=True, **more)
+
+
+def several(options: Sequence[Decorator]) -> Decorator:
+    return lambda command: functools.reduce(lambda made, one: one(made), reversed(options), command)
+
+
 # The tree, the form of the output, and how careful a command is.
 
 
@@ -68,14 +81,16 @@ def _account() -> str:
     return account()
 
 
+root_option = option(
+    "--root", "The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward."
+)
 _SHARED: dict[str, Decorator] = {
-    "by": click.option("--by", metavar="WHO", default=_account, show_default="your account",
-                       callback=in_words, help="Who does it, for the audit log."),
-    "yes": click.option("--yes", is_flag=True, help="Do not ask. A script is never asked."),
-    "root": click.option("--root", help="The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward."),
-    "dry_run": click.option("--dry-run", is_flag=True,
-                            help="Only say what would be done and why; changes nothing."),
-    "as_json": click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+    "by": option("--by", "Who does it, for the audit log.",
+                 metavar="WHO", default=_account, show_default="your account", callback=in_words),
+    "yes": flag("--yes", "Do not ask. A script is never asked."),
+    "root": root_option,
+    "dry_run": flag("--dry-run", "Only say what would be done and why; changes nothing."),
+    "as_json": flag("--json", "Print JSON.", to="as_json"),
 }  # fmt: skip
 
 
@@ -93,13 +108,9 @@ def takes(*names: str) -> Decorator:
     return decorate
 
 
-def several(options: Sequence[Decorator]) -> Decorator:
-    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
-
-
 def reason_option(help: str, *, default: str | None = None, required: bool = False) -> Decorator:
     given: dict[str, Any] = {} if default is None else {"default": default, "show_default": True}
-    return click.option("--reason", required=required, help=help, callback=in_words, **given)
+    return option("--reason", help, required=required, callback=in_words, **given)
 
 
 def check_usage(*wrong: tuple[bool, str]) -> None:
@@ -264,27 +275,25 @@ def completing_values(column: str) -> Completion:
     return complete
 
 
-since_option = click.option(
-    "--since", metavar="WHEN",
-    help='Only from then on; an ISO time, a date, or words: "last 7 days", yesterday.',
-)  # fmt: skip
-until_option = click.option("--until", metavar="WHEN", help="Only until then, included.")
-types_option = click.option(
-    "--type", "types", multiple=True, metavar="TYPE", callback=_known_types,
-    help=f"Only of this kind: {', '.join(TYPES)}; repeat it for several.",
-    shell_complete=lambda _ctx, _param, typed: [name for name in TYPES if name.startswith(typed)],
-)  # fmt: skip
-tags_option = click.option(
-    "--tag", "tags", multiple=True, shell_complete=completing_values("tag"),
-    help="Only with this tag or one below it; repeat it for any of several.",
-)  # fmt: skip
+def _complete_type(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in TYPES if name.startswith(incomplete)]
+
+
+since_option = option("--since", 'Only from then on; an ISO time, a date, or words: "last 7 days".',
+                      metavar="WHEN")  # fmt: skip
+until_option = option("--until", "Only until then, included.", metavar="WHEN")
+types_option = option("--type", f"Only of this kind: {', '.join(TYPES)}; repeat it for several.",
+                      to="types", multiple=True, metavar="TYPE", callback=_known_types,
+                      shell_complete=_complete_type)  # fmt: skip
+tags_option = option("--tag", "Only with this tag or one below it; repeat it for any of several.",
+                     to="tags", multiple=True, shell_complete=completing_values("tag"))  # fmt: skip
 selecting_options = several([
-    click.option("--topic", metavar="TOPIC", shell_complete=completing_values("tag"),
-                 help="Only about this topic, as smp topics names it."),
-    click.option("--agent", metavar="WHO", shell_complete=completing_values("actor"),
-                 help="Only from this agent or person."),
+    option("--topic", "Only about this topic, as smp topics names it.",
+           metavar="TOPIC", shell_complete=completing_values("tag")),
+    option("--agent", "Only from this agent or person.",
+           metavar="WHO", shell_complete=completing_values("actor")),
     since_option, until_option, types_option, tags_option,
-    click.option("--text", metavar="TEXT", help="Only with this text anywhere, in any case."),
+    option("--text", "Only with this text anywhere, in any case.", metavar="TEXT"),
 ])  # fmt: skip
 
 

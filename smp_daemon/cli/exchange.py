@@ -19,6 +19,8 @@ from .arguments import (
     complete_memory_id,
     completing,
     find_id,
+    flag,
+    option,
     selecting_options,
     takes,
     what_is_meant,
@@ -47,17 +49,19 @@ smp export --all --format jsonl | gzip > everything.jsonl.gz
 smp export --all --exact -o everything.tar.gz
 smp export --all --layout jsonl-per-kind -o for-others""")
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=completing(*KEPT))
-@click.option("--id", "ids", multiple=True, metavar="ID", shell_complete=complete_memory_id,
-              help="Of one session, only this memory; repeat it for several.")  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help="Every session, archived ones too, and what holds everywhere.")
-@click.option("--format", type=click.Choice((*FORMATS, "md", "yml")), help="Else the ending of FILE says it, else yaml.")
-@click.option("--exact", is_flag=True, help="A bundle (tar.gz) of the files themselves.")
-@click.option("--layout", type=click.Choice(LAYOUTS), help="Into a folder FILE, as another program keeps its memories.")
+@option("--id", "Of one session, only this memory; repeat it for several.",
+        to="ids", multiple=True, metavar="ID", shell_complete=complete_memory_id)  # fmt: skip
+@flag("--all", "Every session, archived ones too, and what holds everywhere.", to="everything")
+@option("--format", "Else the ending of FILE says it, else yaml.",
+        type=click.Choice((*FORMATS, "md", "yml")))  # fmt: skip
+@flag("--exact", "A bundle (tar.gz) of the files themselves.")
+@option("--layout", "Into a folder FILE, as another program keeps its memories.",
+        type=click.Choice(LAYOUTS))  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", default=_STANDARD, help="Where to; else stdout. It appears when it is whole.")
-@click.option("--force", is_flag=True, help="Overwrite FILE; a folder only if it is an export, as it was written.")
-@click.option("--deleted", is_flag=True, help="Name deleted memories, so that an import deletes them too.")
+@flag("--force", "Overwrite FILE; a folder only if it is an export, as it was written.")
+@flag("--deleted", "Name deleted memories, so that an import deletes them too.")
 @selecting_options
-@click.option("--anonymize", "anonymous", is_flag=True, help="With placeholders in the place of names; see smp anonymize.")
+@flag("--anonymize", "With placeholders in the place of names; see smp anonymize.", to="anonymous")
 @naming_options
 @takes()
 def export(
@@ -151,12 +155,14 @@ smp import ~/shop --migrate
 smp import ~/shop --verify
 smp import chat.txt --as markdown-log""")
 @click.argument("path", metavar="PATH", type=click.Path(exists=True, allow_dash=True))
-@click.option("--as", "layout", type=click.Choice(READ), help="Only this layout; else everything that is found.")
-@click.option("--migrate", is_flag=True, help="With a backup before it, and priorities and a comparison after it.")
-@click.option("--verify", is_flag=True, help="Only compare: counts, and the ids that are missing or differ.")
-@click.option("--replace", is_flag=True, help="Same id, other content: take theirs; else ours stays.")
-@click.option("--no-extract", is_flag=True, help="Leave decisions, findings and preferences that logs mark in the turns alone.")
-@click.option("--purged", is_flag=True, help="Also memories that were purged here; else they stay away.")
+@option("--as", "Only this layout; else everything that is found.",
+        to="layout", type=click.Choice(READ))  # fmt: skip
+@flag("--migrate", "With a backup before it, and priorities and a comparison after it.")
+@flag("--verify", "Only compare: counts, and the ids that are missing or differ.")
+@flag("--replace", "Same id, other content: take theirs; else ours stays.")
+@flag("--no-extract", "Leave decisions, findings and preferences that logs mark in the turns"
+      " alone.")  # fmt: skip
+@flag("--purged", "Also memories that were purged here; else they stay away.")
 @takes("dry_run")
 def import_(
     call: Call, path: str, layout: str | None, migrate: bool, verify: bool, replace: bool,

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import Call, session_argument, takes
+from .arguments import Call, flag, option, session_argument, takes
 from .output import (
     counted,
     finish,
-    one_line,
     outcome_json,
     print_json,
     print_pairs,
@@ -69,7 +68,7 @@ def init(call: Call) -> None:
 
 
 @click.command(cls=_UsageIsUnknown)
-@click.option("--deep", is_flag=True, help="Compare disk and index file by file.")
+@flag("--deep", "Compare disk and index file by file.")
 @takes()
 def status(call: Call, deep: bool) -> None:
     """Report whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (cannot tell)."""
@@ -121,7 +120,8 @@ def _did(job: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.option("--timeout", "timeout_s", default=30.0, show_default=True, help="Seconds to wait for the daemon.")
+@option("--timeout", "Seconds to wait for the daemon.",
+        to="timeout_s", default=30.0, show_default=True)  # fmt: skip
 @takes()
 def sync(call: Call, timeout_s: float) -> None:
     """Wait until everything on disk is in the index."""
@@ -129,7 +129,8 @@ def sync(call: Call, timeout_s: float) -> None:
 
 
 @click.command()
-@click.option("--timeout", "timeout_s", default=600.0, show_default=True, help="Seconds to wait for the daemon.")
+@option("--timeout", "Seconds to wait for the daemon.",
+        to="timeout_s", default=600.0, show_default=True)  # fmt: skip
 @takes()
 def reindex(call: Call, timeout_s: float) -> None:
     """Rebuild the index from the files."""
@@ -155,8 +156,8 @@ def _bring_up_to_date(call: Call, request: Request, timeout_s: float) -> None:
 
 @click.command()
 @session_argument(required=False)
-@click.option("--repair", is_flag=True, help="Mend what needs no guessing: finish or set aside what a crash"
-              " cut off, and make what is missing. The rest is named, and stays.")  # fmt: skip
+@flag("--repair", "Mend what needs no guessing: finish or set aside what a crash cut off, and"
+      " make what is missing. The rest is named, and stays.")  # fmt: skip
 @takes("dry_run")
 def check(call: Call, session: str | None, repair: bool) -> None:
     """Read every file and name mistakes; exits 1 where there is one.
@@ -221,8 +222,8 @@ def _repaired(memory: Memory, session: str | None, *, dry_run: bool) -> Outcome:
 
 
 @click.command()
-@click.option("--fix", is_flag=True, help="Do what is safe: make missing directories, mend files as smp check"
-              " --repair does, rebuild a damaged index.")  # fmt: skip
+@flag("--fix", "Do what is safe: make missing directories, mend files as smp check --repair does,"
+      " rebuild a damaged index.")  # fmt: skip
 @takes()
 def doctor(call: Call, fix: bool) -> None:
     """Look for everything that is wrong and say what to do; exits 1 where something is.
@@ -289,9 +290,10 @@ def _mended(call: Call) -> Outcome:
     with suppress(SMPError, OSError):  # the look afterwards names what stays wrong
         memory = call.memory()
         memory.create()
-        outcome = _repaired(memory, None, dry_run=False)
-        problems = [one for one in read_status(Place(memory.root)).problems if one.startswith(_INDEX)]
+        status = read_status(Place(memory.root))
+        problems = [problem for problem in status.problems if problem.startswith(_INDEX)]
         if problems:
             bring_up_to_date(memory, "reindex", 600.0)
-            outcome.actions.append(Action("", "reindex", (), one_line(problems[0])))
+            outcome.actions.append(Action("", "reindex", (), problems[0]))
+        outcome.add(_repaired(memory, None, dry_run=False))
     return outcome

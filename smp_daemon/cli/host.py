@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .arguments import several
+from .arguments import flag, option, several
 from .output import print_json, say
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 EXIT_ABSENT = 1
 SHELLS = ("bash", "zsh", "fish")
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_dry_run = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+_json = flag("--json", "Print JSON.", to="as_json")
+_dry_run = flag("--dry-run", "Only say what would be done.")
 
 
 @click.command()
-@click.option("--root", "named", multiple=True, metavar="DIRECTORY",
-              help="A sessions tree; repeat it for several. Else SMP_ROOT, else the configured ones,"
-                   " else the nearest .bmad/sessions upward, else a new one here.")
-@click.option("--config", metavar="FILE", help="The settings; else SMP_CONFIG, else your own file, else"
-              " the system's. See smp config sample.")  # fmt: skip
+@option("--root", "A sessions tree; repeat it for several. Else SMP_ROOT, else the configured"
+        " ones, else the nearest .bmad/sessions upward, else a new one here.",
+        to="named", multiple=True, metavar="DIRECTORY")  # fmt: skip
+@option("--config", "The settings; else SMP_CONFIG, else your own file, else the system's. See"
+        " smp config sample.", metavar="FILE")  # fmt: skip
 def run(named: Sequence[str], config: str | None) -> None:
     """Look after sessions trees until stopped; makes a tree where there is none."""
     from smp_client import Memory
@@ -101,8 +101,8 @@ def config() -> None:
 
 
 @config.command()
-@click.option("--config", "file", metavar="FILE", help="Use this file; else SMP_CONFIG, else the user's,"
-              " else the system's.")  # fmt: skip
+@option("--config", "Use this file; else SMP_CONFIG, else the user's, else the system's.",
+        to="file", metavar="FILE")  # fmt: skip
 @_json
 def show(file: str | None, as_json: bool) -> None:
     """Print every setting in effect, and where it comes from."""
@@ -180,8 +180,8 @@ def print_sample(as_json: bool) -> None:
 
 
 _placed = several([
-    click.option("--system", is_flag=True, help="The system's service instead of yours."),
-    click.option("--force", is_flag=True, help="Also where the file was edited or is not from SMP."),
+    flag("--system", "The system's service instead of yours."),
+    flag("--force", "Also where the file was edited or is not from SMP."),
     _dry_run, _json,
 ])  # fmt: skip
 
@@ -192,9 +192,9 @@ def service() -> None:
 
 
 @service.command()
-@click.option("--root", "roots", multiple=True, help="A sessions tree; repeat it. Else the nearest one.")
-@click.option("--config", type=click.Path(dir_okay=False), help="The settings that it is started with.")
-@click.option("--user", help="With --system, the account that it runs as; else the owner of the roots.")
+@option("--root", "A sessions tree; repeat it. Else the nearest one.", to="roots", multiple=True)
+@option("--config", "The settings that it is started with.", type=click.Path(dir_okay=False))
+@option("--user", "With --system, the account that it runs as; else the owner of the roots.")
 @_placed
 def install(
     system: bool, force: bool, dry_run: bool, as_json: bool, roots: tuple[str, ...], **given: str | None
@@ -241,7 +241,7 @@ def uninstall(system: bool, force: bool, dry_run: bool, as_json: bool) -> None:
 
 
 @service.command("show")
-@click.option("--system", is_flag=True, help="The system's service instead of yours.")
+@flag("--system", "The system's service instead of yours.")
 @_json
 def show_service(system: bool, as_json: bool) -> None:
     """Print the installed service file; exits 1 where there is none."""

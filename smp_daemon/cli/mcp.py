@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .arguments import place_memory
+from .arguments import flag, option, place_memory, root_option
 
 AGENTS = ("claude", "codex", "copilot", "cursor", "gemini", "opencode")
 _MISSING = "smp mcp needs the package mcp: pip install 'session-memory-persistence[mcp]'"
@@ -16,13 +16,14 @@ _MISSING = "smp mcp needs the package mcp: pip install 'session-memory-persisten
 @click.command(epilog="""\b
 smp mcp --install claude
 smp mcp --install codex --yes""")
-@click.option("--install", "agent", type=click.Choice(AGENTS), help="Print how this agent starts the server.")
-@click.option("--yes", is_flag=True, help="With --install: write it into the agent's file, which is copied before.")
-@click.option("--directory", type=click.Path(file_okay=False, path_type=Path),
-              help="The project's directory; else CLAUDE_PROJECT_DIR, else the working directory.")  # fmt: skip
-@click.option("--max-bytes", type=click.IntRange(min=2048), metavar="N", default=8192, show_default=True,
-              help="No answer is longer.")  # fmt: skip
-@click.option("--root", help="The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.")
+@option("--install", "Print how this agent starts the server.",
+        to="agent", type=click.Choice(AGENTS))  # fmt: skip
+@flag("--yes", "With --install: write it into the agent's file, which is copied before.")
+@option("--directory", "The project's directory; else CLAUDE_PROJECT_DIR, else the working"
+        " directory.", type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
+@option("--max-bytes", "No answer is longer.",
+        type=click.IntRange(min=2048), metavar="N", default=8192, show_default=True)  # fmt: skip
+@root_option
 def mcp(agent: str | None, yes: bool, directory: Path | None, max_bytes: int, root: str | None) -> None:
     """Let agents ask and record over the Model Context Protocol.
 

@@ -26,8 +26,10 @@ from .arguments import (
     check_usage,
     complete_memory_id,
     find_id,
+    flag,
     given_session,
     memories_argument,
+    option,
     reason_option,
     selecting_options,
     several,
@@ -73,7 +75,7 @@ smp delete latest --topic billing --since "last 7 days" --reason "not ours" --dr
 smp delete --all --text "Jane Doe" --reason "she asked for it\"""")
 @memories_argument(*KEPT, required=False)
 @selecting_options
-@click.option("--all", "is_all", is_flag=True, help="Of every session, archived ones too, and of global.")
+@flag("--all", "Of every session, archived ones too, and of global.", to="is_all")
 @reason_option("Why; it is kept with the deleted memories.", required=True)
 @takes("by", "yes", "dry_run")
 def delete(
@@ -165,8 +167,9 @@ smp restore session-2026-01-11-abc123
 smp restore latest DEC-001 FIND-002
 smp restore --batch 20260111T144000-5f3a9c""")
 @memories_argument(DELETED, *KEPT, required=False, complete_id=_complete_deleted_id)
-@click.option("--batch", shell_complete=_complete_batch, help="All memories that were deleted, or anonymised, together.")
-@click.option("--list", "is_list", is_flag=True, help="List what can be restored, and until when.")
+@option("--batch", "All memories that were deleted, or anonymised, together.",
+        shell_complete=_complete_batch)  # fmt: skip
+@flag("--list", "List what can be restored, and until when.", to="is_list")
 @takes("by", "dry_run")
 def restore(call: Call, session: str | None, ids: tuple[str, ...], batch: str | None, is_list: bool) -> None:
     """Restore the deleted SESSION, or deleted memories of it."""
@@ -318,10 +321,9 @@ smp purge latest DEC-001 --now
 smp purge --batch 20260111T144000-5f3a9c --now
 smp purge session-2026-01-11-abc123 --now""")
 @memories_argument(*ANYWHERE, required=False, complete_id=_complete_any_id)
-@click.option("--force", is_flag=True,
-              help="Everything past its deadline goes, although no daemon has watched it pass.")  # fmt: skip
-@click.option("--now", "is_now", is_flag=True, help="Destroy what is named at once, deleted or not.")
-@click.option("--batch", shell_complete=_complete_batch, help="With --now: all memories of a batch.")
+@flag("--force", "Everything past its deadline goes, although no daemon has watched it pass.")
+@flag("--now", "Destroy what is named at once, deleted or not.", to="is_now")
+@option("--batch", "With --now: all memories of a batch.", shell_complete=_complete_batch)
 @takes("by", "yes", "dry_run")
 def purge(
     call: Call, session: str | None, ids: tuple[str, ...], force: bool, is_now: bool, batch: str | None
@@ -392,11 +394,12 @@ def _going(actions: Sequence[Action]) -> str:
 
 _KINDS = ("user_names", "project_names", "file_paths", "contacts", "addresses", "accounts", "secrets")
 naming_options: Decorator = several([
-    click.option("--name", "names", multiple=True, metavar="NAME", help="Somebody to be replaced; repeat it."),
-    click.option("--names-file", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
-                 help="Names, one in each line."),
-    click.option("--project", "projects", multiple=True, metavar="NAME", help="A project; repeat it."),
-    click.option("--keep", metavar="WHAT,…", help=f"Not replaced: {', '.join(_KINDS)}."),
+    option("--name", "Somebody to be replaced; repeat it.",
+           to="names", multiple=True, metavar="NAME"),
+    option("--names-file", "Names, one in each line.",
+           type=click.Path(exists=True, dir_okay=False), metavar="FILE"),
+    option("--project", "A project; repeat it.", to="projects", multiple=True, metavar="NAME"),
+    option("--keep", f"Not replaced: {', '.join(_KINDS)}.", metavar="WHAT,…"),
 ])  # fmt: skip
 
 
@@ -419,7 +422,8 @@ smp anonymize latest DEC-001 --keep file_paths,addresses
 smp anonymize session-2026-01-11-abc123 --names-file staff.txt --now""")
 @memories_argument(*KEPT)
 @naming_options
-@click.option("--now", "is_now", is_flag=True, help="Destroy the originals at once; else smp restore --batch brings them back.")
+@flag("--now", "Destroy the originals at once; else smp restore --batch brings them back.",
+      to="is_now")  # fmt: skip
 @reason_option("Why; it is kept with the originals.", default="anonymised")
 @takes("by", "yes", "dry_run")
 def anonymize(

@@ -17,6 +17,8 @@ from .arguments import (
     check_usage,
     completing,
     find_scope,
+    flag,
+    option,
     session_argument,
     since_option,
     tags_option,
@@ -69,26 +71,25 @@ smp search oauth tokens --type decision --since "last 7 days"
 smp search '"exact phrase" +required' -- -excluded
 smp search --session latest --min-priority 0.5 --sort newest""")
 @click.argument("words", nargs=-1, metavar="[TEXT]...")
-@click.option("--session", metavar="SESSION", shell_complete=completing(ACTIVE, GLOBAL),
-              help="Only this one, or global; else all.")  # fmt: skip
+@option("--session", "Only this one, or global; else all.",
+        metavar="SESSION", shell_complete=completing(ACTIVE, GLOBAL))  # fmt: skip
 @types_option
 @tags_option
-@click.option("--all-tags", is_flag=True, help="Of several tags all, not any.")
-@click.option("--without-tag", "without_tags", multiple=True, metavar="TAG",
-              help="Only without it; repeat it for several.")  # fmt: skip
-@click.option("--agent", "agents", multiple=True,
-              help="Only from this agent or person; repeat it for several.")  # fmt: skip
+@flag("--all-tags", "Of several tags all, not any.")
+@option("--without-tag", "Only without it; repeat it for several.",
+        to="without_tags", multiple=True, metavar="TAG")  # fmt: skip
+@option("--agent", "Only from this agent or person; repeat it for several.",
+        to="agents", multiple=True)  # fmt: skip
 @since_option
 @until_option
-@click.option("--min-priority", type=_SHARE, metavar="0..1", help="Only of this priority now.")
-@click.option("--only-alive", is_flag=True, help="Only memories that have not decayed.")
-@click.option("--confidence", multiple=True, help="Only of this confidence; repeat it for several.")
-@click.option("--min-relevance", type=_SHARE, metavar="0..1", help="Only with at least this score.")
+@option("--min-priority", "Only of this priority now.", type=_SHARE, metavar="0..1")
+@flag("--only-alive", "Only memories that have not decayed.")
+@option("--confidence", "Only of this confidence; repeat it for several.", multiple=True)
+@option("--min-relevance", "Only with at least this score.", type=_SHARE, metavar="0..1")
 @click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True)
-@click.option("--limit", type=_COUNT, metavar="N", default=20, show_default=True, help="At most N.")
-@click.option("--offset", type=click.IntRange(min=0), metavar="N", default=0,
-              help="Leave out the first N.")  # fmt: skip
-@click.option("--explain", is_flag=True, help="Say what each score is made of.")
+@option("--limit", "At most N.", type=_COUNT, metavar="N", default=20, show_default=True)
+@option("--offset", "Leave out the first N.", type=click.IntRange(min=0), metavar="N", default=0)
+@flag("--explain", "Say what each score is made of.")
 @click.option("--no-count", is_flag=True, hidden=True, expose_value=False)  # as it is now always
 @takes()
 def search(call: Call, words: tuple[str, ...], session: str | None, only_alive: bool, **filters: Any) -> None:
@@ -199,7 +200,7 @@ def topics(call: Call, session: str | None) -> None:
 @since_option
 @until_option
 @types_option
-@click.option("--limit", type=_COUNT, metavar="N", help="Only the last N.")
+@option("--limit", "Only the last N.", type=_COUNT, metavar="N")
 @takes()
 def timeline(
     call: Call, session: str | None, since: str | None, until: str | None, types: tuple[str, ...],
@@ -269,15 +270,15 @@ smp context --task "add a login form"
 smp context --agent architect --project Shop --max-tokens 800
 smp context --session latest --explain""")
 @click.argument("session", required=False, metavar="[SESSION]", shell_complete=completing(ACTIVE))
-@click.option("--session", "session_option", metavar="SESSION", shell_complete=completing(ACTIVE),
-              help="For going on with this session: with its own memories, and its project.")  # fmt: skip
-@click.option("--project", help="Only this project; others only where they match the task.")
-@click.option("--all", "is_all", is_flag=True, help="Every project of the tree.")
-@click.option("--agent", metavar="AGENT", help="For this agent: with its own state and next steps.")
-@click.option("--task", help="The task: memories that match it come first.")
-@click.option("--topic", help="Of decisions, learnings and preferences, only those about this.")
-@click.option("--max-tokens", type=int, metavar="N", help="At most about N tokens; else 1500.")
-@click.option("--explain", is_flag=True, help="Say why each memory is there, and which were left out.")
+@option("--session", "For going on with this session: with its own memories, and its project.",
+        to="session_option", metavar="SESSION", shell_complete=completing(ACTIVE))  # fmt: skip
+@option("--project", "Only this project; others only where they match the task.")
+@flag("--all", "Every project of the tree.", to="is_all")
+@option("--agent", "For this agent: with its own state and next steps.", metavar="AGENT")
+@option("--task", "The task: memories that match it come first.")
+@option("--topic", "Of decisions, learnings and preferences, only those about this.")
+@option("--max-tokens", "At most about N tokens; else 1500.", type=int, metavar="N")
+@flag("--explain", "Say why each memory is there, and which were left out.")
 @takes()
 def context(
     call: Call, session: str | None, session_option: str | None, is_all: bool, project: str | None,

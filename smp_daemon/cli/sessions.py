@@ -16,7 +16,9 @@ from .arguments import (
     check_usage,
     find_id,
     find_scope,
+    flag,
     memories_argument,
+    option,
     reason_option,
     session_argument,
     takes,
@@ -48,8 +50,8 @@ _UNKNOWN = dict.fromkeys(("created_at", "last_activity", "total_bytes", "quota_b
 
 
 @click.command()
-@click.option("--state", type=click.Choice(_STATES), help="Only sessions in this state.")
-@click.option("--all", "is_all", is_flag=True, help="Also archived and deleted ones.")
+@option("--state", "Only sessions in this state.", type=click.Choice(_STATES))
+@flag("--all", "Also archived and deleted ones.", to="is_all")
 @takes()
 def sessions(call: Call, state: str | None, is_all: bool) -> None:
     """List the sessions, the one that was used last first.
@@ -180,8 +182,7 @@ def _become(call: Call, name: str, state: str, reason: str) -> None:
 smp archive session-2026-01-11-abc123 --reason "all done"
 smp archive --due --dry-run""")
 @session_argument(required=False)
-@click.option("--due", "is_due", is_flag=True,
-              help="Bring each session into the state that is due, as the daemon does.")  # fmt: skip
+@flag("--due", "Bring each session into the state that is due, as the daemon does.", to="is_due")
 @reason_option("Why; it is written into the summary; else archived by hand.")
 @takes("dry_run")
 def archive(call: Call, session: str | None, is_due: bool, reason: str | None) -> None:
@@ -249,12 +250,12 @@ smp compact latest --dry-run
 smp compact latest --reduce 30
 smp compact latest turn-12 --bring-back""")
 @memories_argument(ACTIVE, required=False)
-@click.option("--all", "is_all", is_flag=True, help="Every session that is nearly full; with --reduce, every one.")
-@click.option("--reduce", "reduce_pct", type=float, metavar="PCT", callback=_share,
-              help="By how many percent of its size; else 20, or as configured.")  # fmt: skip
-@click.option("--estimate", "is_estimate", is_flag=True, help="Only say how much could be freed at most.")
-@click.option("--list", "is_list", is_flag=True, help="Only list the evicted memories.")
-@click.option("--bring-back", "is_back", is_flag=True, help="Bring evicted memories, or only ID..., back.")
+@flag("--all", "Every session that is nearly full; with --reduce, every one.", to="is_all")
+@option("--reduce", "By how many percent of its size; else 20, or as configured.",
+        to="reduce_pct", type=float, metavar="PCT", callback=_share)  # fmt: skip
+@flag("--estimate", "Only say how much could be freed at most.", to="is_estimate")
+@flag("--list", "Only list the evicted memories.", to="is_list")
+@flag("--bring-back", "Bring evicted memories, or only ID..., back.", to="is_back")
 @takes("dry_run")
 def compact(
     call: Call, session: str | None, ids: tuple[str, ...], is_all: bool, reduce_pct: float | None,

@@ -21,7 +21,9 @@ from .arguments import (
     did_you_mean,
     find_id,
     find_scope,
+    flag,
     memories_argument,
+    option,
     suggesting_ids,
     takes,
 )
@@ -76,10 +78,10 @@ smp show latest DEC-001
 smp show report-1 --raw
 smp show --all-about "Jane Roe\"""")
 @memories_argument(*KEPT, required=False)
-@click.option("--all-about", metavar="TEXT",
-              help="Every place where a text stands, in SESSION or in everything, deleted ones too.")  # fmt: skip
-@click.option("--raw", is_flag=True, help="Of a memory, the bytes that it stands in.")
-@click.option("--no-count", is_flag=True, help="Do not count it as a reading, which raises the priority.")
+@option("--all-about", "Every place where a text stands, in SESSION or in everything, deleted"
+        " ones too.", metavar="TEXT")  # fmt: skip
+@flag("--raw", "Of a memory, the bytes that it stands in.")
+@flag("--no-count", "Do not count it as a reading, which raises the priority.")
 @takes()
 def show(
     call: Call, session: str | None, ids: tuple[str, ...], all_about: str | None, raw: bool,

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -37,8 +37,10 @@ from .arguments import (
     check_usage,
     complete_memory_id,
     find_scope,
+    flag,
     in_words,
     memories_argument,
+    option,
     session_argument,
     suggesting_ids,
     takes,
@@ -60,14 +62,14 @@ _SOME = "ID..."
 
 
 @click.command()
-@click.option("--user", help="Whose session it is.")
-@click.option("--project", help="The project.")
-@click.option("--phase", help="The phase of the project.")
-@click.option("--topic", help="The main topic.")
-@click.option("--tag", "tags", multiple=True, help="Repeat it for several.")
-@click.option("--agent", "agents", multiple=True, help="An agent that takes part; repeat it.")
-@click.option("--id", "session_id", help="Else one is made from the day and a random number.")
-@click.option("--quota-bytes", type=int, help="How large it may become; else as configured.")
+@option("--user", "Whose session it is.")
+@option("--project", "The project.")
+@option("--phase", "The phase of the project.")
+@option("--topic", "The main topic.")
+@option("--tag", "Repeat it for several.", to="tags", multiple=True)
+@option("--agent", "An agent that takes part; repeat it.", to="agents", multiple=True)
+@option("--id", "Else one is made from the day and a random number.", to="session_id")
+@option("--quota-bytes", "How large it may become; else as configured.", type=int)
 @takes()
 def new(call: Call, session_id: str | None, quota_bytes: int | None, **about: Any) -> None:
     """Make a session and print its id: S=$(smp new)."""
@@ -109,62 +111,48 @@ def _note_secrets(kinds: Mapping[str, int]) -> None:
 
 
 @dataclass(frozen=True)
-class _Shared:
-    """The options of `smp add`; in YAML, the fields of a record itself go before them."""
-    by: str | None = None
-    timestamp: str | None = None
-    severity: str | None = None
-    confidence: str | None = None
-    topic: str | None = None
-    rationale: str | None = None
-    turn: int | None = None
-    pin: bool = False
-    tags: tuple[str, ...] = ()
-    refs: tuple[str, ...] = ()
-    further: Mapping[str, Value] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class _New:
     """One memory that is to be written."""
-    what: Kind | str  # a kind of record, or STATE or ARTIFACT
+
+    kind: Kind | str  # a kind of record, or STATE or ARTIFACT
     fields: dict[str, Any]
     name: str = ""  # of the agent or the artifact
     timestamp: str | None = None
 
 
 class _Adding(TakingWords):
-    hint = 'A text that begins with a dash goes behind --, and options before it: smp add latest turn --by me -- "- one"'
+    hint = ("A text that begins with a dash goes behind --, and options before it:"
+            ' smp add latest turn --by me -- "- one"')  # fmt: skip
 
 
 @click.command(cls=_Adding, epilog="""\b
 smp add latest decision "Use OAuth 2.0" --by architect --tag security
 smp add latest relationship DEC-001 FIND-001 resolves
 smp add latest artifact report-1 --file report.md
-smp add global pattern "Reviews find more before noon" --by veritas
 smp add latest --yaml --file records.yaml""")
 @session_argument(ACTIVE, GLOBAL)
 @click.argument("kind", required=False, type=click.Choice(KINDS), metavar="KIND")
 @click.argument("words", nargs=-1, metavar="[TEXT]")
-@click.option("--file", type=click.File("rb"), help="The text; - is stdin, which is also read without a text.")
-@click.option("--yaml", "is_yaml", is_flag=True, help="Read one record or a list of them; each may say its type.")
-@click.option("--by", metavar="WHO", help="Who said, decided, found or learned it; of a turn, else the user.")
-@click.option("--tag", "tags", multiple=True, help="Repeat it for several.")
-@click.option("--timestamp", help="When, as 2026-01-11T14:30:00Z; else now.")
-@click.option("--severity", help="Of a finding: critical, high (or important), medium, low (or minor) or info.")
-@click.option("--confidence", help="Of a decision high, medium, low or uncertain; of a preference explicit,"
-              " inferred or uncertain.")  # fmt: skip
-@click.option("--topic", help="The topic.")
-@click.option("--rationale", help="Why.")
-@click.option("--ref", "refs", multiple=True, metavar="ID", help="A memory that it refers to; repeat it.")
-@click.option("--turn", type=int, metavar="N", help="The turn that it comes from.")
-@click.option("--field", "fields", multiple=True, metavar="NAME=VALUE",
-              help="A further field: impact=high, line_numbers=[1,2], location.section=3; repeat it.")  # fmt: skip
-@click.option("--pin", is_flag=True, help="Never let it decay.")
+@option("--file", "The text; - is stdin, read also without a text.", type=click.File("rb"))
+@flag("--yaml", "Read records; each may say its type.", to="is_yaml")
+@option("--by", "Who said, decided, found or learned it.", metavar="WHO")
+@option("--tag", "Repeat it for several.", to="tags", multiple=True)
+@option("--timestamp", "When, as 2026-01-11T14:30:00Z; else now.")
+@option("--severity", "Of a finding: critical, high, medium, low or info.")
+@option("--confidence", "Of a decision high, medium, low or uncertain; of a preference explicit,"
+        " inferred or uncertain.")  # fmt: skip
+@option("--topic", "The topic.")
+@option("--rationale", "Why.")
+@option("--ref", "A memory that it refers to; repeat it.", to="refs", multiple=True, metavar="ID")
+@option("--turn", "The turn that it comes from.", to="turn_ref", type=int, metavar="N")
+@option("--field", "A further field: impact=high, lines=[1,2], location.section=3; repeat it.",
+        to="fields", multiple=True, metavar="NAME=VALUE")  # fmt: skip
+@flag("--pin", "Never let it decay.")
 @takes()
 def add(
     call: Call, session: str, kind: str | None, words: tuple[str, ...], file: IO[bytes] | None,
-    is_yaml: bool, fields: tuple[str, ...], **options: Any,
+    is_yaml: bool, fields: tuple[str, ...], refs: tuple[str, ...], pin: bool, tags: tuple[str, ...],
+    **options: Any,
 ) -> None:  # fmt: skip
     """Write a memory into SESSION and print its id.
 
@@ -174,28 +162,34 @@ def add(
     """
     expected = () if is_yaml else _BEFORE.get(kind or "", ())
     check_usage(
-        (not is_yaml and kind is None, f"Say the kind behind the session: {', '.join(KINDS)}; or give --yaml."),
+        (not is_yaml and kind is None,
+         f"Say the kind behind the session: {', '.join(KINDS)}; or give --yaml."),
         (len(words) < len(expected), f"Behind {kind!r} there must be {' '.join(expected)}."),
-    )
+    )  # fmt: skip
     memory = _memory(call)
     target = find_scope(memory, session)
-    shared = _Shared(**options, further=parse_fields(fields))
+    options |= {"references": [*map(check_memory_id, refs)], "pinned": pin, "tags": list(tags)}
+    shared = {name: value for name, value in options.items() if value not in (None, [], False)}
+    further = parse_fields(fields)
     before, rest = words[: len(expected)], words[len(expected) :]
     text = _text(kind, rest, file, is_yaml=is_yaml, needs_none=kind == STATE and bool(fields))
-    news = [] if is_yaml else [_from_words(target, str(kind), before, text, shared)]
-    news = news or _from_yaml(target, kind, text or "", shared)
+    if is_yaml:
+        records = _load(text or "")
+        given = [_typed(one, kind) for one in (records if isinstance(records, list) else [records])]
+    else:
+        given = [(str(kind), _from_words(str(kind), before, text))]
+    news = _drafted(target, given, shared, further, numbered=is_yaml)
     if session == GLOBAL:
         memory.create()
-    redaction = target.scope.redaction
-    taken = [redaction.spotted(one.fields) for one in news]
-    records = _all_or_none(target, news, _write)
-    beside = _beside(records[0]) if len(records) == 1 else {}
+    taken = [target.scope.redaction.spotted(one.fields) for one in news]
+    written = _all_or_none(target, news, _write)
+    beside = _beside(written[0]) if len(written) == 1 else {}
     if call.as_json:
         found = [{**record_json(record), "redacted": kinds, **beside}
-                 for record, kinds in zip(records, taken, strict=True)]  # fmt: skip
+                 for record, kinds in zip(written, taken, strict=True)]  # fmt: skip
         print_json(found if is_yaml else found[0])
     else:
-        say("\n".join(record.id for record in records))
+        say("\n".join(record.id for record in written))
     _note_secrets(sum(taken, Counter[str]()))
     if beside.get("same_as"):
         click.echo(f"note: the same stands already as {beside['same_as']}.", err=True)
@@ -204,7 +198,6 @@ def add(
 def _beside(record: Record) -> dict[str, Any]:
     """Return the memories that are the same or similar. A failing index must not fail the write."""
     import sqlite3
-
 
     with suppress(SMPError, OSError, sqlite3.Error):
         return {"same_as": record.same_as, "similar": record.similar}
@@ -216,66 +209,45 @@ def _text(
 ) -> str | None:
     """Return the text: the one word, the file, or stdin; exactly one of them."""
     is_related = kind == "relationship" and not is_yaml
-    check_usage((len(words) + (file is not None) > (0 if is_related else 1),
-                 "There is more than one text: put it in quotes, and give it either here or with --file."))  # fmt: skip
+    check_usage((len(words) + (file is not None) > (0 if is_related else 1), "There is more than one"
+                 " text: put it in quotes, and give it either here or with --file."))  # fmt: skip
     if is_related or (needs_none and not words and file is None):
         return None
     if words and words != ("-",):
         return words[0]
     stdin = sys.stdin
     check_usage((file is None and (stdin is None or (stdin.isatty() and not words)), _NO_TEXT))
-    text = _read(file or stdin.buffer)
+    content = (file or stdin.buffer).read(READ_CAP_BYTES + 1)
+    if len(content) > READ_CAP_BYTES:
+        raise Invalid([f"the text is longer than {READ_CAP_BYTES:,} bytes"])
+    try:
+        text = decode(content)
+    except BadYaml as error:
+        raise Invalid([f"the text is {error.problem}"]) from error
     if kind == ARTIFACT and not is_yaml:
         return text
     check_usage((not text.strip(), _NO_TEXT))
     return text if is_yaml else text.removesuffix("\n").removesuffix("\r")
 
 
-def _read(stream: IO[bytes]) -> str:
-    content = stream.read(READ_CAP_BYTES + 1)
-    if len(content) > READ_CAP_BYTES:
-        raise Invalid([f"the text is longer than {READ_CAP_BYTES:,} bytes"])
-    try:
-        return decode(content)
-    except BadYaml as error:
-        raise Invalid([f"the text is {error.problem}"]) from error
-
-
-def _from_words(
-    target: Session | GlobalMemory, what: str, words: Sequence[str], text: str | None, shared: _Shared
-) -> _New:
-    """Return the memory of the command line; `words` are those before the text."""
-    kind = _kind(target, what)
+def _from_words(kind: str, before: Sequence[str], text: str | None) -> dict[str, Any]:
+    """Return the words of the command line as a mapping, as YAML would say it."""
+    if kind == "relationship":
+        return dict(zip(RELATIONSHIP.required, before, strict=True))
+    if kind == ARTIFACT:
+        return {"id": before[0], "content": text or ""}
     if kind == STATE:
         parts = _load(text or "")
         if parts is not None and not isinstance(parts, dict):
             raise Invalid(["a state must be a mapping in YAML or JSON"])
-        return _state(words[0], {**(parts or {}), **shared.further}, shared)
-    if isinstance(kind, str):
-        return _artifact(words[0], {"content": text or ""}, shared)
-    if kind is RELATIONSHIP:
-        return _record(target, kind, dict(zip(kind.required, words, strict=True)), shared)
-    return _record(target, kind, {kind.text: text}, shared)
+        return {"agent_id": before[0], **(parts or {})}
+    return {"text": text}
 
 
-def _from_yaml(target: Session | GlobalMemory, what: str | None, text: str, shared: _Shared) -> list[_New]:
-    """Return every record of the text; raise with every problem, each with the record's number."""
-    value = _load(text)
-    found: list[_New] = []
-    problems: list[str] = []
-    for number, item in enumerate(value if isinstance(value, list) else [value], 1):
-        try:
-            found.append(_from_mapping(target, what, item, shared))
-        except Invalid as invalid:
-            problems += [f"record {number}: {problem}" for problem in invalid.problems]
-    if problems or not found:
-        raise Invalid(problems or ["the YAML holds no record"])
-    return found
-
-
-def _from_mapping(target: Session | GlobalMemory, what: str | None, item: Value, shared: _Shared) -> _New:
+def _typed(item: Value, what: str | None) -> tuple[str | None, Any]:
+    """Return the kind that a record in YAML says, else the given one, and its other fields."""
     if not isinstance(item, dict):
-        raise Invalid(["it must be a mapping of fields"])
+        return what, item
     own: dict[str, Any] = dict(item)
     others = {TURN.name: "turn", "conversation": "turn", "agent_state": STATE}
     if "type" not in own and (other := taken_type(own, (*KINDS, *others))):
@@ -285,86 +257,103 @@ def _from_mapping(target: Session | GlobalMemory, what: str | None, item: Value,
     if "type" in own and (what != "turn" or named in KINDS):
         what = named
         del own["type"]
-    if what is None:
-        raise Invalid(["it must say its 'type', or the kind must stand behind the session"])
-    kind = _kind(target, what)
-    if isinstance(kind, str):
-        key, whose = ("agent_id", "an agent's state") if kind == STATE else ("id", "an artifact")
-        if key not in own:
-            raise Invalid([f"{key!r} of {whose} is missing"])
-        name = str(own.pop(key))
-        return _state(name, {**shared.further, **own}, shared) if kind == STATE else _artifact(name, own, shared)
-    if kind is TURN and "turn_type" in own:
-        own["type"] = own.pop("turn_type")
-    return _record(target, kind, with_own_names(kind, own), shared)
+    return what, own
+
+
+def _drafted(
+    target: Session | GlobalMemory, given: Sequence[tuple[str | None, Any]], shared: dict[str, Any],
+    further: dict[str, Value], *, numbered: bool,
+) -> list[_New]:  # fmt: skip
+    """Return the memories; raise with every problem, each with the number of its record."""
+    found: list[_New] = []
+    problems: list[str] = []
+    for number, (what, own) in enumerate(given, 1):
+        try:
+            if not isinstance(own, dict):
+                raise Invalid(["it must be a mapping of fields"])
+            if what is None:
+                raise Invalid(["it must say its 'type', or the kind must stand behind the session"])
+            kind = _kind(target, what)
+            make: Any = _file if isinstance(kind, str) else _record
+            found.append(make(target, kind, own, shared, further))
+        except Invalid as invalid:
+            problems += [f"record {number}: {one}" if numbered else one for one in invalid.problems]
+    if problems:
+        raise Invalid(problems)
+    return found
 
 
 def _kind(target: Session | GlobalMemory, what: str) -> Kind | str:
     kinds: dict[str, Kind | str] = {"turn" if kind is TURN else kind.name: kind for kind in target.kinds}
-    whose = "global"
-    if target.scope.name != GLOBAL:
+    is_global = target.scope.name == GLOBAL
+    if not is_global:
         kinds |= {STATE: STATE, ARTIFACT: ARTIFACT}
-        whose = "a session"
     if what not in kinds:
-        where = "a session" if whose == "global" else "global: smp add global"
+        where = "a session" if is_global else "global: smp add global"
         belongs = f"; a {what} belongs to {where}" if what in KINDS else ""
+        whose = "global" if is_global else "a session"
         raise Invalid([f"{whose} holds {', '.join(kinds)}, not {what!r}{belongs}"])
     return kinds[what]
 
 
-def _state(agent: str, parts: dict[str, Any], shared: _Shared) -> _New:
-    if replace(shared, further={}) != _Shared():
-        raise Invalid(["a state has no options but --field; say everything else in its YAML"])
-    if not parts:
-        raise Invalid([f"there is nothing to save for {agent!r}: give its state as YAML or JSON"])
-    return _New(STATE, parts, agent)
-
-
-def _artifact(name: str, own: dict[str, Any], shared: _Shared) -> _New:
+def _file(
+    _target: Session | GlobalMemory, kind: str, own: dict[str, Any], shared: dict[str, Any],
+    further: dict[str, Value],
+) -> _New:  # fmt: skip
+    """Return the state of an agent, or an artifact: a file of its own, with a name."""
+    key, whose = ("agent_id", "an agent's state") if kind == STATE else ("id", "an artifact")
+    if key not in own:
+        raise Invalid([f"{key!r} of {whose} is missing"])
+    name = str(own.pop(key))
+    if kind == STATE:
+        if shared:
+            raise Invalid(["a state has no options but --field; say everything else in its YAML"])
+        if not (parts := {**further, **own}):
+            raise Invalid([f"there is nothing to save for {name!r}: give its state as YAML or JSON"])
+        return _New(STATE, parts, name)
     content = own.pop("content", own.pop("text", None))
     if not isinstance(content, str):
         raise Invalid(["'content' of an artifact must be a text"])
-    about = {
-        "created_by": shared.by, "severity": shared.severity, "topic": shared.topic,
-        "rationale": shared.rationale, "confidence": shared.confidence,
-        "references": list(shared.refs) or None, "turn_ref": shared.turn,
-        "pinned": shared.pin or None, "tags": list(shared.tags) or None,
-        "timestamp": shared.timestamp, **shared.further, **own,
-    }  # fmt: skip
-    fields = {name: value for name, value in about.items() if value is not None}
-    if taken := [name for name in _NOT_OF_AN_ARTIFACT if name in fields]:
+    fields = {{"by": "created_by"}.get(field, field): value
+              for field, value in {**shared, **further, **own}.items()}  # fmt: skip
+    if taken := [field for field in _NOT_OF_AN_ARTIFACT if field in fields]:
         raise Invalid([f"an artifact cannot have a field {taken[0]!r}"])
     if "timestamp" in fields:
         try:
             fields["timestamp"] = parse_time(str(fields["timestamp"]))
         except ValueError as error:
-            problem = f"timestamp {fields['timestamp']!r} must be an ISO 8601 time such as 2026-01-11T14:30:00Z"
-            raise Invalid([problem]) from error
+            wrong = f"timestamp {fields['timestamp']!r} must be an ISO 8601 time such as 2026-01-11T14:30:00Z"
+            raise Invalid([wrong]) from error
     return _New(ARTIFACT, {**fields, "content": content}, name)
 
 
-def _record(target: Session | GlobalMemory, kind: Kind, own: dict[str, Any], shared: _Shared) -> _New:
+def _record(
+    target: Session | GlobalMemory, kind: Kind, own: dict[str, Any], shared: dict[str, Any],
+    further: dict[str, Value],
+) -> _New:  # fmt: skip
     """Return a record with the defaults of its kind; raise before a number is given to it."""
-    for memory_id in shared.refs:
-        check_memory_id(memory_id)
     is_turn, is_finding = kind is TURN, kind is FINDING
+    if is_turn and "turn_type" in own:
+        own["type"] = own.pop("turn_type")
+    shared = {{"by": kind.actor, "references": "memory_refs" if is_turn else "references"}.get(name, name): value
+              for name, value in shared.items()}  # fmt: skip
     fields = {  # in the order in which a person looks for them; None is left out
-        kind.actor: shared.by or ("user" if is_turn else None),
+        kind.actor: "user" if is_turn else None,
         "type": "message" if is_turn else None,
-        "severity": shared.severity or ("medium" if is_finding else None),
-        "topic": shared.topic,
+        "severity": "medium" if is_finding else None,
+        "topic": None,
         **dict.fromkeys(name for name in kind.required if name not in (kind.actor, "severity", "confidence")),
         kind.text: None,
-        "rationale": shared.rationale,
-        "confidence": shared.confidence or ("inferred" if "confidence" in kind.required else None),
+        "rationale": None,
+        "confidence": "inferred" if "confidence" in kind.required else None,
         "resolution": {"status": "open"} if is_finding else None,
-        "memory_refs" if is_turn else "references": list(shared.refs) or None,
-        "turn_ref": shared.turn,
-        "pinned": shared.pin or None,
-        "tags": list(shared.tags) if shared.tags or kind not in (TURN, RELATIONSHIP) else None,
-        **shared.further, **own,
+        "memory_refs" if is_turn else "references": None,
+        "turn_ref": None,
+        "pinned": None,
+        "tags": None if kind in (TURN, RELATIONSHIP) else [],
+        **shared, **further, **with_own_names(kind, own),
     }  # fmt: skip
-    timestamp = fields.pop("timestamp", None) or shared.timestamp
+    timestamp = fields.pop("timestamp", None)
     if kind.actor in kind.required and not fields.get(kind.actor):
         raise Invalid([f"{kind.actor!r} is missing: say who with --by"])
     if kind is RELATIONSHIP:
@@ -378,17 +367,16 @@ def _record(target: Session | GlobalMemory, kind: Kind, own: dict[str, Any], sha
 
 def _write(to: Writing, new: _New) -> Record | None:
     """Write one memory. Return None for a file of its own, which can be read when all is written."""
-    if new.what == STATE:
+    if new.kind == STATE:
         to.save_agent_state(new.name, new.fields)
-    elif new.what == ARTIFACT:
+    elif isinstance(new.kind, str):
         to.save_artifact(new.name, **new.fields)
-    elif new.what is RELATIONSHIP:
+    elif new.kind is RELATIONSHIP:
         said = dict(new.fields)
         ends = [said.pop(name) for name in RELATIONSHIP.required]
         return to.relate(*ends, timestamp=new.timestamp, **said)
     else:
-        assert not isinstance(new.what, str)
-        return to.record(new.what, new.fields, new.timestamp)
+        return to.record(new.kind, new.fields, new.timestamp)
     return None
 
 
@@ -406,7 +394,7 @@ def _all_or_none(
 
 def _saved(target: Session | GlobalMemory, new: _New) -> Record:
     assert isinstance(target, Session)
-    if new.what == ARTIFACT:
+    if new.kind == ARTIFACT:
         return target.artifact(new.name)
     state = target.agent_state(new.name)
     data = {**state, "timestamp": state.get("last_updated")}
@@ -475,8 +463,8 @@ def _change(
 @click.command(epilog="""\b
 smp resolve latest FIND-001 --by dev --action "The login allows five tries a minute\"""")
 @memories_argument(ACTIVE, ids=_SOME)
-@click.option("--by", metavar="WHO", required=True, callback=in_words, help="Who has resolved it.")
-@click.option("--action", metavar="TEXT", required=True, help="What was done about it.")
+@option("--by", "Who has resolved it.", metavar="WHO", required=True, callback=in_words)
+@option("--action", "What was done about it.", metavar="TEXT", required=True)
 @takes()
 def resolve(call: Call, session: str, ids: tuple[str, ...], by: str, action: str) -> None:
     """Close findings of SESSION and say how they were resolved."""
@@ -488,9 +476,9 @@ def resolve(call: Call, session: str, ids: tuple[str, ...], by: str, action: str
 smp update latest DEC-001 --text "Use OAuth 2.1"
 smp update latest DEC-001 DEC-002 --field status=rejected --field impact=null""")
 @memories_argument(ACTIVE, GLOBAL, ids=_SOME)
-@click.option("--text", help="The new text, of one memory.")
-@click.option("--field", "fields", multiple=True, metavar="NAME=VALUE",
-              help="A field: impact=high, tags=[a,b], location.line=3; null takes it out; repeat it.")  # fmt: skip
+@option("--text", "The new text, of one memory.")
+@option("--field", "A field: impact=high, tags=[a,b], location.line=3; null takes it out; repeat"
+        " it.", to="fields", multiple=True, metavar="NAME=VALUE")  # fmt: skip
 @takes()
 def update(call: Call, session: str, ids: tuple[str, ...], text: str | None, fields: tuple[str, ...]) -> None:
     """Change the text or other fields of memories of SESSION."""
@@ -551,8 +539,8 @@ def relate(call: Call, session: str, new: str, old: str, relation: str) -> None:
 smp supersede latest DEC-001 --by DEC-004
 smp supersede latest session-2026-01-11-abc123/DEC-001 --by DEC-004""")
 @memories_argument(ACTIVE, GLOBAL, ids="OLD...")
-@click.option("--by", metavar="NEW", required=True, shell_complete=complete_memory_id,
-              help="The memory of SESSION that holds now.")  # fmt: skip
+@option("--by", "The memory of SESSION that holds now.",
+        metavar="NEW", required=True, shell_complete=complete_memory_id)  # fmt: skip
 @takes()
 def supersede(call: Call, session: str, ids: tuple[str, ...], by: str) -> None:
     """Say that OLD no longer holds, because NEW of SESSION does.

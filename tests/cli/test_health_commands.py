@@ -1,0 +1,138 @@
+"""`smp doctor`, `smp stats`, `smp completion` and `smp --version`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import COLOUR, on_a_terminal, run, run_json
+from daemons import running, smp
+
+from smp_client import Memory, __version__
+from smp_client.status import INDEX_FILE
+from smp_daemon.cli.output import width
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tree with two projects, and no settings or service of whoever runs the tests."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    memory = Memory(tmp_path / "sessions")
+    shop = memory.create_session(id="shop-1", project="Shop")
+    shop.record_decision("Use OAuth", made_by="ann", timestamp="2026-01-11T14:30:00Z")
+    shop.record_decision("Use tabs", made_by="bob", timestamp="2026-02-11T14:30:00Z")
+    shop.add_turn("user", "Hello", timestamp="2026-02-12T14:30:00Z")
+    other = memory.create_session(id="old-1", project="Ferry")
+    other.record_finding("Slow", discovered_by="ann", severity="low", timestamp="2026-02-13T14:30:00Z")
+    memory.archive_session("old-1")
+    memory.create_session(id="empty-1").record_learning("x" * 30, learned_by="ann")
+    memory.close()
+    return tmp_path / "sessions"
+
+
+def found(root: Path, *arguments: str, code: int = 0) -> list[tuple[str, str]]:
+    told = run_json(root, "doctor", *arguments, code=code)
+    assert told["ok"] == (code == 0)
+    return [(one["area"], one["problem"]) for one in told["found"]]
+
+
+def test_doctor_finds_nothing_wrong_with_a_sound_tree_and_its_daemon(root: Path, tmp_path: Path) -> None:
+    with running(root, log=tmp_path / "log"):
+        assert found(root) == []
+        assert run(root, "doctor").stdout == "Nothing is wrong.\n"
+
+
+def test_doctor_names_everything_that_is_wrong_with_the_next_step(root: Path) -> None:
+    run(root, "reindex")
+    with (root / "active/shop-1/decisions.yaml").open("ab") as file:
+        file.write(b"  - id: [\n")
+    wrong = found(root, code=1)
+    assert (wrong[0][0], wrong[0][1][:35]) == ("daemon", "No daemon is running for this root.")
+    assert any(area == "files" and "decisions.yaml" in problem for area, problem in wrong)
+    shown = run(root, "doctor", code=1).stdout
+    assert shown.startswith("daemon        No daemon is running")
+    assert "files         " in shown
+
+
+def test_doctor_mends_only_what_is_safe(root: Path) -> None:
+    """A damaged index is rebuilt, a missing directory made; a file that needs a person stays as it is."""
+    run(root, "reindex")
+    (root / INDEX_FILE).write_bytes(b"no index at all" * 1000)
+    (root / "active/shop-1/artifacts").rmdir()
+    bad = root / "active/empty-1/learnings.yaml"
+    bad.write_text("learnings: {\n")
+    assert {area for area, _ in found(root, code=1)} == {"daemon", "index", "files"}
+    done = run_json(root, "doctor", "--fix", code=1)
+    assert "reindex" in [action["type"] for action in done["done"]]
+    assert {one["area"] for one in done["found"]} == {"daemon", "files"}
+    assert bad.read_text() == "learnings: {\n"
+    assert [one["id"] for one in run_json(root, "search", "oauth")] == ["DEC-001"]
+
+
+def test_doctor_says_where_there_is_no_tree_and_makes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for arguments in ((), ("--fix",)):
+        ((area, problem),) = found(tmp_path / "nowhere", *arguments, code=1)
+        assert (area, "smp init makes one" in problem) == ("daemon", True)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_doctor_reads_the_settings(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "smp.yaml").write_text("quota_bytes: many\n")
+    monkeypatch.setenv("SMP_CONFIG", str(tmp_path / "smp.yaml"))
+    ((area, problem),) = found(root, code=1)
+    assert area == "settings"
+    assert "smp.yaml, line 1: " in problem
+
+
+def test_doctor_and_stats_fit_a_terminal(root: Path) -> None:
+    for command, fails in (("doctor", True), ("stats", False)):
+        shown = COLOUR.sub("", on_a_terminal(command, "--root", root, columns=80, fails=fails))
+        assert [line for line in shown.splitlines() if width(line) > 80] == []
+    assert "█" in shown
+
+
+def test_stats_count_memories_by_kind_project_agent_and_month(root: Path) -> None:
+    told = run_json(root, "stats")
+    month = told["month"].popitem()  # of the one that was written without a time
+    assert month[1] == 1
+    assert told == {
+        "memories": 5, "sessions": 3, "kind": {"decision": 2, "finding": 1, "learning": 1, "turn": 1},
+        "project": {"Shop": 3, "-": 1, "Ferry": 1}, "agent": {"ann": 3, "bob": 1, "user": 1},
+        "month": {"2026-01": 1, "2026-02": 3},
+    }  # fmt: skip
+    lines = run(root, "stats").stdout.splitlines()
+    assert lines[:3] == ["5 memories in 3 sessions", "", "KIND      MEMORIES"]
+    assert "█" not in "\n".join(lines)
+
+
+def test_stats_of_an_empty_tree(tmp_path: Path) -> None:
+    Memory(tmp_path / "s").create()
+    assert run(tmp_path / "s", "stats").stdout == "0 memories in 0 sessions\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_the_script_of_a_shell(shell: str) -> None:
+    script = smp("completion", shell).stdout
+    assert f"_SMP_COMPLETE={shell}_complete" in script
+
+
+def test_the_script_of_bash_completes(root: Path, tmp_path: Path) -> None:
+    program = tmp_path / "smp"
+    program.write_text(f"#!{sys.executable}\nfrom smp_daemon.cli import main\nmain()\n")
+    program.chmod(0o755)
+    typed = 'COMP_WORDS=(smp show sh); COMP_CWORD=2; _smp_completion smp; echo "${COMPREPLY[@]}"'
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SMP_ROOT": str(root)}
+    done = subprocess.run(["bash", "-c", f"{smp('completion', 'bash').stdout}\n{typed}"], capture_output=True,
+                          text=True, check=True, env=environment)  # fmt: skip
+    assert done.stdout.strip() == "shop-1"
+
+
+def test_the_version_is_printed() -> None:
+    assert smp("--version").stdout == f"smp, version {__version__}\n"
+    assert json.loads(smp("config", "sample", "--json").stdout)
