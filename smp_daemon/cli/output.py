@@ -410,7 +410,7 @@ def _print_actions(outcome: Outcome) -> None:
     would, freed_bytes = "would be " if outcome.dry_run else "", outcome.bytes_freed
     done = "freed" if freed_bytes > 0 else "taken up"
     size_said = f", {short_size(abs(freed_bytes))} {would}{done}" if freed_bytes else ""
-    counts = {name: count for name, count in outcome.counts.items() if not name.endswith("bytes")}
+    counts = {name: count for name, count in outcome.counts.items() if "bytes" not in name}
     total = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
     total = total or counted(len(outcome.actions), "action") + size_said
     say(total + ("; nothing was changed" if outcome.dry_run else ""))

@@ -327,7 +327,7 @@ def test_now_also_erases_the_originals_of_earlier_runs(filled: Session, memory: 
     deleted = filled.delete("LEARN-001", reason="wrong").batch
     done = smp("anonymize", "--root", memory.root, "s1", "--now", "--yes")
     assert done.returncode == 0, done.stderr
-    assert "before earlier anonymisations is erased" in done.stdout
+    assert "originals of earlier anonymisations are destroyed" in done.stdout
     assert {one.batch for one in memory.deleted("s1")} == {deleted}
 
 
