@@ -105,14 +105,14 @@ def _print_status(found: Status) -> None:
 
 
 def _did(job: dict[str, Any]) -> str:
-    """Return what a job did. Anybody can write the file, so all but numbers is left out."""
+    """Return what a job did, in its own words where it has any, else in numbers."""
     did = job["did"] if isinstance(job["did"], dict) else {}
     if "skipped" in did:
         return f", skipped: {did['skipped']}"
     counts = [f"{name.replace('_', ' ')} {short_size(count) if name.startswith('bytes') else f'{count:,}'}"
               for name, count in did.items() if type(count) is int and count]  # fmt: skip
     if isinstance(did.get("did"), list):
-        counts += map(str, did["did"])
+        counts = [*map(str, did["did"])]
     took = job["duration_ms"]
     if not isinstance(took, (int, float)):
         return ""

@@ -18,6 +18,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -59,19 +60,21 @@ class Writer:
 
     def _write_for_ever(self) -> None:
         memory = Memory(self._root)
-        write: Callable[[Session, list[str]], None] = getattr(self, f"_{self._way}")
         number = 0
         with self.acknowledged.open("a") as noted:
             while True:
                 number += 3
                 count = 3 if self._way == "transaction" else 1
                 tokens = [f"soak-{self._way}-{self._life}-{number + more}" for more in range(count)]
+                name = self._random.choice(SESSIONS)
                 with suppress(SMPError, OSError):
-                    if self._way == "upkeep" and not memory.sessions():
-                        bring_all_back(memory)  # else nobody would, once all are away
-                    write(memory.session(self._random.choice(SESSIONS)), tokens)
-                    noted.write("".join(f"{token}\n" for token in tokens if self._way != "upkeep"))
-                    noted.flush()
+                    if self._way == "upkeep":
+                        self._keep_up(memory, name)
+                    else:
+                        write: Callable[[Session, list[str]], None] = getattr(self, f"_{self._way}")
+                        write(memory.session(name), tokens)
+                        noted.write("".join(f"{token}\n" for token in tokens))
+                        noted.flush()
                 time.sleep(0.02)
 
     def _record(self, session: Session, tokens: list[str]) -> None:
@@ -104,21 +107,20 @@ class Writer:
         finally:
             os.close(descriptor)
 
-    def _upkeep(self, session: Session, tokens: list[str]) -> None:
-        memory = Memory(self._root)
+    def _keep_up(self, memory: Memory, name: str) -> None:
         what = self._random.randrange(7)
         if what == 0:
-            session.compact(reduction_pct=5)
+            memory.session(name).compact(reduction_pct=5)
         elif what == 1:
-            session.decay()
+            memory.session(name).decay()
         elif what == 2:
-            memory.archive_session(session.id)
+            memory.archive_session(name)
         elif what == 3:
-            memory.delete_session(session.id, reason="soak")
-        elif what == 4 and (decisions := session.records("decision")):
-            session.delete(self._random.choice(decisions).id, reason="soak")
+            memory.delete_session(name, reason="soak")
+        elif what == 4 and (decisions := memory.session(name).records("decision")):
+            memory.session(name).delete(self._random.choice(decisions).id, reason="soak")
         elif what == 5:
-            session.bring_back()
+            memory.session(name).bring_back()
         else:
             bring_all_back(memory)
 
@@ -152,15 +154,16 @@ class Soak:
     def __init__(self, root: Path, seed: int) -> None:
         self.root = root
         self.random = random.Random(seed)
+        self.beat_at: datetime | None = None  # when the heart of this daemon beat last
         self._start()
         self.lives = Counter(dict.fromkeys(WAYS, 0))
         self.writers = {way: self._writer(way) for way in WAYS}
         self.done: Counter[str] = Counter()
-        self.oldest_beat_s = self.longest_stop_s = 0.0
+        self.slowest_start_s = self.oldest_beat_s = self.longest_stop_s = 0.0
 
     def _start(self) -> None:
         self.daemon = Daemon([self.root], self.root.parent / "log")
-        self.beat_at = now()
+        self.started_at, self.beat_at = now(), None
 
     def _writer(self, way: str) -> Writer:
         self.lives[way] += 1
@@ -181,18 +184,23 @@ class Soak:
         elif what == "SIGSTOP":
             self.daemon.process.send_signal(signal.SIGSTOP)
             time.sleep(self.random.random())
-            for each in (signal.SIGCONT, signal.SIGHUP):
-                self.daemon.process.send_signal(each)
+            self.daemon.process.send_signal(signal.SIGCONT)
+            self._reload()
         elif what == "SIGHUP":
-            self.daemon.process.send_signal(signal.SIGHUP)
+            self._reload()
         elif what == "SIGTERM":
             self.obeys()
         elif what == "SIGKILL":
             self.daemon.kill()
             self._start()
 
+    def _reload(self) -> None:
+        if self.daemon.catches(signal.SIGHUP):  # not where it was started a moment ago: nobody reloads what does not run yet
+            self.daemon.process.send_signal(signal.SIGHUP)
+
     def _last_lines(self) -> str:
-        return "\n".join(self.daemon.log.read_text().splitlines()[-40:])
+        lines = [line for line in self.daemon.log.read_text().splitlines() if '"drop taken"' not in line]
+        return "\n".join(lines[-40:])
 
     def obeys(self) -> None:
         began = time.monotonic()
@@ -210,6 +218,11 @@ class Soak:
             said = json.loads((self.root / ".smp/status.json").read_text())
             if said["pid"] == self.daemon.process.pid:
                 self.beat_at = parse_time(said["heartbeat_at"])
+        if self.beat_at is None:
+            # It takes the lead and opens the index before its heart beats for the first time.
+            self.slowest_start_s = max(self.slowest_start_s, (now() - self.started_at).total_seconds())
+            assert self.slowest_start_s < PATIENCE_S, f"the daemon does not come to life: {self._last_lines()}"
+            return
         self.oldest_beat_s = max(self.oldest_beat_s, (now() - self.beat_at).total_seconds())
         assert self.oldest_beat_s < PROMISED_S, f"the daemon's heart stands still: {self._last_lines()}"
 
