@@ -29,8 +29,7 @@ from smp_client import (
 )  # fmt: skip
 from smp_client.index import Index
 from smp_client.indexing import outdated, rebuild, refresh
-from smp_client.maintain import summary_file
-from smp_client.packing import TOTAL_CAP_BYTES, Member
+from smp_client.packing import TOTAL_CAP_BYTES
 from smp_client.passes.check import check
 from smp_client.records import RELATIONSHIP
 from smp_client.scopes import archived_scopes, directory_of, scopes
@@ -39,8 +38,6 @@ from smp_client.sync import bring_up_to_date
 from smp_daemon.ingest import indexer
 
 NOW = datetime(2026, 3, 31, 12, tzinfo=UTC)
-MEMBERS = [Member("conversation.md", 700, "0" * 64), Member("decisions.yaml", 300, "1" * 64)]
-PACK = Member("archive.tar.gz", 512, "2" * 64)
 SECRET = "the vault opens with a brass key"
 
 
@@ -108,70 +105,55 @@ def the_summary(memory: Memory) -> Record:
     return found
 
 
-# The file.
+# The facts of an archive, as they are found.
 
 
 def test_a_summary_says_what_a_person_would_ask(tmp_path: Path) -> None:
-    """Who, what, when and how much; decisions by their weight, findings that are open, preferences, and what was said last."""
+    """Who, what, when and how much; the newest decisions, open findings, preferences, and the last turns."""
     memory = opened(tmp_path / "sessions")
-    session = fill(memory.create_session(id="old", user="user-1", project="Shop", phase="design", topic="billing", tags=["money"]))
-    said: dict[str, Any] = {**summary_file.content(session)}
-    assert [said[name] for name in ("session_id", "project", "phase", "topic", "user", "tags")] == [
-        "old", "Shop", "design", "billing", "user-1", ["money"],
+    fill(memory.create_session(id="old", user="user-1", project="Shop", phase="design", topic="billing", tags=["money"]))
+    pack_away(memory, "old")
+    said: dict[str, Any] = {**the_summary(memory).data}
+    assert [said[name] for name in ("session_id", "project", "phase", "topic", "user")] == [
+        "old", "Shop", "design", "billing", "user-1",
     ]  # fmt: skip
+    assert {"money", "billing.retention"} <= set(said["tags"])
     assert (said["first_activity"], said["last_activity"]) == ("2026-01-30T12:00:00Z", "2026-02-05T12:00:00Z")
     assert {"name": "profiler", "memories": 2} in said["participants"]
     assert said["memories"] == {"conversation_turn": 2, "decision": 2, "finding": 2, "learning": 1, "preference": 1}
     assert {"billing", "money", "currency", "billing.retention"} <= {topic["name"] for topic in said["topics"]}
     assert said["decisions"] == [
-        {"id": "DEC-001", "made_by": "architect", "timestamp": "2026-02-01T12:00:00Z", "text": "Keep invoices for ten years"},
         {"id": "DEC-002", "made_by": "clerk", "timestamp": "2026-02-02T12:00:00Z", "status": "superseded",
          "text": "Number them by month"},
+        {"id": "DEC-001", "made_by": "architect", "timestamp": "2026-02-01T12:00:00Z", "text": "Keep invoices for ten years"},
     ]  # fmt: skip
     assert said["open_findings"] == [{"id": "FIND-001", "severity": "critical", "text": "The ledger rounds twice"}]
     assert said["preferences"] == [{"id": "PREF-001", "confidence": "explicit", "text": "Amounts in francs"}]
     assert said["learnings"] == [{"id": "LEARN-001", "learned_by": "clerk", "text": "Round once, at the end"}]
     assert [turn["speaker"] for turn in said["last_turns"]] == ["user", "architect"]
     assert len(said["last_turns"][1]["text"]) <= 200
-    assert said["sizes"]["session_bytes"] == session.size().total_bytes
-
-
-def test_a_summary_is_read_back_as_it_was_rendered(tmp_path: Path) -> None:
-    session = fill(opened(tmp_path / "sessions").create_session(id="old"))
-    content = summary_file.content(session)
-    rendered = summary_file.render(content, state="archiving", reason="by hand", archived_at=NOW, members=MEMBERS, archive=PACK)
-    said: dict[str, Any] = {**summary_file.load(rendered)}
-    assert rendered.startswith(b"version: 1\narchive:\n")
-    assert {name: said[name] for name in content} == content
-    assert said["members"][0] == {"path": "conversation.md", "bytes": 700, "sha256": "0" * 64}
-    assert said["archive"] == {"file": "archive.tar.gz", "bytes": 512, "sha256": "2" * 64}
-    assert (said["state"], said["reason"], said["total_bytes"], said["archived_at"]) == (
-        "archiving", "by hand", 1000, "2026-03-31T12:00:00Z",
-    )  # fmt: skip
-    again = summary_file.render(said, state="archived", reason="by hand", archived_at=NOW, members=MEMBERS, archive=PACK)
-    assert summary_file.load(again) == {**said, "state": "archived"}
 
 
 def test_a_session_without_anything_has_a_summary_too(tmp_path: Path) -> None:
     """Also one whose metadata cannot be read."""
     memory = opened(tmp_path / "sessions")
-    session = memory.create_session(id="old")
+    memory.create_session(id="old")
     (memory.root / "active/old/metadata.yaml").write_text("session: [\n")
-    said: dict[str, Any] = {**summary_file.content(session)}
-    assert (said["topic"], said["memories"], said["decisions"], said["last_activity"]) == (None, {}, [], None)
     pack_away(memory, "old")
-    assert the_summary(memory).session == "old"
+    said = the_summary(memory).data
+    assert (said["topic"], said["memories"], said["decisions"], said["last_activity"]) == (None, {}, [], None)
 
 
 def test_a_summary_stays_small(tmp_path: Path) -> None:
-    """However much a session holds, the fifty decisions that matter most are listed, and of each as much as can be read at once."""
-    session = opened(tmp_path / "sessions").create_session(id="old")
-    with session.transaction() as tx:
+    """However much a session holds, the fifty newest decisions are listed, each at a length that can be read at once."""
+    memory = opened(tmp_path / "sessions")
+    with memory.create_session(id="old").transaction() as tx:
         for number in range(60):
-            tx.record_decision(f"Decision {number}: " + "x" * 3000, made_by="clerk", pinned=number == 0)
-    decisions: Any = summary_file.content(session)["decisions"]
+            tx.record_decision(f"Decision {number}: " + "x" * 3000, made_by="clerk")
+    pack_away(memory, "old")
+    decisions: Any = the_summary(memory).data["decisions"]
     assert len(decisions) == 50
-    assert decisions[0]["id"] == "DEC-001"
+    assert decisions[0]["id"] == "DEC-060"
     assert max(len(decision["text"]) for decision in decisions) == 1000
 
 
@@ -253,12 +235,11 @@ def test_what_it_was_about_does_not_change_with_archiving(memory: Memory) -> Non
 
 
 def test_a_summary_is_a_memory_like_any_other(memory: Memory) -> None:
-    """It has a time, tags, a priority and all that the file says but for the list of what is packed; its session is plain."""
+    """It has a time, tags, a priority and all facts of the archive but for the list of packed files; its session is plain."""
     found = the_summary(memory)
     assert (found.session, found.id, found.type, found.timestamp) == ("old", "summary", "summary", ago(54))
     assert {"money", "billing", "billing.retention"} <= set(found.tags)
     assert "members" not in found.data
-    assert found.data["archive"]["file"] == "archive.tar.gz"
     assert found.data["decisions"][0]["text"] in found.text
     assert 0.3 <= found.priority <= 0.8
     assert memory.search(types=["summaries"])[0] == found
@@ -340,7 +321,7 @@ def test_a_session_that_is_in_use_has_no_summary_in_sight(memory: Memory) -> Non
     both(memory)
     (memory.root / "archived/new").mkdir()
     (memory.root / "archived/new/evicted-20260101T000000-00000000.tar.gz").write_bytes(b"")
-    assert scopes(memory) == ["global", "new", "old"]
+    assert scopes(memory) == ["global", "new", "old", "archived/new"]
     assert memory.by_type("summary") == []
     assert found_in(memory) == IDS
 
@@ -376,9 +357,11 @@ def test_a_summary_that_cannot_be_read_is_complained_of(memory: Memory, content:
 
 @pytest.mark.parametrize("content", ["", "archive: {}\n", "archive: {topics: 7, decisions: [1, {id: []}], tags: {}, memories: 1}"])
 def test_a_summary_of_another_form_does_no_harm(memory: Memory, content: str) -> None:
+    """SMP decides nothing by it: the facts are in the archive."""
+    before = the_summary(memory).data
     (memory.root / "archived/old/summary.yaml").write_text(content)
-    assert len(memory.by_type("summary")) == (1 if "topics" in content else 0)
-    assert memory.topics()
+    with_nothing(memory)
+    assert the_summary(opened(memory.root)).data == before
     for command in (("show", "old"), ("sessions", "--all"), ("search", "invoices")):
         assert "Traceback" not in smp(*command, "--root", memory.root).stderr
 
@@ -514,12 +497,14 @@ def test_an_archive_that_cannot_be_read_costs_only_itself(memory: Memory, damage
         if damage == "a link out":
             (tmp_path / "elsewhere").write_bytes(content)
             archive.symlink_to(tmp_path / "elsewhere")
-    assert found_in(memory) == ({"summary"} if damage == "gone" else {*IDS, "summary"})
+    assert found_in(memory) == (set() if damage == "gone" else {*IDS, "summary"})
     assert found_in(memory, "new") == {"DEC-001"}
     if damage != "a link out":
         assert memory.search("invoices").source == "index"
     with_nothing(memory)
-    assert found_in(opened(memory.root)) == {"summary"}
+    assert found_in(opened(memory.root)) == set()
+    named = {complaint.scope for complaint in check(memory)}
+    assert named == (set() if damage == "gone" else {"archived/old"})
 
 
 def packed_zeros(size_bytes: int) -> bytes:

@@ -32,7 +32,9 @@ def digest(session_id: str, files: Mapping[str, bytes]) -> dict[str, Any]:
     times = sorted(stamp for value in every if isinstance(stamp := value.get("timestamp"), str))
     actors = Counter(str(actor) for kind, values in found.items() for value in values
                      if (actor := value.get(kind.actor)))  # fmt: skip
-    topics = Counter(str(tag) for value in every for tag in _listed(value.get("tags")))
+    about = [*every, {"tags": context.get("tags"), "topic": context.get("primary_topic")}]
+    topics = Counter(str(name) for value in about
+                     for name in [*_listed(value.get("tags")), value.get("topic")] if name)  # fmt: skip
     return {
         "session_id": session_id,
         "project": context.get("project_name"),
