@@ -50,7 +50,7 @@ _ASKED_FOR = "asked for, without waiting for its deadline"
 _COPIES: tuple[Place, ...] = ("deleted", "undo", "evicted")
 _WAIT_S, _PAUSE_S = 4.0, 0.1  # for programs that have an old version of a file open
 _LINE, _WORD = 12, 25  # characters; a shorter line, or a shorter word alone, may stand anywhere
-_NEEDLES, _LISTED = 200, 10
+_NEEDLES = 200
 
 
 @dataclass(frozen=True)
@@ -394,9 +394,8 @@ def carry_out(
     remove_abandoned(memory)
     _remove_old_locks(memory)
     outcome.problems += scrub_index(memory, index)
-    if index is None and (places := _places_with(memory, words)):
-        more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
-        outcome.notes.append(f"The same words still stand in {', '.join(places[:_LISTED])}{more}.")
+    if index is None:
+        outcome.notes += _still_there(memory, words)
     return outcome
 
 
@@ -578,9 +577,13 @@ def _words_of(one: Holding) -> list[str]:
     return [line for line in lines if len(line) >= (_LINE if " " in line else _WORD)]
 
 
-def _places_with(memory: Memory, words: Sequence[str]) -> list[str]:
-    """Return the files that `smp find` would find these lines in; of very many, some are sought."""
-    from ..privacy.find import paths_with  # late: it is the layer above, and a daemon needs it not
+def _still_there(memory: Memory, words: Sequence[str]) -> list[str]:
+    """Return notes of the files that `smp find` would find these lines in, or could not search.
+
+    Of very many lines, some are sought.
+    """
+    from ..privacy.find import notes_about  # late: it is the layer above, and a daemon needs it not
 
     every = list(dict.fromkeys(words))
-    return paths_with(memory, every[:: len(every) // _NEEDLES + 1]) if every else []
+    some = every[:: len(every) // _NEEDLES + 1]
+    return notes_about(memory, some, "The same words still stand in") if some else []

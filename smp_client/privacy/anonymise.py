@@ -31,7 +31,7 @@ from ..scopes import ARCHIVE, ARTIFACTS, STATES
 from ..session_files import METADATA, parse_artifact
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import BadYaml, Value, render_entries
-from .find import paths_with
+from .find import notes_about
 from .names import Names, is_somebody
 from .placeholder import Anonymization, Placeholders, Replacement, is_placeholder
 
@@ -59,7 +59,6 @@ _METADATA = frozenset((
 _ENDS = frozenset(("source", "target", "relationship"))
 _REFERENCE = re.compile(r"(?:DEC|FIND|PREF|LEARN|REL|STATE|GPREF|PAT)-\d{3,12}|turn-\d{1,12}")
 _PARTICIPANTS = re.compile(rb"^\*\*Participants:\*\*[^\n]*\n", re.MULTILINE)
-_LISTED = 10
 
 
 @dataclass
@@ -287,10 +286,7 @@ def _still_there(memory: Memory, run: _Run, session: str | None) -> list[str]:
     In one session these are comments, keys, drops and bytes that cannot be read; originals do not count.
     """
     gone = [one.what for one in run.placeholders.replacements(telling=True) if one.what and len(one.what) > 2]
-    places = paths_with(memory, gone, session) if gone else []
-    places = [path for path in places if session is None or not path.startswith(f"{DELETED}/")]
-    more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
-    return [f"A name that was replaced still stands in {', '.join(places[:_LISTED])}{more}."] if places else []
+    return notes_about(memory, gone, "A name that was replaced still stands in", session) if gone else []
 
 
 def known_in(

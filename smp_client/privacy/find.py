@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..memory import Memory
 
 _LEAST_CHARACTERS = 3
+_LISTED = 10  # places in one note
 _WHOLE_BYTES, _PIECE_BYTES = 32 << 20, 4 << 20  # a larger file is read in pieces and reported once
 _BEFORE_CHARACTERS, _EXCERPT_CHARACTERS = 40, 100
 _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
@@ -93,11 +94,21 @@ def all_about(memory: Memory, text: str, session: str | None = None) -> Iterator
     return _Search(memory, [text], session).run()
 
 
-def paths_with(memory: Memory, texts: Iterable[str], session: str | None = None) -> list[str]:
-    """Return the files below the root, except SMP's own, that hold one of these texts."""
-    found = _Search(memory, list(texts), session).run(derived=False)
-    paths = dict.fromkeys(one.path for one in found if not one.problem)
-    return [path for path in paths if not path.startswith(".smp/")]
+def notes_about(memory: Memory, texts: Iterable[str], opening: str, session: str | None = None) -> list[str]:
+    """Return a note of the files that hold one of these texts, and one of those that nobody could search.
+
+    SMP's own files do not count. In one session, its deleted bundles do not count either.
+    """
+    others = (".smp/",) if session is None else (".smp/", f"{DELETED}/")
+    found = [one for one in _Search(memory, list(texts), session).run(derived=False) if not one.path.startswith(others)]
+    holding = [one.path for one in found if not one.problem]
+    unsearched = [f"{one.path} ({one.problem.rstrip('.')})" for one in found if one.problem]
+    said = {opening: dict.fromkeys(holding), "Nobody could search": dict.fromkeys(unsearched)}
+    return [f"{begin} {', '.join([*places][:_LISTED])}{_more(len(places))}." for begin, places in said.items() if places]
+
+
+def _more(count: int) -> str:
+    return f" and {count - _LISTED} more" if count > _LISTED else ""
 
 
 class _Search:
