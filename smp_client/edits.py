@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .fingerprint import hash_of, hash_of_bytes
 from .records import TURN, Kind
 from .text import markdown, yaml_list
-from .text.document import Located
+from .text.document import Bad, Located
 from .text.format import format_of, plain
 from .text.values import Value
 
@@ -63,6 +63,10 @@ def spans(kind: Kind, content: bytes) -> Spans:
     """Return the head and the records of a plain file. Joined, they are the file."""
     found = format_of(kind).parse(content)
     items = sorted(found.items(), key=lambda item: item.start)
+    if kind is not TURN and not found.listed:
+        items = []  # no list is to be seen: whatever comes in opens one behind these bytes
+    while items and isinstance(items[0], Bad) and items[0].end != (items[1].start if items[1:] else len(content)):
+        items.pop(0)  # it is in the head: the line that opens the list is behind it
     records: list[Span] = []
     behind: str | None = None
     for item in items:

@@ -23,6 +23,7 @@ STATUS_FILE, INDEX_FILE, COOKIES = ".smp/status.json", ".smp/index.db", ".smp/co
 SCRUB = "scrub"  # begins the names of requests in .smp/ to take purged memories out of the index
 TOP_DIRECTORIES = (ACTIVE, ARCHIVED, DELETED, GLOBAL, QUARANTINE, LOCKS, JOURNAL, RETIRED, LEAVING, TEMPORARY)
 SESSION_DIRECTORIES = ("agent-states", "artifacts", "inbox", "indexes")
+YAML_INDEXES = ("indexes/topics.yaml", "indexes/timeline.yaml", "indexes/agents.yaml")  # derived, for people
 
 # The order in which locks are taken: whoever needs several takes them from left to right, so nobody waits in a circle.
 LOCK_ORDER = (

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from .errors import UnsafePath
 from .index import Index
-from .layout import ACTIVE, TEMPORARY
+from .layout import ACTIVE, TEMPORARY, YAML_INDEXES
 from .memory import Memory
 from .records import SESSION_KINDS, TURN, name_of
 from .text.values import render_entries, render_flow
 from .topics import TURNS, AgentSummary, Event, Topic, overview_of
 
-TOPICS, TIMELINE, AGENTS = "topics.yaml", "timeline.yaml", "agents.yaml"
+TOPICS, TIMELINE, AGENTS = (name.rpartition("/")[2] for name in YAML_INDEXES)
 VERSION = 1
 _HEADING = "# Made by SMP from this session's memories; changes made here are overwritten."
 _ITEMS_PER_LINE = 10

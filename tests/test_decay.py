@@ -258,7 +258,7 @@ def test_an_answer_has_the_priority_of_the_formula(
         )
     index = Index.in_memory()
     rebuild(memory, index)
-    prepare(index, NOW, Policy(), ("s",), {})
+    prepare(index, NOW, Policy(), {})
     view = View(index, ("s",), NOW, Policy(), Weights())
     names = dict(index.connection.execute("SELECT key, id FROM memories"))
     assert {names[ranked.key]: ranked.priority for ranked in listed(view, Wanted())} == pytest.approx(expected, abs=1e-9)

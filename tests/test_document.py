@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from smp_client import Memory, Session
+from smp_client.edits import Edit, edited, spans
+from smp_client.fingerprint import hash_of
 from smp_client.records import DECISION
 from smp_client.text import yaml_list
 from smp_client.text.format import format_of, is_plain
@@ -418,7 +420,7 @@ def test_an_update_leaves_all_other_bytes_alone(style: str, memory_id: str, sess
         below = before[yaml_list.own_end(before, span) : span.end]
         now = parse(after, "decisions").find(memory_id)
         assert now is not None
-        assert after[: now.end].endswith(below)
+        assert after[: now.end].endswith(below if below.endswith(b"\n") or not below else below + b"\n")
     assert session.get(memory_id).data["rationale"] == "because: of it"
     old = [record for record in expected(style) if record["id"] != memory_id]
     assert [record for record in data(session) if record["id"] != memory_id] == old
@@ -431,7 +433,8 @@ def test_an_update_leaves_all_other_bytes_alone(style: str, memory_id: str, sess
 def test_a_removal_takes_out_the_lines_of_the_record_and_notes_the_number(style: str, removed: list[str]) -> None:
     """The others, the comments outside and the rest of the head stay; the number is never given again."""
     before, form = CONTENTS[style], format_of(DECISION)
-    after = form.rewrite(before, dict.fromkeys(removed), 2)
+    edits = [Edit(span.id, hash_of(span.value), None) for span in spans(DECISION, before).records if span.id in removed]
+    after = edited(DECISION, before, edits, 2).content
     found, was = parse(after, "decisions"), parse(before, "decisions")
     assert [record.value for record in found.records] == [record for record in expected(style) if record["id"] not in removed]
     assert found.bad == []
@@ -441,8 +444,9 @@ def test_a_removal_takes_out_the_lines_of_the_record_and_notes_the_number(style:
         kept = [before[record.start : record.end] for record in was.records if record.value["id"] not in removed]
         start = min(record.start for record in was.records)
         assert re.sub(rb"last_id: 2\n", b"", after) == before[:start] + b"".join(kept)
-    assert form.rewrite(after, {}, 2) == after
-    once_more = form.insert(after, {"id": "DEC-003", "decay": {}})
+    assert edited(DECISION, after, edits, 2) == (after, [])
+    new = form.render({"id": "DEC-003", "decay": {}}, 2).decode()
+    once_more = edited(DECISION, after, [Edit("DEC-003", None, new, "")], 3).content
     assert [record.value["id"] for record in parse(once_more, "decisions").records][-1] == "DEC-003"
 
 
@@ -453,7 +457,8 @@ def test_a_removal_writes_the_number_over_the_old_one() -> None:
         b'{"last_id": 7, "decisions": [{"id": "DEC-001"}]}', b"{decisions: [{id: DEC-001}], last_id: 7}",
         b"'last_id': seven # x\ndecisions:\n- id: DEC-001\n",
     ):  # fmt: skip
-        after = format_of(DECISION).rewrite(content, {"DEC-001": None}, 9)
+        (span,) = spans(DECISION, content).records
+        after = edited(DECISION, content, [Edit("DEC-001", hash_of(span.value), None)], 9).content
         assert parse(after, "decisions").head["last_id"] == 9, after
         assert after.count(b"last_id") == 1
         assert parse(after, "decisions").bad == []

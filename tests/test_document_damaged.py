@@ -9,6 +9,8 @@ from test_document import CONTENTS, data, quarantined, write
 from test_values import HOSTILE
 
 from smp_client import NewerFormat, Session
+from smp_client.edits import Edit, edited
+from smp_client.fingerprint import hash_of
 from smp_client.records import DECISION
 from smp_client.text import yaml_list
 from smp_client.text.document import Located
@@ -267,7 +269,8 @@ def test_an_insert_into_any_file_adds_one_record_and_hides_none(content: bytes) 
     form = format_of(DECISION)
     new: dict[str, Value] = {"id": "NEW-1", "text": "it's: 1", "decay": {"n": 1}}
     try:
-        found, after = form.parse(content), form.insert(content, new)
+        found = form.parse(content)
+        after = edited(DECISION, content, [Edit("NEW-1", None, form.render(new, 2).decode(), "")], 1).content
     except NewerFormat:
         return
     values = [canonical(record.value) for record in parse(after, "decisions").records]
@@ -288,7 +291,8 @@ def test_a_rewrite_of_any_file_changes_one_record_and_no_other(content: bytes, m
     if meant is None:
         return
     new: dict[str, Value] = {"id": memory_id, "text": "new\ntext", "decay": {"n": 1}}
-    after = form.rewrite(content, {memory_id: None if remove else new}, 7)
+    rendered = None if remove else form.render(new, found.indent).decode()
+    after = edited(DECISION, content, [Edit(memory_id, hash_of(meant.value), rendered)], 7).content
     again = [canonical(record.value) for record in parse(after, "decisions").records]
     others = [record for record in found.records if record is not meant]
     first = min(record.start for record in found.records)

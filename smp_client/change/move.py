@@ -25,7 +25,17 @@ from ..disk import bundle
 from ..disk.bundle import Bundle, Item, Manifest, item_of
 from ..errors import Conflict, LockTimeout, SessionNotFound, SMPError, StorageFailed, TransactionPending
 from ..files import DEEPEST, is_left_alone
-from ..layout import ACTIVE, ARCHIVED, DELETED, LEAVING, RETIRED, SESSION_DIRECTORIES, check_session_id, is_session_id
+from ..layout import (
+    ACTIVE,
+    ARCHIVED,
+    DELETED,
+    LEAVING,
+    RETIRED,
+    SESSION_DIRECTORIES,
+    YAML_INDEXES,
+    check_session_id,
+    is_session_id,
+)
 from ..locks import NO_PATIENCE
 from ..model.outcome import Action, Outcome
 from ..packing import is_inner_path, plain_files
@@ -315,8 +325,12 @@ def _unpacked(packed: Bundle) -> tuple[dict[str, bytes], dict[str, bytes]]:
 
 
 def _contents(tree: Tree, directory: str) -> dict[str, bytes]:
-    """Return every file below a directory, none of them in the middle of a write."""
-    return {file: rewrite.read_whole(tree, f"{directory}/{file}") for file in plain_files(tree, directory)}
+    """Return every file below a directory, none of them in the middle of a write.
+
+    YAML indexes are derived, and would outlive in a bundle the memories that are purged from it.
+    """
+    files = (file for file in plain_files(tree, directory) if file not in YAML_INDEXES)
+    return {file: rewrite.read_whole(tree, f"{directory}/{file}") for file in files}
 
 
 def _laid_out(tree: Tree, files: Mapping[str, bytes]) -> str:

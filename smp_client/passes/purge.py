@@ -24,7 +24,8 @@ from ..change.restore import delete, passing, sessions_with
 from ..change.select import Selection, agent_of, texts_of
 from ..disk import bundle
 from ..disk.bundle import Item, Manifest
-from ..errors import Conflict, Invalid, LockTimeout, MemoryNotFound, SMPError
+from ..edits import spans
+from ..errors import Conflict, Invalid, LockTimeout, MemoryNotFound, NewerFormat, SMPError
 from ..files import nobody_writes
 from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LOCKS, MARKER, QUARANTINE, check_session_id
 from ..locks import NO_PATIENCE, lock
@@ -34,6 +35,7 @@ from ..rewrite import file_of_slot
 from ..scope import UPKEEP
 from ..scopes import ARCHIVE, BACKUP
 from ..session_files import METADATA
+from ..text.format import plain
 from ..tidy import remove_abandoned
 from ..timestamps import parse_time, render_time
 from ..vacuum import ask_for_scrub, scrub_index
@@ -463,6 +465,8 @@ def _cut_from_quarantine(tree: Tree, name: str, gone: Iterable[Holding]) -> None
             continue
         content = tree.read(path)
         rest = _without(content, gone)
+        for one in gone:
+            rest = _without_id(rest, one)
         if not rest.strip():
             tree.unlink(f"{path.removesuffix('.bytes')}.note.yaml")
             tree.unlink(path)
@@ -479,6 +483,18 @@ def _without(content: bytes, gone: Iterable[Holding]) -> bytes:
             content = content.replace(raw, b"")
         elif content == one.raw:
             content = b""
+    return content
+
+
+def _without_id(content: bytes, one: Holding) -> bytes:
+    """Return a file of another style, which is kept here since it was rendered plain, without a record."""
+    if one.is_file:
+        return content
+    with suppress(NewerFormat):
+        head, records, _ = spans(kind_of_file(one.file), plain(one.file, content))
+        left = [span.raw for span in records if span.id != one.id]
+        if len(left) < len(records):
+            return head + b"".join(left) if left else b""
     return content
 
 

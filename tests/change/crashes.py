@@ -56,9 +56,9 @@ def _die_after(steps: int, act: Callable[[Memory], Any], root: Path) -> None:
     os._exit(_DONE)
 
 
-def every_crash(base: Path, act: Callable[[Memory], Any]) -> Iterator[tuple[int, Path]]:
-    """Yield a copy of a tree for every step at which the act can die, and last one in which it is done."""
-    for steps in range(400):
+def every_crash(base: Path, act: Callable[[Memory], Any], stride: int = 1) -> Iterator[tuple[int, Path]]:
+    """Yield a copy of a tree for every step at which the act can die, or every so many, and last one in which it is done."""
+    for steps in range(0, 400, stride):
         root = base.with_name(f"{base.name}-{steps}")
         shutil.copytree(base, root)
         is_done = crash_after(steps, act, root)

@@ -49,6 +49,18 @@ def test_archived_and_back_a_session_is_what_it_was(memory: Memory, filled: Sess
     assert not (memory.root / "archived/s1").exists()
 
 
+def test_indexes_are_in_no_bundle(memory: Memory, filled: Session) -> None:
+    """They name topics and titles of memories, and nobody takes a purged memory out of them there."""
+    index, own = memory.root / "active/s1/indexes/topics.yaml", memory.root / "active/s1/indexes/mine.txt"
+    index.write_text("topic_index: {}")
+    own.write_text("a file of my own")
+    memory.archive_session("s1")
+    with tarfile.open(memory.root / "archived/s1/archive.tar.gz") as archive:
+        assert [name for name in archive.getnames() if "indexes" in name] == ["files/indexes/mine.txt"]
+    memory.restore_session("s1")
+    assert (own.read_text(), index.exists()) == ("a file of my own", False)
+
+
 def test_the_summary_says_what_the_session_was(memory: Memory, filled: Session) -> None:
     memory.archive_session("s1")
     said = load_mapping((memory.root / "archived/s1/summary.yaml").read_bytes(), "archive", "summary.yaml")
