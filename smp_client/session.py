@@ -279,7 +279,7 @@ class Session(RecordFiles, SessionUpkeep):
         raise self._missing(memory_id)
 
     def with_options(self, **options: Any) -> Session:
-        """The same session, with some of its options changed."""
+        """Return this session with other options. Its answers keep the clock of the memory."""
         scope = self.scope
         return Session(Scope(scope.tree, self.id, scope.directory, replace(scope.options, **options)), self._make_asker)
 

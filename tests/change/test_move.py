@@ -106,8 +106,8 @@ def test_an_archived_session_is_deleted_and_comes_back_to_the_archive(memory: Me
 
 def test_evicted_memories_go_and_come_with_their_session(memory: Memory, filled: Session) -> None:
     filled.resolve_finding("FIND-001", resolved_by="bert", action_taken="a limit")
-    later = memory.session("s1").with_options(clock=lambda: filled._now().replace(year=filled._now().year + 2))
-    later.compact(reduction_pct=100)
+    later = Memory(memory.root, clock=lambda: filled._now().replace(year=filled._now().year + 2))
+    later.session("s1").compact(reduction_pct=100)
     evicted = sorted(one.id for one in filled.evicted())
     assert evicted
     memory.delete_session("s1", reason="privacy")
