@@ -31,6 +31,7 @@ from .questions.sql import Sql
 from .questions.validity import holds
 from .records import TURN, Record
 from .scopes import session_of
+from .timestamps import time_of
 
 KINDS = ("agent_states", "preferences", "findings", "decisions", "learnings", "conversation")
 DEFAULT_TOKENS = 1500
@@ -434,7 +435,7 @@ def _last_read(view: View, record: Record, now: datetime) -> datetime:
     noted = readings.get(record.id) if readings else None
     decay = record.data.get("decay")
     stamp = decay.get("last_accessed") if isinstance(decay, dict) else None
-    times = [relevant.time_of(stamp), record.timestamp, noted.last if noted else None]
+    times = [time_of(stamp), record.timestamp, noted.last if noted else None]
     return max((time for time in times if time is not None), default=now)
 
 

@@ -79,10 +79,5 @@ class MemoryMoving:
         """Compare a source with the tree; `success` says that nothing is missing and nothing differs."""
         from .exchange.transfer import verify
 
-        return verify(
-            cast("Memory", self),
-            source,
-            layout=layout,
-            extract=extract,
-            advance=advance or _NOTHING,
-        )
+        advance = advance or _NOTHING
+        return verify(cast("Memory", self), source, layout=layout, extract=extract, advance=advance)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import SMPError
-from .layout import ARCHIVED, DELETED, GLOBAL
+from .layout import GLOBAL
 from .records import GLOBAL_KINDS, is_memory_name, kind_of, split_name
 from .text.format import format_of
+from .whereabouts import states
 
 if TYPE_CHECKING:
     from .files import Tree
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from .questions.priorities import View
     from .session import RecordFiles
 
-HERE, GONE, PURGED, EVICTED, UNKNOWN = "here", "deleted", "purged", "evicted", "unknown"
+HERE, UNKNOWN = "here", "unknown"
 _STATED = """
 SELECT m.data FROM refs r JOIN memories m ON m.key = r.memory
 WHERE r.scope = ? AND r.target = ? AND m.type = 'relationship' ORDER BY m.start
@@ -79,9 +80,9 @@ def told(files: RecordFiles, found: Collection[tuple[str, str, bool]], here: Col
     """Each once, with what has become of it; what is not here is looked for only where there is any."""
     missing = {target for target, _, _ in found} - set(here)
     others = {target: _elsewhere(files, target) for target in missing if "/" in target and is_memory_name(target)}
-    whereabouts = _Whereabouts(files.scope.tree, files.scope.name, missing - others.keys())
-    states = {**dict.fromkeys(here, (HERE, None)), **others}
-    return [Reference(target, relation, *(states.get(target) or whereabouts.of(target)), inward)
+    known = {**dict.fromkeys(here, (HERE, None)), **others}
+    known |= _whereabouts(files.scope.tree, files.scope.name, missing - others.keys())
+    return [Reference(target, relation, *known.get(target, (UNKNOWN, None)), inward)
             for target, relation, inward in dict.fromkeys(found)]  # fmt: skip
 
 
@@ -93,56 +94,23 @@ def _elsewhere(files: RecordFiles, name: str) -> tuple[str, str | None]:
         memory_of(files).get(name, count_access=False)
     except SMPError:
         session, memory_id = split_name(name, files.scope.name)
-        return _Whereabouts(files.scope.tree, session, {memory_id}).of(memory_id)
+        known = _whereabouts(files.scope.tree, session, {memory_id})
+        return known.get(memory_id, (UNKNOWN, None))
     return HERE, None
 
 
 def taken_by_hand(place: Place, scope: str, gone: Collection[str]) -> list[str]:
     """Those of memories that are gone from their file which were not deleted, purged or compacted: an editor did it."""
-    whereabouts = _Whereabouts(place.tree, scope, set(gone), in_global=False)
-    return [memory_id for memory_id in gone if whereabouts.of(memory_id)[0] == UNKNOWN]
+    known = states(place.tree, scope, set(gone))
+    return [memory_id for memory_id in gone if memory_id not in known]
 
 
-class _Whereabouts:
-    """Of memories that are not in their session: the first of several places that knows of one tells."""
-
-    def __init__(self, tree: Tree, name: str, wanted: Collection[str], *, in_global: bool = True) -> None:
-        self._tree, self._name = tree, name
-        self._known: dict[str, tuple[str, str | None]] = {}
-        for look in (*([self._in_global] if in_global else []), self._deleted, self._evicted, self._purged):
-            if missing := [memory_id for memory_id in wanted if memory_id not in self._known]:
-                with suppress(SMPError, OSError):  # what cannot be read says nothing
-                    self._known |= look(missing)
-
-    def of(self, memory_id: str) -> tuple[str, str | None]:
-        return self._known.get(memory_id, (UNKNOWN, None))
-
-    def _in_global(self, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
-        found: dict[str, tuple[str, str | None]] = {}
-        for memory_id in wanted:
-            kind = kind_of(memory_id, GLOBAL_KINDS)
-            with suppress(FileNotFoundError):
-                if kind and format_of(kind).find(self._tree.read(f"{GLOBAL}/{kind.file}"), memory_id):
-                    found[memory_id] = (HERE, None)
-        return found
-
-    def _deleted(self, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
-        return self._bundled(DELETED, GONE, wanted)
-
-    def _evicted(self, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
-        return self._bundled(ARCHIVED, EVICTED, wanted)
-
-    def _bundled(self, place: str, state: str, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
-        """Return those that a bundle of the session in this place holds; the newest bundle tells."""
-        if not self._tree.list(f"{place}/{self._name}"):
-            return {}
-        from .disk.inventory import manifests  # late: it loads tar and gzip
-
-        found = sorted(manifests(self._tree, f"{place}/{self._name}"), key=lambda one: one[1].at)
-        return {item.id: (state, manifest.at) for _, manifest in found if manifest.kind in ("deleted", "evicted")
-                for item in manifest.items if item.id in wanted}  # fmt: skip
-
-    def _purged(self, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
-        from .passes.purged import memories
-
-        return {memory_id: (PURGED, at) for memory_id, at in memories(self._tree, self._name).items() if memory_id in wanted}
+def _whereabouts(tree: Tree, name: str, wanted: Collection[str]) -> dict[str, tuple[str, str | None]]:
+    """Return those that are in `global`, and what became of the others where something tells."""
+    found: dict[str, tuple[str, str | None]] = {**states(tree, name, wanted)}
+    for memory_id in wanted:
+        kind = kind_of(memory_id, GLOBAL_KINDS)
+        with suppress(SMPError, OSError):  # what cannot be read says nothing
+            if kind and format_of(kind).find(tree.read(f"{GLOBAL}/{kind.file}"), memory_id):
+                found[memory_id] = (HERE, None)
+    return found

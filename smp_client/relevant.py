@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from .layout import GLOBAL
@@ -21,7 +20,6 @@ from .questions.sql import Sql
 from .questions.validity import holds
 from .records import Record
 from .severity import RANK, rank
-from .timestamps import parse_time
 
 EVERY = "*"
 _WORST = f"{RANK}, score DESC, {NEWEST}"
@@ -88,14 +86,6 @@ def page(found: Sequence[Record], want: Wanted) -> Answer:
 def severity(record: Record) -> int:
     """How severe a finding is; 0 is the worst."""
     return rank(record.data.get("severity"))
-
-
-def time_of(stamp: Any) -> datetime | None:
-    """Return the time that a field holds; None where it holds none."""
-    try:
-        return parse_time(stamp) if isinstance(stamp, str) else None
-    except (ValueError, OverflowError):
-        return None
 
 
 # Whether a preference applies.

@@ -36,7 +36,8 @@ def tidy(memory: Memory) -> list[Tidied]:
     for name in [GLOBAL, *(session.id for session in memory._sessions())]:
         scope = Scope(memory.tree, name, GLOBAL if name == GLOBAL else f"{ACTIVE}/{name}", memory.options)
         try:
-            done += _finish_transactions(scope) + _fold_retired(scope)
+            done += _finish_transactions(scope)
+            done += [Tidied(name, f"looked after old versions of {file}") for file in fold_retired(scope)]
         except Exception as error:  # one session that nobody thought of costs no other its turn
             done.append(Tidied(name, "left as it was", str(error) or repr(error)))
     return done + _sweep_leaving(memory) + remove_abandoned(memory) + _scrub(memory)
@@ -49,18 +50,19 @@ def _finish_transactions(scope: Scope) -> list[Tidied]:
     return [Tidied(scope.name, "finished a transaction") for _ in finished]
 
 
-def _fold_retired(scope: Scope) -> list[Tidied]:
-    done: list[Tidied] = []
-    for file in sorted({rewrite.file_of_slot(name) for name in _versions(scope) if not rewrite.is_resting(name)}):
-        try:
-            with lock(scope.tree, scope.name, file, NO_PATIENCE, "folding in late writes"):
-                before = _versions(scope)
-                rewrite.fold_retired(scope, file)
-            if _versions(scope) != before:
-                done.append(Tidied(scope.name, f"looked after old versions of {file}"))
-        except LockTimeout:
-            # Its holder folds them in.
-            continue
+def stale_files(scope: Scope) -> list[str]:
+    """Return the files of which an old version waits that somebody may have written into."""
+    return sorted({rewrite.file_of_slot(name) for name in _versions(scope) if not rewrite.is_resting(name)})
+
+
+def fold_retired(scope: Scope) -> list[str]:
+    """Fold late writes into these files, and return those in which that changed something."""
+    done: list[str] = []
+    for file in stale_files(scope):
+        with suppress(LockTimeout), lock(scope.tree, scope.name, file, NO_PATIENCE, "folding in late writes"):
+            before = _versions(scope)  # a holder of the lock folds them in itself
+            rewrite.fold_retired(scope, file)
+            done += [file] if _versions(scope) != before else []
     return done
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # from which the index counts microseconds
 
 # What `render_time` gives: no day ends at 24:00, and no fraction ends in three noughts.
 _RENDERED = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.(?!000Z)\d{3}(?:(?!000)\d{3})?)?Z", re.ASCII)
@@ -17,6 +19,19 @@ def parse_time(text: str) -> datetime:
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except OverflowError as error:
         raise ValueError(f"{text!r} is before the first year or behind the last") from error
+
+
+def time_of(value: object) -> datetime | None:
+    """Return the time that a field says; None where it says none."""
+    try:
+        return parse_time(value) if isinstance(value, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def time_at(microseconds: int | None) -> datetime | None:
+    """Return the time that the index has as so many microseconds."""
+    return None if microseconds is None else EPOCH + timedelta(microseconds=microseconds)
 
 
 def render_time(time: datetime) -> str:

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .. import journal, rewrite
+from .. import journal, layout, rewrite
 from ..append import settle
 from ..disk import bundle, inventory
 from ..entries import FileState
@@ -23,21 +23,7 @@ from ..files import DEEPEST, is_left_alone
 from ..inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
 from ..index import Index, UnusableIndex
 from ..indexing import describe, is_unchanged
-from ..layout import (
-    ACTIVE,
-    ARCHIVED,
-    DELETED,
-    GLOBAL,
-    INDEX_FILE,
-    JOURNAL,
-    LEAD,
-    LEAD_SCOPE,
-    QUARANTINE,
-    RETIRED,
-    SESSION_DIRECTORIES,
-    is_file_id,
-    is_session_id,
-)
+from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, INDEX_FILE, JOURNAL, QUARANTINE
 from ..locks import NO_PATIENCE, holder, lock
 from ..model.outcome import Action, Outcome
 from ..place import Place
@@ -49,6 +35,8 @@ from ..session_files import METADATA, new_metadata
 from ..status import SILENT_AFTER_S
 from ..text.document import Lines
 from ..text.format import format_of
+from ..tidy import fold_retired, stale_files
+from ..timestamps import time_at
 
 if TYPE_CHECKING:
     from ..files import Tree
@@ -56,7 +44,6 @@ if TYPE_CHECKING:
     from ..questions.priorities import View
     from ..session import RecordFiles, Session
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAMAGED = "Bring it back from a copy of your own; the disk may be failing."
 _REPAIR = "Run smp check --repair."
 
@@ -99,7 +86,7 @@ def validate(session: Session) -> list[Complaint]:
 
 def check_bundles(memory: Place, name: str) -> list[Complaint]:
     """Return which bundles of a session, or of `global`, are damaged or not described."""
-    if name != GLOBAL and not is_session_id(name):
+    if name != GLOBAL and not layout.is_session_id(name):
         return []
     if not (complaints := list(_wrong_bundles(memory.tree, name))):
         return []
@@ -123,19 +110,19 @@ def _wrong_bundles(tree: Tree, name: str) -> Iterator[Complaint]:
                 continue  # restored just now
             except (SMPError, OSError) as error:
                 advice = error.advice if isinstance(error, NewerFormat) else _DAMAGED
-                is_sound, name = False, path.rpartition("/")[2]
-                yield Complaint(directory, name, None, without_advice(error), advice)
-        path, content = inventory.rendered(tree, directory) if is_sound else ("", None)
-        if content is not None and _read(tree, path) != content:
+                is_sound, file = False, path.rpartition("/")[2]
+                yield Complaint(directory, file, None, without_advice(error), advice)
+        if is_sound and (wrong := _wrong_description(tree, directory)):
             problem = "it does not say what the bundles beside it hold"
-            yield Complaint(directory, path.rpartition("/")[2], None, problem, _REPAIR)
+            yield Complaint(directory, wrong.rpartition("/")[2], None, problem, _REPAIR)
 
 
-def _read(tree: Tree, path: str) -> bytes | None:
-    try:
-        return tree.read(path)
-    except (SMPError, OSError):
-        return None
+def _wrong_description(tree: Tree, directory: str) -> str | None:
+    """Return the file for people beside bundles, if it does not say what they hold."""
+    path, content = inventory.rendered(tree, directory)
+    with suppress(SMPError, OSError):
+        return path if content is not None and tree.read(path) != content else None
+    return path
 
 
 def _unfinished(tree: Tree, only: str | None = None) -> Iterator[Complaint]:
@@ -169,8 +156,8 @@ def _unreadable_in(memory: Place, files: RecordFiles) -> Iterator[Complaint]:
 
 def _unreadable_files(memory: Place, scope: str) -> Iterator[Complaint]:
     for file in unnameable(memory, scope):
-        yield Complaint(scope, _shown(file), None, "no memory can have this name",
-                        "Rename it: letters, digits, '_' and '-'.")  # fmt: skip
+        advice = "Rename it: letters, digits, '_' and '-'."
+        yield Complaint(scope, _shown(file), None, "no memory can have this name", advice)
     for one in memory.tree.walk(directory_of(scope), lambda *_: None):
         if one.is_deep:
             inner = _shown(one.path.removeprefix(f"{directory_of(scope)}/"))
@@ -235,8 +222,7 @@ def _changed_since(
             return
         found = set(describe(scope, file, memory.tree.read(path)))
     except (SMPError, OSError):
-        # That it cannot be read is said already.
-        return
+        return  # that it cannot be read is said already
     for memory_id, _ in sorted(index.hashes(scope, file) - found):
         problem = f"{memory_id} has changed although the file was not written"
         advice = "Compare it with a backup; the disk may be failing."
@@ -245,7 +231,7 @@ def _changed_since(
 
 def _drops(memory: Place, sessions: Iterable[str]) -> Iterator[Complaint]:
     """Those that are no memories: rejected ones, and those that nobody takes in."""
-    is_led = holder(memory.tree, LEAD_SCOPE, LEAD) is not None
+    is_led = holder(memory.tree, layout.LEAD_SCOPE, layout.LEAD) is not None
     for scope in sessions:
         directory = f"{ACTIVE}/{scope}"
         for name in rejected(memory.tree, directory):
@@ -273,11 +259,10 @@ def _shown(file: str) -> str:
 
 
 def _quarantined(memory: Place, only: str | None = None) -> Iterator[Complaint]:
+    advice = "Read the note beside it, take out what you need, and remove both."
     for name in quarantined(memory):
-        if only is not None and not name.startswith(f"{QUARANTINE}/{only}/"):
-            continue
-        advice = "Read the note beside it, take out what you need, and remove both."
-        yield Complaint("", name, None, "bytes that were set aside", advice)
+        if only is None or name.startswith(f"{QUARANTINE}/{only}/"):
+            yield Complaint("", name, None, "bytes that were set aside", advice)
 
 
 def without_advice(error: Exception) -> str:
@@ -293,13 +278,8 @@ class _Repair:
 
     session: Session
     outcome: Outcome
-    cut_at: dict[str, int] = field(
-        default_factory=dict
-    )  # by file, the line from which it is quarantined
-
-    @property
-    def for_show(self) -> bool:
-        return self.outcome.dry_run
+    for_show: bool
+    cut_at: dict[str, int] = field(default_factory=dict)  # by file: from here on it is quarantined
 
     def note(self, type: str, about: str, reason: str) -> None:
         self.outcome.actions.append(Action(self.session.id, type, (about,), reason))
@@ -317,7 +297,7 @@ def repair(session: Session, *, dry_run: bool = False) -> Outcome:
 
     The problems of the outcome are left to a person.
     """
-    work = _Repair(session, Outcome(dry_run=dry_run))
+    work = _Repair(session, Outcome(dry_run=dry_run), dry_run)
     work.attempt(_finish_changes)
     steps = (_fold_versions, _make_directories, _make_metadata, _mend_all, _describe)
     with session.scope.undisturbed("repairing"):
@@ -325,8 +305,7 @@ def repair(session: Session, *, dry_run: bool = False) -> Outcome:
         for step in steps:
             work.attempt(step)
     left = [complaint for complaint in validate(session) if not _is_dealt_with(work, complaint)]
-    known = work.outcome.problems
-    known += [problem for problem in map(sentence, left) if problem not in known]
+    work.outcome.problems[:] = dict.fromkeys([*work.outcome.problems, *map(sentence, left)])
     return work.outcome
 
 
@@ -334,8 +313,7 @@ def describe_bundles(memory: Place, name: str, *, dry_run: bool = False) -> list
     """Render the files for people beside the bundles of a session anew, where they are wrong."""
     done: list[Action] = []
     for directory in (f"{ARCHIVED}/{name}", f"{DELETED}/{name}"):
-        path, content = inventory.rendered(memory.tree, directory)
-        if content is not None and _read(memory.tree, path) != content:
+        if path := _wrong_description(memory.tree, directory):
             if not dry_run:
                 inventory.describe(memory.tree, directory)
             reason = "it did not say what the bundles beside it hold"
@@ -361,34 +339,22 @@ def _finish_changes(work: _Repair) -> None:
 
 
 def _fold_versions(work: _Repair) -> None:
-    scope = work.session.scope
     reason = "an old version of it, into which somebody may have written after it was replaced"
-    for file in sorted({rewrite.file_of_slot(name) for name in _versions(work)}):
-        before = _versions(work, file)
-        if not work.for_show:
-            with scope.locked([file], "folding in late writes", any_version=True):
-                pass  # whoever takes the lock does it
-        if work.for_show or _versions(work, file) != before:
-            work.note("fold_versions", file, reason)
-
-
-def _versions(work: _Repair, file: str | None = None) -> list[str]:
-    scope = work.session.scope
-    names = [name for name in scope.tree.list(RETIRED) if name.startswith(f"{scope.name}+")]
-    found = [name for name in names if not rewrite.is_resting(name)]
-    return [name for name in found if file is None or rewrite.file_of_slot(name) == file]
+    files = (stale_files if work.for_show else fold_retired)(work.session.scope)
+    for file in files:
+        work.note("fold_versions", file, reason)
 
 
 def _make_directories(work: _Repair) -> None:
     scope = work.session.scope
-    for name in SESSION_DIRECTORIES:
+    for name in layout.SESSION_DIRECTORIES:
         if not scope.tree.exists(scope.path(name)):
             if not work.for_show:
                 scope.tree.make_directory(scope.path(name))
             work.note("make_directory", name, "it was missing")
         elif not scope.tree.is_directory(scope.path(name)):
-            problem = f"{scope.name}: {name} is not a directory. Move it away, and repair again."
-            work.outcome.problems.append(problem)
+            advice = "is not a directory. Move it away, and repair again."
+            work.outcome.problems.append(f"{scope.name}: {name} {advice}")
 
 
 def _make_metadata(work: _Repair) -> None:
@@ -398,10 +364,9 @@ def _make_metadata(work: _Repair) -> None:
         return
     if not work.for_show:
         now = session._now()
-        made = new_metadata(
-            session.id, session._asker().ask(_first) or now, user=None, agents=[],
-            quota_bytes=session.quota_bytes(), context={"tags": []}, last_accessed=now,
-        )  # fmt: skip
+        made = new_metadata(session.id, session._asker().ask(_first) or now, user=None, agents=[],
+                            quota_bytes=session.quota_bytes(), context={"tags": []},
+                            last_accessed=now)  # fmt: skip
         with session.scope.locked([METADATA], "making the metadata anew"):
             rewrite.rewrite(session.scope, METADATA, lambda old: old if old.strip() else made)
     lost = "the quota, the people and the context are not known any more"
@@ -411,15 +376,14 @@ def _make_metadata(work: _Repair) -> None:
 def _first(view: View) -> datetime | None:
     """Return the time of the first memory of a session."""
     query = "SELECT MIN(at) FROM memories WHERE scope = ?"
-    (first,) = view.index.connection.execute(query, view.scopes[:1]).fetchone()
-    return None if first is None else _EPOCH + timedelta(microseconds=first)
+    return time_at(view.index.connection.execute(query, view.scopes[:1]).fetchone()[0])
 
 
 def _mend_all(work: _Repair) -> None:
     for kind in work.session.kinds:
         work.attempt(partial(_mend, kind=kind))
     for agent in work.session.agent_states():
-        if is_file_id(agent):
+        if layout.is_file_id(agent):
             work.attempt(partial(_mend, kind=state_history(agent)))
 
 
@@ -436,17 +400,13 @@ def _mend(work: _Repair, kind: Kind) -> None:
         work.cut_at[kind.file] = line
     if not work.for_show:
         with scope.locked([kind.file], f"repairing {kind.file}") as held:
-            held[kind.file].note.pop(
-                "file", None
-            )  # look at it, whatever the last writer knew of it
+            held[kind.file].note.pop("file", None)  # look, whatever the last writer knew of it
             settle(scope, kind, held[kind.file])
     if is_missing:
         work.note("make_file", kind.file, "it was missing")
     else:
-        torn = (
-            f"a record that was cut off while it was written, from line {line} on: into quarantine/"
-        )
-        work.note("set_aside", kind.file, torn)
+        torn = f"a record that was cut off while it was written, from line {line} on"
+        work.note("set_aside", kind.file, f"{torn}: into quarantine/")
 
 
 def _torn_line(work: _Repair, kind: Kind) -> int | None:

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from .. import records
 from ..change.change import Change, Draft, Request, apply, replanned
 from ..change.holdings import Holding, Place, holdings
 from ..change.restore import removal
@@ -37,26 +38,13 @@ from ..layout import is_file_id
 from ..model.outcome import Action, Outcome
 from ..policies import CompactionPolicy
 from ..quota import Size
-from ..records import (
-    CONTENT_CAP_BYTES,
-    DECISION,
-    FINDING,
-    PREFERENCE,
-    RELATIONSHIP,
-    STATE_HISTORY,
-    TURN,
-    check_memory_id,
-    is_memory_id,
-    kind_of_file,
-    state_history,
-    type_of,
-)
+from ..records import DECISION, FINDING, PREFERENCE, RELATIONSHIP, TURN, kind_of_file, type_of
 from ..scopes import ENDING, EVICTED, archived_scope
 from ..session_files import METADATA
 from ..text.format import format_of
 from ..text.markdown import render_turn
 from ..text.values import Value
-from ..timestamps import parse_time, render_time
+from ..timestamps import EPOCH, render_time, time_at, time_of
 from .summarise import CommandFailed, Extractive, by_command, references
 
 if TYPE_CHECKING:
@@ -64,23 +52,14 @@ if TYPE_CHECKING:
     from ..questions.priorities import View
     from ..session import Session
 
-Operation = Literal[
-    "remove_decayed", "summarize_conversation", "archive_findings", "compress_agent_state"
-]
-SUMMARY, SUMMARIZES = (
-    "summary",
-    "summarizes",
-)  # the type of a turn that stands for others, and its field
-SPEAKER = "smp"
+Operation = Literal["remove_decayed", "summarize_conversation", "archive_findings",
+                    "compress_agent_state"]  # in this order  # fmt: skip
+SUMMARY, SUMMARIZES = "summary", "summarizes"  # type of a turn that stands for others, its field
 STATE, ARTIFACT = "agent_state", "artifact"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OLDEST = datetime.min.replace(tzinfo=UTC)
-_DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
 _EVICTED: tuple[Place, ...] = ("evicted",)
 _NOTES_BYTES = 200  # by which the heads of the files, and the metadata, become longer at most
 _ALL = 1 << 62  # a target that no session reaches
-_NOT_SMALLER = "a summary of it would not be smaller"
-_NOT_NEEDED = "the target was reached without it"
 
 
 # The plan.
@@ -150,17 +129,15 @@ class Run:
     def key(self) -> tuple[str, ...]:
         return tuple(turn.hash for turn in self.turns)
 
-    def with_text(self, text: str | None) -> Run:
+    def with_text(self, text: str) -> Run:
         """Return the run with this summary, a turn with the number and the time of the first."""
-        if text is None:
-            return self
         first, last = self.turns[0], self.turns[-1]
         assert first.at is not None
         refs = references(self.turns)
         value: dict[str, Value] = {
-            "id": first.id, "turn": int(first.id.removeprefix("turn-")),
-            "timestamp": render_time(first.at),
-            "speaker": SPEAKER, "type": SUMMARY, **({"memory_refs": [*refs]} if refs else {}),
+            "id": first.id, "turn": int(first.id.removeprefix("turn-")), "speaker": "smp",
+            "timestamp": render_time(first.at), "type": SUMMARY,
+            **({"memory_refs": [*refs]} if refs else {}),
             SUMMARIZES: {"first": first.id, "last": last.id, "turns": len(self.turns)},
             "content": text,
         }  # fmt: skip
@@ -178,7 +155,6 @@ class CompactionPlan:
     kept: Mapping[str, str] = field(default_factory=dict)  # by id
     kept_bytes: Mapping[str, int] = field(default_factory=dict)
     decayed_below: float = 0.3
-    old_conversation_days: float = 7.0
 
     @property
     def bytes_freed(self) -> int:
@@ -191,27 +167,42 @@ class CompactionPlan:
 
     def actions(self) -> list[Action]:
         """Return one action for each run and each record, and one for the states of each agent."""
-        operations = {
-            one.item.id: one.operation for one in self.taken if one.item.file == TURN.file
-        }
-        by_run = [action for run in self.runs for action in _run_actions(self, run, operations)]
+        turns = {one.item.id: one for one in self.taken if one.item.file == TURN.file}
+        by_run = [action for run in self.runs for action in self._run_actions(run, turns)]
         others = [one for one in self.taken if one.item.file != TURN.file]
         agents: dict[str, list[Taken]] = {}
         for one in others:
             if one.operation == "compress_agent_state":
                 agents.setdefault(one.item.actor, []).append(one)
-        return [
-            *(action for action in by_run if action.type == "remove_decayed"),
-            *(self._action([one]) for one in others if one.operation == "remove_decayed"),
-            *(action for action in by_run if action.type == "summarize_conversation"),
-            *(self._action([one]) for one in others if one.operation == "archive_findings"),
-            *(self._action(states) for states in agents.values()),
-        ]
+        singles = ([one] for one in others if one.operation != "compress_agent_state")
+        found = [*by_run, *map(self._action, singles), *map(self._action, agents.values())]
+        return sorted(found, key=lambda action: get_args(Operation).index(action.type))
 
-    def _action(self, group: Sequence[Taken]) -> Action:
-        freed = sum(one.item.bytes for one in group)
+    def _action(self, group: Sequence[Taken], reason: str = "", freed: int | None = None) -> Action:
+        freed = sum(one.item.bytes for one in group) if freed is None else freed
         about, kinds = zip(*((one.item.id, type_of(one.item.type)) for one in group), strict=True)
-        return Action(self.session, group[0].operation, about, group[0].reason, freed, kinds=kinds)
+        reason = reason or group[0].reason
+        return Action(self.session, group[0].operation, about, reason, freed, kinds=kinds)
+
+    def _run_actions(self, run: Run, taken: Mapping[str, Taken]) -> Iterator[Action]:
+        """Yield one action for decayed turns and one for old ones, each with its share of bytes."""
+        turns = [taken[turn.id] for turn in run.turns]
+        decayed = [one for one in turns if one.operation == "remove_decayed"]
+        old = [one for one in turns if one.operation != "remove_decayed"]
+        for_old = run.freed * sum(one.item.bytes for one in old) // run.bytes
+        place = f"; in their place {run.turns[0].id} says in short what was said"
+        instead = place if run.summary else ""
+        if decayed:
+            ranked = sorted(one.item.priority for one in decayed)
+            least, most = f"{ranked[0]:.2f}", f"{ranked[-1]:.2f}"
+            several = f"priorities of {least} to {most}"
+            shown = several if least != most else f"a priority of {least}"
+            reason = f"{shown}, below {self.decayed_below:g}{instead}"
+            yield self._action(decayed, reason, run.freed - for_old)
+        if old:
+            first, last = (f"{one.item.at:%Y-%m-%d}" for one in (old[0], old[-1]))
+            days = f"on {first}" if first == last else f"from {first} to {last}"
+            yield self._action(old, f"{old[0].reason}, {days}{instead}", for_old)
 
     def why_short(self, total_bytes: int = 0, *, is_done: bool = False) -> list[str]:
         """Return why a session of this size misses the target; nothing where it is reached."""
@@ -223,17 +214,14 @@ class CompactionPlan:
         staying = sum(sizes.values())
         why = "it holds no memory" if not self.taken else "no memory is left"
         if self.kept:
-            ranked = (reason for reason, _ in sizes.most_common())
-            each = "; ".join(
-                f"{counts[reason]:,} with {sizes[reason]:,} bytes: {reason}" for reason in ranked
-            )
+            each = "; ".join(f"{counts[reason]:,} with {size:,} bytes: {reason}"
+                             for reason, size in sizes.most_common())  # fmt: skip
             memories, stay = ("memory", "stays") if len(self.kept) == 1 else ("memories", "stay")
             why = f"{len(self.kept):,} {memories} with {staying:,} bytes {stay} ({each})"
         if (rest := total_bytes - self.bytes_freed - staying) > 0:
             which = f"the other {rest:,}" if self.kept or self.taken else f"its {rest:,}"
-            summaries = (
-                ", summaries of what was said" if any(run.summary for run in self.runs) else ""
-            )
+            has_summary = any(run.summary for run in self.runs)
+            summaries = ", summaries of what was said" if has_summary else ""
             why += f"; {which} bytes are metadata{summaries} and the heads of the files"
         freed = f"{self.bytes_freed:,} {'were freed' if is_done else 'can be'}"
         return [f"{self.session}: {self.target_bytes:,} bytes were to be freed, {freed}: {why}"]
@@ -241,71 +229,47 @@ class CompactionPlan:
 
 def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None:
     """Return why a memory stays whatever the target is; None where it may go."""
-    if item.type in (ARTIFACT, STATE):
-        return "an artifact" if item.type == ARTIFACT else "the current state of an agent"
-    if item.is_summary:
-        return "it stands for turns that were taken out"
-    if item.is_open:
-        return "the last in its file, which somebody may still be writing"
-    if item.is_double:
-        return "its id stands there more than once"
-    if not is_memory_id(item.id):
-        return "it could not be asked for by its id, were it taken out"
-    if item.pinned:
-        return "it is pinned"
-    if item.type == DECISION.name and not item.closed:
-        return "a decision that is not closed"
-    if item.type == FINDING.name and not item.closed:
-        return "a finding that is not resolved"
-    if item.type == PREFERENCE.name and item.explicit:
-        return "an explicit preference"
-    if item.at is None or item.used is None:
-        return "it has no time, so that nobody can tell how old it is"
-    if item.type == TURN.name and now - item.at < timedelta(hours=policy.recent_conversation_hours):
-        return f"said within the last {policy.recent_conversation_hours:g} hours"
-    if item.priority > policy.preserved_above:
-        return f"its priority is above {policy.preserved_above:g}"
-    if now - item.used < timedelta(hours=policy.recent_access_hours):
-        return f"made, changed or read within the last {policy.recent_access_hours:g} hours"
-    return None
+    type, is_memory_id, above = item.type, records.is_memory_id, policy.preserved_above
+    said_h, used_h = policy.recent_conversation_hours, policy.recent_access_hours
+    age_h, idle_h = ((now - (at or now)) / timedelta(hours=1) for at in (item.at, item.used))
+    rules = (
+        (type == ARTIFACT, "an artifact"),
+        (type == STATE, "the current state of an agent"),
+        (item.is_summary, "it stands for turns that were taken out"),
+        (item.is_open, "the last in its file, which somebody may still be writing"),
+        (item.is_double, "its id stands there more than once"),
+        (not is_memory_id(item.id), "it could not be asked for by its id, were it taken out"),
+        (item.pinned, "it is pinned"),
+        (type == DECISION.name and not item.closed, "a decision that is not closed"),
+        (type == FINDING.name and not item.closed, "a finding that is not resolved"),
+        (type == PREFERENCE.name and item.explicit, "an explicit preference"),
+        (not (item.at and item.used), "it has no time, so that nobody can tell how old it is"),
+        (type == TURN.name and age_h < said_h, f"said within the last {said_h:g} hours"),
+        (item.priority > above, f"its priority is above {above:g}"),
+        (idle_h < used_h, f"made, changed or read within the last {used_h:g} hours"),
+    )
+    return next((reason for holds, reason in rules if holds), None)
 
 
 def plan(
-    snapshot: Snapshot,
-    policy: CompactionPolicy,
-    now: datetime,
-    target_bytes: int,
-    extractive: Extractive | None = None,
+    snapshot: Snapshot, policy: CompactionPolicy, now: datetime, target_bytes: int
 ) -> CompactionPlan:
-    """Return as few memories as reach the target; all that may go where none do.
-
-    A caller that plans twice gives one `extractive`, which knows the sentences of each turn.
-    """
-    return _Planner(snapshot, policy, now, target_bytes, extractive or Extractive()).plan()
+    """Return as few memories as reach the target; all that may go where none do."""
+    return _Planner(snapshot, policy, now, target_bytes).plan()
 
 
 class _Planner:
     def __init__(
-        self,
-        snapshot: Snapshot,
-        policy: CompactionPolicy,
-        now: datetime,
-        target_bytes: int,
-        extractive: Extractive,
+        self, snapshot: Snapshot, policy: CompactionPolicy, now: datetime, target: int
     ) -> None:
-        self._snapshot, self._policy, self._now, self._target = snapshot, policy, now, target_bytes
-        self._extractive = extractive
-        self._summarised: dict[
-            tuple[int, int], Run
-        ] = {}  # by the bytes from the first turn to the last
+        self._snapshot, self._policy, self._now, self._target = snapshot, policy, now, target
+        self._extractive = Extractive()
+        self._summarised: dict[tuple[int, int], Run] = {}  # by the first byte and the last
         reasons = {item.id: preserved(item, policy, now) for item in snapshot.items}
-        self._kept = {
-            memory_id: reason for memory_id, reason in reasons.items() if reason is not None
-        }
+        self._kept = {name: reason for name, reason in reasons.items() if reason is not None}
         self._free = [item for item in snapshot.items if reasons[item.id] is None]
-        self._turns = [
-            item for item in snapshot.items if item.type == TURN.name
-        ]  # one that stays breaks a run
+        # A turn that stays breaks a run.
+        self._turns = [item for item in snapshot.items if item.type == TURN.name]
         self._taken: dict[tuple[str, str], Taken] = {}
         self._gained = 0
 
@@ -314,38 +278,35 @@ class _Planner:
         decayed = [item for item in self._free if item.priority < below]
         related = [item for item in decayed if item.type == RELATIONSHIP.name]
         self._take("remove_decayed", (item for item in decayed if item.type != RELATIONSHIP.name),
-                   lambda item: f"its priority of {item.priority:.2f} is below {below:g}"
-                   )  # fmt: skip
+                   lambda item: f"its priority of {item.priority:.2f} is below {below:g}")
         gone = {memory_id for _, memory_id in self._taken}
         self._take("remove_decayed", (item for item in related if gone & {*item.refs}),
                    lambda item: f"its priority of {item.priority:.2f} is below {below:g}, and"
-                                f" {' and '.join(sorted(gone & {*item.refs}))} goes too"
-                   )  # fmt: skip
+                                f" {' and '.join(sorted(gone & {*item.refs}))} goes too")
         self._take("summarize_conversation", (item for item in self._free if self._is_old(item)),
                    lambda _: f"said more than {days:g} days ago", _oldest_first)  # fmt: skip
         resolved = (item for item in self._free if item.type == FINDING.name and item.closed)
         self._take("archive_findings", resolved, lambda _: "it is resolved")
         # Earlier states go however new they are: the memory is the current one, which stays.
+        why = "an earlier state of {}; the current one stays"
         self._take("compress_agent_state", self._snapshot.history,
-                   lambda item: f"an earlier state of {item.actor}; the current one stays",
-                   _oldest_first)  # fmt: skip
+                   lambda item: why.format(item.actor), _oldest_first)
         runs = tuple(self._runs(self._taken))
         self._explain({turn.id for run in runs for turn in run.turns})
         sizes = {item.id: item.bytes for item in self._snapshot.items if item.id in self._kept}
         taken = tuple(sorted(self._taken.values(), key=lambda one: (one.item.file, one.item.start)))
-        return CompactionPlan(
-            self._snapshot.session, self._target, taken, runs, self._kept, sizes, below, days
-        )
+        kept = self._kept
+        return CompactionPlan(self._snapshot.session, self._target, taken, runs, kept, sizes, below)
 
     def _take(
         self, operation: Operation, candidates: Iterable[Item], reason: Callable[[Item], str],
-        order: Callable[[Item], tuple[object, ...]] | None = None,
+        order: Callable[[Item], tuple[Any, ...]] = lambda one: (one.priority, *_oldest_first(one)),
     ) -> None:  # fmt: skip
         """Take as many candidates as the target needs, in their order."""
         left = [item for item in candidates if (item.file, item.id) not in self._taken]
         if not left or self._gained >= self._target:
             return
-        left.sort(key=order or _least_first)
+        left.sort(key=order)
         new = [((item.file, item.id), Taken(item, operation, reason(item))) for item in left]
         before = dict(self._taken)
 
@@ -359,11 +320,8 @@ class _Planner:
         self._taken, self._gained = {**before, **dict(new[:count])}, freed(count)
 
     def _runs(self, taken: Mapping[tuple[str, str], Taken]) -> Iterator[Run]:
-        chosen = {
-            memory_id: one.operation
-            for (file, memory_id), one in taken.items()
-            if file == TURN.file
-        }
+        chosen = {memory_id: one.operation for (file, memory_id), one in taken.items()
+                  if file == TURN.file}
         for turns in _unbroken(self._turns, chosen.keys()):
             run = self._run(turns)
             if run.summary or all(chosen[turn.id] == "remove_decayed" for turn in turns):
@@ -387,18 +345,15 @@ class _Planner:
         for key, one in list(self._taken.items()):
             if one.item.type == TURN.name and one.item.id not in gone:
                 del self._taken[key]
-                self._kept[one.item.id] = _NOT_SMALLER
+                self._kept[one.item.id] = "a summary of it would not be smaller"
         for item in self._free:
             if (item.file, item.id) in self._taken or item.id in self._kept:
                 continue
             if item.type == RELATIONSHIP.name and item.priority < below:
                 self._kept[item.id] = "what it relates stays"
-            elif (
-                item.priority < below
-                or (item.type == FINDING.name and item.closed)
-                or self._is_old(item)
-            ):
-                self._kept[item.id] = _NOT_NEEDED
+            elif (item.priority < below or (item.type == FINDING.name and item.closed)
+                  or self._is_old(item)):
+                self._kept[item.id] = "the target was reached without it"
             elif item.type == TURN.name:
                 self._kept[item.id] = f"neither decayed nor older than {days:g} days"
             else:
@@ -421,11 +376,8 @@ def _fewest(items: Sequence[Item], missing: int, target: int, freed: Callable[[i
             return guess
         known, guess = guess, min(len(items), guess + 1 + guess // 4)
     # More items free more, but for a few bytes where a summary grows.
-    return (
-        known
-        + 1
-        + bisect_left(range(known + 1, guess), True, key=lambda count: freed(count) >= target)
-    )
+    counts = range(known + 1, guess)
+    return known + 1 + bisect_left(counts, True, key=lambda count: freed(count) >= target)
 
 
 def _unbroken(turns: Sequence[Item], chosen: Iterable[str]) -> Iterator[list[Item]]:
@@ -442,40 +394,8 @@ def _unbroken(turns: Sequence[Item], chosen: Iterable[str]) -> Iterator[list[Ite
         yield run
 
 
-def _least_first(item: Item) -> tuple[object, ...]:
-    return item.priority, item.at or _OLDEST, item.file, item.start
-
-
-def _oldest_first(item: Item) -> tuple[object, ...]:
+def _oldest_first(item: Item) -> tuple[Any, ...]:
     return item.at or _OLDEST, item.file, item.start
-
-
-def _run_actions(
-    made: CompactionPlan, run: Run, operations: Mapping[str, Operation]
-) -> Iterator[Action]:
-    """Yield one action for decayed turns and one for old ones, each with its share of the bytes."""
-    decayed = [turn for turn in run.turns if operations[turn.id] == "remove_decayed"]
-    old = [turn for turn in run.turns if operations[turn.id] != "remove_decayed"]
-    for_old = run.freed * sum(turn.bytes for turn in old) // run.bytes
-    instead = (
-        f"; in their place {run.turns[0].id} says in short what was said" if run.summary else ""
-    )
-
-    def action(operation: Operation, turns: Sequence[Item], reason: str, freed: int) -> Action:
-        about, kinds = tuple(turn.id for turn in turns), (TURN.type,) * len(turns)
-        return Action(made.session, operation, about, f"{reason}{instead}", freed, kinds=kinds)
-
-    if decayed:
-        least, most = (f"{choose(turn.priority for turn in decayed):.2f}" for choose in (min, max))
-        shown = f"a priority of {least}" if least == most else f"priorities of {least} to {most}"
-        yield action(
-            "remove_decayed", decayed, f"{shown}, below {made.decayed_below:g}", run.freed - for_old
-        )
-    if old:
-        first, last = (f"{turn.at:%Y-%m-%d}" for turn in (old[0], old[-1]))
-        days = f"on {first}" if first == last else f"from {first} to {last}"
-        reason = f"said more than {made.old_conversation_days:g} days ago, {days}"
-        yield action("summarize_conversation", old, reason, for_old)
 
 
 # The session as the plan needs it.
@@ -485,13 +405,7 @@ def _planned(session: Session, policy: CompactionPolicy, target_bytes: int) -> C
     """Plan for the session as it is now. Raises Conflict where somebody edits a file just now."""
     now = session._now()
     now = now if now.tzinfo else now.replace(tzinfo=UTC)
-    snapshot, extractive = _look(session), Extractive()
-    made = plan(snapshot, policy, now, target_bytes, extractive)
-    if made.missing_bytes:
-        # Only now are the earlier states worth reading.
-        snapshot = replace(snapshot, history=list(_histories(session)))
-        made = plan(snapshot, policy, now, target_bytes, extractive)
-    return made
+    return plan(_look(session), policy, now, target_bytes)
 
 
 def _look(session: Session) -> Snapshot:
@@ -503,17 +417,15 @@ def _look(session: Session) -> Snapshot:
             size, checksum = files[file]
             content = session.scope.read(file)[:size]
             if (len(content), zlib.crc32(content)) != (size, checksum):
-                raise Conflict(
-                    f"{file} of {session.id} was edited just now; nothing was changed.",
-                    session_id=session.id,
-                )
+                raise Conflict(f"{file} of {session.id} was edited just now; nothing was changed.",
+                               session_id=session.id)
             is_ours = format_of(kind_of_file(file)).is_ours(content, of_file[-1].start)
             of_file[-1] = of_file[-1]._replace(is_open=not is_ours)
             following = [*(item.start for item in of_file[1:]), size]
             of_file = [item._replace(end=start) if not content[item.end : start].strip() else item
                        for item, start in zip(of_file, following, strict=True)]  # fmt: skip
         found += of_file
-    return Snapshot(session.id, found, decayed_below)
+    return Snapshot(session.id, found, decayed_below, list(_histories(session)))
 
 
 def _question(view: View) -> tuple[list[Item], dict[str, tuple[int, int]], float]:
@@ -524,39 +436,26 @@ def _question(view: View) -> tuple[list[Item], dict[str, tuple[int, int]], float
     read = "a.last" if view.index.noted else "NULL"
     same = "o.scope = m.scope AND o.id = m.id AND +o.file = m.file AND o.key != m.key"
     twice = f"EXISTS (SELECT 1 FROM memories o WHERE {same})"
-    asked = (
-        f"SELECT m.id, m.type, m.file, m.start, m.end, m.hash, {columns.priority}, m.standing,"
-        f" m.actor, m.data, {twice},"
-        f" m.at, m.accessed, {read} {joined} WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start"
-    )
+    asked = (f"SELECT m.id, m.type, m.file, m.start, m.end, m.hash, {columns.priority}, m.standing,"
+             f" m.actor, m.data, {twice}, m.at, m.accessed, {read} {joined}"
+             f" WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start")
     (scope,) = view.scopes
-    states = {
-        file: state for (_, file), state in view.index.files(scope).items() if state.problem is None
-    }
+    files = {file: (state.size, state.checksum)
+             for (_, file), state in view.index.files(scope).items() if state.problem is None}
     rows = view.index.connection.execute(asked, (scope,))
-    items = [_item(row[:11], row[11:]) for row in rows if row[2] in states]
-    return (
-        items,
-        {file: (state.size, state.checksum) for file, state in states.items()},
-        view.policy.decayed_below,
-    )
+    items = [_item(row[:11], row[11:]) for row in rows if row[2] in files]
+    return items, files, view.policy.decayed_below
 
 
 def _item(row: tuple[Any, ...], times: Sequence[int | None]) -> Item:
     memory_id, type, file, start, end, hash, priority, standing, actor, data, is_double = row
     value: dict[str, Any] = json.loads(data) if type not in (STATE, ARTIFACT) else {}
-    latest = max(
-        (at for at in (*times, _microseconds(value.get("updated_at"))) if at is not None),
-        default=None,
-    )
-    is_turn = type == TURN.name
-    refs = (
-        [value.get("source"), value.get("target")]
-        if type == RELATIONSHIP.name
-        else value.get("memory_refs")
-    )
+    uses = (*map(time_at, times), time_of(value.get("updated_at")))
+    is_turn, is_link = type == TURN.name, type == RELATIONSHIP.name
+    refs = [value.get("source"), value.get("target")] if is_link else value.get("memory_refs")
     return Item(
-        memory_id, type, file, start, end, hash, priority, _time(times[0]), _time(latest),
+        memory_id, type, file, start, end, hash, priority, uses[0],
+        max((at for at in uses if at is not None), default=None),
         pinned=standing == PINNED, closed=not is_turn and is_resolved(value),
         explicit=str(value.get("confidence")).lower() == "explicit",
         is_summary=is_turn and value.get("type") == SUMMARY and SUMMARIZES in value,
@@ -566,45 +465,22 @@ def _item(row: tuple[Any, ...], times: Sequence[int | None]) -> Item:
     )  # fmt: skip
 
 
-def _time(microseconds: int | None) -> datetime | None:
-    return None if microseconds is None else EPOCH + timedelta(microseconds=microseconds)
-
-
-def _microseconds(stamp: Any) -> int | None:
-    try:
-        return (parse_time(stamp) - EPOCH) // _MICROSECOND if isinstance(stamp, str) else None
-    except (ValueError, OverflowError):
-        return None
-
-
 def _histories(session: Session) -> Iterator[Item]:
     """Yield the earlier states of every agent."""
     scope = session.scope
-    for name in sorted(scope.tree.sizes(scope.path(STATE_HISTORY))):
+    for name in sorted(scope.tree.sizes(scope.path(records.STATE_HISTORY))):
         agent = name.removesuffix(".yaml")
         if not name.endswith(".yaml") or not is_file_id(agent):
             continue
-        kind = state_history(agent)
-        start = 0
-        records = spans(kind, scope.read(kind.file)).records
-        counts = Counter(span.id for span in records)
-        for span in records:
-            at = _time(_microseconds(span.value.get("timestamp")))
+        kind, start = records.state_history(agent), 0
+        states = spans(kind, scope.read(kind.file)).records
+        counts = Counter(span.id for span in states)
+        for span in states:
+            at, end = time_of(span.value.get("timestamp")), start + len(span.raw)
             if counts[span.id] == 1 and span.id:
-                end = start + len(span.raw)
-                yield Item(
-                    span.id,
-                    kind.name,
-                    kind.file,
-                    start,
-                    end,
-                    hash_of(span.value),
-                    0.0,
-                    at,
-                    at,
-                    actor=agent,
-                )
-            start += len(span.raw)
+                place = span.id, kind.name, kind.file, start, end, hash_of(span.value)
+                yield Item(*place, 0.0, at, at, actor=agent)
+            start = end
 
 
 # Compacting.
@@ -617,27 +493,16 @@ def trigger(
     if not policy.automatic or size.quota_bytes <= 0:
         return None
     used_pct = 100 * size.total_bytes / size.quota_bytes
-    forced, gentle = (
-        (policy.forced_at_pct, policy.forced_reduction_pct),
-        (policy.gentle_at_pct, policy.gentle_reduction_pct),
-    )
-    for at_pct, reduction_pct in (forced, gentle):
+    forced = (policy.forced_at_pct, policy.forced_reduction_pct)
+    for at_pct, reduction_pct in (forced, (policy.gentle_at_pct, policy.gentle_reduction_pct)):
         if used_pct >= at_pct:
-            return (
-                reduction_pct,
-                f"it holds {used_pct:.1f} % of its quota, which is {at_pct:g} % or more",
-            )
-    left = size.quota_bytes - size.total_bytes
-    if (
-        policy.predict_days > 0
-        and growth_bytes_per_day > 0
-        and left / growth_bytes_per_day <= policy.predict_days
-    ):
-        days = left / growth_bytes_per_day
-        return (
-            policy.gentle_reduction_pct,
-            f"at the growth of the last day it would be full in {days:.1f} days",
-        )
+            why = f"it holds {used_pct:.1f} % of its quota, which is {at_pct:g} % or more"
+            return reduction_pct, why
+    growth, left = growth_bytes_per_day, size.quota_bytes - size.total_bytes
+    days = left / growth if growth > 0 else math.inf
+    if policy.predict_days > 0 and days <= policy.predict_days:
+        why = f"at the growth of the last day it would be full in {days:.1f} days"
+        return policy.gentle_reduction_pct, why
     return None
 
 
@@ -645,7 +510,7 @@ def growth_bytes_per_day(session: Session) -> int:
     """Return how many bytes were added within the last 24 hours."""
 
     def question(view: View) -> int:
-        since = (view.now - _DAY - EPOCH) // _MICROSECOND
+        since = (view.now - timedelta(days=1) - EPOCH) // timedelta(microseconds=1)
         asked = "SELECT COALESCE(SUM(end - start), 0) FROM memories WHERE scope = ? AND at >= ?"
         return int(view.index.connection.execute(asked, (session.id, since)).fetchone()[0])
 
@@ -673,20 +538,15 @@ def compact(
     policy = policy_of(session)
     share = policy.forced_reduction_pct if reduction_pct is None else reduction_pct
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 100:
-        raise Invalid(
-            [
-                "a session can become smaller by more than 0 and at most 100 percent,"
-                f" not by {share!r}"
-            ]
-        )
-    before = session.size().total_bytes
+        share_of = "a session can become smaller by more than 0 and at most 100 percent"
+        raise Invalid([f"{share_of}, not by {share!r}"])
+    before, outcome = session.size().total_bytes, Outcome(dry_run=dry_run)
     target = math.ceil(before * share / 100)
-    outcome = Outcome(dry_run=dry_run)
+    wanted = target + _NOTES_BYTES
     if dry_run:
-        made = replanned(lambda: _planned(session, policy, target + _NOTES_BYTES))
+        made = replanned(lambda: _planned(session, policy, wanted))
         after = before - made.bytes_freed
     else:
-        wanted = target + _NOTES_BYTES
         texts = _by_command(session, policy, wanted, outcome.notes) if policy.summarizer else {}
         with session.scope.undisturbed("compacting"):
             session.scope.require()
@@ -697,9 +557,8 @@ def compact(
     outcome.actions = made.actions()
     if made.missing_bytes and before - after < target:
         outcome.problems += made.why_short(before, is_done=not dry_run)
-    outcome.counts.update(
-        target_bytes=target, before_bytes=before, after_bytes=after, bytes_freed=before - after
-    )
+    sizes = {"target_bytes": target, "before_bytes": before, "after_bytes": after}
+    outcome.counts.update(sizes, bytes_freed=before - after)
     return outcome
 
 
@@ -709,42 +568,39 @@ def _evict(
 ) -> CompactionPlan:  # fmt: skip
     """Plan and apply once. The caller holds the upkeep lock."""
     made = _planned(session, policy, target)
-    runs = tuple(run.with_text(texts.get(run.key)) if run.summary else run for run in made.runs)
+    runs = tuple(run.with_text(texts[run.key]) if run.summary and run.key in texts else run
+                 for run in made.runs)
     made = replace(made, runs=runs)
     if not made.taken:
         return made
-    now = session._now()
-    why = f"compaction, to free {target:,} bytes"
-    path = (
-        f"{archived_scope(session.id)}/{EVICTED}{now:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{ENDING}"
-    )
+    now, why = session._now(), f"compaction, to free {target:,} bytes"
+    name = f"{EVICTED}{now:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}{ENDING}"
+    path = f"{archived_scope(session.id)}/{name}"
     draft = Draft(path, Manifest("evicted", session.id, render_time(now), "smp", why))
     kept = apply(session.scope, Request(list(_changes(made)), draft, doing="compacting")).kept
     if kept:
         copies = [Change(one.item.file, one.item.id, one.item.hash, None, container=path)
                   for one in made.taken if one.item.id in kept]  # fmt: skip
         apply(session.scope, Request(copies, doing="compacting"))
-        outcome.notes += [
-            f"{memory_id} was changed meanwhile, and stays" for memory_id in sorted(kept)
-        ]
+        outcome.notes += [f"{name} was changed meanwhile, and stays" for name in sorted(kept)]
     if texts and any(run.summary and run.key not in texts for run in runs):
         outcome.notes.append("the conversation changed meanwhile: some turns have our own summary")
     return made
 
 
 def _changes(made: CompactionPlan) -> Iterator[Change]:
-    instead: dict[str, dict[str, Any]] = {}  # by turn: id and hash of its summary
-    summaries: dict[str, bytes] = {}  # by the turn whose place it takes
+    """Yield the change that evicts each memory; a summary takes the place of a run's first turn."""
+    instead: dict[str, dict[str, str]] = {}  # by turn: id and hash of its summary
+    summaries = {run.turns[0].id: run.summary for run in made.runs if run.summary}
     for run in made.runs:
         if run.summary:
-            first = run.turns[0].id
-            summaries[first] = run.summary
-            facts = {"summary": first, "summary_hash": summary_hash(value_of(TURN, run.summary))}
+            hash = summary_hash(value_of(TURN, run.summary))
+            facts = {"summary": run.turns[0].id, "summary_hash": hash}
             instead |= dict.fromkeys((turn.id for turn in run.turns), facts)
     for item, operation, reason in made.taken:
-        new, facts = None, {"operation": operation, "reason": reason}
-        if item.file == TURN.file:
-            new, facts = summaries.get(item.id), facts | instead.get(item.id, {})
+        is_turn, facts = item.file == TURN.file, {"operation": operation, "reason": reason}
+        new = summaries.get(item.id) if is_turn else None
+        facts |= instead.get(item.id, {}) if is_turn else {}
         yield Change(item.file, item.id, item.hash, new, facts=facts)
 
 
@@ -766,10 +622,10 @@ def _by_command(
 def _usable(run: Run, text: str) -> str:
     """Return the text if a turn with it is smaller than the turns and reads back equal."""
     summary = run.with_text(text).summary
-    records = format_of(TURN).parse(summary).records
-    if len(text.encode()) > CONTENT_CAP_BYTES // 2 or len(summary) * 2 > run.bytes:
+    turns = format_of(TURN).parse(summary).records
+    if len(text.encode()) > records.CONTENT_CAP_BYTES // 2 or len(summary) * 2 > run.bytes:
         raise CommandFailed("what it printed is longer than half of what was said")
-    if len(records) != 1 or records[0].value.get("content") != text:
+    if len(turns) != 1 or turns[0].value.get("content") != text:
         raise CommandFailed("what it printed cannot be kept in a conversation")
     return text
 
@@ -819,18 +675,17 @@ def evicted_of(memory: Memory, name: str, *, texts: bool = False) -> list[Evicte
 
     A bundle that cannot be read is left out: `smp check` reports it.
     """
-    found: list[Evicted] = []
     with memory._scope(name).answering("listing the evicted memories"):
-        for one in holdings(memory, name, _EVICTED):
-            stamp = one.value.get("timestamp")
-            when = stamp if isinstance(stamp, str) else None
-            at, operation, reason = (
-                str(one.facts.get(key)) for key in ("at", "operation", "reason")
-            )
-            text = str(one.value.get(kind_of_file(one.file).text, "")) if texts else ""
-            found.append(Evicted(one.id, type_of(one.type), name, one.file, when, at, operation,
-                                 reason, len(one.raw), text))  # fmt: skip
-    return found
+        return [_as_evicted(one, texts=texts) for one in holdings(memory, name, _EVICTED)]
+
+
+def _as_evicted(one: Holding, *, texts: bool) -> Evicted:
+    stamp = one.value.get("timestamp")
+    when = stamp if isinstance(stamp, str) else None
+    at, operation, reason = (str(one.facts.get(fact)) for fact in ("at", "operation", "reason"))
+    text = str(one.value.get(kind_of_file(one.file).text, "")) if texts else ""
+    return Evicted(one.id, type_of(one.type), one.session, one.file, when, at, operation, reason,
+                   len(one.raw), text)  # fmt: skip
 
 
 def bring_back(
@@ -841,7 +696,7 @@ def bring_back(
     A memory whose id another has by now stays evicted, and is a problem; the others come back.
     """
     several = [ids] if isinstance(ids, str) else ids
-    wanted = None if several is None else {check_memory_id(one) for one in several}
+    wanted = None if several is None else {records.check_memory_id(one) for one in several}
     if dry_run:
         return _bring_back(session, wanted, dry_run=True)
     with session.scope.undisturbed("bringing back evicted memories"):
@@ -854,17 +709,15 @@ def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool = Fa
     oldest_first = list(holdings(memory_of(session), session.id, _EVICTED, outcome.problems))
     held = sorted(oldest_first, key=lambda one: one.container, reverse=True)
     if missing := sorted((wanted or set()) - {one.id for one in held}):
-        raise MemoryNotFound(
-            f"Compaction has not taken {', '.join(missing[:5])} out of {session.id}.",
-            session_id=session.id,
-            advice=f"smp compact {session.id} --list, or session.evicted(), lists them.",
-        )
+        problem = f"Compaction has not taken {', '.join(missing[:5])} out of {session.id}."
+        advice = f"smp compact {session.id} --list, or session.evicted(), lists them."
+        raise MemoryNotFound(problem, session_id=session.id, advice=advice)
     runs = {_run_of(one) for one in held if wanted is None or one.id in wanted} - {None}
     chosen = [one for one in held if wanted is None or one.id in wanted or _run_of(one) in runs]
     changes: list[Change] = []
     for file in dict.fromkeys(one.file for one in chosen):
-        records = spans(kind_of_file(file), session.scope.read(file)).records
-        standing = {span.id: span for span in records if span.id}
+        content = session.scope.read(file)
+        standing = {span.id: span for span in spans(kind_of_file(file), content).records if span.id}
         predecessors = {one.id: one.behind for one in held if one.file == file}
         back = _returnable([one for one in chosen if one.file == file], standing, outcome.problems)
         there = standing.keys() | {one.id for one in back}
@@ -887,18 +740,14 @@ def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool = Fa
             action = Action(session.id, "bring_back", about, f"back into {file}", size, kinds=kinds)
             outcome.actions.append(action)
     if not dry_run:
-        doing = "bringing back evicted memories"
-        request = Request(changes, quota_bytes=session.quota_bytes(), doing=doing)
+        request = Request(changes, quota_bytes=session.quota_bytes(), doing="bringing back")
         kept = apply(session.scope, request).kept
-        outcome.problems += [
-            f"{memory_id} was changed meanwhile, and stays as it is" for memory_id in kept
-        ]
+        outcome.problems += [f"{name} was changed meanwhile, and stays as it is" for name in kept]
     return outcome
 
 
-def _returnable(
-    chosen: Sequence[Holding], standing: Mapping[str, Span], problems: list[str]
-) -> list[Holding]:
+def _returnable(chosen: Sequence[Holding], standing: Mapping[str, Span],
+                problems: list[str]) -> list[Holding]:
     """Return the memories that can come back: those whose id no other memory has."""
     back: dict[str, Holding] = {}
     for one in chosen:
@@ -908,9 +757,8 @@ def _returnable(
         elif span is None or span is _summary(one, standing) or hash_of(span.value) == one.hash:
             back[one.id] = one
         else:
-            problems.append(
-                f"{one.id} was not brought back: another one stands in {one.file} by now."
-            )
+            problem = f"was not brought back: another one stands in {one.file} by now."
+            problems.append(f"{one.id} {problem}")
     return [*back.values()]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -33,7 +34,7 @@ from ..text.mapping import load_mapping, replace_parts
 from ..text.markdown import MARK as TURN_MARK
 from ..text.values import BadYaml, Value, load, render_flow
 from ..text.yaml_list import ONLY_COMMENTS
-from ..timestamps import parse_time, render_time
+from ..timestamps import render_time, time_at, time_of
 
 if TYPE_CHECKING:
     from ..questions.priorities import View
@@ -43,18 +44,11 @@ _TYPE = "refresh_priorities"
 _DIGITS = 2  # of a priority, in the files
 _DAY = timedelta(days=1)
 _MOST_ACCESSES = (1 << 31) - 1
-_SESSION_RATE = 0.05
-_UNREAD: dict[str, Value] = {
-    "priority": 0.0, "last_accessed": None, "access_count": 0, "base_priority": TURN.base_priority,
-}  # fmt: skip
+_UNREAD: dict[str, Value] = {"priority": None, "last_accessed": None, "access_count": 0,
+                             "base_priority": TURN.base_priority}  # fmt: skip
 _MARKED = re.compile(rb"( *)- id: [^\n]*# smp[ \t\r]*\n")
 _FIELD_LINE = re.compile(rb"\*\*[^*:\n]{1,64}:\*\*[^\n]*\n")
 _TURN_DECAY = b"**Decay:** "
-# The library writes this block, so that of thousands none needs to be parsed and rendered.
-_USUAL = re.compile(
-    rb'(\{priority: )(\d(?:\.\d+)?)(, last_accessed: )("[^"\\]*")(, access_count: )(\d+)'
-    rb"(, base_priority: [\d.]+\})"
-)
 
 
 class Known(NamedTuple):
@@ -110,10 +104,9 @@ def _pass(session: RecordFiles) -> Outcome:
     seen = _look(session)
     planned = plan(seen)
     steps = [planned.cut] if planned.cut else []
-    applied = apply(
-        session.scope, Request(planned.changes, steps=steps, parsed=seen.parsed, doing="decaying")
-    )
-    notes = [f"{memory_id} was changed meanwhile, and stays as it is" for memory_id in applied.kept]
+    request = Request(planned.changes, steps=steps, parsed=seen.parsed, doing="decaying")
+    kept = apply(session.scope, request).kept
+    notes = [f"{memory_id} was changed meanwhile, and stays as it is" for memory_id in kept]
     return Outcome(planned.actions, planned.problems, notes=notes)
 
 
@@ -132,9 +125,7 @@ def plan(seen: Seen) -> DecayPlan:
     # An id that is nowhere may be in a file that cannot be read now: its readings wait.
     gone = set() if seen.problems else noted.keys() - seen.ids
     if gone:
-        reason = (
-            f"{_some(len(gone), 'memory that was read is', 'memories that were read are')} gone"
-        )
+        reason = f"{_some(len(gone), 'memory that was read is', 'memories that were read are')} gone"
         made.actions.append(Action(seen.name, _TYPE, (ACCESS_LOG,), reason))
     kept = {name: one for name, one in noted.items() if name not in taken | gone}
     cut = access.cut(seen.log, kept, seen.now) if taken or gone else None
@@ -153,19 +144,20 @@ def _of_file(
         kind = kind_of_file(file) if is_record_file(file) else None
         shown = _shown(kind, raw) if kind else _shown_by_state(raw, file)
         priority, reading = round(one.priority, _DIGITS), noted.get(one.id)
-        if shown is None or (reading is None and (shown.priority == priority or not shown.block)):
+        is_same = shown is None or shown.around[0] or shown.value.get("priority") == priority
+        if shown is None or (reading is None and is_same):
             continue
-        last, count = None, 0
+        differing += shown.value.get("priority") != priority
+        block: dict[str, Value] = {**shown.value, "priority": priority}
         if reading is not None:
-            last = render_time(max(reading.last, one.last or reading.last))
-            count = min(one.accesses + reading.times, _MOST_ACCESSES)
-        differing += shown.priority != priority
+            block["last_accessed"] = render_time(max(reading.last, one.last or reading.last))
+            block["access_count"] = min(one.accesses + reading.times, _MOST_ACCESSES)
         if kind is None:
-            block: Value = {**shown.value(), **_said(priority, last, count)}
             new = replace_parts(raw, "agent_state", {"decay": block}, file)
             changes.append(Change(file, one.id, hash_of_bytes(raw), new))
         else:
-            new = raw[: shown.start] + shown.renewed(priority, last, count) + raw[shown.end :]
+            rendered = render_flow(block).encode().join(shown.around)
+            new = raw[: shown.start] + rendered + raw[shown.end :]
             changes.append(Change(file, one.id, one.hash, new))
     return changes, differing
 
@@ -173,20 +165,15 @@ def _of_file(
 def session_priority(metadata: Mapping[str, Any], policy: Policy, now: datetime) -> float | None:
     """Return how much the session itself still matters, by its own rate; None without a `decay`."""
     block = metadata.get("decay")
-    last = _stamp(metadata.get("last_accessed")) or _stamp(metadata.get("created_at"))
+    created = time_of(metadata.get("created_at"))
+    last = time_of(metadata.get("last_accessed")) or created
     if not isinstance(block, dict) or last is None:
         return None
-    base, rate = (
-        _number(block.get("base_priority"), 1.0),
-        _number(block.get("decay_rate"), _SESSION_RATE),
-    )
-    own = replace(policy, rules={**policy.rules, "session": Rule(base, rate, 0.0)}).for_session(
-        metadata
-    )
-    age, idle = now - (_stamp(metadata.get("created_at")) or last), now - last
-    exact = own.priority(
-        "session", base=None, age_days=age / _DAY, idle_days=idle / _DAY, accesses=0
-    )
+    base, rate = _number(block.get("base_priority"), 1.0), _number(block.get("decay_rate"), 0.05)
+    rules = {**policy.rules, "session": Rule(base, rate, 0.0)}
+    age, idle = (now - (created or last)) / _DAY, (now - last) / _DAY
+    own = replace(policy, rules=rules).for_session(metadata)
+    exact = own.priority("session", base=None, age_days=age, idle_days=idle, accesses=0)
     return round(exact, _DIGITS)
 
 
@@ -212,34 +199,12 @@ def _plan_session(seen: Seen, made: DecayPlan, *, is_read: bool) -> None:
 
 
 class Shown(NamedTuple):
-    """The `decay` of a record, and where it stands; empty in a turn that nobody has read."""
+    """The `decay` of a record, and where it stands. A turn that nobody has read shows none."""
 
     start: int
     end: int
-    block: bytes
-    priority: Value
-    opening: bytes = b""  # before and behind a block that is not there yet
-    closing: bytes = b""
-
-    def value(self) -> dict[str, Value]:
-        return _parsed(self.block) or {} if self.block else _UNREAD
-
-    def renewed(self, priority: float, last: str | None, count: int) -> bytes:
-        """Return the block with another priority and, where it was read, when and how often."""
-        usual = _USUAL.fullmatch(self.block)
-        if usual is None:
-            block = render_flow({**self.value(), **_said(priority, last, count)}).encode()
-            return self.opening + block + self.closing
-        parts = list(usual.groups())
-        parts[1] = render_flow(priority).encode()
-        if last is not None:
-            parts[3], parts[5] = f'"{last}"'.encode(), str(count).encode()
-        return b"".join(parts)
-
-
-def _said(priority: float, last: str | None, count: int) -> dict[str, Value]:
-    read: dict[str, Value] = {} if last is None else {"last_accessed": last, "access_count": count}
-    return {"priority": priority, **read}
+    value: Mapping[str, Value]
+    around: tuple[bytes, bytes] = (b"", b"")  # what a block needs that is not there yet
 
 
 def _shown(kind: Kind, raw: bytes) -> Shown | None:
@@ -271,34 +236,21 @@ def _shown_by_turn(raw: bytes) -> Shown | None:
     if found:
         return _read(raw, *found)
     is_end = raw.startswith((b"\n", b"\r\n"), at)
-    return Shown(at, at, b"", None, _TURN_DECAY, line_end) if is_end else None
+    return Shown(at, at, _UNREAD, (_TURN_DECAY, line_end)) if is_end else None
 
 
 def _shown_by_state(content: bytes, file: str) -> Shown | None:
     if not content or is_record_file(file) or file.startswith("artifacts/"):
         return None
     block = load_mapping(content, "agent_state", file).get("decay")
-    return (
-        Shown(0, 0, render_flow(block).encode(), block.get("priority"))
-        if isinstance(block, dict)
-        else None
-    )
+    return Shown(0, 0, block) if isinstance(block, dict) else None
 
 
 def _read(raw: bytes, start: int, end: int) -> Shown | None:
-    block = raw[start:end]
-    if usual := _USUAL.fullmatch(block):
-        return Shown(start, end, block, float(usual[2]))
-    value = _parsed(block) if b" #" not in block else None
-    return None if value is None else Shown(start, end, block, value.get("priority"))
-
-
-def _parsed(block: bytes) -> dict[str, Value] | None:
-    try:
-        value = load(block.decode())
-    except (BadYaml, UnicodeDecodeError):
-        return None
-    return value if isinstance(value, dict) else None
+    with suppress(BadYaml, UnicodeDecodeError):
+        value = load(raw[start:end].decode()) if b" #" not in raw[start:end] else None
+        return Shown(start, end, value) if isinstance(value, dict) else None
+    return None
 
 
 # The session as the plan needs it.
@@ -313,12 +265,9 @@ def _look(session: RecordFiles) -> Seen:
         log = log[: log.rfind(b"\n") + 1]
         noted = access.parse(log[-access.READ_CAP_BYTES :])
         now, policy, known, problems, metadata = session._own_asker().ask(_question)
-        said = [
-            f"{file} was left as it is: {problem}" for file, problem in problems.items() if problem
-        ]
-        changing = [
-            one for one in known if (one.differs or one.id in noted) and not problems.get(one.file)
-        ]
+        said = [f"{file} was left as it is: {why}" for file, why in problems.items() if why]
+        differing = (one for one in known if one.differs or one.id in noted)
+        changing = [one for one in differing if not problems.get(one.file)]
         memories = {file: list(group) for file, group in groupby(changing, key=attrgetter("file"))}
         records: dict[str, Mapping[str, bytes]] = {}
         parsed: dict[str, tuple[bytes, Spans]] = {}
@@ -345,42 +294,28 @@ def _question(
 ) -> tuple[datetime, Policy, list[Known], dict[str, str | None], dict[str, Any]]:
     from ..questions.doubles import NAMED
     from ..questions.priorities import source
-    from ..questions.query import EPOCH
 
     ask = view.index.connection.execute
     joined, columns = source(view)
     shown = "json_extract(m.data, '$.decay.priority')"
     last = "COALESCE(m.accessed, m.at)"
-    asked = f"SELECT m.file, m.id, m.hash, m.accesses, {last}, {columns.priority}, {shown} {joined}"
+    asked = f"SELECT {last}, m.file, m.id, m.hash, m.accesses, {columns.priority}, {shown} {joined}"
     rows = ask(f"{asked} WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start", view.scopes)
-    known = [Known(file, memory_id, hash, accesses,
-                   None if at is None else EPOCH + timedelta(microseconds=at), exact, said)
-             for file, memory_id, hash, accesses, at, exact, said in rows]  # fmt: skip
+    known = [Known(file, memory_id, hash, accesses, time_at(at), exact, said)
+             for at, file, memory_id, hash, accesses, exact, said in rows]  # fmt: skip
     problems = dict(ask("SELECT file, problem FROM files WHERE scope = ?", view.scopes))
     session = ask("SELECT metadata FROM sessions WHERE scope = ?", view.scopes).fetchone()
     return view.now, view.policy, known, problems, json.loads(session[0]) if session else {}
 
 
 def _reason(differing: int, read: int) -> str:
-    said = []
-    if differing:
-        said.append(
-            f"{_some(differing, 'priority differs', 'priorities differ')} from what the file shows"
-        )
-    if read:
-        said.append(f"{_some(read, 'was', 'were')} read since the last pass")
-    return ", ".join(said)
+    shows = f"{_some(differing, 'priority differs', 'priorities differ')} from what the file shows"
+    counted = f"{_some(read, 'was', 'were')} read since the last pass"
+    return ", ".join([*([shows] if differing else []), *([counted] if read else [])])
 
 
 def _some(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
-
-
-def _stamp(text: Any) -> datetime | None:
-    try:
-        return parse_time(text) if isinstance(text, str) else None
-    except (ValueError, OverflowError):
-        return None
 
 
 def _number(value: Any, default: float) -> float:

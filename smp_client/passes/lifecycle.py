@@ -33,7 +33,7 @@ from ..scope import Scope
 from ..session_files import METADATA, RESTING
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value
-from ..timestamps import parse_time, render_time
+from ..timestamps import EPOCH, render_time, time_of
 from . import overdue
 
 if TYPE_CHECKING:
@@ -44,14 +44,9 @@ if TYPE_CHECKING:
 CREATED, ACTIVE, IDLE, DECAYING, ARCHIVED = "created", "active", "idle", "decaying", "archived"
 # Clocks differ by less. A time beyond it is a slip, and must not keep a session alive for ever.
 _FUTURE = timedelta(days=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TYPES = {
-    ACTIVE: "become_active",
-    IDLE: "become_idle",
-    DECAYING: "become_decaying",
-    ARCHIVED: "archive",
-}
-_STATUSES = {type: status for status, type in _TYPES.items()}
+_STATUSES = {"become_active": ACTIVE, "become_idle": IDLE, "become_decaying": DECAYING,
+             "archive": ARCHIVED}  # fmt: skip
+_TYPES = {status: type for type, status in _STATUSES.items()}
 _JULIAN_EPOCH, _DAY_MS = 2440587.5, 86_400_000
 _CHANGED = (f"CAST(ROUND((julianday(json_extract(data, '$.updated_at')) - {_JULIAN_EPOCH})"
             f" * {_DAY_MS}) AS INTEGER) * 1000")  # fmt: skip
@@ -100,22 +95,14 @@ def _due(standing: Standing, thresholds: Thresholds, now: datetime) -> Transitio
     due = state_for(max(now - last, timedelta()), thresholds)
     if due == ARCHIVED and standing.waited_s < wait_s(thresholds):
         due = DECAYING
-    is_known = standing.status in (CREATED, IDLE, DECAYING)
-    if due == standing.status or (due == ACTIVE and not is_known):
+    name, status, since = standing.session, standing.status, standing.since
+    if due == status or (due == ACTIVE and status not in (CREATED, IDLE, DECAYING)):
         return None
-    is_younger = due == ACTIVE or (due == IDLE and standing.status == DECAYING)
-    if (
-        is_younger
-        and standing.status in RESTING
-        and standing.since
-        and last <= standing.since <= now
-    ):
+    is_younger = due == ACTIVE or (due == IDLE and status == DECAYING)
+    if is_younger and status in RESTING and since and last <= since <= now:
         return None  # made so by hand, or by other thresholds, and not used since
-    reason = _reason(standing.status, due, last, thresholds, now)
-    about = (standing.session,)
-    return Transition(
-        standing.session, _TYPES[due], about, reason, before=standing.status, last_activity=last
-    )
+    reason = _reason(status, due, last, thresholds, now)
+    return Transition(name, _TYPES[due], (name,), reason, before=status, last_activity=last)
 
 
 def wait_s(thresholds: Thresholds) -> float:
@@ -126,26 +113,15 @@ def wait_s(thresholds: Thresholds) -> float:
 
 def _reason(before: str, due: str, last: datetime, thresholds: Thresholds, now: datetime) -> str:
     if due == ACTIVE:
-        return (
-            "a new session is active at once"
-            if before == CREATED
-            else f"used again at {render_time(last)}"
-        )
-    limit = {
-        IDLE: f"idle after {_number(thresholds.idle_after_hours)} hours",
-        DECAYING: f"decaying after {_number(thresholds.decaying_after_days)} days",
-        ARCHIVED: f"archived after {_number(thresholds.archive_after_days)} days",
-    }[due]
-    return f"not used for {_length(now - last)} (since {render_time(last)}), {limit}"
-
-
-def _length(time: timedelta) -> str:
-    hours = time // timedelta(hours=1)
-    return f"{hours // 24} days" if hours >= 48 else f"{hours} hour{'' if hours == 1 else 's'}"
-
-
-def _number(number: float) -> str:
-    return f"{number:,.10g}"
+        again = f"used again at {render_time(last)}"
+        return "a new session is active at once" if before == CREATED else again
+    limit = {IDLE: f"idle after {thresholds.idle_after_hours:,.10g} hours",
+             DECAYING: f"decaying after {thresholds.decaying_after_days:,.10g} days",
+             ARCHIVED: f"archived after {thresholds.archive_after_days:,.10g} days"}[due]
+    hours = (now - last) // timedelta(hours=1)
+    in_hours = f"{hours} hour{'' if hours == 1 else 's'}"
+    length = f"{hours // 24} days" if hours >= 48 else in_hours
+    return f"not used for {length} (since {render_time(last)}), {limit}"
 
 
 def last_activity(session: Session) -> datetime:
@@ -167,48 +143,28 @@ def _activities(view: View, *, readings: bool = True) -> dict[str, datetime]:
 
     def take(query: str) -> None:
         for scope, *times in view.index.connection.execute(query, within.parameters):
-            found[scope] = max(
-                [
-                    found.get(scope, 0),
-                    *(time for time in times if time is not None and time <= limit),
-                ]
-            )
+            note(scope, times)
 
-    for scope, metadata in view.index.connection.execute(
-        f"SELECT scope, metadata FROM sessions WHERE {within.text}", within.parameters
-    ):
-        stamps = (
-            _time(json.loads(metadata).get(name))
-            for name in ("created_at", *(("last_accessed",) if readings else ()))
-        )
-        found[scope] = max(
-            [0, *(at for stamp in stamps if stamp and (at := microseconds(stamp)) <= limit)]
-        )
+    def note(scope: str, times: Iterable[int | None]) -> None:
+        past = (time for time in times if time is not None and time <= limit)
+        found[scope] = max([found.get(scope, 0), *past])
+
+    asked = f"SELECT scope, metadata FROM sessions WHERE {within.text}"
+    for scope, metadata in view.index.connection.execute(asked, within.parameters):
+        names = ("created_at", "last_accessed") if readings else ("created_at",)
+        stamps = (time_of(json.loads(metadata).get(name)) for name in names)
+        note(scope, [microseconds(stamp) for stamp in stamps if stamp])
     columns = ("at", "accessed") if readings else ("at",)
-    newest = ", ".join(
-        f"MAX(CASE WHEN {column} <= {limit} THEN {column} END)" for column in columns
-    )
-    take(f"SELECT scope, {newest} FROM memories WHERE {within.text} GROUP BY scope")
-    changed = (
-        f"SELECT scope, {_CHANGED} AS changed FROM memories WHERE {within.text} AND {_WAS_CHANGED}"
-    )
+    newest = ", ".join(f"MAX(CASE WHEN {one} <= {limit} THEN {one} END)" for one in columns)
+    own = f"FROM memories WHERE {within.text}"
+    take(f"SELECT scope, {newest} {own} GROUP BY scope")
+    changed = f"SELECT scope, {_CHANGED} AS changed {own} AND {_WAS_CHANGED}"
     take(f"SELECT scope, MAX(changed) FROM ({changed}) WHERE changed <= {limit} GROUP BY scope")
     if readings:
-        take(
-            f"SELECT scope, MAX(last) FROM temp.noted"
-            f" WHERE {within.text} AND last <= {limit} GROUP BY scope"
-        )
-    return {
-        scope: min(_EPOCH + timedelta(microseconds=time), view.now)
-        for scope, time in found.items()
-        if time > 0
-    }
-
-
-def _time(text: object) -> datetime | None:
-    with suppress(ValueError, OverflowError):
-        return parse_time(text) if isinstance(text, str) else None
-    return None
+        noted = f"FROM temp.noted WHERE {within.text} AND last <= {limit}"
+        take(f"SELECT scope, MAX(last) {noted} GROUP BY scope")
+    return {scope: min(EPOCH + timedelta(microseconds=time), view.now)
+            for scope, time in found.items() if time > 0}  # fmt: skip
 
 
 def lifecycle(
@@ -225,7 +181,9 @@ def lifecycle(
     thresholds = memory.options.thresholds
     if not archive:
         thresholds = replace(thresholds, archive_after_days=math.inf)
-    for action in plan(standings, thresholds, _now(memory)):
+    now = memory.options.clock()
+    now = now if now.tzinfo else now.replace(tzinfo=UTC)
+    for action in plan(standings, thresholds, now):
         if dry_run:
             outcome.actions.append(action)
             continue
@@ -240,9 +198,7 @@ def lifecycle(
 
 def observe(memory: Memory) -> overdue.Ledger:
     """Note which sessions are not used since their last activity. Return the ledger."""
-    used = activities(
-        memory, [name for name in memory.tree.list(SESSIONS) if _is_session(memory, name)]
-    )
+    used = activities(memory, _names(memory))
     return overdue.look(memory, overdue.IDLE, (_key(name, last) for name, last in used.items()))
 
 
@@ -270,11 +226,7 @@ def apply(memory: Memory, action: Action) -> Outcome:
 def _standings(
     memory: Memory, problems: list[str], only: Collection[str] | None, ledger: overdue.Ledger | None
 ) -> Iterator[Standing]:
-    names = [
-        name
-        for name in (memory.tree.list(SESSIONS) if only is None else only)
-        if _is_session(memory, name)
-    ]
+    names = _names(memory, only)
     known = activities(memory, names)
     for name in names:
         try:
@@ -285,33 +237,23 @@ def _standings(
             problems.append(f"{name}: {error}")
             continue
         if not metadata:
-            problems.append(
-                f"{name}: {METADATA} is missing or empty, so nothing says how old it is;"
-                " repair makes it anew"
-            )
+            why = f"{METADATA} is missing or empty, so nothing says how old it is"
+            problems.append(f"{name}: {why}; repair makes it anew")
             continue
-        last = known.get(name)
-        waited_s = (
-            math.inf
-            if ledger is None
-            else ledger.waited_s(overdue.IDLE, _key(name, last))
-            if last
-            else 0.0
-        )
-        status, since = str(metadata.get("status", ACTIVE)), _time(metadata.get("status_since"))
+        last, waited_s = known.get(name), math.inf
+        if ledger is not None:
+            waited_s = ledger.waited_s(overdue.IDLE, _key(name, last)) if last else 0.0
+        status, since = str(metadata.get("status", ACTIVE)), time_of(metadata.get("status_since"))
         yield Standing(name, status, last, since, waited_s)
 
 
-def _is_session(memory: Memory, name: str) -> bool:
-    try:
-        return memory._is_session(name)
-    except (SMPError, OSError):
-        return False
-
-
-def _now(memory: Memory) -> datetime:
-    now = memory.options.clock()
-    return now if now.tzinfo else now.replace(tzinfo=UTC)
+def _names(memory: Memory, only: Collection[str] | None = None) -> list[str]:
+    """Return the sessions that are there, or those of them that are meant."""
+    found: list[str] = []
+    for name in memory.tree.list(SESSIONS) if only is None else only:
+        with suppress(SMPError, OSError):
+            found += [name] if memory._is_session(name) else []
+    return found
 
 
 def activate(session: Session, reason: str) -> None:
@@ -326,22 +268,17 @@ def deactivate(session: Session, reason: str) -> None:
 
 def wake(scope: Scope, reason: str) -> bool:
     """Make a session active that was used. It never waits and never fails."""
-    hurried = Scope(
-        scope.tree, scope.name, scope.directory, replace(scope.options, patience=NO_PATIENCE)
-    )
+    options = replace(scope.options, patience=NO_PATIENCE)
+    hurried = Scope(scope.tree, scope.name, scope.directory, options)
     with suppress(OSError, SMPError):
         return _change_status(hurried, ACTIVE, reason, only_from=RESTING, used=True)
     return False
 
 
 def _change_status(
-    scope: Scope,
-    status: str,
-    reason: str,
-    *,
-    only_from: Collection[str] | None = None,
+    scope: Scope, status: str, reason: str, *, only_from: Collection[str] | None = None,
     used: bool = False,
-) -> bool:
+) -> bool:  # fmt: skip
     """Without a look at the quota: also a session that is full grows old."""
     now = render_time(scope.options.clock())
     changes: dict[str, Value] = {"status": status, "status_since": now, "status_reason": reason}
@@ -352,9 +289,9 @@ def _change_status(
         nonlocal is_done
         known = load_mapping(content, "session", METADATA)
         if not known:
-            problem = f"{METADATA} of {scope.name} is missing or empty."
-            advice = "Repair the session, which makes it anew."
-            raise CorruptionDetected(problem, session_id=scope.name, advice=advice)
+            raise CorruptionDetected(f"{METADATA} of {scope.name} is missing or empty.",
+                                     session_id=scope.name,
+                                     advice="Repair the session, which makes it anew.")  # fmt: skip
         is_done = only_from is None or str(known.get("status", ACTIVE)) in only_from
         return replace_parts(content, "session", changes, METADATA) if is_done else content
 

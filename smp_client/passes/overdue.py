@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 FILE = ".smp/overdue.json"
 WAIT_S = 6 * 86_400.0
-DELETED, IDLE = (
-    "deleted",
-    "idle",
-)  # what is seen overdue: bundles past their deadline, sessions nobody uses
+DELETED, IDLE = "deleted", "idle"  # bundles past their deadline, sessions that nobody uses
 _VERSION = 1
 
 
@@ -65,19 +62,13 @@ def load(memory: Place) -> Ledger:
     """Return the ledger; an empty one where the file is missing, or makes no sense."""
     try:
         said: Any = json.loads(memory.tree.read(FILE))
-        first = {
-            str(sort): {str(key): float(at) for key, at in keys.items()}
-            for sort, keys in said["first"].items()
-        }
+        first = {str(sort): {str(key): float(at) for key, at in keys.items()}
+                 for sort, keys in said["first"].items()}
         ledger = Ledger(float(said["uptime_s"]), float(said["running_s"]), first)
-        numbers = [
-            ledger.uptime_s,
-            ledger.running_s,
-            *(at for keys in first.values() for at in keys.values()),
-        ]
-        is_sound = said["version"] == _VERSION and all(
-            math.isfinite(number) and number >= 0 for number in numbers
-        )
+        seen_at = [at for keys in first.values() for at in keys.values()]
+        numbers = [ledger.uptime_s, ledger.running_s, *seen_at]
+        is_sound = all(math.isfinite(number) and number >= 0 for number in numbers)
+        is_sound = is_sound and said["version"] == _VERSION
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Ledger()
     return ledger if is_sound else Ledger()

@@ -9,6 +9,7 @@ same words.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,14 +17,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from .. import audit, layout
-from ..change.change import Change, Request, apply
+from ..change.change import Request, apply
 from ..change.holdings import Holding, Place, holdings, in_bundle, is_in_use, place_of
 from ..change.move import delete_session, destroy, sweep
-from ..change.places import id_of_file, is_record_file
-from ..change.restore import delete, passing, sessions_with
+from ..change.places import is_record_file
+from ..change.restore import delete, passing, removal, sessions_with
 from ..change.select import Selection, agent_of, texts_of
 from ..disk import bundle
-from ..disk.bundle import Item, Manifest
+from ..disk.bundle import Item
 from ..edits import spans
 from ..errors import Conflict, Invalid, LockTimeout, MemoryNotFound, NewerFormat, SMPError
 from ..files import nobody_writes
@@ -32,7 +33,6 @@ from ..locks import NO_PATIENCE, lock
 from ..model.outcome import Action, Outcome
 from ..records import kind_of_file, type_of
 from ..rewrite import file_of_slot
-from ..scope import UPKEEP
 from ..scopes import ARCHIVE, BACKUP
 from ..session_files import METADATA
 from ..text.format import plain
@@ -47,10 +47,14 @@ if TYPE_CHECKING:
     from ..memory import Memory
     from ..scope import Scope
 
+    _Note = Callable[["Doomed", Sequence[Holding]], None]
+
 _IMPLAUSIBLE_SESSIONS = 5
+_NO_MARKER = f"The root has no {MARKER}, so it is not mounted, or none of ours: nothing is purged."
 _ASKED_FOR = "asked for, without waiting for its deadline"
 _COPIES: tuple[Place, ...] = ("deleted", "undo", "evicted")
 _WAIT_S, _PAUSE_S = 4.0, 0.1  # for programs that have an old version of a file open
+_OLD = (layout.RETIRED, layout.LEAVING)  # where versions wait that a program may have open
 _LINE, _WORD = 12, 25  # characters; a shorter line, or a shorter word alone, may stand anywhere
 _NEEDLES = 200
 
@@ -66,6 +70,7 @@ class Doomed:
     items: tuple[Item, ...] = ()  # the memories that are meant; none for a whole session
     size_bytes: int = 0
     in_use: bool = False  # a whole session of this name is in use, or archived, all the same
+    batch: str = ""
 
     @property
     def is_session(self) -> bool:
@@ -136,9 +141,6 @@ def plan(
     return PurgePlan(tuple(decided), snapshot.problems)
 
 
-_NO_MARKER = f"The root has no {MARKER}, so it is not mounted, or none of ours: nothing is purged."
-
-
 def _decide(one: Doomed, ledger: overdue.Ledger, now: datetime, *, force: bool) -> Decision:
     until, waited_s = render_time(one.deadline), ledger.waited_s(overdue.DELETED, one.key)
     if one.in_use:
@@ -157,11 +159,9 @@ def _implausible(going: Collection[str], sizes: Mapping[str, int]) -> str | None
     size, total = sum(sizes.get(name, 0) for name in going), sum(sizes.values())
     if len(going) < _IMPLAUSIBLE_SESSIONS or (2 * len(going) <= len(sizes) and 2 * size <= total):
         return None
-    return (
-        f"{len(going)} of {len(sizes)} sessions, {size:,} of {total:,} bytes, would be purged at"
-        " once, which is more than anybody would expect: nothing is. If it is right, run"
-        " smp purge --force."
-    )
+    much = f"{len(going)} of {len(sizes)} sessions, {size:,} of {total:,} bytes, would be purged"
+    unlikely = "at once, which is more than anybody would expect: nothing is."
+    return f"{much} {unlikely} If it is right, run smp purge --force."
 
 
 def look(memory: Memory) -> Snapshot:
@@ -169,13 +169,11 @@ def look(memory: Memory) -> Snapshot:
     tree = memory.tree
     if not tree.exists(MARKER):
         return Snapshot(has_marker=False)
-    problems: list[str] = []
+    problems, sizes = list[str](), Counter[str]()
     names = tree.directories(DELETED)
     doomed = [one for name in names for one in doomed_of(memory, name, problems)]
-    sizes: dict[str, int] = {}
     for place in (ACTIVE, ARCHIVED, DELETED):
-        for name in tree.directories(place):
-            sizes[name] = sizes.get(name, 0) + _size(tree, f"{place}/{name}")
+        sizes.update({name: _size(tree, f"{place}/{name}") for name in tree.directories(place)})
     return Snapshot(tuple(doomed), sizes, tuple(problems))
 
 
@@ -187,7 +185,8 @@ def doomed_of(memory: Memory, name: str, problems: list[str]) -> list[Doomed]:
     for path in bundle.paths(tree, f"{DELETED}/{name}"):
         try:
             said = bundle.read_manifest(tree, path)
-            one = Doomed(name, path, said.at, parse_time(said.until or ""), said.items)
+            deadline = parse_time(said.until or "")
+            one = Doomed(name, path, said.at, deadline, said.items, batch=said.batch)
         except (SMPError, OSError, ValueError, OverflowError) as error:
             problems.append(f"{path} is left as it is: {error}")
             continue
@@ -274,12 +273,12 @@ def _batch_now(memory: Memory, name: str | None, batch: str) -> list[Decision]:
     if not batch:
         raise Invalid(["a batch has a name; smp restore --list shows it"])
     names = [*sessions_with(memory, batch)] if name is None else [name]
-    parts = (_parts(memory, one, lambda said, _: said.batch == batch) for one in names)
+    parts = (_parts(memory, one, lambda doomed, _: doomed.batch == batch) for one in names)
     found = [part for several in parts for part in several]
     if not found:
         where = f" of {name}" if name else ""
-        raise MemoryNotFound(f"Nothing{where} is deleted under the batch {batch!r}.",
-                             advice="smp restore --list shows what is deleted.")  # fmt: skip
+        advice = "smp restore --list shows what is deleted."
+        raise MemoryNotFound(f"Nothing{where} is deleted under the batch {batch!r}.", advice=advice)
     return found
 
 
@@ -289,20 +288,15 @@ def _memories_now(
     if not outcome.dry_run:
         with passing(memory, name, "purging"):
             pass  # every change that was cut off is done by now
-
-    def is_meant(_: Manifest, item: Item) -> bool:
-        # Earlier states of an agent go with its state.
-        return item.id in ids or (item.type == "agent_state" and id_of_file(item.file) in ids)
-
-    parts = _parts(memory, name, is_meant)
+    # Earlier states of an agent go with its state.
+    parts = _parts(memory, name, lambda _, item: item.id in ids or agent_of(item) in ids)
     known = {memory_id for part in parts for memory_id in part.doomed.ids}
     if known:
         standing = {agent_of(one) or one.id for one in holdings(memory, name)}
-        outcome.notes += [
-            f"{name}: only what is in {DELETED}/ of {one} is erased; one that is not deleted still"
-            f" stands. smp purge {name} {one} --now, once more, erases that too."
-            for one in ids if one in known and one in standing
-        ]  # fmt: skip
+        still = "is erased; one that is not deleted still stands"
+        outcome.notes += [f"{name}: only what is in {DELETED}/ of {one} {still}."
+                          f" smp purge {name} {one} --now, once more, erases that too."
+                          for one in ids if one in known and one in standing]  # fmt: skip
     left = tuple(one for one in ids if one not in known)
     if not left:
         return parts
@@ -310,22 +304,18 @@ def _memories_now(
     done = delete(memory, name, Selection(left), **how, dry_run=outcome.dry_run)
     outcome.problems += done.problems
     if not outcome.dry_run:
-        return [*parts, *_parts(memory, name, lambda said, _: said.batch == done.batch)]
-    going = (replace(one, type="purge_memories", reason=_ASKED_FOR) for one in done.actions)
-    outcome.actions += going
+        return [*parts, *_parts(memory, name, lambda doomed, _: doomed.batch == done.batch)]
+    for one in done.actions:
+        outcome.actions.append(replace(one, type="purge_memories", reason=_ASKED_FOR))
     return parts
 
 
-def _parts(
-    memory: Memory, name: str, is_meant: Callable[[Manifest, Item], bool]
-) -> list[Decision]:
+def _parts(memory: Memory, name: str, is_meant: Callable[[Doomed, Item], bool]) -> list[Decision]:
     """Return, for each batch of a session, the memories in it that are meant."""
     found: list[Decision] = []
     for one in doomed_of(memory, name if name == GLOBAL else check_session_id(name), []):
-        if not one.is_session:
-            said = bundle.read_manifest(memory.tree, one.path)
-            if items := tuple(item for item in one.items if is_meant(said, item)):
-                found.append(Decision(replace(one, items=items), True, _ASKED_FOR))
+        items = tuple(item for item in one.items if is_meant(one, item))  # a session has none
+        found += [Decision(replace(one, items=items), True, _ASKED_FOR)] if items else []
     return found
 
 
@@ -346,28 +336,6 @@ def _session_now(memory: Memory, session_id: str, by: str, outcome: Outcome) -> 
 # Doing it.
 
 
-@dataclass(frozen=True)
-class _Purge:
-    """Who destroys, whether a person confirmed it, and what it comes to."""
-
-    memory: Memory
-    by: str
-    forced: bool
-    outcome: Outcome = field(default_factory=Outcome)
-
-    def note(self, one: Doomed, gone: Sequence[Holding] = ()) -> None:
-        """Write down what goes, durably, before anything of it does."""
-        now, deadline = self.memory.options.clock(), render_time(one.deadline)
-        ask_for_scrub(self.memory, one.session)
-        said = (one.deleted_at, deadline, one.size_bytes, self.forced)
-        purged.note(self.memory, purged.Entry(one.session, gone, *said), now)
-        audit.note(
-            self.memory.tree, "purge", at=now, by=self.by, session=one.session,
-            count=len(gone) or 1, ids=[held.id for held in gone], deleted_at=one.deleted_at,
-            whole_session=one.is_session or None, at_once=now < one.deadline or None,
-        )  # fmt: skip
-
-
 def carry_out(
     memory: Memory, going: Sequence[Decision], *, by: str, forced: bool, index: Index | None = None
 ) -> Outcome:
@@ -376,13 +344,28 @@ def carry_out(
     The leader of the root gives its index, and waits for nobody. For anybody else, programs that
     have an old version open are waited for, and places are noted where others wrote the same words.
     """
-    work, words = _Purge(memory, by, forced), list[str]()
-    outcome = work.outcome
+    outcome, words = Outcome(), list[str]()
+
+    def note(one: Doomed, gone: Sequence[Holding]) -> None:
+        """Write down what goes, durably, before anything of it does."""
+        now, deadline = memory.options.clock(), render_time(one.deadline)
+        ask_for_scrub(memory, one.session)
+        entry = purged.Entry(one.session, gone, one.deleted_at, deadline, one.size_bytes, forced)
+        purged.note(memory, entry, now)
+        audit.note(
+            memory.tree, "purge", at=now, by=by, session=one.session, count=len(gone) or 1,
+            ids=[held.id for held in gone], deleted_at=one.deleted_at,
+            whole_session=one.is_session or None, at_once=now < one.deadline or None,
+        )  # fmt: skip
+
     for decision in going:
         one = decision.doomed
         try:
             with passing(memory, one.session, "purging") as scope:
-                gone = (_purge_session if one.is_session else _purge_memories)(work, scope, one)
+                if one.is_session:
+                    gone = _purge_session(memory, scope, one, note, outcome.notes)
+                else:
+                    gone = _purge_memories(memory, scope, one, note)
             ask_for_scrub(memory, one.session)  # again: the first may have been served too early
         except (SMPError, OSError) as error:
             outcome.problems.append(f"{one.session}: not purged: {error}")
@@ -394,66 +377,62 @@ def carry_out(
         # Of a memory that was anonymised most words stay on purpose.
         words += [word for held in gone if held.place != "undo" for word in _words_of(held)]
     remove_abandoned(memory)
-    _remove_old_locks(memory)
+    _remove_locks(memory)
     outcome.problems += scrub_index(memory, index)
     if index is None:
         outcome.notes += _still_there(memory, words)
     return outcome
 
 
-def _purge_session(work: _Purge, scope: Scope, one: Doomed) -> list[Holding]:
+def _purge_session(
+    memory: Memory, scope: Scope, one: Doomed, note: _Note, notes: list[str]
+) -> list[Holding]:
     """Destroy everything that SMP has of a session. Return its memories, if they can be read."""
-    tree, name = work.memory.tree, one.session
-    if _is_here(work.memory, name) or not tree.exists(one.path):
+    tree, name = memory.tree, one.session
+    if _is_here(memory, name) or not tree.exists(one.path):
         raise Conflict(f"{name} was restored meanwhile, and was left.", session_id=name)
     gone: list[Holding] = []
     with suppress(SMPError, OSError):  # a damaged bundle goes as well
         gone += in_bundle(bundle.read(tree, one.path), name, "deleted")
-    work.note(one)
+    note(one, ())
     for path in [*_old_versions(tree, name), f"{QUARANTINE}/{name}"]:
-        work.outcome.notes += [
-            f"{name}: a program still has {file} open; its bytes are gone when it closes it."
-            for file in _files(tree, path) if _is_open(tree, file)
-        ]  # fmt: skip
+        notes += [f"{name}: a program still has {file} open; its bytes are gone when it closes it."
+                  for file in _files(tree, path) if _is_open(tree, file)]  # fmt: skip
         _remove(tree, path)
     # The bundles go last: after a crash they say that there is something left to purge.
     places = (f"{ARCHIVED}/{name}", f"{DELETED}/{name}")
     destroy(scope, [path for place in places for path in bundle.paths(tree, place)])
     for place in places:
         _remove(tree, place)
-    remove_locks(work.memory, name, held=UPKEEP)
     return gone
 
 
-def _purge_memories(work: _Purge, scope: Scope, one: Doomed) -> list[Holding]:
+def _purge_memories(memory: Memory, scope: Scope, one: Doomed, note: _Note) -> list[Holding]:
     """Destroy memories of a batch and every copy of them in other bundles. Return them."""
-    memory, tree, name = work.memory, work.memory.tree, one.session
+    tree, name = memory.tree, one.session
     packed = bundle.read(tree, one.path) if tree.exists(one.path) else None
     there = [*in_bundle(packed, name, place_of(one.path))] if packed else []
-    meant = {(item.file, item.id, item.hash) for item in one.items}
+    meant = {_identity(item) for item in one.items}
     gone = [held for held in there if _identity(held) in meant]
     if {*map(_identity, gone)} != meant:
-        raise Conflict(f"{name}: what was to be purged has changed meanwhile, and was left.",
-                       session_id=name)  # fmt: skip
+        why = "what was to be purged has changed meanwhile, and was left"
+        raise Conflict(f"{name}: {why}.", session_id=name)
     problems: list[str] = []
-    others = (held for held in holdings(memory, name, _COPIES, problems)
-              if not held.container.endswith((one.path, f"/{BACKUP}")))  # fmt: skip
-    copies = [held for held in others if _identity(held) in meant]
+    copies = [held for held in holdings(memory, name, _COPIES, problems) if _identity(held) in meant
+              and not held.container.endswith((one.path, f"/{BACKUP}"))]  # fmt: skip
     if problems:
-        raise Conflict(f"{name}: {problems[0]}, and may hold a copy; nothing was purged.",
-                       session_id=name)  # fmt: skip
-    work.note(one, gone)
+        why = f"{problems[0]}, and may hold a copy; nothing was purged"
+        raise Conflict(f"{name}: {why}.", session_id=name)
+    note(one, gone)
     _cut_from_quarantine(tree, name, gone)
     for file in tree.files_below(scope.path("indexes")):
         if any(held.id.encode() in tree.read(file) for held in gone):
             tree.unlink(file)  # older than the deletion; it is made anew
-    changes = [Change(held.file, held.id, held.hash, None, container=held.container)
-               for held in [*gone, *copies]]  # fmt: skip
-    apply(scope, Request(changes, doing="purging"))
+    apply(scope, Request([removal(held) for held in [*gone, *copies]], doing="purging"))
     return gone
 
 
-def _identity(one: Holding) -> tuple[str, str, str]:
+def _identity(one: Holding | Item) -> tuple[str, str, str]:
     """Return what makes two holdings copies of one memory."""
     return one.file, one.id, one.hash
 
@@ -478,11 +457,10 @@ def _cut_from_quarantine(tree: Tree, name: str, gone: Iterable[Holding]) -> None
 def _without(content: bytes, gone: Iterable[Holding]) -> bytes:
     """Return bytes without these records, and none where they are the whole of a memory."""
     for one in gone:
-        raw = one.raw.strip(b"\n")
         if not one.is_file:
-            content = content.replace(raw, b"")
+            content = content.replace(one.raw.strip(b"\n"), b"")
         elif content == one.raw:
-            content = b""
+            return b""
     return content
 
 
@@ -517,9 +495,8 @@ def _await_closed(memory: Memory, name: str, gone: Sequence[Holding], wait_s: fl
 
 
 def _old_versions(tree: Tree, name: str) -> list[str]:
-    places = (layout.RETIRED, layout.LEAVING)
-    return [f"{place}/{slot}" for place in places for slot in tree.list(place)
-            if slot.startswith(f"{name}+")]  # fmt: skip
+    paths = [f"{place}/{slot}" for place in _OLD for slot in tree.list(place)]
+    return [path for path in paths if path.rpartition("/")[2].startswith(f"{name}+")]
 
 
 def _holds(tree: Tree, slot: str, gone: Sequence[Holding]) -> bool:
@@ -557,27 +534,20 @@ def _remove(tree: Tree, path: str) -> None:
     tree.sync_parent(path)
 
 
-def remove_locks(memory: Memory, name: str, held: str | None = None) -> None:
-    """Remove the lock files of a session that is nowhere any more, unless somebody holds them.
+def _remove_locks(memory: Memory) -> None:
+    """Remove the lock files of purged sessions that are nowhere, unless somebody holds them.
 
     Each is removed by whoever holds it: a waiter then sees that its lock has lost its name.
     """
     tree = memory.tree
-    for entry in tree.list(f"{LOCKS}/{name}"):
-        file = entry.removesuffix(".lock")
-        if file != held:
+    for name in purged.sessions(memory) & set(tree.list(LOCKS)):
+        if any(tree.exists(f"{place}/{name}") for place in (ACTIVE, ARCHIVED, DELETED)):
+            continue
+        for entry in tree.list(f"{LOCKS}/{name}"):
+            file = entry.removesuffix(".lock")
             with suppress(LockTimeout), lock(tree, name, file, NO_PATIENCE, "purging"):
                 tree.unlink(f"{LOCKS}/{name}/{entry}")
-    if held is not None:
-        tree.unlink(f"{LOCKS}/{name}/{held}.lock")
-    tree.remove_empty(f"{LOCKS}/{name}")
-
-
-def _remove_old_locks(memory: Memory) -> None:
-    """Remove locks of purged sessions that somebody held when they were purged."""
-    for name in purged.sessions(memory) & set(memory.tree.list(LOCKS)):
-        if not any(memory.tree.exists(f"{place}/{name}") for place in (ACTIVE, ARCHIVED, DELETED)):
-            remove_locks(memory, name)
+        tree.remove_empty(f"{LOCKS}/{name}")
 
 
 # Where others wrote the same words.

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ..layout import DELETED
@@ -47,13 +48,8 @@ class Entry:
     @property
     def key(self) -> str:
         sort = "memories" if self.memories else "session"
-        said = [
-            self.session,
-            sort,
-            self.deleted_at,
-            self.deadline,
-            *sorted(one.id for one in self.memories),
-        ]
+        said = [self.session, sort, self.deleted_at, self.deadline,
+                *sorted(one.id for one in self.memories)]
         # Begins with a letter, so that no reader takes it for a number.
         return "k" + hashlib.sha256("\n".join(said).encode()).hexdigest()[:20]
 
@@ -61,7 +57,7 @@ class Entry:
 def note(memory: Memory, entry: Entry, now: datetime) -> None:
     """Add an entry, durably, unless it is there."""
     with lock(memory.tree, _SCOPE, _LOCK, memory.options.patience, "noting what is purged"):
-        content = _read(memory)
+        content = _read(memory.tree)
         require_known(version_in(FILE, content), FILE)
         # Not parsed: an edit of the file must not make it say anything twice.
         if f"key: {entry.key}".encode() not in content:
@@ -72,13 +68,8 @@ def note(memory: Memory, entry: Entry, now: datetime) -> None:
 
 
 def sessions(memory: Memory) -> set[str]:
-    """The sessions that were purged whole."""
-    found = parse(_read(memory), _LIST).records
-    return {
-        str(record.value.get("session"))
-        for record in found
-        if record.value.get("what") == "session"
-    }
+    """Return the sessions that were purged whole."""
+    return {name for name, purged in load(memory.tree).items() if purged.whole}
 
 
 @dataclass
@@ -86,16 +77,11 @@ class Purged:
     """What was purged of one session, or of `global`."""
 
     whole: str = ""  # when the session itself was, if it was
-    memories: dict[str, str] = field(
-        default_factory=dict
-    )  # each with when; of a session that was made anew since, only since then
-    imported: dict[str, str] = field(
-        default_factory=dict
-    )  # the same by the ids that some had where they were imported from
+    # Each with when it was purged; of a session that was made anew since, only since then.
+    memories: dict[str, str] = field(default_factory=dict)
+    imported: dict[str, str] = field(default_factory=dict)  # by the id that it was imported with
     _files: dict[str, set[str]] = field(default_factory=dict)
-    _times: dict[str, set[str | None]] = field(
-        default_factory=dict
-    )  # by id: of when the memories are, None where nobody knows
+    _times: dict[str, set[str | None]] = field(default_factory=dict)  # by id; None: nobody knows
 
     def when(self, file: str, memory_id: str) -> str | None:
         """Return when the memory of this id went.
@@ -114,85 +100,61 @@ class Purged:
         memory_id, old = str(value.get("id")), value.get(_IMPORTED_ID)
         if not isinstance(value.get(_IMPORTED), dict):
             return self.when(file, memory_id) is not None
-        known = [memory_id, *([old] if isinstance(old, str) else [])]
-        return any(
-            self.when(file, one) is not None and self._is_of_its_time(one, value.get("timestamp"))
-            for one in known
-        )
-
-    def _is_of_its_time(self, memory_id: str, stamp: Value) -> bool:
-        times = self._times.get(memory_id, {None})
-        return not isinstance(stamp, str) or None in times or stamp in times
+        stamp = _text(value.get("timestamp"))
+        for one in (memory_id, *([old] if isinstance(old, str) else [])):
+            times = self._times.get(one, {None})
+            if self.when(file, one) is not None and (stamp is None or {None, stamp} & times):
+                return True
+        return False
 
     def highest(self, kind: Kind) -> int:
         """The highest number that one of this kind had."""
-        numbers = [one.rpartition("-") for one in self.memories]
-        return max(
-            (
-                int(number)
-                for prefix, _, number in numbers
-                if prefix == kind.prefix and number.isdecimal()
-            ),
-            default=0,
-        )
+        ids = (one.rpartition("-") for one in self.memories)
+        numbers = (number for prefix, _, number in ids if prefix == kind.prefix)
+        return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
     def take(self, entry: Mapping[str, Value]) -> None:
         at = str(entry.get("purged_at"))
         if entry.get("what") == "session":
             self.whole, self.memories, self.imported, self._files, self._times = at, {}, {}, {}, {}
             return
-        files = _texts(entry.get("files"))
-        for known, ids, times in (
-            (self.memories, "ids", "timestamps"),
-            (self.imported, "imported_ids", "imported_timestamps"),
-        ):
-            named = _texts(entry.get(ids))
-            for memory_id, stamp in zip(named, _stamps(entry.get(times), len(named)), strict=True):
+        files = {str(file) for file in _list(entry, "files")}
+        for known, prefix in ((self.memories, ""), (self.imported, "imported_")):
+            ids, stamps = _list(entry, f"{prefix}ids"), _list(entry, f"{prefix}timestamps")
+            for memory_id, stamp in zip_longest(map(str, ids), stamps[: len(ids)]):
                 known[memory_id] = at
                 self._files.setdefault(memory_id, set()).update(files)
-                self._times.setdefault(memory_id, set()).add(stamp)
+                self._times.setdefault(memory_id, set()).add(_text(stamp))
 
 
-def _stamps(listed: Value, count: int) -> list[str | None]:
-    """One for each id; of what was purged by an older version there are none."""
-    stamps = listed if isinstance(listed, list) and len(listed) == count else [None] * count
-    return [stamp if isinstance(stamp, str) else None for stamp in stamps]
-
-
-def _texts(listed: Value) -> list[str]:
-    return [str(one) for one in listed] if isinstance(listed, list) else []
+def _list(entry: Mapping[str, Value], name: str) -> list[Value]:
+    listed = entry.get(name)
+    return listed if isinstance(listed, list) else []
 
 
 def load(tree: Tree) -> dict[str, Purged]:
-    """All that was purged, by session."""
+    """Return all that was purged, by session."""
     found: dict[str, Purged] = {}
-    try:
-        content = tree.read(FILE)
-    except FileNotFoundError:
-        return found
-    for record in parse(content, _LIST).records:
+    for record in parse(_read(tree), _LIST).records:
         found.setdefault(str(record.value.get("session")), Purged()).take(record.value)
     return found
 
 
 def memories(tree: Tree, session_id: str) -> dict[str, str]:
-    """The memories of a session that were purged one by one, each with when."""
+    """Return the memories of a session that were purged one by one, each with when."""
     return load(tree).get(session_id, Purged()).memories
 
 
-def _read(memory: Memory) -> bytes:
+def _read(tree: Tree) -> bytes:
     try:
-        return memory.tree.read(FILE)
+        return tree.read(FILE)
     except FileNotFoundError:
         return b""
 
 
 def _rendered(one: Entry, now: datetime) -> bytes:
-    entry: dict[str, Value] = {
-        "key": one.key,
-        "session": one.session,
-        "what": "memories" if one.memories else "session",
-    }
+    entry: dict[str, Value] = {"key": one.key, "session": one.session,
+                               "what": "memories" if one.memories else "session"}
     if not one.memories:
         entry["bytes"] = one.size_bytes
     else:
@@ -200,10 +162,8 @@ def _rendered(one: Entry, now: datetime) -> bytes:
         entry["timestamps"] = [_text(gone.value.get("timestamp")) for gone in one.memories]
         entry["files"] = [*sorted({gone.file for gone in one.memories})]
         if imported := [known for gone in one.memories for known in _known_before(gone.value)]:
-            entry |= {
-                "imported_ids": [old for old, _ in imported],
-                "imported_timestamps": [at for _, at in imported],
-            }
+            entry["imported_ids"] = [old for old, _ in imported]
+            entry["imported_timestamps"] = [at for _, at in imported]
         entry["types"] = dict(Counter(name_of(gone.type) for gone in one.memories))
     entry |= {"deleted_at": one.deleted_at, "recovery_deadline": one.deadline}
     entry |= {"purged_at": render_time(now), "forced": one.forced}
@@ -215,9 +175,8 @@ def _known_before(value: Mapping[str, Value]) -> list[tuple[str, str | None]]:
     """Return the ids under which others may bring a memory again: those it was imported with."""
     notes = value.get(_IMPORTED)
     ids = (value.get(_IMPORTED_ID), notes.get("id") if isinstance(notes, dict) else None)
-    return [
-        (old, _text(value.get("timestamp"))) for old in dict.fromkeys(ids) if isinstance(old, str)
-    ]
+    at = _text(value.get("timestamp"))
+    return [(old, at) for old in dict.fromkeys(ids) if isinstance(old, str)]
 
 
 def _text(value: Value) -> str | None:

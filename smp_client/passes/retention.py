@@ -6,7 +6,7 @@ Off unless the configuration gives days for a type. Pinned and archived memories
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..change.restore import delete
@@ -17,6 +17,7 @@ from ..errors import SMPError
 from ..model.outcome import Action, Outcome
 from ..policies import RetentionPolicy
 from ..records import SESSION_KINDS, type_of
+from ..timestamps import EPOCH
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 DELETED_BY = "smp"
 _TYPES = frozenset(kind.name for kind in SESSION_KINDS)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 class Standing(NamedTuple):
@@ -43,9 +42,8 @@ def plan(standings: Iterable[Standing], policy: RetentionPolicy, now: datetime) 
     """Return one action for each type of each session that has memories too old."""
     old: dict[tuple[str, str], list[str]] = {}
     for one in standings:
-        days = (
-            policy.by_type_days.get(one.type) if one.type in _TYPES and not one.is_pinned else None
-        )
+        may_go = one.type in _TYPES and not one.is_pinned
+        days = policy.by_type_days.get(one.type) if may_go else None
         if days is not None and (now - one.at) / timedelta(days=1) > days:
             old.setdefault((one.session, one.type), []).append(one.id)
     return [
@@ -73,32 +71,22 @@ def retain(session: Session, *, dry_run: bool = False) -> Outcome:
         outcome.actions = plan(_standings(session, policy), policy, session._now())
         if outcome.ids and not dry_run:
             reason = "; ".join(action.reason for action in outcome.actions)
-            done = delete(
-                memory_of(session),
-                session.id,
-                Selection(tuple(outcome.ids)),
-                reason=reason,
-                by=DELETED_BY,
-            )
+            chosen = Selection(tuple(outcome.ids))
+            done = delete(memory_of(session), session.id, chosen, reason=reason, by=DELETED_BY)
             outcome.problems += done.problems
     except SMPError as error:
-        return Outcome(
-            problems=[f"{session.id}: nothing was deleted for its age: {error}"], dry_run=dry_run
-        )
+        problem = f"{session.id}: nothing was deleted for its age: {error}"
+        return Outcome(problems=[problem], dry_run=dry_run)
     return outcome
 
 
 def _standings(session: Session, policy: RetentionPolicy) -> list[Standing]:
     def question(view: View) -> list[Standing]:
-        rows = view.index.connection.execute(
-            "SELECT id, type, at, standing FROM memories WHERE scope = ? AND at IS NOT NULL"
-            " ORDER BY type, at",
-            (session.id,),
-        )
-        return [
-            Standing(session.id, name, type, _EPOCH + at * _MICROSECOND, standing == PINNED)
-            for name, type, at, standing in rows
-            if type in policy.by_type_days
-        ]
+        own = "scope = ? AND at IS NOT NULL"
+        asked = f"SELECT id, type, at, standing FROM memories WHERE {own} ORDER BY type, at"
+        found = view.index.connection.execute(asked, (session.id,))
+        rows = ((*row[:2], EPOCH + timedelta(microseconds=row[2]), row[3]) for row in found)
+        return [Standing(session.id, name, type, at, standing == PINNED)
+                for name, type, at, standing in rows if type in policy.by_type_days]  # fmt: skip
 
     return session._own_asker().ask(question)

@@ -17,11 +17,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from itertools import repeat
-from typing import IO, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .compaction import Item
 
 LINES_CAP = 40
+_MINUTE = "%Y-%m-%d %H:%M"
 SHARE = 0.15  # of the bytes that it stands for
 _SPEAKERS_CAP = 12
 _LINE_CHARACTERS = 240
@@ -41,10 +44,8 @@ _PREFERRING = """
     prefer prefers preferred preference always never want wants require requires required
     requirement rather likes deadline deadlines until
 """
-_WEIGHTS = {
-    **dict.fromkeys((_PREFERRING + _FINDING).split(), 2),
-    **dict.fromkeys(_DECIDING.split(), 3),
-}
+_WEIGHTS = {**dict.fromkeys((_PREFERRING + _FINDING).split(), 2),
+            **dict.fromkeys(_DECIDING.split(), 3)}
 # The words of a sentence have one blank between them, and an apostrophe is one too.
 _PHRASES = {
     " go with ": 3, " going with ": 3, " went with ": 3, " we ll use ": 3, " we ll take ": 3,
@@ -59,11 +60,8 @@ _BEFORE_A_DAY = re.compile(
 )
 _BEFORE = {"by", "before", "till"}
 # A sentence with none of these words needs no further look.
-_HINTS = (
-    _WEIGHTS.keys()
-    | _BEFORE
-    | {"go", "going", "went", "ll", "will", "let", "handled", "handle", "work", "can"}
-)
+_HINTS = (_WEIGHTS.keys() | _BEFORE
+          | {"go", "going", "went", "ll", "will", "let", "handled", "handle", "work", "can"})
 _DECIDES, _BY_DAY, _BY_ID, _BY_REFERENCE = 3, 2, 4, 1
 # Sentences that decide nothing come behind all others; their rare words count up to this.
 _RARE_CAP, _LONG_WORD = 3, 8
@@ -71,21 +69,6 @@ _LEADING = 3  # sentences of a turn, of which the one with the most rare words s
 _NOTHING_RARE = -_RARE_CAP - 1
 _MORE_BYTES = 32  # for the line that says how many turns are not named
 _LEAST_BYTES = 48  # that are worth a line which is cut short
-
-
-class Said(Protocol):
-    """A turn, as far as a summary needs it."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def at(self) -> datetime | None: ...
-    @property
-    def actor(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def refs(self) -> tuple[str, ...]: ...
 
 
 class _Line(NamedTuple):
@@ -100,7 +83,7 @@ class Extractive:
     def __init__(self) -> None:
         self._known: dict[str, tuple[_Line, ...]] = {}
 
-    def summary(self, turns: Sequence[Said], size_bytes: int) -> str:
+    def summary(self, turns: Sequence[Item], size_bytes: int) -> str:
         """Return the summary of turns that take up so many bytes; equal turns give equal texts."""
         heading = _heading(turns)
         by_score: dict[int, list[tuple[int, _Line]]] = {}
@@ -112,32 +95,24 @@ class Extractive:
             return heading
         count = len(turns) - len({place for place, _ in chosen})
         more = [f"… and {count:,} more turn{'' if count == 1 else 's'}"] if count else []
-        return "\n".join(
-            [heading, "", *(text for _, text in sorted(chosen, key=lambda one: one[0])), *more]
-        )
+        lines = [text for _, text in sorted(chosen, key=lambda one: one[0])]
+        return "\n".join([heading, "", *lines, *more])
 
-    def _lines(self, turn: Said) -> tuple[_Line, ...]:
+    def _lines(self, turn: Item) -> tuple[_Line, ...]:
         """Return the best two sentences of a turn; one of its first where none has a score."""
         known = self._known.get(turn.id)
         if known is None:
             text = turn.text[:_TURN_CHARACTERS]
-            scored = (
-                [(_score(sentence), sentence) for sentence in _sentences(text)]
-                if _score(text)
-                else []
-            )
-            best = sorted(
-                (one for one in dict.fromkeys(scored) if one[0]), key=lambda one: -one[0]
-            )[:2]
+            sentences = dict.fromkeys(_sentences(text)) if _score(text) else ()
+            scored = [(score, sentence) for sentence in sentences if (score := _score(sentence))]
+            best = sorted(scored, key=lambda one: -one[0])[:2]
             more = _BY_REFERENCE if turn.refs else 0
             found = [(score + more, sentence) for score, sentence in best] or _leading(text)
-            known = self._known[turn.id] = tuple(
-                [_line(turn, score, sentence) for score, sentence in found]
-            )
+            known = self._known[turn.id] = tuple(_line(turn, *one) for one in found)
         return known
 
 
-def references(turns: Sequence[Said], most: int = 20) -> list[str]:
+def references(turns: Sequence[Item], most: int = 20) -> list[str]:
     """Return the memories that the turns refer to, those named most often first."""
     counted = Counter(name for turn in turns for name in turn.refs)
     return sorted(counted, key=lambda name: (-counted[name], name))[:most]
@@ -183,25 +158,20 @@ def _size(lines: Sequence[tuple[int, str]]) -> int:
     return sum(len(text.encode()) + 1 for _, text in lines)
 
 
-def _heading(turns: Sequence[Said]) -> str:
+def _heading(turns: Sequence[Item]) -> str:
     times = [turn.at for turn in turns if turn.at is not None]
-    when = f", {_shown(min(times))} to {_shown(max(times))} UTC" if times else ""
+    when = f", {min(times):{_MINUTE}} to {max(times):{_MINUTE}} UTC" if times else ""
     speakers = Counter(_actor(turn) for turn in turns)
     ranked = sorted(speakers, key=lambda name: (-speakers[name], name))
     named = ", ".join(f"{name} ({speakers[name]})" for name in ranked[:_SPEAKERS_CAP])
     more = f" and {len(ranked) - _SPEAKERS_CAP} more" if len(ranked) > _SPEAKERS_CAP else ""
-    which = (
-        turns[0].id if len(turns) == 1 else f"{len(turns)} turns, {turns[0].id} to {turns[-1].id}"
-    )
+    several = f"{len(turns)} turns, {turns[0].id} to {turns[-1].id}"
+    which = turns[0].id if len(turns) == 1 else several
     return f"Summary of {which}{when}. Said by {named}{more}."
 
 
-def _actor(turn: Said) -> str:
+def _actor(turn: Item) -> str:
     return " ".join(turn.actor.split()) or "somebody"
-
-
-def _shown(time: datetime) -> str:
-    return f"{time:%Y-%m-%d %H:%M}"
 
 
 def _sentences(text: str) -> list[str]:
@@ -218,9 +188,8 @@ def _score(text: str) -> int:
         weight = max(map(_WEIGHTS.get, words, repeat(0)))
         if weight < _DECIDES:
             spaced = f" {' '.join(words)} "
-            weight = max(
-                [weight, *(score for phrase, score in _PHRASES.items() if phrase in spaced)]
-            )
+            phrases = (score for phrase, score in _PHRASES.items() if phrase in spaced)
+            weight = max(weight, *phrases, 0)
             if not weight and not _BEFORE.isdisjoint(words) and _BEFORE_A_DAY.search(spaced):
                 weight = _BY_DAY
     return weight + (_BY_ID if "-" in text and _ID.search(text) else 0)
@@ -228,23 +197,19 @@ def _score(text: str) -> int:
 
 def _leading(text: str) -> list[tuple[int, str]]:
     """Return the first sentence, or one close behind it with more names, numbers and long words."""
-    first = [
-        (_rare(sentence), sentence)
-        for sentence in _sentences(text[: 2 * _LINE_CHARACTERS])[:_LEADING]
-    ]
-    found = max(first, key=lambda one: one[0], default=None)
+    sentences = _sentences(text[: 2 * _LINE_CHARACTERS])[:_LEADING]
+    found = max(((_rare(one), one) for one in sentences), key=lambda one: one[0], default=None)
     return [(found[0] + _NOTHING_RARE, found[1])] if found and found[1].strip() else []
 
 
 def _rare(sentence: str) -> int:
     first, *words = sentence.translate(_NO_WORD).split() or [""]
-    found = {
-        word for word in words if len(word) >= _LONG_WORD or (len(word) > 1 and not word.islower())
-    }
+    names = {word for word in words if len(word) > 1 and not word.islower()}
+    found = names | {word for word in words if len(word) >= _LONG_WORD}
     return min(len(found) + (len(first) >= _LONG_WORD), _RARE_CAP)
 
 
-def _line(turn: Said, score: int, sentence: str) -> _Line:
+def _line(turn: Item, score: int, sentence: str) -> _Line:
     text = " ".join(sentence.split())
     if len(text) > _LINE_CHARACTERS:
         text = text[: _LINE_CHARACTERS - 1].rstrip() + "…"
@@ -255,16 +220,15 @@ class CommandFailed(Exception):
     """Why the summary of a command cannot be used."""
 
 
-def by_command(command: Sequence[str], turns: Sequence[Said], timeout_s: float) -> str:
+def by_command(command: Sequence[str], turns: Sequence[Item], timeout_s: float) -> str:
     """Return the command's summary of the turns, which it gets as plain text, under no lock.
 
     Raises CommandFailed.
     """
-    unknown = "at an unknown time"
-    content = "\n".join(
-        f"{turn.id}, {_shown(turn.at) if turn.at else unknown}, {turn.actor}:\n{turn.text}\n"
-        for turn in turns
-    ).encode("utf-8", "replace")
+    times = (f"{turn.at:{_MINUTE}}" if turn.at else "at an unknown time" for turn in turns)
+    said = (f"{turn.id}, {when}, {turn.actor}:\n{turn.text}\n"
+            for turn, when in zip(turns, times, strict=True))  # fmt: skip
+    content = "\n".join(said).encode("utf-8", "replace")
     try:
         process = subprocess.Popen(  # noqa: S603  # as a person configured it; no shell reads it
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -319,7 +283,5 @@ def _exchanged(
 
 def _feed(pipe: IO[bytes], content: bytes) -> None:
     # A command that closes its input early may still print a summary.
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError), pipe:
         pipe.write(content)
-    with suppress(OSError, ValueError):
-        pipe.close()

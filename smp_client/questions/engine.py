@@ -11,7 +11,6 @@ import re
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 from ..archived import EVICTED, is_away
@@ -20,11 +19,12 @@ from ..errors import InvalidQuery
 from ..index import Index
 from ..records import TURN, Record, type_of
 from ..scopes import ARCHIVE, archived_scope, directory_of, is_archived, session_of
+from ..timestamps import time_at
 from . import doubles
 from .fields import shown
 from .matching import Matching, Row, owned
 from .priorities import View, source
-from .query import EPOCH, NEWEST, Answer, Wanted, one_of, sayable
+from .query import NEWEST, Answer, Wanted, one_of, sayable
 from .spec import Aggregation, Specification, has_field, understand, unknown_field
 from .sql import Sql
 from .text import Concept, match_expression, words
@@ -325,7 +325,7 @@ def _figures(index: Index, aggregation: Aggregation, statement: Sql) -> Any:
         # SQLite reads an infinite number, and cannot write it.
         raise InvalidQuery(f"{aggregation.name} cannot be worked out: {error}.") from error
     if aggregation.is_time:
-        rows = [(group, value if value is None else EPOCH + timedelta(microseconds=value)) for group, value in rows]
+        rows = [(group, time_at(value)) for group, value in rows]
     if aggregation.by is None:
         return rows[0][1]
     return dict(rows)

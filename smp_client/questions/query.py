@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Literal, TypedDict
 
 from ..decay import Policy
 from ..errors import InvalidQuery
 from ..records import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, name_of
+from ..timestamps import EPOCH
 from .fields import shown
 from .sql import Sql
 from .validity import project_of
@@ -20,7 +21,6 @@ TYPES = tuple(dict.fromkeys([kind.type for kind in (*SESSION_KINDS, *GLOBAL_KIND
 _TYPE_NAMES = {f"{name}s": name for name in TYPES} | {
     TURN.name: TURN.type, f"{TURN.name}s": TURN.type, "conversation": TURN.type, "state": "agent_state", "summaries": "summary",
 }  # fmt: skip
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NAMES_CAP = 100  # SQLite takes no expression deeper than 1,000 and no more than 500 SELECTs in one
 _COUNT_CAP = 2**62 - 1  # two of them added up are still a number that SQLite takes
