@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -44,11 +43,16 @@ _TYPE = "refresh_priorities"
 _DIGITS = 2  # of a priority, in the files
 _DAY = timedelta(days=1)
 _MOST_ACCESSES = (1 << 31) - 1
-_UNREAD: dict[str, Value] = {"priority": None, "last_accessed": None, "access_count": 0,
+_UNREAD: dict[str, Value] = {"priority": 0.0, "last_accessed": None, "access_count": 0,
                              "base_priority": TURN.base_priority}  # fmt: skip
 _MARKED = re.compile(rb"( *)- id: [^\n]*# smp[ \t\r]*\n")
 _FIELD_LINE = re.compile(rb"\*\*[^*:\n]{1,64}:\*\*[^\n]*\n")
 _TURN_DECAY = b"**Decay:** "
+# The library writes this block, so that of thousands none needs to be parsed and rendered.
+_USUAL = re.compile(
+    rb'(\{priority: )(\d(?:\.\d+)?)(, last_accessed: )("[^"\\]*")(, access_count: )(\d+)'
+    rb"(, base_priority: [\d.]+\})"
+)
 
 
 class Known(NamedTuple):
@@ -144,20 +148,19 @@ def _of_file(
         kind = kind_of_file(file) if is_record_file(file) else None
         shown = _shown(kind, raw) if kind else _shown_by_state(raw, file)
         priority, reading = round(one.priority, _DIGITS), noted.get(one.id)
-        is_same = shown is None or shown.around[0] or shown.value.get("priority") == priority
-        if shown is None or (reading is None and is_same):
+        if shown is None or (reading is None and (shown.priority == priority or not shown.block)):
             continue
-        differing += shown.value.get("priority") != priority
-        block: dict[str, Value] = {**shown.value, "priority": priority}
+        last, count = None, 0
         if reading is not None:
-            block["last_accessed"] = render_time(max(reading.last, one.last or reading.last))
-            block["access_count"] = min(one.accesses + reading.times, _MOST_ACCESSES)
+            last = render_time(max(reading.last, one.last or reading.last))
+            count = min(one.accesses + reading.times, _MOST_ACCESSES)
+        differing += shown.priority != priority
         if kind is None:
+            block: Value = {**shown.value(), **_said(priority, last, count)}
             new = replace_parts(raw, "agent_state", {"decay": block}, file)
             changes.append(Change(file, one.id, hash_of_bytes(raw), new))
         else:
-            rendered = render_flow(block).encode().join(shown.around)
-            new = raw[: shown.start] + rendered + raw[shown.end :]
+            new = raw[: shown.start] + shown.renewed(priority, last, count) + raw[shown.end :]
             changes.append(Change(file, one.id, one.hash, new))
     return changes, differing
 
@@ -199,12 +202,34 @@ def _plan_session(seen: Seen, made: DecayPlan, *, is_read: bool) -> None:
 
 
 class Shown(NamedTuple):
-    """The `decay` of a record, and where it stands. A turn that nobody has read shows none."""
+    """The `decay` of a record, and where it stands; empty in a turn that nobody has read."""
 
     start: int
     end: int
-    value: Mapping[str, Value]
-    around: tuple[bytes, bytes] = (b"", b"")  # what a block needs that is not there yet
+    block: bytes
+    priority: Value
+    opening: bytes = b""  # before and behind a block that is not there yet
+    closing: bytes = b""
+
+    def value(self) -> dict[str, Value]:
+        return _parsed(self.block) or {} if self.block else _UNREAD
+
+    def renewed(self, priority: float, last: str | None, count: int) -> bytes:
+        """Return the block with another priority and, where it was read, when and how often."""
+        usual = _USUAL.fullmatch(self.block)
+        if usual is None:
+            block = render_flow({**self.value(), **_said(priority, last, count)}).encode()
+            return self.opening + block + self.closing
+        parts = list(usual.groups())
+        parts[1] = render_flow(priority).encode()
+        if last is not None:
+            parts[3], parts[5] = f'"{last}"'.encode(), str(count).encode()
+        return b"".join(parts)
+
+
+def _said(priority: float, last: str | None, count: int) -> dict[str, Value]:
+    read: dict[str, Value] = {} if last is None else {"last_accessed": last, "access_count": count}
+    return {"priority": priority, **read}
 
 
 def _shown(kind: Kind, raw: bytes) -> Shown | None:
@@ -236,21 +261,32 @@ def _shown_by_turn(raw: bytes) -> Shown | None:
     if found:
         return _read(raw, *found)
     is_end = raw.startswith((b"\n", b"\r\n"), at)
-    return Shown(at, at, _UNREAD, (_TURN_DECAY, line_end)) if is_end else None
+    return Shown(at, at, b"", None, _TURN_DECAY, line_end) if is_end else None
 
 
 def _shown_by_state(content: bytes, file: str) -> Shown | None:
     if not content or is_record_file(file) or file.startswith("artifacts/"):
         return None
     block = load_mapping(content, "agent_state", file).get("decay")
-    return Shown(0, 0, block) if isinstance(block, dict) else None
+    if not isinstance(block, dict):
+        return None
+    return Shown(0, 0, render_flow(block).encode(), block.get("priority"))
 
 
 def _read(raw: bytes, start: int, end: int) -> Shown | None:
-    with suppress(BadYaml, UnicodeDecodeError):
-        value = load(raw[start:end].decode()) if b" #" not in raw[start:end] else None
-        return Shown(start, end, value) if isinstance(value, dict) else None
-    return None
+    block = raw[start:end]
+    if usual := _USUAL.fullmatch(block):
+        return Shown(start, end, block, float(usual[2]))
+    value = _parsed(block) if b" #" not in block else None
+    return None if value is None else Shown(start, end, block, value.get("priority"))
+
+
+def _parsed(block: bytes) -> dict[str, Value] | None:
+    try:
+        value = load(block.decode())
+    except (BadYaml, UnicodeDecodeError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 # The session as the plan needs it.
