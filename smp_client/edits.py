@@ -82,7 +82,7 @@ def located(kind: Kind, content: bytes, ids: Collection[str]) -> dict[str, Span]
     if len(ids) > FEW:
         wanted = set(ids)
         return {span.id: span for span in spans(kind, content).records if span.id in wanted}
-    found = {memory_id: format_of(kind).find(content, memory_id) for memory_id in ids}
+    found = {memory_id: format_of(kind).find(content, memory_id) for memory_id in ids if memory_id}
     return {memory_id: _span(kind, content, record) for memory_id, record in found.items() if record is not None}
 
 

@@ -132,8 +132,9 @@ def _deleted_outcome(
     for place in dict.fromkeys(one.place for one in found):
         here = [one for one in found if one.place == place]
         freed = sum(len(one.raw) for one in here)
-        kinds = tuple(type_of(one.type) for one in here)
-        outcome.actions.append(Action(name, "delete_memories", tuple(one.id for one in here), head.why, freed, batch, place, kinds))
+        kinds, where = tuple(type_of(one.type) for one in here), GLOBAL if name == GLOBAL else place
+        about = tuple(one.id for one in here)
+        outcome.actions.append(Action(name, "delete_memories", about, head.why, freed, batch, where, kinds))
     return outcome, found
 
 
@@ -233,7 +234,8 @@ def _restorable(
             continue
         for item in manifest.items:
             if ids is None or item.id in ids or agent_of(item) in ids:
-                chosen_items.setdefault((*item.key, str(item.facts.get("from", ""))), (path, item))
+                key = (*item.key, str(item.facts.get("from", "")), "" if item.id else item.hash)
+                chosen_items.setdefault(key, (path, item))
     if not chosen_items:
         for path in bundle.paths(memory.tree, f"{DELETED}/{name}"):
             bundle.read_manifest(memory.tree, path)  # raises where one is damaged, which may hold it

@@ -16,7 +16,7 @@ from .. import audit
 from ..change.change import Change, Draft, Request, apply
 from ..change.holdings import Holding, holdings, is_in_use
 from ..change.holdings import names as every_session
-from ..change.places import PROFILE, id_of_file
+from ..change.places import PROFILE, id_of_file, is_record_file
 from ..change.restore import manifest_of, new_batch, passing
 from ..change.select import agent_of, require_known
 from ..disk import bundle
@@ -26,7 +26,15 @@ from ..fingerprint import hash_of, hash_of_bytes
 from ..layout import ARCHIVED, DELETED, GLOBAL
 from ..model.outcome import Action, Outcome
 from ..passes.compaction import summary_hash
-from ..records import RELATIONSHIP, TURN, check_memory_id, type_of
+from ..records import (
+    GLOBAL_KINDS,
+    RELATIONSHIP,
+    SESSION_KINDS,
+    TURN,
+    check_memory_id,
+    kind_of_file,
+    type_of,
+)
 from ..scopes import ARCHIVE, ARTIFACTS, STATES
 from ..session_files import METADATA, parse_artifact
 from ..text.mapping import load_mapping, replace_parts
@@ -58,7 +66,7 @@ _METADATA = frozenset((
 ))  # fmt: skip
 _ENDS = frozenset(("source", "target", "relationship"))
 _REFERENCE = re.compile(r"(?:DEC|FIND|PREF|LEARN|REL|STATE|GPREF|PAT)-\d{3,12}|turn-\d{1,12}")
-_PARTICIPANTS = re.compile(rb"^\*\*Participants:\*\*[^\n]*\n", re.MULTILINE)
+_OF_HEAD = re.compile(r"(?!\*\*(?:Session|Started|Format-Version|Last-Turn):\*\*|# Conversation History)")
 
 
 @dataclass
@@ -216,7 +224,7 @@ class _Run:
         keys = [(change.file, change.id) for change in changes]
         about = tuple(memory_id for _, memory_id in keys)
         changes = self._with_summaries(changes)
-        changes += [] if ids is not None else self._of_head()
+        changes += [] if ids is not None else self._of_heads()
         types = {(one.file, one.id): type_of(one.type) for one in meant}
         kinds = tuple(types[key] for key in keys)
         outcome = Anonymized(session=self._session, agents=self.known.kept_agents(), problems=self.problems)
@@ -241,24 +249,30 @@ class _Run:
                 known[key] = replace(change, facts={**change.facts, "summary_hash": new[one.facts["summary"]]})
         return list(known.values())
 
-    def _of_head(self) -> list[Change]:
-        """The participants in the head of the conversation; the rest of a head names nobody."""
-        memory, path = self._memory, f"{ARCHIVED}/{self._session}/{ARCHIVE}"
-        container = "" if is_in_use(memory, self._session) else path
-        if self._session == GLOBAL:
-            return []
+    def _of_heads(self) -> list[Change]:
+        """Participants, comments and other lines in the heads of files. What the format says stays."""
+        memory, container = self._memory, ""
+        kinds = GLOBAL_KINDS if self._session == GLOBAL else SESSION_KINDS
+        files = {kind.file for kind in kinds} | {one.file for one in self._found if not one.is_file}
         try:
-            content = dict(bundle.read(memory.tree, path).files()).get(TURN.file, b"") if container else \
-                memory._scope(self._session).read(TURN.file)  # fmt: skip
-            line = _PARTICIPANTS.search(spans(TURN, content).head)
+            if is_in_use(memory, self._session):
+                contents = {file: memory._scope(self._session).read(file) for file in sorted(files)}
+            else:
+                container = f"{ARCHIVED}/{self._session}/{ARCHIVE}"
+                contents = {file: raw for file, raw in bundle.read(memory.tree, container).files() if is_record_file(file)}
+            heads = {file: spans(kind_of_file(file), content).head for file, content in contents.items()}
         except (SMPError, OSError):
             return []  # it was reported with the memories
-        if line is None:
-            return []
-        new = str(self.replacer.value(line[0].decode("utf-8", "replace"))).encode()
-        facts = {"replaced_by": hash_of_bytes(new), **({"from": container} if container else {})}
-        change = Change(TURN.file, "", hash_of_bytes(line[0]), new, container=container, facts=facts)
-        return [change] if new != line[0] else []
+        changes: list[Change] = []
+        for file, head in heads.items():
+            for line in dict.fromkeys(head.splitlines(keepends=True)):
+                text = line.decode("utf-8", "replace")
+                if _OF_HEAD.match(text) and (file == TURN.file or text.lstrip().startswith("#")):
+                    new = str(self.replacer.value(text)).encode()
+                    facts = {"replaced_by": hash_of_bytes(new), **({"from": container} if container else {})}
+                    change = Change(file, "", hash_of_bytes(line), new, container=container, facts=facts)
+                    changes += [change] if new.decode() != text else []
+        return changes
 
     def _change(self, one: Holding) -> Change | None:
         try:

@@ -245,6 +245,27 @@ def test_what_cannot_be_changed_is_reported(filled: Session, memory: Memory) -> 
     assert any("id of the session anna-berg" in problem for problem in other.anonymize().problems)
 
 
+@pytest.mark.parametrize("place", ["active", "archived"])
+def test_comments_in_the_head_of_a_file_are_changed(filled: Session, memory: Memory, place: str) -> None:
+    """And come back with the batch, also where the highest number was noted there meanwhile."""
+    for file in ("decisions.yaml", "conversation.md"):
+        path = memory.root / "active/s1" / file
+        path.write_text("# Anna keeps these\n" + path.read_text())
+    if place == "archived":
+        memory.archive_session("s1")
+    batch = memory.anonymize("s1", names=NAMES).batch
+    assert len([one for one in memory.all_about("User-1 keeps these") if one.place == place]) == 2
+    deleted = memory.delete("s1", "DEC-001", reason="r").batch
+    memory.restore("s1", batch=deleted)
+    memory.restore("s1", batch=batch)
+    assert len([one for one in memory.all_about("Anna keeps these") if one.place == place]) == 2
+
+
+def test_a_session_without_a_turn_names_nobody_afterwards(memory: Memory) -> None:
+    memory.create_session(id="s1", user="Anna Berg").anonymize()
+    assert holders(memory, ("Anna",)) == {"deleted"}
+
+
 def test_erasing_says_where_else_a_name_stands(filled: Session, memory: Memory) -> None:
     memory.create_session(id="s2").add_turn("user", "Nobody but Anna Berg knows.")
     (note,) = filled.anonymize(names=NAMES, now=True).notes
