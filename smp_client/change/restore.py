@@ -132,9 +132,8 @@ def _deleted_outcome(
     for place in dict.fromkeys(one.place for one in found):
         here = [one for one in found if one.place == place]
         freed = sum(len(one.raw) for one in here)
-        kinds, where = tuple(type_of(one.type) for one in here), GLOBAL if name == GLOBAL else place
-        about = tuple(one.id for one in here)
-        outcome.actions.append(Action(name, "delete_memories", about, head.why, freed, batch, where, kinds))
+        kinds = tuple(type_of(one.type) for one in here)
+        outcome.actions.append(Action(name, "delete_memories", tuple(one.id for one in here), head.why, freed, batch, place, kinds))
     return outcome, found
 
 
