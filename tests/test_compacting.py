@@ -501,3 +501,14 @@ def test_two_compactions_at_once_take_turns(full: Session) -> None:
     assert len(eviction_files(full)) == 1
     bring_back(full)
     assert without_heads(contents(full)) == before
+
+
+def test_a_history_that_cannot_be_read_stays_and_stops_nothing(full: Session) -> None:
+    """States of a newer version are nobody's to evict; all else goes as it would."""
+    history = folder(full) / "agent-states/history/veritas.yaml"
+    full.save_agent_state("veritas", {"mood": "calm"})
+    full.save_agent_state("veritas", {"mood": "busy"})
+    history.write_text(history.read_text().replace("version: 1", "version: 99", 1))
+    before = history.read_bytes()
+    assert compact(full, reduction_pct=10).actions
+    assert history.read_bytes() == before

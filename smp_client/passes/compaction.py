@@ -473,7 +473,10 @@ def _histories(session: Session) -> Iterator[Item]:
         if not name.endswith(".yaml") or not is_file_id(agent):
             continue
         kind, start = records.state_history(agent), 0
-        states = spans(kind, scope.read(kind.file)).records
+        try:
+            states = spans(kind, scope.read(kind.file)).records
+        except SMPError:
+            continue  # a history that cannot be read stays; whoever asks for it hears why
         counts = Counter(span.id for span in states)
         for span in states:
             at, end = time_of(span.value.get("timestamp")), start + len(span.raw)
