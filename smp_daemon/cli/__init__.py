@@ -18,10 +18,10 @@ from typing import Any
 import click
 
 EXIT_ERROR = 1
-# By the code of the error, so that no class need be imported. MEM_E004 and MEM_E008 are wrong calls.
+# By the code of the error, so that no class need be imported; the first two are wrong calls.
 EXIT_BY_CODE = {"MEM_E004": 2, "MEM_E008": 2, "MEM_E015": 4, "MEM_E016": 5}
 
-# The commands in the groups of `smp --help`: the module of each, in which it has its own name, and its first sentence.
+# The groups of `smp --help`: each command with its module and its first sentence.
 GROUPS = {
     "Start": {
         "demo": ("demo", "Make a small tree of a made-up project and show a few commands on it."),
@@ -32,7 +32,7 @@ GROUPS = {
         "mcp": ("mcp", "Let agents ask and record over the Model Context Protocol."),
     },
     "Write and ask": {
-        "context": ("search", "Print what an agent should know before it goes on, as Markdown for its prompt."),
+        "context": ("search", "Print what an agent should know, as Markdown for its prompt."),
         "add": ("write", "Write a memory into SESSION and print its id."),
         "search": ("search", "Find the memories that match a text best."),
         "show": ("show", "Show a session in short, or memories of it whole."),
@@ -42,7 +42,7 @@ GROUPS = {
         "relate": ("write", "Say how NEW of SESSION is related to OLD."),
         "pin": ("write", "Never let memories of SESSION decay or be evicted."),
         "unpin": ("write", "Let pinned memories of SESSION decay again."),
-        "timeline": ("search", "List the memories of SESSION, or of everything, in the order of time."),
+        "timeline": ("search", "List memories in the order of time."),
         "topics": ("search", "List the topics of SESSION, or of everything."),
         "stats": ("stats", "Count the memories by kind, project, agent and month."),
     },
@@ -60,16 +60,16 @@ GROUPS = {
         "delete": ("privacy", "Delete SESSION, or memories of it."),
         "restore": ("privacy", "Restore the deleted SESSION, or deleted memories of it."),
         "purge": ("privacy", "Destroy what was deleted and is past its deadline."),
-        "anonymize": ("privacy", "Replace names in SESSION, or in memories of it, by placeholders."),
+        "anonymize": ("privacy", "Replace names in SESSION, or in its memories, by placeholders."),
     },
     "Move": {
-        "export": ("exchange", "Write sessions, or everything, into one file that can be imported again."),
-        "import": ("exchange", "Take in an export, or memories in other layouts and conversation logs."),
+        "export": ("exchange", "Write sessions, or everything, into one file."),
+        "import": ("exchange", "Take in an export, other layouts or conversation logs."),
     },
     "Rarely needed": {
         "activate": ("sessions", "Mark SESSION as in use."),
         "deactivate": ("sessions", "Mark SESSION as not in use."),
-        "decay": ("sessions", "Write the priorities of now into the files of SESSION, or everywhere."),
+        "decay": ("sessions", "Write the priorities of now into the files."),
         "sync": ("health", "Wait until everything on disk is in the index."),
         "reindex": ("health", "Rebuild the index from the files."),
         "completion": ("host", "Print the script by which a shell completes smp."),
@@ -77,7 +77,7 @@ GROUPS = {
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 _OTHER_NAMES = {"anonymise": "anonymize", "ls": "sessions", "get": "show", "rm": "delete"}
-_SECRET_CHARACTERS = 12  # with its quotes; a shorter word is not worth loading the module that knows secrets
+_SECRET_CHARACTERS = 12  # with its quotes; no shorter word is looked at
 
 
 @contextmanager
@@ -127,11 +127,9 @@ class LazyGroup(click.Group):
         """`smp help COMMAND` is `smp COMMAND --help`."""
         return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _quoting_no_secret():
-            return super().make_context(info_name, args, parent, **extra)
+            return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         with _quoting_no_secret():
@@ -141,7 +139,8 @@ class LazyGroup(click.Group):
         columns = max(map(len, COMMANDS))  # one width for all groups
         for title, commands in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{name:<{columns}}", says) for name, (_, says) in commands.items()])
+                rows = [(f"{name:<{columns}}", says) for name, (_, says) in commands.items()]
+                formatter.write_dl(rows)
 
 
 def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -173,8 +172,8 @@ def main() -> None:
                 raise
             said = harmless(str(error))
             if output is not None and output.failed is not None:
-                said = (f"the output cannot be written: {output.failed.strerror}."
-                        " The command may have changed something: look before you repeat it.")  # fmt: skip
+                said = f"the output cannot be written: {output.failed.strerror}."
+                said += " The command may have changed something: look before you repeat it."
             with suppress(OSError):  # where stderr is full too, nobody can be told
                 click.echo(f"smp: {said}", err=True)
             sys.exit(EXIT_BY_CODE.get(getattr(error, "code", ""), EXIT_ERROR))
@@ -215,10 +214,9 @@ def _own_output() -> _Output | None:
 
 
 def _fill_standard_streams(streams: ExitStack) -> None:
-    """Open closed standard streams: the next file would get the number of stderr, and its messages."""
+    """Open closed standard streams: the next file would get the number and messages of stderr."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            nothing = Path(os.devnull).open("r+b", buffering=0)  # noqa: SIM115  # open for as long as the command runs
-            streams.callback(nothing.close)
+            streams.enter_context(Path(os.devnull).open("r+b", buffering=0))  # noqa: SIM115

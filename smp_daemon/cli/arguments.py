@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from smp_client import GlobalMemory, Memory, Session
+    from smp_client.model.outcome import Outcome
 
 TYPES = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern",
          "state", "artifact", "summary")  # fmt: skip
@@ -63,6 +64,12 @@ class Call:
         memory = place_memory(self.root)
         memory.require()
         return memory
+
+    def finish(self, outcome: Outcome, **more: Any) -> NoReturn:
+        """Print the outcome and exit; see `output.finish`."""
+        from .output import finish
+
+        finish(outcome, as_json=self.as_json, **more)
 
 
 def in_words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -120,7 +127,7 @@ def check_usage(*wrong: tuple[bool, str]) -> None:
 
 
 class TakingWords(click.Command):
-    """A command whose words may begin with a dash; taken for an option, it says how to give them."""
+    """A command whose words may begin with a dash; its hint says how to give them."""
 
     hint = ""
 
@@ -153,7 +160,7 @@ def place_memory(root: str | None, directory: Path | None = None) -> Memory:
 
 
 def session_argument(*places: str, required: bool = True) -> Decorator:
-    """SESSION, as `session`: a session in one of `places` (else in use), named as `find_id` takes it."""
+    """SESSION, as `session`: one in `places`, else in use, named as `find_id` takes it."""
     metavar = "SESSION" if required else "[SESSION]"
     complete = completing(*(places or (ACTIVE,)))
     return click.argument("session", metavar=metavar, required=required, shell_complete=complete)
@@ -190,7 +197,8 @@ def memories_argument(
         return several([
             click.argument("target", nargs=-1, metavar=metavar, shell_complete=complete),
             click.option("--session", "old_session", hidden=True, shell_complete=complete_session),
-            click.option("--id", "old_ids", multiple=True, hidden=True, shell_complete=complete_ids),
+            click.option("--id", "old_ids", multiple=True, hidden=True,
+                         shell_complete=complete_ids),
         ])(given)  # fmt: skip
 
     return decorate
@@ -243,7 +251,9 @@ def suggesting_ids(memory: Memory, session: str, ids: Sequence[str]) -> Iterator
 # Conditions.
 
 
-def _known_types(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+def _known_types(
+    _ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return the types as the library has them; an error names those of the help."""
     known: list[str] = []
     for name in names:
@@ -262,8 +272,8 @@ def completing_values(column: str) -> Completion:
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         table = "tags" if column == "tag" else "memories"
-        asked = (f"SELECT DISTINCT {column} FROM {table} WHERE (?1 IS NULL OR scope = ?1)"  # noqa: S608  # our own words
-                 f" AND substr({column}, 1, ?2) = ?3 ORDER BY 1 LIMIT ?4")  # fmt: skip
+        where = f"(?1 IS NULL OR scope = ?1) AND substr({column}, 1, ?2) = ?3"
+        asked = f"SELECT DISTINCT {column} FROM {table} WHERE {where} LIMIT ?4"  # noqa: S608
         with suppress(Exception):  # an error would be printed into the line that is being typed
             memory, session = _memory(ctx), given_session(ctx)
             scope = session if session in (None, GLOBAL) else memory.session(session).id
@@ -326,8 +336,9 @@ def completing(*places: str) -> Completion:
 
         with suppress(Exception):
             memory = _memory(ctx)
-            ids = (name for place in places if place != GLOBAL for name in sessions_in(memory, place))
-            names = [*ids, LATEST, *(place for place in places if place == GLOBAL)]
+            kept = [place for place in places if place != GLOBAL]
+            ids = (name for place in kept for name in sessions_in(memory, place))
+            names = [*ids, LATEST, *([GLOBAL] if GLOBAL in places else [])]
             return [name for name in names if name.startswith(incomplete)]
         return []
 
@@ -361,7 +372,7 @@ def complete_memory_id(
 
 
 def given_session(ctx: click.Context) -> str | None:
-    """Return the session that was typed. While an option is typed, click has not named arguments."""
+    """Return the typed session. While an option is typed, click has not named the arguments."""
     first = next((one.name for one in ctx.command.params if isinstance(one, click.Argument)), None)
     unnamed = ctx.args[0] if ctx.args and first in ("session", "sessions", "target") else None
     target = ctx.params.get("target") or (unnamed,)

@@ -1,4 +1,4 @@
-"""`smp demo`: a small tree with two weeks of a made-up project, and a tour of it in a few commands."""
+"""`smp demo`: two weeks of a made-up project in a small tree, and a tour of it."""
 
 from __future__ import annotations
 
@@ -14,25 +14,32 @@ import click
 if TYPE_CHECKING:
     from smp_client import Memory, Session
 
-# How many days ago, in which session, what, by whom, the text, and further fields.
-STORY: tuple[tuple[int, str, str, str, str, dict[str, Any]], ...] = (
-    (13, "kickoff", "turn", "mia", "We sell ferry tickets online. Please keep it small.", {}),
-    (13, "kickoff", "preference", "mia", "Short answers, in British English", {"topic": "language", "confidence": "explicit"}),
-    (13, "kickoff", "decision", "claude", "Keep bookings in SQLite", {"rationale": "One file, no server", "tags": ["database"]}),
-    (12, "kickoff", "finding", "claude", "Nobody makes backups of the bookings", {"severity": "high", "tags": ["database"]}),
-    (9, "login", "decision", "claude", "Log in with a link by e-mail, without passwords",
-     {"rationale": "Nothing to leak and nothing to forget", "tags": ["login"]}),
-    (9, "login", "learning", "claude", "The mail server takes up to a minute to send a link", {"tags": ["login"]}),
-    (8, "login", "finding", "codex", "A login link works twice", {"severity": "critical", "tags": ["login"]}),
-    (5, "storage", "turn", "mia", "Two ticket offices write at once now, and SQLite says it is locked.", {}),
-    (5, "storage", "decision", "claude", "Move bookings to PostgreSQL",
-     {"rationale": "Two offices write at once", "tags": ["database"]}),
-    (4, "storage", "learning", "codex", "The nightly dump takes eleven minutes", {"tags": ["database"]}),
-    (2, "payment", "decision", "claude", "Take cards on a page that the bank hosts", {"tags": ["payment"]}),
-    (1, "payment", "turn", "mia", "Ada Muster called from 555-0100: her refund is missing.", {}),
-    (1, "payment", "finding", "claude", "Refunds are booked twice", {"severity": "critical", "tags": ["payment"]}),
+# How many days ago, in which session, the kind, by whom, its tag, the text, and further fields.
+STORY: tuple[tuple[int, str, str, str, str, str, dict[str, Any]], ...] = (
+    (13, "kickoff", "turn", "mia", "", "We sell ferry tickets online. Please keep it small.", {}),
+    (13, "kickoff", "preference", "mia", "", "Short answers, in British English",
+     {"topic": "language", "confidence": "explicit"}),
+    (13, "kickoff", "decision", "claude", "database", "Keep bookings in SQLite",
+     {"rationale": "One file, no server"}),
+    (12, "kickoff", "finding", "claude", "database", "Nobody makes backups of the bookings",
+     {"severity": "high"}),
+    (9, "login", "decision", "claude", "login", "Log in with a link by e-mail, without passwords",
+     {"rationale": "Nothing to leak and nothing to forget"}),
+    (9, "login", "learning", "claude", "login",
+     "The mail server takes up to a minute to send a link", {}),
+    (8, "login", "finding", "codex", "login", "A login link works twice", {"severity": "critical"}),
+    (5, "storage", "turn", "mia", "",
+     "Two ticket offices write at once now, and SQLite says it is locked.", {}),
+    (5, "storage", "decision", "claude", "database", "Move bookings to PostgreSQL",
+     {"rationale": "Two offices write at once"}),
+    (4, "storage", "learning", "codex", "database", "The nightly dump takes eleven minutes", {}),
+    (2, "payment", "decision", "claude", "payment", "Take cards on a page that the bank hosts", {}),
+    (1, "payment", "turn", "mia", "", "Ada Muster called from 555-0100: her refund is missing.", {}),
+    (1, "payment", "finding", "claude", "payment", "Refunds are booked twice",
+     {"severity": "critical"}),
 )  # fmt: skip
-NEXT_STEPS = ("payment", "claude", {"next_steps": ["Write a test for double refunds", "Ask Mia about part refunds"]})
+STEPS = ["Write a test for double refunds", "Ask Mia about part refunds"]
+NEXT_STEPS = ("payment", "claude", {"next_steps": STEPS})
 
 
 # What is shown, and the command that shows it.
@@ -51,7 +58,7 @@ TOUR = (
 
 
 @click.command()
-@click.option("--root", help="Where to make the tree, which must not exist yet; else a temporary directory.")
+@click.option("--root", help="Where to make the tree; else a temporary directory.")
 def demo(root: str | None) -> None:
     """Make a small tree of a made-up project and show a few commands on it; needs no daemon.
 
@@ -60,7 +67,8 @@ def demo(root: str | None) -> None:
     place = _new_place(root)
     tell_story(place, datetime.now(UTC))
     os.environ["SMP_ROOT"] = str(place)
-    _say("Two weeks of a made-up project, in a tree of its own:", f"export SMP_ROOT={shlex.quote(str(place))}")
+    exported = f"export SMP_ROOT={shlex.quote(str(place))}"
+    _say("Two weeks of a made-up project, in a tree of its own:", exported)
     for says, command in TOUR:
         _say(says, command)
         _run(command)
@@ -79,7 +87,7 @@ def _new_place(root: str | None) -> Path:
         return Path(tempfile.mkdtemp(prefix="smp-demo-")) / ".bmad/sessions"
     place = Path(root).absolute()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise click.UsageError(f"{root} exists, and the demo changes nothing that exists. Name a new directory.")
+        raise click.UsageError(f"{root} exists. Name a new directory.")
     return place
 
 
@@ -89,11 +97,12 @@ def tell_story(root: Path, now: datetime) -> None:
 
     memory = Memory(root)
     sessions: dict[str, Session] = {}
-    for number, (days, name, kind, who, text, fields) in enumerate(STORY):
+    for number, (days, name, kind, who, tag, text, fields) in enumerate(STORY):
         when = now - timedelta(days=days, minutes=len(STORY) - number)
         if name not in sessions:
             sessions[name] = _begun(memory, name, when)
-        _WRITE[kind](sessions[name], who, text, timestamp=when, **fields)
+        fields = {**fields, "tags": [tag]} if tag else fields
+        _WRITE[kind](sessions[name], text, who, timestamp=when, **fields)
     name, agent, state = NEXT_STEPS
     sessions[name].save_agent_state(agent, state)
     sessions["storage"].supersede("kickoff/DEC-001", by="DEC-001")
@@ -108,16 +117,17 @@ def _begun(memory: Memory, name: str, when: datetime) -> Session:
 
 
 _WRITE: dict[str, Callable[..., Any]] = {
-    "turn": lambda session, who, text, **more: session.add_turn(who, text, **more),
-    "decision": lambda session, who, text, **more: session.record_decision(text, made_by=who, **more),
-    "finding": lambda session, who, text, **more: session.record_finding(text, discovered_by=who, **more),
-    "learning": lambda session, who, text, **more: session.record_learning(text, learned_by=who, **more),
-    "preference": lambda session, _, text, **more: session.record_preference(text, **more),
+    "turn": lambda to, text, who, **more: to.add_turn(who, text, **more),
+    "decision": lambda to, text, who, **more: to.record_decision(text, made_by=who, **more),
+    "finding": lambda to, text, who, **more: to.record_finding(text, discovered_by=who, **more),
+    "learning": lambda to, text, who, **more: to.record_learning(text, learned_by=who, **more),
+    "preference": lambda to, text, _, **more: to.record_preference(text, **more),
 }
 
 
 def _say(says: str, command: str) -> None:
-    click.echo("\n" + (click.style(f"# {says}", bold=True) + "\n" if says else "") + click.style(f"$ {command}", fg="green"))
+    click.echo("\n" + (click.style(f"# {says}\n", bold=True) if says else ""), nl=False)
+    click.echo(click.style(f"$ {command}", fg="green"))
 
 
 def _run(command: str) -> None:

@@ -11,6 +11,7 @@ import click
 
 from smp_client.layout import DELETED
 
+from . import output as out
 from .arguments import (
     KEPT,
     Call,
@@ -25,7 +26,6 @@ from .arguments import (
     takes,
     what_is_meant,
 )
-from .output import counted, finish, listed, outcome_json, print_json, print_problems, short_size, tell
 from .privacy import configuration, given_names, naming_options, say_what_it_leaves
 from .progress import progress
 
@@ -57,7 +57,7 @@ smp export --all --layout jsonl-per-kind -o for-others""")
 @flag("--exact", "A bundle (tar.gz) of the files themselves.")
 @option("--layout", "Into a folder FILE, as another program keeps its memories.",
         type=click.Choice(LAYOUTS))  # fmt: skip
-@click.option("-o", "--output", metavar="FILE", default=_STANDARD, help="Where to; else stdout. It appears when it is whole.")
+@click.option("-o", "--output", metavar="FILE", default=_STANDARD, help="Where to; else stdout.")
 @flag("--force", "Overwrite FILE; a folder only if it is an export, as it was written.")
 @flag("--deleted", "Name deleted memories, so that an import deletes them too.")
 @selecting_options
@@ -70,7 +70,7 @@ def export(
     anonymous: bool, names: tuple[str, ...], names_file: str | None, projects: tuple[str, ...],
     keep: str | None, **conditions: Any,
 ) -> None:  # fmt: skip
-    """Write sessions, or everything, into one file that can be imported again.
+    """Write sessions, or everything, into one file; smp import takes it in again.
 
     SESSION may be archived, or global for what holds everywhere. With --id, or with conditions,
     which must all hold, only these memories. The file holds all that the sessions hold, so keep it
@@ -81,7 +81,7 @@ def export(
     meant = what_is_meant(ids, conditions)
     check_usage(
         (bool(sessions) == everything, "Say which: one or more sessions, or --all for everything."),
-        (call.as_json and output == _STANDARD, "--json goes with -o FILE: stdout is the export itself."),
+        (call.as_json and output == _STANDARD, "--json goes with -o FILE."),
         (bool(layout and (format or exact)), "--format and --exact do not go with --layout."),
         (bool(layout and output == _STANDARD), "--layout goes with -o DIRECTORY."),
         (bool(exact and (format or anonymous or not meant.is_whole)),
@@ -92,9 +92,11 @@ def export(
     )  # fmt: skip
     memory = call.memory()
     chosen = None if everything else [_named(memory, name, deleted=deleted) for name in sessions]
-    changed = memory.anonymous_export(chosen, names=given_names(names, names_file), projects=projects,
-                                      config=configuration(keep)) if anonymous else None  # fmt: skip
-    total = len(chosen) if chosen is not None else len(memory._sessions()) + len(memory.archived_sessions())
+    known: dict[str, Any] = {"names": given_names(names, names_file), "projects": projects}
+    changed = None
+    if anonymous:
+        changed = memory.anonymous_export(chosen, **known, config=configuration(keep))
+    total = len(chosen or (*memory._sessions(), *memory.archived_sessions()))
     target: str | IO[bytes] = sys.stdout.buffer if output == _STANDARD else output
     with progress("exporting", total) as advance:
         shared: dict[str, Any] = {"transform": changed, "overwrite": force, "advance": advance,
@@ -102,27 +104,30 @@ def export(
         if layout:
             done = memory.export_layout(output, chosen, layout=layout, **shared)
         else:
-            done = memory.export(target, chosen, format=format, exact=exact, deleted=deleted, **shared)
+            shared |= {"format": format, "exact": exact, "deleted": deleted}
+            done = memory.export(target, chosen, **shared)
     done.problems += changed.problems if changed else []
     if output == _STANDARD:
         sys.stdout.flush()
     elif call.as_json:
-        replaced = {"replaced": changed.counts(), "cannot_find": changed.cannot_find} if changed else {}
-        print_json({"file": str(Path(output).absolute()), **outcome_json(done), **replaced})
+        said = {"file": str(Path(output).absolute()), **out.outcome_json(done)}
+        if changed:
+            said |= {"replaced": changed.counts(), "cannot_find": changed.cannot_find}
+        out.print_json(said)
     else:
         counts = done.counts
         parts = f"{counts['files']:,} files" if exact else f"{counts['entries']:,} entries"
-        size = short_size(counts["bytes"])
-        tell(f"{counted(counts['sessions'], 'session')} as {parts}, {size}, in {output}")
+        size = out.short_size(counts["bytes"])
+        out.tell(f"{out.counted(counts['sessions'], 'session')} as {parts}, {size}, in {output}")
     if not call.as_json:
         if changed:
             say_what_it_leaves(changed.agents, changed.cannot_find)
-        print_problems(done)
+        out.print_problems(done)
     sys.exit(1 if done.problems else 0)
 
 
 def _selected(memory: Memory, meant: What) -> Wanted | None:
-    """Whether a memory is meant: by its session, file, type and fields. Each session is selected from once."""
+    """Return whether a memory is meant, by its session, file, type and fields."""
     from smp_client.change.places import is_record_file
     from smp_client.change.select import Selection, chosen
 
@@ -142,7 +147,7 @@ def _selected(memory: Memory, meant: What) -> Wanted | None:
 
 
 def _named(memory: Memory, name: str, *, deleted: bool) -> str:
-    """Return the id of a session, active or archived, or `global`; with `deleted`, also a deleted one."""
+    """Return the id of a session, or `global`; with `deleted`, also of a deleted session."""
     if deleted and memory.tree.is_directory(f"{DELETED}/{name}"):
         return name
     return find_id(memory, name, *KEPT, *([DELETED] if deleted else []))
@@ -168,11 +173,11 @@ def import_(
     call: Call, path: str, layout: str | None, migrate: bool, verify: bool, replace: bool,
     no_extract: bool, purged: bool,
 ) -> None:  # fmt: skip
-    """Take in an export, or memories in other layouts and conversation logs.
+    """Take in an export, other layouts or conversation logs.
 
-    PATH may be a project; - is an export on stdin. A memory that is in the tree stays as it is, so an
-    import may be repeated, also after it was cut off. Same id and other content: ours stays and the
-    id is listed. A line that cannot be read is reported, and the rest is taken in. Secrets are
+    PATH may be a project; - is an export on stdin. A memory that is in the tree stays as it is, so
+    an import may be repeated, also after it was cut off. Same id and other content: ours stays and
+    the id is listed. A line that cannot be read is reported, and the rest is taken in. Secrets are
     redacted.
     """
     from smp_client import Memory
@@ -183,7 +188,7 @@ def import_(
     dry_run = call.dry_run
     check_usage(
         (migrate and verify, "--migrate compares both sides itself; give it, or --verify."),
-        (migrate and dry_run, "--migrate writes a backup first; --dry-run alone shows what an import would do."),
+        (migrate and dry_run, "--migrate writes a backup first; --dry-run goes alone."),
         (path == _STANDARD and (layout not in (None, "smp") or migrate or verify),
          "stdin can only be an export, which is imported; give a file or a folder."),
     )  # fmt: skip
@@ -194,21 +199,22 @@ def import_(
     if path == _STANDARD:
         with progress("importing stdin") as advance:
             done = memory.import_(sys.stdin.buffer, **how, advance=advance)
-        finish(done, as_json=call.as_json, nothing="There is nothing in it.")
+        call.finish(done, nothing="There is nothing in it.")
     search = Search(path, layout, extract=not no_extract)
     if not call.as_json:
         for one in search.found:
-            tell(f"found {one.layout} ({listed(one.reasons, 3)})")
+            out.tell(f"found {one.layout} ({out.listed(one.reasons, 3)})")
     # A person sees how far it is; counting the lines costs a script nothing.
     total = sum(one.lines() for one in search.found) if sys.stderr and sys.stderr.isatty() else None
     with progress(f"{'comparing' if verify else 'importing'} {Path(path).name}", total) as advance:
         if verify:
             done = memory.verify_import(search.found, advance=advance)
         elif migrate:
-            done = migrated(memory, search.found, Request(replace, purged, by="user", advance=advance))
+            request = Request(replace, purged, by="user", advance=advance)
+            done = migrated(memory, search.found, request)
         else:
             done = memory.import_(search.found, **how, advance=advance)
     done.notes += search.notes
-    found = [{"layout": one.layout, "path": str(one.source.path), "files": one.files, "reasons": one.reasons}
-             for one in search.found]  # fmt: skip
-    finish(done, as_json=call.as_json, nothing="There is nothing to import.", found=found)
+    found = [{"layout": one.layout, "path": str(one.source.path), "files": one.files,
+              "reasons": one.reasons} for one in search.found]  # fmt: skip
+    call.finish(done, nothing="There is nothing to import.", found=found)

@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import output as out
 from .arguments import Call, flag, option, session_argument, takes
-from .output import (
-    counted,
-    finish,
-    outcome_json,
-    print_json,
-    print_pairs,
-    say,
-    short_path,
-    short_size,
-    tell,
-)
 from .progress import for_each, progress
 
 if TYPE_CHECKING:
@@ -33,7 +23,7 @@ if TYPE_CHECKING:
 
 # The exit codes of `smp status`. A usage error is "cannot tell": a typing error is no outage.
 EXIT_BY_HEALTH = {"ok": 0, "degraded": 1, "down": 2, "unknown": 3}
-_INDEX = ("There is no index", "The index cannot be used")  # so begin problems that reindexing mends
+_INDEX = ("There is no index", "The index cannot be used")  # so begin problems of the index
 
 
 class _CannotTell(click.UsageError):
@@ -59,9 +49,9 @@ def init(call: Call) -> None:
     memory = Memory(call.root)
     memory.create()
     if call.as_json:
-        print_json({"root": str(memory.root)})
+        out.print_json({"root": str(memory.root)})
     else:
-        say(f"{memory.root} is ready")
+        out.say(f"{memory.root} is ready")
 
 
 # Status.
@@ -71,14 +61,14 @@ def init(call: Call) -> None:
 @flag("--deep", "Compare disk and index file by file.")
 @takes()
 def status(call: Call, deep: bool) -> None:
-    """Report whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (cannot tell)."""
+    """Report whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (unknown)."""
     from smp_client.place import Place
     from smp_client.status import read_status
 
     found = read_status(Place(call.root), deep=deep)
     names = ("pid", "version", "started_at", "heartbeat_at", "watching")
     if call.as_json:
-        print_json({"health": found.health, "problems": found.problems,
+        out.print_json({"health": found.health, "problems": found.problems,
                     **{name: found.said.get(name) for name in names},
                     "roots": [asdict(found.root)], "jobs": found.said.get("jobs", {})})  # fmt: skip
     else:
@@ -89,19 +79,22 @@ def status(call: Call, deep: bool) -> None:
 def _print_status(found: Status) -> None:
     root, said = found.root, found.said
     colour = {"ok": "green", "degraded": "yellow"}.get(found.health, "red")
-    click.echo(click.style(found.health, fg=colour, bold=True) + f"  {short_path(root.path)}")
+    click.echo(click.style(found.health, fg=colour, bold=True) + f"  {out.short_path(root.path)}")
     for problem in found.problems:
-        tell(f"  ! {problem}", indent=4)
-    states = ", ".join(f"{count} {state}" for state, count in sorted(root.sessions.items())) or "none"
+        out.tell(f"  ! {problem}", indent=4)
+    states = ", ".join(f"{count} {state}" for state, count in sorted(root.sessions.items()))
     lag = "" if root.lag_ms is None else f", {root.lag_ms} ms behind the disk"
-    tell(f"  sessions: {states}; {counted(root.memories, 'memory')} indexed{lag}", indent=4)
+    memories = out.counted(root.memories, "memory")
+    out.tell(f"  sessions: {states or 'none'}; {memories} indexed{lag}", indent=4)
     if said.get("pid") and found.health in ("ok", "degraded"):
-        tell(f"  daemon: pid {said['pid']}, version {said.get('version')}, since {said.get('started_at')},"
-             f" by {said.get('watching')}", indent=4)  # fmt: skip
+        names = {"pid": "pid", "version": "version", "since": "started_at", "by": "watching"}
+        told = ", ".join(f"{name} {said.get(key)}" for name, key in names.items())
+        out.tell(f"  daemon: {told}", indent=4)
     for name, job in sorted(said.get("jobs", {}).items()):
         next_run = "" if found.health == "down" else f", next {job['next_run'] or 'when needed'}"
         failed = f", failed: {job['last_error']}" if job["last_error"] else ""
-        tell(f"  {name}: last {job['last_success'] or 'never'}{_did(job)}{next_run}{failed}", indent=4)
+        last = f"last {job['last_success'] or 'never'}{_did(job)}"
+        out.tell(f"  {name}: {last}{next_run}{failed}", indent=4)
 
 
 def _did(job: dict[str, Any]) -> str:
@@ -109,8 +102,8 @@ def _did(job: dict[str, Any]) -> str:
     did = job["did"] if isinstance(job["did"], dict) else {}
     if "skipped" in did:
         return f", skipped: {did['skipped']}"
-    counts = [f"{name.replace('_', ' ')} {short_size(count) if name.startswith('bytes') else f'{count:,}'}"
-              for name, count in did.items() if type(count) is int and count]  # fmt: skip
+    counts = [f"{name.replace('_', ' ')} {count:,}" for name, count in did.items()
+              if type(count) is int and count]  # fmt: skip
     if isinstance(did.get("did"), list):
         counts = [*map(str, did["did"])]
     took = job["duration_ms"]
@@ -142,13 +135,15 @@ def _bring_up_to_date(call: Call, request: Request, timeout_s: float) -> None:
     from smp_client.sync import bring_up_to_date
 
     def waits(leader: str) -> None:
-        tell(f"waiting for the daemon ({leader}), at most {timeout_s:g} s; smp status says how it is.", err=True)
+        told = f"waiting for the daemon ({leader}), at most {timeout_s:g} s"
+        out.tell(f"{told}; smp status says how it is.", err=True)
 
     done_by = bring_up_to_date(Memory(call.root), request, timeout_s, waits)
     if call.as_json:
-        print_json({"request": request, "done_by": done_by})
+        out.print_json({"request": request, "done_by": done_by})
     else:
-        say(f"{request} done, {'by the daemon' if done_by == 'daemon' else 'here: no daemon is running'}")
+        who = "by the daemon" if done_by == "daemon" else "here: no daemon is running"
+        out.say(f"{request} done, {who}")
 
 
 # Checking and repairing.
@@ -168,15 +163,15 @@ def check(call: Call, session: str | None, repair: bool) -> None:
 
     memory = call.memory()
     if repair:
-        finish(_repaired(memory, session, dry_run=call.dry_run), as_json=call.as_json)
+        call.finish(_repaired(memory, session, dry_run=call.dry_run))
     with progress("reading everything" if session is None else f"reading {session}"):
         complaints = _complaints(memory, session)
     if call.as_json:
-        print_json([asdict(complaint) for complaint in complaints])
+        out.print_json([asdict(complaint) for complaint in complaints])
     else:
         for item in complaints:
-            tell(sentence(item), indent=4)
-        say(counted(len(complaints), "problem") if complaints else "everything can be read")
+            out.tell(sentence(item), indent=4)
+        out.say(out.counted(len(complaints), "problem") if complaints else "everything can be read")
     sys.exit(1 if complaints else 0)
 
 
@@ -202,21 +197,24 @@ def _repaired(memory: Memory, session: str | None, *, dry_run: bool) -> Outcome:
     from smp_client.tidy import tidy
 
     sessions = memory.sessions() if session is None else [memory.session(session)]
-    outcome = for_each(sessions, "repairing", lambda one: one.repair(dry_run=dry_run), dry_run=dry_run)
+    how = {"dry_run": dry_run}
+    outcome = for_each(sessions, "repairing", lambda one: one.repair(**how), **how)
     if session is not None:
         return outcome
     known = {one.id for one in sessions}
+    away = {name for place in (ARCHIVED, DELETED) for name in memory.tree.directories(place)}
     with progress("reading everything"):
-        for name in sorted({name for place in (ARCHIVED, DELETED) for name in memory.tree.directories(place)} - known):
-            outcome.actions += describe_bundles(memory, name, dry_run=dry_run)
+        for name in sorted(away - known):
+            outcome.actions += describe_bundles(memory, name, **how)
         for one in [] if dry_run else tidy(memory):
+            about = (one.scope,) if one.scope else ()
             if one.problem is None:
-                outcome.actions.append(Action(one.scope, "tidy", (one.scope,) if one.scope else (), one.what))
+                outcome.actions.append(Action(one.scope, "tidy", about, one.what))
             else:
-                outcome.problems.append(": ".join(part for part in (one.scope, one.what, one.problem) if part))
+                outcome.problems.append(": ".join((*about, one.what, one.problem)))
         # Quarantine is no problem, and the sessions have said theirs.
         further = [sentence(item) for item in check_all(memory)
-                   if item.scope not in known and not item.file.startswith("quarantine/")]  # fmt: skip
+                   if item.scope not in known and not item.file.startswith("quarantine/")]
         outcome.problems += [problem for problem in further if problem not in outcome.problems]
     return outcome
 
@@ -239,14 +237,14 @@ def doctor(call: Call, fix: bool) -> None:
         found = list(_wrong(call))
     if call.as_json:
         said = [{"area": area, "problem": problem} for area, problem in found]
-        print_json({"ok": not found, "found": said, "done": outcome_json(done)["actions"]})
+        out.print_json({"ok": not found, "found": said, "done": out.outcome_json(done)["actions"]})
     else:
         for action in done.actions:
-            tell(f"mended: {action.session} {action.type.replace('_', ' ')}: {action.reason}")
+            out.tell(f"mended: {action.session} {action.type.replace('_', ' ')}: {action.reason}")
         for area, problem in found:
-            print_pairs({area: problem})
+            out.print_pairs({area: problem})
         if not found:
-            say("Nothing is wrong.")
+            out.say("Nothing is wrong.")
     sys.exit(1 if found else 0)
 
 
@@ -276,7 +274,8 @@ def _wrong(call: Call) -> Iterator[tuple[str, str]]:
         yield "files", sentence(item)
     where = service_place(system=False)
     if service_file.state(where) is service_file.State.EDITED:
-        yield "service", f"{where.path} was edited, or is not from SMP. smp service install --force writes it anew."
+        advice = "smp service install --force writes it anew."
+        yield "service", f"{where.path} was edited, or is not from SMP. {advice}"
 
 
 def _mended(call: Call) -> Outcome:

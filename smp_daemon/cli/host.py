@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import output as out
 from .arguments import flag, option, several
-from .output import print_json, say
 
 if TYPE_CHECKING:
     from ..config.file import Loaded
@@ -86,7 +86,8 @@ def _epilog() -> str:
     from ..config.settings import SETTINGS
 
     columns = max(map(len, SETTINGS)) + 2
-    return "\b\nThe settings:\n" + "\n".join(f"  {key:<{columns}}{one.says}" for key, one in SETTINGS.items())
+    lines = [f"  {key:<{columns}}{one.says}" for key, one in SETTINGS.items()]
+    return "\n".join(["\b", "The settings:", *lines])
 
 
 class _Config(click.Group):
@@ -117,12 +118,12 @@ def show(file: str | None, as_json: bool) -> None:
     origins = {key: _origin(loaded, key) for key in values}
     if as_json:
         said = {key: {"value": value, "from": origins[key]} for key, value in values.items()}
-        print_json({"file": loaded.file and str(loaded.file), "settings": said})
+        out.print_json({"file": loaded.file and str(loaded.file), "settings": said})
         return
     texts = {key: render_flow(value) for key, value in values.items()}
     widths = max(map(len, texts)), min(40, max(map(len, texts.values())))
     for key, text in texts.items():
-        say(f"{key:<{widths[0]}}  {text:<{widths[1]}}  {origins[key]}")
+        out.say(f"{key:<{widths[0]}}  {text:<{widths[1]}}  {origins[key]}")
 
 
 def _origin(loaded: Loaded, key: str) -> str:
@@ -150,16 +151,17 @@ def check(file: str | None, as_json: bool) -> None:
     except BadConfiguration as error:
         if not as_json:
             raise
-        problems = [{"line": problem.line or None, "key": problem.key or None, "problem": problem.says}
-                    for problem in error.problems]  # fmt: skip
-        print_json({"file": str(error.file), "ok": False, "problems": problems})
+        problems = [{"line": one.line or None, "key": one.key or None, "problem": one.says}
+                    for one in error.problems]  # fmt: skip
+        out.print_json({"file": str(error.file), "ok": False, "problems": problems})
         sys.exit(EXIT_BY_CODE[error.code])
     if as_json:
-        print_json({"file": loaded.file and str(loaded.file), "ok": True, "problems": []})
+        out.print_json({"file": loaded.file and str(loaded.file), "ok": True, "problems": []})
     elif loaded.file is None:
-        say("There is no configuration file: the defaults are used.")
+        out.say("There is no configuration file: the defaults are used.")
     else:
-        say(f"{loaded.file} is good: {len(loaded.lines)} of {len(SETTINGS)} settings are given in it.")
+        given = f"{len(loaded.lines)} of {len(SETTINGS)} settings are given in it"
+        out.say(f"{loaded.file} is good: {given}.")
 
 
 @config.command("sample")
@@ -170,8 +172,10 @@ def print_sample(as_json: bool) -> None:
     from ..config.settings import SETTINGS
 
     if as_json:
-        print_json({key: {"default": plain(one.default), "must_be": one.type.says, "says": one.says}
-                    for key, one in SETTINGS.items()})  # fmt: skip
+        out.print_json({
+            key: {"default": plain(one.default), "must_be": one.type.says, "says": one.says}
+            for key, one in SETTINGS.items()
+        })  # fmt: skip
     else:
         click.echo(sample(), nl=False)
 
@@ -197,8 +201,9 @@ def service() -> None:
 @option("--user", "With --system, the account that it runs as; else the owner of the roots.")
 @_placed
 def install(
-    system: bool, force: bool, dry_run: bool, as_json: bool, roots: tuple[str, ...], **given: str | None
-) -> None:
+    system: bool, force: bool, dry_run: bool, as_json: bool, roots: tuple[str, ...],
+    **given: str | None,
+) -> None:  # fmt: skip
     """Write the service file, and say how to start it."""
     from ..service import service_file as work
     from ..service.description import out_of_reach
@@ -217,7 +222,8 @@ def install(
     said: dict[str, Any] = {"path": str(where.path), "changed": changed, "dry_run": dry_run}
     if dry_run:
         said["file"] = work.render(wanted, where)
-    said["notes"] = [f"{place} does not let the account {wanted.user} in." for place in out_of_reach(wanted)]
+    said["notes"] = [f"{place} does not let the account {wanted.user} in."
+                     for place in out_of_reach(wanted)]  # fmt: skip
     verb = ("Would write" if dry_run else "Wrote") if changed else "Nothing to change in"
     _say({**said, "next": commands}, verb, as_json=as_json)
 
@@ -250,9 +256,10 @@ def show_service(system: bool, as_json: bool) -> None:
     where = service_place(system=system)
     state, content = work.state(where), work.read(where)
     if as_json:
-        print_json({"path": str(where.path), "manager": where.manager, "state": state, "file": content})
+        out.print_json({"path": str(where.path), "manager": where.manager, "state": state,
+                        "file": content})  # fmt: skip
     elif state is work.State.ABSENT:
-        say(f"There is no {where.path}; `smp service install` writes it.")
+        out.say(f"There is no {where.path}; `smp service install` writes it.")
     else:
         whose = "edited, or not from SMP" if state is work.State.EDITED else "as SMP wrote it"
         click.echo(f"{where.path} ({whose}):\n\n{content}", nl=False)
@@ -266,7 +273,9 @@ def service_place(*, system: bool) -> Place:
     return place(sys.platform, system, Path.home(), os.environ)
 
 
-def _describe(system: bool, roots: tuple[str, ...], config: str | None, user: str | None) -> Service:
+def _describe(
+    system: bool, roots: tuple[str, ...], config: str | None, user: str | None
+) -> Service:
     from ..config.file import Loaded, read
     from ..config.location import SYSTEM_FILE
     from ..config.settings import Configuration
@@ -282,7 +291,7 @@ def _describe(system: bool, roots: tuple[str, ...], config: str | None, user: st
 
 def _say(said: dict[str, Any], verb: str, *, as_json: bool) -> None:
     if as_json:
-        print_json(said)
+        out.print_json(said)
         return
     click.echo(f"{verb} {said['path']}")
     if "file" in said:

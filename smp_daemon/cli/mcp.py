@@ -24,7 +24,9 @@ smp mcp --install codex --yes""")
 @option("--max-bytes", "No answer is longer.",
         type=click.IntRange(min=2048), metavar="N", default=8192, show_default=True)  # fmt: skip
 @root_option
-def mcp(agent: str | None, yes: bool, directory: Path | None, max_bytes: int, root: str | None) -> None:
+def mcp(
+    agent: str | None, yes: bool, directory: Path | None, max_bytes: int, root: str | None
+) -> None:
     """Let agents ask and record over the Model Context Protocol.
 
     It answers on standard input and output. Agents start it themselves; --install says how.

@@ -41,7 +41,7 @@ _DRIVING = re.compile(rf"[\x00-\x08\x0b-\x1f{_UNSEEN}]")
 
 
 def harmless(text: str) -> str:
-    """Return the text with its lines, and everything else that a terminal obeys written out: `\\x1b`."""
+    """Return the text with its lines; all else that a terminal obeys is written out: `\\x1b`."""
     return _DRIVING.sub(_written_out, text.replace("\r\n", "\n").expandtabs(4))
 
 
@@ -97,7 +97,7 @@ def marked(text: str, marks: Sequence[str]) -> str:
 
 
 def wrapped(text: str, columns: int, indent: int = 0) -> str:
-    """Return the text in lines of so many columns, broken between words; a longer word stays whole."""
+    """Return the text in lines of so many columns, broken between words; no word is cut."""
     first = text.lstrip()
     lines = [text[: len(text) - len(first)]]
     for number, word in enumerate(first.split(" ")):
@@ -262,12 +262,32 @@ class Column:
     style: Callable[[str], dict[str, Any]] | None = None
 
 
-def id_column(title: str = "ID") -> Column:
-    return Column(title, style=lambda _: {"fg": "cyan"})
+_SIGNS: dict[str, dict[str, Any]] = {
+    ">": {"right": True}, "~": {"ends": True}, "?": {"spare": True}, "-": {"gives_way": True},
+    "@": {"style": lambda _: {"fg": "cyan"}},
+}  # fmt: skip
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
-    """Print titles and a line for each row; an empty cell is a `-`. In a pipe every cell is whole."""
+def columns_of(titles: str) -> list[Column]:
+    """Return columns from their titles: `ID@`, `SESSION~`, `TYPE?`, `SIZE>?`, `TEXT:40`.
+
+    `>` is right, `~` ends, `?` spare, `-` gives way, `@` cyan, a number the least columns; `_` in a
+    title is a blank.
+    """
+    found: list[Column] = []
+    for part in titles.split():
+        name, _, least = part.partition(":")
+        title = name.rstrip("".join(_SIGNS))
+        how: dict[str, Any] = {}
+        for sign in name[len(title) :]:
+            how |= _SIGNS[sign]
+        found.append(Column(title.replace("_", " "), least=int(least or 0), **how))
+    return found
+
+
+def print_table(columns: str | Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
+    """Print titles and a line for each row; an empty cell is a `-`. A pipe gets whole cells."""
+    columns = columns_of(columns) if isinstance(columns, str) else columns
     titles = [column.title for column in columns]
     cells = [[one_line("" if cell is None else str(cell)) or "-" for cell in row] for row in rows]
     natural = {place: max(width(row[place]) for row in (titles, *cells))
@@ -397,16 +417,14 @@ def _print_actions(outcome: Outcome) -> None:
     most = NAMED if on_terminal() else len(outcome.ids)
     sizes = [action.bytes_freed for action in outcome.actions]
     title, sign = ("FREED", "") if min(sizes) >= 0 else ("SIZE", "-")
-    columns = [Column("SESSION", ends=True), Column("ACTION"), Column("WHAT", gives_way=True),
-               *([Column(title, right=True)] if any(sizes) else []),
-               Column("REASON", least=20)]  # fmt: skip
+    size_title = f"{title}>" if any(sizes) else ""
     rows: list[list[object]] = []
     for action, size in zip(outcome.actions, sizes, strict=True):
         about = "" if action.about == (action.session,) else listed(action.about, most)
         freed = (sign if size > 0 else "+") + short_size(abs(size)) if size else None
         rows.append([action.session, action.type.replace("_", " "), about,
                      *([freed] if any(sizes) else []), action.reason])  # fmt: skip
-    print_table(columns, rows)
+    print_table(f"SESSION~ ACTION WHAT- {size_title} REASON:20", rows)
     would, freed_bytes = "would be " if outcome.dry_run else "", outcome.bytes_freed
     done = "freed" if freed_bytes > 0 else "taken up"
     size_said = f", {short_size(abs(freed_bytes))} {would}{done}" if freed_bytes else ""

@@ -17,6 +17,7 @@ import click
 from smp_client.layout import ARCHIVED, DELETED, GLOBAL
 from smp_client.model.outcome import Action, Outcome
 
+from . import output as out
 from .arguments import (
     ANYWHERE,
     CONDITIONS,
@@ -37,27 +38,9 @@ from .arguments import (
     takes,
     what_is_meant,
 )
-from .output import (
-    Column,
-    action_json,
-    asks,
-    confirm,
-    counted,
-    finish,
-    listed,
-    print_json,
-    print_problems,
-    print_table,
-    say,
-    short_size,
-    short_time,
-    short_type,
-    tell,
-)
 from .progress import progress
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
     from smp_client import Memory
     from smp_client.change.restore import Deleted
@@ -79,8 +62,9 @@ smp delete --all --text "Jane Doe" --reason "she asked for it\"""")
 @reason_option("Why; it is kept with the deleted memories.", required=True)
 @takes("by", "yes", "dry_run")
 def delete(
-    call: Call, session: str | None, ids: tuple[str, ...], is_all: bool, reason: str, **conditions: Any
-) -> None:
+    call: Call, session: str | None, ids: tuple[str, ...], is_all: bool, reason: str,
+    **conditions: Any,
+) -> None:  # fmt: skip
     """Delete SESSION, or memories of it; smp restore brings them back until their deadline.
 
     Memories are named by their ids, or described by conditions that must all hold. They are deleted
@@ -90,7 +74,7 @@ def delete(
     check_usage(
         (is_all and not meant.conditions, f"--all needs a condition: {CONDITIONS}."),
         ((session is None) != is_all, "Give a session, or --all; not both."),
-        (session == GLOBAL and meant.is_whole, f"global is not deleted whole: give ids, or {CONDITIONS}."),
+        (session == GLOBAL and meant.is_whole, f"Of global, give ids, or {CONDITIONS}."),
     )
     memory = call.memory()
     name = None if session is None else find_id(memory, session, *KEPT)
@@ -105,14 +89,15 @@ def delete(
             return memory.delete(name, meant.ids or None, **said, **meant.conditions)
 
     days = f"{memory.options.retention.deleted_days:g} days"
-    if not call.dry_run and asks(yes=call.yes) and (plan := do(True)).actions:
-        confirm(f"Delete {_described(plan)}? For {days} smp restore brings it back.", "Nothing was deleted.")
+    if not call.dry_run and out.asks(yes=call.yes) and (plan := do(True)).actions:
+        question = f"Delete {_described(plan)}? For {days} smp restore brings it back."
+        out.confirm(question, "Nothing was deleted.")
     with progress("deleting"):
         outcome = do(call.dry_run)
     back = f"--batch {outcome.batch}" if outcome.batch else name
     text = meant.conditions.get("text")
     elsewhere = f" smp show --all-about {shlex.quote(text)} finds other places." if text else ""
-    finish(outcome, as_json=call.as_json, nothing="Nothing fits: nothing was deleted.",
+    call.finish(outcome, nothing="Nothing fits: nothing was deleted.",
            note=f"For {days} smp restore {back} brings it back.{elsewhere}")  # fmt: skip
 
 
@@ -120,39 +105,38 @@ def _described(plan: Outcome) -> str:
     """Return `2 decisions and 1 turn of s1 (DEC-001, DEC-002, turn-3)`."""
     first = plan.actions[0]
     if first.about == (first.session,):
-        return f"the session {first.session} ({short_size(first.bytes_freed)})"
+        return f"the session {first.session} ({out.short_size(first.bytes_freed)})"
     counts = Counter(kind.replace("_", " ") for action in plan.actions for kind in action.kinds)
-    *kinds, last = [counted(count, kind) for kind, count in counts.items()]
+    *kinds, last = [out.counted(count, kind) for kind, count in counts.items()]
     what = f"{', '.join(kinds)} and {last}" if kinds else last
-    sessions = listed([*dict.fromkeys(action.session for action in plan.actions)])
-    return f"{what} of {sessions} ({listed(plan.ids)})"
+    sessions = out.listed([*dict.fromkeys(action.session for action in plan.actions)])
+    return f"{what} of {sessions} ({out.listed(plan.ids)})"
 
 
 # Restoring.
 
 
 def _complete_deleted_id(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return _beginning(incomplete, (one.id for one in _deleted(ctx, given_session(ctx))))
+    return _beginning(incomplete, (one.id for one in _deleted(ctx) if given_session(ctx)))
 
 
-def _complete_any_id(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
-    gone = [CompletionItem(one) for one in _complete_deleted_id(ctx, param, incomplete)]
+def _complete_any_id(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     known = complete_memory_id(ctx, param, incomplete) if given_session(ctx) else []
-    return list({item.value: item for item in (*gone, *known)}.values())
+    gone = _complete_deleted_id(ctx, param, incomplete)
+    return list(dict.fromkeys([*gone, *(item.value for item in known)]))
 
 
 def _complete_batch(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return _beginning(incomplete, (one.batch for one in _deleted(ctx, given_session(ctx), every=True)))
+    return _beginning(incomplete, (one.batch for one in _deleted(ctx)))
 
 
-def _deleted(ctx: click.Context, session: str | None, *, every: bool = False) -> list[Deleted]:
+def _deleted(ctx: click.Context) -> list[Deleted]:
+    """Return the deleted memories of the session that was typed, else of all."""
     from smp_client import Memory
 
     with suppress(Exception):  # an error would be printed into the line that is being typed
-        memory = Memory(ctx.params.get("root"))
-        names = memory.tree.list(DELETED) if every and not session else [find_id(memory, str(session), *ANYWHERE)]
+        memory, session = Memory(ctx.params.get("root")), given_session(ctx)
+        names = [find_id(memory, session, *ANYWHERE)] if session else memory.tree.list(DELETED)
         return [one for name in names for one in memory.deleted(name)]
     return []
 
@@ -171,10 +155,12 @@ smp restore --batch 20260111T144000-5f3a9c""")
         shell_complete=_complete_batch)  # fmt: skip
 @flag("--list", "List what can be restored, and until when.", to="is_list")
 @takes("by", "dry_run")
-def restore(call: Call, session: str | None, ids: tuple[str, ...], batch: str | None, is_list: bool) -> None:
+def restore(
+    call: Call, session: str | None, ids: tuple[str, ...], batch: str | None, is_list: bool
+) -> None:
     """Restore the deleted SESSION, or deleted memories of it."""
     check_usage(
-        (bool(ids) + (batch is not None) + is_list > 1, "Give only one of ids, --batch and --list."),
+        (bool(ids) + bool(batch) + is_list > 1, "Give only one of ids, --batch and --list."),
         (session is None and batch is None and not is_list,
          "Say what: SESSION, SESSION ID, or --batch; smp restore --list shows what there is."),
     )  # fmt: skip
@@ -184,13 +170,15 @@ def restore(call: Call, session: str | None, ids: tuple[str, ...], batch: str | 
         return
     with progress("restoring"):
         if ids or batch is not None:
-            outcome = _restored(call, memory, session and find_id(memory, session, *KEPT), ids, batch)
+            name = session and find_id(memory, session, *KEPT)
+            outcome = _restored(call, memory, name, ids, batch)
         else:
             from smp_client.change.move import undelete_session
 
             name = find_id(memory, str(session), DELETED)
-            outcome = undelete_session(memory, name, "restored by hand", by=call.by, dry_run=call.dry_run)
-    finish(outcome, as_json=call.as_json)
+            why = "restored by hand"
+            outcome = undelete_session(memory, name, why, by=call.by, dry_run=call.dry_run)
+    call.finish(outcome)
 
 
 def _restored(
@@ -209,8 +197,11 @@ def _restored(
     steps = [(name, one) for name in names for one in (ids or (None,))]
     for name, one in steps:
         # Earlier states of an agent come back with its state.
-        known = [item for item in memory.deleted(name) if (
-            item.batch == batch if one is None else one in (item.id, id_of_file(item.file)))]  # fmt: skip
+        known = memory.deleted(name)
+        if one is None:
+            known = [item for item in known if item.batch == batch]
+        else:
+            known = [item for item in known if one in (item.id, id_of_file(item.file))]
         known = [item for item in known if item.batch == known[-1].batch]
         try:
             if not call.dry_run or not known:
@@ -244,24 +235,20 @@ def _print_restorable(call: Call, memory: Memory, session: str | None) -> None:
     every = (*_restorable_sessions(memory), *_restorable_memories(memory, problems))
     found = [one for one in every if session in (None, one["session"])]
     if call.as_json:
-        print_json({"restorable": found, "problems": problems})
+        out.print_json({"restorable": found, "problems": problems})
         sys.exit(1 if problems else 0)
     if found:
-        columns = [
-            Column("SESSION", ends=True), Column("ID"), Column("TYPE", spare=True), Column("UNTIL"),
-            Column("BATCH"), Column("ACTION", spare=True), Column("PLACE", spare=True),
-            Column("DELETED", spare=True), Column("BY", spare=True), Column("REASON", least=20),
-            Column("TEXT", least=20),
-        ]  # fmt: skip
-        print_table(columns, [
-            (one["session"], one["id"], short_type(one["type"]),
-             short_time(one["recovery_deadline"]) + (" (overdue)" if one["is_overdue"] else ""),
-             one["batch"], one["action"], one["place"], short_time(one["deleted_at"]),
+        titles = "SESSION~ ID TYPE? UNTIL BATCH ACTION? PLACE? DELETED? BY? REASON:20 TEXT:20"
+        out.print_table(titles, [
+            (one["session"], one["id"], out.short_type(one["type"]),
+             out.short_time(one["recovery_deadline"]) + (" (overdue)" if one["is_overdue"] else ""),
+             one["batch"], one["action"], one["place"], out.short_time(one["deleted_at"]),
              one["deleted_by"], one["reason"], one["text"]) for one in found
         ])  # fmt: skip
         for first in sorted({one["first"] for one in found if one["first"]}):
-            tell(f"Some of it can be restored after {first}.")
-    finish(Outcome(problems=problems), as_json=False, nothing="" if found else "There is nothing to restore.")
+            out.tell(f"Some of it can be restored after {first}.")
+    nothing = "" if found else "There is nothing to restore."
+    call.finish(Outcome(problems=problems), nothing=nothing)
 
 
 def _restorable_sessions(memory: Memory) -> Iterator[dict[str, Any]]:
@@ -291,7 +278,7 @@ def _restorable_memories(memory: Memory, problems: list[str]) -> Iterator[dict[s
                 continue
             facts = one.facts
             text = one.value.get("content" if one.is_file else kind_of_file(one.file).text)
-            rest = {key: value for key, value in one.value.items() if key not in ("id", "timestamp")}
+            rest = {key: part for key, part in one.value.items() if key not in ("id", "timestamp")}
             yield {
                 "session": name, "id": one.id, "type": type_of(one.type),
                 "recovery_deadline": facts.get("until"), "deleted_at": facts.get("at"),
@@ -326,8 +313,9 @@ smp purge session-2026-01-11-abc123 --now""")
 @option("--batch", "With --now: all memories of a batch.", shell_complete=_complete_batch)
 @takes("by", "yes", "dry_run")
 def purge(
-    call: Call, session: str | None, ids: tuple[str, ...], force: bool, is_now: bool, batch: str | None
-) -> None:
+    call: Call, session: str | None, ids: tuple[str, ...], force: bool, is_now: bool,
+    batch: str | None,
+) -> None:  # fmt: skip
     """Destroy what was deleted and is past its deadline; with --now, what is named.
 
     With --now, SESSION alone is all of it, and ID the deleted memory, else the memory itself.
@@ -336,11 +324,11 @@ def purge(
     """
     is_named = session is not None or batch is not None
     check_usage(
-        (is_named and not is_now, "A session and --batch go with --now: without it only what is overdue goes."),
-        (is_now and force, "--force is for what is overdue; --now is for what is named. Give one of them."),
+        (is_named and not is_now, "A session and --batch go with --now."),
+        (is_now and force, "--force is for overdue memories, --now for named ones."),
         (bool(ids) and batch is not None, "Give ids or --batch, not both."),
-        (is_now and not is_named, "--now destroys what is named: SESSION ID, --batch B, or SESSION for all of it."),
-        (session == GLOBAL and not ids and batch is None, "global is not purged whole: give ids, or --batch."),
+        (is_now and not is_named, "--now destroys what is named: SESSION, SESSION ID, or --batch."),
+        (session == GLOBAL and not ids and not batch, "Of global, give ids, or --batch."),
     )
     memory = call.memory()
     if not is_now:
@@ -349,64 +337,67 @@ def purge(
 
     def do(dry_run: bool) -> Outcome:
         with suggesting_ids(memory, name or "", ids):
-            return memory.purge_now(name, list(ids) or None, batch=batch, by=call.by, dry_run=dry_run)
+            chosen = list(ids) or None
+            return memory.purge_now(name, chosen, batch=batch, by=call.by, dry_run=dry_run)
 
-    if not call.dry_run and asks(yes=call.yes) and (plan := do(True)).actions:
-        confirm(f"Destroy {_described(plan)} for good? Nothing brings it back.", "Nothing was destroyed.")
+    if not call.dry_run and out.asks(yes=call.yes) and (plan := do(True)).actions:
+        question = f"Destroy {_described(plan)} for good? Nothing brings it back."
+        out.confirm(question, "Nothing was destroyed.")
     with progress("purging"):
         outcome = do(call.dry_run)
-    finish(outcome, as_json=call.as_json)
+    call.finish(outcome)
 
 
 def _purge_overdue(call: Call, memory: Memory, *, force: bool) -> None:
     from smp_client.passes.purge import planned
 
-    if force and not call.dry_run and asks(yes=call.yes):
+    if force and not call.dry_run and out.asks(yes=call.yes):
         plan = memory.purge(force=True, dry_run=True)
         if plan.actions:
-            confirm(f"Destroy {_going(plan.actions)} for good?", "Nothing was destroyed.")
+            out.confirm(f"Destroy {_going(plan.actions)} for good?", "Nothing was destroyed.")
     with progress("purging"):
-        kept = [decision for decision in planned(memory, force=force).decisions if not decision.purge]
+        kept = [one for one in planned(memory, force=force).decisions if not one.purge]
         outcome = memory.purge(force=force, by=call.by, dry_run=call.dry_run)
     waiting = [decision.as_action() for decision in kept]
     overdue = [action for action, decision in zip(waiting, kept, strict=True)
                if decision.doomed.deadline <= memory.options.clock()]  # fmt: skip
     if not call.as_json:
         for one in overdue:
-            tell(f"note: {one.session} keeps {listed(one.about)}: {one.reason}", err=True)
+            out.tell(f"note: {one.session} keeps {out.listed(one.about)}: {one.reason}", err=True)
         if overdue and not force:
-            tell("note: smp purge --force destroys that now; a daemon does so once two purges at"
-                 " least 6 days of running time apart have seen it overdue", err=True)  # fmt: skip
-    nothing = f"Nothing is due yet. Waiting: {_going(waiting)}; smp restore --list shows until when."
-    said = [{name: action_json(one)[name] for name in ("session", "about", "reason")} for one in waiting]
-    finish(outcome, as_json=call.as_json, nothing=nothing if kept else "There is nothing to do.", kept=said)
+            how = "once two purges at least 6 days of running time apart have seen it overdue"
+            out.tell(f"note: smp purge --force destroys that now; a daemon does so {how}", err=True)
+    nothing = f"Nothing is due yet. Waiting: {_going(waiting)}; smp restore --list names them."
+    said = [{"session": one.session, "about": one.about, "reason": one.reason} for one in waiting]
+    call.finish(outcome, nothing=nothing if kept else "There is nothing to do.", kept=said)
 
 
 def _going(actions: Sequence[Action]) -> str:
     sessions = sum(action.type == "purge_session" for action in actions)
     memories = sum(len(action.about) for action in actions if action.type != "purge_session")
     parts = ((sessions, "deleted session"), (memories, "deleted memory"))
-    return " and ".join(counted(count, noun) for count, noun in parts if count)
+    return " and ".join(out.counted(count, noun) for count, noun in parts if count)
 
 
 # Anonymising.
 
 
-_KINDS = ("user_names", "project_names", "file_paths", "contacts", "addresses", "accounts", "secrets")
+_KINDS = "user_names, project_names, file_paths, contacts, addresses, accounts, secrets"
 naming_options: Decorator = several([
     option("--name", "Somebody to be replaced; repeat it.",
            to="names", multiple=True, metavar="NAME"),
     option("--names-file", "Names, one in each line.",
            type=click.Path(exists=True, dir_okay=False), metavar="FILE"),
     option("--project", "A project; repeat it.", to="projects", multiple=True, metavar="NAME"),
-    option("--keep", f"Not replaced: {', '.join(_KINDS)}.", metavar="WHAT,…"),
+    option("--keep", f"Not replaced: {_KINDS}.", metavar="WHAT,…"),
 ])  # fmt: skip
 
 
 def given_names(names: Sequence[str], names_file: str | None) -> list[str]:
     """Return the names of the command line and of the file; `#` begins a comment there."""
     lines = Path(names_file).read_text("utf-8").splitlines() if names_file else []
-    return [*names, *(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))]
+    stripped = (line.strip() for line in lines)
+    return [*names, *(line for line in stripped if line and not line.startswith("#"))]
 
 
 def configuration(keep: str | None) -> Anonymization:
@@ -430,7 +421,7 @@ def anonymize(
     call: Call, session: str, ids: tuple[str, ...], names: tuple[str, ...], names_file: str | None,
     projects: tuple[str, ...], keep: str | None, is_now: bool, reason: str,
 ) -> None:  # fmt: skip
-    """Replace names in SESSION, or in memories of it, by placeholders.
+    """Replace names in SESSION, or in its memories, by placeholders.
 
     User names, project names, file paths, e-mail addresses, phone and card numbers, IP addresses,
     IBANs and secrets; the same one always by the same placeholder. Known are the names in the
@@ -441,23 +432,27 @@ def anonymize(
     found = find_id(memory, session, *KEPT)
     days = f"{memory.options.retention.deleted_days:g} days"
 
+    how: dict[str, Any] = {"names": known, "projects": projects, "config": config, "reason": reason,
+                           "by": call.by, "now": is_now}  # fmt: skip
+
     def do(dry_run: bool) -> Anonymized:
         with suggesting_ids(memory, found, ids):
-            return memory.anonymize(found, ids or None, names=known, projects=projects, config=config,
-                                    reason=reason, by=call.by, dry_run=dry_run, now=is_now)  # fmt: skip
+            return memory.anonymize(found, ids or None, dry_run=dry_run, **how)
 
-    if not call.dry_run and asks(yes=call.yes) and ((plan := do(True)).actions or (is_now and plan.earlier)):
-        after = "Nothing brings the originals back." if is_now else f"For {days} smp restore brings them back."
+    asks = not call.dry_run and out.asks(yes=call.yes)
+    if asks and ((plan := do(True)).actions or (is_now and plan.earlier)):
+        after = f"For {days} smp restore brings the originals back."
+        after = "Nothing brings the originals back." if is_now else after
         if is_now and plan.earlier:
             after += " The originals of earlier anonymisations go too."
-        places = counted(sum(plan.counts.values()), "place")
-        what = f"{places} in {counted(len(plan.ids), 'memory')} of {found}"
-        confirm(f"Replace {what}? {after}", "Nothing was changed.")
+        places = out.counted(sum(plan.counts.values()), "place")
+        what = f"{places} in {out.counted(len(plan.ids), 'memory')} of {found}"
+        out.confirm(f"Replace {what}? {after}", "Nothing was changed.")
     with progress("anonymising"):
         done = do(call.dry_run)
     if call.as_json:
         plain = asdict(replace(done, counts=Counter()))  # asdict cannot copy a counter
-        print_json({**plain, "counts": done.counts, "memories": done.ids})
+        out.print_json({**plain, "counts": done.counts, "memories": done.ids})
     else:
         _print_anonymised(done, days)
     sys.exit(1 if done.problems else 0)
@@ -465,28 +460,30 @@ def anonymize(
 
 def _print_anonymised(done: Anonymized, days: str) -> None:
     if done.replacements:
-        columns = [Column("PLACEHOLDER"), Column("PLACES", right=True), Column("KIND"),
-                   *[Column("STANDS FOR", least=20)][: done.dry_run]]  # fmt: skip
-        print_table(columns, [(one.placeholder, one.count, one.kind.replace("_", " "), one.what)[: len(columns)]
-                              for one in done.replacements])  # fmt: skip
+        titles = "PLACEHOLDER PLACES> KIND" + (" STANDS_FOR:20" if done.dry_run else "")
+        out.print_table(titles, [
+            (one.placeholder, one.count, one.kind.replace("_", " "), *[one.what][: done.dry_run])
+            for one in done.replacements
+        ])  # fmt: skip
     end = " would be changed; nothing was changed" if done.dry_run else " changed"
-    say(counted(len(done.ids), "memory") + end)
+    out.say(out.counted(len(done.ids), "memory") + end)
     if done.batch:
-        tell(f"For {days} smp restore --batch {done.batch} brings back the originals.")
+        out.tell(f"For {days} smp restore --batch {done.batch} brings back the originals.")
     if done.erased and done.earlier:
-        tell("The originals of earlier anonymisations are destroyed.")
+        out.tell("The originals of earlier anonymisations are destroyed.")
     elif done.earlier:
         purging = "; ".join(f"smp purge --batch {batch} --now" for batch in done.earlier)
-        tell(f"Originals of earlier anonymisations can still be restored. --now destroys them, or {purging}.")
+        out.tell(f"Earlier originals can still be restored. --now destroys them, or {purging}.")
     if done.actions:
         say_what_it_leaves(done.agents, done.cannot_find)
-    print_problems(done)
+    out.print_problems(done)
 
 
 def say_what_it_leaves(agents: Sequence[str], cannot_find: Sequence[str]) -> None:
     """Print on stderr what a person must know who passes an anonymous text on."""
     if agents:
-        tell(f"note: taken for agents, and kept: {listed(agents)}. Give a person among them with --name.", err=True)
+        out.tell(f"note: taken for agents, and kept: {out.listed(agents)}. Give a person among them"
+                 " with --name.", err=True)  # fmt: skip
     click.echo("note: not looked for, or not found:", err=True)
     for sentence in cannot_find:
-        tell(f"  - {sentence}", err=True)
+        out.tell(f"  - {sentence}", err=True)

@@ -11,103 +11,80 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from .output import cut, one_line, terminal_columns, width
+import click
+
+from .output import cut, one_line, width
 
 if TYPE_CHECKING:
     from smp_client.model.outcome import Outcome
     from smp_client.session import RecordFiles
 
-_HIDDEN_S = 1.0
-_BETWEEN_S = 0.1  # counting must not slow down a hundred thousand items
-_BAR_COLUMNS = 20
-_LABEL_COLUMNS = 40
+HIDDEN_S, _BETWEEN_S = 1.0, 0.2
+_BAR_COLUMNS, _LABEL_COLUMNS = 20, 40
 _Files = TypeVar("_Files", bound="RecordFiles")
 
 
-class Bar:
-    """The line itself. It draws when an item is done, never more often than a person can see."""
+def line(label: str, done: int, total: int | None, passed_s: float) -> str:
+    """Return how many items are done, how fast, and how long the rest will take."""
+    label = cut(one_line(label), _LABEL_COLUMNS)
+    rate = done / passed_s if passed_s > 0 else 0.0
+    speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+    if total is None or total < 2:
+        return f"{label}  {f'{done:,}  {speed}  ' if done > 1 else ''}{_length(passed_s)}"
+    bar = "#" * round(min(1.0, done / total) * _BAR_COLUMNS)
+    # More may be done than was counted before.
+    left = f"{speed}  {_length(max(total - done, 0) / rate)} left" if rate else _length(passed_s)
+    return f"{label}  [{bar:.<{_BAR_COLUMNS}}]  {done:,}/{total:,}  {left}"
 
-    def __init__(
-        self, label: str, total: int | None, stream: TextIO,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        self._label = cut(one_line(label), _LABEL_COLUMNS)
-        self._total, self._stream, self._clock = total, stream, clock
-        self._done = self._columns = 0
-        self._began = clock()
-        self._next = self._began + _HIDDEN_S
-        self._lock = threading.Lock()
 
-    def advance(self, count: int = 1) -> None:
-        self._done += count
-        self.draw()
-
-    def draw(self) -> None:
-        now = self._clock()
-        with self._lock:
-            if now < self._next:
-                return
-            self._next = now + _BETWEEN_S
-            try:  # of the terminal that stderr leads to: stdout may lead elsewhere
-                columns = os.get_terminal_size(self._stream.fileno()).columns
-            except (OSError, ValueError):
-                columns = 0
-            line = cut(self.line(now - self._began), (columns or terminal_columns()) - 1)
-            self._write(line + " " * (self._columns - width(line)))
-            self._columns = width(line)
-
-    def erase(self) -> None:
-        with self._lock:
-            self._next = float("inf")
-            if self._columns:
-                self._write(" " * self._columns + "\r")
-                self._columns = 0
-
-    def line(self, passed_s: float) -> str:
-        """Return the line after so many seconds."""
-        rate = self._done / passed_s if passed_s > 0 else 0.0
-        speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
-        if self._total is None or self._total < 2:
-            done = f"{self._done:,}  {speed}  " if self._done > 1 and rate else ""
-            return f"{self._label}  {done}{_length(passed_s)}"
-        bar = "#" * round(min(1.0, self._done / self._total) * _BAR_COLUMNS)
-        # More may be done than was counted before.
-        left_s = max(self._total - self._done, 0) / rate if rate else 0.0
-        left = f"{speed}  {_length(left_s)} left" if rate else _length(passed_s)
-        return f"{self._label}  [{bar:.<{_BAR_COLUMNS}}]  {self._done:,}/{self._total:,}  {left}"
-
-    def _write(self, line: str) -> None:
-        encoding = self._stream.encoding or "utf-8"
-        text = line.encode(encoding, "backslashreplace").decode(encoding)
-        is_plain = bool(os.environ.get("NO_COLOR")) or not text.strip()
-        with suppress(OSError, ValueError):  # a terminal that is gone stops no work
-            self._stream.write("\r" + (text if is_plain else f"\x1b[36m{text}\x1b[0m"))
-            self._stream.flush()
+def _length(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 @contextmanager
 def progress(label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
     """Yield the function to call for each item. A single long step shows how long it has taken."""
-    if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    stream = sys.stderr
+    if stream is None or not stream.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda: None
         return
-    bar = Bar(label, total, sys.stderr)
-    is_over = threading.Event()
+    done, shown, began, is_over = 0, "", time.monotonic(), threading.Event()
 
-    def tick() -> None:  # also while one item takes long
-        while not is_over.wait(_BETWEEN_S * 2):
-            bar.draw()
+    def advance() -> None:
+        nonlocal done
+        done += 1
 
-    ticking = threading.Thread(target=tick, daemon=True)
-    ticking.start()
+    def write(text: str) -> None:
+        plain = text.encode(stream.encoding or "utf-8", "backslashreplace").decode(stream.encoding)
+        is_plain = bool(os.environ.get("NO_COLOR")) or not text.strip()
+        with suppress(OSError, ValueError):  # a terminal that is gone stops no work
+            stream.write("\r" + (plain if is_plain else click.style(plain, fg="cyan")))
+            stream.flush()
+
+    def draw() -> None:
+        nonlocal shown
+        pause_s = HIDDEN_S
+        while not is_over.wait(pause_s):
+            pause_s = _BETWEEN_S
+            columns = os.get_terminal_size(stream.fileno()).columns or 80
+            now = line(label, done, total, time.monotonic() - began)
+            before, shown = shown, cut(now, columns - 1)
+            write(shown + " " * (width(before) - width(shown)))
+
+    drawing = threading.Thread(target=draw, daemon=True)
+    drawing.start()
     try:
-        yield bar.advance
+        yield advance
     finally:
         is_over.set()
-        ticking.join()
-        bar.erase()
+        drawing.join()
+        if shown:
+            write(" " * width(shown) + "\r")
 
 
 def for_each(
@@ -134,9 +111,3 @@ def for_each(
             whole.add(part)
             advance()
     return whole
-
-
-def _length(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, left = divmod(minutes, 60)
-    return f"{hours} h {left} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

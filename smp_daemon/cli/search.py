@@ -11,6 +11,7 @@ import click
 
 from smp_client.layout import ACTIVE, GLOBAL
 
+from . import output as out
 from .arguments import (
     Call,
     TakingWords,
@@ -26,26 +27,6 @@ from .arguments import (
     types_option,
     until_option,
 )
-from .output import (
-    Column,
-    cut,
-    cut_text,
-    harmless,
-    id_column,
-    listed,
-    marked,
-    on_terminal,
-    one_line,
-    print_json,
-    print_table,
-    record_json,
-    say,
-    short_time,
-    short_type,
-    styled,
-    tell,
-    terminal_columns,
-)
 
 if TYPE_CHECKING:
     from smp_client import Record
@@ -53,11 +34,9 @@ if TYPE_CHECKING:
     from smp_client.topics import Event
 
 SORTS = ("relevance", "priority", "importance", "newest", "oldest")
-_EXPLAINED = ("match", "priority", "importance", "use", "state", "holds")  # columns, named as in JSON
+_EXPLAINED = ("match", "priority", "importance", "use", "state", "holds")  # as in JSON
 _FAR_INSIDE = 40  # characters: a match behind these would often be cut off on a terminal
 _BEFORE_A_MATCH = 12
-_ID_COLUMNS = 10  # of a timeline, at most: an id from elsewhere can be longer
-_NARROW_COLUMNS = 100  # of a terminal that has no room for the type of each event
 _SHARE = click.FloatRange(0, 1)
 _COUNT = click.IntRange(min=1)
 
@@ -92,7 +71,9 @@ smp search --session latest --min-priority 0.5 --sort newest""")
 @flag("--explain", "Say what each score is made of.")
 @click.option("--no-count", is_flag=True, hidden=True, expose_value=False)  # as it is now always
 @takes()
-def search(call: Call, words: tuple[str, ...], session: str | None, only_alive: bool, **filters: Any) -> None:
+def search(
+    call: Call, words: tuple[str, ...], session: str | None, only_alive: bool, **filters: Any
+) -> None:
     """Find the memories that match a text best.
 
     Without a text, those that matter most now. Any of the words may match; "a phrase" and +word
@@ -105,18 +86,18 @@ def search(call: Call, words: tuple[str, ...], session: str | None, only_alive: 
     given = {name: value for name, value in filters.items() if value is not None and value != ()}
     found = asked.search(text, include_decayed=not only_alive, **given)
     if found.note:
-        click.echo(one_line(found.note), err=True)
+        click.echo(out.one_line(found.note), err=True)
     if call.as_json:
-        print_json([_result_json(record, str(memory.root)) for record in found])
+        out.print_json([_result_json(record, str(memory.root)) for record in found])
     elif found:
-        _print_results(found, text, names_session=session is None, explain=filters["explain"])
+        _print_results(found, text, is_all=session is None, explain=filters["explain"])
     else:
         click.echo("No memory matches.", err=True)
 
 
 def _result_json(record: Record, root: str) -> dict[str, Any]:
     whole = {
-        **record_json(record), "score": record.score, "rationale": record.data.get("rationale"),
+        **out.record_json(record), "score": record.score, "rationale": record.data.get("rationale"),
         "file": f"{root}/{record.file}" if record.file else None,
     }  # fmt: skip
     names = ("id", "session", "type", "timestamp", "by", "score", "priority", "text", "rationale",
@@ -125,22 +106,20 @@ def _result_json(record: Record, root: str) -> dict[str, Any]:
     return {name: whole[name] for name in names} | explained
 
 
-def _print_results(found: Sequence[Record], question: str, *, names_session: bool, explain: bool) -> None:
-    columns = [
-        Column("SCORE", right=True), id_column(), *[Column("SESSION", ends=True)][: names_session],
-        Column("TYPE", spare=True), Column("WHEN", spare=explain),
-        *(Column(name.upper(), right=True) for name in _EXPLAINED if explain),
-        Column("TEXT", least=40),
-    ]  # fmt: skip
+def _print_results(found: Sequence[Record], question: str, *, is_all: bool, explain: bool) -> None:
+    parts = " ".join(f"{name.upper()}>" for name in _EXPLAINED) if explain else ""
+    session = "SESSION~" if is_all else ""
     rows: list[list[object]] = []
     for record in found:
-        when, text = short_time(record.timestamp), said(record.type, record.text, record.data)
-        if on_terminal():
+        when, text = out.short_time(record.timestamp), said(record.type, record.text, record.data)
+        if out.on_terminal():
             when, text = when[:10], _around_a_match(text, question)
-        parts = [_figure((record.explanation or {}).get(name)) for name in _EXPLAINED if explain]
-        rows.append([_figure(record.score), record.id, *[record.session][: names_session],
-                     short_type(record.type), when, *parts, marked(text, record.marks)])  # fmt: skip
-    print_table(columns, rows)
+        shares = [_figure((record.explanation or {}).get(name)) for name in _EXPLAINED if explain]
+        first = [_figure(record.score), record.id, *[record.session][: is_all]]
+        marked = out.marked(text, record.marks)
+        rows.append([*first, out.short_type(record.type), when, *shares, marked])
+    when = "WHEN?" if explain else "WHEN"
+    out.print_table(f"SCORE> ID@ {session} TYPE? {when} {parts} TEXT:40", rows)
 
 
 def _figure(value: float | None) -> str | None:
@@ -183,15 +162,13 @@ def topics(call: Call, session: str | None) -> None:
     """
     found = _asked(call, session).topics()
     if call.as_json:
-        print_json([asdict(topic) for topic in found])
+        out.print_json([asdict(topic) for topic in found])
     elif not found:
         click.echo("There are no topics: no memory has a tag.", err=True)
     else:
-        columns = [id_column("TOPIC"), Column("MENTIONS", right=True), Column("WEIGHT", right=True),
-                   Column("FIRST", spare=True), Column("LAST"), Column("SUBTOPICS", least=20)]  # fmt: skip
-        print_table(columns, [
-            (one.name, one.mentions, f"{one.weight:.2f}", short_time(one.first_mentioned),
-             short_time(one.last_mentioned), ", ".join(one.subtopics)) for one in found
+        out.print_table("TOPIC@- MENTIONS> WEIGHT> FIRST? LAST SUBTOPICS:20", [
+            (one.name, one.mentions, f"{one.weight:.2f}", out.short_time(one.first_mentioned),
+             out.short_time(one.last_mentioned), ", ".join(one.subtopics)) for one in found
         ])  # fmt: skip
 
 
@@ -206,36 +183,33 @@ def timeline(
     call: Call, session: str | None, since: str | None, until: str | None, types: tuple[str, ...],
     limit: int | None,
 ) -> None:  # fmt: skip
-    """List the memories of SESSION, or of everything, in the order of time.
+    """List memories in the order of time.
 
-    Times are in UTC. Memories that have none are not listed, and named on stderr.
+    Without SESSION, those of all. Times are in UTC. Memories without a time are named on stderr.
     """
     whole = _asked(call, session).timeline(since, until)
     found = [event for event in whole if not types or event.type in types]
     if limit is not None and len(found) > limit:
         click.echo(f"{len(found) - limit:,} earlier ones are not listed.", err=True)
         found = found[-limit:]
-    timeless = [f"{name}/{memory_id}" if session is None else memory_id
-                for type, name, memory_id in whole.without_time if not types or type in types]  # fmt: skip
+    timeless = [f"{name}/{one}" if session is None else one
+                for type, name, one in whole.without_time if not types or type in types]
     if timeless:
-        tell(f"Without a time, and not listed: {listed(timeless)}.", err=True)
+        out.tell(f"Without a time, and not listed: {out.listed(timeless)}.", err=True)
     if call.as_json:
-        print_json([_event_json(event) for event in found])
+        out.print_json([_event_json(event) for event in found])
     elif not found:
         click.echo("Nothing happened then.", err=True)
-    elif on_terminal():
-        _print_hours(found, names_session=session is None)
     else:
-        names = [Column("SESSION")][: session is None]
-        columns = [Column("WHEN"), *names, *map(Column, ("ID", "TYPE", "WHO", "TEXT"))]
-        print_table(columns, [
-            (short_time(event.timestamp), *[event.session][: session is None], event.ref,
-             short_type(event.type), event.actor, _event_text(event)) for event in found
+        titles = f"WHEN {'SESSION~' if session is None else ''} ID@ TYPE? WHO? TEXT:30"
+        out.print_table(titles, [
+            (out.short_time(event.timestamp), *[event.session][: session is None], event.ref,
+             out.short_type(event.type), event.actor, _event_text(event)) for event in found
         ])  # fmt: skip
 
 
 def _event_text(event: Event) -> str:
-    return marked(said(event.type, event.text, event.further), event.marks)
+    return out.marked(said(event.type, event.text, event.further), event.marks)
 
 
 def _event_json(event: Event) -> dict[str, Any]:
@@ -244,25 +218,6 @@ def _event_json(event: Event) -> dict[str, Any]:
         "actor": event.actor or None, "text": event.text, "topics": event.topics,
         "marks": event.marks, **event.further,
     }  # fmt: skip
-
-
-def _print_hours(found: Sequence[Event], *, names_session: bool) -> None:
-    """Print a heading for each hour in which something happened, and for each session in it."""
-    columns = terminal_columns()
-    ids = min(max(len(event.ref) for event in found), _ID_COLUMNS)
-    lines: list[str] = []
-    above = ""
-    for event in found:
-        day, _, clock = short_time(event.timestamp).partition(" ")
-        heading = f"{day} {clock[:2]}:00" + (f"  {event.session}" if names_session else "")
-        if heading != above:
-            lines += [*([""] if above else []), styled(cut(one_line(heading), columns), bold=True)]
-            above = heading
-        who = f"{event.actor}: " if event.actor else ""
-        type = "" if columns < _NARROW_COLUMNS else f"{short_type(event.type):<12}  "
-        rest = f"{one_line(event.ref):<{ids}}  {type}{one_line(who + _event_text(event))}"
-        lines.append(styled(f"  {clock}", dim=True) + "  " + cut_text(rest, max(columns - 9, 1)))
-    say("\n".join(lines))
 
 
 @click.command(epilog="""\b
@@ -284,7 +239,7 @@ def context(
     call: Call, session: str | None, session_option: str | None, is_all: bool, project: str | None,
     **about: Any,
 ) -> None:  # fmt: skip
-    """Print what an agent should know before it goes on, as Markdown for its prompt.
+    """Print what an agent should know, as Markdown for its prompt.
 
     Without a session it is about the project of the working directory: all sessions of its tree,
     archived ones too.
@@ -297,7 +252,9 @@ def context(
     text = memory.context(session=found, project=project, **about)
     if call.as_json:
         lists = {"included": text.included, "left_out": text.left_out}
-        reasons = {name: [{"id": id, "why": why} for id, why in pairs] for name, pairs in lists.items()}
-        print_json({"session": found, "project": project, **about, "context": str(text), **reasons})
+        reasons = {name: [{"id": id, "why": why} for id, why in pairs]
+                   for name, pairs in lists.items()}  # fmt: skip
+        said = {"session": found, "project": project, **about, "context": str(text)}
+        out.print_json(said | reasons)
     else:
-        say(harmless(text.removesuffix("\n")))
+        out.say(out.harmless(text.removesuffix("\n")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ import click
 
 from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL
 
+from . import output as out
 from .arguments import (
     Call,
     check_usage,
@@ -23,17 +25,6 @@ from .arguments import (
     session_argument,
     takes,
 )
-from .output import (
-    Column,
-    finish,
-    print_json,
-    print_table,
-    say,
-    short_size,
-    short_time,
-    short_type,
-    tell,
-)
 from .progress import for_each, progress
 
 if TYPE_CHECKING:
@@ -45,8 +36,10 @@ _COLOURS = {"active": "green", "unreadable": "red"}
 _STATES = ("created", "active", "idle", "decaying", "archived", "deleted", "unreadable")
 _CROWDED_PCT = 80
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
-_UNKNOWN = dict.fromkeys(("created_at", "last_activity", "total_bytes", "quota_bytes",
-                          "utilization_pct", "project", "topic", "memories", "deleted_at"))  # fmt: skip
+_UNKNOWN = dict.fromkeys((
+    "created_at", "last_activity", "total_bytes", "quota_bytes", "utilization_pct", "project",
+    "topic", "memories", "deleted_at",
+))  # fmt: skip
 
 
 @click.command()
@@ -64,13 +57,13 @@ def sessions(call: Call, state: str | None, is_all: bool) -> None:
         found += map(_archived, memory.by_type("summary"))
     if is_all or state == "deleted":
         found += [{**_UNKNOWN, "id": one.session, "state": "deleted", "deleted_at": one.at,
-                   "total_bytes": one.total_bytes} for one in memory.deleted_sessions()]  # fmt: skip
+                   "total_bytes": one.total_bytes} for one in memory.deleted_sessions()]
     found = [one for one in found if state in (None, one["state"])]
     if call.as_json:
-        print_json(found)
+        out.print_json(found)
     elif not found:
-        nothing = f"No sessions are {state}." if state else "There are no sessions; smp new makes one."
-        click.echo(nothing, err=True)
+        none = "There are no sessions; smp new makes one."
+        click.echo(f"No sessions are {state}." if state else none, err=True)
     else:
         _print_sessions(found)
 
@@ -79,14 +72,16 @@ def _in_use(memory: Memory) -> list[dict[str, Any]]:
     from smp_client import SessionNotFound
     from smp_client.passes.lifecycle import activities
 
-    asked = {"aggregations": [{"function": "count", "by": "session", "name": "memories"}], "limit": 0}
-    counts = memory.query(asked).aggregations["memories"]
+    by_session = {"function": "count", "by": "session", "name": "memories"}
+    answer = memory.query({"aggregations": [by_session], "limit": 0})
+    counts = answer.aggregations["memories"]
     every = memory._sessions()
     used = activities(memory, [session.id for session in every])
     found: list[dict[str, Any]] = []
     for session in every:
         try:
-            found.append({**_described(session, used.get(session.id)), "memories": counts.get(session.id, 0)})
+            about = _described(session, used.get(session.id))
+            found.append({**about, "memories": counts.get(session.id, 0)})
         except SessionNotFound:  # it went while we looked
             continue
     return sorted(found, key=lambda one: used.get(one["id"], _LONG_AGO), reverse=True)
@@ -97,8 +92,8 @@ def _described(session: Session, used: datetime | None) -> dict[str, Any]:
     from smp_client import SessionNotFound, SMPError
     from smp_client.timestamps import render_time
 
-    last = render_time(used) if used else None
-    about: dict[str, Any] = {**_UNKNOWN, "id": session.id, "state": "unreadable", "last_activity": last}
+    about: dict[str, Any] = {**_UNKNOWN, "id": session.id, "state": "unreadable",
+                             "last_activity": render_time(used) if used else None}  # fmt: skip
     try:
         size = asdict(session.size())
         about |= {name: size[name] for name in ("total_bytes", "quota_bytes", "utilization_pct")}
@@ -109,9 +104,10 @@ def _described(session: Session, used: datetime | None) -> dict[str, Any]:
         return about
     context = metadata.get("context")
     known = context if isinstance(context, dict) else {}
-    about |= {"state": str(metadata.get("status", "active")), "created_at": metadata.get("created_at"),
-              "project": known.get("project_name"), "topic": known.get("primary_topic")}  # fmt: skip
-    return about
+    return about | {
+        "state": str(metadata.get("status", "active")), "created_at": metadata.get("created_at"),
+        "project": known.get("project_name"), "topic": known.get("primary_topic"),
+    }  # fmt: skip
 
 
 def _archived(summary: Any) -> dict[str, Any]:
@@ -127,17 +123,14 @@ def _print_sessions(found: list[dict[str, Any]]) -> None:
     def crowded(share: str) -> dict[str, Any]:
         return {"fg": "red"} if share != "-" and float(share.rstrip("%")) >= _CROWDED_PCT else {}
 
-    columns = [
-        Column("ID", ends=True),
-        Column("STATE", style=lambda state: {"fg": _COLOURS.get(state, "yellow")}),
-        Column("CREATED", spare=True), Column("LAST ACTIVITY"),
-        Column("SIZE", right=True, spare=True), Column("FULL", right=True, spare=True, style=crowded),
-        Column("MEMORIES", right=True), Column("PROJECT", spare=True), Column("TOPIC", least=20),
-    ]  # fmt: skip
-    print_table(columns, [
-        (one["id"], one["state"], short_time(one["created_at"]),
-         short_time(one["deleted_at"] or one["last_activity"]),
-         None if one["total_bytes"] is None else short_size(one["total_bytes"]),
+    titles = "ID~ STATE CREATED? LAST_ACTIVITY SIZE>? FULL>? MEMORIES> PROJECT? TOPIC:20"
+    columns = out.columns_of(titles)
+    columns[1] = replace(columns[1], style=lambda state: {"fg": _COLOURS.get(state, "yellow")})
+    columns[5] = replace(columns[5], style=crowded)
+    out.print_table(columns, [
+        (one["id"], one["state"], out.short_time(one["created_at"]),
+         out.short_time(one["deleted_at"] or one["last_activity"]),
+         None if one["total_bytes"] is None else out.short_size(one["total_bytes"]),
          None if one["utilization_pct"] is None else f"{one['utilization_pct']}%",
          one["memories"], one["project"], one["topic"]) for one in found
     ])  # fmt: skip
@@ -174,7 +167,7 @@ def _become(call: Call, name: str, state: str, reason: str) -> None:
     action = Action(session.id, f"become_{state}", (session.id,), reason)
     if not is_so and not call.dry_run:
         session.activate(reason) if state == "active" else session.deactivate(reason)
-    finish(Outcome([] if is_so else [action], dry_run=call.dry_run), as_json=call.as_json,
+    call.finish(Outcome([] if is_so else [action], dry_run=call.dry_run),
            nothing=f"{session.id} is {now}: there is nothing to do.")  # fmt: skip
 
 
@@ -199,12 +192,12 @@ def archive(call: Call, session: str | None, is_due: bool, reason: str | None) -
     if session is None:
         with progress("ageing"):
             outcome = memory.age_sessions(dry_run=call.dry_run)
-        finish(outcome, as_json=call.as_json, note="smp unarchive brings an archived session back.",
-               nothing="Every session is in the state that is due: there is nothing to do.")  # fmt: skip
+        call.finish(outcome, note="smp unarchive brings an archived session back.",
+               nothing="Every session is in the state that is due.")  # fmt: skip
     found = memory.session(session).id
     with progress(f"archiving {found}"):
         outcome = memory.archive_session(found, reason or "archived by hand", dry_run=call.dry_run)
-    finish(outcome, as_json=call.as_json, note=f"smp unarchive {found} brings it back.")
+    call.finish(outcome, note=f"smp unarchive {found} brings it back.")
 
 
 @click.command()
@@ -218,7 +211,7 @@ def unarchive(call: Call, session: str) -> None:
     found = find_id(memory, session, ARCHIVED)
     with progress(f"bringing back {found}"):
         outcome = bring_back(memory, found, dry_run=call.dry_run)
-    finish(outcome, as_json=call.as_json)
+    call.finish(outcome)
 
 
 # Decay and compaction.
@@ -228,15 +221,15 @@ def unarchive(call: Call, session: str) -> None:
 @session_argument(ACTIVE, GLOBAL, required=False)
 @takes("dry_run")
 def decay(call: Call, session: str | None) -> None:
-    """Write the priorities of now into the files of SESSION, or everywhere."""
+    """Write the priorities of now into the files; without SESSION everywhere."""
     from smp_client.passes.decay import decay as decay_one
 
     memory, dry_run = call.memory(), call.dry_run
     scopes: list[RecordFiles] = [memory.everywhere, *memory.sessions()]
     if session:
         scopes = [find_scope(memory, session)]
-    outcome = for_each(scopes, "decaying", lambda one: decay_one(one, dry_run=dry_run), dry_run=dry_run)
-    finish(outcome, as_json=call.as_json)
+    do = functools.partial(decay_one, dry_run=dry_run)
+    call.finish(for_each(scopes, "decaying", do, dry_run=dry_run))
 
 
 def _share(_ctx: click.Context, _param: click.Parameter, value: float | None) -> float | None:
@@ -289,10 +282,10 @@ def compact(
         return one.compact(reduction_pct=share, dry_run=dry_run)
 
     outcome = for_each(chosen, "bringing back" if is_back else "compacting", do, dry_run=dry_run)
-    again = f"smp compact {chosen[0].id} --bring-back puts it back." if len(chosen) == 1 and not is_back else ""
+    again = "" if is_all or is_back else f"smp compact {chosen[0].id} --bring-back puts it back."
     names = ("target_bytes", "before_bytes", "after_bytes", "bytes_freed")
     sums: dict[str, Any] = {} if is_back else {name: outcome.counts[name] for name in names}
-    finish(outcome, as_json=call.as_json, note=again, success=outcome.success, **sums)
+    call.finish(outcome, note=again, success=outcome.success, **sums)
 
 
 def _due_pct(memory: Memory, session: Session) -> float | None:
@@ -303,7 +296,7 @@ def _due_pct(memory: Memory, session: Session) -> float | None:
     from smp_client.passes.compaction import growth_bytes_per_day, trigger
 
     policy = replace(memory.options.compaction, automatic=True)
-    with suppress(SMPError):  # a slip in the metadata does not keep a full session from becoming smaller
+    with suppress(SMPError):  # with unreadable metadata, the general policy holds
         policy = policy.for_session(session.metadata())
     due = trigger(session.size(), growth_bytes_per_day(session), policy)
     return due[0] if due else None
@@ -317,11 +310,12 @@ def _print_estimates(call: Call, chosen: Sequence[Session]) -> None:
                           "estimate_bytes": one.estimate_compaction()})  # fmt: skip
             advance()
     if call.as_json:
-        print_json(found if len(found) != 1 else found[0])
+        out.print_json(found if len(found) != 1 else found[0])
         return
-    columns = [Column("SESSION", ends=True), Column("SIZE", right=True), Column("COULD BE FREED", right=True)]
-    print_table(columns, [(one["session"], short_size(one["total_bytes"]), short_size(one["estimate_bytes"]))
-                          for one in found])  # fmt: skip
+    out.print_table("SESSION~ SIZE> COULD_BE_FREED>", [
+        (one["session"], out.short_size(one["total_bytes"]), out.short_size(one["estimate_bytes"]))
+        for one in found
+    ])  # fmt: skip
 
 
 def _print_evicted(call: Call, memory: Memory, names: Sequence[str]) -> None:
@@ -329,16 +323,14 @@ def _print_evicted(call: Call, memory: Memory, names: Sequence[str]) -> None:
 
     found = [one for name in names for one in evicted_of(memory, name, texts=True)]
     if call.as_json:
-        print_json([asdict(one) for one in found])
+        out.print_json([asdict(one) for one in found])
     elif not found:
-        say("There are no evicted memories.")
+        out.say("There are no evicted memories.")
     else:
-        columns = [Column("SESSION", ends=True), Column("ID"), Column("TYPE", spare=True),
-                   Column("WHEN", spare=True), Column("EVICTED"), Column("SIZE", right=True),
-                   Column("REASON", least=20), Column("TEXT", least=20)]  # fmt: skip
-        print_table(columns, [
-            (one.session, one.id, short_type(one.type), short_time(one.timestamp),
-             short_time(one.evicted_at), short_size(one.size_bytes), one.reason, one.text)
+        titles = "SESSION~ ID TYPE? WHEN? EVICTED SIZE> REASON:20 TEXT:20"
+        out.print_table(titles, [
+            (one.session, one.id, out.short_type(one.type), out.short_time(one.timestamp),
+             out.short_time(one.evicted_at), out.short_size(one.size_bytes), one.reason, one.text)
             for one in found
         ])  # fmt: skip
-        tell("smp compact SESSION --bring-back brings them back; an archived session after smp unarchive.")
+        out.tell("smp compact SESSION --bring-back brings them back; first unarchive a session.")

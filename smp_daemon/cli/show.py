@@ -13,6 +13,7 @@ import click
 
 from smp_client.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LATEST, QUARANTINE
 
+from . import output as out
 from .arguments import (
     ANYWHERE,
     KEPT,
@@ -26,28 +27,6 @@ from .arguments import (
     option,
     suggesting_ids,
     takes,
-)
-from .output import (
-    Column,
-    counted,
-    harmless,
-    id_column,
-    listed,
-    marked,
-    on_terminal,
-    one_line,
-    print_fields,
-    print_json,
-    print_pairs,
-    print_table,
-    record_json,
-    say,
-    short_path,
-    short_size,
-    short_time,
-    short_type,
-    styled,
-    tell,
 )
 from .search import said
 
@@ -65,7 +44,7 @@ _COLOURS = {"active": "green", "unreadable": "red"}
 
 @dataclass(frozen=True)
 class _Shown:
-    """One thing to show: its bytes where it is a memory, its JSON, and a function that prints it."""
+    """One thing to show: its bytes if it is a memory, its JSON, and a function that prints it."""
 
     raw: bytes | None
     json: Callable[[], dict[str, Any]]
@@ -95,7 +74,7 @@ def show(
     """
     check_usage(
         (raw and call.as_json, "Give either --raw or --json."),
-        (all_about is not None and bool(ids or raw), "--all-about takes a SESSION at most, and no --raw."),
+        (all_about is not None and bool(ids or raw), "--all-about takes a SESSION, no --raw."),
         (all_about is None and session is None, "Missing argument 'SESSION'."),
     )
     memory = call.memory()
@@ -106,17 +85,17 @@ def show(
     if raw and any(one.raw is None for one in found):
         raise click.UsageError("--raw is about memories: give their ids behind the session.")
     if call.as_json:
-        print_json([one.json() for one in found] if len(found) > 1 else found[0].json())
+        out.print_json([one.json() for one in found] if len(found) > 1 else found[0].json())
     elif raw:
         content = b"".join(one.raw or b"" for one in found)
-        if on_terminal():
-            say(harmless(content.decode("utf-8", "backslashreplace").removesuffix("\n")))
+        if out.on_terminal():
+            out.say(out.harmless(content.decode("utf-8", "backslashreplace").removesuffix("\n")))
         else:
             click.echo(content, nl=False)
     else:
         for number, one in enumerate(found):
             if number:
-                say("")
+                out.say("")
             one.print()
 
 
@@ -147,11 +126,11 @@ def _found(memory: Memory, session: str, memory_id: str | None, *, count_access:
         with suggesting_ids(memory, target.scope.name, [wanted]):
             problem = f"There is no memory {wanted!r} in {target.scope.name}."
             raise error if isinstance(error, MemoryNotFound) else MemoryNotFound(problem) from error
-    place = _place(target, record)
-    kept = None if place else _kept(memory, target.scope.name, wanted)
-    if place is None and kept is None:
-        raise MemoryNotFound(f"{wanted!r} went while it was being read.", session_id=target.scope.name)
-    return kept or _memory(memory, [place] if place else [], record, target)
+    if place := _place(target, record):
+        return _memory(memory, [place], record, target)
+    if kept := _kept(memory, target.scope.name, wanted):
+        return kept
+    raise MemoryNotFound(f"{wanted!r} went while it was read.", session_id=target.scope.name)
 
 
 def _meant(memory: Memory, name: str) -> tuple[str, str | None]:
@@ -160,13 +139,13 @@ def _meant(memory: Memory, name: str) -> tuple[str, str | None]:
     from smp_client.records import is_memory_id
     from smp_client.session_name import sessions_in
 
-    known = name in (GLOBAL, LATEST) or any(name in sessions_in(memory, place) for place in (ACTIVE, ARCHIVED))
-    asked = {"aggregations": [{"function": "count", "by": "session", "name": "holders"}], "limit": 0,
-             "filters": [{"field": "id", "operator": "equals", "value": name},
-                         {"field": "type", "operator": "not", "value": SUMMARY_ID}]}  # fmt: skip
-    holders = [] if known else sorted(memory.query(asked).aggregations["holders"])
+    known = {GLOBAL, LATEST, *sessions_in(memory, ACTIVE), *sessions_in(memory, ARCHIVED)}
+    filters = [{"field": "id", "operator": "equals", "value": name},
+               {"field": "type", "operator": "not", "value": SUMMARY_ID}]  # fmt: skip
+    found = [] if name in known else memory.query({"filters": filters})
+    holders = sorted({record.session for record in found})
     if len(holders) > 1:
-        problem = f"{len(holders)} sessions have a memory {name!r}: {listed(holders)}."
+        problem = f"{len(holders)} sessions have a memory {name!r}: {out.listed(holders)}."
         raise MemoryNotFound(problem, advice="Give one of them before the id.")
     if holders:
         return holders[0], name
@@ -175,8 +154,8 @@ def _meant(memory: Memory, name: str) -> tuple[str, str | None]:
     except SessionPutAway:
         raise
     except (SessionNotFound, Invalid) as error:
-        counts = memory.query({"aggregations": [{"function": "count", "by": "id"}], "limit": 0}).aggregations
-        ids = filter(is_memory_id, counts["count_by_id"])
+        asked = {"aggregations": [{"function": "count", "by": "id", "name": "ids"}], "limit": 0}
+        ids = filter(is_memory_id, memory.query(asked).aggregations["ids"])
         advice = did_you_mean(name, ids, "There is no memory of this name either.")
         raise SessionNotFound(str(error), advice=advice) from error
 
@@ -214,7 +193,8 @@ def _place(target: Session | GlobalMemory, record: Record) -> Holding | None:
         content = content[located.start : located.end]
     # The text of an artifact is no field of its own.
     value = {**record.data, "content": record.text} if record.type == "artifact" else record.data
-    return Holding(scope.name, "active", "", file, record.id, record.type, value, content, "", line=line)
+    named = (file, record.id, record.type)
+    return Holding(scope.name, "active", "", *named, value, content, "", line=line)
 
 
 def _memory(
@@ -232,34 +212,35 @@ def _memory(
         if target:
             further = {
                 "stored_priority": stored,
-                "related": [{"id": other.id, "type": other.type, "text": other.text, "path": other.path}
-                            for other in _related(target, one.id)],
+                "related": [{"id": near.id, "type": near.type, "text": near.text, "path": near.path}
+                            for near in _related(target, one.id)],
                 "references": [*map(asdict, _references(target, one.id))],
             }  # fmt: skip
-        return {**record_json(shown), "data": one.value, **_place_json(memory, one), **further}
+        return {**out.record_json(shown), "data": one.value, **_place_json(memory, one), **further}
 
     def print_it() -> None:
-        named = styled(one_line(one.id), fg="cyan", bold=True)
-        where = f"{short_type(one.type)} in {one.session}"
-        say(f"{named}  {marked(where, shown.marks)}" if record else f"{named}  {where}, {one.place}")
+        named = out.styled(out.one_line(one.id), fg="cyan", bold=True)
+        where = f"{out.short_type(one.type)} in {one.session}"
+        head = out.marked(where, shown.marks) if record else f"{where}, {one.place}"
+        out.say(f"{named}  {head}")
         if record:
             pinned = ", pinned" if record.pinned else ""
             last = "" if stored is None else f", {stored:.2f} as last written"
-            print_pairs({"priority": f"{record.priority:.2f} now{last}{pinned}"})
-        print_pairs({"where": _where(memory, one)})
+            out.print_pairs({"priority": f"{record.priority:.2f} now{last}{pinned}"})
+        out.print_pairs({"where": _where(memory, one)})
         if one.place != "active":
             happened, back = _how_back(one)
-            print_pairs({one.place: happened, "bring back": back})
+            out.print_pairs({one.place: happened, "bring back": back})
         for other in found[1:]:
-            print_pairs({"also": f"{_where(memory, other)} ({other.place})"})
+            out.print_pairs({"also": f"{_where(memory, other)} ({other.place})"})
         if target:
             states = map(_reference_text, _references(target, one.id))
-            print_pairs({"references": ", ".join(states)})
+            out.print_pairs({"references": ", ".join(states)})
             for number, near in enumerate(_related(target, one.id)):
                 text = f"{near.path[-1]}: {said(near.type, near.text, near.data)}"
-                print_pairs({"" if number else "related": text}, cuts=True)
-        say("")
-        print_fields(one.value)
+                out.print_pairs({"" if number else "related": text}, cuts=True)
+        out.say("")
+        out.print_fields(one.value)
 
     return _Shown(one.raw, as_json, print_it)
 
@@ -278,11 +259,12 @@ def _lines(one: Holding) -> list[int] | None:
 
 
 def _where(memory: Memory, one: Holding) -> str:
-    path = one.where if one.container and on_terminal() else short_path(str(memory.root / one.where))
-    place = path + (f", {one.file}" if one.container else "")
+    path = out.short_path(str(memory.root / one.where))
+    if one.container:  # a long name, of which the terminal shows the part below the root
+        path = f"{one.where if out.on_terminal() else path}, {one.file}"
     first, last = _lines(one) or (0, 0)
     lines = f", line {first}" if first == last else f", lines {first} to {last}"
-    return place + (lines if first else "")
+    return path + (lines if first else "")
 
 
 def _place_json(memory: Memory, one: Holding) -> dict[str, Any]:
@@ -296,7 +278,7 @@ def _place_json(memory: Memory, one: Holding) -> dict[str, Any]:
 def _how_back(one: Holding) -> tuple[str, str]:
     """Return what has become of a memory, and how it comes back."""
     facts = one.facts
-    on = f"on {short_time(facts.get('at'))}"
+    on = f"on {out.short_time(facts.get('at'))}"
     if one.place == "archived":
         return "with its session", f"smp unarchive {one.session}"
     if one.place == "evicted":
@@ -305,7 +287,8 @@ def _how_back(one: Holding) -> tuple[str, str]:
     alone = bool(facts.get("batch"))
     whole = "" if alone else ", with its session"
     back = f"smp restore {one.session}" + (f" {one.id}" if alone else "")
-    return f"{on} by {facts.get('by')}{whole}: {facts.get('why')}", f"{back}, until {short_time(facts.get('until'))}"
+    until = out.short_time(facts.get("until"))
+    return f"{on} by {facts.get('by')}{whole}: {facts.get('why')}", f"{back}, until {until}"
 
 
 def _related(target: Session | GlobalMemory, memory_id: str) -> Sequence[Record]:
@@ -352,7 +335,8 @@ def _session(target: Session | GlobalMemory) -> _Shown:
     except SMPError as error:
         about["problem"] = str(error)
     summary = target.summary()
-    return _Shown(None, lambda: _session_json(about, summary), lambda: _print_session(about, summary))
+    said = (about, summary)
+    return _Shown(None, lambda: _session_json(*said), lambda: _print_session(*said))
 
 
 def _session_json(about: dict[str, Any], summary: Summary) -> dict[str, Any]:
@@ -360,9 +344,9 @@ def _session_json(about: dict[str, Any], summary: Summary) -> dict[str, Any]:
         **about, "memories": summary.memories, "participants": summary.participants,
         "first_activity": summary.first_activity, "last_activity": summary.last_activity,
         "topics": [*map(asdict, summary.topics)],
-        "decisions": [*map(record_json, summary.decisions)],
-        "open_findings": [*map(record_json, summary.open_findings)],
-        "preferences": [*map(record_json, summary.preferences)],
+        "decisions": [*map(out.record_json, summary.decisions)],
+        "open_findings": [*map(out.record_json, summary.open_findings)],
+        "preferences": [*map(out.record_json, summary.preferences)],
     }  # fmt: skip
 
 
@@ -372,37 +356,39 @@ def _print_session(about: dict[str, Any], summary: Summary) -> None:
                        for name in ("context", "participants"))  # fmt: skip
     project = (context.get("project_name"), context.get("project_phase"))
     tags = context.get("tags")
-    first, last = (short_time(time) for time in (summary.first_activity, summary.last_activity))
+    first, last = map(out.short_time, (summary.first_activity, summary.last_activity))
+    total, quota = ((out.short_size(size[name]) for name in ("total_bytes", "quota_bytes"))
+                    if size else ("", ""))  # fmt: skip
+    counts = {out.short_type(name): count for name, count in summary.memories.items()}
     _print_head(about["id"], about["state"], {
         "problem": about["problem"],
         "project": ", ".join(str(part) for part in project if part),
         "topic": context.get("primary_topic"),
         "tags": ", ".join(map(str, tags)) if isinstance(tags, list) else tags,
         "user": people.get("user_id"),
-        "created": short_time(metadata.get("created_at")),
+        "created": out.short_time(metadata.get("created_at")),
         "active": first and f"{first} to {last}",
-        "size": size and f"{short_size(size['total_bytes'])} of {short_size(size['quota_bytes'])},"
-                         f" {size['utilization_pct']}% full",
-        "memories": _counts((short_type(name), count) for name, count in summary.memories.items()) or "none",
+        "size": size and f"{total} of {quota}, {size['utilization_pct']}% full",
+        "memories": _counts(counts.items()) or "none",
         "participants": _counts(summary.participants.items()),
         "topics": _counts((topic.name, topic.mentions) for topic in summary.topics),
     })  # fmt: skip
     for title, type, found in (("DECISIONS", "decision", summary.decisions),
-                               ("OPEN FINDINGS", "", summary.open_findings),
+                               ("OPEN_FINDINGS", "", summary.open_findings),
                                ("PREFERENCES", "preference", summary.preferences)):  # fmt: skip
         if not found:
             continue
-        total = summary.memories.get(type, 0)
-        title = f"{title} ({len(found)} of {total})" if len(found) < total else title
-        say("")
-        columns = [id_column(title), Column("PRIORITY", right=True), Column("TEXT", least=40)]
-        print_table(columns, [
-            (record.id, f"{record.priority:.2f}", f"{severity}: {record.text}" if severity else record.text)
+        every = summary.memories.get(type, 0)
+        title = f"{title}_({len(found)}_of_{every})" if len(found) < every else title
+        out.say("")
+        out.print_table(f"{title}@ PRIORITY> TEXT:40", [
+            (record.id, f"{record.priority:.2f}",
+             f"{severity}: {record.text}" if severity else record.text)
             for record in found for severity in [record.data.get("severity")]
         ])  # fmt: skip
     if about["profile"]:
-        say("\n" + styled("PROFILE", bold=True))
-        print_fields(about["profile"])
+        out.say("\n" + out.styled("PROFILE", bold=True))
+        out.print_fields(about["profile"])
 
 
 def _summary_of(memory: Memory, name: str) -> Record | None:
@@ -421,20 +407,20 @@ def _archived_session(memory: Memory, summary: Record) -> _Shown:
     from smp_client.scopes import archived_scope
 
     file = f"{archived_scope(summary.session)}/{SUMMARY}"
-    about = {**record_json(summary), "state": "archived", "file": str(memory.root / file)}
+    about = {**out.record_json(summary), "state": "archived", "file": str(memory.root / file)}
 
     def print_it() -> None:
         _print_head(summary.session, "archived", {})
-        print_fields(summary.data)
-        tell(f"Its memories are still found. smp unarchive {summary.session} brings it back.")
+        out.print_fields(summary.data)
+        out.tell(f"Its memories are still found. smp unarchive {summary.session} brings it back.")
 
     return _Shown(memory.tree.read(file), lambda: about, print_it)
 
 
 def _print_head(name: str, state: str | None, pairs: Mapping[str, object]) -> None:
-    shown = f"  {styled(state, fg=_COLOURS.get(state, 'yellow'))}" if state else ""
-    say(styled(name, fg="cyan", bold=True) + shown)
-    print_pairs(pairs)
+    shown = f"  {out.styled(state, fg=_COLOURS.get(state, 'yellow'))}" if state else ""
+    out.say(out.styled(name, fg="cyan", bold=True) + shown)
+    out.print_pairs(pairs)
 
 
 def _counts(counts: Iterable[tuple[str, int]]) -> str:
@@ -458,29 +444,31 @@ def _show_occurrences(memory: Memory, text: str, session: str | None, *, as_json
     found = [one for one in every if not one.problem]
     problems = [one for one in every if one.problem]
     if as_json:
-        unsaid = ("problem", "until")
-        print_json({
+        out.print_json({
             "text": text, "session": name, "totals": Counter(one.place for one in found),
-            "occurrences": [{**{key: value for key, value in asdict(one).items() if key not in unsaid},
-                             "until": one.until or None} for one in found],
+            "occurrences": [{key: value or None if key == "until" else value
+                             for key, value in asdict(one).items() if key != "problem"}
+                            for one in found],
             "problems": [{"session": one.session, "path": one.path, "problem": one.problem}
                          for one in problems],
         })  # fmt: skip
         return
     if not found:
-        tell(f"{text!r} stands nowhere in {f'session {name}' if name else memory.root}.")
+        out.tell(f"{text!r} stands nowhere in {f'session {name}' if name else memory.root}.")
     for group in dict.fromkeys(one.session for one in found):
         _print_occurrences(group, [one for one in found if one.session == group])
     if found:
-        counts = ", ".join(f"{count} {place}" for place, count in Counter(one.place for one in found).items())
+        by_place = Counter(one.place for one in found)
+        counts = ", ".join(f"{count} {place}" for place, count in by_place.items())
         memories = {(one.session, one.type, one.id) for one in found if _is_memory(one, "deleted")}
-        tell(f"{counted(len(found), 'place')} ({counts}), {counted(len(memories), 'memory')}.")
+        ends = out.counted(len(memories), "memory")
+        out.tell(f"{out.counted(len(found), 'place')} ({counts}), {ends}.")
     if problems:
-        say("\n" + styled("COULD NOT BE SEARCHED", bold=True))
+        out.say("\n" + out.styled("COULD NOT BE SEARCHED", bold=True))
     for one in problems:
-        tell(f"{one.path}: {one.problem}")
+        out.tell(f"{one.path}: {one.problem}")
     for sentence in _advice(text, found):
-        tell(sentence)
+        out.tell(sentence)
 
 
 def _is_memory(one: Occurrence, *further: str) -> bool:
@@ -488,22 +476,20 @@ def _is_memory(one: Occurrence, *further: str) -> bool:
 
 
 def _print_occurrences(session: str, group: Sequence[Occurrence]) -> None:
-    say(styled(one_line(session) or "in no session", fg="cyan", bold=True))
+    out.say(out.styled(out.one_line(session) or "in no session", fg="cyan", bold=True))
     is_packed = any(one.member for one in group)
-    columns = [Column("WHERE", ends=True), *[Column("PACKED IN IT", ends=True)][: is_packed],
-               id_column(), Column("TYPE", spare=True), Column("PLACE"), Column("TEXT", least=40)]  # fmt: skip
     rows: list[list[object]] = []
     for one in group:
         line = f":{one.line}" if one.line else ""
         where = [one.path, f"{one.member}{line}"] if one.member else [f"{one.path}{line}", ""]
-        type = "head of the file" if one.type == "head" else short_type(one.type) if one.type else ""
+        type = {"head": "head of the file", "": ""}.get(one.type) or out.short_type(one.type)
         place = "anonymised," if one.action == "anonymize" else one.place
         until = f"{place} until {one.until[:10]}" if one.until else one.place
         times = f" ({one.count} times)" if one.count > 1 else ""
         text = (f"{one.field}: " if one.field else "") + one.excerpt + times
         rows.append([*where[: 1 + is_packed], one.id, type, until, text])
-    print_table(columns, rows)
-    say("")
+    out.print_table(f"WHERE~ {'PACKED_IN_IT~' if is_packed else ''} ID@ TYPE? PLACE TEXT:40", rows)
+    out.say("")
 
 
 def _advice(text: str, found: Sequence[Occurrence]) -> list[str]:
@@ -511,19 +497,20 @@ def _advice(text: str, found: Sequence[Occurrence]) -> list[str]:
     advice: list[str] = []
     if sessions := {one.session for one in found if _is_memory(one)}:
         named = next(iter(sessions)) if len(sessions) == 1 else "--all"
-        advice.append(f"smp delete {named} --text {shlex.quote(text)} --reason … deletes the memories that hold it.")
+        deleting = f"smp delete {named} --text {shlex.quote(text)} --reason …"
+        advice.append(f"{deleting} deletes the memories that hold it.")
     deleted = [one for one in found if one.place == "deleted"]
     if deleted:
-        advice.append("smp restore --list shows the deleted memories and until when they can be restored.")
+        advice.append("smp restore --list shows until when deleted memories can be restored.")
     for batch in dict.fromkeys(one.batch for one in deleted if one.batch):
-        advice.append(f"smp purge --batch {batch} --now destroys the memories that were deleted or replaced under it.")
+        advice.append(f"smp purge --batch {batch} --now destroys the memories of this batch.")
     for name in dict.fromkeys(one.session for one in deleted if one.action == "delete_session"):
         advice.append(f"smp purge {name} --now destroys the deleted session.")
     if any(not _is_memory(one) and one.place not in ("deleted", "derived", *_PASSING)
            and one.type != "summary" for one in found):  # fmt: skip
-        advice.append("Outside memories, smp anonymize replaces names in metadata; edit other files by hand.")
+        advice.append("smp anonymize replaces names in metadata; edit other files by hand.")
     if any(one.place in _PASSING for one in found):
-        advice.append("Files in .smp/ go by themselves, when nobody has the old file open any more.")
+        advice.append("Files in .smp/ go by themselves, when nobody has them open any more.")
     if any(one.place == "derived" for one in found):
-        advice.append("The index still holds it, which is made from the files: smp reindex makes it anew.")
+        advice.append("The index still holds it: smp reindex makes it anew from the files.")
     return advice

@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from . import output as out
 from .arguments import Call, takes
-from .output import (
-    Column,
-    counted,
-    cut,
-    id_column,
-    on_terminal,
-    one_line,
-    print_json,
-    print_table,
-    say,
-    short_type,
-)
 
 if TYPE_CHECKING:
     from smp_client import Memory
@@ -43,7 +32,7 @@ def stats(call: Call) -> None:
     }).aggregations  # fmt: skip
     projects = _projects(memory)
     by = {
-        "kind": _added((short_type(str(name)), count) for name, count in found["type"].items()),
+        "kind": _added((out.short_type(str(name)), count) for name, count in found["type"].items()),
         "project": _added((projects.get(name), count) for name, count in found["session"].items()),
         "agent": _added(found["agent"].items()),
         "month": _added((day and day[:7], count) for day, count in found["timestamp"].items()),
@@ -51,11 +40,11 @@ def stats(call: Call) -> None:
     by["month"] = dict(sorted(by["month"].items()))
     memories, sessions = sum(found["type"].values()), len(found["session"])
     if call.as_json:
-        print_json({"memories": memories, "sessions": sessions, **by})
+        out.print_json({"memories": memories, "sessions": sessions, **by})
         return
-    say(f"{counted(memories, 'memory')} in {counted(sessions, 'session')}")
+    out.say(f"{out.counted(memories, 'memory')} in {out.counted(sessions, 'session')}")
     for title, counts in by.items() if memories else ():
-        say("")
+        out.say("")
         _print_counts(title, counts)
 
 
@@ -88,8 +77,8 @@ def _projects(memory: Memory) -> dict[str, str | None]:
 def _print_counts(title: str, counts: Mapping[str, int]) -> None:
     """Print a table; on a terminal with bars, and with the rest of a long list in one row."""
     rows = list(counts.items())
-    if not on_terminal():
-        print_table([Column(title.upper()), Column("MEMORIES", right=True)], rows)
+    if not out.on_terminal():
+        out.print_table(f"{title.upper()} MEMORIES>", rows)
         return
     if len(rows) > _ROWS and title == "month":
         rest, rows = rows[: -(_ROWS - 1)], rows[-(_ROWS - 1) :]
@@ -98,8 +87,7 @@ def _print_counts(title: str, counts: Mapping[str, int]) -> None:
         rest, rows = rows[_ROWS - 1 :], rows[: _ROWS - 1]
         rows.append((f"{len(rest)} more", sum(count for _, count in rest)))
     most = max(count for _, count in rows)
-    columns = [id_column(title.upper()), Column("MEMORIES", right=True), Column("", spare=True)]
-    print_table(columns, [
-        (cut(one_line(name), _NAME_COLUMNS), f"{count:,}", "█" * max(1, round(count / most * _BAR_COLUMNS)))
-        for name, count in rows
+    out.print_table(f"{title.upper()}@ MEMORIES> _?", [
+        (out.cut(out.one_line(name), _NAME_COLUMNS), f"{count:,}",
+         "█" * max(1, round(count / most * _BAR_COLUMNS))) for name, count in rows
     ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""Writing from a shell: `smp new`, `add`, `resolve`, `update`, `pin`, `unpin`, `relate`, `supersede`.
+"""Writing from a shell: `smp new`, `smp add`, and the commands that change memories.
 
 Each prints the ids of what it wrote. Of several memories all are written, or none.
 """
@@ -31,6 +31,7 @@ from smp_client.synonyms import taken_type, with_own_names
 from smp_client.text.values import BadYaml, Value, decode, load
 from smp_client.timestamps import now, parse_time
 
+from . import output as out
 from .arguments import (
     Call,
     TakingWords,
@@ -45,7 +46,6 @@ from .arguments import (
     suggesting_ids,
     takes,
 )
-from .output import print_json, record_json, say
 
 if TYPE_CHECKING:
     from smp_client import GlobalMemory
@@ -81,10 +81,10 @@ def new(call: Call, session_id: str | None, quota_bytes: int | None, **about: An
     session = memory.create_session(id=session_id, quota_bytes=quota_bytes, **about)
     redacted: Any = dict(session.metadata()).get("redacted") or {}
     if call.as_json:
-        print_json({"id": session.id, "root": str(memory.root),
+        out.print_json({"id": session.id, "root": str(memory.root),
                     "quota_bytes": session.quota_bytes(), "redacted": redacted})  # fmt: skip
     else:
-        say(session.id)
+        out.say(session.id)
     _note_secrets(redacted)
 
 
@@ -185,11 +185,11 @@ def add(
     written = _all_or_none(target, news, _write)
     beside = _beside(written[0]) if len(written) == 1 else {}
     if call.as_json:
-        found = [{**record_json(record), "redacted": kinds, **beside}
+        found = [{**out.record_json(record), "redacted": kinds, **beside}
                  for record, kinds in zip(written, taken, strict=True)]  # fmt: skip
-        print_json(found if is_yaml else found[0])
+        out.print_json(found if is_yaml else found[0])
     else:
-        say("\n".join(record.id for record in written))
+        out.say("\n".join(record.id for record in written))
     _note_secrets(sum(taken, Counter[str]()))
     if beside.get("same_as"):
         click.echo(f"note: the same stands already as {beside['same_as']}.", err=True)
@@ -205,12 +205,13 @@ def _beside(record: Record) -> dict[str, Any]:
 
 
 def _text(
-    kind: str | None, words: tuple[str, ...], file: IO[bytes] | None, *, is_yaml: bool, needs_none: bool
-) -> str | None:
+    kind: str | None, words: tuple[str, ...], file: IO[bytes] | None, *, is_yaml: bool,
+    needs_none: bool,
+) -> str | None:  # fmt: skip
     """Return the text: the one word, the file, or stdin; exactly one of them."""
     is_related = kind == "relationship" and not is_yaml
-    check_usage((len(words) + (file is not None) > (0 if is_related else 1), "There is more than one"
-                 " text: put it in quotes, and give it either here or with --file."))  # fmt: skip
+    more = "There is more than one text: put it in quotes, and give it either here or with --file."
+    check_usage((len(words) + (file is not None) > (0 if is_related else 1), more))
     if is_related or (needs_none and not words and file is None):
         return None
     if words and words != ("-",):
@@ -284,7 +285,8 @@ def _drafted(
 
 
 def _kind(target: Session | GlobalMemory, what: str) -> Kind | str:
-    kinds: dict[str, Kind | str] = {"turn" if kind is TURN else kind.name: kind for kind in target.kinds}
+    kinds: dict[str, Kind | str] = {}
+    kinds |= {"turn" if kind is TURN else kind.name: kind for kind in target.kinds}
     is_global = target.scope.name == GLOBAL
     if not is_global:
         kinds |= {STATE: STATE, ARTIFACT: ARTIFACT}
@@ -309,7 +311,7 @@ def _file(
         if shared:
             raise Invalid(["a state has no options but --field; say everything else in its YAML"])
         if not (parts := {**further, **own}):
-            raise Invalid([f"there is nothing to save for {name!r}: give its state as YAML or JSON"])
+            raise Invalid([f"there is nothing to save for {name!r}: give its state as YAML"])
         return _New(STATE, parts, name)
     content = own.pop("content", own.pop("text", None))
     if not isinstance(content, str):
@@ -322,8 +324,8 @@ def _file(
         try:
             fields["timestamp"] = parse_time(str(fields["timestamp"]))
         except ValueError as error:
-            wrong = f"timestamp {fields['timestamp']!r} must be an ISO 8601 time such as 2026-01-11T14:30:00Z"
-            raise Invalid([wrong]) from error
+            wrong = f"timestamp {fields['timestamp']!r} must be an ISO 8601 time"
+            raise Invalid([f"{wrong} such as 2026-01-11T14:30:00Z"]) from error
     return _New(ARTIFACT, {**fields, "content": content}, name)
 
 
@@ -335,23 +337,25 @@ def _record(
     is_turn, is_finding = kind is TURN, kind is FINDING
     if is_turn and "turn_type" in own:
         own["type"] = own.pop("turn_type")
-    shared = {{"by": kind.actor, "references": "memory_refs" if is_turn else "references"}.get(name, name): value
-              for name, value in shared.items()}  # fmt: skip
+    references = "memory_refs" if is_turn else "references"
+    names = {"by": kind.actor, "references": references}
+    given = (kind.actor, "severity", "confidence")
     fields = {  # in the order in which a person looks for them; None is left out
         kind.actor: "user" if is_turn else None,
         "type": "message" if is_turn else None,
         "severity": "medium" if is_finding else None,
         "topic": None,
-        **dict.fromkeys(name for name in kind.required if name not in (kind.actor, "severity", "confidence")),
+        **dict.fromkeys(name for name in kind.required if name not in given),
         kind.text: None,
         "rationale": None,
         "confidence": "inferred" if "confidence" in kind.required else None,
         "resolution": {"status": "open"} if is_finding else None,
-        "memory_refs" if is_turn else "references": None,
+        references: None,
         "turn_ref": None,
         "pinned": None,
         "tags": None if kind in (TURN, RELATIONSHIP) else [],
-        **shared, **further, **with_own_names(kind, own),
+        **{names.get(name, name): value for name, value in shared.items()},
+        **further, **with_own_names(kind, own),
     }  # fmt: skip
     timestamp = fields.pop("timestamp", None)
     if kind.actor in kind.required and not fields.get(kind.actor):
@@ -366,7 +370,7 @@ def _record(
 
 
 def _write(to: Writing, new: _New) -> Record | None:
-    """Write one memory. Return None for a file of its own, which can be read when all is written."""
+    """Write one memory; return None for a file of its own, which is read when all is written."""
     if new.kind == STATE:
         to.save_agent_state(new.name, new.fields)
     elif isinstance(new.kind, str):
@@ -381,8 +385,9 @@ def _write(to: Writing, new: _New) -> Record | None:
 
 
 def _all_or_none(
-    target: Session | GlobalMemory, items: Sequence[Any], do: Callable[[Writing, Any], Record | None]
-) -> list[Record]:
+    target: Session | GlobalMemory, items: Sequence[Any],
+    do: Callable[[Writing, Any], Record | None],
+) -> list[Record]:  # fmt: skip
     """Write one item, or several in a transaction; return the memories as they are then."""
     if len(items) == 1:
         written = [do(target, items[0])]
@@ -428,8 +433,8 @@ def _value(name: str, text: str) -> Value:
         value = load(text)
     except BadYaml as error:
         if is_collection:
-            problem = f"field {name!r} begins like a list or mapping and is none ({error.problem}); quote it as text"
-            raise Invalid([problem]) from error
+            problem = f"field {name!r} begins like a list or mapping and is none ({error.problem})"
+            raise Invalid([f"{problem}; quote it as text"]) from error
         return text
     # As YAML, "see: this" would be a mapping, and " # 5" a comment: nobody means that in a shell.
     is_meant = is_collection or text.startswith(('"', "'")) or value is None
@@ -447,17 +452,19 @@ def _load(text: str) -> Value:
 
 
 def _change(
-    call: Call, session: str, ids: Sequence[str], change: Callable[[Writing, str], Record], *others: str
-) -> None:
+    call: Call, session: str, ids: Sequence[str], change: Callable[[Writing, str], Record],
+    *others: str,
+) -> None:  # fmt: skip
     """Change one memory, or several all or none, and print their ids. `others` are named too."""
     memory = call.memory()
     target = find_scope(memory, session)
     with suggesting_ids(memory, target.scope.name, [*ids, *others]):
         records = _all_or_none(target, ids, change)
     if call.as_json:
-        print_json([*map(record_json, records)] if len(records) > 1 else record_json(records[0]))
+        found = [out.record_json(record) for record in records]
+        out.print_json(found if len(found) > 1 else found[0])
     else:
-        say("\n".join(record.id for record in records))
+        out.say("\n".join(record.id for record in records))
 
 
 @click.command(epilog="""\b
@@ -468,7 +475,8 @@ smp resolve latest FIND-001 --by dev --action "The login allows five tries a min
 @takes()
 def resolve(call: Call, session: str, ids: tuple[str, ...], by: str, action: str) -> None:
     """Close findings of SESSION and say how they were resolved."""
-    _change(call, session, ids, lambda to, one: to.resolve_finding(one, resolved_by=by, action_taken=action))
+    said = {"resolved_by": by, "action_taken": action}
+    _change(call, session, ids, lambda to, one: to.resolve_finding(one, **said))
     _note_secrets(call.memory().everywhere.scope.redaction.spotted({"action_taken": action}))
 
 
@@ -480,7 +488,9 @@ smp update latest DEC-001 DEC-002 --field status=rejected --field impact=null"""
 @option("--field", "A field: impact=high, tags=[a,b], location.line=3; null takes it out; repeat"
         " it.", to="fields", multiple=True, metavar="NAME=VALUE")  # fmt: skip
 @takes()
-def update(call: Call, session: str, ids: tuple[str, ...], text: str | None, fields: tuple[str, ...]) -> None:
+def update(
+    call: Call, session: str, ids: tuple[str, ...], text: str | None, fields: tuple[str, ...]
+) -> None:
     """Change the text or other fields of memories of SESSION."""
     check_usage(
         (text is None and not fields, "Say what is to change: --text TEXT, or --field NAME=VALUE."),

@@ -129,7 +129,7 @@ WRONG = [
     (["delete", "--all", "--reason", "r"], "--all needs a condition"),
     (["delete", "--all", "--id", "DEC-001", "--reason", "r"], "Missing argument 'SESSION'."),
     (["delete", "first-1", "--id", "DEC-001", "--text", "x", "--reason", "r"], "Give ids, or conditions"),
-    (["delete", "global", "--reason", "r"], "global is not deleted whole"),
+    (["delete", "global", "--reason", "r"], "Of global, give ids"),
     (["delete", "first-1", "--text", "Jane"], "Missing option '--reason'"),
     (["delete", "first-1", "--type", "thing", "--reason", "r"], "'thing' is no kind of memory."),
     (["restore", "first-1", "DEC-001", "--batch", "b"], "Give only one of ids, --batch and --list."),
@@ -140,9 +140,9 @@ WRONG = [
     (["purge", "--batch", "b"], "go with --now"),
     (["purge", "--now"], "--now destroys what is named"),
     (["purge", "--now", "--id", "DEC-001"], "Missing argument 'SESSION'"),
-    (["purge", "--now", "--session", "first-1", "--force"], "Give one of them."),
+    (["purge", "--now", "--session", "first-1", "--force"], "--force is for overdue memories"),
     (["purge", "--now", "--session", "first-1", "--id", "DEC-001", "--batch", "b"], "Give ids or --batch, not both."),
-    (["purge", "--now", "--session", "global"], "global is not purged whole"),
+    (["purge", "--now", "--session", "global"], "Of global, give ids"),
 ]
 
 

@@ -152,8 +152,7 @@ def test_no_memory_drives_the_terminal_that_it_is_shown_on(root: Path) -> None:
     for command in (["show", "billing"], ["show", "billing", "turn-1"], ["show", "billing", "turn-1", "--raw"], ["topics"]):
         shown += on_a_terminal(*command, "--root", root, columns=70)
     assert one_line(HOSTILE)[:40] in shown
-    assert "\x1b[1m2026-01-11 15:00 auth-review\x1b[0m\n" in timeline
-    assert "\x1b[2m  15:20\x1b[0m  DEC-001    architect: Use OAuth 2.0 with JWT\n" in timeline
+    assert "\x1b[36mDEC-001\x1b[0m" in timeline
     assert all(width(line) <= 70 for line in COLOUR.sub("", timeline).splitlines())
     assert not DRIVING.search(COLOUR.sub("", shown + timeline))
     assert "\x1b" not in on_a_terminal("timeline", "--root", root, columns=30, NO_COLOR="1")

@@ -102,7 +102,7 @@ def test_what_could_not_be_looked_into_is_said(session: Session, root: Path) -> 
     ("arguments", "code", "said"),
     [
         (["--all-about", "x"], 1, "at least 3 characters"), (["--all-about", ""], 1, "at least 3 characters"),
-        (["--all-about", "xy", "s1", "DEC-001"], 2, "takes a SESSION at most"), (["--all-about", "xy", "--raw"], 2, "no --raw"),
+        (["--all-about", "xy", "s1", "DEC-001"], 2, "takes a SESSION, no --raw"), (["--all-about", "xy", "--raw"], 2, "no --raw"),
         (["--all-about", "xy", "nosuch"], 1, "There is no session"), ([], 2, "Missing argument 'SESSION'"),
     ],
 )  # fmt: skip

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import io
+import fcntl
 import json
 import os
 import pty
 import re
+import struct
 import subprocess
-from collections.abc import Iterator
+import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from commands import actions, answered, completed, content, days_ago, on_a_terminal, run, run_json
+from commands import COLOUR, actions, answered, completed, content, days_ago, on_a_terminal, run, run_json
 from daemons import running, smp
 from once import copied
 
 from smp_client import Memory
-from smp_daemon.cli.progress import Bar
+from smp_daemon.cli.progress import line, progress
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\nnext"
@@ -142,7 +145,7 @@ def test_compaction_says_what_it_freed_and_brings_it_back(root: Path) -> None:
     assert all(" ".join(one["text"].split()) in listed for one in taken[1:])
     assert "conversation_turn" not in listed
     run(root, "archive", "old")
-    assert "an archived session after smp unarchive." in run(root, "compact", "--all", "--list").stdout
+    assert "first unarchive a session." in run(root, "compact", "--all", "--list").stdout
     assert len(run_json(root, "compact", "--all", "--list")) == len(taken) - 1
     run(root, "unarchive", "old")
     run(root, "compact", "old", "--bring-back")
@@ -339,7 +342,7 @@ def test_a_purge_says_why_what_is_overdue_stays(root: Path) -> None:
     delete_long_ago(root)
     before = content(root)
     done = run(root, "purge")
-    waiting = "Waiting: 2 deleted sessions and 2 deleted memories; smp restore --list shows until when."
+    waiting = "Waiting: 2 deleted sessions and 2 deleted memories; smp restore --list names them."
     assert done.stdout == f"Nothing is due yet. {waiting}\n"
     notes = done.stderr.splitlines()
     assert sorted(note.partition(" since ")[0] for note in notes[:2]) == [
@@ -425,92 +428,42 @@ def test_with_a_daemon_it_is_the_same(root: Path, tmp_path: Path) -> None:
 # How far it is.
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-class Terminal:
-    """A pseudo-terminal of this width, and what was written to it since it was last asked."""
-
-    END = b"\x1e"
-
-    def __init__(self) -> None:
-        self._ours, self._theirs = pty.openpty()
-        self.stream = io.TextIOWrapper(os.fdopen(self._theirs, "wb", 0), encoding="utf-8", write_through=True)
-
-    def said(self) -> str:
-        # What was written comes through in its order, but not at once.
-        os.write(self._theirs, self.END)
-        said = b""
-        while not said.endswith(self.END):
-            said += os.read(self._ours, 65536)
-        return said.removesuffix(self.END).decode()
-
-    def close(self) -> None:
-        self.stream.close()
-        os.close(self._ours)
+@pytest.mark.parametrize(("done", "total", "passed_s", "shown"), [
+    (10_000, 100_000, 2.0, "decaying  [##..................]  10,000/100,000  5,000/s  18 s left"),
+    (0, 100, 7.0, "decaying  [....................]  0/100  7 s"),
+    (120, 100, 10.0, "decaying  [####################]  120/100  12/s  0 s left"),  # more than was thought
+    (5000, None, 10.0, "decaying  5,000  500/s  10 s"),
+    (0, None, 75.0, "decaying  1 min 15 s"),
+    (1, 1, 7300.0, "decaying  2 h 1 min"),
+])  # fmt: skip
+def test_progress_says_how_many_how_fast_and_how_long_still(done: int, total: int | None, passed_s: float, shown: str) -> None:
+    assert line("decaying", done, total, passed_s) == shown
 
 
-@pytest.fixture
-def terminal() -> Iterator[Terminal]:
-    opened = Terminal()
-    yield opened
-    opened.close()
-
-
-def test_progress_is_shown_after_a_second_and_erased_at_the_end(monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:
-    """Nothing before that; then how many, how fast and how long still, in one line that overwrites itself."""
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
-    clock = Clock()
-    assert terminal.stream.isatty()
-    bar = Bar("decaying", 100_000, terminal.stream, clock)
-    bar.advance(200)
-    assert terminal.said() == ""
-    clock.now_s = 2.0
-    bar.advance(9_800)
-    assert terminal.said() == "\rdecaying  [##..................]  10,000/100,000  5,000/s  18 s left"
-    clock.now_s = 2.05
-    bar.advance()
-    assert terminal.said() == ""  # not more often than anybody can see
-    clock.now_s = 4.0
-    bar.draw()
-    assert "  10,001/100,000  2,500/s  36 s left" in terminal.said()
-    bar.erase()
-    erased = terminal.said()
-    assert erased.strip() == ""
-    assert (erased[0], erased[-1]) == ("\r", "\r")
-    clock.now_s = 9.0
-    bar.advance()
-    assert terminal.said() == ""
-
-
-def test_progress_of_one_long_thing_is_the_time_it_has_taken(monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:
-    """In colour, unless NO_COLOR is set; a label cannot drive the terminal, nor is the line ever longer than that."""
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("COLUMNS", "20")
-    clock = Clock()
-    bar = Bar("archiving \x1b[2J" + "s" * 90, None, terminal.stream, clock)
-    clock.now_s = 75.0
-    bar.draw()
-    said = terminal.said()
-    assert said.startswith("\r\x1b[36marchiving \\x1b[2J")
-    assert len(said) == len("\r\x1b[36m\x1b[0m") + 19
-    assert bar.line(75.0).endswith("  1 min 15 s")
-
-
-def test_progress_of_how_many_nobody_knows_tells_how_many_and_how_fast(terminal: Terminal) -> None:
-    bar = Bar("importing", None, terminal.stream)
-    bar.advance(5000)
-    assert bar.line(10.0) == "importing  5,000  500/s  10 s"
-    counted = Bar("comparing", 100, terminal.stream)
-    assert counted.line(7.0) == "comparing  [....................]  0/100  7 s"
-    counted.advance(120)  # more than was thought
-    assert counted.line(10.0) == "comparing  [####################]  120/100  12/s  0 s left"
+@pytest.mark.parametrize("fails", [False, True])
+def test_progress_is_shown_and_gone_before_anything_else_is_said(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """Also where an item fails; a label cannot drive the terminal, and the line is never wider than it."""
+    monkeypatch.setattr("smp_daemon.cli.progress.HIDDEN_S", 0.001)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 30, 0, 0))
+    monkeypatch.setattr("sys.stderr", os.fdopen(theirs, "w", encoding="utf-8"))
+    said = b""
+    with suppress(KeyError), progress("archiving \x1b[2J" + "s" * 90, 3) as advance:
+        advance()
+        while b"\x1b[0m" not in said:  # waits until it is drawn
+            said += os.read(ours, 65536)
+        if fails:
+            raise KeyError
+    os.write(theirs, b"\x1e")
+    while not said.endswith(b"\x1e"):
+        said += os.read(ours, 65536)
+    sys.stderr.close()
+    os.close(ours)
+    shown = COLOUR.sub("", said.removesuffix(b"\x1e").decode())
+    assert "archiving \\x1b[2J" in shown
+    assert max(map(len, shown.split("\r"))) <= 29
+    assert shown.split("\r")[-2].strip() == ""
+    assert shown.endswith("\r")
 
 
 def test_a_quick_command_shows_no_progress(root: Path) -> None:
