@@ -34,7 +34,8 @@ STORY: tuple[tuple[int, str, str, str, str, str, dict[str, Any]], ...] = (
      {"rationale": "Two offices write at once"}),
     (4, "storage", "learning", "codex", "database", "The nightly dump takes eleven minutes", {}),
     (2, "payment", "decision", "claude", "payment", "Take cards on a page that the bank hosts", {}),
-    (1, "payment", "turn", "mia", "", "Ada Muster called from 555-0100: her refund is missing.", {}),
+    (1, "payment", "turn", "mia", "",
+     "Ada Muster called from 555-0100: her refund is missing.", {}),
     (1, "payment", "finding", "claude", "payment", "Refunds are booked twice",
      {"severity": "critical"}),
 )  # fmt: skip

@@ -238,11 +238,13 @@ def _print_restorable(call: Call, memory: Memory, session: str | None) -> None:
         out.print_json({"restorable": found, "problems": problems})
         sys.exit(1 if problems else 0)
     if found:
-        titles = "SESSION~ ID TYPE? UNTIL BATCH ACTION? PLACE? DELETED? BY? REASON:20 TEXT:20"
-        out.print_table(titles, [
+        usual = {"active", "deleted", GLOBAL}
+        more = [name for name in ("action", "place") if {one[name] for one in found} - usual]
+        extra = " ".join(f"{name.upper()}?" for name in more)
+        out.print_table(f"SESSION~ ID TYPE? UNTIL BATCH {extra} DELETED? BY? REASON:20 TEXT:20", [
             (one["session"], one["id"], out.short_type(one["type"]),
              out.short_time(one["recovery_deadline"]) + (" (overdue)" if one["is_overdue"] else ""),
-             one["batch"], one["action"], one["place"], out.short_time(one["deleted_at"]),
+             one["batch"], *(one[name] for name in more), out.short_time(one["deleted_at"]),
              one["deleted_by"], one["reason"], one["text"]) for one in found
         ])  # fmt: skip
         for first in sorted({one["first"] for one in found if one["first"]}):
