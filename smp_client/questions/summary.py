@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from ..records import Record, type_of
 from ..scopes import session_of
+from ..timestamps import EPOCH
 from ..topics import Topic, topics_of
 from .engine import find, where
 from .priorities import View
-from .query import Wanted, one_of
+from .query import Answer, Wanted, of_types, one_of
 from .validity import holds
 
 _TOPICS, _MEMORIES = 10, 10
@@ -45,3 +48,29 @@ def summarise(view: View, topics: int = _TOPICS) -> Summary:
 
 def _of_type(view: View, type: str) -> list[Record]:
     return list(find(view, Wanted((one_of("m.type", [type]), holds()), limit=_MEMORIES)))
+
+
+def by_session(view: View, want: Wanted, telling: Sequence[str]) -> Answer:
+    """Return three aggregations by session: `memories` counts the wanted ones, `last` is the time
+    of the newest, empty where none has one, and `about` is the newest text of the telling types."""
+    ask = view.index.connection.execute
+    memories: dict[str, int] = {}
+    last: dict[str, str] = {}
+    condition, given = where(view, want)
+    counts = f"SELECT m.scope, COUNT(*), MAX(m.at) FROM memories m WHERE {condition} GROUP BY 1"
+    for scope, count, at in ask(counts, given):
+        session = session_of(scope)  # which may have evicted memories in the archive as well
+        memories[session] = memories.get(session, 0) + count
+        time = "" if at is None else str(EPOCH + timedelta(microseconds=at))
+        last[session] = max(last.get(session, ""), time)
+    condition, given = where(view, want.also(of_types(telling)))
+    # An index has all that this takes, so only the newest memory of each scope is looked up.
+    newest = f"SELECT MAX(m.at) AS at, m.key FROM memories m WHERE {condition} GROUP BY m.scope"
+    texts = (
+        f"SELECT m.scope, m.text FROM ({newest}) n CROSS JOIN memories m ON m.key = n.key"
+        " ORDER BY n.at"
+    )
+    about = {session_of(scope): text for scope, text in ask(texts, given)}
+    answer = Answer()
+    answer.aggregations = {"memories": memories, "last": last, "about": about}
+    return answer

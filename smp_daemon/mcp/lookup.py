@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from smp_client import Record, SMPError
 from smp_client.context import LEAST_TOKENS
 from smp_client.layout import GLOBAL
 from smp_client.page import fenced, plain_name
+from smp_client.questions.query import QueryOptions
+from smp_client.questions.summary import by_session
 from smp_client.text.format import format_of
 
 from .answer import DATA_NOTE, Answer, cut, first_bytes, fitting, hit, line, when, whole
@@ -18,7 +20,7 @@ from .desk import Desk
 Given = Mapping[str, Any]
 _MATCHES = 0.1  # below this score a memory shares a chance word with the question
 _TELLING = ("decision", "finding", "learning")
-_LATEST = 200  # memories among which the line that tells of a session is looked for
+_LATEST = 200  # memories that match, whose sessions are meant
 _LEAST_ROOM = 400  # bytes in which a memory can be shown
 NOTHING = "Nothing is remembered yet. memory_record begins."
 
@@ -93,23 +95,22 @@ def timeline(desk: Desk, given: Given) -> Answer:
 
 def sessions(desk: Desk, given: Given) -> Answer:
     """Return the sessions that fit, the one with the newest memory first."""
-    per_session = [{"function": "count", "by": "session", "name": "memories"},
-                   {"function": "max", "field": "timestamp", "by": "session", "name": "last"}]  # fmt: skip
     options = _options(desk, given)
-    counted = desk.memory.query({"aggregations": per_session, "limit": 0}, **options).aggregations
+    said = desk.memory._asker().answer(
+        lambda view, want: by_session(view, want, _TELLING), cast("QueryOptions", options)
+    ).aggregations
     matching = _matching_sessions(desk, given, options)
-    last = {session: str(time or "") for session, time in counted["last"].items() if session != GLOBAL}
+    last = {session: time for session, time in said["last"].items() if session != GLOBAL}
     latest = sorted(last, key=lambda session: last[session], reverse=True)
     chosen = latest if matching is None else [session for session in matching if session in last]
-    lines = _lines_about(desk, options)
     limit = given["limit"]
-    described = [_described(desk, session, counted["memories"][session], last[session], lines) for session in chosen[:limit]]
+    described = [_described(desk, session, said) for session in chosen[:limit]]
 
     def build(entries: Sequence[Given]) -> Answer:
-        said, scope = DATA_NOTE if entries else "No session fits.", desk.scope(given["project"])
-        data = {"sessions": list(entries), "more": len(entries) < len(chosen), "scope": f"{said} {scope}"}
+        note, scope = DATA_NOTE if entries else "No session fits.", desk.scope(given["project"])
+        data = {"sessions": list(entries), "more": len(entries) < len(chosen), "scope": f"{note} {scope}"}
         short = [f"- [{one['id']}, {one['when']}] {one['memories']} memories. {one.get('about', '')}" for one in entries]
-        return Answer("\n".join([said, *short, scope]), data)
+        return Answer("\n".join([note, *short, scope]), data)
 
     return fitting(described, build, desk.budget)
 
@@ -141,14 +142,7 @@ def _matching_sessions(desk: Desk, given: Given, options: Given) -> list[str] | 
     return list(dict.fromkeys(record.session for record in found))
 
 
-def _lines_about(desk: Desk, options: Given) -> dict[str, str]:
-    """Return for each session its latest decision, finding or learning, in a line."""
-    options = {**options, "types": _TELLING}
-    found = desk.memory.search(sort="newest", limit=_LATEST, **options)
-    return {record.session: cut(record.text, 120) for record in reversed(found)}
-
-
-def _described(desk: Desk, session: str, memories: int, last: str, lines: Mapping[str, str]) -> dict[str, Any]:
+def _described(desk: Desk, session: str, known: Mapping[str, Given]) -> dict[str, Any]:
     metadata: Mapping[str, Any] = {}
     state = "archived"
     with suppress(SMPError):
@@ -157,9 +151,10 @@ def _described(desk: Desk, session: str, memories: int, last: str, lines: Mappin
     about = metadata.get("context")
     about = about if isinstance(about, dict) else {}
     said = {
-        "id": session, "state": state, "when": last[:10], "memories": memories,
+        "id": session, "state": state, "when": known["last"][session][:10] or "no day",
+        "memories": known["memories"][session],
         "project": about.get("project_name"), "topic": about.get("primary_topic"),
-        "agents": _agents(metadata), "about": lines.get(session),
+        "agents": _agents(metadata), "about": cut(known["about"].get(session, ""), 120),
     }  # fmt: skip
     return {part: _plain(value) for part, value in said.items() if value}
 
