@@ -36,7 +36,8 @@ from .timestamps import time_of
 KINDS = ("agent_states", "preferences", "findings", "decisions", "learnings", "conversation")
 DEFAULT_TOKENS = 1500
 LEAST_TOKENS = 100
-_PER_KIND = 50
+_LEAST_PER_KIND = 20
+_CHARACTERS = 200  # of the page, for each memory of a kind that is looked at
 _TURNS = 20
 _STATES = 2  # agents whose state is shown where no agent is named
 _MATCHES = 0.3  # from this score on a memory matches the task: less may be a chance word
@@ -80,6 +81,11 @@ class Request:
     @property
     def budget(self) -> int:
         return (self.max_tokens or DEFAULT_TOKENS) * CHARACTERS_PER_TOKEN
+
+    @property
+    def per_kind(self) -> int:
+        """Return how many memories of one kind are looked at: more would find no room."""
+        return max(_LEAST_PER_KIND, self.budget // _CHARACTERS)
 
 
 @dataclass(frozen=True)
@@ -235,7 +241,7 @@ class _Choice:
     def preferences(self) -> list[Item]:
         if not self._rights.grant("preferences"):
             return []
-        want = replace(self._want.also(holds()), limit=_PER_KIND)
+        want = replace(self._want.also(holds()), limit=self._request.per_kind)
         found = relevant.preferences(self._view, want, self._request.topic, self._request.project)
         return self._items(
             found, _preference, lambda record: str(record.data.get("confidence") or "stated")
@@ -245,7 +251,7 @@ class _Choice:
         """Return all open findings: one that is about something else may still stop the work."""
         if not self._rights.grant("findings"):
             return []
-        want = replace(self._want.also(holds()), limit=_PER_KIND)
+        want = replace(self._want, limit=self._request.per_kind)
         found = [*relevant.findings(self._view, want), *self._from_afar(["finding"])]
         found = sorted(found, key=lambda record: (relevant.severity(record), -self._match(record)))
         return self._items(
@@ -282,7 +288,8 @@ class _Choice:
         of_kinds = one_of("m.type", ["decision", "finding", "preference"])
         ended = Sql(f"NOT ({holds().text})", holds().parameters)
         found = find(
-            self._view, replace(self._want.also(of_kinds, ended), order=NEWEST, limit=_PER_KIND)
+            self._view,
+            replace(self._want.also(of_kinds, ended), order=NEWEST, limit=self._request.per_kind),
         )
         same = [
             (self.name(record), f"says the same as {self.name(other)}")
@@ -307,14 +314,15 @@ class _Choice:
         types: Sequence[str],
         *conditions: Sql,
         order: str | None = None,
-        limit: int = _PER_KIND,
+        limit: int | None = None,
     ) -> list[Record]:
         want = self._want.also(one_of("m.type", types), *conditions)
+        limit = limit or self._request.per_kind
         return list(find(self._view, replace(want, order=order, limit=limit)))
 
     def _nearest(self, types: Sequence[str]) -> list[Record]:
         """Return what matches the task, nearest first; then the rest of the topic, by its worth."""
-        want = replace(self._want.also(holds()), limit=_PER_KIND)
+        want = replace(self._want.also(holds()), limit=self._request.per_kind)
         found = list(relevant.about(self._view, want, types, self._request.topic))
         known = {_key(record) for record in found}
         matching = [
@@ -326,7 +334,7 @@ class _Choice:
             (record for record in found if self._match(record)), key=self._match, reverse=True
         )
         rest = [record for record in found if not self._match(record)]
-        return [*near, *self._from_afar(types), *rest]
+        return [*near, *self._from_afar(types), *rest][: self._request.per_kind]
 
     def _from_afar(self, types: Sequence[str]) -> list[Record]:
         """Return the memories of other projects that clearly match the task or the topic."""
@@ -341,7 +349,8 @@ class _Choice:
         if not text:
             return {}
         kinds = one_of("m.type", ["decision", "finding", "learning", "pattern"])
-        want = replace(self._want.also(kinds, holds()), limit=4 * _PER_KIND, min_relevance=least)
+        want = self._want.also(kinds, holds())
+        want = replace(want, limit=2 * self._request.per_kind, min_relevance=least)
         return {_key(record): record for record in similar(view, want, text)}
 
     def _match(self, record: Record) -> float:

@@ -24,6 +24,7 @@ _NEGATION = re.compile(
 )
 
 
+@lru_cache(_COMPARED)
 def normalised(text: str) -> str:
     """Return the text in lower case, with single blanks and no punctuation around its words: texts equal so say the same."""
     return " ".join(bare for word in text.lower().split() if (bare := word.strip(_PUNCTUATION)) and bare != "-")

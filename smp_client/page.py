@@ -94,9 +94,7 @@ def pack(head: Sequence[str], sections: Sequence[Section], budget: int) -> Page:
                 )
                 is_enough = spent > 0 and spent + cost > allowed
                 if text is None or is_enough or used + cost > budget:
-                    if section.in_time or allowed == share:
-                        break  # no turn without those after it; and what comes first is worth more
-                    continue
+                    break  # no turn without those after it; and what comes first is worth more
                 chosen[place] = text
                 spent += cost
                 used += cost

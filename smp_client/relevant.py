@@ -26,7 +26,6 @@ _WORST = f"{RANK}, score DESC, {NEWEST}"
 _WORD = re.compile(r"[^\W_]+")
 _CONFIDENCE = {"explicit": 0, "inferred": 1}  # whatever else it is, it comes last
 _CONFIDENCE_RANK = "CASE json_extract(m.data, '$.confidence') WHEN 'explicit' THEN 0 WHEN 'inferred' THEN 1 ELSE 2 END"
-_READ_AT_ONCE = 100
 
 
 def about(view: View, want: Wanted, types: Sequence[str], topic: str | None = None) -> Answer:
@@ -63,18 +62,20 @@ def preferences(view: View, want: Wanted, topic: str | None, project: str | None
     One that says nothing of what it is about is general, and applies to every topic.
     """
     order = f"{_CONFIDENCE_RANK}, m.scope = '{GLOBAL}', {want.order or f'score DESC, {NEWEST}'}"
-    found = ranked(view, replace(want, order=order, limit=None, offset=0).also(one_of("m.type", ["preference"])))
+    # Without a topic those that are not read yet come behind the others.
+    needed = None if topic is not None or want.limit is None else want.offset + want.limit
+    of_kind = replace(want.also(one_of("m.type", ["preference"])), order=order, offset=0, limit=needed)
     kept: list[tuple[tuple[int, bool, bool], Record]] = []
-    for start in range(0, len(found), _READ_AT_ONCE):
-        for record in read(view, found[start : start + _READ_AT_ONCE]):
+    while found := ranked(view, of_kind):
+        for record in read(view, found):
             named = topic is not None and is_about(record, topic)
             applies = topic is None or named or (general and is_general(record))
             if applies and applies_to_project(record, project):
                 confidence = _CONFIDENCE.get(str(record.data.get("confidence")), len(_CONFIDENCE))
                 kept.append(((confidence, record.session == GLOBAL, not named), record))
-        # Without a topic those that are not read yet come behind these.
-        if topic is None and want.limit is not None and len(kept) >= want.offset + want.limit:
+        if needed is None or len(kept) >= needed:
             break
+        of_kind = replace(of_kind, offset=of_kind.offset + len(found), limit=4 * len(found))
     return page([record for _, record in sorted(kept, key=lambda item: item[0])], want)
 
 

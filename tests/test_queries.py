@@ -437,6 +437,8 @@ def test_a_least_relevance_leaves_out_the_rest(s1: Session) -> None:
 
 def test_the_orders(s1: Session) -> None:
     found = {sort: s1.search(sort=sort, limit=None) for sort in ("relevance", "priority", "importance", "newest", "oldest")}
+    for sort, whole in found.items():
+        assert ids(s1.search(sort=sort, limit=3)) == ids(whole)[:3], sort
     assert len({tuple(sorted(ids(answer))) for answer in found.values()}) == 1
     timed = [record.timestamp for record in found["oldest"] if record.timestamp]
     assert timed == sorted(timed)

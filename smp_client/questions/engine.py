@@ -28,13 +28,12 @@ from .query import NEWEST, Answer, Wanted, one_of, sayable
 from .spec import Aggregation, Specification, has_field, understand, unknown_field
 from .sql import Sql
 from .text import Concept, match_expression, words
-from .validity import marks
+from .validity import holds, marks
 from .vocabulary import Vocabulary
 
-_CANDIDATES = 300  # of the best by text alone, among which priority and importance may still change the order
+_CANDIDATES = 200  # of the best by text alone, among which priority and importance may still change the order
 _LIKENESS_WORDS = 24
 _READ_AT_ONCE = 500
-_DEPENDS = re.compile(r"\b(?:priority|score)\b")
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -197,46 +196,52 @@ def _mark(bundle: str) -> str:
 
 def ranked(view: View, want: Wanted) -> list[Ranked]:
     """Return the memories that are wanted without a text, in their order, before they are read."""
-    if want.order and not _DEPENDS.search(want.order) and want.min_priority is None and want.min_relevance is None:
-        want = _narrowed(view, want)
-    condition, given = where(view, want)
     joined, columns = source(view, by_key=want.has_keys)
     weights = view.weights
     whole = weights.time + weights.importance + weights.access or 1.0
+    still = "1.0" if holds() in want.conditions else columns.holds
     score = (
-        f"({weights.time} * {columns.priority} + {weights.importance} * m.importance + {weights.access} * {columns.recency})"
-        f" / {whole} * {columns.state} * {columns.holds}"
+        f"({weights.time} * {columns.priority} + {weights.importance} * m.importance"
+        f" + {weights.access} * {columns.recency}) / {whole} * {columns.state} * {still}"
     )
-    shown = f"{columns.recency}, {columns.state}, {columns.holds}, m.importance" if want.explain else "NULL, NULL, NULL, NULL"
     least = ""
     for expression, value in ((columns.priority, want.min_priority), (score, want.min_relevance)):
         if value is not None:
             least += f" AND {expression} >= {float(value)}"
     order = want.order or f"score DESC, {NEWEST}"
-    rows = view.index.connection.execute(
-        f"SELECT m.key, {columns.priority} AS priority, {score} AS score, {shown}"
-        f" {joined} WHERE {condition}{least} ORDER BY {order} LIMIT ? OFFSET ?",
-        [*given, -1 if want.limit is None else want.limit, want.offset],
-    )
+    condition, given = where(view, want)
+    given += [-1 if want.limit is None else want.limit, want.offset]
+    ask = view.index.connection.execute
+    if want.limit is not None:
+        # First which these are, by as few numbers as that takes; the others only for those.
+        numbers = {"priority": columns.priority, "score": score}
+        used = "".join(f", {value} AS {name}" for name, value in numbers.items() if name in order)
+        table = joined if least or used else "FROM memories m"
+        keys = ask(
+            f"SELECT m.key{used} {table} WHERE {condition}{least}"
+            f" ORDER BY {order} LIMIT ? OFFSET ?", given,
+        )  # fmt: skip
+        return ranked(view, _of_keys(want, [key for key, *_ in keys]))
+    parts = f"{columns.recency}, {columns.state}, {columns.holds}, m.importance"
+    rows = ask(
+        f"SELECT m.key, {columns.priority} AS priority, {score} AS score,"
+        f" {parts if want.explain else 'NULL, NULL, NULL, NULL'}"
+        f" {joined} WHERE {condition}{least} ORDER BY {order} LIMIT ? OFFSET ?", given,
+    )  # fmt: skip
     return [
         Ranked(key, priority, round(score, 4),
-                _explained(score=score, priority=priority, importance=importance, use=recency, state=state, holds=holds)
+                _explained(score=score, priority=priority, importance=importance, use=recency, state=state, holds=valid)
                 if want.explain else None)
-        for key, priority, score, recency, state, holds, importance in rows
+        for key, priority, score, recency, state, valid, importance in rows
     ]  # fmt: skip
-
-
-def _narrowed(view: View, want: Wanted) -> Wanted:
-    """The same for just those that will be in the answer, where which these are does not depend on their priority."""
-    condition, given = where(view, want)
-    asked = f"SELECT m.key FROM memories m WHERE {condition} ORDER BY {want.order} LIMIT ? OFFSET ?"
-    keys = view.index.connection.execute(asked, [*given, -1 if want.limit is None else want.limit, want.offset])
-    return _of_keys(want, [key for (key,) in keys])
 
 
 def _of_keys(want: Wanted, keys: Sequence[int]) -> Wanted:
     these = Sql("m.key IN (SELECT value FROM json_each(?))", (json.dumps(keys),))
-    return replace(want, conditions=(these,), tags=(), without_tags=(), limit=None, offset=0, has_keys=True)
+    return replace(
+        want, conditions=(these,), tags=(), without_tags=(), min_priority=None, min_relevance=None,
+        limit=None, offset=0, has_keys=True,
+    )  # fmt: skip
 
 
 def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
@@ -258,13 +263,13 @@ def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
     # Which of a few no longer hold is quicker told than which of all.
     ended = marks(view.index, keys)
     for key, *_, priority, importance, recency, state in found:
-        holds = weights.ended if key in ended else 1.0
+        valid = weights.ended if key in ended else 1.0
         match = strengths[key] / whole
         rest = weights.text + weights.time * priority + weights.importance * importance + weights.access * recency
-        others = (1 - weights.influence + weights.influence * rest) * state * holds
+        others = (1 - weights.influence + weights.influence * rest) * state * valid
         score = match * others
         explanation = _explained(score=score, match=match, priority=priority, importance=importance, use=recency, state=state,
-                                 holds=holds) if want.explain else None  # fmt: skip
+                                 holds=valid) if want.explain else None  # fmt: skip
         if want.min_relevance is None or score >= want.min_relevance:
             answers.append(Ranked(key, priority, round(score, 4), explanation))
     if not want.order:

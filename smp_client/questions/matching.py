@@ -70,6 +70,7 @@ class _Concept:
 
     def __post_init__(self) -> None:
         self.held = frozenset(self.positions)
+        self.weaker -= self.held
         self._beginning = re.compile(r"[\W_]?".join(map(re.escape, self.word[:_STEM])))
 
     def seen(self, text: str) -> float:
@@ -83,12 +84,16 @@ def owned(scopes: Sequence[str], match: str) -> str:
 
 
 def _best_first(worth: Mapping[int, float]) -> Iterator[int]:
-    """Yield the positions by their worth. Of equal ones the later first: that is the same for every page of an answer."""
+    """Yield the positions by their worth. Of equal ones those that are no turns come first, which
+    are fewer and weigh more, then the later: that is the same for every page of an answer."""
     by_worth: dict[float, list[int]] = {}
     for position, share in worth.items():
         by_worth.setdefault(share, []).append(position)
     for share in sorted(by_worth, reverse=True):
-        yield from sorted(by_worth[share], reverse=True)
+        equal = sorted(by_worth[share])
+        turns = bisect_left(equal, 0)
+        yield from equal[:turns]
+        yield from reversed(equal[turns:])
 
 
 class Matching:
@@ -227,8 +232,7 @@ class Matching:
             # Two words of one stem are one.
             known = (len(held), *held[:8])
             if held and known not in found:
-                others = frozenset(weaker).difference(positions)
-                found[known] = _Concept(word, rarity, positions, others)
+                found[known] = _Concept(word, rarity, positions, frozenset(weaker))
                 self.perfect += rarity
             elif not held and not concept.is_extra:
                 self.perfect += rarity

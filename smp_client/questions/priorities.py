@@ -119,8 +119,8 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
         state += f" * CASE m.type WHEN '{SUMMARY_TYPE}' THEN {SUMMARY} ELSE 1.0 END"
     idle, age = f"MAX(0, now - {last})", "MAX(0, now - COALESCE(m.at, now))"
     priority = (
-        f"MAX(r.floor, MIN(1.0, MAX(0.0, COALESCE(m.base, r.base) * EXP(-(r.rate * {idle} + r.age_rate * {age}) / {float(_DAY_US)})"
-        f" + MIN(r.boost_cap, {times} * r.boost))))"
+        f"MAX(r.floor, 0.0, MIN(1.0, COALESCE(m.base, r.base) * EXP(-(r.rate * {idle} + r.age_rate * {age}) / {float(_DAY_US)})"
+        f" + MIN(r.boost_cap, {times} * r.boost)))"
     )
     recency = f"EXP(-{ACCESS_RATE} * {idle} / {float(_HOUR_US)})"
     return joined, Columns(priority, recency, state, factor(view.weights.ended))
