@@ -63,20 +63,6 @@ def test_a_purge_and_a_restore_are_by_somebody(session: Session, memory: Memory)
         ("restore", "rita"), ("purge", "paul"), ("restore", account())]  # fmt: skip
 
 
-def test_an_import_says_what_stays_away_and_how_it_comes_all_the_same(session: Session, memory: Memory, tmp_path: Path) -> None:
-    file = tmp_path / "old.jsonl"
-    said("export", "--all", "-o", file)
-    said("purge", "--session", "first-1", "--id", "DEC-001", "--now")
-    done = ran("import", file)
-    assert done.exit_code == 0
-    assert "DEC-001" in done.stdout
-    assert "purged here, and not taken in; --purged takes it in" in done.stdout
-    assert in_json("import", file, "--purged")["counts"]["added"] == 1
-    assert session.get("DEC-001").text == "Use OAuth"
-    last = read_audit(memory.tree)[-2:]
-    assert [(line["action"], line["count"]) for line in last] == [("import", None), ("import", 1)]
-
-
 def test_in_a_pipe_every_id_is_printed(session: Session) -> None:
     every = ", ".join(f"FIND-00{number}" for number in range(1, 8))
     arguments = ("delete", "first-1", "--type", "finding", "--reason", "r")
@@ -94,29 +80,9 @@ def test_on_a_terminal_a_long_list_is_cut(session: Session) -> None:
 # Slips.
 
 
-def test_an_unknown_kind_is_told_in_the_words_of_the_help(session: Session) -> None:
-    shown = said("delete", "first-1", "--type", "decison", "--reason", "r", code=2)
-    assert "'decison' is no kind of memory. Did you mean decision? There are turn, decision," in shown
-    assert "conversation_turn" not in shown
-    assert in_json("delete", "first-1", "--type", "conversation_turn", "--reason", "r", "--dry-run")["actions"]
-
-
-def test_what_can_be_restored_has_the_words_of_every_other_table(session: Session) -> None:
-    session.add_turn("user", "a long story " * 40 + "and its end")
-    said("delete", "first-1", "--id", "turn-1", "--reason", "r")
-    said("delete", "first-1", "--id", session.turns()[-1].id, "--reason", "r")
-    shown = said("restore", "--list")
-    assert " turn  " in shown
-    assert "and its end\n" in shown
-    assert "conversation_turn" not in shown
-
-
 @pytest.mark.parametrize("arguments", [
     ["delete", "first-1", "--id", "DEC-01", "--reason", "r"], ["purge", "--session", "first-1", "--id", "DEC-01", "--now"],
     ["anonymize", "first-1", "--id", "DEC-01"],
 ])  # fmt: skip
 def test_an_id_with_a_slip_gets_near_ones_suggested(session: Session, arguments: list[str]) -> None:
     assert "There is no memory 'DEC-01' in first-1. Did you mean DEC-001?" in said(*arguments, code=1)
-
-
-# Everything about a text.

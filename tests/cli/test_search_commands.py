@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -386,13 +385,6 @@ def test_a_directory_that_is_no_tree_is_not_taken_for_an_empty_one(tmp_path: Pat
     assert Memory(nothing).create_session(id="first").id == "first"
 
 
-def test_a_tree_that_was_copied_without_what_is_derived_is_one(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "s")
-    memory.create_session(id="s1").record_decision("Use OAuth", made_by="a")
-    shutil.copytree(memory.root / "active", tmp_path / "copy/active")
-    assert ids(tmp_path / "copy", "oauth") == ["s1/DEC-001"]
-
-
 def test_a_daemon_makes_no_difference_to_what_is_found(tmp_path: Path) -> None:
     """A write is found by the very next question, with a daemon that may not have seen it yet."""
     memory = Memory(tmp_path / "s")
@@ -404,13 +396,6 @@ def test_a_daemon_makes_no_difference_to_what_is_found(tmp_path: Path) -> None:
         session.record_decision("Choice number3", made_by="a")
         assert ask(memory.root, "show", "DEC-003").startswith("DEC-003  decision in s1\n")
     assert ids(memory.root, "number2") == ["s1/DEC-002"]
-
-
-def test_an_index_that_is_damaged_is_no_reason_to_find_less(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "s")
-    memory.create_session(id="s1").record_decision("Use OAuth", made_by="a")
-    (memory.root / INDEX_FILE).write_bytes(b"no index at all" * 1000)
-    assert ids(memory.root, "oauth") == ["s1/DEC-001"]
 
 
 @pytest.mark.parametrize("arguments", [["search"], ["show", "auth-review"], ["show", "report-1", "--raw"], ["timeline"]])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from commands import COLOUR, actions, answered, completed, content, days_ago, on_a_terminal, run, run_json
-from daemons import running, smp
+from daemons import smp
 from once import copied
 
 from smp_client import Memory
@@ -225,61 +225,6 @@ def test_one_that_cannot_be_restored_stops_no_other(root: Path) -> None:
     assert Memory(root).session("new-1").get("DEC-003").text == "Use MFA"
 
 
-def test_a_session_is_meant_only_where_it_is_clear_which(root: Path) -> None:
-    """Not by a beginning that several have, wherever they are; nor by an id that another one begins with."""
-    memory = Memory(root)
-    for name in ("packed-2", "gone", "gone-10"):
-        memory.create_session(id=name)
-    memory.delete_session("gone", reason="r")
-    before = content(root)
-    for arguments, problem in [
-        (["delete", "packed", "--reason", "r"], "2 sessions fit 'packed': packed-2, packed-1 (archived). Give more of"),
-        (["delete", "gone", "--reason", "r"], "Session 'gone' is deleted since"),
-        (["delete", "gone-1", "--reason", "r"], "Session 'gone-1' is deleted since"),
-        (["archive", "packed-1"], "Session 'packed-1' is archived since"),
-        (["archive", "gone-1"], "Session 'gone-1' is deleted since"),
-        (["unarchive", "old"], "The session 'old' is not archived. It is in its place."),
-        (["unarchive", "gone"], "Session 'gone' is deleted since"),
-        (["unarchive", "nothing"], "There is no archived session 'nothing' under"),
-        (["restore", "packed-1"], "Session 'packed-1' is archived since"),
-        (["restore", "g"], "2 deleted sessions fit 'g': gone, gone-1. Give more of the id."),
-        (["restore", ""], "session id '' must be"),
-        (["delete", "", "--reason", "r"], "session id '' must be"),
-        (["delete", "../old", "--reason", "r"], "session id '..' must be"),
-        (["delete", "new-1", "--id", "DEC-009", "--reason", "r"], "There is no memory 'DEC-009' in new-1."),
-    ]:  # fmt: skip
-        done = run(root, *arguments, code=1)
-        assert problem in str(done.exception)
-        assert not done.stdout
-    assert content(root) == before
-    # As a process, it is one sentence on stderr.
-    done = smp("delete", "packed", "--reason", "r", "--root", root)
-    assert done.stderr == "smp: 2 sessions fit 'packed': packed-2, packed-1 (archived). Give more of the id.\n"
-    assert (done.returncode, done.stdout) == (1, "")
-
-
-def test_what_is_not_found_is_told_with_what_may_be_meant(root: Path) -> None:
-    """A beginning says where its session was put, as the whole id does; a slip, what it is like; a memory, how it is restored."""
-    memory = Memory(root)
-    for name in ("away-1", "away-2"):
-        memory.create_session(id=name)
-    memory.archive_session("away-1")
-    memory.delete_session("away-2", reason="r")
-    for arguments, problem in [
-        (["archive", "pack"], "smp unarchive packed-1, or memory.restore_session('packed-1'), brings it back."),
-        (["show", "gone"], "smp restore gone-1, or memory.undelete_session('gone-1'), brings it back."),
-        (["restore", "pack"], "Session 'packed-1' is archived since"),
-        (["timeline", "away"], "2 sessions fit 'away': away-1 (archived), away-2 (deleted). Give more of the id."),
-        (["decay", "nwe-1"], "Did you mean new-1"),
-        (["unarchive", "paked-1"], "There is no archived session 'paked-1' under"),
-        (["unarchive", "paked-1"], "Did you mean packed-1 (archived)?"),
-        (["archive", "nothing"], "List them with smp sessions --all."),
-        (["compact", "old", "--bring-back", "--id", "turn-1"], "smp compact old --list"),
-    ]:  # fmt: skip
-        assert problem in str(run(root, *arguments, code=1).exception)
-    assert "No such command 'sesions'. Did you mean sessions?" in run(root, "sesions", code=2).stderr
-
-
 def test_what_is_so_already_is_not_done_again(root: Path) -> None:
     """Neither activating what is active nor deactivating what rests writes anything."""
     assert run(root, "activate", "old").stdout == "old is active: there is nothing to do.\n"
@@ -412,17 +357,6 @@ def test_one_session_that_fails_stops_no_other(root: Path) -> None:
     assert any("new-1" in problem for problem in found["problems"])
     assert "version" in str(run(root, "deactivate", "new-1", code=1).exception)
     assert actions(run_json(root, "decay", "old")) == [("old", "refresh_priorities")]
-
-
-def test_with_a_daemon_it_is_the_same(root: Path, tmp_path: Path) -> None:
-    """Whatever a command has moved is where it says for whoever asks next; nobody waits for the daemon."""
-    with running(root, log=tmp_path / "log"):
-        assert actions(run_json(root, "archive", "old")) == [("old", "archive")]
-        assert actions(run_json(root, "unarchive", "old")) == [("old", "unarchive")]
-        assert actions(run_json(root, "delete", "old", "--reason", "r")) == [("old", "delete_session")]
-        assert run_json(root, "search", "Finding") == []
-        assert actions(run_json(root, "restore", "old")) == [("old", "undelete_session")]
-        assert len(run_json(root, "search", "Finding", "--limit", 50)) == 40
 
 
 # How far it is.

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 from commands import HOSTILE, completed, index_of, on_a_terminal
-from daemons import SMP, smp
+from daemons import smp
 
 from smp_client import Memory, Session
 from smp_daemon.cli.arguments import complete_memory_id
@@ -196,31 +195,6 @@ def test_bytes_that_are_no_text_are_refused(session: Session, tmp_path: Path) ->
     assert "lone surrogate" in add(session, "turn", b"caf\xe9".decode(errors="surrogateescape"), code=2)
 
 
-def test_a_session_is_found_by_id_beginning_or_as_the_latest(memory: Memory) -> None:
-    for name in ("s1", "s10", "session-a", "session-b"):
-        memory.create_session(id=name)
-    assert memory.session("s1").id == "s1"
-    assert memory.session("session-a").id == "session-a"
-    assert memory.session("s10").id == "s10"
-    memory.session("s10").add_turn("user", "last")
-    assert memory.session("latest").id == "s10"
-    memory.session("s10").update_metadata(status="idle")
-    memory.session("session-a").save_artifact("a", "text")
-    assert memory.session("latest").id == "session-a"
-    for name, problem in [
-        ("session", "2 sessions fit 'session': session-a, session-b. Give more of the id."),
-        ("nothing", f"There is no session 'nothing' under {memory.root}. List them with smp sessions --all."),
-    ]:  # fmt: skip
-        done = smp("add", "--root", memory.root, name, "turn", "T")
-        assert done.returncode == 1
-        assert problem in done.stderr
-    # One that was put away does not become another whose id begins like it.
-    (memory.root / "active/s1").rename(memory.root / "archived/s1")
-    assert "something of it is in archived/." in smp("add", "--root", memory.root, "s1", "turn", "T").stderr
-    assert not memory.root.with_name("other").exists()
-    assert "There is no memory at" in smp("add", "--root", memory.root.with_name("other"), "latest", "turn", "T").stderr
-
-
 def test_sessions_are_listed_the_last_one_first(memory: Memory, session: Session) -> None:
     """Also those whose metadata cannot be read or are of a later version; nothing is cut where it is not shown on a terminal."""
     topic = "a topic that is much too long for a line " * 5
@@ -292,17 +266,6 @@ def test_an_encoding_without_the_characters_is_no_failure(memory: Memory) -> Non
 def test_json_is_json_also_for_numbers_that_json_has_not(session: Session) -> None:
     found = json.loads(add(session, "turn", "T", "--field", "x=.nan", "--json"), parse_constant=lambda name: pytest.fail(name))
     assert found["data"]["x"] is None
-
-
-def test_a_closed_pipe_ends_it_quietly(session: Session) -> None:
-    """As in `smp sessions | head -1`, where nobody reads the rest."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run(
-        [*SMP, "sessions", "--root", str(session.scope.tree.root)], stdout=writing, stderr=subprocess.PIPE, check=False
-    )
-    os.close(writing)
-    assert done.stderr == b""
 
 
 def test_the_shell_completes_commands_kinds_and_sessions(memory: Memory, tmp_path: Path) -> None:
