@@ -636,7 +636,8 @@ def test_the_commands_show_what_is_archived(memory: Memory) -> None:
     for command in (("show", "old"), ("show", "old", "summary")):
         shown = smp(*command, *root)
         assert shown.returncode == 0, shown.stderr
-        for part in ("archived", "Shop", "Keep invoices for ten years", "FIND-001", "name: profiler\n    memories: 2", "smp unarchive old"):
+        profiler = "name: profiler\n    memories: 2"
+        for part in ("archived", "Shop", "Keep invoices for ten years", "FIND-001", profiler, "smp unarchive old"):
             assert part in shown.stdout
     assert smp("show", "old", "--raw", *root).stdout == (memory.root / "archived/old/summary.yaml").read_text()
     assert '"id": "summary"' in smp("show", "old", "--json", *root).stdout
