@@ -59,10 +59,17 @@ def record(scope: Scope, steps: list[dict[str, Any]]) -> str:
 
 def forget(scope: Scope, name: str) -> None:
     """Remove an intent, durably: one that came back after a power failure would undo later writes."""
+    steps = load(scope, name)
     # Nor must a file that it removed come back. Each directory is synced once, however many went.
-    for directory in {scope.path(file).rpartition("/")[0] for file in _removed(load(scope, name))}:
+    for directory in {scope.path(file).rpartition("/")[0] for file in _removed(steps)}:
         with suppress(FileNotFoundError):
             scope.tree.sync_parent(f"{directory}/any")
+    # Last, because it needs room on the disk: by now the memories are where they belong.
+    for directory in {step["bundle"].rpartition("/")[0] for step in steps if "bundle" in step}:
+        if scope.tree.exists(directory):
+            from .disk.inventory import describe  # late: it loads tar and gzip
+
+            describe(scope.tree, directory)
     scope.tree.unlink(name)
     scope.tree.sync_parent(name)
 
@@ -267,19 +274,14 @@ def _arrives(step: Mapping[str, Any]) -> bool:
 def _name_bundle(scope: Scope, step: Mapping[str, Any]) -> None:
     """Give a bundle that was made aside its name, or unlink the one that is empty now."""
     tree, path, aside = scope.tree, step["bundle"], step["aside"]
-    directory = path.rpartition("/")[0]
     if aside is None:
         if tree.exists(path) and _version_of(tree, path) == step["was"]:
             tree.unlink(path)
             tree.sync_parent(path)
     elif tree.exists(aside):
-        tree.make_directory(directory)
+        tree.make_directory(path.rpartition("/")[0])
         tree.rename(aside, path)
         tree.sync_parent(path)
-    if tree.exists(directory):
-        from .disk.inventory import describe  # late: it loads tar and gzip
-
-        describe(tree, directory)
 
 
 def _rename_directory(tree: Tree, step: Mapping[str, Any]) -> None:

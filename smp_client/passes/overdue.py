@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..errors import StorageFailed
+
 if TYPE_CHECKING:
     from ..place import Place
 
@@ -54,7 +56,10 @@ def look(memory: Place, sort: str, keys: Iterable[str], *, dry_run: bool = False
     ledger = seen(load(memory), running_s(), sort, keys)
     if not dry_run:
         content = {"version": _VERSION, **vars(ledger)}
-        memory.tree.replace_derived(FILE, json.dumps(content, indent=1).encode() + b"\n")
+        try:
+            memory.tree.replace_derived(FILE, json.dumps(content, indent=1).encode() + b"\n")
+        except OSError as error:
+            raise StorageFailed(f"{FILE} could not be written: {error}.") from error
     return ledger
 
 
