@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .deletion import MemoryDeletion
-from .errors import Conflict, Invalid, MemoryNotFound, SessionNotFound, SessionPutAway, StorageFailed
+from .errors import Conflict, Invalid, MemoryNotFound, SessionNotFound, SessionPutAway, SMPError, StorageFailed
 from .layout import (
     ACTIVE,
     ARCHIVED,
@@ -27,6 +27,7 @@ from .layout import (
     check_file_id,
     check_new_session_id,
     check_session_id,
+    is_session_id,
 )  # fmt: skip
 from .moving import MemoryMoving
 from .place import Place
@@ -219,12 +220,20 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         """Return the sessions in `active/`, by id."""
         if not self.root.is_dir():
             return []
+        self.finish_moves()
         found: list[Session] = []
         for name in self.tree.list(ACTIVE):
             with suppress(FileNotFoundError, SessionNotFound):  # it went while we looked
                 if self._is_session(name):
                     found.append(self._session(name))
         return found
+
+    def finish_moves(self) -> None:
+        """Roll intents forward before sessions are listed: one that was cut off is in one place then."""
+        for session_id in {intent.partition("+")[0] for intent in self.tree.list(JOURNAL)}:
+            if is_session_id(session_id):
+                with suppress(SMPError):  # `smp check` reports an intent that cannot be carried out
+                    self._scope(session_id).finish_transactions()
 
     def _is_session(self, name: str) -> bool:
         try:

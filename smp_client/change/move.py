@@ -29,7 +29,6 @@ from ..layout import (
     ACTIVE,
     ARCHIVED,
     DELETED,
-    JOURNAL,
     LEAVING,
     RETIRED,
     SESSION_DIRECTORIES,
@@ -377,10 +376,7 @@ def _require_room(memory: Memory, session_id: str, place: str) -> None:
 
 def _away(memory: Memory, place: str, name: str) -> list[Away]:
     found: list[Away] = []
-    for session_id in {intent.partition("+")[0] for intent in memory.tree.list(JOURNAL)}:
-        if is_session_id(session_id):
-            with suppress(SMPError):  # an intent that cannot be carried out is reported by `smp check`
-                memory._scope(session_id).finish_transactions()  # else it is in two places at once
+    memory.finish_moves()
     for session_id in memory.tree.directories(place):
         path = f"{place}/{session_id}/{name}"
         if not is_session_id(session_id) or not memory.tree.exists(path):
