@@ -82,11 +82,14 @@ def left_behind(scope: Scope, files: Iterable[str]) -> bool:
 
 
 def recover(scope: Scope, *, wait: bool, only_moves: bool = False) -> None:
-    """Roll every pending intent forward. One whose writer is at work is waited for, or left to it."""
+    """Roll every pending intent forward. One whose writer is at work is waited for, or left to it.
+
+    The intent of a move is of bundles and directories alone.
+    """
     for name in pending(scope):
         try:
             steps = load(scope, name)
-            if only_moves and not any("directory" in step for step in steps):
+            if only_moves and _files(steps):
                 continue
             patience = scope.options.patience if wait else NO_PATIENCE
             with _locked(scope, steps, patience):

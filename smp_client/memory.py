@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import journal
 from .deletion import MemoryDeletion
 from .errors import Conflict, Invalid, MemoryNotFound, SessionNotFound, SessionPutAway, SMPError, StorageFailed
 from .layout import (
@@ -220,7 +221,7 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         """Return the sessions in `active/`, by id."""
         if not self.root.is_dir():
             return []
-        self.finish_moves()
+        self._finish_moves()
         found: list[Session] = []
         for name in self.tree.list(ACTIVE):
             with suppress(FileNotFoundError, SessionNotFound):  # it went while we looked
@@ -228,12 +229,12 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
                     found.append(self._session(name))
         return found
 
-    def finish_moves(self) -> None:
-        """Roll intents forward before sessions are listed: one that was cut off is in one place then."""
-        for session_id in {intent.partition("+")[0] for intent in self.tree.list(JOURNAL)}:
-            if is_session_id(session_id):
-                with suppress(SMPError):  # `smp check` reports an intent that cannot be carried out
-                    self._scope(session_id).finish_transactions()
+    def _finish_moves(self) -> None:
+        """Finish moves that were cut off, so that every session is in one place. Waits for nobody."""
+        for name in {intent.partition("+")[0] for intent in self.tree.list(JOURNAL)}:
+            if is_session_id(name):
+                with suppress(SMPError, OSError):  # what cannot be finished yet is reported by status and check
+                    journal.recover(self._scope(name), wait=False, only_moves=True)
 
     def _is_session(self, name: str) -> bool:
         try:

@@ -376,7 +376,7 @@ def _require_room(memory: Memory, session_id: str, place: str) -> None:
 
 def _away(memory: Memory, place: str, name: str) -> list[Away]:
     found: list[Away] = []
-    memory.finish_moves()
+    memory._finish_moves()
     for session_id in memory.tree.directories(place):
         path = f"{place}/{session_id}/{name}"
         if not is_session_id(session_id) or not memory.tree.exists(path):

@@ -376,8 +376,11 @@ def carry_out(
             outcome.problems += _await_closed(memory, one.session, gone, wait_s)
         # Of a memory that was anonymised most words stay on purpose.
         words += [word for held in gone if held.place != "undo" for word in _words_of(held)]
-    remove_abandoned(memory)
-    _remove_locks(memory)
+    try:
+        remove_abandoned(memory)
+        _remove_locks(memory)
+    except OSError as error:
+        outcome.problems.append(f"locks and temporaries could not be removed: {error}")
     outcome.problems += scrub_index(memory, index)
     if index is None:
         outcome.notes += _still_there(memory, words)

@@ -197,6 +197,7 @@ JOBS = ("decay", "lifecycle", "archive", "purge")
 # What no two runs have in common: times, and what follows from their digits.
 VARYING = ((rb"\d{4}-\d\d-\d\dT[\d:.]+Z", b"TIME"), (rb'"?\b[0-9a-f]{64}\b"?', b"SHA256"),
            (rb"\b(?:\w*bytes|metadata): \d+|[\d,]+ bytes", b"SIZE"),
+           (rb'("file": "metadata\.yaml"[^}]*"length": )\d+', rb"\1SIZE"),
            (rb"\n  (storage|participants):.*(\n    .*)*", b""))  # fmt: skip
 
 
