@@ -60,10 +60,7 @@ class Complaint:
 
 
 def check(memory: Memory) -> list[Complaint]:
-    """Read every file and every bundle. Raises where there is no memory at all.
-
-    It changes nothing, but for a change that was cut off: whoever reads a session finishes that.
-    """
+    """Read every file and bundle. It changes nothing, but finishes changes that were cut off."""
     memory.require()
     found = [*_unreadable(memory), *_silently_changed(memory)]
     found += [*_drops(memory, memory.tree.list(ACTIVE)), *_unfinished(memory.tree)]

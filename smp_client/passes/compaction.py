@@ -636,15 +636,12 @@ def _usable(run: Run, text: str) -> str:
 def _note_in_metadata(session: Session, outcome: Outcome) -> None:
     if not session.scope.tree.exists(session.scope.path(METADATA)):
         return
-    at, quota, said = render_time(session._now()), session.quota_bytes(), None
+    at, quota = render_time(session._now()), session.quota_bytes()
     try:
-        # The note may make the metadata longer: then it is written once more, with their new size.
-        for _ in range(3):
-            if (total := session.scope.usage.total()) == said:
-                break
+        for _ in range(2):  # again: the first note may make the metadata longer
+            total = session.scope.usage.total()
             used = {"total_bytes": total, "utilization_pct": round(100 * total / quota, 1)}
             session.update_metadata(storage={**used, "last_compaction": at})
-            said = total
     except SMPError as error:  # the session is smaller all the same
         outcome.notes.append(f"the metadata do not say so: {error}")
 

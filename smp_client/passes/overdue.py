@@ -70,10 +70,9 @@ def load(memory: Place) -> Ledger:
         first = {str(sort): {str(key): float(at) for key, at in keys.items()}
                  for sort, keys in said["first"].items()}
         ledger = Ledger(float(said["uptime_s"]), float(said["running_s"]), first)
-        seen_at = [at for keys in first.values() for at in keys.values()]
-        numbers = [ledger.uptime_s, ledger.running_s, *seen_at]
-        is_sound = all(math.isfinite(number) and number >= 0 for number in numbers)
-        is_sound = is_sound and said["version"] == _VERSION
+        numbers = [ledger.uptime_s, ledger.running_s]
+        numbers += [at for keys in first.values() for at in keys.values()]
+        is_sound = said["version"] == _VERSION and all(0 <= each < math.inf for each in numbers)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Ledger()
     return ledger if is_sound else Ledger()
