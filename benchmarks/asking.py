@@ -24,14 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from smp_client import Memory, Record, Session
-from smp_client.access import ACCESS_LOG, note
-from smp_client.index import Index
-from smp_client.indexing import rebuild
-from smp_client.questions.summary import Summary
-from smp_client.records import DECISION, FINDING, PREFERENCE, RELATIONSHIP, SESSION_KINDS, TURN, Kind, new_fields
-from smp_client.status import INDEX_FILE
+from smp_client.ask.summary import Summary
+from smp_client.disk.access import ACCESS_LOG, note
+from smp_client.index.database import Index
+from smp_client.index.status import INDEX_FILE
+from smp_client.index.take_in import rebuild
+from smp_client.model.record import DECISION, FINDING, PREFERENCE, RELATIONSHIP, SESSION_KINDS, TURN, Kind
+from smp_client.model.times import now, render_time
+from smp_client.text.contents import new_fields
 from smp_client.text.format import format_of
-from smp_client.timestamps import now, render_time
 
 from .measure import Bench, Operation, Row, Target, Timing, benchmark
 from .processes import CHECKOUT, compiled_environment
@@ -194,7 +195,7 @@ def _first(bench: Bench, question: Question, size: str, asked: Session | Memory,
     texts = [file for file in _root(asked).glob("active/*/*.*") if isinstance(asked, Memory) or file.parent.name == asked.id]
     parsing = (
         "import sys; from pathlib import Path\n"
-        "from smp_client.text.format import format_of; from smp_client.records import SESSION_KINDS\n"
+        "from smp_client.text.format import format_of; from smp_client.model.record import SESSION_KINDS\n"
         "kinds = {kind.file: kind for kind in SESSION_KINDS}\n"
         "for file in map(Path, sys.argv[1:]):\n"
         "    if file.name in kinds: format_of(kinds[file.name]).parse(file.read_bytes())"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from smp_client import Memory
 from smp_client.exchange.layouts.jsonl_checked import checksum
-from smp_client.records import SESSION_KINDS, Kind
+from smp_client.model.record import SESSION_KINDS, Kind
 from smp_client.text.format import format_of
 from smp_client.text.values import Value
 

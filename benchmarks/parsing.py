@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from smp_client.records import DECISION, TURN
+from smp_client.model.record import DECISION, TURN
 from smp_client.text.document import RecordList
 from smp_client.text.markdown import parse as parse_conversation
 from smp_client.text.yaml_list import parse, parse_tail, render_record

@@ -20,8 +20,8 @@ from typing import Any
 import yaml
 
 from smp_client import Memory, Session
-from smp_client.records import RELATIONSHIP, SESSION_KINDS, Kind
-from smp_client.timestamps import parse_time
+from smp_client.model.record import RELATIONSHIP, SESSION_KINDS, Kind
+from smp_client.model.times import parse_time
 
 DATA = Path(__file__).parent / "ferry"
 ASKED_AT = datetime(2026, 5, 4, 9, tzinfo=UTC)

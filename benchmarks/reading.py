@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from smp_client.records import DECISION, TURN
+from smp_client.model.record import DECISION, TURN
 
 from .measure import Bench, Row, Target, benchmark
 from .samples import count_in, file_of, filled_session, megabyte_label

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from smp_client import Memory, Session
-from smp_client.records import DECISION, TURN, Kind, new_fields
+from smp_client.model.record import DECISION, TURN, Kind
+from smp_client.text.contents import new_fields
 from smp_client.text.format import format_of
 
 QUOTA_BYTES = 1 << 30

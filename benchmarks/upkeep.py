@@ -27,10 +27,11 @@ from typing import Any
 
 from smp_client import Memory, Session, SessionPutAway
 from smp_client.change.move import sweep
-from smp_client.layout import LEAVING
-from smp_client.records import DECISION, FINDING, TURN, Kind, new_fields
+from smp_client.index.yaml_indexes import write as write_indexes
+from smp_client.model.layout import LEAVING
+from smp_client.model.record import DECISION, FINDING, TURN, Kind
+from smp_client.text.contents import new_fields
 from smp_client.text.format import format_of
-from smp_client.yaml_indexes import write as write_indexes
 
 from .asking import PEOPLE, TOPICS, vocabulary
 from .measure import Bench, Operation, Row, Target, Timing, benchmark

@@ -11,7 +11,7 @@ from itertools import cycle
 from pathlib import Path
 
 from smp_client import Memory, Redaction, Session
-from smp_client.records import DECISION, TURN, Kind
+from smp_client.model.record import DECISION, TURN, Kind
 
 from .measure import Bench, Row, Target, benchmark
 from .samples import (

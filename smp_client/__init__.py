@@ -8,9 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .agent import AgentMemory, context_for
-    from .context import Context
-    from .errors import (
+    from .agents.agent import AgentMemory, context_for
+    from .agents.context import Context
+    from .agents.party import Party
+    from .agents.workflow import WorkflowMemory, require
+    from .disk.locks import Patience
+    from .disk.scope import Options
+    from .disk.usage import Size
+    from .memory import GlobalMemory, Memory
+    from .model.errors import (
         AccessDenied,
         AlreadyLed,
         CompactionFailed,
@@ -32,15 +38,9 @@ if TYPE_CHECKING:
         TransactionPending,
         UnsafePath,
     )  # fmt: skip
-    from .locks import Patience
-    from .memory import GlobalMemory, Memory
-    from .party import Party
+    from .model.record import Record
     from .privacy.placeholder import Anonymization
-    from .privacy.redact import Redaction
-    from .quota import Size
-    from .records import Record
-    from .requirements import WorkflowMemory, require
-    from .scope import Options
+    from .redaction.redact import Redaction
     from .session import Problem, Session
     from .small import SessionMemory
     from .transaction import Modification, Transaction
@@ -90,25 +90,25 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AgentMemory": "agent",
-    "Context": "context",
+    "AgentMemory": "agents.agent",
+    "Context": "agents.context",
     "Anonymization": "privacy.placeholder",
     "GlobalMemory": "memory",
     "Memory": "memory",
     "Modification": "transaction",
-    "Options": "scope",
-    "Party": "party",
-    "Patience": "locks",
+    "Options": "disk.scope",
+    "Party": "agents.party",
+    "Patience": "disk.locks",
     "Problem": "session",
-    "Record": "records",
-    "Redaction": "privacy.redact",
+    "Record": "model.record",
+    "Redaction": "redaction.redact",
     "Session": "session",
     "SessionMemory": "small",
-    "Size": "quota",
+    "Size": "disk.usage",
     "Transaction": "transaction",
-    "WorkflowMemory": "requirements",
-    "context_for": "agent",
-    "require": "requirements",
+    "WorkflowMemory": "agents.workflow",
+    "context_for": "agents.agent",
+    "require": "agents.workflow",
 }
 
 
@@ -117,7 +117,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    found: object = getattr(import_module(f".{_HOMES.get(name, 'errors')}", __name__), name)
+    found: object = getattr(import_module(f".{_HOMES.get(name, 'model.errors')}", __name__), name)
     globals()[name] = found
     return found
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from .records import Record, check_memory_id
+from .model.record import Record, check_memory_id
 
 if TYPE_CHECKING:
+    from .ask.when import When
+    from .change.references import Reference
     from .change.restore import Deleted
     from .change.select import Selection
     from .memory import Memory
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from .privacy.anonymise import Anonymized, AnonymousExport
     from .privacy.find import Occurrence
     from .privacy.placeholder import Anonymization
-    from .questions.when import When
-    from .references import Reference
     from .session import RecordFiles
 
 
@@ -38,7 +38,7 @@ class Deletion:
         or tags, one is enough. Until their deadline `restore` brings them back.
         """
         files = cast("RecordFiles", self)
-        done = memory_of(files).delete(
+        done = files.memory.delete(
             files.scope.name, id, reason=reason, topic=topic, agent=agent, since=since, until=until, types=types, tags=tags,
             text=text, deleted_by=deleted_by, dry_run=dry_run,
         )  # fmt: skip
@@ -53,7 +53,7 @@ class Deletion:
         Until its deadline `restore_batch` undoes it; with `now` what was there is erased at once.
         """
         files = cast("RecordFiles", self)
-        done = memory_of(files).anonymize(files.scope.name, id, names=names, projects=projects, config=config, reason=reason, by=by,
+        done = files.memory.anonymize(files.scope.name, id, names=names, projects=projects, config=config, reason=reason, by=by,
                                           dry_run=dry_run, now=now)  # fmt: skip
         return done if dry_run else _used(files, done)
 
@@ -62,7 +62,7 @@ class Deletion:
         from .change.restore import deleted
 
         files = cast("RecordFiles", self)
-        return deleted(memory_of(files), files.scope.name)
+        return deleted(files.memory, files.scope.name)
 
     def restore(self, memory_id: str, *, by: str = "user") -> Record:
         """Puts a deleted memory back where it was, with its old id."""
@@ -75,7 +75,7 @@ class Deletion:
     def references(self, memory_id: str) -> list[Reference]:
         """What a memory refers to, or is related to by a relationship, and what has become of each: `here`, `deleted`, `purged`,
         `evicted` by compaction, or `unknown`."""
-        from .references import references
+        from .change.references import references
 
         return references(cast("RecordFiles", self), check_memory_id(memory_id))
 
@@ -83,7 +83,7 @@ class Deletion:
         from .change.restore import restore
 
         files = cast("RecordFiles", self)
-        return _used(files, restore(memory_of(files), files.scope.name, ids, batch=batch, by=by))
+        return _used(files, restore(files.memory, files.scope.name, ids, batch=batch, by=by))
 
 
 class MemoryDeletion:
@@ -177,12 +177,3 @@ def _used(files: RecordFiles, done: _Done) -> _Done:
     files.quota_bytes()  # looks at the metadata
     files._written()
     return done
-
-
-def memory_of(files: RecordFiles) -> Memory:
-    """The root of these files, as their client looks at it."""
-    from .memory import Memory
-
-    memory = Memory(files.scope.tree.root)
-    memory.options = files.scope.options
-    return memory

@@ -11,10 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import journal
+from .ask.asking import Asking
 from .deletion import MemoryDeletion
-from .errors import Conflict, Invalid, MemoryNotFound, SessionNotFound, SessionPutAway, SMPError, StorageFailed
-from .layout import (
+from .disk import journal
+from .disk.place import Place
+from .disk.scope import Options, Scope
+from .disk.scopes import directory_of, scopes
+from .disk.session_files import METADATA, new_metadata
+from .disk.temporaries import temporary_name
+from .model.errors import Conflict, Invalid, MemoryNotFound, SessionNotFound, SessionPutAway, SMPError, StorageFailed
+from .model.layout import (
     ACTIVE,
     ARCHIVED,
     DELETED,
@@ -30,25 +36,11 @@ from .layout import (
     check_session_id,
     is_session_id,
 )  # fmt: skip
+from .model.record import GLOBAL_KINDS, GLOBAL_PREFERENCE, PATTERN, SESSION_KINDS, Record, check_memory_id, split_name
 from .moving import MemoryMoving
-from .place import Place
-from .privacy.redact import FIELD, with_counts
-from .questions.asking import Asking
-from .records import (
-    GLOBAL_KINDS,
-    GLOBAL_PREFERENCE,
-    PATTERN,
-    SESSION_KINDS,
-    Record,
-    check_memory_id,
-    plain_parts,
-    split_name,
-)  # fmt: skip
-from .scope import Options, Scope
-from .scopes import directory_of, scopes
+from .redaction.redact import FIELD, with_counts
 from .session import RecordFiles, Session
-from .session_files import METADATA, new_metadata
-from .temporaries import temporary_name
+from .text.contents import plain_parts
 from .text.format import format_of
 from .text.mapping import load_mapping, render_mapping, replace_parts
 from .text.values import Value
@@ -56,11 +48,11 @@ from .upkeep import MemoryUpkeep
 from .writing import Time
 
 if TYPE_CHECKING:
-    from .access import Readings
-    from .context import Context
-    from .published import Published
-    from .questions.asker import Asker
-    from .questions.fresh import Fresh
+    from .agents.context import Context
+    from .ask.asker import Asker
+    from .disk.access import Readings
+    from .disk.published import Published
+    from .index.fresh import Fresh
 
 _PROFILE = "user-profile.yaml"
 _ARGUMENTS = ("user", "project", "phase", "topic", "tags", "agents", "id", "quota_bytes")  # of a new session
@@ -87,10 +79,10 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         return self._asker_of(scopes(self))
 
     def _asker_of(self, scopes: Sequence[str]) -> Asker:
-        from .access import Readings
-        from .published import published
-        from .questions.asker import Asker
-        from .questions.fresh import Fresh
+        from .ask.asker import Asker
+        from .disk.access import Readings
+        from .disk.published import published
+        from .index.fresh import Fresh
 
         self._answering = self._answering or (Fresh(self, self._scope), Readings(), published(self.tree))
         return Asker(*self._answering, scopes, self._scope, self.options, _wake)
@@ -184,7 +176,7 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         self.require()
         scope = self._scope(session_id)
         scope.require()
-        return Session(scope, self._asker_of)
+        return Session(self, scope)
 
     def get(self, name: str, *, count_access: bool = True) -> Record:
         """Return one memory, archived or not, by `SESSION/ID`, or by an id that only one session has.
@@ -202,7 +194,7 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         try:
             files = self.session(session)
         except SessionPutAway as put_away:
-            files = Session(self._scope(put_away.session_id or session), self._asker_of)
+            files = Session(self, self._scope(put_away.session_id or session))
         return files.get(memory_id, count_access=count_access)
 
     def sessions(self, state: str | None = None) -> list[Session]:
@@ -252,11 +244,11 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         Without a project, or with `*`, it is about every session of this tree. With a session and no
         project, that session's project is meant; `session.agent(…).context()` says the same.
         """
-        from .context import Request, context_of
+        from .agents.context import Request, context_of
 
         if session is None:
             return context_of(self._asker(), Request(project, agent, task, topic, None, max_tokens, explain))
-        from .agent import Reader
+        from .agents.agent import Reader
 
         found = self.session(session)
         reader = Reader(found) if agent is None else found.agent(agent)
@@ -265,7 +257,7 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
     @property
     def everywhere(self) -> GlobalMemory:
         """What holds across sessions: preferences, patterns, the user's profile."""
-        return GlobalMemory(self._scope(GLOBAL), self)
+        return GlobalMemory(self, self._scope(GLOBAL))
 
 
 def _wake(scope: Scope, reason: str) -> None:
@@ -307,20 +299,16 @@ class GlobalMemory(RecordFiles):
 
     kinds = GLOBAL_KINDS
 
-    def __init__(self, scope: Scope, memory: Memory) -> None:
-        super().__init__(scope, memory._asker_of)
-        self._memory = memory
-
     def _asker(self) -> Asker:
-        self._memory.require()
-        return self._memory._asker_of([GLOBAL])
+        self.memory.require()
+        return self.memory._asker_of([GLOBAL])
 
     def record_preference(
         self, preference: str, *, topic: str | None = None, confidence: str = "inferred", tags: Sequence[str] = (),
         timestamp: Time | None = None, **further: Any,
     ) -> Record:  # fmt: skip
         """A preference that holds in every session."""
-        self._memory.create()
+        self.memory.create()
         fields = {"topic": topic, "preference": preference, "confidence": confidence, **further, "tags": tags}
         return self._add(GLOBAL_PREFERENCE, fields, timestamp)
 
@@ -329,7 +317,7 @@ class GlobalMemory(RecordFiles):
         timestamp: Time | None = None, **further: Any,
     ) -> Record:  # fmt: skip
         """Something agents have learned that holds beyond one session."""
-        self._memory.create()
+        self.memory.create()
         return self._add(PATTERN, {"learned_by": learned_by, "pattern": pattern, **further, "tags": tags}, timestamp)
 
     def profile(self) -> dict[str, Value]:
@@ -337,7 +325,7 @@ class GlobalMemory(RecordFiles):
 
     def save_profile(self, **parts: Any) -> None:
         """Replaces the named parts of the user's profile and keeps the others; None takes one out."""
-        self._memory.create()
+        self.memory.create()
         checked, kinds = plain_parts(parts, self.scope.redaction)
 
         def changed(content: bytes) -> bytes:

@@ -4,45 +4,23 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import journal
-from .append import append, with_id
-from .deletion import Deletion, memory_of
-from .errors import Conflict, CorruptionDetected, Invalid, InvalidQuery, MemoryNotFound, NewerFormat, SessionPutAway, UnsafePath
-from .files import READ_CAP_BYTES, sync
-from .fingerprint import hash_of
-from .layout import FORMAT_VERSION, check_file_id
-from .locks import brief_lock, holder
-from .privacy.redact import FIELD, with_counts
-from .questions.asking import Asking
-from .questions.fields import shown
-from .quota import Size
-from .records import (
-    RELATIONSHIP,
-    SESSION_KINDS,
-    TURN,
-    Kind,
-    Neighbours,
-    Record,
-    as_record,
-    changed_fields,
-    check_memory_id,
-    is_deleted,
-    kind_of,
-    new_fields,
-    plain_parts,
-    split_name,
-    state_history,
-)  # fmt: skip
-from .rewrite import rewrite
-from .scope import Options, Scope
-from .scopes import ARCHIVE, archived_scope, has_evicted
-from .session_files import (
+from .ask.asking import Asking
+from .ask.fields import shown
+from .change.whereabouts import missing
+from .deletion import Deletion
+from .disk import journal
+from .disk.append import append, with_id
+from .disk.locks import brief_lock, holder
+from .disk.rewrite import rewrite
+from .disk.scope import Options, Scope
+from .disk.scopes import ARCHIVE, archived_scope, has_evicted
+from .disk.session_files import (
     METADATA,
     RESTING,
     artifact_file,
@@ -52,25 +30,55 @@ from .session_files import (
     state_file,
     state_history_entry,
 )  # fmt: skip
+from .disk.tree import READ_CAP_BYTES, sync
+from .disk.usage import Size
+from .model.errors import (
+    Conflict,
+    CorruptionDetected,
+    Invalid,
+    InvalidQuery,
+    MemoryNotFound,
+    NewerFormat,
+    SessionPutAway,
+    UnsafePath,
+)
+from .model.layout import FORMAT_VERSION, check_file_id
+from .model.record import (
+    RELATIONSHIP,
+    SESSION_KINDS,
+    TURN,
+    Kind,
+    Neighbours,
+    Record,
+    as_record,
+    check_memory_id,
+    is_deleted,
+    kind_of,
+    split_name,
+    state_history,
+)
+from .model.times import parse_time, render_time
+from .redaction.redact import FIELD, with_counts
+from .text.contents import changed_fields, new_fields, plain_parts
 from .text.document import INDENT, Lines
+from .text.fingerprint import hash_of
 from .text.format import format_of
 from .text.mapping import load_mapping, replace_parts
 from .text.markdown import last_turns
 from .text.values import Value
 from .text.version import HEAD_BYTES, version_in
-from .timestamps import parse_time, render_time
 from .transaction import Transaction
 from .upkeep import SessionUpkeep
-from .whereabouts import missing
 from .writing import Time, Writing
 
 if TYPE_CHECKING:
-    from .agent import AgentMemory
-    from .context import Context
-    from .party import Party
-    from .questions.asker import Asker
-    from .questions.priorities import View
-    from .questions.query import Answer, Wanted
+    from .agents.agent import AgentMemory
+    from .agents.context import Context
+    from .agents.party import Party
+    from .ask.asker import Asker
+    from .ask.options import Answer, Wanted
+    from .ask.priorities import View
+    from .memory import Memory
 
 _TURN_PIECE_BYTES = 64 * 1024
 _ATTEMPTS = 50  # at a change that others cross
@@ -90,20 +98,20 @@ class RecordFiles(Writing, Asking, Deletion):
 
     kinds: tuple[Kind, ...] = ()
 
-    def __init__(self, scope: Scope, asker: Callable[[Sequence[str]], Asker]) -> None:
+    def __init__(self, memory: Memory, scope: Scope) -> None:
+        self.memory = memory
         self.scope = scope
-        self._make_asker = asker
 
     def _asker(self) -> Asker:
         """Who answers questions to this session, also about memories that compaction has evicted."""
         self.scope.require()
         evicted = has_evicted(self.scope.tree, self.scope.name)
-        return self._make_asker([self.scope.name, *([archived_scope(self.scope.name)] if evicted else [])])
+        return self.memory._asker_of([self.scope.name, *([archived_scope(self.scope.name)] if evicted else [])])
 
     def _own_asker(self) -> Asker:
         """Who answers about the files of this session alone."""
         self.scope.require()
-        return self._make_asker([self.scope.name])
+        return self.memory._asker_of([self.scope.name])
 
     def quota_bytes(self) -> int | None:
         """How large the scope may become; None for no limit."""
@@ -111,8 +119,8 @@ class RecordFiles(Writing, Asking, Deletion):
 
     def get(self, memory_id: str, *, count_access: bool = True) -> Record:
         """One memory; raises MemoryNotFound where there is none of this id."""
-        from .questions.engine import of_id
-        from .questions.query import Answer as Found
+        from .ask.engine import of_id
+        from .ask.options import Answer as Found
 
         kind = kind_of(check_memory_id(memory_id), self.kinds)
 
@@ -202,7 +210,7 @@ class RecordFiles(Writing, Asking, Deletion):
         """The memory of an id here, or of `SESSION/ID` anywhere."""
         session, memory_id = split_name(name, self.scope.name)
         if session != self.scope.name:
-            return memory_of(self).get(name, count_access=False)
+            return self.memory.get(name, count_access=False)
         try:
             return self._find(memory_id)
         except MemoryNotFound:
@@ -247,8 +255,8 @@ class RecordFiles(Writing, Asking, Deletion):
 class Session(RecordFiles, SessionUpkeep):
     kinds = SESSION_KINDS
 
-    def __init__(self, scope: Scope, asker: Callable[[Sequence[str]], Asker]) -> None:
-        super().__init__(scope, asker)
+    def __init__(self, memory: Memory, scope: Scope) -> None:
+        super().__init__(memory, scope)
         self._known: tuple[tuple[int, int, int], int, str] | None = None  # which metadata, and what they say of quota and status
 
     def __repr__(self) -> str:
@@ -269,10 +277,10 @@ class Session(RecordFiles, SessionUpkeep):
             return self._get_archived(memory_id, archive)
 
     def _get_archived(self, memory_id: str, archive: str) -> Record:
+        from .ask.engine import of_id
         from .disk.bundle import read
-        from .questions.engine import of_id
 
-        asker = self._make_asker([archived_scope(self.id)])
+        asker = self.memory._asker_of([archived_scope(self.id)])
         if found := asker.answer(lambda view, _: of_id(view, memory_id), {}):
             return found[0]
         read(self.scope.tree, archive)  # raises where it is damaged, so that not all of it is known
@@ -281,7 +289,7 @@ class Session(RecordFiles, SessionUpkeep):
     def with_options(self, **options: Any) -> Session:
         """Return this session with other options. Its answers keep the clock of the memory."""
         scope = self.scope
-        return Session(Scope(scope.tree, self.id, scope.directory, replace(scope.options, **options)), self._make_asker)
+        return Session(self.memory, Scope(scope.tree, self.id, scope.directory, replace(scope.options, **options)))
 
     @property
     def state(self) -> str:
@@ -387,19 +395,19 @@ class Session(RecordFiles, SessionUpkeep):
 
     def agent(self, name: str) -> AgentMemory:
         """The session as an agent sees it: what bears on its work, what it records, its own state."""
-        from .agent import AgentMemory
+        from .agents.agent import AgentMemory
 
         return AgentMemory(self, name)
 
     def party(self) -> Party:
         """Begins party mode, in which agents share what they find and decide, and keep their states to themselves."""
-        from .party import Party
+        from .agents.party import Party
 
         return Party(self)
 
     def context(self, topic: str | None = None, max_tokens: int | None = None, task: str | None = None, **how: Any) -> Context:
         """Return what matters for this session's project, as Markdown for a prompt; `how` is as for `AgentMemory.context`."""
-        from .agent import Reader
+        from .agents.agent import Reader
 
         return Reader(self).context(topic, max_tokens, task, **how)
 
@@ -485,8 +493,8 @@ class Session(RecordFiles, SessionUpkeep):
 
 def _look(root: Path, options: Options, record: Record) -> Neighbours:
     """Return what stands in the tree beside a memory now. Counts as no access."""
+    from .ask.neighbours import neighbours
     from .memory import Memory
-    from .questions.neighbours import neighbours
 
     memory = Memory(root)
     memory.options = options

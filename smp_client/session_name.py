@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from .errors import SessionNotFound, SessionPutAway
-from .layout import ACTIVE, ARCHIVED, DELETED, LATEST, check_session_id
+from .model.errors import SessionNotFound, SessionPutAway
+from .model.layout import ACTIVE, ARCHIVED, DELETED, LATEST, check_session_id
 
 if TYPE_CHECKING:
     from .memory import Memory
@@ -80,7 +80,7 @@ def _require_no_whole_id(memory: Memory, name: str, places: Sequence[str]) -> No
             if any(entry.partition(".")[0] == name for entry in memory.tree.list(place)):
                 problem = f"There is no session {name!r} under {memory.root}: something of it is in {place}/."
                 raise SessionNotFound(problem, advice="Bring it back, or name another one.") from None
-        from .passes.purged import Purged, load
+        from .disk.tombstones import Purged, load
 
         if stamp := load(memory.tree).get(name, Purged()).whole:
             problem = f"The session {name!r} was purged on {stamp[:16].replace('T', ' ')} UTC."

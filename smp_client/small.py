@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .errors import Conflict, Invalid, SessionNotFound, SessionPutAway
+from .ask.engine import find
+from .ask.fields import shown
+from .ask.options import Answer, Wanted, one_of, require_text
+from .ask.priorities import View
 from .memory import Memory
-from .questions.engine import find
-from .questions.fields import shown
-from .questions.priorities import View
-from .questions.query import Answer, Wanted, one_of, require_text
-from .records import DECISION, FINDING, PREFERENCE, TURN, Kind, Record, check_memory_id
+from .model.errors import Conflict, Invalid, SessionNotFound, SessionPutAway
+from .model.record import DECISION, FINDING, PREFERENCE, TURN, Kind, Record, check_memory_id
 from .session import Session
 
 KINDS = {"conversation": TURN, "decision": DECISION, "finding": FINDING, "preference": PREFERENCE}

@@ -9,12 +9,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from . import journal
-from .append import Reserved, reserve, with_id
-from .errors import Conflict, TransactionEnded
-from .fingerprint import hash_of, hash_of_bytes
-from .records import Kind, Record, as_record, changed_fields, new_fields, split_name
-from .session_files import artifact_file, render_artifact, state_after, state_file, state_history_entry
+from .disk import journal
+from .disk.append import Reserved, reserve, with_id
+from .disk.session_files import artifact_file, render_artifact, state_after, state_file, state_history_entry
+from .model.errors import Conflict, TransactionEnded
+from .model.record import Kind, Record, as_record, split_name
+from .text.contents import changed_fields, new_fields
+from .text.fingerprint import hash_of, hash_of_bytes
 from .text.values import Value
 from .writing import Time, Writing
 

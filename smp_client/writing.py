@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from .decay import is_resolved
-from .errors import Invalid
-from .layout import GLOBAL, check_file_id
-from .questions.validity import RESOLVES, SUPERSEDES, relation_of
-from .records import (
+from .index.validity import RESOLVES, SUPERSEDES, relation_of
+from .model.errors import Invalid
+from .model.layout import GLOBAL, check_file_id
+from .model.priority import is_resolved
+from .model.record import (
     DECISION,
     FINDING,
     LEARNING,

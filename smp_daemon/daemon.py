@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
 from smp_client import Memory, SMPError
-from smp_client.deadline import interruptible
-from smp_client.timestamps import now
+from smp_client.model.deadline import interruptible
+from smp_client.model.times import now
 
 from .config.settings import Configuration
 from .ingest.debounce import Debounce

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from smp_client.layout import ACTIVE, GLOBAL
-from smp_client.policies import CompactionPolicy
-from smp_client.quota import CRITICAL_PCT, Size, Usage
-from smp_client.quota import level as quota_level
+from smp_client.disk.usage import CRITICAL_PCT, Size, Usage
+from smp_client.disk.usage import level as quota_level
+from smp_client.model.layout import ACTIVE, GLOBAL
+from smp_client.model.policies import CompactionPolicy
 
 from .root import Root
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
-from smp_client.files import Tree
+from smp_client.disk.tree import Tree
 
 from .config.settings import Configuration
 

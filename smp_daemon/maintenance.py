@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from smp_client import LockTimeout, Memory, SMPError
-from smp_client.deadline import step
-from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL
-from smp_client.locks import Patience
+from smp_client.disk.locks import Patience
+from smp_client.model.deadline import step
+from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL
 from smp_client.model.outcome import Outcome
-from smp_client.timestamps import now, render_time
+from smp_client.model.times import now, render_time
 
 from .fullness import Fullness
 from .jobs import Piece, Run

@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from smp_client import AlreadyLed, LockTimeout, Memory, NewerFormat, SMPError, UnsafePath
-from smp_client.decay import Policy
-from smp_client.index import Index, UnusableIndex, refuse_links
-from smp_client.layout import MARKER
-from smp_client.locks import Patience, holder, lock
-from smp_client.published import publish
-from smp_client.questions.ranking import Weights
-from smp_client.scopes import has_moved, is_there
-from smp_client.status import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
+from smp_client.disk.locks import Patience, holder, lock
+from smp_client.disk.published import publish
+from smp_client.disk.scopes import has_moved, is_there
+from smp_client.index.database import Index, UnusableIndex, refuse_links
+from smp_client.index.status import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
+from smp_client.model.layout import MARKER
+from smp_client.model.priority import Policy
+from smp_client.model.ranking import Weights
 
 from .ingest.debounce import Debounce
 from .ingest.notices import Notice

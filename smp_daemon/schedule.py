@@ -16,7 +16,7 @@ from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.cron import CronTrigger
 
 from smp_client import Memory, SMPError
-from smp_client.timestamps import parse_time, render_time
+from smp_client.model.times import parse_time, render_time
 
 JOBS_FILE = ".smp/jobs.json"
 KNOWN_SINCE = "known_since"  # beside the jobs: when a daemon first looked after the tree

@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from smp_client.deadline import step
+from smp_client.index.status import COOKIES
+from smp_client.model.deadline import step
 from smp_client.model.outcome import Outcome
-from smp_client.status import COOKIES
 
 from .jobs import Piece, Run, Stopping
 from .root import Root
@@ -33,7 +33,7 @@ class Scrubs:
 
     def look(self, root: Root, current: float) -> None:
         """Somebody may have asked for it and be gone, or it could not be done."""
-        from smp_client.vacuum import asked_for
+        from smp_client.index.vacuum import asked_for
 
         path = str(root.path)
         until, rest_s = self._rests.get(path, (0.0, FIRST_REST_S))
@@ -65,7 +65,7 @@ class Scrubs:
 
 
 def _pieces(root: Root) -> Iterator[Piece]:
-    from smp_client.vacuum import scrubbing
+    from smp_client.index.vacuum import scrubbing
 
     steps = scrubbing(root.memory, root.index, READER_WAIT_S)
     is_over = False

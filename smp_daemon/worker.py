@@ -18,14 +18,14 @@ from functools import partial
 from typing import Any
 
 from smp_client import AlreadyLed, SMPError, __version__
-from smp_client.deadline import interruptible
-from smp_client.indexing import outdated, rebuild
-from smp_client.layout import GLOBAL
-from smp_client.privacy.redact import harmless
-from smp_client.scopes import is_archived
-from smp_client.status import COOKIES, STATUS_FILE
-from smp_client.tidy import Tidied, tidy
-from smp_client.timestamps import now, render_time
+from smp_client.disk.scopes import is_archived
+from smp_client.index.status import COOKIES, STATUS_FILE
+from smp_client.index.take_in import outdated, rebuild
+from smp_client.model.deadline import interruptible
+from smp_client.model.layout import GLOBAL
+from smp_client.model.times import now, render_time
+from smp_client.passes.tidy import Tidied, tidy
+from smp_client.redaction.redact import harmless
 
 from .ingest import indexer
 from .ingest.debounce import EVERYTHING, Debounce

@@ -17,9 +17,9 @@ from typing import Any
 from forking import Forked, Forking, starts_alike
 
 from smp_client import Memory
-from smp_client.index import Index
-from smp_client.indexing import rebuild
-from smp_client.status import INDEX_FILE
+from smp_client.index.database import Index
+from smp_client.index.status import INDEX_FILE
+from smp_client.index.take_in import rebuild
 
 SMP = [sys.executable, "-m", "smp_daemon"]
 PATIENCE_S = 60.0  # for what takes moments: long enough for any machine, so that only what hangs fails

@@ -158,8 +158,8 @@ def _answer(connection: socket.socket) -> None:
 
 def _become(request: dict[str, object], streams: list[int]) -> None:
     """What `python -m smp_daemon` does, in this process."""
-    from smp_client import rewrite
     from smp_client.change import move
+    from smp_client.disk import rewrite
     from smp_daemon.cli import main
 
     code = 70
@@ -190,9 +190,9 @@ def _become(request: dict[str, object], streams: list[int]) -> None:
 
 
 _LOADED = (
-    "smp_client.memory", "smp_client.session", "smp_client.index", "smp_client.questions.engine", "smp_client.sync",
+    "smp_client.memory", "smp_client.session", "smp_client.index.database", "smp_client.ask.engine", "smp_client.index.sync",
     "smp_client.change.restore", "smp_client.passes.check", "smp_client.passes.purge", "smp_client.exchange.transfer",
-    "smp_client.tidy", "smp_daemon.config.file", "smp_daemon.daemon",
+    "smp_client.passes.tidy", "smp_daemon.config.file", "smp_daemon.daemon",
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -27,14 +27,14 @@ from smp_client import (
     SessionNotFound,
     SessionPutAway,
 )  # fmt: skip
-from smp_client.index import Index
-from smp_client.indexing import outdated, rebuild, refresh
-from smp_client.packing import TOTAL_CAP_BYTES
+from smp_client.disk.packing import TOTAL_CAP_BYTES
+from smp_client.disk.scopes import archived_scopes, directory_of, scopes
+from smp_client.index.database import Index
+from smp_client.index.status import INDEX_FILE, read_status
+from smp_client.index.sync import bring_up_to_date
+from smp_client.index.take_in import outdated, rebuild, refresh
+from smp_client.model.record import RELATIONSHIP
 from smp_client.passes.check import check
-from smp_client.records import RELATIONSHIP
-from smp_client.scopes import archived_scopes, directory_of, scopes
-from smp_client.status import INDEX_FILE, read_status
-from smp_client.sync import bring_up_to_date
 from smp_daemon.ingest import indexer
 
 NOW = datetime(2026, 3, 31, 12, tzinfo=UTC)

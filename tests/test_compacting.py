@@ -19,12 +19,12 @@ from daemons import wait_until
 from test_unlocked_writers import at_the_exchange
 
 from smp_client import Invalid, LockTimeout, Memory, Session
-from smp_client.locks import NO_PATIENCE, lock
-from smp_client.packing import read_members
+from smp_client.disk.locks import NO_PATIENCE, lock
+from smp_client.disk.packing import read_members
+from smp_client.model.policies import CompactionPolicy
 from smp_client.passes import compaction
 from smp_client.passes.compaction import bring_back, compact, estimate, evicted, growth_bytes_per_day
-from smp_client.policies import CompactionPolicy
-from smp_client.tidy import tidy
+from smp_client.passes.tidy import tidy
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HEADS = re.compile(rb"^(?:last_id: \d+|\*\*Last-Turn:\*\* \d+)\n", re.MULTILINE)

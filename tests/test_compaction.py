@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smp_client.disk.usage import Size
+from smp_client.model.policies import CompactionPolicy
 from smp_client.passes.compaction import CompactionPlan, Item, Snapshot, plan, preserved, trigger
 from smp_client.passes.summarise import Extractive
-from smp_client.policies import CompactionPolicy
-from smp_client.quota import Size
 from smp_client.text.markdown import parse
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smp_client import Memory
-from smp_client.policies import CompactionPolicy, RetentionPolicy, Thresholds
+from smp_client.model.policies import CompactionPolicy, RetentionPolicy, Thresholds
 from smp_client.text.values import render_flow
 from smp_daemon.cli import COMMANDS, smp
 from smp_daemon.cli.host import roots_of

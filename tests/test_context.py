@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smp_client import InvalidQuery, Memory, Session, context_for
-from smp_client.layout import short_names
-from smp_client.page import Item, Section, pack
+from smp_client.agents.page import Item, Section, pack
+from smp_client.model.layout import short_names
 
 AT = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)
 LABEL = re.compile(r"^- \[([^,\]]+)", re.MULTILINE)

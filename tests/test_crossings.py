@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from smp_client import Memory, Session, StorageFailed, TransactionPending, append, journal
+from smp_client import Memory, Session, StorageFailed, TransactionPending
+from smp_client.disk import append, journal
+from smp_client.model.record import DECISION
 from smp_client.passes import check
-from smp_client.records import DECISION
 from smp_daemon.ingest import inbox
 
 

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 from daemons import PATIENCE_S, no_hang, wait_until
 
-from smp_client import Memory, TransactionPending, journal, tidy
+from smp_client import Memory, TransactionPending
+from smp_client.disk import journal
+from smp_client.passes import tidy
 
 SMP = [sys.executable, "-c", "from smp_daemon.cli import main; main()"]
 

@@ -13,13 +13,13 @@ import pytest
 from daemons import Daemon, running, settings_file, smp, status, wait_until
 
 from smp_client import Invalid, Memory, Redaction, TookTooLong
-from smp_client.deadline import deadline, interruptible, step
-from smp_client.index import Index
-from smp_client.indexing import rebuild
-from smp_client.locks import NO_PATIENCE, lock
-from smp_client.privacy import redact
-from smp_client.records import Kind
-from smp_client.status import LEAD, LEAD_SCOPE
+from smp_client.disk.locks import NO_PATIENCE, lock
+from smp_client.index.database import Index
+from smp_client.index.status import LEAD, LEAD_SCOPE
+from smp_client.index.take_in import rebuild
+from smp_client.model.deadline import deadline, interruptible, step
+from smp_client.model.record import Kind
+from smp_client.redaction import redact
 from smp_daemon.jobs import Stopping
 
 SLOW = "(a|aa)+$"
@@ -112,7 +112,7 @@ def test_a_file_that_takes_too_long_costs_only_itself(memory: Memory, monkeypatc
     session.record_decision("Use Postgres with OAuth", made_by="a")
     session.record_finding("OAuth is slow", discovered_by="a", severity="low")
     with monkeypatch.context() as patch:
-        patch.setattr("smp_client.indexing._BYTES_PER_S", -1e-9)
+        patch.setattr("smp_client.index.take_in._BYTES_PER_S", -1e-9)
         assert [record.id for record in memory.search("oauth")] == ["DEC-001"]
         assert "took too long" in str(memory.search("oauth") and index_problems(memory))
     (memory.root / "active/s1/decisions.yaml").touch()
@@ -121,7 +121,7 @@ def test_a_file_that_takes_too_long_costs_only_itself(memory: Memory, monkeypatc
 
 
 def index_problems(memory: Memory) -> list[str]:
-    from smp_client.index import Index
+    from smp_client.index.database import Index
 
     index = Index.open_to_read(memory.root / ".smp/index.db")
     try:
@@ -137,7 +137,7 @@ def test_an_error_that_nobody_thought_of_costs_one_file(memory: Memory, monkeypa
     session = memory.create_session(id="s1")
     session.record_decision("Use OAuth", made_by="a")
     session.record_finding("OAuth is slow", discovered_by="a", severity="low")
-    from smp_client import indexing
+    from smp_client.index import take_in as indexing
 
     real = indexing.entry_of
 

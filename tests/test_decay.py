@@ -13,14 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from smp_client import Memory, Session, access
-from smp_client.decay import Policy, Rule, standing
-from smp_client.index import Index
-from smp_client.indexing import rebuild
-from smp_client.questions.engine import ranked as listed
-from smp_client.questions.priorities import View, prepare
-from smp_client.questions.query import Wanted
-from smp_client.questions.ranking import Weights
+from smp_client import Memory, Session
+from smp_client.ask.engine import ranked as listed
+from smp_client.ask.options import Wanted
+from smp_client.ask.priorities import View, prepare
+from smp_client.disk import access
+from smp_client.index.database import Index
+from smp_client.index.take_in import rebuild
+from smp_client.model.priority import Policy, Rule, standing
+from smp_client.model.ranking import Weights
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 DAY = 86_400.0

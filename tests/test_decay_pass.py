@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
-from smp_client import Conflict, Memory, Session, TransactionPending, access, journal
-from smp_client.access import Access
-from smp_client.decay import Policy
-from smp_client.edits import spans
-from smp_client.fingerprint import hash_of
-from smp_client.indexing import describe
+from smp_client import Conflict, Memory, Session, TransactionPending
+from smp_client.disk import access, journal
+from smp_client.disk.access import Access
+from smp_client.index.take_in import describe
+from smp_client.model.priority import Policy
+from smp_client.model.record import DECISION
 from smp_client.passes import decay as decay_pass
 from smp_client.passes.decay import DecayPlan, Known, Seen, decay, plan, session_priority
-from smp_client.records import DECISION
+from smp_client.text.edits import spans
+from smp_client.text.fingerprint import hash_of
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DECAY = 'decay: {priority: %s, last_accessed: "%s", access_count: %d, base_priority: 0.95}'

@@ -11,7 +11,7 @@ import pytest
 from daemons import Daemon, smp, status, wait_until
 
 from smp_client import Memory, Session
-from smp_client.files import Tree
+from smp_client.disk.tree import Tree
 from smp_client.passes.check import check
 
 DEEP, DEEPEST = 1200, 32

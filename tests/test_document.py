@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from smp_client import Memory, Session
-from smp_client.edits import Edit, edited, spans
-from smp_client.fingerprint import hash_of
-from smp_client.records import DECISION
+from smp_client.model.record import DECISION
 from smp_client.text import yaml_list
+from smp_client.text.edits import Edit, edited, spans
+from smp_client.text.fingerprint import hash_of
 from smp_client.text.format import format_of, is_plain
 from smp_client.text.values import Value, load
 from smp_client.text.yaml_list import parse

@@ -9,11 +9,11 @@ from test_document import CONTENTS, data, quarantined, write
 from test_values import HOSTILE
 
 from smp_client import NewerFormat, Session
-from smp_client.edits import Edit, edited
-from smp_client.fingerprint import hash_of
-from smp_client.records import DECISION
+from smp_client.model.record import DECISION
 from smp_client.text import yaml_list
 from smp_client.text.document import Located
+from smp_client.text.edits import Edit, edited
+from smp_client.text.fingerprint import hash_of
 from smp_client.text.format import format_of, is_plain, plain
 from smp_client.text.values import Value, canonical, load
 from smp_client.text.yaml_list import parse

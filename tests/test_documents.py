@@ -12,15 +12,16 @@ from daemons import smp
 from pages import outputs
 
 import smp_client
-from smp_client import Memory, errors, layout
-from smp_client.files import DIRECTORY_MODE, FILE_MODE
-from smp_client.quota import DEFAULT_QUOTA_BYTES
-from smp_client.records import CONTENT_CAP_BYTES, GLOBAL_KINDS, SESSION_KINDS, TURN
-from smp_client.session_files import new_metadata
+from smp_client import Memory
+from smp_client.disk.session_files import new_metadata
+from smp_client.disk.tree import DIRECTORY_MODE, FILE_MODE
+from smp_client.disk.usage import DEFAULT_QUOTA_BYTES
+from smp_client.model import errors, layout
+from smp_client.model.record import CONTENT_CAP_BYTES, GLOBAL_KINDS, SESSION_KINDS, TURN
+from smp_client.model.times import now
 from smp_client.text.mapping import load_mapping
 from smp_client.text.markdown import parse as parse_conversation
 from smp_client.text.yaml_list import parse
-from smp_client.timestamps import now
 
 TOP = Path(__file__).parent.parent
 README = (TOP / "README.md").read_text()

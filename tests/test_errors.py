@@ -8,7 +8,8 @@ import re
 import pytest
 
 import smp_client
-from smp_client import Invalid, QuotaExceeded, SMPError, errors
+from smp_client import Invalid, QuotaExceeded, SMPError
+from smp_client.model import errors
 
 CLASSES = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, SMPError) and cls is not SMPError]
 DRAWN = dict(re.findall(r"[├└]── (\w+) +(MEM_E\d{3})  \S", errors.__doc__ or ""))

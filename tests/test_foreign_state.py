@@ -12,7 +12,7 @@ import pytest
 from daemons import running, smp, status, wait_until
 
 from smp_client import Memory, Redaction
-from smp_client.index import Index, UnusableIndex
+from smp_client.index.database import Index, UnusableIndex
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
@@ -129,7 +129,7 @@ def test_a_link_in_the_journal_costs_only_itself(memory: Memory) -> None:
 
 
 def test_status_names_files_in_smp_that_are_none_of_ours(tmp_path: Path) -> None:
-    from smp_client.status import read_status
+    from smp_client.index.status import read_status
 
     memory = Memory(tmp_path / "sessions")
     memory.create_session(id="s1")

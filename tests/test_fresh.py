@@ -18,9 +18,10 @@ import pytest
 from daemons import Daemon, smp, wait_until
 from once import copied
 
-from smp_client import Memory, MemoryNotFound, NewerFormat, Session, TransactionPending, journal
-from smp_client.locks import NO_PATIENCE, lock
-from smp_client.status import INDEX_FILE, LEAD, LEAD_SCOPE
+from smp_client import Memory, MemoryNotFound, NewerFormat, Session, TransactionPending
+from smp_client.disk import journal
+from smp_client.disk.locks import NO_PATIENCE, lock
+from smp_client.index.status import INDEX_FILE, LEAD, LEAD_SCOPE
 
 needs_mounts = pytest.mark.skipif(
     not sys.platform.startswith("linux") or os.geteuid() != 0,

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from smp_client import AccessDenied, Invalid, InvalidQuery, Memory, MemoryNotFound, Session, SessionMemory, access
-from smp_client.decay import PINNED, Policy, Rule
-from smp_client.published import POLICY_FILE, Published, publish
-from smp_client.questions.ranking import Weights
+from smp_client import AccessDenied, Invalid, InvalidQuery, Memory, MemoryNotFound, Session, SessionMemory
+from smp_client.disk import access
+from smp_client.disk.published import POLICY_FILE, Published, publish
+from smp_client.model.priority import PINNED, Policy, Rule
+from smp_client.model.ranking import Weights
 from smp_client.text.values import DEPTH_CAP
 
 NOW = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)

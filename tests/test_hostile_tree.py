@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from smp_client import Invalid, Memory, Session, SMPError, StorageFailed, UnsafePath
-from smp_client.files import READ_CAP_BYTES, Tree
+from smp_client.disk.tree import READ_CAP_BYTES, Tree
 
 SECRET = b"findings: secret, and not to be touched\n"
 TOUCHED: list[str] | None = None

@@ -7,8 +7,8 @@ from pathlib import Path
 from daemons import running, wait_until
 
 from smp_client import Memory
-from smp_client.ids import give_ids
-from smp_client.records import DECISION, FINDING, TURN
+from smp_client.change.ids import give_ids
+from smp_client.model.record import DECISION, FINDING, TURN
 
 
 def append(memory: Memory, file: str, text: str) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from daemons import Daemon, running, smp, status, wait_until
 
-from smp_client import Session, journal, locks
-from smp_client.files import Tree
+from smp_client import Session
+from smp_client.disk import journal, locks
+from smp_client.disk.tree import Tree
 from smp_daemon.ingest import inbox
 
 

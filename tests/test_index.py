@@ -18,10 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from smp_client import Memory, Session, indexing
-from smp_client.index import APPLICATION_ID, Index, UnusableIndex
-from smp_client.indexing import outdated, rebuild, refresh
-from smp_client.scopes import files_of, is_indexed, scopes
+from smp_client import Memory, Session
+from smp_client.disk.scopes import files_of, is_indexed, scopes
+from smp_client.index import take_in as indexing
+from smp_client.index.database import APPLICATION_ID, Index, UnusableIndex
+from smp_client.index.take_in import outdated, rebuild, refresh
 
 RECORD = b'  - id: HAND-%d\n    timestamp: "2026-01-11T16:30:00+02:00"\n    finding: typed\n    tags: [x, y.z]\n'
 Contents = dict[str, list[tuple[Any, ...]]]
@@ -317,7 +318,7 @@ def test_a_read_that_failed_is_tried_again(
         def fail(*_: object) -> bytes:
             raise OSError(5, "Input/output error")
 
-        patch.setattr("smp_client.indexing.read_from", fail)
+        patch.setattr("smp_client.index.take_in.read_from", fail)
         refresh_all(memory, index)
     assert index.contents()["memories"] == []
     refresh_all(memory, index)
@@ -501,8 +502,8 @@ def test_what_disappears_between_listing_and_looking_is_gone(
     refresh_all(memory, index)
     listed = scopes(memory)
     shutil.rmtree(memory.root / "active/s1")
-    monkeypatch.setattr("smp_client.indexing.scopes", lambda _: listed)
-    monkeypatch.setattr("smp_client.indexing.files_of", lambda _, scope: ["decisions.yaml"] if scope == "s1" else [])
+    monkeypatch.setattr("smp_client.index.take_in.scopes", lambda _: listed)
+    monkeypatch.setattr("smp_client.index.take_in.files_of", lambda _, scope: ["decisions.yaml"] if scope == "s1" else [])
     assert ("s1", "decisions.yaml") in list(outdated(memory, index))
     refresh_all(memory, index)
     assert index.contents()["memories"] == index.contents()["sessions"] == []

@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from test_index import RECORD, Contents, break_file, mend_file, rebuilt, refresh_all, write_some
 
 from smp_client import Memory, Session, SMPError
-from smp_client.index import Index
-from smp_client.indexing import rebuild
+from smp_client.index.database import Index
+from smp_client.index.take_in import rebuild
 
 TURN = b"## Turn %d - 2026-01-11 14:30:00\n**Speaker:** me\n**Memory-Refs:** [DEC-001]\n\ntyped %d\n\n---\n\n"
 

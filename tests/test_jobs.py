@@ -11,10 +11,10 @@ import pytest
 from daemons import wait_until
 
 from smp_client import LockTimeout, Memory
-from smp_client.locks import NO_PATIENCE, lock
+from smp_client.disk.locks import NO_PATIENCE, lock
 from smp_client.model.outcome import Action, Outcome
-from smp_client.policies import CompactionPolicy
-from smp_client.records import DECISION
+from smp_client.model.policies import CompactionPolicy
+from smp_client.model.record import DECISION
 from smp_daemon.config.settings import Configuration
 from smp_daemon.fullness import FORCED, GENTLE, LEFT_ALONE, Fullness
 from smp_daemon.ingest import indexer

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from smp_client import LockTimeout, Memory, Patience, Session, UnsafePath, files, locks
-from smp_client.layout import LOCK_ORDER, lock_rank
-from smp_client.locks import NO_PATIENCE, lock, lock_all
-from smp_client.records import SESSION_KINDS
+from smp_client import LockTimeout, Memory, Patience, Session, UnsafePath
+from smp_client.disk import locks, tree
+from smp_client.disk.locks import NO_PATIENCE, lock, lock_all
+from smp_client.model.layout import LOCK_ORDER, lock_rank
+from smp_client.model.record import SESSION_KINDS
 
 # Holds the named locks until its input ends.
 HOLDER = """
@@ -347,7 +348,7 @@ def opened_meanwhile(descriptor, command, *rest):
     return result
 fcntl.fcntl = opened_meanwhile
 descriptor = os.open(path, os.O_RDONLY)
-print(files.nobody_writes(descriptor))
+print(tree.nobody_writes(descriptor))
 """
     path = memory.root.parent / "file"
     path.touch()
@@ -362,8 +363,8 @@ def test_the_kernel_tells_whether_somebody_writes(memory: Memory) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with path.open("ab"):
-            assert files.nobody_writes(descriptor) is False
-        assert files.nobody_writes(descriptor) is True
+            assert tree.nobody_writes(descriptor) is False
+        assert tree.nobody_writes(descriptor) is True
     finally:
         os.close(descriptor)
 

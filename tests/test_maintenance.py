@@ -12,11 +12,12 @@ from typing import Any
 
 from daemons import Daemon, running, settings_file, smp, status, wait_until, wait_until_true
 
-from smp_client import Memory, QuotaExceeded, Session, vacuum
+from smp_client import Memory, QuotaExceeded, Session
+from smp_client.index import vacuum
+from smp_client.index.sync import bring_up_to_date
+from smp_client.model.times import now, parse_time, render_time
 from smp_client.passes import lifecycle, overdue
-from smp_client.sync import bring_up_to_date
-from smp_client.tidy import tidy
-from smp_client.timestamps import now, parse_time, render_time
+from smp_client.passes.tidy import tidy
 from smp_daemon.schedule import JOBS_FILE, KNOWN_SINCE, load_successes, save_successes
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from test_values import TRICKY, keys, nested, texts
 
 from smp_client import MemoryNotFound, Session
-from smp_client.edits import Edit, edited
-from smp_client.fingerprint import hash_of
-from smp_client.records import TURN
+from smp_client.model.record import TURN
 from smp_client.text import markdown
+from smp_client.text.edits import Edit, edited
+from smp_client.text.fingerprint import hash_of
 from smp_client.text.format import Conversation
 from smp_client.text.values import Value, canonical
 

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from smp_client import Memory, Session, index
+from smp_client import Memory, Session
+from smp_client.index import database as index
+from smp_client.model.record import kind_of_file
 from smp_client.passes.check import check
 from smp_client.privacy.leaks import Target, redact
-from smp_client.privacy.redact import Redaction
-from smp_client.records import kind_of_file
+from smp_client.redaction.redact import Redaction
 from smp_client.text.format import format_of
 from smp_daemon.ingest.inbox import take_in
 

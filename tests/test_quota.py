@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from smp_client import LockTimeout, Memory, QuotaExceeded, Session
-from smp_client.locks import NO_PATIENCE
-from smp_client.quota import Usage, level
+from smp_client.disk.locks import NO_PATIENCE
+from smp_client.disk.usage import Usage, level
 
 BIG = "x" * 30_000
 LISTED: list[str] | None = None

@@ -16,14 +16,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from smp_client import Invalid, Memory, Session
-from smp_client.decay import Policy
-from smp_client.privacy import secrets
-from smp_client.privacy.redact import OFF, Redaction, harmless, problem_of
-from smp_client.published import POLICY_FILE, publish, published
-from smp_client.questions.ranking import Weights
-from smp_client.records import DECISION, new_fields
+from smp_client.disk.published import POLICY_FILE, publish, published
+from smp_client.model.priority import Policy
+from smp_client.model.ranking import Weights
+from smp_client.model.record import DECISION
+from smp_client.model.times import now
+from smp_client.redaction import secrets
+from smp_client.redaction.redact import OFF, Redaction, harmless, problem_of
 from smp_client.small import SessionMemory
-from smp_client.timestamps import now
+from smp_client.text.contents import new_fields
 
 # In two pieces, so that this file holds no secret either.
 TOKEN = "ghp_" + "q7Zr2Xk9Lm4Tv8Bn1Cw6Hy3Jd5Fs0Pg2Ra7E"

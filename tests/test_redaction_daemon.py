@@ -10,12 +10,13 @@ import pytest
 from daemons import running, settings_file, smp, status, wait_until
 from test_redaction import ACCESS_KEY, PASSWORD, REDACTED, SAYS, SHOWN, TOKEN, places_of
 
-from smp_client import Memory, Session, audit
-from smp_client.index import Index
-from smp_client.indexing import rebuild
+from smp_client import Memory, Session
+from smp_client.disk import audit
+from smp_client.index.database import Index
+from smp_client.index.status import INDEX_FILE
+from smp_client.index.take_in import rebuild
 from smp_client.privacy import leaks
-from smp_client.privacy.redact import OFF, Redaction
-from smp_client.status import INDEX_FILE
+from smp_client.redaction.redact import OFF, Redaction
 
 QUICK = {"watch": {"quiet_ms": 20, "longest_wait_ms": 100}, "indexes": {"active_every_s": 0.2}}
 AT = '"2026-01-11T14:30:00Z"'

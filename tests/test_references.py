@@ -10,12 +10,12 @@ import pytest
 
 from smp_client import Memory, MemoryNotFound, Session
 from smp_client.change.holdings import EVERY, holdings
-from smp_client.index import Index
-from smp_client.indexing import outdated, refresh
+from smp_client.change.references import taken_by_hand
+from smp_client.index.database import Index
+from smp_client.index.take_in import outdated, refresh
 from smp_client.passes.check import check
 from smp_client.privacy.leaks import Target, redact
-from smp_client.privacy.redact import OFF, Redaction
-from smp_client.references import taken_by_hand
+from smp_client.redaction.redact import OFF, Redaction
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from smp_client import Memory
-from smp_client.locks import Patience, lock
+from smp_client.disk.locks import Patience, lock
 from smp_client.model.outcome import Action
+from smp_client.model.policies import RetentionPolicy
 from smp_client.passes.retention import Standing, plan, retain, retention
-from smp_client.policies import RetentionPolicy
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 POLICY = RetentionPolicy(by_type_days={"conversation_turn": 90, "finding": 365.5})

@@ -15,8 +15,8 @@ import pytest
 from daemons import Daemon, running, settings_file, smp, status, wait_until
 
 from smp_client import Memory
-from smp_client.timestamps import now as real_now
-from smp_client.timestamps import parse_time, render_time
+from smp_client.model.times import now as real_now
+from smp_client.model.times import parse_time, render_time
 from smp_daemon.schedule import JOBS_FILE, Schedule, load_successes, save_successes
 
 NOON = datetime(2026, 6, 15, 12, tzinfo=UTC)

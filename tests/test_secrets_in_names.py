@@ -10,8 +10,9 @@ import pytest
 from daemons import smp
 from test_redaction import TOKEN, places_of
 
-from smp_client import Invalid, Memory, Session, SMPError, audit
-from smp_client.timestamps import now
+from smp_client import Invalid, Memory, Session, SMPError
+from smp_client.disk import audit
+from smp_client.model.times import now
 
 Call = Callable[[Memory, Session], Any]
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from smp_client import Invalid, Memory, SessionNotFound, SessionPutAway
-from smp_client.layout import ACTIVE, ARCHIVED, DELETED
+from smp_client.model.layout import ACTIVE, ARCHIVED, DELETED
 from smp_client.session_name import session_id
 
 pytestmark = pytest.mark.usefixtures("short_grace")

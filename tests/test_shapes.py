@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from smp_client import Redaction
-from smp_client.privacy.personal import PERSONAL_KINDS, personal
-from smp_client.privacy.secrets import SECRET_KINDS, Found, secrets
+from smp_client.redaction.personal import PERSONAL_KINDS, personal
+from smp_client.redaction.secrets import SECRET_KINDS, Found, secrets
 
 CORPUS = Path(__file__).parent / "corpus"
 Find = Callable[[str], list[Found]]
@@ -155,7 +155,7 @@ def test_only_a_secret_is_read_to_its_end(piece: str, monkeypatch: pytest.Monkey
         def match(self, text: str, at: int) -> None:
             reads.append(at)
 
-    monkeypatch.setattr("smp_client.privacy.secrets._REST", Rest())
+    monkeypatch.setattr("smp_client.redaction.secrets._REST", Rest())
     secrets(piece * 1000)
     assert reads == []
 

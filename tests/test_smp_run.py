@@ -19,9 +19,9 @@ import yaml
 from daemons import PATIENCE_S, SMP, Daemon, index_contents, running, settings_file, smp, status, wait_until, wait_until_true
 
 from smp_client import Memory
-from smp_client.index import Index
-from smp_client.status import INDEX_FILE, STATUS_FILE
-from smp_client.timestamps import now, render_time
+from smp_client.index.database import Index
+from smp_client.index.status import INDEX_FILE, STATUS_FILE
+from smp_client.model.times import now, render_time
 
 
 def test_what_is_written_is_indexed_and_equals_a_rebuild(memory: Memory, tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from smp_client import Memory
-from smp_client.errors import InvalidQuery
-from smp_client.index import Index
-from smp_client.indexing import rebuild
-from smp_client.questions.spec import Specification, has_field, understand, unknown_field
-from smp_client.questions.sql import Sql
-from smp_client.records import type_of
+from smp_client.ask.spec import Specification, has_field, understand, unknown_field
+from smp_client.index.database import Index
+from smp_client.index.sql import Sql
+from smp_client.index.take_in import rebuild
+from smp_client.model.errors import InvalidQuery
+from smp_client.model.record import type_of
 
 PRIORITY = "0.1 * length(m.id)"  # anything that differs: what it is made of is not this module's business
 ALL, MEMORIES = Sql("1"), Sql("memories m")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from smp_client.errors import InvalidQuery
-from smp_client.questions.spec import understand, unknown_field
+from smp_client.ask.spec import understand, unknown_field
+from smp_client.model.errors import InvalidQuery
 
 PRIORITY = "m.priority"
 

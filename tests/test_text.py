@@ -10,7 +10,7 @@ from daemons import no_hang
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from smp_client.questions.text import DEPTH_CAP, MARK_CAP, STOP_WORDS, TERM_CAP, WORD_CAP, Asked, match_expression, words
+from smp_client.ask.text import DEPTH_CAP, MARK_CAP, STOP_WORDS, TERM_CAP, WORD_CAP, Asked, match_expression, words
 
 # (text, more, actor, tags, around) by name.
 RECORDS = {

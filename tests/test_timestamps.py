@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from smp_client.timestamps import parse_time, render_time, same_time
+from smp_client.model.times import parse_time, render_time, same_time
 
 MOMENTS = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29))
 # As it is, and with a fraction of whole milliseconds or of none.

@@ -10,9 +10,9 @@ from datetime import datetime
 import pytest
 
 from smp_client import Memory, Session
-from smp_client.index import Index
-from smp_client.indexing import rebuild
-from smp_client.topics import Overview, agents_of, overview_of, timeline_of, topics_of
+from smp_client.index.database import Index
+from smp_client.index.take_in import rebuild
+from smp_client.index.topics import Overview, agents_of, overview_of, timeline_of, topics_of
 
 DAY = "2026-01-11T"
 

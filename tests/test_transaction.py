@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from smp_client import Conflict, Invalid, QuotaExceeded, Session, TransactionEnded, TransactionPending, journal
+from smp_client import Conflict, Invalid, QuotaExceeded, Session, TransactionEnded, TransactionPending
+from smp_client.disk import journal
 
 
 def snapshot(session: Session) -> dict[str, bytes]:

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from daemons import wait_until
 
-from smp_client import Memory, MemoryNotFound, Session, journal
-from smp_client import append as append_module
-from smp_client import rewrite as rewrite_module
-from smp_client.files import Tree
-from smp_client.tidy import tidy
+from smp_client import Memory, MemoryNotFound, Session
+from smp_client.disk import append as append_module
+from smp_client.disk import journal
+from smp_client.disk import rewrite as rewrite_module
+from smp_client.disk.tree import Tree
+from smp_client.passes.tidy import tidy
 
 # Appends with `>>` and no lock until the file `stop` is there, and prints how many records that were.
 SHELL_FINDINGS = r"""

@@ -16,14 +16,15 @@ import pytest
 from bytes_left import files_with
 from daemons import running, wait_until
 
-from smp_client import Memory, Session, vacuum
-from smp_client.entries import Entry, Weight
-from smp_client.index import Index
-from smp_client.indexing import rebuild
-from smp_client.locks import Patience, lock
-from smp_client.status import INDEX_FILE, LEAD, LEAD_SCOPE
-from smp_client.sync import bring_up_to_date
-from smp_client.tidy import tidy
+from smp_client import Memory, Session
+from smp_client.disk.locks import Patience, lock
+from smp_client.index import vacuum
+from smp_client.index.database import Index
+from smp_client.index.rows import Entry, Weight
+from smp_client.index.status import INDEX_FILE, LEAD, LEAD_SCOPE
+from smp_client.index.sync import bring_up_to_date
+from smp_client.index.take_in import rebuild
+from smp_client.passes.tidy import tidy
 from smp_daemon import scrubs
 from smp_daemon.jobs import Stopping
 from smp_daemon.root import Root

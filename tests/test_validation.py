@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smp_client import Conflict, Invalid, Memory, Session
-from smp_client.records import RELATIONSHIP
+from smp_client.model.record import RELATIONSHIP
 
 Files = dict[str, bytes]
 HUGE = 10**5000  # Python refuses to write this number out

@@ -14,14 +14,14 @@ import pytest
 from daemons import running, smp, wait_until
 
 from smp_client import AccessDenied, Invalid, Memory, MemoryNotFound, Session, SessionNotFound, Transaction
-from smp_client.index import Index
-from smp_client.indexing import outdated, rebuild, refresh
-from smp_client.journal import record as record_intent
-from smp_client.questions.engine import find
-from smp_client.questions.ranking import Weights
-from smp_client.questions.validity import holds
-from smp_client.records import RELATIONSHIP
-from smp_client.status import INDEX_FILE
+from smp_client.ask.engine import find
+from smp_client.disk.journal import record as record_intent
+from smp_client.index.database import Index
+from smp_client.index.status import INDEX_FILE
+from smp_client.index.take_in import outdated, rebuild, refresh
+from smp_client.index.validity import holds
+from smp_client.model.ranking import Weights
+from smp_client.model.record import RELATIONSHIP
 
 START = datetime(2026, 1, 11, 9, tzinfo=UTC)
 

@@ -13,8 +13,8 @@ import pytest
 from daemons import Daemon, settings_file, smp, wait_until
 
 from smp_client import Invalid, Memory, NewerFormat, Session, SMPError
+from smp_client.model.record import DECISION, TURN
 from smp_client.passes.check import check
-from smp_client.records import DECISION, TURN
 from smp_client.text import version
 from smp_client.text.format import format_of
 from smp_client.text.version import version_in

@@ -31,8 +31,8 @@ from test_watcher import (
     start_copying,
 )
 
-from smp_client.files import Tree
-from smp_client.status import COOKIES
+from smp_client.disk.tree import Tree
+from smp_client.index.status import COOKIES
 from smp_daemon.ingest import polling
 from smp_daemon.ingest.notices import Changed, Cookie, Notice, Outbox
 from smp_daemon.ingest.watcher import Inotify, Watcher

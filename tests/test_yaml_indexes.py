@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smp_client import Memory, Session, SessionNotFound
-from smp_client.entries import Entry, Weight
-from smp_client.index import Index
-from smp_client.indexing import rebuild
+from smp_client.index.database import Index
+from smp_client.index.rows import Entry, Weight
+from smp_client.index.take_in import rebuild
+from smp_client.index.yaml_indexes import AGENTS, TIMELINE, TOPICS, render, write
 from smp_client.text.values import load
-from smp_client.yaml_indexes import AGENTS, TIMELINE, TOPICS, render, write
 
 TOP = Path(__file__).parent
 
@@ -297,9 +297,9 @@ TYPES = {"turn": ("conversation_turn", "conversation.md"), "artifact": ("artifac
 
 def put(index: Index, number: int, made: dict[str, Any]) -> None:
     """Into the index, in the form that indexing gives it."""
-    from smp_client.fingerprint import stored
-    from smp_client.indexing import _refs, _tags, _time, _weight
-    from smp_client.records import DECISION
+    from smp_client.index.take_in import _refs, _tags, _time, _weight
+    from smp_client.model.record import DECISION
+    from smp_client.text.fingerprint import stored
 
     kind, file = TYPES.get(made["kind"], (made["kind"], f"{made['kind']}s.yaml"))
     memory_id = f"turn-{number % 7}" if made["kind"] == "turn" else f"{made['kind']}-{made['id']}"

@@ -15,13 +15,13 @@ import pytest
 
 from smp_client import Memory, QuotaExceeded, Record, Session
 from smp_client.change.holdings import EVERY, holdings
+from smp_client.model.record import SESSION_KINDS, kind_of_file
 from smp_client.passes import overdue
 from smp_client.passes.compaction import SUMMARIZES, compact, growth_bytes_per_day, policy_of, trigger
 from smp_client.passes.decay import decay
 from smp_client.passes.lifecycle import lifecycle
 from smp_client.passes.purge import purge
-from smp_client.records import SESSION_KINDS, kind_of_file
-from smp_client.tidy import tidy
+from smp_client.passes.tidy import tidy
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 QUOTA_BYTES = 14_000
@@ -277,7 +277,7 @@ def test_a_year(
     whatever has changed, and for everything at the end. (With compaction taking out pinned memories, or a purge that does not
     wait, it fails within the first simulated weeks.)"""
     monkeypatch.setattr("smp_client.change.move.GRACE_S", -1.0)
-    monkeypatch.setattr("smp_client.rewrite.GRACE_S", -1.0)
+    monkeypatch.setattr("smp_client.disk.rewrite.GRACE_S", -1.0)
     year = Year(quick_root, sessions, days, seed=seed)
     monkeypatch.setattr(overdue, "running_s", lambda: (year.now - START).total_seconds())
     while year.now < year.end:

@@ -19,24 +19,23 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .. import access, journal
-from ..append import Reserved, Tail, note_rewritten, note_tail, settle
-from ..disk import bundle
+from ..disk import access, bundle, journal
+from ..disk.append import Reserved, Tail, note_rewritten, note_tail, settle
 from ..disk.bundle import Bundle, Item, Manifest, item_of
-from ..edits import FEW, Edit, Span, Spans, edited, located, replaced, spans, value_of
-from ..errors import Conflict, StorageFailed, TransactionPending
-from ..files import is_left_alone
-from ..fingerprint import hash_of, hash_of_bytes
-from ..locks import Lock, brief_lock
-from ..records import Kind, kind_of_file
+from ..disk.locks import Lock, brief_lock
+from ..disk.tree import is_left_alone
+from ..model.errors import Conflict, StorageFailed, TransactionPending
+from ..model.record import Kind, kind_of_file
 from ..text.document import INDENT
+from ..text.edits import FEW, Edit, Span, Spans, edited, located, replaced, spans, value_of
+from ..text.fingerprint import hash_of, hash_of_bytes
 from ..text.format import format_of
 from ..text.values import Value
 from .digest import digest
 from .places import is_record_file, type_of_file
 
 if TYPE_CHECKING:
-    from ..scope import Scope
+    from ..disk.scope import Scope
 
 _LAST = ""  # as `Change.behind`: the record comes last
 _TRIES = 3

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..decay import is_resolved, status_of
-from ..errors import SMPError
-from ..records import DECISION, FINDING, LEARNING, PREFERENCE, SESSION_KINDS, TURN, Kind, name_of
-from ..session_files import METADATA
+from ..disk.session_files import METADATA
+from ..model.errors import SMPError
+from ..model.priority import is_resolved, status_of
+from ..model.record import DECISION, FINDING, LEARNING, PREFERENCE, SESSION_KINDS, TURN, Kind, name_of
 from ..text.format import format_of
 from ..text.mapping import load_mapping
 from ..text.values import Value

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..disk import bundle
 from ..disk.bundle import Bundle, Item
-from ..edits import located, spans, value_of
-from ..errors import SMPError
-from ..fingerprint import hash_of, hash_of_bytes
-from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_session_id
-from ..records import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN, Kind, kind_of, kind_of_file
-from ..scopes import ARCHIVE, EVICTED, files_of
+from ..disk.scopes import ARCHIVE, EVICTED, files_of
+from ..model.errors import SMPError
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_session_id
+from ..model.record import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN, Kind, kind_of, kind_of_file
+from ..text.edits import located, spans, value_of
+from ..text.fingerprint import hash_of, hash_of_bytes
 from ..text.values import Value
 from .places import PROFILE, holds_memories, id_of_file, is_record_file, type_of_file, value_of_file
 

@@ -20,12 +20,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from .. import audit, journal, rewrite
-from ..disk import bundle
+from ..disk import audit, bundle, journal, rewrite
 from ..disk.bundle import Bundle, Item, Manifest, item_of
-from ..errors import Conflict, LockTimeout, SessionNotFound, SMPError, StorageFailed, TransactionPending
-from ..files import DEEPEST, is_left_alone
-from ..layout import (
+from ..disk.locks import NO_PATIENCE
+from ..disk.packing import is_inner_path, plain_files
+from ..disk.quarantine import move_aside, set_aside
+from ..disk.scope import Scope
+from ..disk.scopes import ARCHIVE, BACKUP, EVICTED
+from ..disk.session_files import METADATA, artifact_file, state_file
+from ..disk.temporaries import temporary_name
+from ..disk.tree import DEEPEST, is_left_alone
+from ..model.errors import Conflict, LockTimeout, SessionNotFound, SMPError, StorageFailed, TransactionPending
+from ..model.layout import (
     ACTIVE,
     ARCHIVED,
     DELETED,
@@ -36,25 +42,18 @@ from ..layout import (
     check_session_id,
     is_session_id,
 )
-from ..locks import NO_PATIENCE
 from ..model.outcome import Action, Outcome
-from ..packing import is_inner_path, plain_files
-from ..privacy.redact import harmless
-from ..quarantine import move_aside, set_aside
-from ..records import state_history
-from ..scope import Scope
-from ..scopes import ARCHIVE, BACKUP, EVICTED
-from ..session_files import METADATA, artifact_file, state_file
-from ..temporaries import temporary_name
+from ..model.record import state_history
+from ..model.times import render_time
+from ..redaction.redact import harmless
 from ..text.mapping import replace_parts
 from ..text.values import Value
-from ..timestamps import render_time
 from .digest import digest
 from .holdings import BESIDE
 from .restore import manifest_of, passing
 
 if TYPE_CHECKING:
-    from ..files import Tree
+    from ..disk.tree import Tree
     from ..memory import Memory
     from ..session import Session
 

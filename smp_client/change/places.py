@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..errors import SMPError
-from ..layout import GLOBAL, is_file_id
-from ..records import STATE_HISTORY, kind_of_file
-from ..scopes import ARTIFACTS, STATES, is_of, kinds_of
-from ..session_files import METADATA, parse_artifact
+from ..disk.scopes import ARTIFACTS, STATES, is_of, kinds_of
+from ..disk.session_files import METADATA, parse_artifact
+from ..model.errors import SMPError
+from ..model.layout import GLOBAL, is_file_id
+from ..model.record import STATE_HISTORY, kind_of_file
 from ..text.mapping import load_mapping
 from ..text.values import Value
 

@@ -14,26 +14,26 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from .. import audit
-from ..disk import bundle
+from ..disk import audit, bundle
 from ..disk.bundle import BundleKind, Item, Manifest
 from ..disk.inventory import manifests
-from ..edits import value_of
-from ..errors import Invalid, MemoryNotFound, SessionNotFound, SMPError
-from ..layout import ARCHIVED, DELETED, GLOBAL, is_session_id
+from ..disk.scopes import ARCHIVE, BACKUP
+from ..model.errors import Invalid, MemoryNotFound, SessionNotFound, SMPError
+from ..model.layout import ARCHIVED, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
-from ..privacy.redact import harmless
-from ..records import Record, as_record, check_memory_id, kind_of_file, plain_fields, type_of
-from ..scopes import ARCHIVE, BACKUP
-from ..timestamps import render_time
+from ..model.record import Record, as_record, check_memory_id, kind_of_file, type_of
+from ..model.times import render_time
+from ..redaction.redact import harmless
+from ..text.contents import plain_fields
+from ..text.edits import value_of
 from .change import Change, Draft, Request, apply
 from .holdings import Holding, is_in_use, place_of
 from .places import value_of_file
 from .select import Selection, agent_of, chosen
 
 if TYPE_CHECKING:
+    from ..disk.scope import Scope
     from ..memory import Memory
-    from ..scope import Scope
 
 _MAY_BE_BACK = "smp restore --list shows what can be restored; what is not there may be back already."
 

@@ -10,21 +10,21 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..ask.when import When
 from ..disk.bundle import Item
-from ..errors import CorruptionDetected, Invalid
-from ..layout import GLOBAL
-from ..questions.when import When
-from ..records import check_memory_id
-from ..scopes import archived_scope
-from ..session_files import METADATA
+from ..disk.scopes import archived_scope
+from ..disk.session_files import METADATA
+from ..model.errors import CorruptionDetected, Invalid
+from ..model.layout import GLOBAL
+from ..model.record import check_memory_id
 from ..text.values import Value
-from ..whereabouts import missing
 from .holdings import KEPT, Holding, holdings, in_use, is_in_use
 from .places import id_of_file
+from .whereabouts import missing
 
 if TYPE_CHECKING:
+    from ..ask.priorities import View
     from ..memory import Memory
-    from ..questions.priorities import View
 
 _TEXTS = ("topic", "agent", "text")
 _BOOKKEEPING = ("decay", "imported", "imported_id")  # fields whose values nobody chose
@@ -107,8 +107,8 @@ def _described(memory: Memory, name: str, selection: Selection, found: list[Hold
 
 def _fitting(memory: Memory, name: str, selection: Selection) -> set[tuple[str, str, str]]:
     """Return the container or file, the type and the id of each memory that the index finds."""
-    from ..questions.engine import is_about, keys_of
-    from ..questions.query import wanted
+    from ..ask.engine import is_about, keys_of
+    from ..ask.options import wanted
 
     def question(view: View) -> set[tuple[str, str, str]]:
         want = wanted(

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import Any, Literal
 
-from ..errors import CorruptionDetected
-from ..files import Tree
-from ..packing import make_archive, members_in, packed_bytes, read_members
-from ..scopes import ENDING
+from ..model.errors import CorruptionDetected
+from .packing import make_archive, members_in, packed_bytes, read_members
+from .scopes import ENDING
+from .tree import Tree
 
 BundleKind = Literal["archive", "deleted", "evicted", "undo", "export"]
 KINDS: tuple[BundleKind, ...] = ("archive", "deleted", "evicted", "undo", "export")

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import SMPError
-from ..files import Tree
-from ..layout import ARCHIVED
-from ..scopes import ARCHIVE, BACKUP
+from ..model.errors import SMPError
+from ..model.layout import ARCHIVED
 from ..text.mapping import render_mapping
 from ..text.values import Value
 from . import bundle
 from .bundle import Manifest
+from .scopes import ARCHIVE, BACKUP
+from .tree import Tree
 
 SUMMARY, RECORD = "summary.yaml", "deletion-record.yaml"
 

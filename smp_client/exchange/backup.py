@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from ..errors import SMPError
-from ..layout import ACTIVE, BACKUP
+from ..model.errors import SMPError
+from ..model.layout import ACTIVE, BACKUP
 from ..model.outcome import Action, Outcome
 from .export import copy_bundle, write_file
 from .intake import Request

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from ..layout import GLOBAL, is_file_id, is_session_id
-from ..records import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, Kind, state_history
-from ..scopes import ARTIFACTS, STATES
-from ..session_files import parse_artifact
+from ..disk.scopes import ARTIFACTS, STATES
+from ..disk.session_files import parse_artifact
+from ..model.layout import GLOBAL, is_file_id, is_session_id
+from ..model.record import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, Kind, state_history
 from ..text.mapping import load_mapping, render_mapping
 from ..text.values import render_entries
 

@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from .. import audit
 from ..change.holdings import EVERY, KEPT, holdings, is_in_use, names
-from ..errors import Conflict, Invalid, SMPError, StorageFailed
-from ..files import Tree, sync
-from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
+from ..disk import audit
+from ..disk.packing import make_archive, members_in
+from ..disk.scopes import ARCHIVE, BACKUP
+from ..disk.session_files import METADATA
+from ..disk.tree import Tree, sync
+from ..model.errors import Conflict, Invalid, SMPError, StorageFailed
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
 from ..model.outcome import Action, Outcome
-from ..packing import make_archive, members_in
-from ..records import TURN, is_deleted
-from ..scopes import ARCHIVE, BACKUP
-from ..session_files import METADATA
+from ..model.record import TURN, is_deleted
+from ..model.times import render_time
 from ..text.format import format_of
 from ..text.mapping import load_mapping
-from ..timestamps import render_time
 from . import forms
 from .entry import (
     Entry,

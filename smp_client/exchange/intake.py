@@ -16,17 +16,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..append import append_many
-from ..errors import Conflict, Invalid, SMPError, StorageFailed
-from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LATEST, lock_rank
+from ..disk import tombstones
+from ..disk.append import append_many
+from ..disk.session_files import METADATA, STATE_BASE_PRIORITY, new_metadata
+from ..model.errors import Conflict, Invalid, SMPError, StorageFailed
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LATEST, lock_rank
 from ..model.outcome import Action, Outcome
-from ..passes import purged
-from ..records import CONTENT_CAP_BYTES, SESSION_KINDS, TURN, Kind, is_memory_id, plain_fields
-from ..session_files import METADATA, STATE_BASE_PRIORITY, new_metadata
+from ..model.record import CONTENT_CAP_BYTES, SESSION_KINDS, TURN, Kind, is_memory_id
+from ..model.times import parse_time, render_time, same_time
+from ..text.contents import plain_fields
 from ..text.format import format_of
 from ..text.mapping import load_mapping, render_mapping
 from ..text.values import Value, canonical
-from ..timestamps import parse_time, render_time, same_time
 from .entry import (
     HEADER,
     IMPORTED,
@@ -109,7 +110,7 @@ class Intake:
         self.sessions: dict[str, Counter[str]] = {}
         self.listed: dict[str, dict[str, list[str]]] = {}
         is_there = memory.root.is_dir()
-        self._purged = purged.load(memory.tree) if is_there and not request.purged else {}
+        self._purged = tombstones.load(memory.tree) if is_there and not request.purged else {}
         self._gone = {one.session for one in memory.deleted_sessions()} if is_there else set()
         self._session: _Session | None = None
         self._refused: set[str] = set()  # sessions that cannot be written, each reported once
@@ -499,7 +500,7 @@ def _said(session: _Session, record: Mapping[str, Any], source: Mapping[str, Any
     return canonical(kept)
 
 
-def _is_purged(known: purged.Purged, file: str, record: Mapping[str, Any]) -> bool:
+def _is_purged(known: tombstones.Purged, file: str, record: Mapping[str, Any]) -> bool:
     """Return whether a memory was purged here, by its id or with its whole session."""
     if known.holds(file, {**record, IMPORTED_ID: record["id"]}):
         return True

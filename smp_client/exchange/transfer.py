@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from .. import audit
-from ..errors import Invalid
-from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_session_id
+from ..disk import audit
+from ..model.errors import Invalid
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
-from ..privacy.redact import OFF
-from ..records import TURN
+from ..model.record import TURN
+from ..redaction.redact import OFF
 from .entry import Read
 from .export import Selection, entries, require_sessions, session_entries
 from .intake import Intake, Request

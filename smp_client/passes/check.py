@@ -14,34 +14,34 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .. import journal, layout, rewrite
-from ..append import settle
-from ..disk import bundle, inventory
-from ..entries import FileState
-from ..errors import LockTimeout, NewerFormat, SessionNotFound, SMPError
-from ..files import DEEPEST, is_left_alone
-from ..inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
-from ..index import Index, UnusableIndex
-from ..indexing import describe, is_unchanged
-from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, INDEX_FILE, JOURNAL, QUARANTINE
-from ..locks import NO_PATIENCE, holder, lock
+from ..disk import bundle, inventory, journal, rewrite
+from ..disk.append import settle
+from ..disk.inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
+from ..disk.locks import NO_PATIENCE, holder, lock
+from ..disk.place import Place
+from ..disk.quarantine import quarantined
+from ..disk.scope import UPKEEP
+from ..disk.scopes import directory_of, files_of, is_archived, kinds_of, scopes, unnameable
+from ..disk.session_files import METADATA, new_metadata
+from ..disk.tree import DEEPEST, is_left_alone
+from ..index.database import Index, UnusableIndex
+from ..index.rows import FileState
+from ..index.status import SILENT_AFTER_S
+from ..index.take_in import describe, is_unchanged
+from ..model import layout
+from ..model.errors import LockTimeout, NewerFormat, SessionNotFound, SMPError
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, INDEX_FILE, JOURNAL, QUARANTINE
 from ..model.outcome import Action, Outcome
-from ..place import Place
-from ..quarantine import quarantined
-from ..records import Kind, state_history
-from ..scope import UPKEEP
-from ..scopes import directory_of, files_of, is_archived, kinds_of, scopes, unnameable
-from ..session_files import METADATA, new_metadata
-from ..status import SILENT_AFTER_S
+from ..model.record import Kind, state_history
+from ..model.times import time_at
 from ..text.document import Lines
 from ..text.format import format_of
-from ..tidy import fold_retired, stale_files
-from ..timestamps import time_at
+from .tidy import fold_retired, stale_files
 
 if TYPE_CHECKING:
-    from ..files import Tree
+    from ..ask.priorities import View
+    from ..disk.tree import Tree
     from ..memory import Memory
-    from ..questions.priorities import View
     from ..session import RecordFiles, Session
 
 _DAMAGED = "Bring it back from a copy of your own; the disk may be failing."

@@ -24,32 +24,43 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from .. import records
 from ..change.change import Change, Draft, Request, apply, replanned
 from ..change.holdings import Holding, Place, holdings
 from ..change.restore import removal
-from ..decay import PINNED, is_resolved
-from ..deletion import memory_of
 from ..disk.bundle import Manifest
-from ..edits import Span, spans, value_of
-from ..errors import Conflict, Invalid, MemoryNotFound, SMPError
-from ..fingerprint import hash_of
-from ..layout import is_file_id
+from ..disk.scopes import ENDING, EVICTED, archived_scope
+from ..disk.session_files import METADATA
+from ..disk.usage import Size
+from ..model.errors import Conflict, Invalid, MemoryNotFound, SMPError
+from ..model.layout import is_file_id
 from ..model.outcome import Action, Outcome
-from ..policies import CompactionPolicy
-from ..quota import Size
-from ..records import DECISION, FINDING, PREFERENCE, RELATIONSHIP, TURN, kind_of_file, type_of
-from ..scopes import ENDING, EVICTED, archived_scope
-from ..session_files import METADATA
+from ..model.policies import CompactionPolicy
+from ..model.priority import PINNED, is_resolved
+from ..model.record import (
+    CONTENT_CAP_BYTES,
+    DECISION,
+    FINDING,
+    PREFERENCE,
+    RELATIONSHIP,
+    STATE_HISTORY,
+    TURN,
+    check_memory_id,
+    is_memory_id,
+    kind_of_file,
+    state_history,
+    type_of,
+)  # fmt: skip
+from ..model.times import EPOCH, render_time, time_at, time_of
+from ..text.edits import Span, spans, value_of
+from ..text.fingerprint import hash_of, summary_hash
 from ..text.format import format_of
 from ..text.markdown import render_turn
 from ..text.values import Value
-from ..timestamps import EPOCH, render_time, time_at, time_of
 from .summarise import CommandFailed, Extractive, by_command, references
 
 if TYPE_CHECKING:
+    from ..ask.priorities import View
     from ..memory import Memory
-    from ..questions.priorities import View
     from ..session import Session
 
 Operation = Literal["remove_decayed", "summarize_conversation", "archive_findings",
@@ -229,7 +240,7 @@ class CompactionPlan:
 
 def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None:
     """Return why a memory stays whatever the target is; None where it may go."""
-    type, is_memory_id, above = item.type, records.is_memory_id, policy.preserved_above
+    type, above = item.type, policy.preserved_above
     said_h, used_h = policy.recent_conversation_hours, policy.recent_access_hours
     age_h, idle_h = ((now - (at or now)) / timedelta(hours=1) for at in (item.at, item.used))
     rules = (
@@ -429,8 +440,8 @@ def _look(session: Session) -> Snapshot:
 
 
 def _question(view: View) -> tuple[list[Item], dict[str, tuple[int, int]], float]:
-    from ..questions.doubles import NAMED
-    from ..questions.priorities import source
+    from ..ask.priorities import source
+    from ..index.doubles import NAMED
 
     joined, columns = source(view)
     read = "a.last" if view.index.noted else "NULL"
@@ -468,11 +479,11 @@ def _item(row: tuple[Any, ...], times: Sequence[int | None]) -> Item:
 def _histories(session: Session) -> Iterator[Item]:
     """Yield the earlier states of every agent."""
     scope = session.scope
-    for name in sorted(scope.tree.sizes(scope.path(records.STATE_HISTORY))):
+    for name in sorted(scope.tree.sizes(scope.path(STATE_HISTORY))):
         agent = name.removesuffix(".yaml")
         if not name.endswith(".yaml") or not is_file_id(agent):
             continue
-        kind, start = records.state_history(agent), 0
+        kind, start = state_history(agent), 0
         try:
             states = spans(kind, scope.read(kind.file)).records
         except SMPError:
@@ -626,7 +637,7 @@ def _usable(run: Run, text: str) -> str:
     """Return the text if a turn with it is smaller than the turns and reads back equal."""
     summary = run.with_text(text).summary
     turns = format_of(TURN).parse(summary).records
-    if len(text.encode()) > records.CONTENT_CAP_BYTES // 2 or len(summary) * 2 > run.bytes:
+    if len(text.encode()) > CONTENT_CAP_BYTES // 2 or len(summary) * 2 > run.bytes:
         raise CommandFailed("what it printed is longer than half of what was said")
     if len(turns) != 1 or turns[0].value.get("content") != text:
         raise CommandFailed("what it printed cannot be kept in a conversation")
@@ -667,7 +678,7 @@ class Evicted:
 
 def evicted(session: Session, *, texts: bool = False) -> list[Evicted]:
     """Return the evicted memories of a session, the oldest first, if asked for with their texts."""
-    return evicted_of(memory_of(session), session.id, texts=texts)
+    return evicted_of(session.memory, session.id, texts=texts)
 
 
 def evicted_of(memory: Memory, name: str, *, texts: bool = False) -> list[Evicted]:
@@ -696,7 +707,7 @@ def bring_back(
     A memory whose id another has by now stays evicted, and is a problem; the others come back.
     """
     several = [ids] if isinstance(ids, str) else ids
-    wanted = None if several is None else {records.check_memory_id(one) for one in several}
+    wanted = None if several is None else {check_memory_id(one) for one in several}
     if dry_run:
         return _bring_back(session, wanted, dry_run=True)
     with session.scope.undisturbed("bringing back evicted memories"):
@@ -706,7 +717,7 @@ def bring_back(
 
 def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool = False) -> Outcome:
     outcome = Outcome(dry_run=dry_run)
-    oldest_first = list(holdings(memory_of(session), session.id, _EVICTED, outcome.problems))
+    oldest_first = list(holdings(session.memory, session.id, _EVICTED, outcome.problems))
     held = sorted(oldest_first, key=lambda one: one.container, reverse=True)
     if missing := sorted((wanted or set()) - {one.id for one in held}):
         problem = f"Compaction has not taken {', '.join(missing[:5])} out of {session.id}."
@@ -774,8 +785,3 @@ def _summary(one: Holding, standing: Mapping[str, Span]) -> Span | None:
     run = _run_of(one)
     span = standing.get(run[1]) if run else None
     return span if run and span and summary_hash(span.value) == run[2] else None
-
-
-def summary_hash(value: Mapping[str, Value]) -> str:
-    """Return the hash of a summary without its decay: to have been read is no change."""
-    return hash_of({name: part for name, part in value.items() if name != "decay"})

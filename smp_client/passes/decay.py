@@ -17,26 +17,26 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import access
-from ..access import Access
 from ..change.change import Change, Request, apply, replanned
 from ..change.places import is_record_file
-from ..decay import Policy, Rule
-from ..edits import FEW, Spans, located, spans
-from ..errors import SMPError
-from ..fingerprint import hash_of_bytes
-from ..layout import ACCESS_LOG
+from ..disk import access
+from ..disk.access import Access
+from ..disk.session_files import METADATA
+from ..model.errors import SMPError
+from ..model.layout import ACCESS_LOG
 from ..model.outcome import Action, Outcome
-from ..records import TURN, Kind, kind_of_file
-from ..session_files import METADATA
+from ..model.priority import Policy, Rule
+from ..model.record import TURN, Kind, kind_of_file
+from ..model.times import render_time, time_at, time_of
+from ..text.edits import FEW, Spans, located, spans
+from ..text.fingerprint import hash_of_bytes
 from ..text.mapping import load_mapping, replace_parts
 from ..text.markdown import MARK as TURN_MARK
 from ..text.values import BadYaml, Value, load, render_flow
 from ..text.yaml_list import ONLY_COMMENTS
-from ..timestamps import render_time, time_at, time_of
 
 if TYPE_CHECKING:
-    from ..questions.priorities import View
+    from ..ask.priorities import View
     from ..session import RecordFiles
 
 _TYPE = "refresh_priorities"
@@ -328,8 +328,8 @@ def _look(session: RecordFiles) -> Seen:
 def _question(
     view: View,
 ) -> tuple[datetime, Policy, list[Known], dict[str, str | None], dict[str, Any]]:
-    from ..questions.doubles import NAMED
-    from ..questions.priorities import source
+    from ..ask.priorities import source
+    from ..index.doubles import NAMED
 
     ask = view.index.connection.execute
     joined, columns = source(view)

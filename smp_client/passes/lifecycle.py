@@ -20,25 +20,25 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ..errors import CorruptionDetected, Invalid, SessionNotFound, SMPError
-from ..layout import ACTIVE as SESSIONS
-from ..locks import NO_PATIENCE
+from ..ask.options import microseconds
+from ..disk.locks import NO_PATIENCE
+from ..disk.rewrite import rewrite
+from ..disk.scope import Scope
+from ..disk.session_files import METADATA, RESTING
+from ..model.errors import CorruptionDetected, Invalid, SessionNotFound, SMPError
+from ..model.layout import ACTIVE as SESSIONS
 from ..model.outcome import Action, Outcome
-from ..policies import HOURS_PER_DAY, Thresholds
-from ..privacy.redact import harmless
-from ..questions.query import microseconds
-from ..records import plain_fields
-from ..rewrite import rewrite
-from ..scope import Scope
-from ..session_files import METADATA, RESTING
+from ..model.policies import HOURS_PER_DAY, Thresholds
+from ..model.times import EPOCH, render_time, time_of
+from ..redaction.redact import harmless
+from ..text.contents import plain_fields
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value
-from ..timestamps import EPOCH, render_time, time_of
 from . import overdue
 
 if TYPE_CHECKING:
+    from ..ask.priorities import View
     from ..memory import Memory
-    from ..questions.priorities import View
     from ..session import Session
 
 CREATED, ACTIVE, IDLE, DECAYING, ARCHIVED = "created", "active", "idle", "decaying", "archived"

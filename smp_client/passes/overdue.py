@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..errors import StorageFailed
+from ..model.errors import StorageFailed
 
 if TYPE_CHECKING:
-    from ..place import Place
+    from ..disk.place import Place
 
 FILE = ".smp/overdue.json"
 WAIT_S = 6 * 86_400.0

@@ -16,36 +16,36 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from .. import audit, layout
 from ..change.change import Request, apply
 from ..change.holdings import Holding, Place, holdings, in_bundle, is_in_use, place_of
 from ..change.move import delete_session, destroy, sweep
 from ..change.places import is_record_file
 from ..change.restore import delete, passing, removal, sessions_with
 from ..change.select import Selection, agent_of, texts_of
-from ..disk import bundle
+from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Item
-from ..edits import spans
-from ..errors import Conflict, Invalid, LockTimeout, MemoryNotFound, NewerFormat, SMPError
-from ..files import nobody_writes
-from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LOCKS, MARKER, QUARANTINE, check_session_id
-from ..locks import NO_PATIENCE, lock
+from ..disk.locks import NO_PATIENCE, lock
+from ..disk.rewrite import file_of_slot
+from ..disk.scopes import ARCHIVE, BACKUP
+from ..disk.session_files import METADATA
+from ..disk.tree import nobody_writes
+from ..index.vacuum import ask_for_scrub, scrub_index
+from ..model import layout
+from ..model.errors import Conflict, Invalid, LockTimeout, MemoryNotFound, NewerFormat, SMPError
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LOCKS, MARKER, QUARANTINE, check_session_id
 from ..model.outcome import Action, Outcome
-from ..records import kind_of_file, type_of
-from ..rewrite import file_of_slot
-from ..scopes import ARCHIVE, BACKUP
-from ..session_files import METADATA
+from ..model.record import kind_of_file, type_of
+from ..model.times import parse_time, render_time
+from ..text.edits import spans
 from ..text.format import plain
-from ..tidy import remove_abandoned
-from ..timestamps import parse_time, render_time
-from ..vacuum import ask_for_scrub, scrub_index
-from . import overdue, purged
+from . import overdue
+from .tidy import remove_abandoned
 
 if TYPE_CHECKING:
-    from ..files import Tree
-    from ..index import Index
+    from ..disk.scope import Scope
+    from ..disk.tree import Tree
+    from ..index.database import Index
     from ..memory import Memory
-    from ..scope import Scope
 
     _Note = Callable[["Doomed", Sequence[Holding]], None]
 
@@ -350,8 +350,8 @@ def carry_out(
         """Write down what goes, durably, before anything of it does."""
         now, deadline = memory.options.clock(), render_time(one.deadline)
         ask_for_scrub(memory, one.session)
-        entry = purged.Entry(one.session, gone, one.deleted_at, deadline, one.size_bytes, forced)
-        purged.note(memory, entry, now)
+        entry = tombstones.Entry(one.session, gone, one.deleted_at, deadline, one.size_bytes, forced)
+        tombstones.note(memory, entry, now)
         audit.note(
             memory.tree, "purge", at=now, by=by, session=one.session, count=len(gone) or 1,
             ids=[held.id for held in gone], deleted_at=one.deleted_at,
@@ -543,7 +543,7 @@ def _remove_locks(memory: Memory) -> None:
     Each is removed by whoever holds it: a waiter then sees that its lock has lost its name.
     """
     tree = memory.tree
-    for name in purged.sessions(memory) & set(tree.list(LOCKS)):
+    for name in tombstones.sessions(memory) & set(tree.list(LOCKS)):
         if any(tree.exists(f"{place}/{name}") for place in (ACTIVE, ARCHIVED, DELETED)):
             continue
         for entry in tree.list(f"{LOCKS}/{name}"):

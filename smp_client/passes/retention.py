@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..change.restore import delete
 from ..change.select import Selection
-from ..decay import PINNED
-from ..deletion import memory_of
-from ..errors import SMPError
+from ..model.errors import SMPError
 from ..model.outcome import Action, Outcome
-from ..policies import RetentionPolicy
-from ..records import SESSION_KINDS, type_of
-from ..timestamps import EPOCH
+from ..model.policies import RetentionPolicy
+from ..model.priority import PINNED
+from ..model.record import SESSION_KINDS, type_of
+from ..model.times import EPOCH
 
 if TYPE_CHECKING:
+    from ..ask.priorities import View
     from ..memory import Memory
-    from ..questions.priorities import View
     from ..session import Session
 
 DELETED_BY = "smp"
@@ -72,7 +71,7 @@ def retain(session: Session, *, dry_run: bool = False) -> Outcome:
         if outcome.ids and not dry_run:
             reason = "; ".join(action.reason for action in outcome.actions)
             chosen = Selection(tuple(outcome.ids))
-            done = delete(memory_of(session), session.id, chosen, reason=reason, by=DELETED_BY)
+            done = delete(session.memory, session.id, chosen, reason=reason, by=DELETED_BY)
             outcome.problems += done.problems
     except SMPError as error:
         problem = f"{session.id}: nothing was deleted for its age: {error}"

@@ -12,21 +12,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from .. import audit
 from ..change.change import Change, Draft, Request, apply
 from ..change.holdings import Holding, holdings, is_in_use
 from ..change.holdings import names as every_session
 from ..change.places import PROFILE, id_of_file, is_record_file
 from ..change.restore import manifest_of, new_batch, passing
 from ..change.select import agent_of, require_known
-from ..disk import bundle
-from ..edits import spans
-from ..errors import Invalid, SMPError
-from ..fingerprint import hash_of, hash_of_bytes
-from ..layout import ARCHIVED, DELETED, GLOBAL
+from ..disk import audit, bundle
+from ..disk.scopes import ARCHIVE, ARTIFACTS, STATES
+from ..disk.session_files import METADATA, parse_artifact
+from ..model.errors import Invalid, SMPError
+from ..model.layout import ARCHIVED, DELETED, GLOBAL
 from ..model.outcome import Action, Outcome
-from ..passes.compaction import summary_hash
-from ..records import (
+from ..model.record import (
     GLOBAL_KINDS,
     RELATIONSHIP,
     SESSION_KINDS,
@@ -35,8 +33,8 @@ from ..records import (
     kind_of_file,
     type_of,
 )
-from ..scopes import ARCHIVE, ARTIFACTS, STATES
-from ..session_files import METADATA, parse_artifact
+from ..text.edits import spans
+from ..text.fingerprint import hash_of, hash_of_bytes, summary_hash
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import BadYaml, Value, render_entries
 from .find import notes_about

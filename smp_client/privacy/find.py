@@ -18,20 +18,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from .. import layout
 from ..change.holdings import in_bundle, place_of
 from ..change.places import PROFILE, holds_memories, id_of_file, is_record_file, type_of_file
 from ..disk import bundle
 from ..disk.bundle import Bundle
 from ..disk.inventory import RECORD, SUMMARY
-from ..edits import spans
-from ..errors import CorruptionDetected, InvalidQuery, SMPError
-from ..files import DEEPEST
-from ..layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, INDEX_FILE, LEAVING, QUARANTINE, RETIRED
-from ..records import GLOBAL_KINDS, SESSION_KINDS, kind_of_file, type_of
-from ..rewrite import file_of_slot
-from ..scopes import ARCHIVE, BACKUP, EVICTED
-from ..session_files import METADATA
+from ..disk.rewrite import file_of_slot
+from ..disk.scopes import ARCHIVE, BACKUP, EVICTED
+from ..disk.session_files import METADATA
+from ..disk.tree import DEEPEST
+from ..model import layout
+from ..model.errors import CorruptionDetected, InvalidQuery, SMPError
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, INDEX_FILE, LEAVING, QUARANTINE, RETIRED
+from ..model.record import GLOBAL_KINDS, SESSION_KINDS, kind_of_file, type_of
+from ..text.edits import spans
 from .needle import Needles
 
 if TYPE_CHECKING:

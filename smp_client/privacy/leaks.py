@@ -21,27 +21,27 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import audit
-from ..edits import located as spans_of
-from ..errors import Conflict, CorruptionDetected, UnsafePath
-from ..layout import GLOBAL, RETIRED
-from ..locks import Patience
-from ..records import STATE_HISTORY
-from ..rewrite import file_of_slot, is_resting
-from ..scopes import ARTIFACTS, STATES, directory_of, is_archived, kinds_of
-from ..session_files import METADATA, parse_artifact
+from ..disk import audit
+from ..disk.locks import Patience
+from ..disk.rewrite import file_of_slot, is_resting
+from ..disk.scopes import ARTIFACTS, STATES, directory_of, is_archived, kinds_of
+from ..disk.session_files import METADATA, parse_artifact
+from ..model.errors import Conflict, CorruptionDetected, UnsafePath
+from ..model.layout import GLOBAL, RETIRED
+from ..model.record import STATE_HISTORY
+from ..redaction.redact import FIELD, Redaction, SecretKey, harmless, told, with_counts
+from ..redaction.secrets import SECRET_KINDS
 from ..text.document import Lines
+from ..text.edits import located as spans_of
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value, render_entries
 from ..text.yaml_list import MARK
-from .redact import FIELD, Redaction, SecretKey, harmless, told, with_counts
-from .secrets import SECRET_KINDS
 
 if TYPE_CHECKING:
-    from ..index import Index
+    from ..disk.place import Place
+    from ..disk.scope import Scope
+    from ..index.database import Index
     from ..memory import Memory
-    from ..place import Place
-    from ..scope import Scope
     from ..transaction import Transaction
 
 _PROFILE = "user-profile.yaml"
@@ -247,7 +247,7 @@ def redact(memory: Memory, target: Target, redaction: Redaction, by: str) -> Red
     Raises Conflict where nothing could be taken out or somebody changed the file just now,
     CorruptionDetected where it cannot be read, and SecretKey where each has a secret as a key.
     """
-    from ..vacuum import ask_for_scrub, scrub_index  # late: they load the index
+    from ..index.vacuum import ask_for_scrub, scrub_index  # late: they load the index
 
     name, file, ids = target
     if is_archived(name):

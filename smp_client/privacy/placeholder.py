@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from ..errors import Invalid
+from ..model.errors import Invalid
+from ..redaction.personal import personal
+from ..redaction.redact import secrets_under
+from ..redaction.secrets import Found, joined
 from .names import PROJECT, USER, Names
-from .personal import personal
-from .redact import secrets_under
-from .secrets import Found, joined
 
 REMOVED = "[removed]"
 _TAG_REMOVED, _TAG_CHARACTERS = "removed", 32

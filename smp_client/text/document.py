@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import AnyStr, Generic
 
-from ..deadline import step
+from ..model.deadline import step
 from .values import Value
 
 INDENT = 2

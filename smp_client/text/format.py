@@ -9,9 +9,9 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Protocol
 
-from ..errors import SMPError
-from ..layout import FORMAT_VERSION
-from ..records import TURN, Kind, kind_of_file
+from ..model.errors import SMPError
+from ..model.layout import FORMAT_VERSION
+from ..model.record import TURN, Kind, kind_of_file
 from . import mapping, markdown, yaml_list
 from .document import Bad, Located, RecordList
 from .values import Value

@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import yaml
 
-from ..errors import CorruptionDetected
-from ..layout import FORMAT_VERSION
+from ..model.errors import CorruptionDetected
+from ..model.layout import FORMAT_VERSION
 from .values import BadYaml, Events, Value, decode, load, reading, render_entries
 from .version import in_present_words, require_known, stated, version_in
 

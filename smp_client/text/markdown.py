@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from ..layout import FORMAT_VERSION
-from ..timestamps import parse_time, render_time, same_time
+from ..model.layout import FORMAT_VERSION
+from ..model.times import parse_time, render_time, same_time
 from .document import CUT_OFF, Bad, Lines, Located, RecordList
 from .values import DEPTH_CAP, BadYaml, Value, decode, load, render_flow
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from ..deadline import step
+from ..model.deadline import step
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
 # PyYAML types its events as having no attributes and its marks as optional; those of a parser have

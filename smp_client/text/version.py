@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias
 
-from ..errors import NewerFormat
-from ..layout import FORMAT_VERSION
-from ..records import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN
+from ..model.errors import NewerFormat
+from ..model.layout import FORMAT_VERSION
+from ..model.record import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN
 from .values import Value
 
 HEAD_BYTES = 4096  # so much of a file is looked at for its version

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import yaml
 
-from ..layout import FORMAT_VERSION
+from ..model.layout import FORMAT_VERSION
 from .document import CUT_OFF, INDENT, Bad, Lines, Located, RecordList
 from .values import (
     BadYaml,

@@ -89,7 +89,7 @@ def _quoting_no_secret() -> Iterator[None]:
         said = error.format_message()
         if all(len(word) < _SECRET_CHARACTERS for word in said.split()):
             raise
-        from smp_client.privacy.redact import harmless
+        from smp_client.redaction.redact import harmless
 
         if (shown := harmless(said)) == said:
             raise
@@ -166,7 +166,7 @@ def main() -> None:
             smp()
         except Exception as error:
             from smp_client import SMPError
-            from smp_client.privacy.redact import harmless
+            from smp_client.redaction.redact import harmless
 
             if not isinstance(error, (SMPError, OSError)):
                 raise

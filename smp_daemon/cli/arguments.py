@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from smp_client.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LATEST, find_root
+from smp_client.model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LATEST, find_root
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -77,13 +77,13 @@ def in_words(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
         return None
     if not value.strip():
         raise click.BadParameter("it must be said in words.")
-    from smp_client.privacy.redact import harmless
+    from smp_client.redaction.redact import harmless
 
     return harmless(value)  # as it is stored, so that it is shown as that
 
 
 def _account() -> str:
-    from smp_client.audit import account
+    from smp_client.disk.audit import account
 
     return account()
 
@@ -229,7 +229,7 @@ def suggesting_ids(memory: Memory, session: str, ids: Sequence[str]) -> Iterator
     """Where no memory of the session has one of these ids, raise an error with similar ones."""
     from smp_client import MemoryNotFound, SMPError
     from smp_client.change.holdings import EVERY, holdings
-    from smp_client.records import is_memory_id
+    from smp_client.model.record import is_memory_id
 
     try:
         yield
@@ -257,7 +257,7 @@ def _known_types(
     """Return the types as the library has them; an error names those of the help."""
     known: list[str] = []
     for name in names:
-        from smp_client.questions.query import type_named
+        from smp_client.ask.options import type_named
 
         problems: list[str] = []
         known.append(type_named(name, problems))
@@ -351,7 +351,7 @@ def complete_memory_id(
     """Complete the memories of the session that was given, else all that the index has."""
     from click.shell_completion import CompletionItem
 
-    from smp_client.records import is_memory_id
+    from smp_client.model.record import is_memory_id
 
     from .output import cut, one_line
 
@@ -386,8 +386,8 @@ def _memory(ctx: click.Context) -> Memory:
 
 
 def _indexed(memory: Memory, asked: str, given: Sequence[Any]) -> list[Any]:
-    from smp_client.index import Index
-    from smp_client.status import INDEX_FILE
+    from smp_client.index.database import Index
+    from smp_client.index.status import INDEX_FILE
 
     with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
         return index.connection.execute(asked, given).fetchall()

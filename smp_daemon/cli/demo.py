@@ -110,7 +110,7 @@ def tell_story(root: Path, now: datetime) -> None:
 
 
 def _begun(memory: Memory, name: str, when: datetime) -> Session:
-    from smp_client.timestamps import render_time
+    from smp_client.model.times import render_time
 
     session = memory.create_session(id=name, project="Ferry", topic=name, user="mia")
     session.update_metadata(created_at=render_time(when))

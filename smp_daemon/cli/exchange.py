@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from smp_client.layout import DELETED
+from smp_client.model.layout import DELETED
 
 from . import output as out
 from .arguments import (

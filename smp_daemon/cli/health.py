@@ -16,10 +16,10 @@ from .progress import for_each, progress
 
 if TYPE_CHECKING:
     from smp_client import Memory
+    from smp_client.index.status import Status
+    from smp_client.index.sync import Request
     from smp_client.model.outcome import Outcome
     from smp_client.passes.check import Complaint
-    from smp_client.status import Status
-    from smp_client.sync import Request
 
 # The exit codes of `smp status`. A usage error is "cannot tell": a typing error is no outage.
 EXIT_BY_HEALTH = {"ok": 0, "degraded": 1, "down": 2, "unknown": 3}
@@ -62,8 +62,8 @@ def init(call: Call) -> None:
 @takes()
 def status(call: Call, deep: bool) -> None:
     """Report whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (unknown)."""
-    from smp_client.place import Place
-    from smp_client.status import read_status
+    from smp_client.disk.place import Place
+    from smp_client.index.status import read_status
 
     found = read_status(Place(call.root), deep=deep)
     names = ("pid", "version", "started_at", "heartbeat_at", "watching")
@@ -132,7 +132,7 @@ def reindex(call: Call, timeout_s: float) -> None:
 
 def _bring_up_to_date(call: Call, request: Request, timeout_s: float) -> None:
     from smp_client import Memory
-    from smp_client.sync import bring_up_to_date
+    from smp_client.index.sync import bring_up_to_date
 
     def waits(leader: str) -> None:
         told = f"waiting for the daemon ({leader}), at most {timeout_s:g} s"
@@ -190,11 +190,11 @@ def _complaints(memory: Memory, session: str | None) -> list[Complaint]:
 
 def _repaired(memory: Memory, session: str | None, *, dry_run: bool) -> Outcome:
     """Repair one session, or all of them with their bundles and the leftovers of crashes."""
-    from smp_client.layout import ARCHIVED, DELETED
+    from smp_client.model.layout import ARCHIVED, DELETED
     from smp_client.model.outcome import Action
     from smp_client.passes.check import check as check_all
     from smp_client.passes.check import describe_bundles, sentence
-    from smp_client.tidy import tidy
+    from smp_client.passes.tidy import tidy
 
     sessions = memory.sessions() if session is None else [memory.session(session)]
     how = {"dry_run": dry_run}
@@ -250,9 +250,9 @@ def doctor(call: Call, fix: bool) -> None:
 
 def _wrong(call: Call) -> Iterator[tuple[str, str]]:
     """Yield each problem, with the next step in its sentence, and the area that it is in."""
+    from smp_client.disk.place import Place
+    from smp_client.index.status import read_status
     from smp_client.passes.check import sentence
-    from smp_client.place import Place
-    from smp_client.status import read_status
 
     from ..config.file import BadConfiguration, read
     from ..service import service_file
@@ -280,10 +280,10 @@ def _wrong(call: Call) -> Iterator[tuple[str, str]]:
 
 def _mended(call: Call) -> Outcome:
     from smp_client import SMPError
+    from smp_client.disk.place import Place
+    from smp_client.index.status import read_status
+    from smp_client.index.sync import bring_up_to_date
     from smp_client.model.outcome import Action, Outcome
-    from smp_client.place import Place
-    from smp_client.status import read_status
-    from smp_client.sync import bring_up_to_date
 
     outcome = Outcome()
     with suppress(SMPError, OSError):  # the look afterwards names what stays wrong

@@ -54,7 +54,7 @@ def run(named: Sequence[str], config: str | None) -> None:
 
 def roots_of(named: Sequence[str], settings: Configuration) -> list[str] | list[Path]:
     """Return the roots of the flag, else of SMP_ROOT, else of the file, else the nearest one."""
-    from smp_client.layout import find_root
+    from smp_client.model.layout import find_root
 
     if named:
         return list(named)

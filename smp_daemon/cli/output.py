@@ -122,7 +122,7 @@ def listed(names: Sequence[str], most: int = NAMED) -> str:
 
 def short_time(time: object) -> str:
     """Return `2026-01-11 14:30`, in UTC; a text that is no time stays as it is."""
-    from smp_client.timestamps import parse_time
+    from smp_client.model.times import parse_time
 
     try:
         found = time if isinstance(time, datetime) else parse_time(str(time))
@@ -141,7 +141,7 @@ def short_size(size_bytes: int) -> str:
 
 
 def short_type(type: str) -> str:
-    from smp_client.records import type_of
+    from smp_client.model.record import type_of
 
     return {"agent_state": "state"}.get(type, type_of(type))
 
@@ -230,7 +230,7 @@ def _finite(value: Any) -> Any:
 
 def record_json(record: Record) -> dict[str, Any]:
     """Return a memory as every command prints it in JSON."""
-    from smp_client.timestamps import render_time
+    from smp_client.model.times import render_time
 
     when = render_time(record.timestamp) if record.timestamp else None
     return {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from smp_client.layout import ARCHIVED, DELETED, GLOBAL
+from smp_client.model.layout import ARCHIVED, DELETED, GLOBAL
 from smp_client.model.outcome import Action, Outcome
 
 from . import output as out
@@ -223,7 +223,7 @@ def _restored(
 
 def _place(memory: Memory, name: str) -> str:
     from smp_client.change.holdings import is_in_use
-    from smp_client.scopes import ARCHIVE
+    from smp_client.disk.scopes import ARCHIVE
 
     if name == GLOBAL or is_in_use(memory, name):
         return GLOBAL if name == GLOBAL else "active"
@@ -267,9 +267,9 @@ def _restorable_memories(memory: Memory, problems: list[str]) -> Iterator[dict[s
     """Yield the memories that were deleted one by one. Those of a deleted session wait for it."""
     from smp_client.change.holdings import holdings
     from smp_client.change.select import texts_of
-    from smp_client.layout import is_session_id
-    from smp_client.records import kind_of_file, type_of
-    from smp_client.scopes import BACKUP
+    from smp_client.disk.scopes import BACKUP
+    from smp_client.model.layout import is_session_id
+    from smp_client.model.record import kind_of_file, type_of
 
     for name in memory.tree.directories(DELETED):
         if not (name == GLOBAL or is_session_id(name)):
@@ -294,7 +294,7 @@ def _restorable_memories(memory: Memory, problems: list[str]) -> Iterator[dict[s
 
 
 def _is_past(deadline: Any, now: datetime) -> bool:
-    from smp_client.timestamps import parse_time
+    from smp_client.model.times import parse_time
 
     with suppress(ValueError, OverflowError, TypeError):
         return parse_time(deadline) <= now

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from smp_client.layout import ACTIVE, GLOBAL
+from smp_client.model.layout import ACTIVE, GLOBAL
 
 from . import output as out
 from .arguments import (
@@ -30,8 +30,8 @@ from .arguments import (
 
 if TYPE_CHECKING:
     from smp_client import Record
-    from smp_client.questions.asking import Asking
-    from smp_client.topics import Event
+    from smp_client.ask.asking import Asking
+    from smp_client.index.topics import Event
 
 SORTS = ("relevance", "priority", "importance", "newest", "oldest")
 _EXPLAINED = ("match", "priority", "importance", "use", "state", "holds")  # as in JSON
@@ -128,7 +128,7 @@ def _figure(value: float | None) -> str | None:
 
 def _around_a_match(text: str, question: str) -> str:
     """Return of a text that matches far inside the part that does."""
-    from smp_client.questions.text import words
+    from smp_client.ask.text import words
 
     # Words are stemmed, so that the end of one need not be in the text.
     beginnings = [re.escape(word[: max(4, len(word) - 3)]) for word in words(question)]

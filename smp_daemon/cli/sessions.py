@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL
+from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL
 
 from . import output as out
 from .arguments import (
@@ -90,7 +90,7 @@ def _in_use(memory: Memory) -> list[dict[str, Any]]:
 def _described(session: Session, used: datetime | None) -> dict[str, Any]:
     """Return a session as a row. Its metadata may be unreadable, or of a later version."""
     from smp_client import SessionNotFound, SMPError
-    from smp_client.timestamps import render_time
+    from smp_client.model.times import render_time
 
     about: dict[str, Any] = {**_UNKNOWN, "id": session.id, "state": "unreadable",
                              "last_activity": render_time(used) if used else None}  # fmt: skip
@@ -158,8 +158,8 @@ def deactivate(call: Call, session: str, reason: str) -> None:
 
 
 def _become(call: Call, name: str, state: str, reason: str) -> None:
+    from smp_client.disk.session_files import RESTING
     from smp_client.model.outcome import Action, Outcome
-    from smp_client.session_files import RESTING
 
     session = call.memory().session(name)
     now = str(session.metadata().get("status", "active"))

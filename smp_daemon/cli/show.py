@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from smp_client.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LATEST, QUARANTINE
+from smp_client.model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LATEST, QUARANTINE
 
 from . import output as out
 from .arguments import (
@@ -32,10 +32,10 @@ from .search import said
 
 if TYPE_CHECKING:
     from smp_client import GlobalMemory, Memory, Record, Session
+    from smp_client.ask.summary import Summary
     from smp_client.change.holdings import Holding
+    from smp_client.change.references import Reference
     from smp_client.privacy.find import Occurrence
-    from smp_client.questions.summary import Summary
-    from smp_client.references import Reference
 
 SUMMARY_ID = "summary"
 _RELATED = 20
@@ -136,7 +136,7 @@ def _found(memory: Memory, session: str, memory_id: str | None, *, count_access:
 def _meant(memory: Memory, name: str) -> tuple[str, str | None]:
     """Return a session by its whole id, else a memory and its session, else a session by a part."""
     from smp_client import Invalid, MemoryNotFound, SessionNotFound, SessionPutAway
-    from smp_client.records import is_memory_id
+    from smp_client.model.record import is_memory_id
     from smp_client.session_name import sessions_in
 
     known = {GLOBAL, LATEST, *sessions_in(memory, ACTIVE), *sessions_in(memory, ARCHIVED)}
@@ -166,7 +166,7 @@ def _meant(memory: Memory, name: str) -> tuple[str, str | None]:
 def _kept(memory: Memory, session: str, memory_id: str) -> _Shown | None:
     """Return a memory that is archived, evicted, deleted or anonymised, or None."""
     from smp_client.change.holdings import EVERY, holdings
-    from smp_client.layout import is_session_id
+    from smp_client.model.layout import is_session_id
 
     if session != GLOBAL and not is_session_id(session):
         return None
@@ -177,7 +177,7 @@ def _kept(memory: Memory, session: str, memory_id: str) -> _Shown | None:
 def _place(target: Session | GlobalMemory, record: Record) -> Holding | None:
     """Return where a memory stands in its file; None where it is evicted, or gone meanwhile."""
     from smp_client.change.holdings import Holding
-    from smp_client.session_files import artifact_file, state_file
+    from smp_client.disk.session_files import artifact_file, state_file
     from smp_client.text.format import format_of
 
     scope = target.scope
@@ -247,7 +247,7 @@ def _memory(
 
 def _record(one: Holding) -> Record:
     from smp_client import Record
-    from smp_client.records import kind_of_file, type_of
+    from smp_client.model.record import kind_of_file, type_of
 
     text = one.value.get("content" if one.is_file else kind_of_file(one.file).text)
     text = text if isinstance(text, str) else ""
@@ -393,7 +393,7 @@ def _print_session(about: dict[str, Any], summary: Summary) -> None:
 
 def _summary_of(memory: Memory, name: str) -> Record | None:
     """Return the summary of an archived session, or None."""
-    from smp_client.scopes import archived_scope, archived_scopes
+    from smp_client.disk.scopes import archived_scope, archived_scopes
 
     if archived_scope(name) not in archived_scopes(memory):
         return None
@@ -404,7 +404,7 @@ def _summary_of(memory: Memory, name: str) -> Record | None:
 
 def _archived_session(memory: Memory, summary: Record) -> _Shown:
     from smp_client.disk.inventory import SUMMARY
-    from smp_client.scopes import archived_scope
+    from smp_client.disk.scopes import archived_scope
 
     file = f"{archived_scope(summary.session)}/{SUMMARY}"
     about = {**out.record_json(summary), "state": "archived", "file": str(memory.root / file)}

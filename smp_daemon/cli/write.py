@@ -15,21 +15,14 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from smp_client import Invalid, Memory, Record, Session, SMPError
-from smp_client.files import READ_CAP_BYTES
-from smp_client.layout import ACTIVE, GLOBAL
-from smp_client.privacy.redact import told
-from smp_client.records import (
-    FINDING,
-    RELATIONSHIP,
-    TURN,
-    Kind,
-    check_memory_id,
-    check_memory_name,
-    new_fields,
-)
-from smp_client.synonyms import taken_type, with_own_names
+from smp_client.disk.tree import READ_CAP_BYTES
+from smp_client.model.layout import ACTIVE, GLOBAL
+from smp_client.model.record import FINDING, RELATIONSHIP, TURN, Kind, check_memory_id, check_memory_name
+from smp_client.model.synonyms import taken_type, with_own_names
+from smp_client.model.times import now, parse_time
+from smp_client.redaction.redact import told
+from smp_client.text.contents import new_fields
 from smp_client.text.values import BadYaml, Value, decode, load
-from smp_client.timestamps import now, parse_time
 
 from . import output as out
 from .arguments import (

@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from smp_client.decay import Rule
+from smp_client.model.priority import Rule
 from smp_client.text.values import Value, render_flow
 
 from . import location

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from smp_client import Options, Patience
-from smp_client.decay import PINNED, Policy
-from smp_client.policies import CompactionPolicy, RetentionPolicy, Thresholds
-from smp_client.privacy.personal import PERSONAL_KINDS
-from smp_client.privacy.redact import UNLOCKED, Redaction
-from smp_client.questions.ranking import Weights
+from smp_client.model.policies import CompactionPolicy, RetentionPolicy, Thresholds
+from smp_client.model.priority import PINNED, Policy
+from smp_client.model.ranking import Weights
+from smp_client.redaction.personal import PERSONAL_KINDS
+from smp_client.redaction.redact import UNLOCKED, Redaction
 
 from . import value_type
 from .value_type import CRON, PATH, SHARE, ValueType, list_of, number, one_of, or_null, whole

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from smp_client.decay import Rule
-from smp_client.privacy.redact import PATTERNS_CAP, problem_of
+from smp_client.model.priority import Rule
+from smp_client.redaction.redact import PATTERNS_CAP, problem_of
 
 from .cron import check_cron
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from smp_client import SessionNotFound, SMPError
-from smp_client.yaml_indexes import write as write_yaml_indexes
+from smp_client.index.yaml_indexes import write as write_yaml_indexes
 
 from ..log import FilteringBoundLogger, ms_since
 from . import indexer, metadata

@@ -6,10 +6,10 @@ import time
 from dataclasses import replace
 
 from smp_client import LockTimeout, SessionNotFound
-from smp_client.ids import give_ids
-from smp_client.layout import GLOBAL
-from smp_client.locks import NO_PATIENCE
-from smp_client.scopes import directory_of, kinds_of
+from smp_client.change.ids import give_ids
+from smp_client.disk.locks import NO_PATIENCE
+from smp_client.disk.scopes import directory_of, kinds_of
+from smp_client.model.layout import GLOBAL
 
 from ..log import FilteringBoundLogger, ms_since
 from . import inbox

@@ -20,15 +20,13 @@ from smp_client import (
     TookTooLong,
     TransactionPending,
     UnsafePath,
-    inboxes,
-    journal,
 )
-from smp_client.deadline import deadline
-from smp_client.files import is_left_alone, read_from
-from smp_client.inboxes import INBOX, REJECTED
-from smp_client.locks import Patience
-from smp_client.privacy.redact import harmless, told
-from smp_client.records import (
+from smp_client.disk import inboxes, journal
+from smp_client.disk.inboxes import INBOX, REJECTED
+from smp_client.disk.locks import Patience
+from smp_client.disk.tree import is_left_alone, read_from
+from smp_client.model.deadline import deadline
+from smp_client.model.record import (
     CONTENT_CAP_BYTES,
     FINDING,
     RELATIONSHIP,
@@ -38,7 +36,8 @@ from smp_client.records import (
     check_memory_id,
     kind_of,
 )
-from smp_client.synonyms import taken_type, with_names_of_a_resolution, with_own_names
+from smp_client.model.synonyms import taken_type, with_names_of_a_resolution, with_own_names
+from smp_client.redaction.redact import harmless, told
 from smp_client.text.values import BadYaml, decode, load
 from smp_client.transaction import Transaction
 
@@ -140,7 +139,7 @@ def _read(session: Session, name: str) -> _Order | Drop:
 def _parse(name: str, content: bytes) -> dict[str, Any]:
     fields: Any
     if name.endswith(".json"):
-        from smp_client.json_text import parse_object  # which few drops need
+        from smp_client.text.json_text import parse_object  # which few drops need
 
         fields, problem = parse_object(content)
         if problem:

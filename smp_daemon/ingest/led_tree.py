@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from smp_client import Memory
-from smp_client.index import Index
+from smp_client.index.database import Index
 
 
 class LedTree(Protocol):

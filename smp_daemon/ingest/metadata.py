@@ -7,10 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from smp_client import Session
-from smp_client.index import Index
-from smp_client.records import TURN
-from smp_client.session_files import METADATA, new_metadata
-from smp_client.timestamps import parse_time, render_time
+from smp_client.disk.session_files import METADATA, new_metadata
+from smp_client.index.database import Index
+from smp_client.model.record import TURN
+from smp_client.model.times import parse_time, render_time
 
 _PARTICIPANTS = """
 SELECT actor, SUM(type = ?), MAX(timestamp), MAX(CASE WHEN timestamp <= ? THEN timestamp END)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from smp_client import UnsafePath
-from smp_client.files import Tree
-from smp_client.layout import ACCESS_LOG
-from smp_client.status import COOKIES
+from smp_client.disk.tree import Tree
+from smp_client.index.status import COOKIES
+from smp_client.model.layout import ACCESS_LOG
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from smp_client.privacy.redact import harmless
-from smp_client.questions.doubles import doubles
-from smp_client.references import taken_by_hand
+from smp_client.change.references import taken_by_hand
+from smp_client.index.doubles import doubles
+from smp_client.redaction.redact import harmless
 
 from ..log import FilteringBoundLogger
 from .indexer import Taken

@@ -14,10 +14,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from smp_client import SMPError
+from smp_client.disk.scopes import directory_of, is_archived
 from smp_client.privacy import leaks
 from smp_client.privacy.leaks import Spotted, Target, redact
-from smp_client.privacy.redact import Redaction, harmless, told
-from smp_client.scopes import directory_of, is_archived
+from smp_client.redaction.redact import Redaction, harmless, told
 
 from ..log import FilteringBoundLogger
 from .led_tree import LedTree

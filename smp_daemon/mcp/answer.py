@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from smp_client import Record
-from smp_client.page import fenced, fenced_lines, plain_name
+from smp_client.agents.page import fenced, fenced_lines, plain_name
 
 BUDGET_BYTES = 8 * 1024
 HIT_CHARACTERS = 240

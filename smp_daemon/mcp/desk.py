@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smp_client import SessionNotFound
-from smp_client.layout import ACTIVE, ARCHIVED, GLOBAL, is_tree
-from smp_client.page import plain_name
+from smp_client.agents.page import plain_name
+from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL, is_tree
 from smp_client.session_name import session_id
 
 from .answer import BUDGET_BYTES

@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from smp_client.errors import Conflict
-from smp_client.files import Tree
+from smp_client.disk.tree import Tree
+from smp_client.model.errors import Conflict
 
 NAME = "smp"
 _TABLE = re.compile(r"^[ \t]*\[mcp_servers\.smp\][^\n]*\n(?:(?![ \t]*\[)[^\n]*\n?)*", re.MULTILINE)

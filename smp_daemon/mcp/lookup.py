@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import Any, cast
 
 from smp_client import Record, SMPError
-from smp_client.context import LEAST_TOKENS
-from smp_client.layout import GLOBAL
-from smp_client.page import fenced, plain_name
-from smp_client.questions.query import QueryOptions
-from smp_client.questions.summary import by_session
+from smp_client.agents.context import LEAST_TOKENS
+from smp_client.agents.page import fenced, plain_name
+from smp_client.ask.options import QueryOptions
+from smp_client.ask.summary import by_session
+from smp_client.model.layout import GLOBAL
 from smp_client.text.format import format_of
 
 from .answer import DATA_NOTE, Answer, cut, first_bytes, fitting, hit, line, when, whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from smp_client.page import fenced
+from smp_client.agents.page import fenced
 
 from .desk import Desk
 from .parameter import Parameter, checked

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from smp_client.status import read_status
+from smp_client.index.status import read_status
 
 from . import lookup
 from .answer import DATA_NOTE, first_bytes, line

@@ -23,7 +23,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from smp_client import SMPError, __version__
-from smp_client.privacy.redact import harmless
+from smp_client.redaction.redact import harmless
 
 from .desk import Desk
 from .parameter import Refused, schema

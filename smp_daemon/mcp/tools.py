@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from smp_client.context import DEFAULT_TOKENS, LEAST_TOKENS
-from smp_client.severity import SEVERITIES
+from smp_client.agents.context import DEFAULT_TOKENS, LEAST_TOKENS
+from smp_client.model.severity import SEVERITIES
 
-from . import change, lookup
+from . import lookup, writes
 from .answer import Answer
 from .desk import Desk
 from .parameter import Parameter, checked
@@ -130,10 +130,10 @@ TOOLS = (
         " call, in one or two sentences that a stranger understands; do not record what the code or the commits say anyway."
         " Writes into this connection's own session, which the first record makes. Secrets are taken out. Returns the id, and"
         " whether the same is there already.",
-        change.record,
+        writes.record,
         (
             Parameter("kind", "decision, finding, preference (of the user), learning, or next_steps (replaces yours).",
-                      required=True, choices=(*KINDS[:4], change.NEXT_STEPS)),
+                      required=True, choices=(*KINDS[:4], writes.NEXT_STEPS)),
             Parameter("text", "What is to be remembered.", required=True),
             Parameter("why", "The reason, or how you know."),
             Parameter("tags", "A few topics, such as security or build.", "array", most=20),
@@ -150,10 +150,10 @@ TOOLS = (
         "Call when a finding is fixed (status resolved, with note), when a memory turned out wrong (rejected), when another"
         " one takes its place (superseded, with by_id), or to correct its words. pin keeps it from fading. Nothing is lost:"
         " the memory stays and is marked. Returns the memory as it is now.",
-        change.update,
+        writes.update,
         (
             Parameter("id", "SESSION/ID of the memory.", required=True),
-            Parameter("status", "What became of it.", choices=change.STATUSES),
+            Parameter("status", "What became of it.", choices=writes.STATUSES),
             Parameter("by_id", "SESSION/ID of the memory that supersedes it."),
             Parameter("text", "Its words from now on."),
             Parameter("note", "What was done, or why."),
@@ -167,7 +167,7 @@ TOOLS = (
         "Call only when the user asks to forget something, or for a memory that you recorded by mistake; for one that is"
         " outdated call memory_update. Deletes these memories everywhere; a person can restore them for 30 days. Returns the"
         " batch and until when. With dry_run it only says what would go.",
-        change.forget,
+        writes.forget,
         (
             Parameter("ids", "SESSION/ID of each memory.", "array", required=True, most=20),
             Parameter("reason", "Why, in a few words.", required=True),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from smp_client.errors import Invalid
+from smp_client.model.errors import Invalid
 
 # For an editable install this code is no part of the interpreter.
 _PACKAGES = Path(__file__).parents[2]

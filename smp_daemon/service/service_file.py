@@ -17,8 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from smp_client import Memory
-from smp_client.errors import Conflict, Invalid, StorageFailed, UnsafePath
-from smp_client.files import Tree
+from smp_client.disk.tree import Tree
+from smp_client.model.errors import Conflict, Invalid, StorageFailed, UnsafePath
 
 from . import plist, unit
 from .description import Service, user_id

@@ -12,8 +12,8 @@ from typing import Any
 
 from smp_client import Memory, SMPError
 from smp_client.change.holdings import EVERY, holdings
-from smp_client.files import Tree
-from smp_client.tidy import tidy
+from smp_client.disk.tree import Tree
+from smp_client.passes.tidy import tidy
 
 SESSION = "s1"
 TOKEN = "memory number"

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from crashes import SESSION, TOKEN, doubled_or_lost, every_crash, places
 
-from smp_client import Memory, journal
+from smp_client import Memory
 from smp_client.change import change as changes
+from smp_client.disk import journal
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 

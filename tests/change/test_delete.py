@@ -178,7 +178,7 @@ def test_an_id_that_stands_twice_is_not_deleted(memory: Memory, filled: Session)
 def test_an_unlocked_edit_while_deleting_is_kept_and_reported(
     memory: Memory, filled: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from smp_client import journal
+    from smp_client.disk import journal
 
     record = journal.record
 

@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from smp_client import Memory, SMPError
 from smp_client.change.holdings import EVERY, Holding, holdings
-from smp_client.session_files import METADATA
-from smp_client.tidy import tidy
+from smp_client.disk.session_files import METADATA
+from smp_client.passes.tidy import tidy
 
 
 def text_of(one: Holding) -> str:

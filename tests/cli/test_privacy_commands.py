@@ -13,7 +13,7 @@ from daemons import smp
 from once import copied
 
 from smp_client import Memory
-from smp_client.audit import read as read_audit
+from smp_client.disk.audit import read as read_audit
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 SECRET = "Jane Doe of Elm Street 5"

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from commands import on_a_terminal
 
 from smp_client import Memory, Session, SMPError
-from smp_client.audit import account
-from smp_client.audit import read as read_audit
+from smp_client.disk.audit import account
+from smp_client.disk.audit import read as read_audit
 from smp_daemon.cli import smp as command
 
 

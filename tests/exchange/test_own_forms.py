@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from smp_client import Conflict, Invalid, Memory, SessionNotFound, audit
+from smp_client import Conflict, Invalid, Memory, SessionNotFound
+from smp_client.disk import audit
 from smp_client.exchange.entry import Entry
 from smp_client.exchange.forms import FORMATS
 

@@ -22,5 +22,5 @@ def runner() -> Iterator[Programs]:
 def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes next may remove what nobody has open."""
     monkeypatch.setattr("smp_client.change.move.GRACE_S", -1.0)
-    monkeypatch.setattr("smp_client.rewrite.GRACE_S", -1.0)
-    monkeypatch.setattr("smp_client.tidy.ABANDONED_S", -1.0)
+    monkeypatch.setattr("smp_client.disk.rewrite.GRACE_S", -1.0)
+    monkeypatch.setattr("smp_client.passes.tidy.ABANDONED_S", -1.0)

@@ -20,7 +20,7 @@ import programs
 import pytest
 
 from smp_client import Memory, Session, SMPError
-from smp_client.tidy import tidy
+from smp_client.passes.tidy import tidy
 
 # Debian keeps it where only root looks.
 MKFS = shutil.which("mkfs.ext4", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
@@ -203,7 +203,7 @@ class Aftermath:
         session.add_turn("user", "afterwards")
         with pytest.MonkeyPatch.context() as patch:
             # As it is after the while that old versions have to stay; a deletion that is finished now leaves some itself.
-            patch.setattr("smp_client.rewrite.GRACE_S", -1.0)
+            patch.setattr("smp_client.disk.rewrite.GRACE_S", -1.0)
             for _ in range(2):
                 tidy(programs.open_memory(root))
         for directory in ("journal", "retired"):

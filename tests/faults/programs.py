@@ -20,26 +20,26 @@ from typing import Any
 
 import filelock  # noqa: F401  # the client imports it late; here that would only make every run longer
 
-import smp_client.access
-import smp_client.append
+import smp_client.ask.asker
 import smp_client.change.move
 import smp_client.change.restore
 import smp_client.deletion
+import smp_client.disk.access
+import smp_client.disk.append
+import smp_client.disk.journal
+import smp_client.disk.locks
+import smp_client.disk.quarantine
+import smp_client.disk.tree
 import smp_client.exchange.transfer
-import smp_client.files
-import smp_client.journal
-import smp_client.locks
+import smp_client.index.yaml_indexes
 import smp_client.memory
 import smp_client.passes.compaction
 import smp_client.passes.decay
 import smp_client.passes.purge
-import smp_client.quarantine
-import smp_client.questions.asker
 import smp_client.session
 import smp_client.transaction
-import smp_client.yaml_indexes
 from smp_client import Memory, SMPError, StorageFailed
-from smp_client.files import write_all
+from smp_client.disk.tree import write_all
 
 SESSION = "first"
 COMMENT = b"# written by hand, and to be kept\n"
@@ -113,7 +113,7 @@ OPERATIONS: dict[str, tuple[Action, ...]] = {
 def read(memory: Memory, *ids: str) -> None:
     """Notes that these were read now."""
     session = memory.session(SESSION)
-    smp_client.access.note(session.scope, ids, session._now())
+    smp_client.disk.access.note(session.scope, ids, session._now())
 
 
 SECRET = b"xylophone-Quetzalcoatl"
@@ -126,7 +126,7 @@ def delete_secret(root: Path, *, whole: bool) -> None:
     secret = session.record_finding(f"{SECRET.decode()} opens the vault", discovered_by="veritas", tags=["vault"])
     memory.search("vault")
     for said in (secret.text, f"once more: {secret.text}", "another matter"):
-        smp_client.quarantine.set_aside(memory.tree, SESSION, "findings.yaml", 0, said.encode(), "torn", session._now())
+        smp_client.disk.quarantine.set_aside(memory.tree, SESSION, "findings.yaml", 0, said.encode(), "torn", session._now())
     session.delete([secret.id, "DEC-001"], reason="privacy")
     open_later(root).session(SESSION).delete("DEC-002", reason="can still be restored")
     memory.search("vault")
@@ -151,7 +151,7 @@ def grow(memory: Memory) -> None:
     for finding in ("FIND-001", "FIND-003"):
         long_ago.resolve_finding(finding, resolved_by="user", action_taken="none")
     long_ago.save_agent_state("veritas", {"mood": "busy"})
-    memory.session(SESSION)._asker().ask(lambda view: smp_client.yaml_indexes.write(memory, view.index, SESSION))
+    memory.session(SESSION)._asker().ask(lambda view: smp_client.index.yaml_indexes.write(memory, view.index, SESSION))
 
 
 def compact(memory: Memory) -> None:
@@ -235,8 +235,8 @@ def open_later(root: Path) -> Memory:
 
 def _without_journal() -> None:
     """Transactions that write their files one by one with no intent."""
-    smp_client.journal.record = lambda scope, steps: "none"  # type: ignore[assignment]
-    smp_client.journal.forget = lambda scope, name: None  # type: ignore[assignment]
+    smp_client.disk.journal.record = lambda scope, steps: "none"  # type: ignore[assignment]
+    smp_client.disk.journal.forget = lambda scope, name: None  # type: ignore[assignment]
 
 
 def _in_place() -> None:
@@ -249,7 +249,7 @@ def _in_place() -> None:
             os.fsync(descriptor)
         return after
 
-    smp_client.session.rewrite = smp_client.journal.rewrite = smp_client.append.rewrite = rewrite  # type: ignore[attr-defined]
+    smp_client.session.rewrite = smp_client.disk.journal.rewrite = smp_client.disk.append.rewrite = rewrite  # type: ignore[attr-defined]
 
 
 def _session_in_place() -> None:
@@ -283,7 +283,7 @@ def _deaf_to_fsync() -> None:
 
 def _without_undo() -> None:
     """Appends that leave what they wrote when they fail."""
-    smp_client.append._undo = lambda descriptor, size, content: None  # type: ignore[assignment]
+    smp_client.disk.append._undo = lambda descriptor, size, content: None  # type: ignore[assignment]
 
 
 VARIANTS: dict[str, Callable[[], None]] = {

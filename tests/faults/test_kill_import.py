@@ -12,7 +12,7 @@ import pytest
 from harness import CHANGING, MOVING, Programs, injection, needs_strace
 from programs import SESSION, build, open_later, open_memory
 
-from smp_client.tidy import tidy
+from smp_client.passes.tidy import tidy
 
 pytestmark = pytest.mark.usefixtures("no_grace")
 

@@ -16,8 +16,8 @@ from harness import CHANGING, MOVING, Programs, injection, needs_strace
 from programs import PASSES, PREPARATIONS, SECRET, SESSION, build, open_later, read
 
 from smp_client import SMPError
-from smp_client.access import Readings
-from smp_client.tidy import tidy
+from smp_client.disk.access import Readings
+from smp_client.passes.tidy import tidy
 
 pytestmark = pytest.mark.usefixtures("no_grace")
 _RANDOM = re.compile(r"\d{8}T\d{6}-[0-9a-f]{6,8}")  # the names of batches and of evicted bundles

@@ -25,7 +25,7 @@ import pytest
 from daemons import PATIENCE_S, SMP, Daemon, smp, wait_until
 
 from smp_client import Memory, Session, SMPError
-from smp_client.timestamps import now, parse_time
+from smp_client.model.times import now, parse_time
 
 SOAK_S = float(os.environ.get("SMP_SOAK_S", "60"))
 PROMISED_S = 10.0  # within which a heart beats and a SIGTERM is obeyed, on whatever machine

@@ -12,10 +12,11 @@ import pytest
 from daemons import running, smp, status, wait_until
 from harness import mounted, needs_mounts
 
-from smp_client import Memory, journal
-from smp_client.status import SILENT_AFTER_S, read_status
-from smp_client.timestamps import parse_time
-from smp_client.vacuum import ask_for_scrub
+from smp_client import Memory
+from smp_client.disk import journal
+from smp_client.index.status import SILENT_AFTER_S, read_status
+from smp_client.index.vacuum import ask_for_scrub
+from smp_client.model.times import parse_time
 
 
 def with_memories(root: Path) -> Memory:

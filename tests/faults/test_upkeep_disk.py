@@ -16,7 +16,7 @@ from programs import PASSES, SESSION, open_later
 from test_kill_upkeep import contents, done_again, prepared
 
 from smp_client import SMPError
-from smp_client.tidy import tidy
+from smp_client.passes.tidy import tidy
 
 pytestmark = pytest.mark.usefixtures("no_grace")
 _CALLS_CAP = 18

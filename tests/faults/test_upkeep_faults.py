@@ -24,13 +24,13 @@ from test_kill_upkeep import MOVING, members, prepared
 from test_upkeep_disk import differing
 
 from smp_client import Memory
-from smp_client.layout import MARKER
+from smp_client.disk.tombstones import FILE as PURGED
+from smp_client.model.layout import MARKER
+from smp_client.model.policies import CompactionPolicy
+from smp_client.model.times import now, render_time
 from smp_client.passes import lifecycle, purge
 from smp_client.passes.overdue import FILE as LEDGER
-from smp_client.passes.purged import FILE as PURGED
-from smp_client.policies import CompactionPolicy
-from smp_client.tidy import tidy
-from smp_client.timestamps import now, render_time
+from smp_client.passes.tidy import tidy
 from smp_daemon.config.settings import Configuration
 from smp_daemon.ingest.debounce import Debounce
 from smp_daemon.log import Log

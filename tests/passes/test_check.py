@@ -14,14 +14,15 @@ import pytest
 from bundles import evict
 from daemons import smp
 
-from smp_client import Memory, Session, journal
-from smp_client.layout import SESSION_DIRECTORIES
-from smp_client.locks import Patience, lock
-from smp_client.packing import read_members, write_archive
+from smp_client import Memory, Session
+from smp_client.disk import journal
+from smp_client.disk.locks import Patience, lock
+from smp_client.disk.packing import read_members, write_archive
+from smp_client.disk.quarantine import quarantined
+from smp_client.disk.scope import UPKEEP
+from smp_client.model.layout import SESSION_DIRECTORIES
+from smp_client.model.record import SESSION_KINDS
 from smp_client.passes.check import check, repair, validate
-from smp_client.quarantine import quarantined
-from smp_client.records import SESSION_KINDS
-from smp_client.scope import UPKEEP
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -59,7 +60,7 @@ def cut_off_transaction(session: Session) -> None:
 
 def old_version(session: Session) -> None:
     """As a crash leaves it: replaced, and the old version not yet looked at."""
-    from smp_client.rewrite import _prepare
+    from smp_client.disk.rewrite import _prepare
 
     path = directory(session) / "decisions.yaml"
     content = path.read_bytes()

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from smp_client import Memory
+from smp_client.disk.tombstones import FILE as PURGED
 from smp_client.passes import overdue
 from smp_client.passes.lifecycle import lifecycle, observe
-from smp_client.passes.purged import FILE as PURGED
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR_S = 3600.0

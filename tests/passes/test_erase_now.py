@@ -16,9 +16,9 @@ from bytes_left import files_with
 from daemons import running, smp
 
 from smp_client import Invalid, Memory, MemoryNotFound, Session, SessionNotFound
-from smp_client.audit import read as read_audit
+from smp_client.disk.audit import read as read_audit
+from smp_client.index.sync import bring_up_to_date
 from smp_client.passes import purge
-from smp_client.sync import bring_up_to_date
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 SECRET = "Quetzalcoatl opens the xylophone vault"

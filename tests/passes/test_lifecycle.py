@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from smp_client import Invalid, Memory, Session, SessionNotFound, SessionPutAway
-from smp_client.locks import Patience, lock
+from smp_client.disk.locks import Patience, lock
+from smp_client.model.policies import Thresholds
+from smp_client.model.times import render_time
 from smp_client.passes import lifecycle
 from smp_client.passes.lifecycle import Standing, activities, apply, last_activity, plan, state_for
-from smp_client.policies import Thresholds
-from smp_client.timestamps import render_time
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -13,7 +13,7 @@ from bytes_left import files_with
 from daemons import Daemon, smp, wait_until
 
 from smp_client import Memory
-from smp_client.sync import bring_up_to_date
+from smp_client.index.sync import bring_up_to_date
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 NEEDLE = "okapi-numbat-2718"

@@ -17,13 +17,13 @@ from daemons import running, wait_until
 
 from smp_client import Memory, MemoryNotFound, Session, SMPError
 from smp_client.disk.bundle import Manifest, item_of
-from smp_client.locks import Patience, lock
+from smp_client.disk.locks import Patience, lock
+from smp_client.disk.quarantine import set_aside
+from smp_client.disk.tombstones import FILE as PURGED
+from smp_client.index.sync import bring_up_to_date
 from smp_client.passes import overdue
 from smp_client.passes.overdue import Ledger
 from smp_client.passes.purge import Doomed, Snapshot, doomed_of, plan, purge
-from smp_client.passes.purged import FILE as PURGED
-from smp_client.quarantine import set_aside
-from smp_client.sync import bring_up_to_date
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)

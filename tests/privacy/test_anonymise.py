@@ -14,9 +14,9 @@ from daemons import smp
 
 from smp_client import Anonymization, Conflict, Memory, MemoryNotFound, Session
 from smp_client.change.holdings import EVERY, holdings, names
+from smp_client.index.sync import bring_up_to_date
 from smp_client.privacy.anonymise import CANNOT_FIND
 from smp_client.privacy.placeholder import KINDS
-from smp_client.sync import bring_up_to_date
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 NAMES = ["Anna Berg", "Zoë O'Neill"]

@@ -20,15 +20,15 @@ from typing import Any
 import pytest
 
 from smp_client import InvalidQuery, Memory, Session
-from smp_client.index import Index
-from smp_client.journal import record as record_intent
+from smp_client.disk.journal import record as record_intent
+from smp_client.disk.quarantine import set_aside
+from smp_client.index.database import Index
+from smp_client.index.status import INDEX_FILE
+from smp_client.index.yaml_indexes import write as write_indexes
+from smp_client.model.record import RELATIONSHIP
 from smp_client.passes.compaction import compact
 from smp_client.privacy import find
 from smp_client.privacy.find import Occurrence
-from smp_client.quarantine import set_aside
-from smp_client.records import RELATIONSHIP
-from smp_client.status import INDEX_FILE
-from smp_client.yaml_indexes import write as write_indexes
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NEEDLE = "Zoë Quibble"
@@ -377,7 +377,7 @@ def damaged(how: str) -> bytes:
 def test_a_packed_file_that_is_no_bundle_is_a_problem_and_hides_no_other(
     hostile: Memory, monkeypatch: pytest.MonkeyPatch, name: str, how: str
 ) -> None:
-    monkeypatch.setattr("smp_client.packing.TOTAL_CAP_BYTES", 1 << 20)
+    monkeypatch.setattr("smp_client.disk.packing.TOTAL_CAP_BYTES", 1 << 20)
     (hostile.root / name).parent.mkdir(parents=True, exist_ok=True)
     (hostile.root / name).write_bytes(damaged(how))
     assert WELL in good(hostile)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...records import FINDING, PREFERENCE, TURN, Kind
+from ...model.record import FINDING, PREFERENCE, TURN, Kind
 from ...text.markdown import parse as parse_conversation
 from ..entry import Entry, Read, memory_entry
 from .memlog import NAME, TAGS, front_matter, is_memlog, read_memlog

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...records import LEARNING, TURN, Kind
+from ...model.record import LEARNING, TURN, Kind
 from ..entry import Entry, Read
 from .shape import TYPES, Shaper, count, session_entry, session_id, share
 from .source import Folder

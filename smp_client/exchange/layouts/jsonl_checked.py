@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...records import TURN, Kind
+from ...model.record import TURN, Kind
 from ..entry import Entry, Read
 from .jsonl import is_set, kind_and_fields, tombstone
 from .jsonl_per_kind import decay_of

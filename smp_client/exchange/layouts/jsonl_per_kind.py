@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...json_text import parse
-from ...layout import GLOBAL
-from ...records import DECISION, FINDING, GLOBAL_PREFERENCE, PATTERN, PREFERENCE, TURN, Kind
+from ...model.layout import GLOBAL
+from ...model.record import DECISION, FINDING, GLOBAL_PREFERENCE, PATTERN, PREFERENCE, TURN, Kind
+from ...text.json_text import parse
 from ..entry import Entry, Read
 from . import shape
 from .jsonl import is_set, tombstone

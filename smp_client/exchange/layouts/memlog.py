@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ...records import DECISION, FINDING, LEARNING, PREFERENCE, Kind
+from ...model.record import DECISION, FINDING, LEARNING, PREFERENCE, Kind
 
 NAME = ".memlog.md"
 # The tags that make a memory of an entry, beside its turn. Any other tag is the type of the turn.

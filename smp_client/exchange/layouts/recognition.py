@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from ...errors import Invalid, SMPError
-from ...json_text import parse_object
-from ...layout import ACTIVE, ARCHIVED, BACKUP, DELETED, MARKER, QUARANTINE
+from ...model.errors import Invalid, SMPError
+from ...model.layout import ACTIVE, ARCHIVED, BACKUP, DELETED, MARKER, QUARANTINE
+from ...text.json_text import parse_object
 from .. import forms
 from ..entry import Read
 from ..export import bundle_entries, is_bundle

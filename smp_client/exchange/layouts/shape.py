@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeGuard
 
-from ...errors import Invalid
-from ...layout import check_new_session_id
-from ...records import DECISION, FINDING, LEARNING, PATTERN, PREFERENCE, TURN, Kind, check_tags
-from ...severity import WORDS
-from ...timestamps import render_time, same_time
+from ...model.errors import Invalid
+from ...model.layout import check_new_session_id
+from ...model.record import DECISION, FINDING, LEARNING, PATTERN, PREFERENCE, TURN, Kind
+from ...model.severity import WORDS
+from ...model.times import render_time, same_time
+from ...text.contents import check_tags
 from ..entry import IMPORTED, Entry, Read, memory_entry
 from .source import Line
 

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import SMPError
-from ...files import Tree
-from ...json_text import parse_object
-from ...timestamps import render_time
+from ...disk.tree import Tree
+from ...model.errors import SMPError
+from ...model.times import render_time
+from ...text.json_text import parse_object
 from ..entry import Read
 
 LINE_CAP_BYTES = 16 * 1024 * 1024

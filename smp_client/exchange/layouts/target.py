@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...errors import Conflict, Invalid, StorageFailed
-from ...files import Tree
-from ...records import RELATIONSHIP, STATE_HISTORY, Kind
+from ...disk.tree import Tree
+from ...model.errors import Conflict, Invalid, StorageFailed
+from ...model.record import RELATIONSHIP, STATE_HISTORY, Kind
 from ..entry import IMPORTED, IMPORTED_ID, Entry, kind_for
 
 MARKER = ".smp-export.json"  # names the files of such a folder, so that only those are replaced

@@ -1,0 +1,368 @@
+"""One engine for every question: which memories answer it, in which order, each with its priority as of now and its score.
+
+A question first finds the keys of the memories that answer it, in their order, and then reads just those. What a memory's priority
+and rank depend on stands in columns, so that neither needs the record itself; the formulas are those of decay.py and ranking.py.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from ..disk.scopes import ARCHIVE, archived_scope, directory_of, is_archived, session_of
+from ..index import doubles
+from ..index.archived import EVICTED, is_away
+from ..index.archived import STATE as ARCHIVED
+from ..index.database import Index
+from ..index.sql import Sql
+from ..index.validity import holds, marks
+from ..model.errors import InvalidQuery
+from ..model.record import TURN, Record, type_of
+from ..model.times import time_at
+from .fields import shown
+from .matching import Matching, Row, owned
+from .options import NEWEST, Answer, Wanted, one_of, sayable
+from .priorities import View, source
+from .spec import Aggregation, Specification, has_field, understand, unknown_field
+from .text import Concept, match_expression, words
+from .vocabulary import Vocabulary
+
+_CANDIDATES = 200  # of the best by text alone, among which priority and importance may still change the order
+_LIKENESS_WORDS = 24
+_READ_AT_ONCE = 500
+_WORD = re.compile(r"[^\W_]+")
+
+
+class Ranked(NamedTuple):
+    """A memory that answers, before it is read."""
+
+    key: int
+    priority: float
+    score: float | None = None
+    explanation: dict[str, float] | None = None
+
+
+def find(view: View, want: Wanted, text: str = "") -> Answer:
+    """The memories that are wanted; those that match the text, where it has words."""
+    vocabulary = Vocabulary(view.index.connection)
+    asked = match_expression(text, vocabulary.matching, vocabulary.has)
+    if asked.exclude:
+        want = want.also(Sql("m.key NOT IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.exclude,)))
+    if not asked.match and not asked.exclude and text.strip():
+        return Answer(note=f"There is no word to look for in {shown(text)}.")
+    if not asked.match:
+        return read(view, ranked(view, want))
+    if not asked.is_plain:
+        want = want.also(Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.match,)))
+    # From the beginning, so that every page is one of the same whole.
+    whole = replace(want, offset=0, limit=None if want.limit is None else want.offset + want.limit)
+    found = _called(view, whole, text.strip())
+    known = {item.key for item in found}
+    matching = Matching(view, asked.concepts, text)
+    found += [item for item in _matching(view, whole, matching) if item.key not in known]
+    answer = read(view, found[want.offset : whole.limit])
+    answer.tried = matching.tried
+    answer.note = _note(matching.tried)
+    return answer
+
+
+def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
+    """Memories whose text is like this one; of a memory, all but itself."""
+    telling = [Concept(word, f'"{word}"', is_extra=True) for word in _telling(words(text))]
+    matching = Matching(view, telling, without=(scope_of(itself), itself.id) if itself else None)
+    return read(view, _matching(view, want, matching))
+
+
+def _note(tried: Mapping[str, Sequence[str]]) -> str | None:
+    """One sentence on the words that were looked for in other forms."""
+    said = [f'No memory has "{word}"; looked for {_quoted(others)} instead.' for word, others in tried.items()]
+    return " ".join(said) or None
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return " and ".join(f'"{word}"' for word in words)
+
+
+def scope_of(record: Record) -> str:
+    """Return the scope that a memory of an answer is from."""
+    return archived_scope(record.session) if is_away(record.marks) else record.session
+
+
+def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
+    """What a query specification asks for: filters, sort, aggregations."""
+    said = understand(specification, "m.priority")
+    _require_fields(view, said)
+    order = ", ".join([*(term.text for term in said.order), NEWEST])
+    limit = want.limit if said.limit is None else said.limit
+    inner, inside = where(view, replace(want, order=order, limit=limit))
+    conditions = " AND ".join(f"({condition.text})" for condition in said.conditions) or "1"
+    asked = [conditions, order, *(one.statement(Sql(""), Sql("")).text for one in said.aggregations)]
+    table = f"(SELECT m.* FROM memories m WHERE {inner}) m"
+    if any("m.priority" in text for text in asked):
+        joined, columns = source(view)
+        table = f"(SELECT m.*, {columns.priority} AS priority {joined} WHERE {inner}) m"
+    given = [*inside, *(value for condition in said.conditions for value in condition.parameters)]
+    ordering = [value for term in said.order for value in term.parameters]
+    keys = [key for (key,) in view.index.connection.execute(
+        f"SELECT m.key FROM {table} WHERE {conditions} ORDER BY {order} LIMIT ? OFFSET ?",
+        [*given, *ordering, -1 if limit is None else limit, said.offset],
+    )]  # fmt: skip
+    priorities = {item.key: item.priority for item in ranked(view, _of_keys(Wanted(), keys))}
+    answer = read(view, [Ranked(key, priorities[key]) for key in keys])
+    for aggregation in said.aggregations:
+        statement = aggregation.statement(Sql(conditions, tuple(given[len(inside) :])), Sql(table, tuple(inside)))
+        answer.aggregations[aggregation.name] = _figures(view.index, aggregation, statement)
+    return answer
+
+
+def by_topic(view: View, want: Wanted, topic: str) -> Answer:
+    """What is about the topic or one below it. Turns also where they say it, or refer to what is about it."""
+    return read(view, ranked(view, replace(want, has_keys=True).also(is_about(view, topic))))
+
+
+def is_about(view: View, topic: str) -> Sql:
+    """The condition that by_topic asks with."""
+    name = [sayable(topic)]
+    about = Sql.joined(" UNION ALL ", [_named(view, "tags", "tag", name), _named(view, "topics", "topic", name)])
+    referring = (
+        f"SELECT r.memory FROM memories b CROSS JOIN refs r ON r.scope = b.scope AND r.target = b.id"
+        f" WHERE b.key IN ({about.text}) AND r.relation = 'memory_refs'"
+    )
+    about = Sql(f"{about.text} UNION ALL {referring}", about.parameters * 2)
+    if said := " ".join(_WORD.findall(topic)):
+        turns = "SELECT w.key FROM words CROSS JOIN memories w ON w.key = words.rowid"
+        match = owned(view.scopes, f'{{text}} : "{said}"')
+        about = Sql(f"{about.text} UNION ALL {turns} WHERE words MATCH ? AND w.type = '{TURN.name}'", (*about.parameters, match))
+    return Sql(f"m.key IN ({about.text})", about.parameters)
+
+
+def keys_of(view: View, want: Wanted) -> set[tuple[str, str, str]]:
+    """Return the file, the type and the id of each memory that is wanted."""
+    condition, given = where(view, want)
+    return set(view.index.connection.execute(f"SELECT m.file, m.type, m.id FROM memories m WHERE {condition}", given))
+
+
+def of_id(view: View, memory_id: str) -> Answer:
+    """The memories of this id, one of each session that has one; a record before a file of the same name."""
+    found = read(view, ranked(view, Wanted((Sql(f"m.id = ? AND {doubles.NAMED}", (sayable(memory_id),)),))))
+    first: dict[str, Record] = {}
+    for record in found:
+        known = first.get(record.session)
+        if known is None or known.type in ("agent_state", "artifact") or is_away(known.marks):
+            first[record.session] = record
+    return Answer(list(first.values()))
+
+
+def of_ids(view: View, want: Wanted, scope: str, ids: Sequence[str]) -> Answer:
+    """Those of these ids that are wanted, in no order."""
+    named = Sql("m.scope = ? AND m.id IN (SELECT value FROM json_each(?))", (scope, json.dumps(list(ids))))
+    return read(view, ranked(view, replace(want, limit=None, offset=0, order=None).also(named)))
+
+
+def read(view: View, found: Sequence[Ranked]) -> Answer:
+    """The records themselves."""
+    rows: dict[int, tuple[Any, ...]] = {}
+    ended: dict[int, tuple[str, ...]] = {}
+    doubled: dict[int, tuple[str, ...]] = {}
+    for start in range(0, len(found), _READ_AT_ONCE):
+        keys = [item.key for item in found[start : start + _READ_AT_ONCE]]
+        asked = f"SELECT key, id, type, scope, file, data, text FROM memories WHERE key IN ({', '.join('?' * len(keys))})"
+        rows |= {row[0]: row[1:] for row in view.index.connection.execute(asked, keys)}
+        ended |= marks(view.index, keys)
+        doubled |= doubles.marks(view.index, keys)
+    answer = Answer()
+    for key, priority, score, explanation in found:
+        memory_id, kind, scope, file, stored, text = rows[key]
+        data = json.loads(stored)
+        if kind == "artifact":
+            data["content"] = text
+        said = (*((_mark(file),) if is_archived(scope) else ()), *ended.get(key, ()), *doubled.get(key, ()))
+        answer.append(Record(memory_id, type_of(kind), session_of(scope), data, text, score=score, explanation=explanation,
+                             priority_now=round(priority, 4), file=f"{directory_of(scope)}/{file}",
+                             holds=key not in ended, marks=said))  # fmt: skip
+    return answer
+
+
+def _mark(bundle: str) -> str:
+    return ARCHIVED if bundle == ARCHIVE else EVICTED
+
+
+# Finding and ordering.
+
+
+def ranked(view: View, want: Wanted) -> list[Ranked]:
+    """Return the memories that are wanted without a text, in their order, before they are read."""
+    joined, columns = source(view, by_key=want.has_keys)
+    weights = view.weights
+    whole = weights.time + weights.importance + weights.access or 1.0
+    still = "1.0" if holds() in want.conditions else columns.holds
+    score = (
+        f"({weights.time} * {columns.priority} + {weights.importance} * m.importance"
+        f" + {weights.access} * {columns.recency}) / {whole} * {columns.state} * {still}"
+    )
+    least = ""
+    for expression, value in ((columns.priority, want.min_priority), (score, want.min_relevance)):
+        if value is not None:
+            least += f" AND {expression} >= {float(value)}"
+    order = want.order or f"score DESC, {NEWEST}"
+    condition, given = where(view, want)
+    given += [-1 if want.limit is None else want.limit, want.offset]
+    ask = view.index.connection.execute
+    if want.limit is not None:
+        # First which these are, by as few numbers as that takes; the others only for those.
+        numbers = {"priority": columns.priority, "score": score}
+        used = "".join(f", {value} AS {name}" for name, value in numbers.items() if name in order)
+        table = joined if least or used else "FROM memories m"
+        keys = ask(
+            f"SELECT m.key{used} {table} WHERE {condition}{least}"
+            f" ORDER BY {order} LIMIT ? OFFSET ?", given,
+        )  # fmt: skip
+        return ranked(view, _of_keys(want, [key for key, *_ in keys]))
+    parts = f"{columns.recency}, {columns.state}, {columns.holds}, m.importance"
+    rows = ask(
+        f"SELECT m.key, {columns.priority} AS priority, {score} AS score,"
+        f" {parts if want.explain else 'NULL, NULL, NULL, NULL'}"
+        f" {joined} WHERE {condition}{least} ORDER BY {order} LIMIT ? OFFSET ?", given,
+    )  # fmt: skip
+    return [
+        Ranked(key, priority, round(score, 4),
+                _explained(score=score, priority=priority, importance=importance, use=recency, state=state, holds=valid)
+                if want.explain else None)
+        for key, priority, score, recency, state, valid, importance in rows
+    ]  # fmt: skip
+
+
+def _of_keys(want: Wanted, keys: Sequence[int]) -> Wanted:
+    these = Sql("m.key IN (SELECT value FROM json_each(?))", (json.dumps(keys),))
+    return replace(
+        want, conditions=(these,), tags=(), without_tags=(), min_priority=None, min_relevance=None,
+        limit=None, offset=0, has_keys=True,
+    )  # fmt: skip
+
+
+def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
+    """The memories whose id the text is."""
+    if " " in text:
+        return []
+    named = want.also(one_of("m.id", [sayable(form) for form in dict.fromkeys((text, text.upper(), text.lower()))]))
+    return [item._replace(score=1.0) for item in ranked(view, named)]
+
+
+def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
+    """With a text, which leads."""
+    keys, found = _candidates(view, want, matching)
+    strengths = matching.strengths([row[:5] for row in found])
+    weights = view.weights
+    answers: list[Ranked] = []
+    # Hints can lift several above a perfect match: then the best of them is the measure.
+    whole = max([matching.perfect, *strengths.values()])
+    # Which of a few no longer hold is quicker told than which of all.
+    ended = marks(view.index, keys)
+    for key, *_, priority, importance, recency, state in found:
+        valid = weights.ended if key in ended else 1.0
+        match = strengths[key] / whole
+        rest = weights.text + weights.time * priority + weights.importance * importance + weights.access * recency
+        others = (1 - weights.influence + weights.influence * rest) * state * valid
+        score = match * others
+        explanation = _explained(score=score, match=match, priority=priority, importance=importance, use=recency, state=state,
+                                 holds=valid) if want.explain else None  # fmt: skip
+        if want.min_relevance is None or score >= want.min_relevance:
+            answers.append(Ranked(key, priority, round(score, 4), explanation))
+    if not want.order:
+        # Only so many are weighed with care, the same ones whichever page is asked for; the rest follows as it was estimated.
+        place = {key: number for number, key in enumerate(keys)}
+        answers.sort(key=lambda item: (max(place[item.key] - _CANDIDATES + 1, 0), -(item.score or 0.0)))
+    end = None if want.limit is None else want.offset + want.limit
+    return answers[want.offset : end]
+
+
+def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int], list[Row]]:
+    """Those that may be in the answer, by a rough estimate and then in their order."""
+    joined, columns = source(view, by_key=True)
+    condition, given = where(view, replace(want, has_keys=True))
+    if want.min_priority is not None:
+        condition += f" AND {columns.priority} >= {float(want.min_priority)}"
+    asked = (
+        f"SELECT m.key, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
+        f" {columns.recency}, {columns.state} {joined} WHERE m.key IN (SELECT value FROM json_each(?)) AND {condition}"
+        f" ORDER BY {want.order or NEWEST}"
+    )
+
+    def read_these(keys: Sequence[int]) -> list[Row]:
+        return view.index.connection.execute(asked, (json.dumps(keys), *given)).fetchall()
+
+    count = None if want.limit is None or want.order else max(_CANDIDATES, want.offset + want.limit)
+    return matching.best(count, read_these)
+
+
+def _explained(**parts: float) -> dict[str, float]:
+    """Return what a score is made of."""
+    return {name: round(value, 4) for name, value in parts.items()}
+
+
+def _telling(candidates: Sequence[str]) -> list[str]:
+    """The rarer words of a text, which say what it is about."""
+    if len(candidates) <= _LIKENESS_WORDS:
+        return list(candidates)
+    # Longer words are rarer, and asking for how often each occurs would cost more than it brings.
+    return sorted(candidates, key=len, reverse=True)[:_LIKENESS_WORDS]
+
+
+def _require_fields(view: View, said: Specification) -> None:
+    """Raises InvalidQuery for a field that no memory here has."""
+    condition, given = where(view, Wanted())
+    for name in said.unproven_fields:
+        has = has_field(name)
+        asked = f"SELECT 1 FROM memories m WHERE {condition} AND {has.text} LIMIT 1"
+        if view.index.connection.execute(asked, [*given, *has.parameters]).fetchone() is None:
+            names = f"SELECT DISTINCT f.key FROM memories m, json_each(m.data) f WHERE {condition} LIMIT 200"
+            raise unknown_field(name, sorted(str(row[0]) for row in view.index.connection.execute(names, given)))
+
+
+def _figures(index: Index, aggregation: Aggregation, statement: Sql) -> Any:
+    try:
+        rows = index.connection.execute(statement.text, statement.parameters).fetchall()
+    except sqlite3.OperationalError as error:
+        # SQLite reads an infinite number, and cannot write it.
+        raise InvalidQuery(f"{aggregation.name} cannot be worked out: {error}.") from error
+    if aggregation.is_time:
+        rows = [(group, time_at(value)) for group, value in rows]
+    if aggregation.by is None:
+        return rows[0][1]
+    return dict(rows)
+
+
+# What the SQL is made of.
+
+
+def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
+    # With a plus SQLite goes by the keys, which are few, and not through all of a session; or from the latest on.
+    is_latest = len(view.scopes) > 1 and want.limit is not None and (want.order or "").startswith("m.at DESC")
+    aside = want.tags or want.has_keys or is_latest
+    conditions = [view.within("+m.scope" if aside else "m.scope"), *want.conditions]
+    for some in want.tags:
+        named = _named(view, "tags", "tag", some)
+        conditions.append(Sql(f"m.key IN ({named.text})", named.parameters))
+    if want.without_tags:
+        named = _named(view, "tags", "tag", want.without_tags)
+        conditions.append(Sql(f"m.key NOT IN ({named.text})", named.parameters))
+    whole = Sql.joined(" AND ", [Sql(f"({condition.text})", condition.parameters) for condition in conditions])
+    return whole.text, list(whole.parameters)
+
+
+def _named(view: View, table: str, column: str, names: Sequence[str]) -> Sql:
+    """The memories that have one of these tags or topics, or one below it: `security` means `security.authentication` too."""
+    scopes = view.within("t.scope")
+    select = f"SELECT t.memory FROM {table} t WHERE {scopes.text} AND t.{column}"
+    each = [
+        part
+        for name in (name.lower() for name in names)
+        for part in (Sql(f"{select} = ?", (*scopes.parameters, name)),
+                     # What follows the dot in the order of characters is the slash.
+                     Sql(f"{select} >= ? AND t.{column} < ?", (*scopes.parameters, f"{name}.", f"{name}/")))
+    ]  # fmt: skip
+    return Sql.joined(" UNION ALL ", each) if each else Sql("SELECT NULL WHERE 0")

@@ -1,0 +1,40 @@
+"""What stands already beside a new memory: the very same, and what is near to it. Nothing is merged.
+
+Only memories of the same kind that still hold count, in the sessions of the project and in `global/`. A writer asks for it when
+it looks at `Record.same_as` or `Record.similar`: a write itself needs no index.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..index.validity import holds, project_scopes, short_name
+from ..model.layout import GLOBAL
+from ..model.record import Neighbours, Record
+from .engine import similar
+from .likeness import likeness, normalised
+from .options import Wanted, one_of
+
+if TYPE_CHECKING:
+    from .priorities import View
+
+_ALIKE = 0.6  # of 1: from here on a memory is near
+_CANDIDATES = 300
+_SIMILAR = 3
+
+
+def neighbours(view: View, record: Record) -> Neighbours:
+    scopes = [GLOBAL] if record.session == GLOBAL else [*project_scopes(view.index, record.session), GLOBAL]
+    of_project = replace(view, scopes=tuple(scope for scope in view.scopes if scope in scopes))
+    want = Wanted((one_of("m.type", [record.type]), holds()), limit=_CANDIDATES)
+    found = [one for one in similar(of_project, want, record.text) if (one.session, one.id) != (record.session, record.id)]
+    said = normalised(record.text)
+    same = [one for one in found if normalised(one.text) == said]
+    near = sorted(((likeness(one.text, record.text), one) for one in found if one not in same), key=lambda item: -item[0])
+
+    def name(one: Record) -> str:
+        return short_name(f"{one.session}/{one.id}", record.session)
+
+    newest = max(same, key=lambda one: str(one.data.get("timestamp")), default=None)
+    return Neighbours(name(newest) if newest else None, tuple(name(one) for share, one in near[:_SIMILAR] if share >= _ALIKE))

@@ -1,0 +1,149 @@
+"""The priority of memories as of now, inside the index: the formula of decay.py in SQL.
+
+What it needs beside the memories is in temporary tables of the connection: the rules of the policy, and what was read since the
+records were last written. They are filled before a question, and only with what has changed since the last one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import takewhile
+from typing import NamedTuple
+
+from ..disk.access import Noted
+from ..index.archived import STATE as ARCHIVED
+from ..index.archived import TYPE as SUMMARY_TYPE
+from ..index.database import Index
+from ..index.sql import Sql
+from ..index.validity import factor
+from ..model.priority import Policy
+from ..model.ranking import ACCESS_RATE, SUMMARY, Weights
+from .options import microseconds
+
+_DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
+_TABLES = """
+CREATE TEMP TABLE IF NOT EXISTS rules (scope TEXT, standing TEXT, base REAL, rate REAL, boost REAL, floor REAL, age_rate REAL,
+    boost_cap REAL, PRIMARY KEY (scope, standing)) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS clock (now INTEGER);
+CREATE TEMP TABLE IF NOT EXISTS noted (scope TEXT, id TEXT, times INTEGER, last INTEGER, PRIMARY KEY (scope, id)) WITHOUT ROWID;
+"""
+_NOTHING_READ = Noted()
+_ALL = ""  # the scope of the rules that hold where a session has none of its own
+
+
+@dataclass(frozen=True)
+class View:
+    """What a question is asked of: an index, some of its scopes, and what holds now."""
+
+    index: Index
+    scopes: tuple[str, ...]
+    now: datetime
+    policy: Policy
+    weights: Weights
+
+    @property
+    def together(self) -> str | tuple[str, ...]:
+        """As topics.py takes them: one session by its name, whose memories then need no name of a session before theirs."""
+        return self.scopes[0] if len(self.scopes) == 1 else self.scopes
+
+    def states(self) -> dict[str, float]:
+        """Return how much the memories of each scope count by the state of their session, where that is not in full."""
+        asked = self.index.connection.execute("SELECT scope, status FROM sessions")
+        factors = ((scope, self.weights.states.get(status, 1.0)) for scope, status in asked)
+        return {scope: factor for scope, factor in factors if factor != 1.0}
+
+    def within(self, column: str) -> Sql:
+        """The condition that the column names one of the scopes."""
+        if len(self.scopes) == 1:
+            return Sql(f"{column} = ?", self.scopes)
+        return Sql(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(self.scopes),))
+
+
+class Columns(NamedTuple):
+    """Expressions over the source."""
+
+    priority: str
+    recency: str
+    state: str
+    holds: str  # what the score is multiplied by: less than 1 for a memory that no longer holds
+
+
+def prepare(index: Index, now: datetime, policy: Policy, readings: Mapping[str, Noted]) -> None:
+    """Makes the temporary tables say what holds now."""
+    if index.rules != policy:
+        index.connection.executescript(f"{_TABLES} DELETE FROM temp.rules; DELETE FROM temp.clock;")
+        index.connection.execute("INSERT INTO temp.clock VALUES (0)")
+        index.connection.executemany("INSERT INTO temp.rules VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _rules(_ALL, policy))
+        index.rules = policy
+    # Not in the text of a question: a text that is the same again need not be understood again.
+    index.connection.execute("UPDATE temp.clock SET now = ?", (microseconds(now),))
+    for scope, noted in readings.items():
+        known = index.noted.get(scope, _NOTHING_READ)
+        if known is noted or not (known or noted):
+            continue
+        if known.log is not noted.log:
+            index.connection.execute("DELETE FROM temp.noted WHERE scope = ?", (scope,))
+            known = _NOTHING_READ
+        # What was read since then stands at the end.
+        new = takewhile(lambda item: known.get(item[0]) != item[1], reversed(noted.items()))  # noqa: B023 - used up right here
+        rows = [(scope, name, one.times, microseconds(one.last)) for name, one in new]
+        index.connection.executemany("INSERT OR REPLACE INTO temp.noted VALUES (?, ?, ?, ?)", rows)
+        index.noted[scope] = noted
+        if not noted:
+            del index.noted[scope]
+
+
+def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
+    """FROM … JOIN …, and the expressions over it. Numbers, and names that SMP has checked, stand in the text itself.
+
+    With keys that are given SQLite goes by these alone, and not through all memories in the order of the answer.
+    """
+    own = _own_rules(view)
+    scope = f"CASE WHEN m.scope IN ({', '.join(map(_quoted, own))}) THEN m.scope ELSE '{_ALL}' END" if own else f"'{_ALL}'"
+    memories = "memories m NOT INDEXED" if by_key else "memories m"
+    joined = f"FROM {memories} CROSS JOIN temp.rules r ON r.scope = {scope} AND r.standing = m.standing CROSS JOIN temp.clock"
+    last, times = "COALESCE(m.accessed, m.at, now)", "m.accesses"
+    if view.index.noted:
+        joined += " LEFT JOIN temp.noted a ON a.scope = m.scope AND a.id = m.id"
+        last, times = f"MAX({last}, COALESCE(a.last, 0))", "(m.accesses + COALESCE(a.times, 0))"
+    state = "1.0"
+    if len(view.scopes) > 1:
+        joined += " LEFT JOIN sessions s ON s.scope = m.scope"
+        cases = " ".join(f"WHEN {_quoted(name)} THEN {float(factor)}" for name, factor in view.weights.states.items())
+        # Evicted memories of a session that is in use count as archived ones.
+        status = f"COALESCE(s.status, CASE WHEN m.scope GLOB '{ARCHIVED}/*' THEN '{ARCHIVED}' END)"
+        state = f"CASE {status} {cases} ELSE 1.0 END" if cases else state
+        state += f" * CASE m.type WHEN '{SUMMARY_TYPE}' THEN {SUMMARY} ELSE 1.0 END"
+    idle, age = f"MAX(0, now - {last})", "MAX(0, now - COALESCE(m.at, now))"
+    priority = (
+        f"MAX(r.floor, 0.0, MIN(1.0, COALESCE(m.base, r.base) * EXP(-(r.rate * {idle} + r.age_rate * {age}) / {float(_DAY_US)})"
+        f" + MIN(r.boost_cap, {times} * r.boost)))"
+    )
+    recency = f"EXP(-{ACCESS_RATE} * {idle} / {float(_HOUR_US)})"
+    return joined, Columns(priority, recency, state, factor(view.weights.ended))
+
+
+def _own_rules(view: View) -> list[str]:
+    """The sessions that have rules of their own, which are put into the table for as long as the question is asked."""
+    within = view.within("scope")
+    asked = f"SELECT scope, metadata FROM sessions WHERE {within.text} AND metadata LIKE '%decay_config%'"
+    own = view.index.connection.execute(asked, within.parameters).fetchall()
+    for scope, metadata in own:
+        rules = _rules(scope, view.policy.for_session(json.loads(metadata)))
+        view.index.connection.executemany("INSERT OR REPLACE INTO temp.rules VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rules)
+    return [scope for scope, _ in own]
+
+
+def _rules(scope: str, policy: Policy) -> list[tuple[str | float, ...]]:
+    enabled = float(policy.enabled)
+    return [
+        (scope, name, rule.base, enabled * rule.rate, rule.boost, rule.floor, enabled * policy.age_rate, policy.boost_cap)
+        for name, rule in policy.all_rules().items()
+    ]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

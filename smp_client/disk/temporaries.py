@@ -1,0 +1,52 @@
+"""Names for what is written aside, in `.smp/tmp/`, before it gets its own. Each says which process makes it: when that is gone it
+is nobody's, and need not be waited for.
+
+A process is known by its number only where that was given: by this kernel since it was started, to this container.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from ..model.layout import TEMPORARY
+
+_MADE = re.compile(r".*\.([0-9a-f]{12})\.([0-9]{1,10})")
+
+
+def temporary_name(beginning: str = "") -> str:
+    """One that nobody has."""
+    return f"{TEMPORARY}/{beginning}{uuid.uuid4().hex}.{_numbered_here() or '-'}.{os.getpid()}"
+
+
+def maker_is_gone(name: str) -> bool:
+    """Whether the process that made it is sure to be no more."""
+    made = _MADE.fullmatch(name)
+    if made is None or made[1] != _numbered_here():
+        return False
+    try:
+        os.kill(int(made[2]), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:
+        return False
+    with suppress(OSError):
+        # One that was killed keeps its number until somebody asks how it ended.
+        return Path(f"/proc/{made[2]}/stat").read_text().rpartition(")")[2].split()[:1] == ["Z"]
+    return False
+
+
+@functools.cache
+def _numbered_here() -> str:
+    """The same for all processes whose numbers we understand; nothing where the system does not tell."""
+    try:
+        started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        container = os.stat("/proc/self/ns/pid")
+    except OSError:
+        return ""
+    return hashlib.sha256(f"{started} {container.st_dev} {container.st_ino}".encode()).hexdigest()[:12]

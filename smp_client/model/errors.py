@@ -1,0 +1,170 @@
+"""Everything that `smp_client` raises.
+
+    SMPError
+    ├── QuotaExceeded       MEM_E001  the session is full
+    ├── LockTimeout         MEM_E002  somebody else is writing
+    ├── CorruptionDetected  MEM_E003  bytes that cannot be read
+    ├── InvalidQuery        MEM_E004  a question that makes no sense
+    ├── SessionNotFound     MEM_E005  no such session
+    │   └── SessionPutAway  MEM_E020  archived or deleted; says how it comes back
+    ├── CompactionFailed    MEM_E006  a session that could not be made smaller
+    ├── MemoryNotFound      MEM_E007  no such memory in the session
+    ├── Invalid             MEM_E008  a value that may not be stored; lists every problem
+    ├── Conflict            MEM_E009  somebody else changed it first, or the name is taken
+    ├── StorageFailed       MEM_E010  the filesystem refused: full, read-only, broken
+    ├── UnsafePath          MEM_E011  a link, device or name that leads out of the tree
+    ├── NewerFormat         MEM_E012  written by a later version of SMP
+    ├── TransactionPending  MEM_E013  recorded, but not yet in the files
+    ├── TransactionEnded    MEM_E014  a transaction used after its commit or rollback
+    ├── AlreadyLed          MEM_E015  another daemon looks after this root
+    ├── TookTooLong         MEM_E021  a piece of data that costs more time than it may
+    ├── NotInTime           MEM_E017  the daemon did not answer in the time it was given
+    └── AccessDenied        MEM_E019  an agent may not read or write this
+
+`code` never changes once published; `recoverable` says whether trying again can help without a person; `advice` is one
+sentence on what to do next, and ends the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+def conceal(text: str) -> str:
+    """Return a message without secrets. `redaction.redact`, which raises errors itself, puts its own here."""
+    return text
+
+
+class SMPError(Exception):
+    code: ClassVar[str] = "MEM_E000"
+    recoverable: ClassVar[bool] = False
+    advice: str = ""
+
+    def __init__(self, message: str, *, advice: str | None = None, session_id: str | None = None) -> None:
+        if advice is not None:
+            self.advice = advice
+        self.session_id = session_id
+        super().__init__(f"{message} {self.advice}".rstrip())
+
+    def __str__(self) -> str:
+        """Return the message without secrets, since it ends up in logs and notes. Most errors are never shown."""
+        return conceal(super().__str__())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+
+class QuotaExceeded(SMPError):
+    code = "MEM_E001"
+    recoverable = True
+    advice = "Compact or archive the session, raise storage.quota_bytes in its metadata.yaml, or start a new session."
+
+    def __init__(self, session_id: str, *, total_bytes: int, quota_bytes: int, needed_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self.quota_bytes = quota_bytes
+        self.needed_bytes = needed_bytes
+        super().__init__(
+            f"Session {session_id} holds {total_bytes:,} of {quota_bytes:,} bytes and this write needs {needed_bytes:,} more;"
+            " nothing was written.",
+            session_id=session_id,
+        )
+
+
+class LockTimeout(SMPError):
+    code = "MEM_E002"
+    recoverable = True
+    advice = "Try again; if it stays, look at that process."
+
+
+class CorruptionDetected(SMPError):
+    code = "MEM_E003"
+    advice = "Mend the named lines by hand; the records around them are still read."
+
+
+class InvalidQuery(SMPError):
+    code = "MEM_E004"
+    advice = "Correct the question and ask again."
+
+
+class SessionNotFound(SMPError):
+    code = "MEM_E005"
+    advice = "List the sessions with memory.sessions()."
+
+
+class SessionPutAway(SessionNotFound):
+    code = "MEM_E020"
+    advice = "Bring it back with smp unarchive or smp restore."
+
+
+class CompactionFailed(SMPError):
+    code = "MEM_E006"
+    advice = "Nothing was removed; archive the session, or raise its quota."
+
+
+class MemoryNotFound(SMPError):
+    code = "MEM_E007"
+    advice = "Check the id; ids look like DEC-001, FIND-001, PREF-001 or turn-1."
+
+
+class Invalid(SMPError):
+    code = "MEM_E008"
+    advice = "Nothing was written; correct the values and try again."
+
+    def __init__(self, problems: Sequence[str], *, advice: str | None = None, session_id: str | None = None) -> None:
+        self.problems = tuple(map(conceal, problems))
+        super().__init__("; ".join(self.problems) + ".", advice=advice, session_id=session_id)
+
+
+class Conflict(SMPError):
+    code = "MEM_E009"
+    recoverable = True
+    advice = "Read it again and repeat the change."
+
+
+class StorageFailed(SMPError):
+    code = "MEM_E010"
+    recoverable = True
+    advice = "The write was not acknowledged; free space or mend the disk, then try again."
+
+
+class UnsafePath(SMPError):
+    code = "MEM_E011"
+    advice = "Only plain files and directories below the root are read or written; remove or replace this one."
+
+
+class NewerFormat(SMPError):
+    code = "MEM_E012"
+    advice = "It was left alone; upgrade SMP to read it."
+
+
+class TransactionPending(SMPError):
+    code = "MEM_E013"
+    recoverable = True
+    advice = "It is safe in the journal and the next write or read of this session finishes it; do not repeat it."
+
+
+class TransactionEnded(SMPError):
+    code = "MEM_E014"
+    advice = "Begin another one with session.transaction()."
+
+
+class AlreadyLed(SMPError):
+    code = "MEM_E015"
+    advice = "Stop that one first; one daemon for each root is enough."
+
+
+class NotInTime(SMPError):
+    code = "MEM_E017"
+    recoverable = True
+    advice = "Ask smp status what it is doing, or give it more time."
+
+
+class AccessDenied(SMPError):
+    code = "MEM_E019"
+    advice = "Do without it, or add it to the memory_requirements of the workflow."
+
+
+class TookTooLong(SMPError):
+    code = "MEM_E021"
+    advice = "Split it into smaller pieces, or remove what makes it so hard to read."

@@ -1,0 +1,1 @@
+"""Secrets and personal data in texts: found by their shape, and replaced by placeholders."""

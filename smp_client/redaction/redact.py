@@ -1,0 +1,341 @@
+"""Redaction: secrets and personal data are taken out of a memory before it is written.
+
+In the text a secret becomes `[redacted: github token]`, and the record counts the kinds. A text is
+judged by its shape and by the key that it stands under: `{"password": "…"}` is a secret although
+the text alone says nothing. Keys are never changed, so a key that is itself a secret is refused.
+
+A user's own patterns go through `regex`, which takes a limit on time: `re` cannot be interrupted,
+and a slow pattern on the wrong text would stop every thread of a process.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..model import errors
+from ..model.deadline import deadline, step
+from ..model.errors import Invalid, TookTooLong
+
+if TYPE_CHECKING:
+    from ..text.values import Value
+    from .secrets import Found
+
+T = TypeVar("T")
+
+FIELD = "redacted"  # of a record: how many secrets of each kind were taken out
+WORD = "redacted"  # stands for a secret where only a name may stand: a tag, an id
+NOT_SEARCHED = "not_searched"  # the kind of a text that took too long to be searched
+UNLOCKED = ("report", "redact", "off")
+PATTERNS_CAP, PATTERN_CAP_CHARACTERS = 100, 1000
+LIMIT_S = 1.0  # for one pattern and one text
+_TRIAL_S, _TRIAL_CHARACTERS = 0.25, 3000
+_DEPTH_CAP = 64
+_ROUNDS = 8
+_KEY_CHARACTERS = 16  # no shorter key is a secret by its shape
+_PLACEHOLDER = re.compile(r"\[redacted: [a-z0-9_ ]{1,40}\]")
+# In one entry of a list, how the key and the value are called: `{name: DB_PASSWORD, value: …}`.
+_KEY_PARTS, _VALUE_PARTS = ("name", "key", "topic", "variable"), ("value", "preference")
+# In keys that may say that their value is secret; whether it is, the value decides.
+_NAMING = ("pass", "pw", "secret", "token", "key", "cred", "auth", "cookie", "kennwort", "contrase")
+_QUOTED_CHARACTERS = 200
+_NAMES_ONLY = frozenset(("tags", "source", "target", "memory_refs", "references"))
+
+
+@dataclass(frozen=True)
+class Redaction:
+    """Which data are taken out at a write: secrets always, `personal` kinds, and own `patterns`,
+    each with a name. `unlocked_edits` tells the daemon what to do about secrets in edited files."""
+
+    enabled: bool = True
+    personal: tuple[str, ...] = ()
+    patterns: tuple[tuple[str, str], ...] = ()
+    unlocked_edits: str = "report"
+
+    def __post_init__(self) -> None:
+        problems = [said for name, one in self.patterns if (said := problem_of(name, one))]
+        if len(self.patterns) > PATTERNS_CAP:
+            problems.append(f"there may be {PATTERNS_CAP} patterns, not {len(self.patterns)}")
+        if self.personal:
+            from .personal import PERSONAL_KINDS
+
+            known = ", ".join(PERSONAL_KINDS)
+            wrong = [kind for kind in self.personal if kind not in PERSONAL_KINDS]
+            problems += [f"kind {kind!r} must be one of {known}" for kind in wrong]
+        if self.unlocked_edits not in UNLOCKED:
+            problems.append(f"'unlocked_edits' must be one of {', '.join(UNLOCKED)}")
+        if problems:
+            raise Invalid(problems)
+
+    def redacted_text(self, text: str) -> tuple[str, Counter[str]]:
+        """Return the text with placeholders, and how many of each kind they are."""
+        return self.redacted_value(text)
+
+    def redacted_value(self, value: T) -> tuple[T, Counter[str]]:
+        """Do it for all texts in mappings and lists. A clean value is returned itself."""
+        kinds: Counter[str] = Counter()
+        if self.is_clean((value,)):
+            return value, kinds
+        return self._value(value, "", kinds, 0), kinds
+
+    def is_clean(self, values: Iterable[Any]) -> bool:
+        """Return whether nothing is to be taken out of any of many values."""
+        if not self.enabled:
+            return True
+        texts: list[str] = []
+        for value in values:
+            _gather(value, "", texts, 0)
+        if not texts:
+            return True
+        # Mostly nothing is found, so all are asked at once. Words and times come again and again.
+        whole = "\n".join(dict.fromkeys(texts))
+        secrets, personal = _finders()
+        if secrets(whole):
+            return False
+        if self.personal and any(one.kind in self.personal for one in personal(whole)):
+            return False
+        return not self.patterns or not any(next(self._own(text), None) for text in texts)
+
+    def redacted_fields(self, fields: Mapping[str, Value]) -> tuple[dict[str, Value], Counter[str]]:
+        """Redact the fields of a record. `redacted` counts what was taken out, also before."""
+        new, kinds = self.redacted_value(fields if isinstance(fields, dict) else dict(fields))
+        return (with_counts(new, new.get(FIELD), kinds) if kinds else new), kinds
+
+    def spotted(self, value: Any) -> Counter[str]:
+        """Count the kinds in texts and keys; `not_searched` where that takes too long."""
+        try:
+            with deadline():
+                return self.redacted_value(value)[1]
+        except SecretKey as found:
+            return found.kinds
+        except TookTooLong:
+            return Counter({NOT_SEARCHED: 1})
+
+    def require_clean_name(self, what: str, name: object) -> None:
+        """Raise Invalid where a name is a secret: nothing can stand in the place of a name."""
+        if isinstance(name, str) and (kinds := self.redacted_text(name)[1]):
+            said = f"looks like a secret ({told(kinds)}), and cannot be redacted"
+            raise Invalid([f"the name of {what} {said}"])
+
+    def _value(self, value: Any, key: str, kinds: Counter[str], depth: int, is_all: bool = True) -> Any:
+        if isinstance(value, str):
+            if key in _NAMES_ONLY and _is_one_word(value):
+                found = list(self._found(value, ""))
+                kinds.update(one.kind for one in found)
+                return WORD if found else value
+            return self._text(value, key, kinds, is_all)
+        if depth > _DEPTH_CAP or not isinstance(value, (list, dict)):
+            return value
+        if isinstance(value, list):
+            return [self._value(item, key, kinds, depth + 1, is_all=False) for item in value]
+        part, paired = _pair_of(value)
+        new: dict[str, Any] = {}
+        for name, item in value.items():
+            is_long = isinstance(name, str) and len(name) >= _KEY_CHARACTERS
+            if is_long and (in_key := Counter(one.kind for one in self._found(name, ""))):
+                raise SecretKey(in_key)
+            is_paired = name == part
+            is_whole = not (is_paired and "topic" in value)
+            new[name] = self._value(item, paired if is_paired else name, kinds, depth + 1, is_whole)
+        return new
+
+    def _text(self, text: str, key: str, kinds: Counter[str], is_all: bool) -> str:
+        """Redact until nothing is found: beside a placeholder a text can have another shape."""
+        for _ in range(_ROUNDS):
+            pieces: list[str] = []
+            position = 0
+            for start, end, kind in self._found(text, key, is_all):
+                kinds[kind] += 1
+                pieces += [text[position:start], placeholder(kind)]
+                position = end
+            if not pieces:
+                return text
+            text = "".join([*pieces, text[position:]])
+        return text
+
+    def _found(self, text: str, key: str, is_all: bool = True) -> Iterator[Found]:
+        """Yield, in order, what is to go of a text and is no placeholder already."""
+        step()
+        from .secrets import Found, joined
+
+        personal = _finders()[1]
+        found = secrets_under(key, text, is_all=is_all)
+        if self.personal:
+            found += [one for one in personal(text) if one.kind in self.personal]
+        found += [Found(*span) for span in self._own(text)]
+        if found:
+            bare = _PLACEHOLDER.sub(lambda match: " " * len(match[0]), text)
+            for one in joined(found):
+                if any(map(str.isalnum, bare[one.start : one.end])):
+                    yield one
+
+    def _own(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Yield where own patterns match. Raise TookTooLong where one is too slow."""
+        for name, compiled in _compiled(self.patterns):
+            try:
+                for match in compiled.finditer(text, timeout=LIMIT_S):
+                    if match.end() > match.start():
+                        yield match.start(), match.end(), name
+            except TimeoutError:
+                said = f"The pattern {name!r} of redaction.patterns took longer than {LIMIT_S:g} s"
+                advice = "Make the pattern simpler; nothing was written."
+                raise TookTooLong(f"{said} on one text.", advice=advice) from None
+
+
+OFF = Redaction(enabled=False)
+
+
+class SecretKey(Invalid):
+    """A key of a mapping is a secret, of these kinds."""
+
+    def __init__(self, kinds: Counter[str]) -> None:
+        self.kinds = kinds
+        said = f"a key of a mapping looks like a secret ({told(kinds)})"
+        super().__init__([f"{said}; put it into a value, where it is redacted"])
+
+
+def placeholder(kind: str) -> str:
+    return f"[redacted: {kind.replace('_', ' ')}]"
+
+
+def told(kinds: Mapping[str, int]) -> str:
+    """Return the kinds as a person reads them: `2 × github token, password`."""
+    counts = [(f"{count} × " if count > 1 else "", kind) for kind, count in sorted(kinds.items())]
+    return ", ".join(count + kind.replace("_", " ") for count, kind in counts)
+
+
+def with_counts(
+    fields: Mapping[str, Value], before: Value, kinds: Mapping[str, int]
+) -> dict[str, Value]:
+    """Return the fields with the counts of now and before, by kind; `decay` stays the last."""
+    known = before.items() if isinstance(before, dict) else ()
+    counts = Counter({kind: count for kind, count in known if type(count) is int})
+    counts.update(kinds)
+    new = {name: value for name, value in fields.items() if name not in (FIELD, "decay")}
+    decay = {"decay": fields["decay"]} if "decay" in fields else {}
+    return {**new, FIELD: dict(sorted(counts.items())), **decay}
+
+
+def harmless(text: str) -> str:
+    """Return the text as it may stand in a message or a note, whatever is configured."""
+    return Redaction().redacted_text(text)[0]
+
+
+errors.conceal = harmless
+
+
+def problem_of(name: object, pattern: object) -> str | None:
+    """Return what is wrong with an own pattern; None where it can be used."""
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
+        right = "1 to 40 small letters, digits or '_', beginning with a letter"
+        return f"the name of a pattern must be {right}, not {name!r}"
+    if not isinstance(pattern, str) or len(pattern) > PATTERN_CAP_CHARACTERS:
+        return f"pattern {name!r} must be a text of at most {PATTERN_CAP_CHARACTERS} characters"
+    return _problem_of_expression(name, pattern)
+
+
+@functools.lru_cache(maxsize=256)
+def _problem_of_expression(name: str, pattern: str) -> str | None:
+    """Try a pattern on long runs of its own characters before it is accepted."""
+    import regex
+
+    try:
+        compiled = regex.compile(pattern)
+        if compiled.search("", timeout=_TRIAL_S):
+            return f"pattern {name!r} matches the empty text, so it would match everywhere"
+        for mark in dict.fromkeys("aA0 .-_x" + "".join(filter(str.isalnum, pattern))):
+            list(compiled.finditer(mark * _TRIAL_CHARACTERS + "\n!", timeout=_TRIAL_S))
+    except (regex.error, RecursionError, OverflowError) as error:
+        return f"pattern {name!r} is no regular expression: {error}"
+    except TimeoutError:
+        said = f"pattern {name!r} takes too long on long runs of one character"
+        return f"{said}: avoid repeating what repeats, as in (a+)+"
+    return None
+
+
+@functools.lru_cache(maxsize=32)
+def _compiled(patterns: tuple[tuple[str, str], ...]) -> tuple[tuple[str, Any], ...]:
+    if not patterns:
+        return ()
+    import regex
+
+    return tuple((name, regex.compile(pattern)) for name, pattern in patterns)
+
+
+@functools.cache
+def _finders() -> tuple[Callable[..., list[Found]], ...]:
+    """Load the shapes with the first write: whoever only reads does not pay for them."""
+    from .personal import personal
+    from .secrets import secrets
+
+    return secrets, personal
+
+
+def secrets_under(key: str, text: str, *, is_all: bool = True) -> list[Found]:
+    """Return the secrets in a text that stands under a key, which may name it a secret."""
+    from .secrets import Found
+
+    secrets = _finders()[0]
+    found = secrets(text)
+    if _names_secret(key):
+        head, tail = _around(key, text, is_all=is_all)
+        for start, end, kind in secrets(head + text + tail):
+            if end > len(head):
+                start, end = max(start - len(head), 0), min(end - len(head), len(text))
+                found.append(Found(start, end, kind))
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _names_secret(key: str) -> bool:
+    low = key.lower()
+    return any(part in low for part in _NAMING)
+
+
+def _around(key: str, text: str, *, is_all: bool) -> tuple[str, str]:
+    """Return a head and a tail that make a text the value of its key.
+
+    It is quoted where it is all of the value. One of a list, or said of a topic, can be a rule.
+    """
+    is_plain = len(text) <= _QUOTED_CHARACTERS and not any(sign in text for sign in "\"'`\n\\")
+    return (f'{key}: "', '"') if is_plain and (is_all or " " in text) else (f"{key}: ", "")
+
+
+def _gather(value: Any, key: str, texts: list[str], depth: int, is_all: bool = True) -> None:
+    """Collect all texts to look at, long keys, and each text once more with a naming key."""
+    if isinstance(value, str):
+        texts.append(value)
+        if key and _names_secret(key):
+            texts.append(value.join(_around(key, value, is_all=is_all)))
+    elif isinstance(value, list) and depth <= _DEPTH_CAP:
+        for item in value:
+            _gather(item, key, texts, depth + 1, is_all=False)
+    elif isinstance(value, dict) and depth <= _DEPTH_CAP:
+        part, paired = _pair_of(value)
+        for name, item in value.items():
+            if len(name) >= _KEY_CHARACTERS:
+                texts.append(name)
+            if name == part:
+                _gather(item, paired, texts, depth + 1, is_all="topic" not in value)
+            elif type(item) is str and not _names_secret(name):
+                texts.append(item)
+            elif item is not None:
+                _gather(item, name, texts, depth + 1)
+
+
+def _is_one_word(text: str) -> bool:
+    return not any(map(str.isspace, text))
+
+
+def _pair_of(value: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Return which part stands under a key that another part names, and that key."""
+    for part in _VALUE_PARTS:
+        if part in value and isinstance(said := value[part], str) and _is_one_word(said):
+            for name in _KEY_PARTS:
+                if isinstance(key := value.get(name), str):
+                    return (part, key) if key and len(key) <= 128 else (None, "")
+    return None, ""

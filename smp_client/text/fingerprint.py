@@ -1,0 +1,56 @@
+"""The hash by which a memory is known to be unchanged, and the JSON that it is taken of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+
+from .values import Value
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+_INFINITE = "\x00infinite"  # no text of a record can hold this
+_INFINITE_JSON = json.dumps(_INFINITE)[1:]
+
+
+def hash_of(value: Mapping[str, Value]) -> str:
+    """Return the hash of a record's fields. It does not depend on the style they are written in."""
+    return stored(value)[2]
+
+
+def hash_of_bytes(content: bytes) -> str:
+    """Return the hash of a memory that is a whole file."""
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def stored(value: Mapping[str, Value]) -> tuple[Mapping[str, Value], str, str]:
+    """Return the fields as they can be stored, the JSON of them, and its hash."""
+    try:
+        data = _encode(value)
+    except ValueError:
+        # SQLite reads no JSON with Infinity or NaN. A number too large for a float is infinite.
+        finite = _encode(_finite(dict(value)))
+        data = finite.replace(f'"{_INFINITE_JSON}', "1e999").replace(f'"-{_INFINITE_JSON}', "-1e999")
+    try:
+        encoded = data.encode()
+    except UnicodeEncodeError:
+        # JSON in a turn can hold half a surrogate pair, which is no character and cannot be stored.
+        encoded = data.encode("utf-8", "replace")
+        data = encoded.decode()
+        value = json.loads(data)
+    return value, data, hash_of_bytes(encoded)
+
+
+def _finite(value: Value) -> Value:
+    """Return the value with texts for infinite numbers, and null for NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else _INFINITE if value > 0 else f"-{_INFINITE}"
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
+
+
+def summary_hash(value: Mapping[str, Value]) -> str:
+    """Return the hash of a summary without its decay: to have been read is no change."""
+    return hash_of({name: part for name, part in value.items() if name != "decay"})

@@ -1,0 +1,169 @@
+"""The three tools that write. What cannot be done is refused before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from smp_client import Invalid, Record
+from smp_client.model.record import FINDING, GLOBAL_KINDS, SESSION_KINDS
+from smp_client.redaction.redact import FIELD, Redaction
+from smp_client.text.contents import check_tags
+from smp_client.writing import Writing
+
+from .answer import Answer, cut, hit, kind, name
+from .desk import Desk, file_name
+from .parameter import Refused
+
+Given = Mapping[str, Any]
+NEXT_STEPS = "next_steps"
+RELATIONS = {"resolves": "resolves", "replaces": "supersedes", "supports": "supports"}
+STATUSES = ("resolved", "superseded", "rejected", "open")
+_TEXT_FIELDS = {kind.type: kind.text for kind in (*SESSION_KINDS, *GLOBAL_KINDS)}
+
+
+def record(desk: Desk, given: Given) -> Answer:
+    """Write one memory into this server's own session."""
+    author = given["by"] or given["client"]
+    about = [_related(desk, one) for one in given["about"] or ()]
+    if given["severity"] and given["kind"] != "finding":
+        raise Refused("severity is for a finding; leave it out, or record a finding.")
+    if given["kind"] == NEXT_STEPS:
+        return _next_steps(desk, given, author, about)
+    problems: list[str] = []
+    check_tags(given["tags"], problems)
+    if problems:
+        raise Invalid(problems)
+    session = desk.own_session(given["project"], given["client"])
+    if about:
+        with session.transaction() as together:
+            new = _written(together, given, author)
+            for word, old in about:
+                together.relate(new.id, old, RELATIONS[word])
+    else:
+        new = _written(session, given, author)
+    data: dict[str, Any] = {"id": name(new)}
+    said = f"Recorded as {name(new)}."
+    if redacted := new.data.get(FIELD):
+        data["redacted"] = redacted
+        said += f" Taken out as secret: {', '.join(f'{count} {what}' for what, count in redacted.items())}."
+    if new.same_as:
+        data["same_as"] = _whole_name(new, new.same_as)
+        said += f" The same is there already as {data['same_as']}: forget one of them."
+    elif new.similar:
+        data["similar"] = [_whole_name(new, other) for other in new.similar]
+        said += f" Near to it: {', '.join(data['similar'])}; if it takes the place of one, memory_update says so."
+    return Answer(said, data)
+
+
+def update(desk: Desk, given: Given) -> Answer:
+    """Change one memory, and return it as it is then."""
+    old = _get(desk, given["id"])
+    files = desk.files(old.session)
+    changes = _changes(old, given)
+    status = given["status"]
+    if status == "superseded":
+        by = _get(desk, given["by_id"])
+        if (by.session, by.id) == (old.session, old.id):
+            raise Refused("by_id must be another memory than id: nothing supersedes itself.")
+    if status == "resolved":
+        files.resolve_finding(old.id, resolved_by=given["client"], action_taken=given["note"] or "resolved")
+    if changes:
+        files.update(old.id, **changes)
+    if status == "superseded":
+        desk.files(by.session).relate(by.id, name(old), RELATIONS["replaces"])
+    now = _get(desk, name(old))
+    memory = hit(now) | {"pinned": now.pinned}
+    marks = f" It is {', '.join(memory['marks'])}." if now.marks else ""
+    return Answer(f"Changed {name(now)} ({kind(now)}): {cut(now.text, 80)}{marks}", {"memory": memory})
+
+
+def forget(desk: Desk, given: Given) -> Answer:
+    """Delete memories so that a person can restore them."""
+    found = list({name(one): one for one in (_get(desk, one) for one in given["ids"])}.values())
+    is_trial = given["dry_run"]
+    batches: list[dict[str, Any]] = []
+    problems: list[str] = []
+    for session in dict.fromkeys(one.session for one in found):
+        ids = [one.id for one in found if one.session == session]
+        done = desk.memory.delete(session, ids, reason=given["reason"], deleted_by=given["client"], dry_run=is_trial)
+        gone = [] if is_trial else [one for one in desk.memory.deleted(session) if one.batch == done.batch]
+        until = min((one.recovery_deadline for one in gone), default="")
+        batch = {"batch": done.batch, "restorable_until": until} if not is_trial else {}
+        batches.append({"ids": [f"{session}/{one}" for one in done.ids], **batch})
+        problems += done.problems
+    data: dict[str, Any] = {"deleted": batches, "dry_run": is_trial}
+    data |= {"problems": [cut(problem, 200) for problem in problems[:5]]} if problems else {}
+    names = ", ".join(one for batch in batches for one in batch["ids"])
+    if is_trial:
+        return Answer(f"Would delete {names}. Nothing was changed.", data)
+    told = "; ".join(f"batch {one['batch']} until {one['restorable_until'][:10]}" for one in batches)
+    return Answer(f"Deleted {names}. A person can bring it back with smp restore: {told}.", data)
+
+
+def _whole_name(new: Record, other: str) -> str:
+    return other if "/" in other else f"{new.session}/{other}"
+
+
+def _get(desk: Desk, memory: str) -> Record:
+    return desk.memory.get(memory, count_access=False)
+
+
+def _written(session: Writing, given: Given, author: str) -> Record:
+    text, more = given["text"], {"tags": given["tags"] or (), "rationale": given["why"]}
+    if given["kind"] == "decision":
+        return session.record_decision(text, made_by=author, **more)
+    if given["kind"] == "finding":
+        return session.record_finding(text, discovered_by=author, severity=given["severity"] or "medium", **more)
+    if given["kind"] == "preference":
+        return session.record_preference(text, confidence="explicit", created_by=author, **more)
+    return session.record_learning(text, learned_by=author, **more)
+
+
+def _next_steps(desk: Desk, given: Given, author: str, about: list[tuple[str, str]]) -> Answer:
+    """Save what comes next as the agent's state, where the next session sees it first."""
+    if about or given["why"] or given["tags"]:
+        raise Refused("next_steps takes text, by and project only; record a decision or a finding for the rest.")
+    agent = file_name(author)
+    Redaction().require_clean_name("an agent", agent)
+    session = desk.own_session(given["project"], given["client"])
+    session.save_agent_state(agent, {NEXT_STEPS: given["text"]})
+    return Answer(f"Saved as the next steps of {agent}.", {"id": f"{session.id}/{agent}"})
+
+
+def _related(desk: Desk, given: str) -> tuple[str, str]:
+    """Return the word and the memory that an entry of `about` names; raise where there is none."""
+    word, _, memory = given.strip().partition(" ")
+    if word not in RELATIONS or not memory.strip():
+        raise Refused(f'about must be texts such as "resolves SESSION/FIND-001", with {", ".join(RELATIONS)}.')
+    old = _get(desk, memory)
+    if word == "resolves" and old.type != FINDING.name:
+        raise Refused(f"{name(old)} is a {kind(old)}: only a finding can be resolved; use replaces or supports.")
+    return word, name(old)
+
+
+def _changes(old: Record, given: Given) -> dict[str, Any]:
+    """Return the fields to replace; raise Refused for a change that makes no sense."""
+    status = given["status"]
+    if status is None and given["text"] is None and given["note"] is None and given["pin"] is None:
+        raise Refused("memory_update needs something to change: status, text, note or pin.")
+    if (status == "superseded") != (given["by_id"] is not None):
+        raise Refused("status superseded and by_id, the memory that replaces this one, go together.")
+    if status == "resolved" and old.type != FINDING.name:
+        raise Refused(f"{name(old)} is a {kind(old)}: only a finding can be resolved; use rejected or superseded.")
+    changes: dict[str, Any] = {}
+    if given["text"] is not None:
+        if old.type not in _TEXT_FIELDS:
+            raise Refused(f"The text of a {kind(old)} cannot be changed here.")
+        changes[_TEXT_FIELDS[old.type]] = given["text"]
+    if given["note"] is not None and status != "resolved":
+        changes["note"] = given["note"]
+    if given["pin"] is not None:
+        changes["pinned"] = given["pin"] or None
+    if status == "rejected":
+        changes["status"] = "rejected"
+    if status == "open":
+        changes |= {"status": None, "superseded_by": None}
+        if old.type == FINDING.name:
+            changes["resolution"] = {"status": "open"}
+    return changes
