@@ -34,7 +34,6 @@ from daemons import (
     status,
     wait_until,
     wait_until_true,
-    wait_until_true,
 )
 
 needs_root = pytest.mark.skipif(
