@@ -1,25 +1,35 @@
-"""The front door: a root, its sessions, and what holds for all of them."""
+"""The front door: a root, its sessions, and the verbs that are about all of them.
+
+Every verb is one call into the layer that does it, which is imported late: `smp status` and a
+program that only writes load nothing else.
+"""
 
 from __future__ import annotations
 
-import functools
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Unpack
 
-from .ask.asking import Asking
-from .deletion import MemoryDeletion
+from .ask import questions
 from .disk import journal
 from .disk.place import Place
 from .disk.scope import Options, Scope
 from .disk.scopes import directory_of, scopes
 from .disk.session_files import METADATA, new_metadata
 from .disk.temporaries import temporary_name
-from .model.errors import Conflict, Invalid, MemoryNotFound, SessionNotFound, SessionPutAway, SMPError, StorageFailed
+from .model.errors import (
+    Conflict,
+    Invalid,
+    MemoryNotFound,
+    SessionNotFound,
+    SessionPutAway,
+    SMPError,
+    StorageFailed,
+)
 from .model.layout import (
     ACTIVE,
     ARCHIVED,
@@ -35,33 +45,50 @@ from .model.layout import (
     check_new_session_id,
     check_session_id,
     is_session_id,
-)  # fmt: skip
-from .model.record import GLOBAL_KINDS, GLOBAL_PREFERENCE, PATTERN, SESSION_KINDS, Record, check_memory_id, split_name
-from .moving import MemoryMoving
+)
+from .model.record import (
+    GLOBAL_KINDS,
+    GLOBAL_PREFERENCE,
+    PATTERN,
+    SESSION_KINDS,
+    Record,
+    check_memory_id,
+    split_name,
+)
 from .redaction.redact import FIELD, with_counts
 from .session import RecordFiles, Session
 from .text.contents import plain_parts
 from .text.format import format_of
 from .text.mapping import load_mapping, render_mapping, replace_parts
 from .text.values import Value
-from .upkeep import MemoryUpkeep
-from .writing import Time
+from .writer import Time
 
 if TYPE_CHECKING:
     from .agents.context import Context
     from .ask.asker import Asker
+    from .change.move import Away
+    from .change.restore import Deleted
+    from .change.select import Meant
     from .disk.access import Readings
     from .disk.published import Published
+    from .exchange.entry import Entry, Transform, Wanted
+    from .exchange.transfer import Given
     from .index.fresh import Fresh
+    from .model.outcome import Outcome
+    from .privacy.anonymise import Anonymized, AnonymousExport
+    from .privacy.find import Occurrence
+    from .privacy.placeholder import Anonymization
 
 _PROFILE = "user-profile.yaml"
-_ARGUMENTS = ("user", "project", "phase", "topic", "tags", "agents", "id", "quota_bytes")  # of a new session
+# The arguments of a new session.
+_ARGUMENTS = ("user", "project", "phase", "topic", "tags", "agents", "id", "quota_bytes")
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
-    """The memory under one root; with no root given, the nearest one (see `find_root`). Making it touches no file.
+class Memory(Place):
+    """The memory under one root; with no root given, the nearest one. Making it touches no file.
 
-    A question to it is one to all its sessions, archived or not, and to what holds everywhere.
+    A question to it is one to all its sessions, archived or not, and to `global/`.
     """
 
     def __init__(self, root: str | Path | None = None, **options: Any) -> None:
@@ -69,29 +96,25 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
         self.options = Options(**options)
         self._answering: tuple[Fresh, Readings, Published] | None = None
 
+    search = questions.search
+    by_topic = questions.by_topic
+    by_agent = questions.by_agent
+    by_time = questions.by_time
+    by_type = questions.by_type
+    similar = questions.similar
+    related = questions.related
+    query = questions.query
+    topics = questions.topics
+    timeline = questions.timeline
+    summary = questions.summary
+
     def close(self) -> None:
-        """Closes the index, which stays open between questions; the next question opens it again."""
+        """Close the index, which stays open between questions. The next question opens it again."""
         if self._answering:
             self._answering[0].close()
 
-    def _asker(self) -> Asker:
-        self.require()
-        return self._asker_of(scopes(self))
-
-    def _asker_of(self, scopes: Sequence[str]) -> Asker:
-        from .ask.asker import Asker
-        from .disk.access import Readings
-        from .disk.published import published
-        from .index.fresh import Fresh
-
-        self._answering = self._answering or (Fresh(self, self._scope), Readings(), published(self.tree))
-        return Asker(*self._answering, scopes, self._scope, self.options, _wake)
-
-    def _scope(self, name: str) -> Scope:
-        return Scope(self.tree, name, directory_of(name), self.options)
-
     def create(self) -> None:
-        """Makes the tree where there is none; does no harm where there is one."""
+        """Make the tree where there is none. It does no harm where there is one."""
         try:
             self.require_known_version()
             self.require_room()
@@ -101,37 +124,65 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
                     self.tree.create(MARKER, b'{"version": 1}\n')
         except OSError as error:
             is_in_the_way = isinstance(error, (FileExistsError, NotADirectoryError))
-            raise StorageFailed(f"Could not make {self.root}: {error}.",
-                                advice="Name a directory as the root." if is_in_the_way else None) from error  # fmt: skip
+            advice = "Name a directory as the root." if is_in_the_way else None
+            raise StorageFailed(f"Could not make {self.root}: {error}.", advice=advice) from error
 
     def create_session(
-        self, *, user: str | None = None, project: str | None = None, phase: str | None = None, topic: str | None = None,
-        tags: Sequence[str] = (), agents: Sequence[str] = (), id: str | None = None, quota_bytes: int | None = None,
+        self,
+        *,
+        user: str | None = None,
+        project: str | None = None,
+        phase: str | None = None,
+        topic: str | None = None,
+        tags: Sequence[str] = (),
+        agents: Sequence[str] = (),
+        id: str | None = None,
+        quota_bytes: int | None = None,
         **context: Any,
-    ) -> Session:  # fmt: skip
-        """A new session, there with all its files or not at all. What else is given stands in its `context`."""
+    ) -> Session:
+        """Make a new session, with all its files or not at all.
+
+        Further arguments become fields of its `context`.
+        """
         created = self.options.clock()
         quota = self.options.quota_bytes if quota_bytes is None else quota_bytes
         session_id = id if id is not None else f"session-{created:%Y-%m-%d}-{uuid.uuid4().hex[:6]}"
         _check_new_session(session_id, user, agents, quota, context)
         redaction = self._scope(session_id).redaction
-        for what, names in (("a session", [session_id]), ("a user", [user]), ("an agent", agents)):
+        named = (("a session", [session_id]), ("a user", [user]), ("an agent", agents))
+        for kind, names in named:
             for name in names:
-                redaction.require_clean_name(what, name)
+                redaction.require_clean_name(kind, name)
         people = [*([user] if user else []), *agents]
-        fields = {"project_name": project, "project_phase": phase, "primary_topic": topic, "tags": tags, **context}
-        files = {kind.file: format_of(kind).empty(session_id, created, people) for kind in SESSION_KINDS}
-        files[METADATA] = new_metadata(session_id, created, user=user, agents=list(agents), quota_bytes=quota, context=fields,
-                                       redaction=redaction)  # fmt: skip
+        files = {
+            kind.file: format_of(kind).empty(session_id, created, people) for kind in SESSION_KINDS
+        }
+        about = {
+            "project_name": project,
+            "project_phase": phase,
+            "primary_topic": topic,
+            "tags": tags,
+            **context,
+        }
+        files[METADATA] = new_metadata(
+            session_id,
+            created,
+            user=user,
+            agents=list(agents),
+            quota_bytes=quota,
+            context=about,
+            redaction=redaction,
+        )
         for place in (ACTIVE, ARCHIVED, DELETED):
             if self.tree.root.is_dir() and self.tree.exists(f"{place}/{session_id}"):
-                raise Conflict(f"There is a session {session_id!r} in {place}/ already.", advice="Choose another id.")
+                said = f"There is a session {session_id!r} in {place}/ already."
+                raise Conflict(said, advice="Choose another id.")
         self.create()
         self._lay_out(session_id, files)
         return self._session(session_id)
 
     def _lay_out(self, session_id: str, files: Mapping[str, bytes]) -> None:
-        """Builds the directory aside and moves it into its place in one step."""
+        """Build the directory aside and move it into its place in one step."""
         aside = temporary_name()
         try:
             for directory in SESSION_DIRECTORIES:
@@ -139,28 +190,30 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
             for name, content in files.items():
                 self.tree.write_new(f"{aside}/{name}", content)
             self.tree.sync_parent(f"{aside}/{METADATA}")
-            self._set_aside_leftovers(session_id)
+            self._quarantine_leftovers(session_id)
             self.tree.rename_new(aside, f"{ACTIVE}/{session_id}")
             self.tree.sync_parent(f"{ACTIVE}/{session_id}")
         except OSError as error:
             self.tree.remove_directory(aside)
             if isinstance(error, FileExistsError):
-                raise Conflict(f"There is a session {session_id!r} already.", advice="Choose another id.") from error
+                said = f"There is a session {session_id!r} already."
+                raise Conflict(said, advice="Choose another id.") from error
             raise StorageFailed(f"Could not make session {session_id!r}: {error}.") from error
 
-    def _set_aside_leftovers(self, session_id: str) -> None:
-        """What a removed session of the same id never finished is not for the new one."""
+    def _quarantine_leftovers(self, session_id: str) -> None:
+        """Keep the unfinished work of a removed session of this id away from the new one."""
         if self.tree.exists(f"{ACTIVE}/{session_id}"):
             return
         for directory in (JOURNAL, RETIRED):
             for name in self.tree.list(directory):
                 if name.startswith(f"{session_id}+"):
                     self.tree.make_directory(f"{QUARANTINE}/{session_id}")
-                    self.tree.rename(f"{directory}/{name}", f"{QUARANTINE}/{session_id}/{name}.bytes")
+                    target = f"{QUARANTINE}/{session_id}/{name}.bytes"
+                    self.tree.rename(f"{directory}/{name}", target)
 
     def session(self, name: str) -> Session:
-        """Return the session that `name` means: its id, `latest` (the session that was written last), or
-        the beginning or the last part of exactly one id."""
+        """Return the session that a name means: its id, `latest` (the session that was written
+        last), or the beginning or the last part of exactly one id."""
         try:
             return self._session(name)
         except SessionPutAway:
@@ -170,22 +223,31 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
 
             return self._session(session_id(self, name))
 
-    def _session(self, session_id: str) -> Session:
-        """Return the session with exactly this id."""
-        check_session_id(session_id)
-        self.require()
-        scope = self._scope(session_id)
-        scope.require()
-        return Session(self, scope)
+    def sessions(self, state: str | None = None) -> list[Session]:
+        """Return the sessions in `active/`, or those in one state, the one used last first.
+
+        Reading is a use, too.
+        """
+        from .passes.lifecycle import activities
+
+        found = [one for one in self._sessions() if state is None or one.state == state]
+        used = activities(self, [session.id for session in found]) if found else {}
+        return sorted(found, key=lambda session: used.get(session.id, _LONG_AGO), reverse=True)
+
+    @property
+    def everywhere(self) -> GlobalMemory:
+        """`global/`, which holds across sessions: preferences, patterns, the user's profile."""
+        return GlobalMemory(self, self._scope(GLOBAL))
 
     def get(self, name: str, *, count_access: bool = True) -> Record:
-        """Return one memory, archived or not, by `SESSION/ID`, or by an id that only one session has.
+        """Return one memory, archived or not, by `SESSION/ID`, or by an id of one session alone.
 
         Reading a memory of an archived session brings nothing back and counts nothing.
         """
         session, memory_id = split_name(name, "")
         if not session:
-            found = self._asker().ask(lambda view: self._named(view, check_memory_id(name)))
+            check_memory_id(name)
+            found = self._asker().ask(lambda view: questions.named(view, name))
             if found is None:
                 raise MemoryNotFound(f"There is no memory {name!r} under {self.root}.")
             session = found.session
@@ -197,17 +259,336 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
             files = Session(self, self._scope(put_away.session_id or session))
         return files.get(memory_id, count_access=count_access)
 
-    def sessions(self, state: str | None = None) -> list[Session]:
-        """Return the sessions in `active/`, the one that was used last first; only those in a state where one is given.
+    def context(
+        self,
+        *,
+        project: str | None = None,
+        agent: str | None = None,
+        task: str | None = None,
+        topic: str | None = None,
+        session: str | None = None,
+        max_tokens: int | None = None,
+        explain: bool = False,
+    ) -> Context:
+        """Return the memories that an agent should know of a project, as Markdown for a prompt.
 
-        Reading is a use, too.
+        Without a project, or with `*`, it is about every session of this tree. With a session and
+        no project, that session's project is meant.
         """
-        from .passes.lifecycle import activities
+        from .agents.agent import Reader
+        from .agents.context import Request, context_of
 
-        found = [session for session in self._sessions() if state is None or session.state == state]
-        used = activities(self, [session.id for session in found]) if found else {}
-        long_ago = datetime.min.replace(tzinfo=UTC)
-        return sorted(found, key=lambda session: used.get(session.id, long_ago), reverse=True)
+        if session is None:
+            request = Request(project, agent, task, topic, None, max_tokens, explain)
+            return context_of(self._asker(), request)
+        found = self.session(session)
+        reader = Reader(found) if agent is None else found.agent(agent)
+        return reader.context(topic, max_tokens, task, project=project, explain=explain)
+
+    def delete(
+        self,
+        session: str,
+        id: str | Sequence[str] | None = None,
+        *,
+        reason: str,
+        deleted_by: str = "user",
+        dry_run: bool = False,
+        **meant: Unpack[Meant],
+    ) -> Outcome:
+        """Delete memories of a session, archived or not, or of `global`; see `Session.delete`."""
+        from .change.restore import delete
+        from .change.select import selection
+
+        chosen = selection(id, **meant)
+        return delete(self, session, chosen, reason=reason, by=deleted_by, dry_run=dry_run)
+
+    def delete_everywhere(
+        self,
+        *,
+        reason: str,
+        deleted_by: str = "user",
+        dry_run: bool = False,
+        **meant: Unpack[Meant],
+    ) -> Outcome:
+        """Delete in `global` and in every session, archived or not, under one batch."""
+        from .change.restore import delete_everywhere
+        from .change.select import selection
+
+        chosen = selection(None, **meant)
+        return delete_everywhere(self, chosen, reason=reason, by=deleted_by, dry_run=dry_run)
+
+    def deleted(self, session: str) -> list[Deleted]:
+        """Return the deleted memories of a session that can be restored."""
+        from .change.restore import deleted
+
+        return deleted(self, session)
+
+    def restore(
+        self,
+        session: str,
+        ids: str | Sequence[str] | None = None,
+        *,
+        batch: str | None = None,
+        by: str = "user",
+    ) -> list[Record]:
+        """Restore deleted memories of a session, or all that were deleted in one go."""
+        from .change.restore import restore
+
+        return restore(self, session, ids, batch=batch, by=by)
+
+    def restore_batch(self, batch: str, *, by: str = "user") -> Outcome:
+        """Restore a batch in every session that it is of."""
+        from .change.restore import restore_batch
+
+        return restore_batch(self, batch, by=by)
+
+    def anonymize(
+        self,
+        session: str,
+        id: str | Sequence[str] | None = None,
+        *,
+        names: str | Sequence[str] = (),
+        projects: str | Sequence[str] = (),
+        config: Anonymization | None = None,
+        reason: str = "anonymised",
+        by: str = "user",
+        dry_run: bool = False,
+        now: bool = False,
+    ) -> Anonymized:
+        """Replace names in a session, archived or not, or in `global`; see `Session.anonymize`."""
+        from .privacy.anonymise import anonymize
+
+        return anonymize(
+            self,
+            session,
+            ids=None if id is None else _several(id),
+            names=_several(names),
+            projects=_several(projects),
+            config=config,
+            reason=reason,
+            by=by,
+            dry_run=dry_run,
+            now=now,
+        )
+
+    def anonymous_export(
+        self,
+        sessions: Sequence[str] | None = None,
+        *,
+        names: str | Sequence[str] = (),
+        projects: str | Sequence[str] = (),
+        config: Anonymization | None = None,
+    ) -> AnonymousExport:
+        """Return the `transform` by which an export holds placeholders in the place of names."""
+        from .privacy.anonymise import AnonymousExport
+
+        people, places = _several(names), _several(projects)
+        return AnonymousExport(self, sessions, names=people, projects=places, config=config)
+
+    def all_about(self, text: str, session: str | None = None) -> Iterator[Occurrence]:
+        """Yield every place below the root, or of a session, where a text stands, in any case.
+
+        Archived, evicted and deleted memories are looked at, and so is every other file.
+        """
+        from .privacy.find import all_about
+
+        return all_about(self, text, session)
+
+    def archive_session(
+        self, session_id: str, reason: str = "archived by hand", *, dry_run: bool = False
+    ) -> Outcome:
+        """Archive a session. Its memories are still found."""
+        from .change.move import archive
+
+        return archive(self, session_id, reason, dry_run=dry_run)
+
+    def restore_session(self, session_id: str) -> Session:
+        """Bring a session back from the archive."""
+        from .change.move import unarchive
+
+        unarchive(self, session_id)
+        return self._session(session_id)
+
+    def archived_sessions(self) -> list[Away]:
+        """Return the archived sessions."""
+        from .change.move import archived
+
+        return archived(self)
+
+    def delete_session(
+        self, session_id: str, *, reason: str, deleted_by: str = "user", dry_run: bool = False
+    ) -> Outcome:
+        """Delete a whole session, archived or not. Until its deadline it can be restored."""
+        from .change.move import delete_session
+
+        return delete_session(self, session_id, reason, deleted_by, dry_run=dry_run)
+
+    def undelete_session(
+        self, session_id: str, reason: str = "restored by hand", *, by: str = "user"
+    ) -> None:
+        """Restore a deleted session to its place."""
+        from .change.move import undelete_session
+
+        undelete_session(self, session_id, reason, by=by)
+
+    def deleted_sessions(self) -> list[Away]:
+        """Return the sessions that can be restored, and until when."""
+        from .change.move import deleted_sessions
+
+        return deleted_sessions(self)
+
+    def age_sessions(self, *, dry_run: bool = False) -> Outcome:
+        """Mark each session as active, idle or decaying, and archive those unused for long."""
+        from .passes.lifecycle import lifecycle
+
+        return lifecycle(self, dry_run=dry_run)
+
+    def purge(self, *, force: bool = False, by: str = "user", dry_run: bool = False) -> Outcome:
+        """Destroy everything that was deleted and is past its deadline."""
+        from .passes.purge import purge
+
+        return purge(self, force=force, by=by, dry_run=dry_run)
+
+    def purge_now(
+        self,
+        session: str | None,
+        ids: Sequence[str] | None = None,
+        *,
+        batch: str | None = None,
+        by: str = "user",
+        dry_run: bool = False,
+    ) -> Outcome:
+        """Destroy memories of a session or of `global`, a deleted batch, or a whole session, at once.
+
+        Memories that are not deleted yet are deleted first. Where a deleted memory has one of the
+        ids, only that one goes.
+        """
+        from .passes.purge import purge_now
+
+        several = [ids] if isinstance(ids, str) else ids
+        return purge_now(self, session, several, batch=batch, by=by, dry_run=dry_run)
+
+    def export(
+        self,
+        target: str | Path | IO[bytes],
+        sessions: Sequence[str] | None = None,
+        *,
+        format: str | None = None,
+        exact: bool = False,
+        deleted: bool = False,
+        wanted: Wanted | None = None,
+        transform: Transform | None = None,
+        overwrite: bool = False,
+        by: str = "user",
+        advance: Callable[[], None] | None = None,
+    ) -> Outcome:
+        """Write sessions, or everything, to a file or a stream. A file appears when it is whole.
+
+        Its name says the format. An `exact` export is a bundle of the files themselves. With
+        `deleted`, tombstones name the deleted memories.
+        """
+        from .exchange.export import Selection, export
+
+        return export(
+            self,
+            target,
+            Selection(sessions, deleted, wanted, transform),
+            format=format,
+            exact=exact,
+            overwrite=overwrite,
+            by=by,
+            advance=advance or _nothing,
+        )
+
+    def export_entries(
+        self,
+        sessions: Sequence[str] | None = None,
+        *,
+        deleted: bool = False,
+        wanted: Wanted | None = None,
+        transform: Transform | None = None,
+    ) -> Iterator[Entry]:
+        """Yield an export entry by entry, for a program that makes something else of it."""
+        from .exchange.export import Selection, entries
+
+        return entries(self, Selection(sessions, deleted, wanted, transform), [])
+
+    def export_layout(
+        self,
+        target: str | Path,
+        sessions: Sequence[str] | None = None,
+        *,
+        layout: str,
+        wanted: Wanted | None = None,
+        transform: Transform | None = None,
+        overwrite: bool = False,
+        by: str = "user",
+        advance: Callable[[], None] | None = None,
+    ) -> Outcome:
+        """Write sessions, or everything, as a folder in the layout of another program."""
+        from .exchange.export import Selection
+        from .exchange.transfer import export_layout
+
+        return export_layout(
+            self,
+            target,
+            Selection(sessions, wanted=wanted, transform=transform),
+            layout=layout,
+            overwrite=overwrite,
+            by=by,
+            advance=advance or _nothing,
+        )
+
+    def import_(
+        self,
+        source: Given,
+        *,
+        layout: str | None = None,
+        extract: bool = True,
+        replace: bool = False,
+        purged: bool = False,
+        dry_run: bool = False,
+        transform: Transform | None = None,
+        by: str = "user",
+        advance: Callable[[], None] | None = None,
+    ) -> Outcome:
+        """Import an export, or everything that other programs keep at a path.
+
+        A memory that is in the tree stays as it is, so an import may be repeated. `replace` takes
+        the other content of one id. A purged memory stays away unless `purged` is set.
+        """
+        from .exchange.intake import Request
+        from .exchange.transfer import import_
+
+        request = Request(replace, purged, dry_run, transform, by, advance or _nothing)
+        return import_(self, source, request, layout=layout, extract=extract)
+
+    def verify_import(
+        self,
+        source: Given,
+        *,
+        layout: str | None = None,
+        extract: bool = True,
+        advance: Callable[[], None] | None = None,
+    ) -> Outcome:
+        """Compare a source with the tree; `success` says that nothing is missing or differs."""
+        from .exchange.transfer import verify
+
+        advance = advance or _nothing
+        return verify(self, source, layout=layout, extract=extract, advance=advance)
+
+    # For the layers below and the daemon, which have ids and never the names that people give.
+
+    def _scope(self, name: str) -> Scope:
+        return Scope(self.tree, name, directory_of(name), self.options)
+
+    def _session(self, session_id: str) -> Session:
+        """Return the session with exactly this id."""
+        check_session_id(session_id)
+        self.require()
+        scope = self._scope(session_id)
+        scope.require()
+        return Session(self, scope)
 
     def _sessions(self) -> list[Session]:
         """Return the sessions in `active/`, by id."""
@@ -221,77 +602,29 @@ class Memory(Place, Asking, MemoryDeletion, MemoryUpkeep, MemoryMoving):
                     found.append(self._session(name))
         return found
 
+    def _is_session(self, name: str) -> bool:
+        return is_session_id(name) and stat.S_ISDIR(self.tree.stat(f"{ACTIVE}/{name}").st_mode)
+
     def _finish_moves(self) -> None:
         """Finish moves that were cut off, so that every session is in one place. Waits for nobody."""
         for name in {intent.partition("+")[0] for intent in self.tree.list(JOURNAL)}:
             if is_session_id(name):
-                with suppress(SMPError, OSError):  # what cannot be finished yet is reported by status and check
+                with suppress(SMPError, OSError):  # status and check report unfinished intents
                     journal.recover(self._scope(name), wait=False, only_moves=True)
 
-    def _is_session(self, name: str) -> bool:
-        try:
-            check_session_id(name)
-        except Invalid:
-            return False
-        return stat.S_ISDIR(self.tree.stat(f"{ACTIVE}/{name}").st_mode)
+    def _asker(self) -> Asker:
+        self.require()
+        return self._asker_of(scopes(self))
 
-    def context(
-        self, *, project: str | None = None, agent: str | None = None, task: str | None = None, topic: str | None = None,
-        session: str | None = None, max_tokens: int | None = None, explain: bool = False,
-    ) -> Context:  # fmt: skip
-        """Return what an agent should know of a project, as Markdown for a prompt; see context.py.
+    def _asker_of(self, scopes: Sequence[str]) -> Asker:
+        from .ask.asker import Asker
+        from .disk.access import Readings
+        from .disk.published import published
+        from .index.fresh import Fresh
 
-        Without a project, or with `*`, it is about every session of this tree. With a session and no
-        project, that session's project is meant; `session.agent(…).context()` says the same.
-        """
-        from .agents.context import Request, context_of
-
-        if session is None:
-            return context_of(self._asker(), Request(project, agent, task, topic, None, max_tokens, explain))
-        from .agents.agent import Reader
-
-        found = self.session(session)
-        reader = Reader(found) if agent is None else found.agent(agent)
-        return reader.context(topic, max_tokens, task, project=project, explain=explain)
-
-    @property
-    def everywhere(self) -> GlobalMemory:
-        """What holds across sessions: preferences, patterns, the user's profile."""
-        return GlobalMemory(self, self._scope(GLOBAL))
-
-
-def _wake(scope: Scope, reason: str) -> None:
-    from .passes.lifecycle import wake  # late: most sessions that are asked are in use
-
-    wake(scope, reason)
-
-
-def _check_new_session(
-    session_id: str, user: str | None, agents: Sequence[str], quota_bytes: int, context: Iterable[str]
-) -> None:  # fmt: skip
-    problems = [problem for name in context for problem in _misspelt(name)]
-    checks: list[Callable[[], str]] = [functools.partial(check_new_session_id, session_id)]
-    checks += [functools.partial(check_file_id, "agent", agent) for agent in agents]
-    for check in checks:
-        try:
-            check()
-        except Invalid as invalid:
-            problems += invalid.problems
-    # The user's name stands in the head of the conversation, where another line could pass for a turn.
-    if user is not None and not (isinstance(user, str) and user.isprintable() and len(user) <= 128):
-        problems.append("'user' must be one printable line of at most 128 characters")
-    if not isinstance(quota_bytes, int) or quota_bytes <= 0:
-        problems.append(f"'quota_bytes' must be a whole number above 0, not {quota_bytes!r}")
-    if problems:
-        raise Invalid(problems)
-
-
-def _misspelt(name: str) -> list[str]:
-    """What is nearly the name of an argument is hardly meant as a further field of the context."""
-    from difflib import get_close_matches  # late, because most give none
-
-    near = ["id"] if name == "session_id" else get_close_matches(name, _ARGUMENTS, 1, cutoff=0.85)
-    return [f"there is no {name!r} (did you mean {near[0]!r}?)"] if near else []
+        if self._answering is None:
+            self._answering = Fresh(self, self._scope), Readings(), published(self.tree)
+        return Asker(*self._answering, scopes, self._scope, self.options, _wake)
 
 
 class GlobalMemory(RecordFiles):
@@ -304,27 +637,40 @@ class GlobalMemory(RecordFiles):
         return self.memory._asker_of([GLOBAL])
 
     def record_preference(
-        self, preference: str, *, topic: str | None = None, confidence: str = "inferred", tags: Sequence[str] = (),
-        timestamp: Time | None = None, **further: Any,
-    ) -> Record:  # fmt: skip
-        """A preference that holds in every session."""
+        self,
+        preference: str,
+        *,
+        topic: str | None = None,
+        confidence: str = "inferred",
+        tags: Sequence[str] = (),
+        timestamp: Time | None = None,
+        **further: Any,
+    ) -> Record:
+        """Record a preference that holds in every session."""
         self.memory.create()
-        fields = {"topic": topic, "preference": preference, "confidence": confidence, **further, "tags": tags}
-        return self._add(GLOBAL_PREFERENCE, fields, timestamp)
+        fields = {"topic": topic, "preference": preference, "confidence": confidence}
+        return self._add(GLOBAL_PREFERENCE, {**fields, **further, "tags": tags}, timestamp)
 
     def record_pattern(
-        self, pattern: str, *, learned_by: str | None = None, tags: Sequence[str] = (),
-        timestamp: Time | None = None, **further: Any,
-    ) -> Record:  # fmt: skip
-        """Something agents have learned that holds beyond one session."""
+        self,
+        pattern: str,
+        *,
+        learned_by: str | None = None,
+        tags: Sequence[str] = (),
+        timestamp: Time | None = None,
+        **further: Any,
+    ) -> Record:
+        """Record a pattern that agents have learned and that holds beyond one session."""
         self.memory.create()
-        return self._add(PATTERN, {"learned_by": learned_by, "pattern": pattern, **further, "tags": tags}, timestamp)
+        fields = {"learned_by": learned_by, "pattern": pattern, **further, "tags": tags}
+        return self._add(PATTERN, fields, timestamp)
 
     def profile(self) -> dict[str, Value]:
+        """Return the user's profile."""
         return load_mapping(self.scope.read(_PROFILE), "user_profile", _PROFILE)
 
     def save_profile(self, **parts: Any) -> None:
-        """Replaces the named parts of the user's profile and keeps the others; None takes one out."""
+        """Replace the named parts of the user's profile and keep the others; None removes one."""
         self.memory.create()
         checked, kinds = plain_parts(parts, self.scope.redaction)
 
@@ -333,7 +679,8 @@ class GlobalMemory(RecordFiles):
             new = with_counts(checked, old.get(FIELD), kinds) if kinds else checked
             if content.strip():
                 return replace_parts(content, "user_profile", new, _PROFILE)
-            return render_mapping("user_profile", {name: value for name, value in new.items() if value is not None})
+            given = {name: value for name, value in new.items() if value is not None}
+            return render_mapping("user_profile", given)
 
         self._replace(_PROFILE, changed, "saving the profile")
 
@@ -342,3 +689,52 @@ class GlobalMemory(RecordFiles):
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
         raise Invalid(["artifacts belong to a session"])
+
+
+def _nothing() -> None:
+    """The progress of an export or import that nobody watches."""
+
+
+def _several(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one text as a list of one, not as the list of its letters."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _wake(scope: Scope, reason: str) -> None:
+    from .passes.lifecycle import wake  # late: most sessions that are asked are in use
+
+    wake(scope, reason)
+
+
+def _check_new_session(
+    session_id: str,
+    user: str | None,
+    agents: Sequence[str],
+    quota_bytes: int,
+    context: Iterable[str],
+) -> None:
+    problems = [problem for name in context for problem in _misspelt(name)]
+    try:
+        check_new_session_id(session_id)
+    except Invalid as invalid:
+        problems += invalid.problems
+    for agent in agents:
+        try:
+            check_file_id("agent", agent)
+        except Invalid as invalid:
+            problems += invalid.problems
+    # The user's name stands in the head of the conversation, where a new line could pass for a turn.
+    if user is not None and not (isinstance(user, str) and user.isprintable() and len(user) <= 128):
+        problems.append("'user' must be one printable line of at most 128 characters")
+    if not isinstance(quota_bytes, int) or quota_bytes <= 0:
+        problems.append(f"'quota_bytes' must be a whole number above 0, not {quota_bytes!r}")
+    if problems:
+        raise Invalid(problems)
+
+
+def _misspelt(name: str) -> list[str]:
+    """Refuse a field of the context that is nearly the name of an argument."""
+    from difflib import get_close_matches  # late: most give none
+
+    near = ["id"] if name == "session_id" else get_close_matches(name, _ARGUMENTS, 1, cutoff=0.85)
+    return [f"there is no {name!r} (did you mean {near[0]!r}?)"] if near else []

@@ -1,35 +1,28 @@
-"""A session: what is written into it, and what is read back straight from its files."""
+"""A session, and the record files that it and `global/` have in common.
+
+Writing and reading straight from the files is here. Every other method is one call into the layer
+that does it, which is imported late: a program that only writes loads nothing else.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from .ask.asking import Asking
+from .ask import questions
 from .ask.fields import shown
 from .change.whereabouts import missing
-from .deletion import Deletion
 from .disk import journal
-from .disk.append import append, with_id
+from .disk.append import append
 from .disk.locks import brief_lock, holder
 from .disk.rewrite import rewrite
-from .disk.scope import Options, Scope
+from .disk.scope import Scope
 from .disk.scopes import ARCHIVE, archived_scope, has_evicted
-from .disk.session_files import (
-    METADATA,
-    RESTING,
-    artifact_file,
-    parse_artifact,
-    render_artifact,
-    state_after,
-    state_file,
-    state_history_entry,
-)  # fmt: skip
+from .disk.session_files import METADATA, RESTING, artifact_file, parse_artifact, state_file
 from .disk.tree import READ_CAP_BYTES, sync
 from .disk.usage import Size
 from .model.errors import (
@@ -59,17 +52,15 @@ from .model.record import (
 )
 from .model.times import parse_time, render_time
 from .redaction.redact import FIELD, with_counts
-from .text.contents import changed_fields, new_fields, plain_parts
-from .text.document import INDENT, Lines
-from .text.fingerprint import hash_of
+from .text.contents import new_fields, plain_parts
+from .text.document import Lines
 from .text.format import format_of
 from .text.mapping import load_mapping, replace_parts
 from .text.markdown import last_turns
 from .text.values import Value
 from .text.version import HEAD_BYTES, version_in
 from .transaction import Transaction
-from .upkeep import SessionUpkeep
-from .writing import Time, Writing
+from .writer import Time, Writer
 
 if TYPE_CHECKING:
     from .agents.agent import AgentMemory
@@ -78,7 +69,14 @@ if TYPE_CHECKING:
     from .ask.asker import Asker
     from .ask.options import Answer, Wanted
     from .ask.priorities import View
+    from .change.references import Reference
+    from .change.restore import Deleted
+    from .change.select import Meant
     from .memory import Memory
+    from .model.outcome import Outcome
+    from .passes.check import Complaint
+    from .passes.compaction import Evicted
+    from .privacy.anonymise import Anonymized
 
 _TURN_PIECE_BYTES = 64 * 1024
 _ATTEMPTS = 50  # at a change that others cross
@@ -93,8 +91,8 @@ class Problem:
     problem: str
 
 
-class RecordFiles(Writing, Asking, Deletion):
-    """The record files of one scope: adding, changing, finding. A session and `global/` are both one."""
+class RecordFiles(Writer):
+    """The record files of one scope: a session is one, and `global/` is one."""
 
     kinds: tuple[Kind, ...] = ()
 
@@ -102,162 +100,250 @@ class RecordFiles(Writing, Asking, Deletion):
         self.memory = memory
         self.scope = scope
 
-    def _asker(self) -> Asker:
-        """Who answers questions to this session, also about memories that compaction has evicted."""
-        self.scope.require()
-        evicted = has_evicted(self.scope.tree, self.scope.name)
-        return self.memory._asker_of([self.scope.name, *([archived_scope(self.scope.name)] if evicted else [])])
-
-    def _own_asker(self) -> Asker:
-        """Who answers about the files of this session alone."""
-        self.scope.require()
-        return self.memory._asker_of([self.scope.name])
+    search = questions.search
+    by_topic = questions.by_topic
+    by_agent = questions.by_agent
+    by_time = questions.by_time
+    by_type = questions.by_type
+    similar = questions.similar
+    related = questions.related
+    query = questions.query
+    topics = questions.topics
+    timeline = questions.timeline
+    summary = questions.summary
 
     def quota_bytes(self) -> int | None:
-        """How large the scope may become; None for no limit."""
+        """Return how large the scope may become; None for no limit."""
         return None
 
     def get(self, memory_id: str, *, count_access: bool = True) -> Record:
-        """One memory; raises MemoryNotFound where there is none of this id."""
+        """Return one memory. Raise MemoryNotFound where there is none of this id."""
         from .ask.engine import of_id
         from .ask.options import Answer as Found
 
         kind = kind_of(check_memory_id(memory_id), self.kinds)
 
         def question(view: View, _: Wanted) -> Answer:
-            # What the index knows of a file that cannot be read now is old; the file itself says what is wrong.
-            return Found() if kind and view.index.has_problem(self.scope.name, kind.file) else of_id(view, memory_id)
+            # The index is out of date for a file that cannot be read now: the file says why.
+            is_bad = kind and view.index.has_problem(self.scope.name, kind.file)
+            return Found() if is_bad else of_id(view, memory_id)
 
-        # An id can stand in another file than its form says, so only where it is not in that one are all looked at.
+        # An id may stand in another file than its form says: only then are all looked at.
         for files in ([kind.file], None) if kind else (None,):
             if found := self._asker().answer(question, {"count_access": count_access}, files):
                 return found[0]
         return self._find(memory_id)
 
     def records(self, type: str) -> list[Record]:
-        """All memories of one type that can be read, in the order of the file."""
+        """Return all memories of one type that can be read, in the order of the file."""
         kind = self._kind_named(type)
-        found = format_of(kind).parse(self.scope.read(kind.file))
-        return [as_record(kind, self.scope.name, record.value) for record in found.records
-                if record.has_id and not is_deleted(kind, record.value)]  # fmt: skip
+        return [
+            as_record(kind, self.scope.name, record.value)
+            for record in format_of(kind).parse(self.scope.read(kind.file)).records
+            if record.has_id and not is_deleted(kind, record.value)
+        ]
 
     def problems(self) -> list[Problem]:
-        """What stands in the record files and cannot be read."""
+        """Return the places in the record files that cannot be read."""
         problems: list[Problem] = []
         for kind in self.kinds:
             content = self.scope.read(kind.file)
             found = format_of(kind).parse(content)
             problems += [Problem(kind.file, bad.line, bad.problem) for bad in found.bad]
             lines = Lines(content, b"\n")
-            problems += [Problem(kind.file, lines.at(record.start), "the record has no id, or one that is no text")
-                         for record in found.records if not record.has_id]  # fmt: skip
+            nameless = [record for record in found.records if not record.has_id]
+            why = "the record has no id, or one that is no text"
+            problems += [Problem(kind.file, lines.at(record.start), why) for record in nameless]
         return problems
 
     def transaction(self, numbers: int = 1) -> Transaction:
-        """Several writes, all or nothing: `with session.transaction() as tx: …`"""
+        """Begin several writes, all or nothing: `with session.transaction() as tx: …`"""
         return Transaction(self, numbers)
 
+    def delete(
+        self,
+        id: str | Sequence[str] | None = None,
+        *,
+        reason: str,
+        deleted_by: str = "user",
+        dry_run: bool = False,
+        **meant: Unpack[Meant],
+    ) -> Outcome:
+        """Delete memories, all or none: those with these ids, or all that meet every condition.
+
+        Until their deadline `restore` brings them back.
+        """
+        done = self.memory.delete(
+            self.scope.name, id, reason=reason, deleted_by=deleted_by, dry_run=dry_run, **meant
+        )
+        if not dry_run:
+            self._used()
+        return done
+
+    def deleted(self) -> list[Deleted]:
+        """Return the memories that were deleted or anonymised and can still be restored."""
+        return self.memory.deleted(self.scope.name)
+
+    def restore(self, memory_id: str, *, by: str = "user") -> Record:
+        """Restore a deleted memory to its place, with its old id."""
+        restored = self.memory.restore(self.scope.name, [check_memory_id(memory_id)], by=by)
+        self._used()
+        return restored[0]
+
+    def restore_batch(self, batch: str, *, by: str = "user") -> list[Record]:
+        """Restore all memories that were deleted, or anonymised, in one go."""
+        restored = self.memory.restore(self.scope.name, batch=batch, by=by)
+        self._used()
+        return restored
+
+    def anonymize(
+        self,
+        id: str | Sequence[str] | None = None,
+        *,
+        names: str | Sequence[str] = (),
+        dry_run: bool = False,
+        **how: Any,
+    ) -> Anonymized:
+        """Replace names of people and projects by placeholders; `how` is as for `Memory.anonymize`.
+
+        Until its deadline `restore_batch` undoes it; with `now` the originals are purged at once.
+        """
+        done = self.memory.anonymize(self.scope.name, id, names=names, dry_run=dry_run, **how)
+        if not dry_run:
+            self._used()
+        return done
+
+    def references(self, memory_id: str) -> list[Reference]:
+        """Return the memories that one refers to, each with its state: `here`, `deleted`, `purged`,
+        `evicted` or `unknown`."""
+        from .change.references import references
+
+        return references(self, check_memory_id(memory_id))
+
     def lock_holder(self, file: str) -> str | None:
-        """Who is writing the file now, since when and for what; None when nobody is."""
+        """Return who is writing the file now, since when and for what; None when nobody is."""
         with self.scope.answering(f"looking for who holds {file!r}"):
             return holder(self.scope.tree, self.scope.name, file)
 
     def kind_of_record(self, memory_id: str) -> Kind:
-        """The kind of a memory; one with an id from elsewhere is looked for in all files."""
+        """Return the kind of a memory. An id from elsewhere is looked for in all files."""
         kind = kind_of(memory_id, self.kinds)
         if kind is not None:
             return kind
         for kind in self.kinds:
             if format_of(kind).find(self.scope.read(kind.file), memory_id):
                 return kind
-        raise self._missing(memory_id)
+        raise missing(self.scope, memory_id)
 
-    def _missing(self, memory_id: str) -> MemoryNotFound:
-        return missing(self.scope, memory_id)
+    def _asker(self) -> Asker:
+        """Return who answers questions, also about memories that compaction has evicted."""
+        self.scope.require()
+        name = self.scope.name
+        evicted = [archived_scope(name)] if has_evicted(self.scope.tree, name) else []
+        return self.memory._asker_of([name, *evicted])
+
+    def _own_asker(self) -> Asker:
+        """Return who answers about the files of this scope alone."""
+        self.scope.require()
+        return self.memory._asker_of([self.scope.name])
 
     def _kind_named(self, name: str) -> Kind:
-        names = {kind.name: kind for kind in self.kinds} | {kind.prefix.lower(): kind for kind in self.kinds}
+        names = {kind.name: kind for kind in self.kinds}
+        names |= {kind.prefix.lower(): kind for kind in self.kinds}
         if not isinstance(name, str) or name not in names:
-            raise Invalid([f"type {shown(name)} must be one of {', '.join(kind.type for kind in self.kinds)}"])
+            known = ", ".join(kind.type for kind in self.kinds)
+            raise Invalid([f"type {shown(name)} must be one of {known}"])
         return names[name]
 
     def _now(self) -> datetime:
         return self.scope.options.clock()
 
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
-        body = new_fields(kind, fields, timestamp if timestamp is not None else self._now(), self.scope.redaction)
+        at = timestamp if timestamp is not None else self._now()
+        body = new_fields(kind, fields, at, self.scope.redaction)
         value = append(self.scope, kind, body, self.quota_bytes)
         self._written()
         return self._looking(as_record(kind, self.scope.name, value))
 
+    def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
+        for attempt in range(_ATTEMPTS):
+            transaction = Transaction(self)
+            changed = transaction.update(memory_id, **changes)
+            try:
+                transaction.commit()
+                break
+            except Conflict:  # somebody else changed it just now: this change goes on top of theirs
+                self._find(memory_id)  # raises where an editor has removed it just now
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        return changed
+
+    def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
+        with Transaction(self) as transaction:
+            transaction.save_agent_state(agent, state)
+
+    def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
+        with Transaction(self) as transaction:
+            transaction.save_artifact(artifact_id, content, **fields)
+
     def _looking(self, record: Record) -> Record:
-        """The record, able to say what stands beside it."""
+        """Return the record, able to say which memories are like it."""
         if record.type in (TURN.name, RELATIONSHIP.name):
             return record
-        return replace(record, look=functools.partial(_look, self.scope.tree.root, self.scope.options))
+        return replace(record, look=functools.partial(_look, self.memory))
 
     def _written(self) -> None:
-        """Somebody has written here, and has let go of the files' locks."""
+        """Note that somebody has written here, and has let go of the files' locks."""
+
+    def _used(self) -> None:
+        """Note that somebody was here, so that a session that was resting is in use again."""
+        self.quota_bytes()  # looks at the metadata
+        self._written()
 
     def _find(self, memory_id: str) -> Record:
         kind = self.kind_of_record(memory_id)
         located = format_of(kind).find(self.scope.read(kind.file), memory_id)
         if located is None or is_deleted(kind, located.value):
-            raise self._missing(memory_id)
+            raise missing(self.scope, memory_id)
         return as_record(kind, self.scope.name, located.value)
 
     def _memory_named(self, name: str) -> Record:
-        """The memory of an id here, or of `SESSION/ID` anywhere."""
+        """Return the memory of an id in this scope, or of `SESSION/ID` anywhere."""
         session, memory_id = split_name(name, self.scope.name)
         if session != self.scope.name:
             return self.memory.get(name, count_access=False)
         try:
             return self._find(memory_id)
         except MemoryNotFound:
-            return self.get(memory_id, count_access=False)  # which may be an artifact or a state
+            return self.get(memory_id, count_access=False)  # it may be an artifact or a state
 
     def _session_id(self) -> str:
         return self.scope.name
 
-    def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
-        from .change.change import Change, Request, apply
-
-        kind = self.kind_of_record(memory_id)
-        for attempt in range(_ATTEMPTS):
-            old = self._find(memory_id)
-            new = changed_fields(kind, old.data, changes, self._now(), self.scope.redaction)
-            change = Change(kind.file, memory_id, hash_of(old.data), new)
-            try:
-                request = Request([change], quota_bytes=self.quota_bytes(), doing=f"changing {memory_id}")
-                if not apply(self.scope, request).kept:
-                    break
-                self._find(memory_id)  # raises where an editor has removed it just now
-            except Conflict:
-                # Somebody else changed it just now: this change goes on top of theirs.
-                if attempt == _ATTEMPTS - 1:
-                    raise
-        self._written()
-        return as_record(kind, self.scope.name, new)
-
     def _replace(self, file: str, transform: Callable[[bytes], bytes], doing: str) -> None:
-        """Replaces a file that is not a list of records, within the quota."""
+        """Replace a file that is not a list of records, within the quota."""
         with self.scope.locked([file], doing):
-            before = self.scope.read(file)
             quota = self.quota_bytes()
             if quota is None:
                 rewrite(self.scope, file, transform)
                 return
-            with brief_lock(self.scope.tree, self.scope.name, "usage", self.scope.options.patience):
-                self.scope.usage.require(self.scope.name, len(transform(before)) - len(before), quota)
+            patience = self.scope.options.patience
+            with brief_lock(self.scope.tree, self.scope.name, "usage", patience):
+                before = self.scope.read(file)
+                growth = len(transform(before)) - len(before)
+                self.scope.usage.require(self.scope.name, growth, quota)
                 rewrite(self.scope, file, transform)
 
 
-class Session(RecordFiles, SessionUpkeep):
+class Session(RecordFiles):
+    """One session: its conversation, its memories, the states of its agents and its artifacts."""
+
     kinds = SESSION_KINDS
 
     def __init__(self, memory: Memory, scope: Scope) -> None:
         super().__init__(memory, scope)
-        self._known: tuple[tuple[int, int, int], int, str] | None = None  # which metadata, and what they say of quota and status
+        # Which metadata were read last, and the quota and the status that they state.
+        self._known: tuple[tuple[int, int, int], int, str] | None = None
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"
@@ -265,31 +351,6 @@ class Session(RecordFiles, SessionUpkeep):
     @property
     def id(self) -> str:
         return self.scope.name
-
-    def get(self, memory_id: str, *, count_access: bool = True) -> Record:
-        """One memory, also where the session was archived meanwhile; reading in the archive counts nothing."""
-        try:
-            return super().get(memory_id, count_access=count_access)
-        except SessionPutAway:
-            archive = f"{archived_scope(self.id)}/{ARCHIVE}"
-            if not self.scope.tree.exists(archive):
-                raise
-            return self._get_archived(memory_id, archive)
-
-    def _get_archived(self, memory_id: str, archive: str) -> Record:
-        from .ask.engine import of_id
-        from .disk.bundle import read
-
-        asker = self.memory._asker_of([archived_scope(self.id)])
-        if found := asker.answer(lambda view, _: of_id(view, memory_id), {}):
-            return found[0]
-        read(self.scope.tree, archive)  # raises where it is damaged, so that not all of it is known
-        raise self._missing(memory_id)
-
-    def with_options(self, **options: Any) -> Session:
-        """Return this session with other options. Its answers keep the clock of the memory."""
-        scope = self.scope
-        return Session(self.memory, Scope(scope.tree, self.id, scope.directory, replace(scope.options, **options)))
 
     @property
     def state(self) -> str:
@@ -299,23 +360,49 @@ class Session(RecordFiles, SessionUpkeep):
         except (CorruptionDetected, NewerFormat):
             return "unreadable"
 
+    def get(self, memory_id: str, *, count_access: bool = True) -> Record:
+        """Return one memory, also of a session that was archived meanwhile."""
+        try:
+            return super().get(memory_id, count_access=count_access)
+        except SessionPutAway:
+            from .ask.engine import of_id
+            from .disk.bundle import read
+
+            archive = f"{archived_scope(self.id)}/{ARCHIVE}"
+            if not self.scope.tree.exists(archive):
+                raise
+            asker = self.memory._asker_of([archived_scope(self.id)])
+            if found := asker.answer(lambda view, _: of_id(view, memory_id), {}):
+                return found[0]
+            read(self.scope.tree, archive)  # raises where the archive is damaged
+            raise missing(self.scope, memory_id) from None
+
+    def with_options(self, **options: Any) -> Session:
+        """Return this session with other options. Its answers keep the clock of the memory."""
+        scope = self.scope
+        changed = replace(scope.options, **options)
+        return Session(self.memory, Scope(scope.tree, self.id, scope.directory, changed))
+
     def metadata(self) -> dict[str, Value]:
-        """What `metadata.yaml` holds below `session`; nothing for a directory that was dropped in without one."""
+        """Return the mapping below `session` in `metadata.yaml`; empty where there is no such file."""
         return load_mapping(self.scope.read(METADATA), "session", METADATA)
 
     def update_metadata(self, **changes: Any) -> None:
-        """Replaces parts of the metadata (`context`, `storage`, `status`…); mappings are merged one level deep."""
+        """Replace parts of the metadata (`context`, `storage`, `status`…), merged one level deep."""
         plain_parts(changes, self.scope.redaction)
         self.change_metadata(lambda _: changes)
 
-    def change_metadata(self, changes_of: Callable[[dict[str, Value]], Mapping[str, Any]]) -> None:
-        """The same for whoever has to know what they say at that moment."""
+    def change_metadata(
+        self, changes_of: Callable[[dict[str, Value]], Mapping[str, Any]]
+    ) -> None:
+        """Change the metadata by a function of the metadata as they are under the lock."""
 
         def changed(content: bytes) -> bytes:
             old = load_mapping(content, "session", METADATA)
             parts, kinds = plain_parts(changes_of(old), self.scope.redaction)
-            if "status" in parts:  # the reason of the one before does not hold for it
-                parts = {"status_since": render_time(self._now()), "status_reason": None, **parts}
+            if "status" in parts:  # the reason of the old status does not hold for the new one
+                since = render_time(self._now())
+                parts = {"status_since": since, "status_reason": None, **parts}
             merged = {name: _merge(old.get(name), value) for name, value in parts.items()}
             merged = with_counts(merged, old.get(FIELD), kinds) if kinds else merged
             return replace_parts(content, "session", merged, METADATA)
@@ -323,32 +410,34 @@ class Session(RecordFiles, SessionUpkeep):
         self._replace(METADATA, changed, "updating the metadata")
 
     def turns(self, last: int | None = None) -> list[Record]:
-        """The conversation, or its last turns; reads only as much of the file as holds them."""
+        """Return the conversation, or its last turns. Only the end of the file is read for those."""
         if last is None:
             return self.records("turn")
         if not isinstance(last, int):
-            raise InvalidQuery(f"How many of the last turns must be a whole number, not {shown(last)}.")
+            count = f"must be a whole number, not {shown(last)}"
+            raise InvalidQuery(f"How many of the last turns {count}.")
         with self.scope.answering("reading the last turns"):
-            # Those that were deleted are not among them, so a few more may be needed.
-            wanted = last
+            wanted = last  # deleted turns are not returned, so a few more may be needed
             while True:
                 found = self._last_turns(wanted)
-                turns = [located for located in found if not is_deleted(TURN, located.value)]
+                turns = [one for one in found if not is_deleted(TURN, one.value)]
                 if len(turns) >= last or len(found) < wanted:
-                    return [as_record(TURN, self.id, located.value) for located in turns[-last:]] if last > 0 else []
+                    turns = turns[-last:] if last > 0 else []
+                    return [as_record(TURN, self.id, one.value) for one in turns]
                 wanted *= 2
 
     def _last_turns(self, count: int) -> list[Any]:
         content = b""
         size = _TURN_PIECE_BYTES
-        self.scope.read(METADATA)  # finishes what a crash left behind
+        self.scope.read(METADATA)  # finishes changes that a crash cut off
         try:
             with self.scope.tree.opened(self.scope.path(TURN.file)) as descriptor:
                 end = os.fstat(descriptor).st_size
                 if end > READ_CAP_BYTES:
-                    raise UnsafePath(f"A conversation of {end:,} bytes is larger than anything SMP writes.")
-                is_present = version_in(TURN.file, os.pread(descriptor, HEAD_BYTES, 0)) == FORMAT_VERSION
-                size = size if is_present else end  # what another version says is for who reads the whole
+                    raise UnsafePath(f"A conversation of {end:,} bytes is larger than SMP writes.")
+                head = os.pread(descriptor, HEAD_BYTES, 0)
+                is_present = version_in(TURN.file, head) == FORMAT_VERSION
+                size = size if is_present else end
                 while True:
                     content = os.pread(descriptor, min(size, end), max(end - size, 0))
                     found = last_turns(content, count) if is_present else []
@@ -360,59 +449,74 @@ class Session(RecordFiles, SessionUpkeep):
         return found or format_of(TURN).parse(content).records[-count:] if count > 0 else []
 
     def agent_state(self, agent: str) -> dict[str, Value]:
-        """What an agent last saved; nothing where it has not."""
-        file = state_file(_agent(agent))
+        """Return the state that an agent saved last; empty where it saved none."""
+        file = state_file(check_file_id("agent", agent))
         return load_mapping(self.scope.read(file), "agent_state", file)
 
     def agent_states(self) -> list[str]:
+        """Return the agents that have a state."""
         return self._names("agent-states", ".yaml")
 
     def agent_state_history(self, agent: str) -> list[dict[str, Value]]:
-        """The earlier states, oldest first."""
-        kind = state_history(_agent(agent))
-        current = {name: value for name, value in self.agent_state(agent).items() if name != "decay"}
-        states = [record.value.get("state") for record in format_of(kind).parse(self.scope.read(kind.file)).records]
-        # A save that was cut off has filed a state that is still the current one.
-        return [state for state in states if isinstance(state, dict) and state != current]
+        """Return the earlier states of an agent, oldest first."""
+        kind = state_history(check_file_id("agent", agent))
+        records = format_of(kind).parse(self.scope.read(kind.file)).records
+        states = [record.value.get("state") for record in records]
+        return [state for state in states if isinstance(state, dict)]
 
     def artifact(self, artifact_id: str) -> Record:
+        """Return an artifact by its id."""
         file = artifact_file(check_file_id("artifact", artifact_id))
         content = self.scope.read(file)
-        if not content and (not self.scope.tree.exists(self.scope.path(file)) or file in journal.going(self.scope)):
-            raise MemoryNotFound(f"There is no artifact {artifact_id!r} in {self.id}.", session_id=self.id)
+        is_there = self.scope.tree.exists(self.scope.path(file))
+        if not content and (not is_there or file in journal.going(self.scope)):
+            said = f"There is no artifact {artifact_id!r} in {self.id}."
+            raise MemoryNotFound(said, session_id=self.id)
         fields, text = parse_artifact(content)
-        return Record(artifact_id, "artifact", self.id, {**fields, "id": artifact_id, "content": text}, text)
+        fields |= {"id": artifact_id, "content": text}
+        return Record(artifact_id, "artifact", self.id, fields, text)
 
     def artifacts(self) -> list[str]:
+        """Return the ids of the artifacts."""
         return self._names("artifacts", ".md")
 
     def _names(self, directory: str, suffix: str) -> list[str]:
         with self.scope.answering(f"listing {directory}"):
             self.scope.finish_transactions()
-            names = self.scope.tree.sizes(self.scope.path(directory))
             going = journal.going(self.scope)
-        return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix) and f"{directory}/{name}" not in going)
+            files = self.scope.tree.sizes(self.scope.path(directory))
+        names = [name for name in files if f"{directory}/{name}" not in going]
+        return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix))
 
     def agent(self, name: str) -> AgentMemory:
-        """The session as an agent sees it: what bears on its work, what it records, its own state."""
+        """Return the session as an agent sees it: its context, its records, its own state."""
         from .agents.agent import AgentMemory
 
         return AgentMemory(self, name)
 
     def party(self) -> Party:
-        """Begins party mode, in which agents share what they find and decide, and keep their states to themselves."""
+        """Begin party mode: agents share findings and decisions, and keep their states."""
         from .agents.party import Party
 
         return Party(self)
 
-    def context(self, topic: str | None = None, max_tokens: int | None = None, task: str | None = None, **how: Any) -> Context:
-        """Return what matters for this session's project, as Markdown for a prompt; `how` is as for `AgentMemory.context`."""
+    def context(
+        self,
+        topic: str | None = None,
+        max_tokens: int | None = None,
+        task: str | None = None,
+        **how: Any,
+    ) -> Context:
+        """Return the memories that matter for this session's project, as Markdown for a prompt.
+
+        `how` is as for `AgentMemory.context`.
+        """
         from .agents.agent import Reader
 
         return Reader(self).context(topic, max_tokens, task, **how)
 
     def size(self) -> Size:
-        """How full the session is, of what, and how long it will last at its present growth."""
+        """Return how full the session is, of which files, and how long it lasts at this growth."""
         self.scope.require()
         try:
             since = parse_time(str(self.metadata().get("created_at")))
@@ -422,15 +526,16 @@ class Session(RecordFiles, SessionUpkeep):
             return self.scope.usage.measure(self.quota_bytes(), since, self._now())
 
     def sync(self) -> None:
-        """Makes durable what was written with `fsync="batch"`."""
+        """Make the writes with `fsync="batch"` durable."""
         with self.scope.answering("making everything durable"):
             for kind in self.kinds:
-                if self.scope.tree.exists(self.scope.path(kind.file)):
-                    with self.scope.tree.opened(self.scope.path(kind.file)) as descriptor:
+                path = self.scope.path(kind.file)
+                if self.scope.tree.exists(path):
+                    with self.scope.tree.opened(path) as descriptor:
                         sync(descriptor)
 
     def quota_bytes(self) -> int:
-        """The session's own limit where its metadata give one, else the client's."""
+        """Return the session's own limit where its metadata give one, else the client's."""
         try:
             status = self.scope.tree.stat(self.scope.path(METADATA))
         except FileNotFoundError:
@@ -439,21 +544,75 @@ class Session(RecordFiles, SessionUpkeep):
         if self._known is None or self._known[0] != identity:
             try:
                 metadata = self.metadata()
-            except CorruptionDetected:
-                # A slip in the metadata must not stop the writes into the other files.
+            except CorruptionDetected:  # which must not stop writes into the other files
                 metadata = {}
             storage = metadata.get("storage")
             quota = storage.get("quota_bytes") if isinstance(storage, dict) else None
-            allowed = quota if isinstance(quota, int) and quota > 0 else self.scope.options.quota_bytes
+            allowed = self.scope.options.quota_bytes
+            if isinstance(quota, int) and quota > 0:
+                allowed = quota
             self._known = (identity, allowed, str(metadata.get("status")))
         return self._known[1]
 
+    def activate(self, reason: str = "activated by hand") -> None:
+        """Mark the session as in use."""
+        from .passes.lifecycle import activate
+
+        activate(self, reason)
+
+    def deactivate(self, reason: str = "deactivated by hand") -> None:
+        """Mark the session as unused for now. The next use makes it active again."""
+        from .passes.lifecycle import deactivate
+
+        deactivate(self, reason)
+
+    def decay(self, *, dry_run: bool = False) -> Outcome:
+        """Write the priorities as of now, and how often each memory was read, into the files."""
+        from .passes.decay import decay
+
+        return decay(self, dry_run=dry_run)
+
+    def compact(self, *, reduction_pct: float | None = None, dry_run: bool = False) -> Outcome:
+        """Make the session smaller. Evicted memories can be brought back."""
+        from .passes.compaction import compact
+
+        return compact(self, reduction_pct=reduction_pct, dry_run=dry_run)
+
+    def estimate_compaction(self) -> int:
+        """Return how many bytes compaction could free at most."""
+        from .passes.compaction import estimate
+
+        return estimate(self)
+
+    def evicted(self, *, texts: bool = False) -> list[Evicted]:
+        """Return the memories that compaction has evicted, if asked for with their beginnings."""
+        from .passes.compaction import evicted
+
+        return evicted(self, texts=texts)
+
+    def bring_back(self, ids: Sequence[str] | None = None, *, dry_run: bool = False) -> Outcome:
+        """Restore all memories that compaction has evicted, or these, to their places."""
+        from .passes.compaction import bring_back
+
+        return bring_back(self, ids, dry_run=dry_run)
+
+    def validate(self) -> list[Complaint]:
+        """Return everything that is wrong with the session's files and bundles."""
+        from .passes.check import validate
+
+        return validate(self)
+
+    def repair(self, *, dry_run: bool = False) -> Outcome:
+        """Repair everything that can be repaired without guessing."""
+        from .passes.check import repair
+
+        return repair(self, dry_run=dry_run)
+
     def _written(self) -> None:
-        """A session that was resting is active again. What is known of it is from just now: every write asks for the quota."""
-        self._wake("written to")
+        self._wake("written to")  # every write asks for the quota, so the status is known
 
     def _looked_at(self) -> None:
-        """The same for one that somebody was told about, in a way that counts as a reading of no memory in it."""
+        """Note that somebody read of this session without reading a memory of it."""
         if self.scope.options.count_access:
             self.quota_bytes()  # looks at the metadata
             self._wake("read")
@@ -464,50 +623,13 @@ class Session(RecordFiles, SessionUpkeep):
 
             wake(self.scope, reason)
 
-    def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
-        at = self._now()
-        redaction = self.scope.redaction
-        redaction.require_clean_name("an agent", agent)  # before a lock has the name
-        before = self.scope.read(state_file(agent))
-        entry = state_history_entry(before, agent, at, redaction)
-        state_now = functools.partial(state_after, session_id=self.id, agent=agent, changes=state, at=at, redaction=redaction)
-        if entry is not None:
-            self._require_room(*entry, len(state_now(before)) - len(before))
-            # The old state is filed before it is replaced: a crash in between costs a double, not a state.
-            append(self.scope, *entry, self.quota_bytes)
-        self._replace(state_file(agent), state_now, f"saving {agent}'s state")
-        self._written()
 
-    def _require_room(self, kind: Kind, fields: Mapping[str, Value], further_bytes: int) -> None:
-        """Refuses a record, and what will be written after it, before either is there."""
-        form = format_of(kind)
-        head = 0 if self.scope.read(kind.file) else len(form.empty(self.id, self._now(), []))
-        record = len(form.render(with_id(kind, 1, fields), INDENT))
-        self.scope.usage.require(self.id, head + record + further_bytes, self.quota_bytes())
-
-    def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
-        rendered = render_artifact(artifact_id, content, fields, self._now(), self.scope.redaction)
-        self._replace(artifact_file(artifact_id), lambda _: rendered, f"saving {artifact_id}")
-        self._written()
-
-
-def _look(root: Path, options: Options, record: Record) -> Neighbours:
-    """Return what stands in the tree beside a memory now. Counts as no access."""
+def _look(memory: Memory, record: Record) -> Neighbours:
+    """Return the memories in the tree that are like this one. Counts as no access."""
     from .ask.neighbours import neighbours
-    from .memory import Memory
 
-    memory = Memory(root)
-    memory.options = options
-    try:
-        return memory._asker().ask(lambda view: neighbours(view, record))
-    finally:
-        memory.close()
-
-
-def _agent(agent: str) -> str:
-    return check_file_id("agent", agent)
+    return memory._asker().ask(lambda view: neighbours(view, record))
 
 
 def _merge(old: Value, new: Value) -> Value:
     return {**old, **new} if isinstance(old, dict) and isinstance(new, dict) else new
-

@@ -17,7 +17,7 @@ from .model.record import Kind, Record, as_record, split_name
 from .text.contents import changed_fields, new_fields
 from .text.fingerprint import hash_of, hash_of_bytes
 from .text.values import Value
-from .writing import Time, Writing
+from .writer import Time, Writer
 
 _MOST_RESERVED = 1024
 
@@ -42,7 +42,7 @@ class _Pending:
     is_whole: bool = False
 
 
-class Transaction(Writing):
+class Transaction(Writer):
     """Collects writes; `commit` makes them happen, all of them also after a crash, or none.
 
     Ids are given at once, so that the records can refer to each other. Leaving the `with` block

@@ -213,16 +213,6 @@ def test_a_state_whose_history_would_fit_alone_changes_nothing(filled: Session, 
     assert snapshot(memory) == before
 
 
-def test_the_first_refusal_of_a_state_leaves_no_empty_history(session: Session, memory: Memory) -> None:
-    """A refusal does not even make the file that the history would have gone into."""
-    session.save_agent_state("veritas", {"step": 1})
-    session = limit_to(memory, sum(walked(memory).values()) + 100)
-    before = snapshot(memory)
-    with pytest.raises(QuotaExceeded):
-        session.save_agent_state("veritas", {"step": 2})
-    assert snapshot(memory) == before
-
-
 def bytes_of_last_finding(memory: Memory) -> int:
     content = (memory.root / "active/s1/findings.yaml").read_bytes()
     return len(content) - content.rindex(b"  - id: ")

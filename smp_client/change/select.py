@@ -6,9 +6,9 @@ the index is asked in both. A text is sought in the memories themselves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from ..ask.when import When
 from ..disk.bundle import Item
@@ -28,6 +28,18 @@ if TYPE_CHECKING:
 
 _TEXTS = ("topic", "agent", "text")
 _BOOKKEEPING = ("decay", "imported", "imported_id")  # fields whose values nobody chose
+
+
+class Meant(TypedDict, total=False):
+    """The conditions of a deletion, as its caller names them."""
+
+    topic: str | None
+    agent: str | None
+    since: When | None
+    until: When | None
+    types: str | Sequence[str]
+    tags: str | Sequence[str]
+    text: str | None
 
 
 @dataclass(frozen=True)
@@ -162,6 +174,24 @@ def texts_of(value: Value) -> Iterator[str]:
             yield from texts_of(item)
     elif value is not None and not isinstance(value, bool):
         yield str(value)
+
+
+def selection(ids: str | Sequence[str] | None, **meant: Unpack[Meant]) -> Selection:
+    """Return the selection of these ids or conditions. One text is a list of one."""
+    return Selection(
+        None if ids is None else _several(ids),
+        meant.get("topic"),
+        meant.get("agent"),
+        meant.get("since"),
+        meant.get("until"),
+        _several(meant.get("types", ())),
+        _several(meant.get("tags", ())),
+        meant.get("text"),
+    )
+
+
+def _several(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _is_empty(text: object) -> bool:

@@ -29,9 +29,9 @@ from .arguments import (
 )
 
 if TYPE_CHECKING:
-    from smp_client import Record
-    from smp_client.ask.asking import Asking
+    from smp_client import Memory, Record
     from smp_client.index.topics import Event
+    from smp_client.session import RecordFiles
 
 SORTS = ("relevance", "priority", "importance", "newest", "oldest")
 _EXPLAINED = ("match", "priority", "importance", "use", "state", "holds")  # as in JSON
@@ -147,7 +147,7 @@ def said(type: str, text: str, fields: Mapping[str, Any]) -> str:
     return " ".join(str(fields.get(name) or "?") for name in ("source", "relationship", "target"))
 
 
-def _asked(call: Call, session: str | None) -> Asking:
+def _asked(call: Call, session: str | None) -> Memory | RecordFiles:
     memory = call.memory()
     return memory if session is None else find_scope(memory, session)
 

@@ -1,4 +1,4 @@
-"""Writing from a shell: `smp new`, `smp add`, and the commands that change memories.
+"""Writer from a shell: `smp new`, `smp add`, and the commands that change memories.
 
 Each prints the ids of what it wrote. Of several memories all are written, or none.
 """
@@ -42,7 +42,7 @@ from .arguments import (
 
 if TYPE_CHECKING:
     from smp_client import GlobalMemory
-    from smp_client.writing import Writing
+    from smp_client.writer import Writer
 
 STATE, ARTIFACT = "state", "artifact"  # no records: each is a file, with a name that is given to it
 KINDS = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern",
@@ -362,7 +362,7 @@ def _record(
     return _New(kind, fields, timestamp=timestamp)
 
 
-def _write(to: Writing, new: _New) -> Record | None:
+def _write(to: Writer, new: _New) -> Record | None:
     """Write one memory; return None for a file of its own, which is read when all is written."""
     if new.kind == STATE:
         to.save_agent_state(new.name, new.fields)
@@ -379,7 +379,7 @@ def _write(to: Writing, new: _New) -> Record | None:
 
 def _all_or_none(
     target: Session | GlobalMemory, items: Sequence[Any],
-    do: Callable[[Writing, Any], Record | None],
+    do: Callable[[Writer, Any], Record | None],
 ) -> list[Record]:  # fmt: skip
     """Write one item, or several in a transaction; return the memories as they are then."""
     if len(items) == 1:
@@ -445,7 +445,7 @@ def _load(text: str) -> Value:
 
 
 def _change(
-    call: Call, session: str, ids: Sequence[str], change: Callable[[Writing, str], Record],
+    call: Call, session: str, ids: Sequence[str], change: Callable[[Writer, str], Record],
     *others: str,
 ) -> None:  # fmt: skip
     """Change one memory, or several all or none, and print their ids. `others` are named too."""
@@ -492,7 +492,7 @@ def update(
     files = find_scope(call.memory(), session)
     given = {**parse_fields(fields), **({} if text is None else {"text": text})}
 
-    def change(to: Writing, one: str) -> Record:
+    def change(to: Writer, one: str) -> Record:
         new = with_own_names(files.kind_of_record(one), given)
         old = files.get(one, count_access=False).data
         for name, value in new.items():  # a mapping keeps its other parts: location.line=3

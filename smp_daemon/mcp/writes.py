@@ -9,7 +9,7 @@ from smp_client import Invalid, Record
 from smp_client.model.record import FINDING, GLOBAL_KINDS, SESSION_KINDS
 from smp_client.redaction.redact import FIELD, Redaction
 from smp_client.text.contents import check_tags
-from smp_client.writing import Writing
+from smp_client.writer import Writer
 
 from .answer import Answer, cut, hit, kind, name
 from .desk import Desk, file_name
@@ -109,7 +109,7 @@ def _get(desk: Desk, memory: str) -> Record:
     return desk.memory.get(memory, count_access=False)
 
 
-def _written(session: Writing, given: Given, author: str) -> Record:
+def _written(session: Writer, given: Given, author: str) -> Record:
     text, more = given["text"], {"tags": given["tags"] or (), "rationale": given["why"]}
     if given["kind"] == "decision":
         return session.record_decision(text, made_by=author, **more)

@@ -23,7 +23,6 @@ import filelock  # noqa: F401  # the client imports it late; here that would onl
 import smp_client.ask.asker
 import smp_client.change.move
 import smp_client.change.restore
-import smp_client.deletion
 import smp_client.disk.access
 import smp_client.disk.append
 import smp_client.disk.journal

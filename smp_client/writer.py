@@ -1,4 +1,4 @@
-"""The writing methods that a session and a transaction share."""
+"""The verbs that write: a session, `global/` and a transaction have them all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .model.record import (
 Time = datetime | str
 
 
-class Writing(ABC):
+class Writer(ABC):
     """Each `record_*` takes the fields of its kind; any further field is kept as it is."""
 
     @abstractmethod
