@@ -16,7 +16,7 @@ from ..model.priority import Policy
 from ..model.ranking import Weights
 from ..model.times import now
 from ..redaction.redact import Redaction
-from ..text.version import HEAD_BYTES, is_versioned, require_known, version_in, version_line
+from ..text.version import HEAD_BYTES, is_versioned, require_known, version_in
 from . import journal, rewrite
 from .journal import UPKEEP as UPKEEP
 from .locks import Lock, Patience, lock, lock_all
@@ -145,8 +145,7 @@ class Scope:
             if held.note.get("file") == identity(self.tree.stat(path)) and held.note.get("version") == FORMAT_VERSION:
                 return  # the last writer knew it, and it is still the same
             with self.tree.opened(path) as descriptor:
-                version = version_line(file, os.pread(descriptor, HEAD_BYTES, 0))
-            version = version_in(file, self.tree.read(path)) if version is None else version
+                version = version_in(file, os.pread(descriptor, HEAD_BYTES, 0))
         except (OSError, UnsafePath):
             return  # whoever needs it will say so
         require_known(version, path)

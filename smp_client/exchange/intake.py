@@ -9,6 +9,7 @@ durable when it is written, so an import that was cut off is repeated.
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +28,7 @@ from ..model.times import parse_time, render_time, same_time
 from ..text.contents import plain_fields
 from ..text.format import format_of
 from ..text.mapping import load_mapping, render_mapping
-from ..text.values import Value, canonical
+from ..text.values import Value
 from .entry import (
     HEADER,
     IMPORTED,
@@ -486,7 +487,7 @@ def _ours(session: _Session, listed: list[Any]) -> list[Any]:
     return [session.ids.get(one, one) if isinstance(one, str) else one for one in listed]
 
 
-def _said(session: _Session, record: Mapping[str, Any], source: Mapping[str, Any]) -> bytes:
+def _said(session: _Session, record: Mapping[str, Any], source: Mapping[str, Any]) -> str:
     """Return the content of a record as it is compared, with references by our ids.
 
     The time is not compared where the source gives none.
@@ -497,7 +498,7 @@ def _said(session: _Session, record: Mapping[str, Any], source: Mapping[str, Any
     for name in _REFERENCES:
         if isinstance(listed := kept.get(name), list):
             kept[name] = _ours(session, listed)
-    return canonical(kept)
+    return json.dumps(kept, sort_keys=True)
 
 
 def _is_purged(known: tombstones.Purged, file: str, record: Mapping[str, Any]) -> bool:

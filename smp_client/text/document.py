@@ -59,7 +59,8 @@ class RecordList:
             self.bad.append(item)
 
     def items(self) -> list[Located | Bad]:
-        return [*self.records, *self.bad]
+        """Return records and bad bytes in the order of the file."""
+        return sorted([*self.records, *self.bad], key=lambda item: item.start)
 
     def find(self, memory_id: str) -> Located | None:
         """Return the last record of that id: a hand-made double is appended behind the original."""
@@ -68,7 +69,7 @@ class RecordList:
 
 
 class Lines(Generic[AnyStr]):
-    """Tells on which line a place in a text is, from 1. Places that come in order cost one look."""
+    """Counts the line of a place in a text, from 1. Places that come in order cost one look."""
 
     def __init__(self, text: AnyStr, line_end: AnyStr) -> None:
         self._text: AnyStr = text
@@ -79,13 +80,3 @@ class Lines(Generic[AnyStr]):
         start, line = self._known if self._known[0] <= place else (0, 1)
         self._known = (place, line + self._text.count(self._line_end, start, place))
         return self._known[1]
-
-
-def splice(content: bytes, splices: list[tuple[int, int, bytes]]) -> bytes:
-    """Return the content with each span replaced by other bytes."""
-    pieces: list[bytes] = []
-    position = 0
-    for start, end, new in sorted(splices):
-        pieces += [content[position:start], new]
-        position = end
-    return b"".join([*pieces, content[position:]])

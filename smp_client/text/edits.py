@@ -7,11 +7,10 @@ that list of spans, so every other byte stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ..model.record import TURN, Kind
-from . import markdown, yaml_list
 from .document import Bad, Located
 from .fingerprint import hash_of, hash_of_bytes
 from .format import format_of, plain
@@ -21,7 +20,7 @@ FEW = 32  # records of a file that are found, and changed, without parsing the o
 
 
 class Edit(NamedTuple):
-    """What one record is to become.
+    """The change of one record.
 
     `old` is the hash that it has now, or None where it comes in. `new` is its bytes, or None where
     it goes. One that comes in stands behind the record with the id `behind`, and first where that
@@ -62,11 +61,10 @@ class Spans(NamedTuple):
 def spans(kind: Kind, content: bytes) -> Spans:
     """Return the head and the records of a plain file. Joined, they are the file."""
     found = format_of(kind).parse(content)
-    items = sorted(found.items(), key=lambda item: item.start)
-    if kind is not TURN and not found.listed:
-        items = []  # no list is to be seen: whatever comes in opens one behind these bytes
-    while items and isinstance(items[0], Bad) and items[0].end != (items[1].start if items[1:] else len(content)):
-        items.pop(0)  # it is in the head: the line that opens the list is behind it
+    items = found.items() if found.listed else []
+    starts = [item.start for item in items[1:]]
+    while items and isinstance(items[0], Bad) and items[0].end != (starts or [len(content)])[0]:
+        del items[0], starts[:1]  # it is in the head: the line that opens the list is behind it
     records: list[Span] = []
     behind: str | None = None
     for item in items:
@@ -82,28 +80,32 @@ def located(kind: Kind, content: bytes, ids: Collection[str]) -> dict[str, Span]
     if len(ids) > FEW:
         wanted = set(ids)
         return {span.id: span for span in spans(kind, content).records if span.id in wanted}
-    found = {memory_id: format_of(kind).find(content, memory_id) for memory_id in ids if memory_id}
-    return {memory_id: _span(kind, content, record) for memory_id, record in found.items() if record is not None}
+    found: dict[str, Span] = {}
+    for memory_id in filter(None, ids):
+        record = format_of(kind).find(content, memory_id)
+        if record is None:
+            continue
+        raw, behind = content[record.start : record.end], None
+        if kind is not TURN:
+            before = content.rfind(b"\n" + b" " * _indent(raw) + b"- ", 0, record.start) + 1
+            behind = value_of(kind, content[before : record.start]).get("id") if before else None
+        behind = behind if isinstance(behind, str) else None
+        found[memory_id] = Span(memory_id, record.value, raw, behind)
+    return found
 
 
-def _span(kind: Kind, content: bytes, record: Located) -> Span:
-    raw, behind = content[record.start : record.end], None
-    if kind is not TURN:
-        before = content.rfind(b"\n" + b" " * _indent(raw) + b"- ", 0, record.start) + 1
-        said = value_of(kind, content[before : record.start]).get("id") if before else None
-        behind = said if isinstance(said, str) else None
-    return Span(str(record.value["id"]), record.value, raw, behind)
-
-
-def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int, known: Spans | None = None) -> Edited:
+def edited(
+    kind: Kind, content: bytes, edits: Sequence[Edit], last: int, known: Spans | None = None
+) -> Edited:
     """Return the file after these edits; an edit that was done before changes nothing.
 
-    A record that is neither as it was nor as it is to become stays as it is, and is reported. `last` is the
-    highest number ever given in this file, which a removal writes into its head. `known` is the
-    file taken apart, where the caller has done that already.
+    A record that is neither as it was nor as it is to become stays as it is, and is reported.
+    `last` is the highest number ever given in this file, which a removal writes into its head.
+    `known` is the file taken apart, where the caller has done that already.
     """
     content = plain(kind.file, content)
-    if known is None and len(edits) <= FEW and all(edit.old is not None and edit.id for edit in edits):
+    is_few = len(edits) <= FEW and all(edit.old is not None and edit.id for edit in edits)
+    if known is None and is_few:
         return _edited_few(kind, content, edits, last)
     head, records, indent = known or spans(kind, content)
     position = {span.id: number for number, span in enumerate(records) if span.id}
@@ -113,26 +115,27 @@ def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int, known: 
     for edit in edits:
         if not edit.id:
             lines = head.splitlines(keepends=True)
-            head = b"".join((edit.new or "").encode() if hash_of_bytes(line) == edit.old else line for line in lines)
+            new_line = (edit.new or "").encode()
+            head = b"".join(new_line if hash_of_bytes(line) == edit.old else line for line in lines)
             continue
         new = None if edit.new is None else _indented(kind, edit.new.encode(), indent)
         at = position.get(edit.id)
-        standing = records[at] if at is not None else None
-        if edit.old is None and new is not None:
-            if standing is None:
+        if at is None:
+            if new is not None and edit.old is None:
                 arriving.append((edit, new))
-            elif standing.raw.rstrip() != new.rstrip():
+            elif new is not None:
                 kept.append(edit.id)
-        elif standing is not None and at is not None and hash_of(standing.value) == edit.old:
-            pieces[at] = None if new is None else standing._replace(raw=_closed(new))
-        elif standing is not None and new is not None and standing.raw.rstrip() == new.rstrip():
-            continue
-        elif standing is not None or new is not None:
+        elif edit.old is not None and hash_of(records[at].value) == edit.old:
+            pieces[at] = None if new is None else records[at]._replace(raw=_closed(new))
+        elif new is None or records[at].raw.rstrip() != new.rstrip():
             kept.append(edit.id)
-    body = _arranged(kind, pieces, arriving)
-    head = _ready(kind, head, is_empty=not records) if body else head
+    left = [span for span in pieces if span is not None]
+    body = _arranged(kind, left, arriving)
+    if body and not records:
+        form = format_of(kind)
+        head += form.opening(form.parse(head), head) or b""
     after = b"".join([head, *body])
-    if len(body) - len(arriving) < len(records):
+    if len(left) < len(records):
         after = format_of(kind).with_last(after, last)
     return Edited(after, kept)
 
@@ -140,30 +143,28 @@ def edited(kind: Kind, content: bytes, edits: Sequence[Edit], last: int, known: 
 def _edited_few(kind: Kind, content: bytes, edits: Sequence[Edit], last: int) -> Edited:
     """Return the file after edits of records that stand in it, without parsing the others."""
     kept: list[str] = []
-    pieces: list[tuple[int, int, bytes]] = []
+    splices: list[tuple[int, int, bytes]] = []
     for edit in edits:
         record = format_of(kind).find(content, edit.id)
         if record is None:
             kept += [edit.id] if edit.new is not None else []  # somebody else removed it
             continue
-        start, end = record.start, record.end
-        new = b"" if edit.new is None else _indented(kind, edit.new.encode(), _indent(content[start:end]))
+        raw = content[record.start : record.end]
+        new = b"" if edit.new is None else _indented(kind, edit.new.encode(), _indent(raw))
         if hash_of(record.value) == edit.old:
-            pieces.append((start, end, _closed(new) if new else b""))
-        elif content[start:end].rstrip() != new.rstrip():
+            splices.append((record.start, record.end, _closed(new) if new else b""))
+        elif raw.rstrip() != new.rstrip():
             kept.append(edit.id)
-    at, parts = 0, list[bytes]()
-    for start, end, new in sorted(pieces):
-        parts += [content[at:start], new]
-        at = end
-    after = b"".join([*parts, content[at:]])
-    is_shorter = any(not new for _, _, new in pieces)
+    after = content
+    for start, end, new in sorted(splices, reverse=True):
+        after = after[:start] + new + after[end:]
+    is_shorter = any(not new for _, _, new in splices)
     return Edited(format_of(kind).with_last(after, last) if is_shorter else after, kept)
 
 
 def replaced(kind: Kind, span: Span, value: Mapping[str, Value]) -> bytes:
     """Return a span with other fields. Comments and blank lines below the record stay."""
-    own = (markdown.own_end if kind is TURN else yaml_list.own_end)(span.raw, Located(0, len(span.raw), span.value))
+    own = format_of(kind).own_end(span.raw, span.value)
     return format_of(kind).render(value, _indent(span.raw)).rstrip(b"\n") + b"\n" + span.raw[own:]
 
 
@@ -171,6 +172,40 @@ def value_of(kind: Kind, raw: bytes) -> dict[str, Value]:
     """Return the fields of one record from its bytes; none where they cannot be read."""
     found = format_of(kind).parse_tail(raw, 0, _indent(raw)).records
     return found[0].value if found else {}
+
+
+def _arranged(
+    kind: Kind, pieces: Sequence[Span], arriving: Sequence[tuple[Edit, bytes]]
+) -> list[bytes]:
+    """Return the records in their order, each that arrives in its place."""
+    if not arriving:
+        return [span.raw for span in pieces]
+    if kind is TURN:
+        highest = 0
+        keyed: list[tuple[int, int, bytes]] = []
+        for place, span in enumerate(pieces):
+            highest = max(highest, _number(span.id))  # an unnumbered piece stays where it is
+            keyed.append((highest, place, span.raw))
+        keyed += [(_number(edit.id), -1, raw) for edit, raw in arriving]
+        turns = [raw for _, _, raw in sorted(keyed, key=lambda one: one[:2])]
+        is_closed = (b"\n\n", b"\n\r\n")
+        return [raw if raw.endswith(is_closed) else raw.rstrip(b"\n") + b"\n\n" for raw in turns]
+    following: dict[str | None, list[tuple[str, bytes]]] = {}
+    present = {span.id for span in pieces if span.id} | {edit.id for edit, _ in arriving}
+    last: list[tuple[str, bytes]] = []
+    for edit, raw in arriving:
+        is_placed = edit.behind is None or (edit.behind in present and edit.behind != edit.id)
+        (following.setdefault(edit.behind, []) if is_placed else last).append((edit.id, raw))
+    order: list[bytes] = []
+    for start, raw in [(None, b""), *((span.id, span.raw) for span in pieces)]:
+        todo: list[tuple[str | None, bytes]] = [(start, raw)]
+        while todo:
+            memory_id, piece = todo.pop()
+            order += [_closed(piece)] if piece else []
+            todo += reversed(following.pop(memory_id, []) if memory_id != "" else [])
+    # Records that stood behind each other, and whose first is nowhere, come last.
+    last += [one for several in following.values() for one in several]
+    return [*order, *(_closed(raw) for _, raw in last)]
 
 
 def _indented(kind: Kind, raw: bytes, indent: int) -> bytes:
@@ -184,50 +219,8 @@ def _indent(raw: bytes) -> int:
     return len(raw) - len(raw.lstrip(b" "))
 
 
-def _arranged(kind: Kind, pieces: Iterable[Span | None], arriving: Sequence[tuple[Edit, bytes]]) -> list[bytes]:
-    """Return the records in their order, each that arrives in its place."""
-    if kind is TURN:
-        turns = [(_number(span.id), span.raw) for span in pieces if span is not None]
-        highest = 0
-        keyed: list[tuple[int, int, bytes]] = []
-        for place, (number, raw) in enumerate(turns):
-            highest = max(highest, number)  # an unnumbered piece stays behind the turn before it
-            keyed.append((highest, place, raw))
-        keyed += [(_number(edit.id), -1, raw) for edit, raw in arriving]
-        return [_closed_turn(raw) for _, _, raw in sorted(keyed, key=lambda one: one[:2])] if arriving else [
-            raw for _, _, raw in keyed
-        ]
-    following: dict[str | None, list[tuple[str, bytes]]] = {}
-    known = {span.id for span in pieces if span is not None and span.id} | {edit.id for edit, _ in arriving}
-    last: list[tuple[str, bytes]] = []
-    for edit, raw in arriving:
-        is_placed = edit.behind is None or (edit.behind in known and edit.behind != edit.id)
-        (following.setdefault(edit.behind, []) if is_placed else last).append((edit.id, raw))
-    order: list[bytes] = []
-    todo: list[tuple[str | None, bytes]]
-    for start, raw in [(None, b""), *((span.id, span.raw) for span in pieces if span is not None)]:
-        todo = [(start, raw)]
-        while todo:
-            memory_id, piece = todo.pop()
-            order += [_closed(piece)] if piece else []
-            todo += reversed(following.pop(memory_id, []) if memory_id != "" else [])
-    # Records that stood behind each other, and whose first is nowhere, come last.
-    last += [one for several in following.values() for one in several]
-    return [*order, *(_closed(raw) for _, raw in last)]
-
-
-def _ready(kind: Kind, head: bytes, *, is_empty: bool) -> bytes:
-    """Return the head so that records can follow it."""
-    form = format_of(kind)
-    return head + ((form.opening(form.parse(head), head) or b"") if is_empty else b"")
-
-
 def _closed(raw: bytes) -> bytes:
     return raw if raw.endswith(b"\n") else raw + b"\n"
-
-
-def _closed_turn(raw: bytes) -> bytes:
-    return raw if raw.endswith((b"\n\n", b"\n\r\n")) else raw.rstrip(b"\n") + b"\n\n"
 
 
 def _number(memory_id: str) -> int:

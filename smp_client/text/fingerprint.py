@@ -30,12 +30,13 @@ def stored(value: Mapping[str, Value]) -> tuple[Mapping[str, Value], str, str]:
         data = _encode(value)
     except ValueError:
         # SQLite reads no JSON with Infinity or NaN. A number too large for a float is infinite.
-        finite = _encode(_finite(dict(value)))
-        data = finite.replace(f'"{_INFINITE_JSON}', "1e999").replace(f'"-{_INFINITE_JSON}', "-1e999")
+        data = _encode(_finite(dict(value)))
+        for sign in ("", "-"):
+            data = data.replace(f'"{sign}{_INFINITE_JSON}', f"{sign}1e999")
     try:
         encoded = data.encode()
     except UnicodeEncodeError:
-        # JSON in a turn can hold half a surrogate pair, which is no character and cannot be stored.
+        # JSON in a turn can hold half a surrogate pair, which is no character.
         encoded = data.encode("utf-8", "replace")
         data = encoded.decode()
         value = json.loads(data)

@@ -9,17 +9,17 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 
-import yaml
-
 from ..model.errors import CorruptionDetected
 from ..model.layout import FORMAT_VERSION
-from .values import BadYaml, Events, Value, decode, load, reading, render_entries
+from .values import BadYaml, Value, decode, load, render_entries
 from .version import in_present_words, require_known, stated, version_in
+
+_PART = r"( +)([\"']?)([^\s\"'#:][^\"':]*)\2[ \t]*:(?=\s|\Z)"
+_COMMENT = re.compile(r"[ \t]*(?:#.*)?\r?\n?")
 
 
 def load_mapping(content: bytes, top: str, file: str) -> dict[str, Value]:
-    """Return what stands below the top key, in present words; nothing where the file is empty or
-    missing."""
+    """Return the parts below the top key, in present words; none of an empty or missing file."""
     try:
         value = load(decode(content))
     except BadYaml as problem:
@@ -35,11 +35,11 @@ def load_mapping(content: bytes, top: str, file: str) -> dict[str, Value]:
 
 def render_mapping(top: str, parts: Mapping[str, Value]) -> bytes:
     """Return the whole file in our style."""
-    return _lines(render_entries({"version": FORMAT_VERSION, top: dict(parts)}, 0))
+    return _lines({"version": FORMAT_VERSION, top: dict(parts)}).encode()
 
 
 def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: str) -> bytes:
-    """Return the file with some parts replaced or added (None takes one out).
+    """Return the file with some parts replaced or added; a part changed to None goes.
 
     The other parts keep their bytes where the style and the version of the file allow that.
     """
@@ -51,9 +51,9 @@ def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: 
     different = {
         name: new.get(name) for name in changes if new.get(name, ...) != old.get(name, ...)
     }
-    with suppress(CorruptionDetected):  # then its style cannot be spliced
-        if version_in(file, content) == FORMAT_VERSION and (spans := _part_spans(content, top)):
-            spliced = _splice(content, spans, different)
+    if version_in(file, content) == FORMAT_VERSION and is_plain(content, top):
+        with suppress(CorruptionDetected):  # then its style cannot be spliced
+            spliced = _spliced(decode(content), top, different).encode()
             if load_mapping(spliced, top, file) == new:
                 return spliced
     return render_anew(content, top, new)
@@ -61,10 +61,7 @@ def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: 
 
 def is_plain(content: bytes, top: str) -> bool:
     """Return whether the parts stand on lines of their own, below a line of the top key."""
-    line = rb"^(?:\xef\xbb\xbf)?[\"']?%s[\"']?[ \t]*:[ \t]*(?:#[^\n]*)?\r?$" % re.escape(
-        top.encode()
-    )
-    return re.search(line, content, re.MULTILINE) is not None
+    return re.search(_top_line(top).encode(), content, re.MULTILINE) is not None
 
 
 def render_anew(content: bytes, top: str, parts: Mapping[str, Value]) -> bytes:
@@ -72,59 +69,36 @@ def render_anew(content: bytes, top: str, parts: Mapping[str, Value]) -> bytes:
     whole = load(decode(content))
     beside = whole if isinstance(whole, dict) else {}
     beside = {name: value for name, value in beside.items() if name not in ("version", top)}
-    return render_mapping(top, parts) + _lines(render_entries(beside, 0))
+    return render_mapping(top, parts) + _lines(beside).encode()
 
 
-def _splice(
-    content: bytes, spans: dict[str, tuple[int, int, int]], changes: Mapping[str, Value]
-) -> bytes:
-    indent = next(iter(spans.values()))[2]
-    pieces: list[bytes] = []
-    position = 0
-    for name, (start, end, _) in spans.items():
-        pieces.append(content[position:start])
-        if name not in changes:
-            pieces.append(content[start:end])
-        elif changes[name] is not None:
-            pieces.append(_render_part(name, changes[name], indent))
-        position = end
-    if pieces and not (position == 0 or content[position - 1 : position] == b"\n"):
-        pieces.append(b"\n")
-    added = {name: changes[name] for name in changes if name not in spans}
-    pieces += [_render_part(name, added[name], indent) for name in added if added[name] is not None]
-    return b"".join([*pieces, content[position:]])
+def _top_line(top: str) -> str:
+    return rf"^\W*{re.escape(top)}[\"']?[ \t]*:[ \t]*(?:#[^\n]*)?\r?$"
 
 
-def _render_part(name: str, value: Value, indent: int) -> bytes:
-    return _lines(render_entries({name: value}, indent))
+def _spliced(text: str, top: str, changes: Mapping[str, Value]) -> str:
+    """Return the text with changed parts. A part reaches to the next; comments below it stay."""
+    start = re.search(_top_line(top), text, re.MULTILINE)
+    begin = start.end() + 1 if start else 0
+    after = re.compile(r"^[^\s#]", re.MULTILINE).search(text, begin)
+    end = after.start() if after else len(text)
+    first = re.compile("^" + _PART, re.MULTILINE).search(text, begin, end)
+    indent = len(first[1]) if first else 2
+    left = dict(changes)
+    pieces: list[str] = [text[:begin]]
+    is_changed = False  # whether the lines belong to a part that was replaced or removed
+    for line in text[begin:end].splitlines(keepends=True):
+        part = re.match(_PART, line)
+        if part and len(part[1]) == indent:
+            is_changed = part[3] in left
+            value = left.pop(part[3], None)
+            pieces += [_lines({part[3]: value}, indent)] if value is not None else []
+        is_comment = _COMMENT.fullmatch(line) and len(line) - len(line.lstrip(" ")) <= indent
+        if not is_changed or is_comment:
+            pieces.append(line if line.endswith("\n") else f"{line}\n")
+    left = {name: value for name, value in left.items() if value is not None}
+    return "".join([*pieces, _lines(left, indent), text[end:]])
 
 
-def _lines(lines: list[str]) -> bytes:
-    return "".join(line + "\n" for line in lines).encode()
-
-
-def _part_spans(content: bytes, top: str) -> dict[str, tuple[int, int, int]]:
-    """Return for each part its first byte, the one behind its last line, and its indentation; none
-    where the file is not in block style."""
-    text = decode(content)
-    before = len(content) - len(text.encode())  # a byte order mark
-    spans: dict[str, tuple[int, int, int]] = {}
-    with reading():
-        events = Events(text)
-        root = events.open_document()
-        if not isinstance(root, yaml.MappingStartEvent) or root.flow_style:
-            return {}
-        for name, first in events.entries(root):
-            is_block = isinstance(first, yaml.MappingStartEvent) and not first.flow_style
-            if name != top or not is_block:
-                events.build(first, 1)
-                continue
-            for part, value in events.entries(first):
-                indent = events.key_column
-                start = text.rfind("\n", 0, events.key_index) + 1
-                events.build(value, 2)
-                newline = text.find("\n", max(events.end - 1, 0))
-                end = len(text) if newline < 0 else newline + 1
-                first_byte, behind = (before + len(text[:place].encode()) for place in (start, end))
-                spans[part] = (first_byte, behind, indent)
-    return spans
+def _lines(parts: Mapping[str, Value], indent: int = 0) -> str:
+    return "".join(line + "\n" for line in render_entries(parts, indent))

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from smp_client.text import values
-from smp_client.text.values import BadYaml, Event, Events, Value, decode, line_of, reading
+from smp_client.text.values import BadYaml, Event, Events, Value, decode, reading
 
 Entries = dict[str, tuple[int, Value]]  # line (from 1) and value, by whole key: `watch.quiet_ms`
 
@@ -28,25 +27,24 @@ def parse(content: bytes, sections: Container[str]) -> tuple[Entries, list[Probl
     entries: Entries = {}
 
     def take_in(opening: Event, prefix: str) -> None:
-        values.refuse_decoration(opening)
-        for name, first in events.entries(opening):
+        if opening.tag is not None or opening.anchor is not None:
+            raise BadYaml("tags and anchors are not allowed", events.key_line)
+        for name, first in events.entries():
             if not prefix and name in sections and isinstance(first, yaml.MappingStartEvent):
                 take_in(first, f"{name}.")
             else:
-                line = text.count("\n", 0, events.key_index) + 1
-                entries[prefix + name] = line, events.build(first)
+                entries[prefix + name] = events.key_line + 1, events.build(first)
 
     try:
         with reading():
-            text = decode(content)
-            events = Events(text)
+            events = Events(decode(content))
             first = events.open_document()
             if isinstance(first, yaml.StreamEndEvent):
                 return {}, []
             if isinstance(first, yaml.MappingStartEvent):
                 take_in(first, "")
             elif events.build(first) is not None:
-                raise BadYaml("the file must hold settings, each as `key: value`", line_of(first))
+                raise BadYaml("the file must hold settings, each as `key: value`")
             events.close_document()
     except BadYaml as error:
         return entries, [Problem(error.line + 1, "", error.problem)]

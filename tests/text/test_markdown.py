@@ -9,39 +9,74 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from test_values import TRICKY, keys, nested, texts
+from test_values import TRICKY, canonical, keys, nested, texts
 
 from smp_client import MemoryNotFound, Session
 from smp_client.model.record import TURN
 from smp_client.text import markdown
 from smp_client.text.edits import Edit, edited
 from smp_client.text.fingerprint import hash_of
-from smp_client.text.format import Conversation
-from smp_client.text.values import Value, canonical
+from smp_client.text.markdown import Conversation
+from smp_client.text.values import Value
 
 HEADER = b"# Conversation History\n**Session:** s1\n**Format-Version:** 1\n\n---\n\n"
-UNREAD: dict[str, Value] = {"priority": 1.0, "last_accessed": "2026-01-11T14:30:00Z", "access_count": 0, "base_priority": 1.0}
+UNREAD: dict[str, Value] = {
+    "priority": 1.0,
+    "last_accessed": "2026-01-11T14:30:00Z",
+    "access_count": 0,
+    "base_priority": 1.0,
+}
 
 turns_of_ours = st.fixed_dictionaries(
-    {"speaker": texts, "content": texts, "decay": st.just(UNREAD) | st.dictionaries(keys, nested, max_size=2)},
-    optional={"type": nested, "tags": nested, "memory_refs": nested, "pinned": nested, "Type": nested, "fields": texts},
+    {
+        "speaker": texts,
+        "content": texts,
+        "decay": st.just(UNREAD) | st.dictionaries(keys, nested, max_size=2),
+    },
+    optional={
+        "type": nested,
+        "tags": nested,
+        "memory_refs": nested,
+        "pinned": nested,
+        "Type": nested,
+        "fields": texts,
+    },
 )
 
 
 def turn(number: int, **fields: Any) -> dict[str, Value]:
-    head: dict[str, Value] = {"id": f"turn-{number}", "turn": number, "timestamp": "2026-01-11T14:30:00Z"}
-    return {**head, "speaker": "ann", "type": "message", "content": "hello", "decay": UNREAD, **fields}
+    head: dict[str, Value] = {
+        "id": f"turn-{number}",
+        "turn": number,
+        "timestamp": "2026-01-11T14:30:00Z",
+    }
+    return {
+        **head,
+        "speaker": "ann",
+        "type": "message",
+        "content": "hello",
+        "decay": UNREAD,
+        **fields,
+    }
 
 
-def values(content: bytes) -> list[bytes]:
+def values(content: bytes) -> list[str]:
     return [canonical(located.value) for located in markdown.parse(content).records]
 
 
 def changed(content: bytes, changes: Mapping[str, dict[str, Value] | None], last: int) -> bytes:
     """The conversation with other turns, or none, in the place of some."""
-    old = {str(located.value["id"]): hash_of(located.value) for located in markdown.parse(content).records}
-    new = {name: None if value is None else markdown.render_turn(value).decode() for name, value in changes.items()}
-    return edited(TURN, content, [Edit(name, old.get(name), new[name]) for name in changes], last).content
+    old = {
+        str(located.value["id"]): hash_of(located.value)
+        for located in markdown.parse(content).records
+    }
+    new = {
+        name: None if value is None else markdown.render_turn(value).decode()
+        for name, value in changes.items()
+    }
+    return edited(
+        TURN, content, [Edit(name, old.get(name), new[name]) for name in changes], last
+    ).content
 
 
 def conversation(session: Session) -> Path:
@@ -49,38 +84,35 @@ def conversation(session: Session) -> Path:
 
 
 def quarantined(session: Session) -> list[bytes]:
-    return [path.read_bytes() for path in sorted((session.scope.tree.root / "quarantine").rglob("*.bytes"))]
+    return [
+        path.read_bytes()
+        for path in sorted((session.scope.tree.root / "quarantine").rglob("*.bytes"))
+    ]
 
 
 @given(st.lists(turns_of_ours, max_size=3))
-@example([{"speaker": "a", "content": "\\## Turn 1\n\\\\---\n---\n-----\n\\<!-- smp -->", "decay": UNREAD}])
+@example(
+    [
+        {
+            "speaker": "a",
+            "content": "\\## Turn 1\n\\\\---\n---\n-----\n\\<!-- smp -->",
+            "decay": UNREAD,
+        }
+    ]
+)
 @settings(max_examples=100, deadline=None)
 def test_any_turn_comes_back_the_same(bodies: list[dict[str, Value]]) -> None:
-    """parse(render_turn) is the identity, for any text, any field and several turns behind each other.
-
-    Shown to fail: with `_ESCAPE` leaving `---` alone, the text 'a\\n---\\nb' ended at its second line.
-    """
+    """parse(render_turn) is the identity, for any text, any field and several turns behind each other."""
     turns = [turn(number, **body) for number, body in enumerate(bodies, 1)]
-    assert values(HEADER + b"".join(map(markdown.render_turn, turns))) == [canonical(value) for value in turns]
-
-
-@pytest.mark.parametrize("text", TRICKY)
-def test_each_tricky_text_is_said_and_heard_the_same(text: str, session: Session) -> None:
-    """Through a session, with another turn behind it."""
-    first = session.add_turn("ann", text, mood=text)
-    second = session.add_turn("bob", text + text)
-    assert [record.data for record in session.turns()] == [first.data, second.data]
-    assert session.get("turn-1").text == text
-    assert session.problems() == []
+    assert values(HEADER + b"".join(map(markdown.render_turn, turns))) == [
+        canonical(value) for value in turns
+    ]
 
 
 @given(st.lists(st.sampled_from(TRICKY), max_size=6).map("\n".join))
 @settings(max_examples=30, deadline=None)
 def test_a_text_that_is_cut_anywhere_never_looks_closed(text: str) -> None:
-    """Of a turn of ours no proper beginning is read as a turn: half of what was said is nobody's turn.
-
-    Shown to fail: a line of four dashes, cut behind the third, looked like the closing line before every `---` was escaped.
-    """
+    """Of a turn of ours no proper beginning is read as a turn: half of what was said is nobody's turn."""
     whole = HEADER + markdown.render_turn(turn(1)) + markdown.render_turn(turn(2, content=text))
     start = len(HEADER + markdown.render_turn(turn(1)))
     for cut in range(start, len(whole.rstrip())):
@@ -123,10 +155,7 @@ No blank line.
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
 def test_turns_written_by_hand_are_read(line_end: bytes) -> None:
-    """With rules inside, with no closing line, with no time, with unknown fields, with either line end.
-
-    Shown to fail: a rule in a turn without a closing line cut off what stood behind it.
-    """
+    """With rules inside, with no closing line, with no time, with unknown fields, with either line end."""
     found = markdown.parse(HAND_WRITTEN.replace(b"\n", line_end))
     assert found.bad == []
     one, two, three = [located.value for located in found.records]
@@ -140,8 +169,13 @@ def test_turns_written_by_hand_are_read(line_end: bytes) -> None:
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
-@pytest.mark.parametrize("tail", [b"", b"\n\n## Turn 4\n**Speaker:** me\n\nopen", b"\n## Turn 4\n\nrule\n\n---\n\nopen\n"])
-def test_an_append_behind_turns_written_by_hand_keeps_every_byte(line_end: bytes, tail: bytes, session: Session) -> None:
+@pytest.mark.parametrize(
+    "tail",
+    [b"", b"\n\n## Turn 4\n**Speaker:** me\n\nopen", b"\n## Turn 4\n\nrule\n\n---\n\nopen\n"],
+)
+def test_an_append_behind_turns_written_by_hand_keeps_every_byte(
+    line_end: bytes, tail: bytes, session: Session
+) -> None:
     """A turn that was left open stays as it is and ends where the new one begins."""
     content = (HAND_WRITTEN + tail).replace(b"\n", line_end)
     conversation(session).write_bytes(content)
@@ -155,12 +189,9 @@ def test_an_append_behind_turns_written_by_hand_keeps_every_byte(line_end: bytes
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_change_of_one_turn_leaves_the_bytes_of_the_others(number: int, session: Session) -> None:
-    """Also of a turn without a time; its unknown fields are kept.
-
-    Shown to fail: a turn without a time could not be rendered at all before.
-    """
+    """Also of a turn without a time; its unknown fields are kept."""
     conversation(session).write_bytes(HAND_WRITTEN)
-    span = markdown.find_turn(HAND_WRITTEN, number)
+    span = Conversation().find(HAND_WRITTEN, f"turn-{number}")
     assert span is not None
     before = {record.id: record.data for record in session.turns()}
     session.pin(f"turn-{number}")
@@ -177,7 +208,10 @@ def test_a_change_of_one_turn_leaves_the_bytes_of_the_others(number: int, sessio
 
 def test_a_conversation_turned_to_crlf_by_an_editor_says_the_same(session: Session) -> None:
     """Turns of ours are read as before, and the next goes behind them."""
-    said = [session.add_turn("ann", "one\ntwo\n\n---\n"), session.add_turn("bob", "## Turn 9", tags=["x"])]
+    said = [
+        session.add_turn("ann", "one\ntwo\n\n---\n"),
+        session.add_turn("bob", "## Turn 9", tags=["x"]),
+    ]
     path = conversation(session)
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     said.append(session.add_turn("ann", "three"))
@@ -208,35 +242,24 @@ def test_a_conversation_with_little_in_it_takes_a_turn(content: bytes, session: 
      b"## Turn 2\n**Decay:** *a\n\nhi\n"],
 )  # fmt: skip
 def test_a_bad_turn_does_not_hide_its_neighbours(bad: bytes, session: Session) -> None:
-    """The others are read, problems() names file and line, its number is not given again, and nothing is lost.
-
-    Shown to fail: 100,000 brackets in `Fields` raised RecursionError out of every read.
-    """
+    """The others are read, problems() names file and line, its number is not given again, and nothing is lost."""
     content = HEADER + markdown.render_turn(turn(1)) + bad + b"\n" + markdown.render_turn(turn(3))
     conversation(session).write_bytes(content)
     assert [record.id for record in session.turns()] == ["turn-1", "turn-3"]
     (problem,) = session.problems()
-    assert (problem.file, problem.line) == ("conversation.md", (HEADER + markdown.render_turn(turn(1))).count(b"\n") + 1)
+    assert (problem.file, problem.line) == (
+        "conversation.md",
+        (HEADER + markdown.render_turn(turn(1))).count(b"\n") + 1,
+    )
     assert session.add_turn("ann", "next").id == "turn-4"
     assert conversation(session).read_bytes().startswith(content)
 
 
-def test_a_bad_last_turn_has_used_its_number(session: Session) -> None:
-    """It counts as given although it cannot be read."""
-    conversation(session).write_bytes(HEADER + markdown.render_turn(turn(1)) + b"## Turn 7 - yesterday\n\nhi\n")
-    assert session.add_turn("ann", "next").id == "turn-8"
-
-
-@pytest.mark.parametrize("line", ["**Last-Turn:** ²", "**Last-Turn:** " + "9" * 5000, "**Format-Version:** x", "**Last-Turn:** -1"])
-def test_an_odd_head_does_not_stop_the_numbering(line: str, session: Session) -> None:
-    """Shown to fail: '²' is a digit to Python but no number, and 5,000 digits are none either; both raised."""
-    conversation(session).write_bytes(f"# Head\n{line}\n\n".encode())
-    assert session.add_turn("ann", "next").id == "turn-1"
-
-
 def test_a_field_cannot_change_what_a_turn_is() -> None:
     """Id, number and time come from the heading, the text from below it."""
-    fields = b'**Id:** evil\n**Turn:** 9\n**Fields:** {"id": "x", "content": "y", "timestamp": "z"}\n'
+    fields = (
+        b'**Id:** evil\n**Turn:** 9\n**Fields:** {"id": "x", "content": "y", "timestamp": "z"}\n'
+    )
     content = b"## Turn 2 - 2026-01-11 14:30:00\n" + fields + b"\ntext\n"
     (located,) = markdown.parse(content).records
     assert {key: located.value[key] for key in ("id", "turn", "timestamp", "content")} == {
@@ -250,62 +273,68 @@ def test_a_removed_turn_leaves_its_number_used() -> None:
     once = changed(content, {"turn-3": None}, 3)
     twice = changed(once, {"turn-1": None}, 4)
     assert [located.value["id"] for located in markdown.parse(twice).records] == ["turn-2"]
-    assert markdown.highest(markdown.parse(twice)) == 4
+    assert Conversation().highest(markdown.parse(twice), twice) == 4
     assert twice.count(b"**Last-Turn:** ") == 1
     assert twice.startswith(b"# Conversation History\n")
     assert markdown.render_turn(turn(2)) in twice
 
 
-def test_many_changes_at_once_are_the_same_as_one_by_one() -> None:
-    """A rewrite of more than a few turns reads the file once instead of looking for each."""
-    content = HEADER + b"".join(markdown.render_turn(turn(number)) for number in range(1, 51))
-    changes: dict[str, dict[str, Value] | None] = {f"turn-{n}": turn(n, pinned=True) if n % 2 else None for n in range(50, 0, -1)}
-    singly = content
-    for memory_id, change in changes.items():
-        singly = changed(singly, {memory_id: change}, 50)
-    assert changed(content, changes, 50) == singly
-
-
 def test_of_a_double_the_last_is_meant(session: Session) -> None:
     """As in the record files; the other stays as it is. A number in another spelling is another id."""
-    conversation(session).write_bytes(b"## Turn 1\n**Speaker:** a\n\nold\n\n---\n\n## Turn 1\n**Speaker:** a\n\nnew\n\n---\n")
+    conversation(session).write_bytes(
+        b"## Turn 1\n**Speaker:** a\n\nold\n\n---\n\n## Turn 1\n**Speaker:** a\n\nnew\n\n---\n"
+    )
     assert session.get("turn-1").text == "new"
     session.pin("turn-1")
-    assert [(record.text, record.pinned) for record in session.turns()] == [("old", False), ("new", True)]
+    assert [(record.text, record.pinned) for record in session.turns()] == [
+        ("old", False),
+        ("new", True),
+    ]
     with pytest.raises(MemoryNotFound, match="turn-01"):
         session.get("turn-01")
 
 
-lengths = st.lists(st.sampled_from([0, 1, 50, 5_000, 65_000, 70_000, 300_000]), min_size=1, max_size=8)
+lengths = st.lists(
+    st.sampled_from([0, 1, 50, 5_000, 65_000, 70_000, 300_000]), min_size=1, max_size=8
+)
 
 
-@given(lengths, st.integers(0, 10), st.sampled_from(["x", "\\## Turn 3\n", "## Turn 3\n", "---\n", "é🙂"]), st.booleans())
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_the_last_turns_are_those_of_the_whole(session: Session, sizes: list[int], last: int, unit: str, bad: bool) -> None:
-    """turns(last=n) == turns()[-n:], whatever the sizes, also where the piece that is read begins in the middle of a turn.
-
-    Shown to fail: a piece that began just behind the backslash of an escaped heading saw a turn there, and a bad turn among the
-    last made the answer too short.
-    """
-    pieces = [markdown.render_turn(turn(number, content=unit * (size // len(unit)))) for number, size in enumerate(sizes, 1)]
+@given(
+    lengths,
+    st.integers(0, 10),
+    st.sampled_from(["x", "\\## Turn 3\n", "## Turn 3\n", "---\n", "é🙂"]),
+    st.booleans(),
+)
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_the_last_turns_are_those_of_the_whole(
+    session: Session, sizes: list[int], last: int, unit: str, bad: bool
+) -> None:
+    """turns(last=n) == turns()[-n:], whatever the sizes, also where the piece that is read begins in the middle of a turn."""
+    pieces = [
+        markdown.render_turn(turn(number, content=unit * (size // len(unit))))
+        for number, size in enumerate(sizes, 1)
+    ]
     if bad:
         pieces.insert(len(pieces) // 2, b"## Turn 99 - never\n\nbad\n\n---\n\n")
     conversation(session).write_bytes(HEADER + b"".join(pieces))
     assert session.turns(last=last) == (session.turns()[-last:] if last else [])
 
 
-@pytest.mark.parametrize("shift", range(40))
-def test_the_last_turns_do_not_depend_on_where_the_piece_begins(shift: int) -> None:
-    """Every cut through an escaped heading, a mark and a heading gives the same turns, or none where it holds too few."""
-    whole = HEADER + b"".join(markdown.render_turn(turn(n, content="a\n## Turn 8\n\\## Turn 9\nb")) for n in (1, 2, 3))
-    piece = whole[len(whole) * 2 // 3 - 20 + shift :]
-    everything = markdown.parse(whole).records
-    for count in (1, 2, 3):
-        found = [located.value for located in markdown.last_turns(piece, count)]
-        assert found in ([], [located.value for located in everything[-count:]])
-
-
-PIECES = (b"## Turn 1", b"\n", b"---", b"<!-- smp -->", b"**A:** b", b"\r", b"x", b" - ", b"\\", b"## Turn ", b"<!-- ")
+PIECES = (
+    b"## Turn 1",
+    b"\n",
+    b"---",
+    b"<!-- smp -->",
+    b"**A:** b",
+    b"\r",
+    b"x",
+    b" - ",
+    b"\\",
+    b"## Turn ",
+    b"<!-- ",
+)
 
 
 @given(st.binary(max_size=60) | st.lists(st.sampled_from(PIECES)).map(b"".join))

@@ -66,7 +66,9 @@ def test_whoever_runs_the_work_is_asked_at_every_step_and_can_end_it(memory: Mem
     index.close()
 
 
-def test_a_daemon_is_stopped_while_it_waits_for_a_client_that_brings_the_index_up_to_date(memory: Memory, tmp_path: Path) -> None:
+def test_a_daemon_is_stopped_while_it_waits_for_a_client_that_brings_the_index_up_to_date(
+    memory: Memory, tmp_path: Path
+) -> None:
     memory.create()
     with lock(memory.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, "bringing the index up to date"):
         daemon = Daemon([memory.root], tmp_path / "log")
@@ -74,7 +76,9 @@ def test_a_daemon_is_stopped_while_it_waits_for_a_client_that_brings_the_index_u
         assert daemon.stop() == 0
 
 
-def test_a_daemon_is_stopped_while_it_waits_for_another_writer_of_the_index(memory: Memory, tmp_path: Path) -> None:
+def test_a_daemon_is_stopped_while_it_waits_for_another_writer_of_the_index(
+    memory: Memory, tmp_path: Path
+) -> None:
     """Its heart beats meanwhile. (Seen to fail where SQLite alone waited: for ten seconds nobody could be asked.)"""
     session = memory.create_session(id="s1")
     with running(memory.root, log=tmp_path / "log") as daemon:
@@ -91,11 +95,15 @@ def beat(memory: Memory) -> str:
     return str(json.loads((memory.root / ".smp/status.json").read_text())["heartbeat_at"])
 
 
-def test_a_daemon_is_stopped_while_many_drops_wait_for_a_lock(memory: Memory, tmp_path: Path) -> None:
+def test_a_daemon_is_stopped_while_many_drops_wait_for_a_lock(
+    memory: Memory, tmp_path: Path
+) -> None:
     """Each drop waits a moment for the lock. (Seen to fail where all of them were tried before anybody asked.)"""
     session = memory.create_session(id="s1")
     for number in range(200):
-        (memory.root / f"active/s1/inbox/{number}.yaml").write_text(f"type: decision\ndecision: Number {number}\nby: a\n")
+        (memory.root / f"active/s1/inbox/{number}.yaml").write_text(
+            f"type: decision\ndecision: Number {number}\nby: a\n"
+        )
     with lock(memory.tree, "s1", "decisions.yaml", NO_PATIENCE, "thinking"):
         daemon = Daemon([memory.root], tmp_path / "log")
         wait_until(lambda: (memory.root / ".smp/status.json").exists(), "its heart beats")
@@ -104,7 +112,9 @@ def test_a_daemon_is_stopped_while_many_drops_wait_for_a_lock(memory: Memory, tm
         wait_until(lambda: len(session.records("decision")) == 200, "all drops are taken in")
 
 
-def test_a_file_that_takes_too_long_costs_only_itself(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_takes_too_long_costs_only_itself(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The index keeps what it knew of it, says so, and takes in the others; when it can be read again, it is."""
     session = memory.create_session(id="s1")
     session.record_decision("Use OAuth", made_by="a")
@@ -130,7 +140,9 @@ def index_problems(memory: Memory) -> list[str]:
         index.close()
 
 
-def test_an_error_that_nobody_thought_of_costs_one_file(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_nobody_thought_of_costs_one_file(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Half of what was taken in of it is taken back, and check names it.
 
     Seen to fail before: the question, and the daemon, ended with the error."""
@@ -156,10 +168,15 @@ def test_an_own_pattern_that_could_hang_is_refused() -> None:
     """It is tried on long runs of its own characters, by an engine that can be given up; `re` would never come back."""
     with pytest.raises(Invalid, match="'bad' takes too long on long runs"):
         Redaction(patterns=(("bad", SLOW),))
-    assert Redaction(patterns=(("badge", r"ACME-\d{6}"),)).redacted_text("my ACME-123456")[0] == "my [redacted: badge]"
+    assert (
+        Redaction(patterns=(("badge", r"ACME-\d{6}"),)).redacted_text("my ACME-123456")[0]
+        == "my [redacted: badge]"
+    )
 
 
-def test_an_own_pattern_that_hangs_all_the_same_is_given_up(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_own_pattern_that_hangs_all_the_same_is_given_up(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is written that was not searched. Later texts are."""
     monkeypatch.setattr(redact, "_problem_of_expression", lambda *_: None)
     monkeypatch.setattr(redact, "LIMIT_S", 0.05)
@@ -169,7 +186,9 @@ def test_an_own_pattern_that_hangs_all_the_same_is_given_up(memory: Memory, monk
         session.record_decision("a" * 60 + "!", made_by="b")
     assert session.records("decision") == []
     session.record_decision("Use OAuth", made_by="b")
-    assert Redaction(patterns=(("bad", SLOW),)).spotted({"decision": "a" * 60 + "!"}) == {"not_searched": 1}
+    assert Redaction(patterns=(("bad", SLOW),)).spotted({"decision": "a" * 60 + "!"}) == {
+        "not_searched": 1
+    }
 
 
 def test_a_configuration_with_such_a_pattern_is_refused(tmp_path: Path) -> None:
@@ -194,11 +213,17 @@ def test_the_daemon_outlives_a_drop_that_nobody_thought_of(tmp_path: Path) -> No
     }  # fmt: skip
     for name, text in hostile.items():
         (inbox / name).write_text(text)
-    (root / "active/s2/inbox/good.yaml").write_text("type: decision\ndecision: Use OAuth\nmade_by: a\n")
+    (root / "active/s2/inbox/good.yaml").write_text(
+        "type: decision\ndecision: Use OAuth\nmade_by: a\n"
+    )
     with running(root, log=tmp_path / "log") as daemon:
         wait_until(lambda: memory.session("s2").records("decision"), "the good drop")
-        wait_until(lambda: not [path for path in inbox.iterdir() if path.is_file()], "an empty inbox")
+        wait_until(
+            lambda: not [path for path in inbox.iterdir() if path.is_file()], "an empty inbox"
+        )
         assert daemon.process.poll() is None
         assert status(root)["pid"]
-    rejected = {path.name for path in (inbox / "rejected").iterdir() if not path.name.endswith(".why.md")}
+    rejected = {
+        path.name for path in (inbox / "rejected").iterdir() if not path.name.endswith(".why.md")
+    }
     assert rejected == set(hostile)

@@ -1,0 +1,640 @@
+"""Record files as people write them: every style is read, nothing of it is lost, and no bytes at
+all stop the reader."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_values import HOSTILE, canonical
+
+from smp_client import Memory, NewerFormat, Session
+from smp_client.model.record import DECISION
+from smp_client.text.document import Located, RecordList
+from smp_client.text.edits import Edit, edited, spans
+from smp_client.text.fingerprint import hash_of
+from smp_client.text.format import format_of, is_plain, plain
+from smp_client.text.values import Value, load
+from smp_client.text.yaml_list import parse
+
+FORM = format_of(DECISION)
+ONE: dict[str, Value] = {
+    "id": "DEC-001", "made_by": "ann", "decision": "Use OAuth", "tags": ["a", "b"],
+}  # fmt: skip
+TWO: dict[str, Value] = {
+    "id": "DEC-002", "made_by": "bob", "decision": "Line one\nline two\n", "n": 3,
+}  # fmt: skip
+
+# Each holds the records ONE and TWO, comments that begin with `# keep`, and no other record.
+STYLES = {
+    "ours": """\
+version: 1
+# keep 1
+decisions:
+  - id: DEC-001
+    made_by: ann # keep 2
+    decision: Use OAuth
+    tags: [a, b]
+  # keep 3
+
+  - id: DEC-002
+    made_by: bob
+    decision: |
+      Line one
+      line two
+    n: 3
+# keep 4
+""",
+    "no indentation": """\
+decisions: # keep 1
+- id: DEC-001
+  made_by: ann
+  decision: Use OAuth
+  tags:
+  - a
+  - b
+# keep 2
+- id: DEC-002
+  made_by: bob
+  decision: "Line one\\nline two\\n"
+  n: 3
+# keep 3
+""",
+    "wide indentation": """\
+version: 1
+decisions:
+        -   id:       DEC-001   # keep 1
+            made_by:  ann
+            decision: "Use OAuth"
+            tags:
+                - a
+                # keep 2
+                - b
+        # keep 3
+        -   id:       DEC-002
+            made_by:  bob
+            decision: >
+                Line one
+
+                line two
+            n:        3
+""",
+    "dash on its own line": """\
+version: 1
+decisions:
+    -
+        # keep 1
+        id: DEC-001
+        made_by: ann
+        decision: Use OAuth
+        tags: ["a", 'b']
+    # keep 2
+    -
+
+        id: DEC-002
+        decision: |2+
+          Line one
+          line two
+        made_by: bob
+        n: 3
+""",
+    "flow records": """\
+version: 1
+decisions:
+  # keep 1
+  - {id: DEC-001, made_by: ann, decision: Use OAuth, tags: [a, b]} # keep 2
+  - {id: DEC-002, made_by: bob,
+     decision: "Line one\\nline two\\n", n: 3}
+  # keep 3
+""",
+    "flow list": """\
+version: 1 # keep 1
+decisions: [
+  {id: DEC-001, made_by: ann, decision: Use OAuth, tags: [a, b]}, # keep 2
+  {id: DEC-002, made_by: bob, decision: "Line one\\nline two\\n", n: 3} # keep 3
+]
+# keep 4
+""",
+    "json": """\
+{
+  "version": 1,
+  "decisions": [
+    {"id": "DEC-001", "made_by": "ann", "decision": "Use OAuth", "tags": ["a", "b"]},
+    {"id": "DEC-002", "made_by": "bob", "decision": "Line one\\nline two\\n", "n": 3}
+  ]
+}
+""",
+    "list in the middle": """\
+version: 1
+decisions:
+  - id: DEC-001
+    made_by: ann
+    decision: Use OAuth
+    tags: [a, b]
+  - id: DEC-002
+    made_by: bob
+    n: 3
+    decision: |
+      Line one
+      line two
+# keep 1
+notes:
+  # keep 2
+  - id: DEC-999
+    made_by: nobody
+  - a, ] b
+last: "x" # keep 3
+""",
+    "out of order": """\
+version: 1
+decisions:
+  - n: 3
+    decision: "Line one
+
+      line two
+
+      "
+    made_by: bob
+    id: DEC-002
+  # keep 1
+  - tags: [a,
+      b]
+    decision: Use
+      OAuth
+    made_by: 'ann'
+    id: DEC-001
+""",
+    "quoted keys": """\
+'version': 1
+"decisions":
+  - "id": "DEC-001"
+    'made_by': ann
+    "decision": Use OAuth
+    "tags" : [a, b]
+  - 'id': 'DEC-002' # keep 1
+    made_by: bob
+    ? decision
+    : |
+      Line one
+      line two
+    n: 3
+""",
+    "bare list": """\
+# keep 1
+- id: DEC-001
+  made_by: ann
+  decision: Use OAuth
+  tags: [a, b]
+# keep 2
+- id: DEC-002
+  made_by: bob
+  decision: "Line one\\nline two\\n"
+  n: 3
+""",
+    "a document with its signs": """\
+%YAML 1.1
+# keep 1
+---
+version: 1
+decisions:
+  - id: DEC-001
+    made_by: ann
+    decision: Use OAuth
+    tags: [a, b]
+  - id: DEC-002
+    made_by: bob
+    decision: |
+      Line one
+      line two
+    n: 3
+...
+# keep 2
+""",
+    "an indented head": """\
+  version: 1
+  decisions:
+    - id: DEC-001
+      made_by: ann
+      decision: Use OAuth
+      tags: [a, b]
+    # keep 1
+    - id: DEC-002
+      made_by: bob
+      decision: "Line one\\nline two\\n"
+      n: 3
+""",
+}  # fmt: skip
+
+
+# Not plain: the list is in flow style, bare, not the last key, or its head is indented.
+ODD = ("flow list", "json", "bare", "list in the middle", "a document with", "an indented")
+
+
+def variants() -> dict[str, bytes]:
+    """Each style as it is, with CRLF, behind a mark, beyond ASCII, without its last line end."""
+    contents: dict[str, bytes] = {}
+    for name, text in STYLES.items():
+        contents[name] = text.encode()
+        contents[f"{name}, CRLF"] = text.replace("\n", "\r\n").encode()
+        if text.startswith("version"):
+            contents[f"{name}, byte order mark"] = b"\xef\xbb\xbf" + text.encode()
+        contents[f"{name}, beyond ASCII"] = text.replace("# keep", "# ünï 🙂 # keep").encode()
+        contents[f"{name}, no line end"] = text.rstrip("\n").encode()
+    return contents
+
+
+CONTENTS = variants()
+styles = pytest.mark.parametrize("style", CONTENTS)
+
+
+def expected(style: str) -> list[dict[str, Value]]:
+    return [TWO, ONE] if style.startswith("out of order") else [ONE, TWO]
+
+
+def write(session: Session, content: bytes) -> Path:
+    path = session.scope.tree.root / session.scope.directory / "decisions.yaml"
+    path.write_bytes(content)
+    return path
+
+
+def quarantined(session: Session) -> list[bytes]:
+    kept = sorted((session.scope.tree.root / "quarantine").rglob("*.bytes"))
+    return [path.read_bytes() for path in kept]
+
+
+def data(session: Session) -> list[dict[str, Any]]:
+    return [record.data for record in session.records("decision")]
+
+
+def values(found: RecordList) -> list[str]:
+    return [canonical(record.value) for record in found.records]
+
+
+@styles
+def test_every_style_is_read_and_a_plain_one_has_spans(style: str) -> None:
+    """The records are found in the order of the file, nothing is bad, and a short cut agrees.
+
+    In a plain file every byte behind the head is one record's.
+    """
+    content = CONTENTS[style]
+    found = parse(content, "decisions")
+    assert [record.value for record in found.records] == expected(style)
+    assert found.bad == []
+    assert found.plain == is_plain(DECISION.file, content) == (not style.startswith(ODD))
+    for memory_id in ("DEC-001", "DEC-002", "DEC-999"):
+        assert FORM.find(content, memory_id) == found.find(memory_id)
+    if found.plain:
+        for record in found.records:
+            assert load(content[record.start : record.end].decode()) == [record.value]
+        assert [record.end for record in found.records] == [found.records[1].start, len(content)]
+
+
+@styles
+def test_an_append_keeps_every_byte_or_renders_the_file_plain(style: str, session: Session) -> None:
+    """The bytes of a file that is not plain are in quarantine, whole."""
+    path, is_odd = write(session, before := CONTENTS[style]), style.startswith(ODD)
+    new = session.record_decision("New: one", made_by="carl")
+    assert new.id == "DEC-003"
+    assert data(session) == [*expected(style), new.data]
+    after = path.read_bytes()
+    assert after.startswith(before) != is_odd
+    assert quarantined(session) == ([before] if is_odd else [])
+    again = session.record_decision("And another", made_by="carl")
+    assert data(session) == [*expected(style), new.data, again.data]
+    assert path.read_bytes().startswith(after)
+    assert session.problems() == []
+
+
+@styles
+@pytest.mark.parametrize("memory_id", ["DEC-001", "DEC-002"])
+def test_an_update_leaves_all_other_bytes_alone(
+    style: str, memory_id: str, session: Session
+) -> None:
+    """Outside the lines of the changed record a plain file is as it was; so are its comments."""
+    path = write(session, before := CONTENTS[style])
+    found = parse(before, "decisions")
+    span = found.find(memory_id)
+    assert span is not None
+    session.update(memory_id, rationale="because: of it")
+    after = path.read_bytes()
+    if found.plain:
+        assert after.startswith(before[: span.start])
+        assert after.endswith(before[span.end :])
+        own = FORM.own_end(before[span.start : span.end], span.value)
+        assert before[span.start + own : span.end].rstrip(b"\n") in after
+    assert session.get(memory_id).data["rationale"] == "because: of it"
+    others = [record for record in data(session) if record["id"] != memory_id]
+    assert others == [record for record in expected(style) if record["id"] != memory_id]
+    assert session.problems() == []
+
+
+@styles
+@pytest.mark.parametrize("removed", [["DEC-001"], ["DEC-001", "DEC-002"]])
+def test_a_removal_takes_out_the_lines_of_the_record_and_notes_the_number(
+    style: str, removed: list[str]
+) -> None:
+    """All other bytes stay, the number is never given again, and doing it twice changes nothing."""
+    before = CONTENTS[style]
+    was = parse(before, "decisions")
+    gone = [record for record in was.records if record.value["id"] in removed]
+    edits = [Edit(str(record.value["id"]), hash_of(record.value), None) for record in gone]
+    after = edited(DECISION, before, edits, 2).content
+    found = parse(after, "decisions")
+    left = [record for record in expected(style) if record["id"] not in removed]
+    assert [record.value for record in found.records] == left
+    assert (found.bad, FORM.highest(found, after)) == ([], 2)
+    if was.plain:
+        kept = [before[one.start : one.end] for one in was.records if one not in gone]
+        head = before[: was.records[0].start]
+        assert after.replace(b"last_id: 2\n", b"") == head + b"".join(kept)
+    assert edited(DECISION, after, edits, 2) == (after, [])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"version: 1\nlast_id: 7\ndecisions:\n  - id: DEC-001\n",
+     b"decisions:\n  - id: DEC-001\nlast_id: 7\n",
+     b'{"last_id": 7, "decisions": [{"id": "DEC-001"}]}',
+     b"'last_id': seven # x\ndecisions:\n- id: DEC-001\n"],
+)  # fmt: skip
+def test_a_removal_writes_the_number_over_the_old_one(content: bytes) -> None:
+    (span,) = spans(DECISION, plain(DECISION.file, content)).records
+    after = edited(DECISION, content, [Edit("DEC-001", hash_of(span.value), None)], 9).content
+    assert parse(after, "decisions").head["last_id"] == 9, after
+    assert after.count(b"last_id") == 1
+    assert parse(after, "decisions").bad == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"# only\n# comments\n", b"# no line end", b"version: 1\n", b"version: 1\ndecisions:",
+     b"version: 1\ndecisions:   # empty\n# so far\n", b"decisions: []\n", b"decisions: null\n",
+     b"decisions: ~ # none\nversion: 1\n", b'{"version": 1, "decisions": []}', b"[]", b"---\n",
+     b"\xef\xbb\xbfversion: 1\r\ndecisions:\r\n"],
+)  # fmt: skip
+def test_a_file_without_records_takes_its_first(content: bytes, session: Session) -> None:
+    """The first record goes in, and no comment is lost."""
+    path = write(session, content)
+    assert (data(session), session.problems()) == ([], [])
+    new = session.record_decision("first", made_by="ann")
+    second = session.record_decision("second", made_by="ann")
+    assert data(session) == [new.data, second.data]
+    assert session.problems() == []
+    there = b"".join([path.read_bytes(), *quarantined(session)])
+    assert all(line in there for line in re.findall(rb"#[^\r\n]*", content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"decisions:\n  - {id: DEC-001, decision: old}\n  - {id: DEC-001, decision: new}\n",
+     b"decisions: [{id: DEC-001, decision: old}, {id: DEC-001, decision: new}]\n"],
+)  # fmt: skip
+def test_of_a_double_the_last_is_meant(session: Session, content: bytes) -> None:
+    write(session, content.replace(b"DEC-001", b"DEC-001, made_by: a"))
+    assert session.get("DEC-001").data["decision"] == "new"
+    session.update("DEC-001", decision="newest")
+    assert [record["decision"] for record in data(session)] == ["old", "newest"]
+
+
+def test_a_copy_of_another_style_holds_no_secret_and_goes_with_a_purge(session: Session) -> None:
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    said = "qqvelvet qqlantern qqmeadow qqharbour"
+    record = f"{{id: DEC-001, made_by: a, decision: {said}}}"
+    write(session, f"decisions: [{record}] # {token}\n".encode())
+    session.update("DEC-001", rationale="because")
+    (kept,) = quarantined(session)
+    assert (said.encode() in kept, token.encode() in kept) == (True, False)
+    assert Memory(session.scope.tree.root).purge_now(session.id, ["DEC-001"]).problems == []
+    assert quarantined(session) == []
+
+
+def test_metadata_in_another_style_are_kept_too(session: Session) -> None:
+    path = session.scope.tree.root / session.scope.directory / "metadata.yaml"
+    path.write_bytes(before := b"{version: 1, session: {id: s1, status: active}} # mine\n")
+    session.update_metadata(context={"project_phase": "design"})
+    assert session.metadata()["context"] == {"project_phase": "design"}
+    session.update_metadata(context={"project_phase": "build"})
+    assert quarantined(session) == [before]
+
+
+# Damage.
+
+BAD = {
+    "unclosed quote": b'  - id: DEC-002\n    decision: "never closed\n',
+    "unclosed bracket": b"  - id: DEC-002\n    tags: [a, b\n",
+    "duplicate key": b"  - id: DEC-002\n    decision: a\n    decision: b\n",
+    "alias": b"  - id: DEC-002\n    decision: *other\n",
+    "anchor": b"  - id: DEC-002\n    decision: &other a\n",
+    "tag": b"  - id: DEC-002\n    decision: !!binary aGk=\n",
+    "merge key": b"  - id: DEC-002\n    <<: {a: b}\n",
+    "nested 100 deep": b"  - id: DEC-002\n    deep: " + b"[" * 100 + b"]" * 100 + b"\n",
+    "nested 30,000 deep": b"  - id: DEC-002\n    deep: " + b"[" * 30_000 + b"\n",
+    "not UTF-8": b"  - id: DEC-002\n    decision: caf\xe9\n",
+    "tab indentation": b"  - id: DEC-002\n\tdecision: a\n",
+    "control character": b"  - id: DEC-002\n    decision: a\x01b\n",
+    "wrong indentation": b"  - id: DEC-002\n    decision: a\n   made_by: b\n",
+    "two colons": b"  - id: DEC-002\n    decision: this: that\n",
+    "conflict markers": b"<<<<<<< HEAD\n  - id: DEC-002\n=======\n    decision: a\n>>>>>>> other\n",
+    "a NUL": b"  - id: DEC-002\n    decision: a\x00b\n",
+}
+bad_ones = pytest.mark.parametrize("name", BAD)
+FIRST = b"  - id: DEC-001\n    made_by: ann\n    decision: first\n"
+LAST = b"  - id: DEC-003\n    made_by: ann\n    decision: last\n"
+
+
+@bad_ones
+def test_a_bad_record_hides_no_neighbour_and_stays(name: str, session: Session) -> None:
+    """problems() names the file and a line of it; the next append keeps every byte."""
+    content = b"version: 1\ndecisions:\n" + FIRST + BAD[name] + LAST
+    path = write(session, content)
+    assert [record["id"] for record in data(session)] == ["DEC-001", "DEC-003"]
+    problem = session.problems()[0]
+    assert problem.file == "decisions.yaml"
+    assert 6 <= problem.line <= 5 + BAD[name].count(b"\n")
+    new = session.record_decision('he said: " # c', made_by="ann")
+    assert path.read_bytes().startswith(content)
+    assert [record["id"] for record in data(session)] == ["DEC-001", "DEC-003", new.id]
+    assert session.get(new.id).data == new.data
+    assert quarantined(session) == []
+
+
+@bad_ones
+def test_a_bad_record_without_a_line_end_is_in_the_file_or_set_aside(
+    name: str, session: Session
+) -> None:
+    """Half of a line goes to the quarantine with a note, byte for byte."""
+    bad = BAD[name].rstrip(b"\n").replace(b"DEC-002", b"DEC-009")
+    content = b"version: 1\ndecisions:\n" + FIRST + LAST + bad
+    path = write(session, content)
+    new = session.record_decision("next", made_by="ann")
+    assert data(session)[-1] == new.data
+    assert new.id in ("DEC-010", "DEC-009")
+    aside = b"".join(quarantined(session))
+    assert content.endswith(aside)
+    assert path.read_bytes().startswith(content.removesuffix(aside))
+
+
+def test_an_unclosed_quote_cannot_swallow_a_record_of_ours(session: Session) -> None:
+    """Up to the next quote the file may still be YAML, with the record as a part of a text."""
+    write(session, b"version: 1\ndecisions:\n  - id: DEC-002\n    decision: 'never closed\n")
+    new = session.record_decision("x' # c", made_by="ann")
+    assert [record["id"] for record in data(session)] == [new.id]
+
+
+def test_a_record_in_another_indentation_does_not_hide_the_one_before(session: Session) -> None:
+    """A record of ours is read up to its last line; the lines behind are a problem, and stay."""
+    first = session.record_decision("ours", made_by="ann")
+    path = session.scope.tree.root / session.scope.directory / "decisions.yaml"
+    with path.open("ab") as file:
+        file.write(foreign := b"- id: X\n  decision: foreign\n")
+    assert data(session) == [first.data]
+    assert [one.line for one in session.problems()] == [path.read_bytes().count(b"\n") - 1]
+    second = session.record_decision("next", made_by="ann")
+    assert data(session) == [first.data, second.data]
+    assert foreign in path.read_bytes()
+
+
+def test_a_field_added_by_hand_to_the_last_record_belongs_to_it(session: Session) -> None:
+    first = session.record_decision("ours", made_by="ann")
+    path = session.scope.tree.root / session.scope.directory / "decisions.yaml"
+    with path.open("ab") as file:
+        file.write(b"    mood: happy")
+    second = session.record_decision("next", made_by="ann")
+    assert data(session) == [{**first.data, "mood": "happy"}, second.data]
+    assert quarantined(session) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"  - id: DEC-001\n    decision: mine\n    made_by: me",
+     b"  - decision: mine\n    id: DEC-001\n    made_by: me",
+     b"  - id: DEC-001 # by hand\n    decision: mine\n    made_by: me\n\n\n"],
+)  # fmt: skip
+def test_a_record_of_a_person_needs_no_mark_and_no_decay(content: bytes, session: Session) -> None:
+    write(session, b"decisions:\n" + content)
+    new = session.record_decision("next", made_by="ann")
+    assert data(session) == [{"id": "DEC-001", "decision": "mine", "made_by": "me"}, new.data]
+    assert quarantined(session) == []
+
+
+def test_an_editor_that_drops_the_last_line_end_costs_nothing(session: Session) -> None:
+    first = session.record_decision("ours", made_by="ann")
+    path = session.scope.tree.root / session.scope.directory / "decisions.yaml"
+    path.write_bytes(path.read_bytes().rstrip())
+    second = session.record_decision("next", made_by="ann")
+    assert data(session) == [first.data, second.data]
+    assert quarantined(session) == []
+
+
+@pytest.mark.parametrize("memory_id", ["DEC-" + "9" * 5000, "DEC-²", "DEC-x", "other"])
+@pytest.mark.parametrize("last_id", ["9" * 250, "-5", "true", "[]", "1.5"])
+def test_odd_ids_do_not_stop_the_numbering(memory_id: str, last_id: str, session: Session) -> None:
+    record = f"  - id: {memory_id}\n    decision: x\n  - id: DEC-004\n"
+    write(session, f"last_id: {last_id}\ndecisions:\n{record}".encode())
+    assert session.record_decision("next", made_by="ann").id == "DEC-005"
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_bad_and_nothing_more(name: str, session: Session) -> None:
+    """As the whole file, as the head and as a record: reading gives problems, and adding adds."""
+    hostile = HOSTILE[name].encode("utf-8", "replace")
+    first = b"decisions:\n  - id: DEC-001\n"
+    for content in (hostile, hostile + b"\n" + first, first + b"    x: " + hostile + b"\n"):
+        path = write(session, content)
+        session.records("decision")
+        assert session.problems()
+        if len(content) < 5_000_000:
+            new = session.record_decision("next", made_by="ann")
+            assert data(session)[-1] == new.data
+            assert hostile in b"".join([path.read_bytes(), *quarantined(session)])
+
+
+PIECES = (
+    b"decisions:", b"\n", b"\r\n", b"\r", b"  ", b"- ", b"-", b"id: DEC-001", b"id: DEC-002 # smp",
+    b"    ", b"a: b", b"decay: {}", b"'", b'"', b"[", b"]", b"{", b"}", b",", b"#", b" # c", b"|",
+    b">", b"|+", b"---", b"...", b"? ", b": ", b"\xef\xbb\xbf", "é🙂\x85\u2028".encode(), b"\xff",
+    b"\t", b"version: 1", b"\n  - id: DEC-003\n    a: b\n", b"\ndecisions:\n", b"\n    x: y\n",
+    b"last_id: 3", b"&a", b"*a", b"!t", b"<<: ",
+)  # fmt: skip
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A file in one of the styles with something put in, taken out or both."""
+    content = draw(st.sampled_from(list(CONTENTS.values())))
+    for _ in range(draw(st.integers(1, 3))):
+        at, size = draw(st.integers(0, len(content))), draw(st.sampled_from((0, 0, 1, 2, 30)))
+        content = content[:at] + draw(st.sampled_from((b"", *PIECES))) + content[at + size :]
+    return content
+
+
+@given(damaged() | st.lists(st.sampled_from(PIECES), max_size=25).map(b"".join) | st.binary())
+@settings(max_examples=200, deadline=None)
+def test_any_bytes_are_parsed_into_spans_that_are_true(content: bytes) -> None:
+    """Never raises. No two spans overlap, and in a plain file each loads to its record alone."""
+    found = parse(content, "decisions")
+    position = 0
+    for item in found.items():
+        assert position <= item.start <= item.end <= len(content)
+        position = item.end
+        if isinstance(item, Located) and found.plain:
+            value = load(content[item.start : item.end].decode())
+            assert canonical(value) == canonical([item.value])
+    assert position == len(content) or not found.plain or not found.records
+    if not found.bad:
+        for memory_id in ("DEC-001", "DEC-002", "DEC-003"):
+            try:
+                assert FORM.find(content, memory_id) == found.find(memory_id)
+            except NewerFormat:
+                return
+
+
+@given(damaged())
+@settings(max_examples=200, deadline=None)
+def test_a_file_rendered_plain_is_plain_and_says_the_same(content: bytes) -> None:
+    """Rendering it again changes nothing, and no number that an id has had is given again."""
+    try:
+        after = plain(DECISION.file, content)
+        found, now = FORM.parse(content), FORM.parse(after)
+    except NewerFormat:
+        return
+    assert is_plain(DECISION.file, after)
+    assert now.plain
+    assert plain(DECISION.file, after) == after
+    assert values(now) == values(found)
+    assert now.head.keys() | {"version", "last_id"} == found.head.keys() | {"version", "last_id"}
+    assert FORM.highest(now, after) == FORM.highest(found, content)
+
+
+@given(damaged(), st.sampled_from(["DEC-001", "DEC-002", ""]), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_an_edit_of_any_file_touches_one_record_and_no_other(
+    content: bytes, memory_id: str, is_removal: bool
+) -> None:
+    """A new record hides none; a changed or removed one leaves the others and the bad bytes."""
+    content += b"" if memory_id else b"\n"
+    try:
+        found = FORM.parse(content)
+    except NewerFormat:
+        return
+    meant = found.find(memory_id)
+    new: dict[str, Value] = {"id": memory_id or "NEW-1", "text": "it's\n1", "decay": {"n": 1}}
+    rendered = FORM.render(new, found.indent).decode()
+    wanted = values(found)
+    if not memory_id:
+        edit = Edit("NEW-1", None, rendered, "")
+        wanted.append(canonical(new))
+    elif meant is None:
+        return
+    else:
+        edit = Edit(memory_id, hash_of(meant.value), None if is_removal else rendered)
+        at = found.records.index(meant)
+        wanted[at : at + 1] = [] if is_removal else [canonical(new)]
+    after = edited(DECISION, content, [edit], 7).content
+    assert values(parse(after, "decisions")) == wanted
+    if found.plain:
+        assert all(content[bad.start : bad.end].strip() in after for bad in found.bad)
