@@ -1,6 +1,6 @@
-"""The memory of AI agents in plain files: write and read it from Python. See FORMAT.md for the files.
+"""The memory of AI agents in plain files, for Python. FORMAT.md describes the files.
 
-Each name is imported when it is first asked for: `smp status` needs few of them and has little time.
+Each name is imported when it is first asked for: `smp status` has little time.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .agents.agent import AgentMemory, context_for
+    from .agents.agent import AgentMemory, WorkflowMemory, context_for, require
     from .agents.context import Context
     from .agents.party import Party
-    from .agents.workflow import WorkflowMemory, require
     from .disk.locks import Patience
     from .disk.scope import Options
     from .disk.usage import Size
@@ -106,9 +105,9 @@ _HOMES = {
     "SessionMemory": "small",
     "Size": "disk.usage",
     "Transaction": "transaction",
-    "WorkflowMemory": "agents.workflow",
+    "WorkflowMemory": "agents.agent",
     "context_for": "agents.agent",
-    "require": "agents.workflow",
+    "require": "agents.agent",
 }
 
 

@@ -458,7 +458,7 @@ class Memory(Place):
         by: str = "user",
         dry_run: bool = False,
     ) -> Outcome:
-        """Destroy memories of a session or of `global`, a deleted batch, or a whole session, at once.
+        """Destroy memories of a session or of `global`, a deleted batch, or a session, at once.
 
         Memories that are not deleted yet are deleted first. Where a deleted memory has one of the
         ids, only that one goes.
@@ -606,7 +606,7 @@ class Memory(Place):
         return is_session_id(name) and stat.S_ISDIR(self.tree.stat(f"{ACTIVE}/{name}").st_mode)
 
     def _finish_moves(self) -> None:
-        """Finish moves that were cut off, so that every session is in one place. Waits for nobody."""
+        """Finish moves that were cut off, so that every session is in one place."""
         for name in {intent.partition("+")[0] for intent in self.tree.list(JOURNAL)}:
             if is_session_id(name):
                 with suppress(SMPError, OSError):  # status and check report unfinished intents
@@ -723,7 +723,7 @@ def _check_new_session(
             check_file_id("agent", agent)
         except Invalid as invalid:
             problems += invalid.problems
-    # The user's name stands in the head of the conversation, where a new line could pass for a turn.
+    # The name stands in the head of the conversation, where a new line could pass for a turn.
     if user is not None and not (isinstance(user, str) and user.isprintable() and len(user) <= 128):
         problems.append("'user' must be one printable line of at most 128 characters")
     if not isinstance(quota_bytes, int) or quota_bytes <= 0:

@@ -221,7 +221,7 @@ class RecordFiles(Writer):
         return references(self, check_memory_id(memory_id))
 
     def lock_holder(self, file: str) -> str | None:
-        """Return who is writing the file now, since when and for what; None when nobody is."""
+        """Return who is writing the file now, and since when; None when nobody is."""
         with self.scope.answering(f"looking for who holds {file!r}"):
             return holder(self.scope.tree, self.scope.name, file)
 
@@ -354,7 +354,7 @@ class Session(RecordFiles):
 
     @property
     def state(self) -> str:
-        """Where the session is in its life, as its metadata say; `unreadable` where they cannot be read."""
+        """The status of the session, as its metadata say; `unreadable` where they cannot be read."""
         try:
             return str(self.metadata().get("status", "active"))
         except (CorruptionDetected, NewerFormat):
@@ -384,17 +384,15 @@ class Session(RecordFiles):
         return Session(self.memory, Scope(scope.tree, self.id, scope.directory, changed))
 
     def metadata(self) -> dict[str, Value]:
-        """Return the mapping below `session` in `metadata.yaml`; empty where there is no such file."""
+        """Return the metadata below `session`; empty where there is no `metadata.yaml`."""
         return load_mapping(self.scope.read(METADATA), "session", METADATA)
 
     def update_metadata(self, **changes: Any) -> None:
-        """Replace parts of the metadata (`context`, `storage`, `status`…), merged one level deep."""
+        """Replace parts of the metadata (`context`, `status`, …), merged one level deep."""
         plain_parts(changes, self.scope.redaction)
         self.change_metadata(lambda _: changes)
 
-    def change_metadata(
-        self, changes_of: Callable[[dict[str, Value]], Mapping[str, Any]]
-    ) -> None:
+    def change_metadata(self, changes_of: Callable[[dict[str, Value]], Mapping[str, Any]]) -> None:
         """Change the metadata by a function of the metadata as they are under the lock."""
 
         def changed(content: bytes) -> bytes:
@@ -410,7 +408,7 @@ class Session(RecordFiles):
         self._replace(METADATA, changed, "updating the metadata")
 
     def turns(self, last: int | None = None) -> list[Record]:
-        """Return the conversation, or its last turns. Only the end of the file is read for those."""
+        """Return the conversation, or its last turns, which need only the end of the file."""
         if last is None:
             return self.records("turn")
         if not isinstance(last, int):

@@ -1,8 +1,8 @@
-"""Which session a name means: a whole id, `latest`, or the beginning or the last part of exactly one id.
+"""The session that a name means: a whole id, `latest`, or the beginning or last part of one id.
 
-The last part of `session-2026-01-11-abc123` is `abc123`: tables show it where the whole id has no room.
-`latest` is the session in `active/` that was written last. Reading does not count: a search over all
-sessions would make each of them the latest. Of archived or deleted sessions it is the one that came last.
+The last part of `session-2026-01-11-abc123` is `abc123`: narrow tables show it. `latest` is the
+session that was written last; of archived or deleted sessions, the one that came last. Reading does
+not count: a search over all sessions would make each of them the latest.
 """
 
 from __future__ import annotations
@@ -47,19 +47,25 @@ def session_id(memory: Memory, name: str, places: Sequence[str] = (ACTIVE,)) -> 
     if name == LATEST:
         return _latest(memory, places[0], known[places[0]])
     _require_no_whole_id(memory, name, places)
-    where = {one: place for place in PLACES for one in known.get(place) or sessions_in(memory, place)}
+    where = {
+        one: place for place in PLACES for one in known.get(place) or sessions_in(memory, place)
+    }
     fitting = [one for one in where if one.startswith(name) or one.endswith(f"-{name}")]
     candidates = [one for one in fitting if where[one] in places]
     if len(candidates) == 1:
         return candidates[0]
     if len(fitting) == 1:
-        memory._session(fitting[0])  # raises: the session is elsewhere, and the error says how it comes back
+        memory._session(
+            fitting[0]
+        )  # raises: the session is elsewhere, and the error says how it comes back
     raise _not_one(memory, name, candidates or fitting, where, places)
 
 
 def _latest(memory: Memory, place: str, sessions: Mapping[str, str]) -> str:
     if not sessions:
-        what, advice = ("session", "Make one with smp new.") if place == ACTIVE else (f"{place} session", "")
+        what, advice = (
+            ("session", "Make one with smp new.") if place == ACTIVE else (f"{place} session", "")
+        )
         raise SessionNotFound(f"There is no {what} under {memory.root}.", advice=advice)
     if place != ACTIVE:
         return max(sessions, key=lambda one: sessions[one])
@@ -78,8 +84,10 @@ def _require_no_whole_id(memory: Memory, name: str, places: Sequence[str]) -> No
     except SessionNotFound:
         for place in (ARCHIVED, DELETED):
             if any(entry.partition(".")[0] == name for entry in memory.tree.list(place)):
-                problem = f"There is no session {name!r} under {memory.root}: something of it is in {place}/."
-                raise SessionNotFound(problem, advice="Bring it back, or name another one.") from None
+                problem = f"There is no session {name!r}: something of it is in {place}/."
+                raise SessionNotFound(
+                    problem, advice="Bring it back, or name another one."
+                ) from None
         from .disk.tombstones import Purged, load
 
         if stamp := load(memory.tree).get(name, Purged()).whole:
@@ -91,7 +99,11 @@ def _require_no_whole_id(memory: Memory, name: str, places: Sequence[str]) -> No
 
 
 def _not_one(
-    memory: Memory, name: str, fitting: Sequence[str], where: Mapping[str, str], places: Sequence[str]
+    memory: Memory,
+    name: str,
+    fitting: Sequence[str],
+    where: Mapping[str, str],
+    places: Sequence[str],
 ) -> SessionNotFound:
     said = places[0] if len(places) == 1 else ACTIVE  # the place that goes without saying
     what = "session" if said == ACTIVE else f"{said} session"
@@ -100,11 +112,14 @@ def _not_one(
         return one if where[one] in (ACTIVE, said) else f"{one} ({where[one]})"
 
     if fitting:
-        listed = ", ".join(map(shown, fitting[:_NAMED])) + (", …" if len(fitting) > _NAMED else "")
+        more = ", …" if len(fitting) > _NAMED else ""
+        listed = ", ".join(map(shown, fitting[:_NAMED])) + more
         problem = f"{len(fitting)} {what}s fit {name!r}: {listed}."
         return SessionNotFound(problem, advice="Give more of the id.")
     likeness = max(_LIKENESS, 1 - _SLIPS / len(name))
     close = [f"{one} ({where[one]})" if where[one] != ACTIVE else one
              for one in difflib.get_close_matches(name, where, cutoff=likeness)]  # fmt: skip
-    advice = f"Did you mean {' or '.join(close)}?" if close else "List them with smp sessions --all."
+    advice = (
+        f"Did you mean {' or '.join(close)}?" if close else "List them with smp sessions --all."
+    )
     return SessionNotFound(f"There is no {what} {name!r} under {memory.root}.", advice=advice)

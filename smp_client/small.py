@@ -1,10 +1,10 @@
-"""The small interface of one class and four methods, for programs that want no more, with the field names of the JSONL layout.
+"""A small interface: one class, four methods, and the field names of the JSONL layout.
 
     conversation  role, content                decision    decision, by, rationale
     finding       issue, severity, status      preference  key, value
 
-The names of our own fields work as well, and any further field is kept. A memory is given back in the same form:
-`{"id", "type", "ts", "data", "priority", "access"}`, with `data` under both names where they differ.
+The names of SMP's own fields work as well, and any further field is kept. A memory is returned as
+`{"id", "type", "ts", "data", "priority", "access"}`, its `data` under both names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FIELDS: dict[str, dict[str, str]] = {
     "finding": {"issue": "finding", "by": "discovered_by"},
     "preference": {"key": "topic", "value": "preference", "by": "created_by"},
 }
-# What the small layout does not ask for and ours does. Somebody who sets a key to a value has said so explicitly.
+# Fields that a record must have and the small layout does not ask for. A key that is set is explicit.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "conversation": {"type": "message"},
     "decision": {"made_by": "unknown"},
@@ -45,23 +45,27 @@ _DELETED = "deleted through SessionMemory"
 
 
 class SessionMemory:
-    """The memory of one session; makes the session, and the tree, where there is none."""
+    """The memory of one session. It makes the session, and the tree, where there is none."""
 
     def __init__(self, session_id: str, root: str | Path | None = None, **options: Any) -> None:
         self.session_id = session_id
         self.session = _opened(Memory(root, **options), session_id)
 
     def add(self, type: str, data: Mapping[str, Any]) -> str:
-        """Adds a memory and gives back its id."""
+        """Add a memory and return its id."""
         kind = _kind(type)
         if not isinstance(data, Mapping):
-            raise Invalid([f"the data of a {type} must be a mapping, not a {data.__class__.__name__}"])
+            raise Invalid(
+                [f"the data of a {type} must be a mapping, not a {data.__class__.__name__}"]
+            )
         fields = dict(data)
         timestamp = fields.pop("timestamp", None) or fields.pop("ts", None)
         return self.session.record(kind, _ours(type, fields), timestamp).id
 
-    def query(self, type: str | None = None, topic: str | None = None, min_priority: float = 0) -> list[dict[str, Any]]:
-        """The memories of a type that mention a topic anywhere and matter at least so much, the most important first."""
+    def query(
+        self, type: str | None = None, topic: str | None = None, min_priority: float = 0
+    ) -> list[dict[str, Any]]:
+        """Return the memories of a type that mention a topic, those that matter most first."""
         kinds = [kind.name for kind in KINDS.values()] if type is None else [_kind(type).name]
         said = "" if topic is None else require_text("A topic", topic).lower()
 
@@ -69,16 +73,18 @@ class SessionMemory:
             found = find(view, want.also(one_of("m.type", kinds)))
             return Answer([record for record in found if said in _everything(record)])
 
-        asked = self.session._asker().answer(question, {"sort": "priority", "min_priority": min_priority})
+        asked = self.session._asker().answer(
+            question, {"sort": "priority", "min_priority": min_priority}
+        )
         return [_small(record) for record in asked]
 
     def get_context(self, limit: int = 20) -> list[dict[str, Any]]:
-        """The memories that matter most now, at most so many, oldest first, as a prompt would tell them."""
+        """Return the memories that matter most now, at most so many, oldest first."""
         found = self.session.search(types=list(KINDS), sort="priority", limit=limit)
         return [_small(record) for record in sorted(found, key=_time)]
 
     def delete(self, memory_id: str, reason: str = _DELETED) -> None:
-        """Takes a memory out; it can be restored as long as `session.delete` says."""
+        """Delete a memory. It can be restored as after `session.delete`."""
         self.session.delete(id=check_memory_id(memory_id), reason=reason)
 
 
@@ -91,7 +97,7 @@ def _opened(memory: Memory, session_id: str) -> Session:
         try:
             return memory.create_session(id=session_id)
         except Conflict:
-            # Somebody else made it just now; or something of its name was put away, and then this says so.
+            # Somebody else made it just now, or a session of its name was deleted.
             if memory.tree.exists(f"active/{session_id}"):
                 return memory._session(session_id)
             raise
@@ -104,7 +110,7 @@ def _kind(type: str) -> Kind:
 
 
 def _ours(type: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields under our names."""
+    """Return the fields under the names of the record."""
     fields = dict(data)
     for small, ours in _FIELDS[type].items():
         if small in fields and small != ours:
@@ -112,29 +118,38 @@ def _ours(type: str, data: Mapping[str, Any]) -> dict[str, Any]:
     if type == "finding":
         status = fields.pop("status", "open")
         fields.setdefault("resolution", {"status": status})
-    if type == "preference" and (value := fields.get("preference")) is not None and not isinstance(value, str):
-        # A preference is said in words; what it was set to is kept beside. What has no words is refused with the other problems.
+    value = fields.get("preference")
+    if type == "preference" and value is not None and not isinstance(value, str):
+        # A preference is said in words; its value is kept beside. Other problems are reported later.
         with suppress(ValueError, TypeError, RecursionError):
-            fields |= {"preference": json.dumps(value, ensure_ascii=False, default=str), "value": value}
+            said = json.dumps(value, ensure_ascii=False, default=str)
+            fields |= {"preference": said, "value": value}
     return {**_DEFAULTS[type], **fields}
 
 
 def _small(record: Record) -> dict[str, Any]:
-    """The memory as the small layout has it."""
+    """Return the memory as the small layout has it."""
     name = _NAMES[record.type]
-    data = {key: value for key, value in record.data.items() if key not in ("id", "timestamp", "decay")}
-    data |= {small: data[ours] for small, ours in _FIELDS[name].items() if ours in data and small not in data}
+    apart = ("id", "timestamp", "decay")
+    data = {key: value for key, value in record.data.items() if key not in apart}
+    for small, ours in _FIELDS[name].items():
+        if ours in data:
+            data.setdefault(small, data[ours])
     if name == "finding" and isinstance(resolution := data.get("resolution"), dict):
         data["status"] = resolution.get("status")
     decay = record.data.get("decay")
     return {
-        "id": record.id, "type": name, "ts": record.data.get("timestamp"), "data": data, "priority": record.priority,
+        "id": record.id,
+        "type": name,
+        "ts": record.data.get("timestamp"),
+        "data": data,
+        "priority": record.priority,
         "access": decay.get("access_count", 0) if isinstance(decay, dict) else 0,
-    }  # fmt: skip
+    }
 
 
 def _everything(record: Record) -> str:
-    """All that it holds, as one text to look in."""
+    """Return all texts of the memory as one."""
     return str(_small(record)["data"]).lower()
 
 

@@ -11,7 +11,13 @@ from typing import Any
 
 from .disk import journal
 from .disk.append import Reserved, reserve, with_id
-from .disk.session_files import artifact_file, render_artifact, state_after, state_file, state_history_entry
+from .disk.session_files import (
+    artifact_file,
+    render_artifact,
+    state_after,
+    state_file,
+    state_history_entry,
+)
 from .model.errors import Conflict, TransactionEnded
 from .model.record import Kind, Record, as_record, split_name
 from .text.contents import changed_fields, new_fields
@@ -33,30 +39,34 @@ class Modification:
 
 @dataclass
 class _Pending:
-    """What is to happen to one file."""
+    """The pending changes of one file."""
 
     added: dict[str, dict[str, Value]] = field(default_factory=dict)  # by id, in their order
-    changed: dict[str, tuple[str, dict[str, Value]]] = field(default_factory=dict)  # by id: old hash, new fields
+    changed: dict[str, tuple[str, dict[str, Value]]] = field(
+        default_factory=dict
+    )  # by id: old hash, new fields
     before: bytes = b""  # of a file that is replaced whole
     content: bytes | None = None
     is_whole: bool = False
 
 
 class Transaction(Writer):
-    """Collects writes; `commit` makes them happen, all of them also after a crash, or none.
+    """Collect writes; `commit` makes all of them happen, also after a crash, or none.
 
     Ids are given at once, so that the records can refer to each other. Leaving the `with` block
     commits, an exception in it rolls back.
     """
 
     def __init__(self, session: Any, numbers: int = 1) -> None:
-        """`numbers` is how many records will be added, where that is known: each number takes a lock."""
+        """Begin with `numbers` as the expected number of new records: reserving takes a lock."""
         self._count = numbers
         self._session = session
         self._scope = session.scope
         self._files: dict[str, _Pending] = {}
         self._reserved: dict[str, Reserved] = {}
-        self._next: dict[str, int] = {}  # the next number of each file that is reserved and not given
+        self._next: dict[
+            str, int
+        ] = {}  # the next number of each file that is reserved and not given
         self._modifications: list[Modification] = []
         self._drops: list[dict[str, Any]] = []
         self._ended = False
@@ -64,7 +74,12 @@ class Transaction(Writer):
     def __enter__(self) -> Transaction:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is not None:
             self.rollback()
         elif not self._ended:
@@ -79,19 +94,19 @@ class Transaction(Writer):
         return list(self._modifications)
 
     def remove_drop(self, file: str, read: os.stat_result) -> None:
-        """Remove a file of the inbox with this transaction, if it is still the one that was read."""
+        """Remove a drop with this transaction, if it is still the file that was read."""
         self._require_active()
         self._drops.append({"file": file, "remove": journal.version_of(read)})
         self._modifications.append(Modification("remove", file, ""))
 
     def replace(self, kind: Kind, old: Mapping[str, Value], new: Mapping[str, Value]) -> None:
-        """Put other fields in the place of a record, if it still is this one."""
+        """Replace the fields of a record, if it still is this one."""
         memory_id = str(old["id"])
         pending = self._pending("replace", kind.file, memory_id)
         pending.changed[memory_id] = (hash_of(old), dict(new))
 
     def replace_file(self, file: str, before: bytes, content: bytes) -> None:
-        """Put other content in the place of a file that is no list of records, if it still is this."""
+        """Replace the content of a file that is no list of records, if it still is this."""
         pending = self._pending("replace", file, "")
         pending.before, pending.content, pending.is_whole = before, content, True
 
@@ -115,11 +130,18 @@ class Transaction(Writer):
             return
         changes: list[Change] = []
         for file, pending in self._files.items():
-            changes += [Change(file, memory_id, old, new) for memory_id, (old, new) in pending.changed.items()]
+            changes += [
+                Change(file, memory_id, old, new)
+                for memory_id, (old, new) in pending.changed.items()
+            ]
             if pending.is_whole:
                 old = hash_of_bytes(pending.before) if pending.before else None
                 changes.append(Change(file, "", old, pending.content))
-        added = {file: [*pending.added.values()] for file, pending in self._files.items() if pending.added}
+        added = {
+            file: [*pending.added.values()]
+            for file, pending in self._files.items()
+            if pending.added
+        }
         request = Request(
             changes, added=added, reserved=self._reserved, steps=self._drops,
             quota_bytes=self._session.quota_bytes(), doing="committing a transaction",
@@ -128,7 +150,9 @@ class Transaction(Writer):
         self._session._written()
         if applied.kept:
             changed = ", ".join(applied.kept)
-            raise Conflict(f"{changed} was changed by hand at this very moment, and stays; all else is written.")
+            raise Conflict(
+                f"{changed} was changed by hand just now, and stays; all else is written."
+            )
 
     def _require_active(self) -> None:
         if self._ended:
@@ -144,18 +168,21 @@ class Transaction(Writer):
 
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
         self._require_active()
-        body = new_fields(kind, fields, timestamp if timestamp is not None else self._now(), self._scope.redaction)
+        body = new_fields(
+            kind, fields, timestamp if timestamp is not None else self._now(), self._scope.redaction
+        )
         value = with_id(kind, self._number(kind), body)
         self._pending("add", kind.file, str(value["id"])).added[str(value["id"])] = value
-        return self._session._looking(as_record(kind, self._scope.name, value))  # type: ignore[no-any-return]
+        record: Record = self._session._looking(as_record(kind, self._scope.name, value))
+        return record
 
     def _number(self, kind: Kind) -> int:
-        """Return a number that nobody else is given. More are reserved at once the more are asked for."""
+        """Return a number that nobody else is given. Each reservation is larger than the last."""
         known = self._reserved.get(kind.file)
         while known is None or self._next[kind.file] > known.last:
             more = self._count if known is None else 2 * (known.last - known.first + 1)
             reserved = reserve(self._scope, kind, min(more, _MOST_RESERVED))
-            # Where the note of the first was lost, only a look at the file tells whether a number is free.
+            # Where the first note was lost, only the file tells whether a number is free.
             known = reserved if known is None else reserved._replace(inode=known.inode)
             self._reserved[kind.file] = known
             self._next[kind.file] = max(known.first, self._next.get(kind.file, 0))
@@ -203,7 +230,9 @@ class Transaction(Writer):
         redaction = self._scope.redaction
         pending = self._pending("save", file, agent)
         pending.before, pending.is_whole = before, True
-        pending.content = state_after(current, self._scope.name, agent, state, self._now(), redaction)
+        pending.content = state_after(
+            current, self._scope.name, agent, state, self._now(), redaction
+        )
         if entry := state_history_entry(current, agent, self._now(), redaction):
             kind, fields = entry
             value = with_id(kind, self._number(kind), fields)

@@ -51,44 +51,59 @@ class Writer(ABC):
         self, speaker: str, text: str, *, type: str = "message", memory_refs: Sequence[str] = (),
         timestamp: Time | None = None, **further: Any,
     ) -> Record:  # fmt: skip
-        """Adds what somebody said to the conversation."""
-        fields = {"speaker": speaker, "type": type, "content": text, "memory_refs": memory_refs or None, **further}
-        return self._add(TURN, fields, timestamp)
+        """Add a turn to the conversation."""
+        fields = {"speaker": speaker, "type": type, "content": text}
+        refs = {"memory_refs": memory_refs or None}
+        return self._add(TURN, {**fields, **refs, **further}, timestamp)
 
     def record_decision(
-        self, decision: str, *, made_by: str, rationale: str | None = None, confidence: str | None = None,
-        tags: Sequence[str] = (), timestamp: Time | None = None, **further: Any,
+        self, decision: str, *, made_by: str, rationale: str | None = None,
+        confidence: str | None = None, tags: Sequence[str] = (), timestamp: Time | None = None,
+        **further: Any,
     ) -> Record:  # fmt: skip
-        fields = {"made_by": made_by, "decision": decision, "rationale": rationale, "confidence": confidence, **further}
-        return self._add(DECISION, {**fields, "tags": tags}, timestamp)
+        """Record a decision."""
+        fields = {"made_by": made_by, "decision": decision, "rationale": rationale}
+        further = {"confidence": confidence, **further, "tags": tags}
+        return self._add(DECISION, {**fields, **further}, timestamp)
 
     def record_finding(
-        self, finding: str, *, discovered_by: str, severity: str = "medium", tags: Sequence[str] = (),
-        timestamp: Time | None = None, **further: Any,
+        self, finding: str, *, discovered_by: str, severity: str = "medium",
+        tags: Sequence[str] = (), timestamp: Time | None = None, **further: Any,
     ) -> Record:  # fmt: skip
-        fields = {"discovered_by": discovered_by, "severity": severity, "finding": finding, **further}
-        return self._add(FINDING, {"resolution": {"status": "open"}, **fields, "tags": tags}, timestamp)
+        """Record a finding, which is open until it is resolved."""
+        fields = {"discovered_by": discovered_by, "severity": severity, "finding": finding}
+        state = {"resolution": {"status": "open"}}
+        return self._add(FINDING, {**state, **fields, **further, "tags": tags}, timestamp)
 
     def record_preference(
-        self, preference: str, *, topic: str | None = None, confidence: str = "inferred", tags: Sequence[str] = (),
-        timestamp: Time | None = None, **further: Any,
+        self, preference: str, *, topic: str | None = None, confidence: str = "inferred",
+        tags: Sequence[str] = (), timestamp: Time | None = None, **further: Any,
     ) -> Record:  # fmt: skip
-        fields = {"topic": topic, "preference": preference, "confidence": confidence, **further}
-        return self._add(PREFERENCE, {**fields, "tags": tags}, timestamp)
+        """Record a preference of the user."""
+        fields = {"topic": topic, "preference": preference, "confidence": confidence}
+        return self._add(PREFERENCE, {**fields, **further, "tags": tags}, timestamp)
 
     def record_learning(
-        self, learning: str, *, learned_by: str, tags: Sequence[str] = (), timestamp: Time | None = None, **further: Any
-    ) -> Record:
-        """What an agent has learned in this session."""
-        return self._add(LEARNING, {"learned_by": learned_by, "learning": learning, **further, "tags": tags}, timestamp)
+        self, learning: str, *, learned_by: str, tags: Sequence[str] = (),
+        timestamp: Time | None = None, **further: Any,
+    ) -> Record:  # fmt: skip
+        """Record something that an agent has learned in this session."""
+        fields = {"learned_by": learned_by, "learning": learning, **further, "tags": tags}
+        return self._add(LEARNING, fields, timestamp)
 
     def relate(
-        self, source: str, target: str, relationship: str, *, timestamp: Time | None = None, **further: Any
+        self,
+        source: str,
+        target: str,
+        relationship: str,
+        *,
+        timestamp: Time | None = None,
+        **further: Any,
     ) -> Record:
-        """Says how a memory of this session hangs together with another: `supersedes`, `resolves`, `led_to`, `influenced`…
+        """Relate a memory of this session to another: `supersedes`, `resolves`, `led_to`, …
 
-        The target may be of another session, as `SESSION/ID`. A target that is superseded no longer holds, and a finding that is
-        resolved is closed.
+        The target may be of another session, as `SESSION/ID`. A superseded target no longer holds,
+        and a resolved finding is closed.
         """
         own = self._session_id()
         if own == GLOBAL:
@@ -96,58 +111,82 @@ class Writer(ABC):
         names = [check_memory_name(name) for name in (source, target)]
         new, old = (self._memory_named(name) for name in names)
         if new.session != own:
-            raise Invalid([f"{source} is no memory of {own}; a relationship is recorded in the session of its source"])
+            raise Invalid(
+                [f"{source} is no memory of {own}; a relationship stands with its source"]
+            )
         if (new.session, new.id) == (old.session, old.id):
             raise Invalid([f"{source} cannot be related to itself"])
-        ends = {"source": new.id, "target": old.id if old.session == own else f"{old.session}/{old.id}"}
-        record = self._add(RELATIONSHIP, {**ends, "relationship": relationship, **further}, timestamp)
+        ends = {
+            "source": new.id,
+            "target": old.id if old.session == own else f"{old.session}/{old.id}",
+        }
+        record = self._add(
+            RELATIONSHIP, {**ends, "relationship": relationship, **further}, timestamp
+        )
         is_open = old.type == FINDING.name and old.session == own and not is_resolved(old.data)
         if is_open and relation_of(record.data) == RESOLVES:
-            # The relationship alone closes the finding: a crash before this costs nothing but the words.
+            # The relationship alone closes the finding; these are the words.
             self.resolve_finding(old.id, resolved_by=new.by or new.id, action_taken=new.id)
         return record
 
-    def supersede(self, old: str, *, by: str, timestamp: Time | None = None, **further: Any) -> Record:
-        """Says that a memory, also `SESSION/ID` of another session, no longer holds, because one of this session does.
+    def supersede(
+        self, old: str, *, by: str, timestamp: Time | None = None, **further: Any
+    ) -> Record:
+        """Supersede a memory, also `SESSION/ID` of another session, by one of this session.
 
         In `global/`, which has no relationships, the old memory says so itself.
         """
         if self._session_id() == GLOBAL:
-            return self.update(self._find(old).id, status="superseded", superseded_by=self._find(by).id, **further)
+            return self.update(
+                self._find(old).id, status="superseded", superseded_by=self._find(by).id, **further
+            )
         return self.relate(by, old, SUPERSEDES, timestamp=timestamp, **further)
 
-    def record(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None = None) -> Record:
-        """A memory of any kind, for callers that have its kind as a value: the inbox, an import."""
+    def record(
+        self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None = None
+    ) -> Record:
+        """Record a memory of any kind, for callers that have its kind as a value."""
         return self._add(kind, fields, timestamp)
 
     def update(self, memory_id: str, **changes: Any) -> Record:
-        """Replaces the named fields; a field set to None goes. What was said in a turn stays as it was said."""
+        """Replace the named fields; None removes a field. The text of a turn cannot be changed."""
         return self._change(check_memory_id(memory_id), changes)
 
-    def resolve_finding(self, memory_id: str, *, resolved_by: str, action_taken: str, **further: Any) -> Record:
+    def resolve_finding(
+        self, memory_id: str, *, resolved_by: str, action_taken: str, **further: Any
+    ) -> Record:
         found = self._find(check_memory_id(memory_id))
         if found.type != FINDING.name:
             raise Invalid([f"{memory_id} is a {found.type}; only a finding can be resolved"])
         old = found.data.get("resolution")
-        kept = {key: value for key, value in old.items() if key != "next_steps"} if isinstance(old, dict) else {}
-        done = {"status": "resolved", "resolved_at": self._now(), "resolved_by": resolved_by, "action_taken": action_taken}
+        kept = (
+            {key: value for key, value in old.items() if key != "next_steps"}
+            if isinstance(old, dict)
+            else {}
+        )
+        done = {
+            "status": "resolved",
+            "resolved_at": self._now(),
+            "resolved_by": resolved_by,
+            "action_taken": action_taken,
+        }
         return self._change(memory_id, {"resolution": {**kept, **done, **further}})
 
     def pin(self, memory_id: str) -> Record:
-        """A pinned memory does not decay and is never compacted away."""
+        """Pin a memory: it does not decay and is never evicted."""
         return self._change(check_memory_id(memory_id), {"pinned": True})
 
     def unpin(self, memory_id: str) -> Record:
         return self._change(check_memory_id(memory_id), {"pinned": None})
 
     def save_agent_state(self, agent: str, state: Mapping[str, Any]) -> None:
-        """Replaces the named parts of an agent's state, keeps the others, and the state before as history."""
+        """Replace the named parts of an agent's state. The state before becomes history."""
         if not isinstance(state, Mapping):
-            raise Invalid([f"the state of {agent!r} must be a mapping, not a {type(state).__name__}"])
+            raise Invalid(
+                [f"the state of {agent!r} must be a mapping, not a {type(state).__name__}"]
+            )
         self._save_state(check_file_id("agent", agent), state)
 
     def save_artifact(self, artifact_id: str, content: str, **fields: Any) -> None:
-        """Keeps a text an agent made, under a name; saving it again replaces it."""
+        """Save a text that an agent made, under a name. Saving it again replaces it."""
         self._save_artifact(check_file_id("artifact", artifact_id), content, fields)
-
-

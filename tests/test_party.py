@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smp_client import AccessDenied, Invalid, Memory, Record, Session
-from smp_client.agents.party import LIKENESS
+from smp_client.agents.aggregation import LIKENESS
 from smp_client.ask.likeness import Matters, likeness
 
 AT = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)

@@ -1,12 +1,11 @@
-"""What an agent should know before it goes on: one Markdown page for its prompt.
+"""The context of an agent: one Markdown page for its prompt.
 
-The page is about a project: all its sessions in this tree, archived ones too, and what holds
-everywhere (`global/`). In the order of worth it has the agent's own state and next steps, the
-preferences that apply, open findings by severity, decisions that still hold, learnings, and the
-latest turns. With a task, what matches the task comes first in each part; memories of other
-projects are there only where they match the task or topic, and are marked. What no longer holds is
-left out, and what is said several times is one line. How a page is laid out and kept within its
-budget is in page.py.
+The page is about a project: all its sessions in this tree, archived ones too, and `global/`. In the
+order of worth it has the agent's own state and next steps, the preferences that apply, open findings
+by severity, decisions that still hold, learnings, and the latest turns. With a task, memories that
+match it come first in each part. Memories of other projects are there only where they match, and are
+marked. Memories that no longer hold are left out, and a thing said several times is one line. The
+layout of the page and its budget are in page.py.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _NOTHING = "Nothing is remembered yet."
 
 @dataclass(frozen=True)
 class Request:
-    """Who asks for a context, and about what."""
+    """A request for a context: who asks, for which project, task and topic."""
 
     project: str | None = None  # None, or `*`, for every session of the tree
     agent: str | None = None
@@ -66,7 +65,7 @@ class Request:
     explain: bool = False
 
     def checked(self) -> Request:
-        """Return the request; raise InvalidQuery for what cannot be asked."""
+        """Return the request. Raise InvalidQuery where it cannot be answered."""
         for name in ("project", "task", "topic"):
             if getattr(self, name) is not None:
                 require_text(f"The {name} of a context", getattr(self, name))
@@ -207,7 +206,7 @@ class _Choice:
         return f"{self._short.get(record.session, record.session)}/{record.id}"
 
     def states(self) -> list[Item]:
-        """Return what the agent saved last, next steps first; without an agent, of the latest two."""
+        """Return the agent's last state, next steps first; without an agent, the latest two."""
         agent = self._request.agent
         if not self._rights.grant("agent_states"):
             return []
@@ -321,7 +320,7 @@ class _Choice:
         return list(find(self._view, replace(want, order=order, limit=limit)))
 
     def _nearest(self, types: Sequence[str]) -> list[Record]:
-        """Return what matches the task, nearest first; then the rest of the topic, by its worth."""
+        """Return matches of the task, nearest first; then the rest of the topic, by its worth."""
         want = replace(self._want.also(holds()), limit=self._request.per_kind)
         found = list(relevant.about(self._view, want, types, self._request.topic))
         known = {_key(record) for record in found}
@@ -405,7 +404,7 @@ def _key(record: Record) -> tuple[str, str, str]:
 
 
 def _projects(view: View) -> dict[str, str | None]:
-    """Return what each scope calls its project; None where it names none."""
+    """Return the name of each scope's project; None where it names none."""
     asked = "SELECT scope, json_extract(metadata, '$.context.project_name') FROM sessions"
     named = dict(view.index.connection.execute(asked).fetchall())
     return {scope: None if named.get(scope) is None else str(named[scope]) for scope in view.scopes}

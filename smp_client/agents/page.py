@@ -64,7 +64,7 @@ class Section:
 
 @dataclass
 class Page:
-    """The text, and what became of each item."""
+    """The text, the items on it, and those that found no room."""
 
     text: str
     shown: list[Item] = field(default_factory=list)
@@ -94,7 +94,7 @@ def pack(head: Sequence[str], sections: Sequence[Section], budget: int) -> Page:
                 )
                 is_enough = spent > 0 and spent + cost > allowed
                 if text is None or is_enough or used + cost > budget:
-                    break  # no turn without those after it; and what comes first is worth more
+                    break  # no turn without those after it; and earlier items are worth more
                 chosen[place] = text
                 spent += cost
                 used += cost

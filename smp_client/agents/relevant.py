@@ -1,7 +1,6 @@
-"""What bears on a topic: decisions, findings, preferences and learnings, each as a question to the index.
+"""Decisions, findings, preferences and learnings that bear on a topic, as questions to the index.
 
-Of a topic comes first what has it as a tag, or one below it, and then what only says it in words. Each function gives all that is
-wanted, in an order that the same memories always have.
+A memory that has the topic as a tag, or one below it, stands before one that only says it in words.
 """
 
 from __future__ import annotations
@@ -25,11 +24,14 @@ EVERY = "*"
 _WORST = f"{RANK}, score DESC, {NEWEST}"
 _WORD = re.compile(r"[^\W_]+")
 _CONFIDENCE = {"explicit": 0, "inferred": 1}  # whatever else it is, it comes last
-_CONFIDENCE_RANK = "CASE json_extract(m.data, '$.confidence') WHEN 'explicit' THEN 0 WHEN 'inferred' THEN 1 ELSE 2 END"
+_CONFIDENCE_RANK = (
+    "CASE json_extract(m.data, '$.confidence')"
+    " WHEN 'explicit' THEN 0 WHEN 'inferred' THEN 1 ELSE 2 END"
+)
 
 
 def about(view: View, want: Wanted, types: Sequence[str], topic: str | None = None) -> Answer:
-    """The memories of these types, those that matter most first."""
+    """Return the memories of these types, those that matter most first."""
     want = want.also(one_of("m.type", types))
     if topic is None:
         return find(view, want)
@@ -37,34 +39,49 @@ def about(view: View, want: Wanted, types: Sequence[str], topic: str | None = No
     found = by_topic(view, first, topic)
     known = {(record.session, record.type, record.id) for record in found}
     if said := " ".join(words_of(topic)):
-        saying = Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (f'{{text more}} : "{said}"',))
-        found += [record for record in find(view, first.also(saying)) if (record.session, record.type, record.id) not in known]
+        saying = Sql(
+            "m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (f'{{text more}} : "{said}"',)
+        )
+        found += [
+            record
+            for record in find(view, first.also(saying))
+            if (record.session, record.type, record.id) not in known
+        ]
     return page(found, want)
 
 
-def findings(view: View, want: Wanted, topic: str | None = None, *, unresolved_only: bool = True) -> Answer:
-    """The most severe first."""
+def findings(
+    view: View, want: Wanted, topic: str | None = None, *, unresolved_only: bool = True
+) -> Answer:
+    """Return findings, the most severe first."""
     if unresolved_only:
         want = want.also(holds())
     if topic is None:
         return about(view, replace(want, order=want.order or _WORST), ["finding"])
-    return page(sorted(about(view, replace(want, limit=None, offset=0), ["finding"], topic), key=severity), want)
+    return page(
+        sorted(about(view, replace(want, limit=None, offset=0), ["finding"], topic), key=severity),
+        want,
+    )
 
 
 def named(names: Sequence[str]) -> Sql:
-    """That it is one of these, each given as `session/DEC-001`."""
+    """Return the condition that a memory is one of these, each given as `session/DEC-001`."""
     return Sql("m.scope || '/' || m.id IN (SELECT value FROM json_each(?))", (json.dumps(names),))
 
 
-def preferences(view: View, want: Wanted, topic: str | None, project: str | None, *, general: bool = True) -> Answer:
-    """Those that apply: explicit before inferred, then the session's before those of every session, then those that name the topic.
+def preferences(
+    view: View, want: Wanted, topic: str | None, project: str | None, *, general: bool = True
+) -> Answer:
+    """Return the preferences that apply: explicit ones first, then those of the session.
 
-    One that says nothing of what it is about is general, and applies to every topic.
+    A preference without topic, domains and tags is general: it applies to every topic.
     """
     order = f"{_CONFIDENCE_RANK}, m.scope = '{GLOBAL}', {want.order or f'score DESC, {NEWEST}'}"
     # Without a topic those that are not read yet come behind the others.
     needed = None if topic is not None or want.limit is None else want.offset + want.limit
-    of_kind = replace(want.also(one_of("m.type", ["preference"])), order=order, offset=0, limit=needed)
+    of_kind = replace(
+        want.also(one_of("m.type", ["preference"])), order=order, offset=0, limit=needed
+    )
     kept: list[tuple[tuple[int, bool, bool], Record]] = []
     while found := ranked(view, of_kind):
         for record in read(view, found):
@@ -80,12 +97,12 @@ def preferences(view: View, want: Wanted, topic: str | None, project: str | None
 
 
 def page(found: Sequence[Record], want: Wanted) -> Answer:
-    """As much of it as was asked for."""
+    """Return the part of an answer that was asked for."""
     return Answer(found[want.offset : None if want.limit is None else want.offset + want.limit])
 
 
 def severity(record: Record) -> int:
-    """How severe a finding is; 0 is the worst."""
+    """Return how severe a finding is; 0 is the worst."""
     return rank(record.data.get("severity"))
 
 
@@ -94,14 +111,23 @@ def severity(record: Record) -> int:
 
 def applies_to_project(record: Record, project: str | None) -> bool:
     projects = _applies_to(record, "projects")
-    return not projects or EVERY in projects or (project is not None and _loose(project) in map(_loose, projects))
+    return (
+        not projects
+        or EVERY in projects
+        or (project is not None and _loose(project) in map(_loose, projects))
+    )
 
 
 def is_about(record: Record, topic: str) -> bool:
-    """By its domains, its topic, its tags, or because it says so. A wider topic bears on a narrower one, and the reverse."""
+    """Return whether domains, topic, tags or words of a preference are about the topic.
+
+    A wider topic bears on a narrower one, and the reverse.
+    """
     domains = _applies_to(record, "domains")
     names = [*domains, *record.tags, *_texts(record.data.get("topic"))]
-    if EVERY in domains or any(_meet(words_by_level(name), words_by_level(topic)) for name in names):
+    if EVERY in domains or any(
+        _meet(words_by_level(name), words_by_level(topic)) for name in names
+    ):
         return True
     phrase = words_of(topic)
     spoken = [words_of(text) for text in (record.text, *_texts(record.data.get("context")), *names)]
@@ -117,18 +143,21 @@ def words_of(text: str) -> list[str]:
 
 
 def words_by_level(name: str) -> list[str]:
-    """`Security.User-Login` as `security`, `user login`: spelled one way or another it is the same topic."""
+    """Return `security`, `user login` for `Security.User-Login`."""
     return [_loose(level) for level in name.split(".")]
 
 
 def _meet(one: list[str], other: list[str]) -> bool:
-    """Whether one is the other, or below it."""
+    """Return whether one topic is the other, or below it."""
     short = min(len(one), len(other))
     return any(one) and one[:short] == other[:short]
 
 
 def _stands_in(phrase: list[str], words: list[str]) -> bool:
-    return any(words[start : start + len(phrase)] == phrase for start in range(len(words) - len(phrase) + 1))
+    return any(
+        words[start : start + len(phrase)] == phrase
+        for start in range(len(words) - len(phrase) + 1)
+    )
 
 
 def _loose(name: str) -> str:
@@ -141,7 +170,11 @@ def _applies_to(record: Record, part: str) -> list[str]:
 
 
 def _texts(value: Any) -> list[str]:
-    """A text, or a list of them, as it stands in a file that a person may have written."""
+    """Return a text, or a list of texts, as a list."""
     if value is None:
         return []
-    return [str(item) for item in value if item is not None] if isinstance(value, list) else [str(value)]
+    return (
+        [str(item) for item in value if item is not None]
+        if isinstance(value, list)
+        else [str(value)]
+    )

@@ -1,0 +1,117 @@
+"""Findings of several agents that say the same become one finding.
+
+Two entries for one matter do less harm than one entry that hides another. So two findings are one
+only if most of their words are the same, both are open, and severity, tags and location do not
+contradict each other. The words of the second are kept as an observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..ask.likeness import likeness
+from ..disk.locks import lock
+from ..model.errors import Invalid, MemoryNotFound
+from ..model.priority import is_resolved
+from ..model.record import Record
+from ..model.severity import SEVERITIES, rank
+from ..redaction.redact import FIELD, with_counts
+from ..text.contents import plain_fields
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+LIKENESS = 0.6  # of 1: how much of two findings' words must be the same
+_CANDIDATES = 20
+_LOCK = "party"
+_MERGED = ("tags", "evidence")  # kept in the finding itself, not with the observation
+
+
+def record_or_merge(session: Session, finding: str, fields: Mapping[str, Any]) -> Record:
+    """Record a finding, or merge it with the open one that is most like it.
+
+    Looking and writing happen under one lock: agents with one finding at one moment make one entry.
+    """
+    scope, doing = session.scope, "recording a finding of a party"
+    problems: list[str] = []
+    plain = plain_fields({**fields, "finding": finding}, problems)
+    if not problems:  # compared as it will be written, without secrets
+        redacted, kinds = scope.redaction.redacted_fields(plain)
+        if kinds:
+            finding = str(redacted.pop("finding"))
+            fields = redacted
+    with scope.answering(doing), lock(scope.tree, scope.name, _LOCK, scope.options.patience, doing):
+        known = _most_like(session, finding, fields) if isinstance(finding, str) else None
+        if known is not None:
+            try:
+                changes = _merged(known, finding, fields, session)
+                return session.update(known.id, **changes) if changes else known
+            except (Invalid, MemoryNotFound):
+                pass  # it went meanwhile, or would become too large: this one is recorded by itself
+        return session.record_finding(finding, **fields)
+
+
+def _most_like(session: Session, finding: str, fields: Mapping[str, Any]) -> Record | None:
+    found = session.similar(finding, types=["finding"], limit=_CANDIDATES)
+    alike = [(likeness(one.text, finding), one) for one in found if _may_be_one(one, fields)]
+    best = max(alike, key=lambda pair: pair[0], default=None)
+    return best[1] if best is not None and best[0] >= LIKENESS else None
+
+
+def _may_be_one(known: Record, fields: Mapping[str, Any]) -> bool:
+    own = {str(tag).lower() for tag in _list(fields.get("tags"))}
+    theirs = {tag.lower() for tag in known.tags}
+    severity = rank(fields.get("severity", "medium"))
+    return (
+        not is_resolved(known.data)
+        and not is_resolved(fields)
+        and rank(known.data.get("severity")) == severity < len(SEVERITIES)
+        and (not own or not theirs or bool(own & theirs))
+        and _may_be_one_place(known.data.get("location"), fields.get("location"))
+    )
+
+
+def _may_be_one_place(one: Any, other: Any) -> bool:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        parts = {name: value for name, value in other.items() if name != "line_numbers"}
+        return all(value is None or one.get(name) in (None, value) for name, value in parts.items())
+    return one is None or other is None or one == other
+
+
+def _merged(
+    known: Record, finding: str, fields: Mapping[str, Any], session: Session
+) -> dict[str, Any]:
+    """Return the changes of the known finding; none where it says all of this already."""
+    who, data = fields.get("discovered_by"), known.data
+    apart = ("discovered_by", "timestamp", FIELD, *_MERGED)
+    new = {
+        name: value
+        for name, value in {**fields, "finding": finding}.items()
+        if name not in apart and value not in (None, data.get(name))
+    }
+    after = {name: _together(data.get(name), fields.get(name)) for name in _MERGED}
+    if who != data.get("discovered_by"):
+        after["also_found_by"] = _together(data.get("also_found_by"), [who])
+    observations = _list(data.get("observations"))
+    is_known = any(
+        isinstance(one, dict) and one.get("by") == who and new.items() <= one.items()
+        for one in observations
+    )
+    if new and not is_known:
+        at = fields.get("timestamp") or session._now()
+        after["observations"] = [*observations, {"by": who, "at": at, **new}]
+    changes = {name: value for name, value in after.items() if value != _list(data.get(name))}
+    if changes and FIELD in fields:
+        return with_counts(changes, data.get(FIELD), fields[FIELD])
+    return changes
+
+
+def _together(old: Any, new: Any) -> list[Any]:
+    return [*_list(old), *(item for item in _list(new) if item not in _list(old))]
+
+
+def _list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
