@@ -6,10 +6,12 @@ program that only writes load nothing else.
 
 from __future__ import annotations
 
+import copy
 import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Unpack
@@ -107,6 +109,12 @@ class Memory(Place):
     topics = questions.topics
     timeline = questions.timeline
     summary = questions.summary
+
+    def with_options(self, **options: Any) -> Memory:
+        """Return this memory with other options. Both share the open index."""
+        changed = copy.copy(self)
+        changed.options = replace(self.options, **options)
+        return changed
 
     def close(self) -> None:
         """Close the index, which stays open between questions. The next question opens it again."""
@@ -697,7 +705,8 @@ def _nothing() -> None:
 
 def _several(given: str | Sequence[str]) -> tuple[str, ...]:
     """Return one text as a list of one, not as the list of its letters."""
-    return (given,) if isinstance(given, str) else tuple(given)
+    is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
+    return tuple(given) if is_list else (given,)  # type: ignore[return-value]
 
 
 def _wake(scope: Scope, reason: str) -> None:

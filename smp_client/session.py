@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from .ask import questions
 from .ask.fields import shown
@@ -22,7 +22,14 @@ from .disk.locks import brief_lock, holder
 from .disk.rewrite import rewrite
 from .disk.scope import Scope
 from .disk.scopes import ARCHIVE, archived_scope, has_evicted
-from .disk.session_files import METADATA, RESTING, artifact_file, parse_artifact, state_file
+from .disk.session_files import (
+    METADATA,
+    RESTING,
+    artifact_file,
+    parse_artifact,
+    render_artifact,
+    state_file,
+)
 from .disk.tree import READ_CAP_BYTES, sync
 from .disk.usage import Size
 from .model.errors import (
@@ -80,6 +87,7 @@ if TYPE_CHECKING:
 
 _TURN_PIECE_BYTES = 64 * 1024
 _ATTEMPTS = 50  # at a change that others cross
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -266,25 +274,29 @@ class RecordFiles(Writer):
         return self._looking(as_record(kind, self.scope.name, value))
 
     def _change(self, memory_id: str, changes: Mapping[str, Any]) -> Record:
+        return self._committed(lambda transaction: transaction.update(memory_id, **changes))
+
+    def _committed(self, write: Callable[[Transaction], T]) -> T:
+        """Commit one write. Where somebody else crosses it, it goes on top of theirs."""
         for attempt in range(_ATTEMPTS):
             transaction = Transaction(self)
-            changed = transaction.update(memory_id, **changes)
+            written = write(transaction)
             try:
                 transaction.commit()
                 break
-            except Conflict:  # somebody else changed it just now: this change goes on top of theirs
-                self._find(memory_id)  # raises where an editor has removed it just now
+            except Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
-        return changed
+        return written
 
     def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
-        with Transaction(self) as transaction:
-            transaction.save_agent_state(agent, state)
+        self._committed(lambda transaction: transaction.save_agent_state(agent, state))
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
-        with Transaction(self) as transaction:
-            transaction.save_artifact(artifact_id, content, **fields)
+        redaction = self.scope.redaction
+        rendered = render_artifact(artifact_id, content, fields, self._now(), redaction)
+        self._replace(artifact_file(artifact_id), lambda _: rendered, f"saving {artifact_id}")
+        self._written()
 
     def _looking(self, record: Record) -> Record:
         """Return the record, able to say which memories are like it."""
@@ -378,10 +390,8 @@ class Session(RecordFiles):
             raise missing(self.scope, memory_id) from None
 
     def with_options(self, **options: Any) -> Session:
-        """Return this session with other options. Its answers keep the clock of the memory."""
-        scope = self.scope
-        changed = replace(scope.options, **options)
-        return Session(self.memory, Scope(scope.tree, self.id, scope.directory, changed))
+        """Return this session with other options."""
+        return Session(memory := self.memory.with_options(**options), memory._scope(self.id))
 
     def metadata(self) -> dict[str, Value]:
         """Return the metadata below `session`; empty where there is no `metadata.yaml`."""

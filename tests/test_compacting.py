@@ -334,7 +334,7 @@ def test_no_lock_is_held_while_a_command_runs(full: Session, tmp_path: Path) -> 
     With the command called inside `undisturbed` it fails, and our own summary stands there."""
     code = f"""
 from smp_client import Memory
-from smp_client.locks import NO_PATIENCE
+from smp_client.disk.locks import NO_PATIENCE
 session = Memory({str(full.scope.tree.root)!r}, patience=NO_PATIENCE).session("s1")
 with session.scope.undisturbed("trying"):
     session.record_finding("found meanwhile", discovered_by="command")

@@ -129,7 +129,7 @@ def test_a_child_forked_during_a_write_does_not_keep_the_lock(session: Session, 
     program = """
 import os, sys, threading
 from smp_client import Memory
-from smp_client.locks import NO_PATIENCE, lock
+from smp_client.disk.locks import NO_PATIENCE, lock
 memory = Memory(sys.argv[1])
 held, forked = threading.Event(), threading.Event()
 def hold():

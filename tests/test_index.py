@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from smp_client import Memory, Session
 from smp_client.disk.scopes import files_of, is_indexed, scopes
-from smp_client.index import take_in as indexing
 from smp_client.index.database import APPLICATION_ID, Index, UnusableIndex
+from smp_client.index import take_in as indexing
 from smp_client.index.take_in import outdated, rebuild, refresh
 
 RECORD = b'  - id: HAND-%d\n    timestamp: "2026-01-11T16:30:00+02:00"\n    finding: typed\n    tags: [x, y.z]\n'
@@ -444,8 +444,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from smp_client import Memory
-from smp_client.index import Index
-from smp_client.indexing import outdated, refresh
+from smp_client.index.database import Index
+from smp_client.index.take_in import outdated, refresh
 memory, index = Memory(sys.argv[1]), Index.open(Path(sys.argv[2]))
 with index.batch():
     for number, (scope, file) in enumerate(list(outdated(memory, index))):

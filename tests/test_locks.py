@@ -26,7 +26,7 @@ from smp_client.model.record import SESSION_KINDS
 HOLDER = """
 import sys
 from smp_client import Memory
-from smp_client.locks import NO_PATIENCE, lock_all
+from smp_client.disk.locks import NO_PATIENCE, lock_all
 memory = Memory(sys.argv[1])
 with lock_all(memory.tree, "s1", sys.argv[2:], NO_PATIENCE, "holding for a test"):
     print("held", flush=True)
@@ -335,7 +335,7 @@ def test_asking_who_has_a_file_open_survives_being_interrupted(memory: Memory) -
     """
     program = """
 import fcntl, os, sys
-from smp_client import files
+from smp_client.disk import tree
 path = sys.argv[1]
 honest = fcntl.fcntl
 def opened_meanwhile(descriptor, command, *rest):

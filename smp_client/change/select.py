@@ -6,7 +6,7 @@ the index is asked in both. A text is sought in the memories themselves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -191,7 +191,8 @@ def selection(ids: str | Sequence[str] | None, **meant: Unpack[Meant]) -> Select
 
 
 def _several(given: str | Sequence[str]) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+    is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
+    return tuple(given) if is_list else (given,)  # type: ignore[return-value]
 
 
 def _is_empty(text: object) -> bool:

@@ -187,7 +187,7 @@ def test_erasing_a_session_goes_on_where_a_crash_cut_it_off(
 ) -> None:
     """Before, between and after what is removed: the bundle goes last, and says what is left to do."""
     with monkeypatch.context() as patch:
-        owner = purge.purged if step == "note" else purge
+        owner = purge.tombstones if step == "note" else purge
         patch.setattr(owner, step, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             memory.purge_now("s1")

@@ -14,6 +14,7 @@ import pytest
 from daemons import smp
 from hypothesis import example, given
 from hypothesis import strategies as st
+from smp_client.agents.small import SessionMemory
 
 from smp_client import Invalid, Memory, Session
 from smp_client.disk.published import POLICY_FILE, publish, published
@@ -23,7 +24,6 @@ from smp_client.model.record import DECISION
 from smp_client.model.times import now
 from smp_client.redaction import secrets
 from smp_client.redaction.redact import OFF, Redaction, harmless, problem_of
-from smp_client.small import SessionMemory
 from smp_client.text.contents import new_fields
 
 # In two pieces, so that this file holds no secret either.
