@@ -76,13 +76,13 @@ if TYPE_CHECKING:
     from .ask.asker import Asker
     from .ask.options import Answer, Wanted
     from .ask.priorities import View
+    from .change.holdings import Holding
     from .change.references import Reference
     from .change.restore import Deleted
     from .change.select import Meant
     from .memory import Memory
     from .model.outcome import Outcome
     from .passes.check import Complaint
-    from .passes.compaction import Evicted
     from .privacy.anonymise import Anonymized
 
 _TURN_PIECE_BYTES = 64 * 1024
@@ -592,15 +592,15 @@ class Session(RecordFiles):
 
         return estimate(self)
 
-    def evicted(self, *, texts: bool = False) -> list[Evicted]:
-        """Return the memories that compaction has evicted, if asked for with their beginnings."""
-        from .passes.compaction import evicted
+    def evicted(self) -> list[Holding]:
+        """Return the memories that compaction has evicted, the oldest first."""
+        from .change.restore import evicted
 
-        return evicted(self, texts=texts)
+        return evicted(self.memory, self.id)
 
     def bring_back(self, ids: Sequence[str] | None = None, *, dry_run: bool = False) -> Outcome:
         """Restore all memories that compaction has evicted, or these, to their places."""
-        from .passes.compaction import bring_back
+        from .change.restore import bring_back
 
         return bring_back(self, ids, dry_run=dry_run)
 

@@ -25,16 +25,19 @@ from ..model.record import Record, as_record, check_memory_id, kind_of_file, typ
 from ..model.times import render_time
 from ..redaction.redact import harmless
 from ..text.contents import plain_fields
-from ..text.edits import value_of
-from .change import Change, Draft, Request, apply
-from .holdings import Holding, is_in_use, place_of
+from ..text.edits import spans, value_of
+from ..text.fingerprint import hash_of, summary_hash
+from .change import Change, Draft, Request, apply, replanned
+from .holdings import Holding, Place, holdings, is_in_use, place_of
 from .places import value_of_file
 from .select import Selection, agent_of, chosen
 
 if TYPE_CHECKING:
     from ..disk.scope import Scope
     from ..memory import Memory
+    from ..session import Session
 
+_EVICTED: tuple[Place, ...] = ("evicted",)
 _MAY_BE_BACK = "smp restore --list shows what can be restored; what is not there may be back already."
 
 
@@ -287,3 +290,81 @@ def _require(memory: Memory, name: str) -> None:
     """Raise where the session is neither in use nor archived."""
     if not is_in_use(memory, name) and not memory.tree.exists(f"{ARCHIVED}/{name}/{ARCHIVE}"):
         memory._scope(name).require()
+
+
+# Evicted memories.
+
+
+def evicted(memory: Memory, name: str) -> list[Holding]:
+    """Return the memories of a session that compaction has evicted, the oldest first.
+
+    A bundle that cannot be read is left out: `smp check` reports it.
+    """
+    with memory._scope(name).answering("listing the evicted memories"):
+        return [*holdings(memory, name, _EVICTED)]
+
+
+def bring_back(
+    session: Session, ids: str | Collection[str] | None = None, *, dry_run: bool = False
+) -> Outcome:
+    """Bring evicted memories, or these of them, back into their files, within the quota.
+
+    A turn comes back with all turns that its summary stands for, and without the summary. A memory
+    whose id another has by now stays evicted, and is a problem; the others come back.
+    """
+    several = [ids] if isinstance(ids, str) else ids
+    wanted = None if several is None else {check_memory_id(one) for one in several}
+    if dry_run:
+        return _bring_back(session, wanted, dry_run=True)
+    with session.scope.undisturbed("bringing back evicted memories"):
+        session.scope.require()
+        return replanned(lambda: _bring_back(session, wanted, dry_run=False))
+
+
+def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool) -> Outcome:
+    outcome = Outcome(dry_run=dry_run)
+    held = [*holdings(session.memory, session.id, _EVICTED, outcome.problems)]
+    if missing := sorted((wanted or set()) - {one.id for one in held}):
+        advice = f"smp compact {session.id} --list, or session.evicted(), lists them."
+        raise MemoryNotFound(f"{', '.join(missing[:5])} of {session.id}: compaction has not evicted it.",
+                             session_id=session.id, advice=advice)  # fmt: skip
+    # A turn comes back with all turns of its run.
+    runs = {_run(one) for one in held if wanted is None or one.id in wanted} - {None}
+    chosen = [one for one in held if wanted is None or one.id in wanted or _run(one) in runs]
+    changes: list[Change] = []
+    for file in dict.fromkeys(one.file for one in chosen):
+        records = spans(kind_of_file(file), session.scope.read(file)).records
+        standing = {span.id: span.value for span in records if span.id}
+        back: dict[str, Holding] = {}
+        summaries: set[str] = set()
+        for one in (one for one in chosen if one.file == file):
+            value, summary = standing.get(one.id), str(one.facts.get("summary"))
+            there = standing.get(summary, {})
+            if there and summary_hash(there) == one.facts.get("summary_hash"):
+                summaries.add(summary)
+            is_in_file = value is not None and hash_of(value) == one.hash
+            if one.id in back or not (value is None or is_in_file or one.id in summaries):
+                why = f"was not brought back: another one stands in {file} by now."
+                outcome.problems.append(f"{one.id} {why}")
+                continue
+            back[one.id] = one
+            changes.append(removal(one))
+            if not is_in_file:
+                old = None if value is None else hash_of(value)
+                changes.append(Change(file, one.id, old, one.raw, one.behind))
+        changes += [Change(file, name, hash_of(standing[name]), None) for name in summaries - back.keys()]
+        if back:
+            kinds = tuple(type_of(one.type) for one in back.values())
+            size = -sum(len(one.raw) for one in back.values())
+            outcome.actions.append(Action(session.id, "bring_back", tuple(back), f"back into {file}",
+                                          size, kinds=kinds))  # fmt: skip
+    if not dry_run:
+        request = Request(changes, quota_bytes=session.quota_bytes(), doing="bringing back")
+        kept = apply(session.scope, request).kept
+        outcome.problems += [f"{name} was changed meanwhile, and stays as it is" for name in kept]
+    return outcome
+
+
+def _run(one: Holding) -> tuple[str, str] | None:
+    """Return the bundle and the summary that the turns of a run share."""
+    return (one.container, str(one.facts["summary"])) if "summary" in one.facts else None

@@ -2,114 +2,84 @@
 
 Nothing is made up here: every line is a sentence that somebody said, with the turn that it is in.
 Turns that decide nothing have a sentence each where there is room, so that questions find them.
-A command gets time, room and one try; where it fails our own summary is used, and a note says why.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import subprocess
-import threading
-import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from itertools import repeat
-from typing import IO, TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .compaction import Item
 
-LINES_CAP = 40
-_MINUTE = "%Y-%m-%d %H:%M"
 SHARE = 0.15  # of the bytes that it stands for
-_SPEAKERS_CAP = 12
-_LINE_CHARACTERS = 240
-_TURN_CHARACTERS = 2_000  # of a turn that is looked at
+_LINES_CAP, _SPEAKERS_CAP = 40, 12
+_LINE_CHARACTERS, _TURN_CHARACTERS = 240, 2_000
+_MORE_BYTES = 32  # for the line that says how many turns are not named
+_MINUTE = "%Y-%m-%d %H:%M"
 _ID = re.compile(r"\b(?:DEC|FIND|PREF|LEARN|REL|GPREF|PAT)-\d+\b")
 _NO_WORD = str.maketrans(dict.fromkeys("\t\r\n.,;:!?()[]{}<>\"'`*_/|=+#", " "))
 _DECIDING = """
-    decide decides decided decision decisions agree agreed chose chosen choose approved
-    rejected must shall settled conclude concluded conclusion
+    decide decides decided decision decisions agree agreed chose chosen choose approved rejected
+    must shall settled conclude concluded conclusion
 """
-_FINDING = """
+_TELLING = """
     found finding findings discovered bug bugs issue issues problem problems risk risks missing
     vulnerability vulnerable failed fails failure error cause caused broken resolved fixed breaks
-    cannot
-"""
-_PREFERRING = """
-    prefer prefers preferred preference always never want wants require requires required
+    cannot prefer prefers preferred preference always never want wants require requires required
     requirement rather likes deadline deadlines until
 """
-_WEIGHTS = {**dict.fromkeys((_PREFERRING + _FINDING).split(), 2),
-            **dict.fromkeys(_DECIDING.split(), 3)}
-# The words of a sentence have one blank between them, and an apostrophe is one too.
-_PHRASES = {
-    " go with ": 3, " going with ": 3, " went with ": 3, " we ll use ": 3, " we ll take ": 3,
-    " we will use ": 3, " we will take ": 3, " let s use ": 3, " let s take ": 3,
-    " not handled ": 2, " not handle ": 2, " not work ": 2, " can t ": 2,
-}  # fmt: skip
-_BEFORE_A_DAY = re.compile(
-    " (?:by|before|till) (?:the |next |end of |this )*(?:[0-9]{1,2}(?:st|nd|rd|th)? (?:of )?)?"
-    "(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|tomorrow|tonight|january|february|march|april"
-    "|may [0-9]{1,2}|[0-9]{1,2} may|june|july|august|september|october|november|december"
-    "|[0-9]{4}-[0-9-]+) "
-)
-_BEFORE = {"by", "before", "till"}
-# A sentence with none of these words needs no further look.
-_HINTS = (_WEIGHTS.keys() | _BEFORE
-          | {"go", "going", "went", "ll", "will", "let", "handled", "handle", "work", "can"})
-_DECIDES, _BY_DAY, _BY_ID, _BY_REFERENCE = 3, 2, 4, 1
-# Sentences that decide nothing come behind all others; their rare words count up to this.
-_RARE_CAP, _LONG_WORD = 3, 8
-_LEADING = 3  # sentences of a turn, of which the one with the most rare words stands for it
+_WEIGHTS = {**dict.fromkeys(_TELLING.split(), 2), **dict.fromkeys(_DECIDING.split(), 3)}
+_BY_ID, _BY_REFERENCE = 4, 1
+# Sentences that decide nothing come behind all others; their rare words count up to a cap.
+_RARE_CAP, _LONG_WORD, _LEADING = 3, 8, 3
 _NOTHING_RARE = -_RARE_CAP - 1
-_MORE_BYTES = 32  # for the line that says how many turns are not named
-_LEAST_BYTES = 48  # that are worth a line which is cut short
 
 
-class _Line(NamedTuple):
+class Line(NamedTuple):
+    """A sentence of a turn, as a line of a summary."""
+
     score: int
     text: str
     sentence: str  # without its turn, in small letters
 
 
-class Extractive:
-    """Summaries without a model. The sentences of each turn are scored once."""
+def summary(turns: Sequence[Item], size_bytes: int, known: dict[str, list[Line]]) -> str:
+    """Return the summary of turns that take up so many bytes.
 
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[_Line, ...]] = {}
-
-    def summary(self, turns: Sequence[Item], size_bytes: int) -> str:
-        """Return the summary of turns that take up so many bytes; equal turns give equal texts."""
-        heading = _heading(turns)
-        by_score: dict[int, list[tuple[int, _Line]]] = {}
-        for place, turn in enumerate(turns):
-            for line in self._lines(turn):
-                by_score.setdefault(line.score, []).append((place, line))
-        chosen = _chosen(by_score, int(SHARE * size_bytes) - len(heading.encode()) - _MORE_BYTES)
-        if not chosen:
-            return heading
-        count = len(turns) - len({place for place, _ in chosen})
-        more = [f"… and {count:,} more turn{'' if count == 1 else 's'}"] if count else []
-        lines = [text for _, text in sorted(chosen, key=lambda one: one[0])]
-        return "\n".join([heading, "", *lines, *more])
-
-    def _lines(self, turn: Item) -> tuple[_Line, ...]:
-        """Return the best two sentences of a turn; one of its first where none has a score."""
-        known = self._known.get(turn.id)
-        if known is None:
-            text = turn.text[:_TURN_CHARACTERS]
-            sentences = dict.fromkeys(_sentences(text)) if _score(text) else ()
-            scored = [(score, sentence) for sentence in sentences if (score := _score(sentence))]
-            best = sorted(scored, key=lambda one: -one[0])[:2]
-            more = _BY_REFERENCE if turn.refs else 0
-            found = [(score + more, sentence) for score, sentence in best] or _leading(text)
-            known = self._known[turn.id] = tuple(_line(turn, *one) for one in found)
-        return known
+    `known` keeps the lines of each turn, because plans summarise a turn many times.
+    """
+    heading = _heading(turns)
+    room = int(SHARE * size_bytes) - len(heading.encode()) - _MORE_BYTES
+    by_score: dict[int, list[tuple[int, str]]] = {}
+    sentences: set[str] = set()
+    for place, turn in enumerate(turns):
+        if turn.id not in known:
+            known[turn.id] = _lines(turn)
+        for line in known[turn.id]:
+            if line.sentence not in sentences:
+                sentences.add(line.sentence)
+                by_score.setdefault(line.score, []).append((place, line.text))
+    chosen: list[tuple[int, str]] = []
+    for score in sorted(by_score, reverse=True):
+        if score == _NOTHING_RARE and chosen:
+            break  # small talk, only where there is nothing else
+        fitting = _evenly(by_score[score], _LINES_CAP - len(chosen), room)
+        chosen += fitting
+        room -= _size(fitting)
+        if len(fitting) < len(by_score[score]):
+            break
+    if not chosen:
+        return heading
+    count = len(turns) - len({place for place, _ in chosen})
+    more = [f"… and {count:,} more turn{'' if count == 1 else 's'}"] if count else []
+    lines = [text for _, text in sorted(chosen, key=lambda one: one[0])]
+    return "\n".join([heading, "", *lines, *more])
 
 
 def references(turns: Sequence[Item], most: int = 20) -> list[str]:
@@ -118,32 +88,8 @@ def references(turns: Sequence[Item], most: int = 20) -> list[str]:
     return sorted(counted, key=lambda name: (-counted[name], name))[:most]
 
 
-def _chosen(
-    by_score: Mapping[int, Sequence[tuple[int, _Line]]], room_bytes: int
-) -> list[tuple[int, str]]:
-    """Return the lines that fit, the best first; where not all of a score fit, spread evenly."""
-    chosen: list[tuple[int, str]] = []
-    known: set[str] = set()
-    for score in sorted(by_score, reverse=True):
-        lines: list[tuple[int, str]] = []
-        for place, line in by_score[score]:
-            if line.sentence not in known:
-                known.add(line.sentence)
-                lines.append((place, line.text))
-        if score == _NOTHING_RARE and chosen:
-            break
-        fitting = _evenly(lines, LINES_CAP - len(chosen), room_bytes)
-        if not fitting and not chosen and room_bytes >= _LEAST_BYTES:
-            place, text = lines[len(lines) // 2]
-            return [(place, text.encode()[: room_bytes - 4].decode(errors="ignore").rstrip() + "…")]
-        chosen += fitting
-        room_bytes -= _size(fitting)
-        if len(fitting) < len(lines):
-            break
-    return chosen
-
-
 def _evenly(lines: Sequence[tuple[int, str]], most: int, room_bytes: int) -> list[tuple[int, str]]:
+    """Return as many lines as fit, spread evenly over all of them."""
     count = min(len(lines), most)
     while count > 0:
         picked = [lines[(2 * number + 1) * len(lines) // (2 * count)] for number in range(count)]
@@ -174,6 +120,27 @@ def _actor(turn: Item) -> str:
     return " ".join(turn.actor.split()) or "somebody"
 
 
+def _lines(turn: Item) -> list[Line]:
+    """Return the best two sentences of a turn; one of its first where none has a score."""
+    text = turn.text[:_TURN_CHARACTERS]
+    sentences = dict.fromkeys(_sentences(text)) if _score(text) else ()
+    scored = [(score, sentence) for sentence in sentences if (score := _score(sentence))]
+    found = sorted(scored, key=lambda one: -one[0])[:2]
+    if found:
+        more = _BY_REFERENCE if turn.refs else 0
+        return [_line(turn, score + more, sentence) for score, sentence in found]
+    leading = _sentences(text[: 2 * _LINE_CHARACTERS])[:_LEADING]
+    ranked = [(_rare(one) + _NOTHING_RARE, one) for one in leading if one.strip()]
+    return [_line(turn, *max(ranked, key=lambda one: one[0]))] if ranked else []
+
+
+def _line(turn: Item, score: int, sentence: str) -> Line:
+    text = " ".join(sentence.split())
+    if len(text) > _LINE_CHARACTERS:
+        text = text[: _LINE_CHARACTERS - 1].rstrip() + "…"
+    return Line(score, f"- {turn.id} ({_actor(turn)}): {text}", text.casefold())
+
+
 def _sentences(text: str) -> list[str]:
     # One pattern for all three ends would take ten times as long.
     for end in (". ", "! ", "? "):
@@ -182,38 +149,17 @@ def _sentences(text: str) -> list[str]:
 
 
 def _score(text: str) -> int:
-    words = text.lower().translate(_NO_WORD).split()
-    weight = 0
-    if not _HINTS.isdisjoint(words):
-        weight = max(map(_WEIGHTS.get, words, repeat(0)))
-        if weight < _DECIDES:
-            spaced = f" {' '.join(words)} "
-            phrases = (score for phrase, score in _PHRASES.items() if phrase in spaced)
-            weight = max(weight, *phrases, 0)
-            if not weight and not _BEFORE.isdisjoint(words) and _BEFORE_A_DAY.search(spaced):
-                weight = _BY_DAY
+    words = _WEIGHTS.keys() & text.lower().translate(_NO_WORD).split()
+    weight = max((_WEIGHTS[word] for word in words), default=0)
     return weight + (_BY_ID if "-" in text and _ID.search(text) else 0)
 
 
-def _leading(text: str) -> list[tuple[int, str]]:
-    """Return the first sentence, or one close behind it with more names, numbers and long words."""
-    sentences = _sentences(text[: 2 * _LINE_CHARACTERS])[:_LEADING]
-    found = max(((_rare(one), one) for one in sentences), key=lambda one: one[0], default=None)
-    return [(found[0] + _NOTHING_RARE, found[1])] if found and found[1].strip() else []
-
-
 def _rare(sentence: str) -> int:
+    """Return how many names, numbers and long words there are; the first word is no name."""
     first, *words = sentence.translate(_NO_WORD).split() or [""]
     names = {word for word in words if len(word) > 1 and not word.islower()}
     found = names | {word for word in words if len(word) >= _LONG_WORD}
     return min(len(found) + (len(first) >= _LONG_WORD), _RARE_CAP)
-
-
-def _line(turn: Item, score: int, sentence: str) -> _Line:
-    text = " ".join(sentence.split())
-    if len(text) > _LINE_CHARACTERS:
-        text = text[: _LINE_CHARACTERS - 1].rstrip() + "…"
-    return _Line(score, f"- {turn.id} ({_actor(turn)}): {text}", text.casefold())
 
 
 class CommandFailed(Exception):
@@ -221,10 +167,7 @@ class CommandFailed(Exception):
 
 
 def by_command(command: Sequence[str], turns: Sequence[Item], timeout_s: float) -> str:
-    """Return the command's summary of the turns, which it gets as plain text, under no lock.
-
-    Raises CommandFailed.
-    """
+    """Return the command's summary of the turns, which it gets as plain text. Raises CommandFailed."""
     times = (f"{turn.at:{_MINUTE}}" if turn.at else "at an unknown time" for turn in turns)
     said = (f"{turn.id}, {when}, {turn.actor}:\n{turn.text}\n"
             for turn, when in zip(turns, times, strict=True))  # fmt: skip
@@ -234,54 +177,21 @@ def by_command(command: Sequence[str], turns: Sequence[Item], timeout_s: float) 
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
-    except (OSError, ValueError) as error:
-        raise CommandFailed(f"it could not be started ({error})") from error
-    with process:
-        try:
-            printed = _exchanged(process, content, len(content) // 2, time.monotonic() + timeout_s)
-        finally:
-            # Its children would keep our pipe open. Until it is waited for, its number is its own.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-    try:
-        text = printed.decode().strip()
+        text = process.communicate(content, timeout_s)[0].decode().strip()
+    except subprocess.TimeoutExpired as error:
+        # Its children would keep our pipe open, so all of them are ended.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise CommandFailed("it took too long") from error
     except UnicodeDecodeError as error:
         raise CommandFailed("what it printed is not UTF-8") from error
-    if not text:
-        raise CommandFailed("it printed nothing")
+    except (OSError, ValueError) as error:
+        raise CommandFailed(f"it could not be started ({error})") from error
+    if process.returncode or not text:
+        how = (
+            f"it ended with status {process.returncode}"
+            if process.returncode
+            else "it printed nothing"
+        )
+        raise CommandFailed(how)
     return text
-
-
-def _exchanged(
-    process: subprocess.Popen[bytes], content: bytes, most_bytes: int, deadline: float
-) -> bytes:
-    """Feed the process, and return what it prints, within these bytes and this time."""
-    assert process.stdin
-    assert process.stdout
-    threading.Thread(target=_feed, args=(process.stdin, content), daemon=True).start()
-    ready = select.poll()  # select cannot wait for a descriptor above 1023
-    ready.register(process.stdout, select.POLLIN)
-    pieces: list[bytes] = []
-    while True:
-        left_s = deadline - time.monotonic()
-        if left_s <= 0 or not ready.poll(1000 * left_s):
-            raise CommandFailed("it took too long")
-        piece = os.read(process.stdout.fileno(), 1 << 16)
-        if not piece:
-            break
-        pieces.append(piece)
-        if sum(map(len, pieces)) > most_bytes:
-            raise CommandFailed("what it printed is longer than half of what was said")
-    try:
-        status = process.wait(max(deadline - time.monotonic(), 0.01))
-    except subprocess.TimeoutExpired as error:
-        raise CommandFailed("it took too long") from error
-    if status:
-        raise CommandFailed(f"it ended with status {status}")
-    return b"".join(pieces)
-
-
-def _feed(pipe: IO[bytes], content: bytes) -> None:
-    # A command that closes its input early may still print a summary.
-    with suppress(OSError, ValueError), pipe:
-        pipe.write(content)

@@ -319,18 +319,24 @@ def _print_estimates(call: Call, chosen: Sequence[Session]) -> None:
 
 
 def _print_evicted(call: Call, memory: Memory, names: Sequence[str]) -> None:
-    from smp_client.passes.compaction import evicted_of
+    from smp_client.change.restore import evicted
+    from smp_client.model.record import kind_of_file, type_of
 
-    found = [one for name in names for one in evicted_of(memory, name, texts=True)]
+    found: list[dict[str, Any]] = []
+    for one in (one for name in names for one in evicted(memory, name)):
+        reason = {"evicted_at": one.facts["at"], **{name: one.facts.get(name) for name in ("operation", "reason")}}
+        text = str(one.value.get(kind_of_file(one.file).text, ""))
+        found.append({"id": one.id, "type": type_of(one.type), "session": one.session, "file": one.file,
+                      "timestamp": one.value.get("timestamp"), **reason, "size_bytes": len(one.raw), "text": text})  # fmt: skip
     if call.as_json:
-        out.print_json([asdict(one) for one in found])
+        out.print_json(found)
     elif not found:
         out.say("There are no evicted memories.")
     else:
         titles = "SESSION~ ID TYPE? WHEN? EVICTED SIZE> REASON:20 TEXT:20"
         out.print_table(titles, [
-            (one.session, one.id, out.short_type(one.type), out.short_time(one.timestamp),
-             out.short_time(one.evicted_at), out.short_size(one.size_bytes), one.reason, one.text)
+            (one["session"], one["id"], out.short_type(one["type"]), out.short_time(one["timestamp"]),
+             out.short_time(one["evicted_at"]), out.short_size(one["size_bytes"]), one["reason"], one["text"])
             for one in found
         ])  # fmt: skip
         out.tell("smp compact SESSION --bring-back brings them back; first unarchive a session.")

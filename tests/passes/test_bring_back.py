@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import test_compacting
+import test_eviction
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from test_compacting import HEADS, NOW, contents, everything, eviction_files, folder, ids, opened, without_heads
+from test_eviction import (
+    HEADS,
+    NOW,
+    contents,
+    everything,
+    eviction_files,
+    folder,
+    ids,
+    opened,
+    without_heads,
+)
 
 from smp_client import Memory, MemoryNotFound, QuotaExceeded, Session
-from smp_client.passes.compaction import bring_back, compact, evicted
+from smp_client.change.restore import bring_back
+from smp_client.passes.compaction import compact
 
-full = test_compacting.full  # the same fixture
+full = test_eviction.full  # the same fixture
 
 
 def test_some_can_be_brought_back(full: Session) -> None:
@@ -31,8 +41,14 @@ def test_some_can_be_brought_back(full: Session) -> None:
     turns = full.turns()
     assert [turn.id for turn in turns] == [*run, "turn-20", "turn-21", "turn-41"]
     assert [turn.data for turn in turns[:20]] == [before[turn.id] for turn in turns[:20]]
-    assert [record.id for record in full.records("finding")] == ["FIND-002", "FIND-003", "FIND-004", "FIND-006", "FIND-008"]
-    assert {"turn-1", "turn-7", "FIND-003"}.isdisjoint(one.id for one in evicted(full))
+    assert [record.id for record in full.records("finding")] == [
+        "FIND-002",
+        "FIND-003",
+        "FIND-004",
+        "FIND-006",
+        "FIND-008",
+    ]
+    assert {"turn-1", "turn-7", "FIND-003"}.isdisjoint(one.id for one in full.evicted())
     bring_back(full)
     assert {record.id: record.data for record in full.records("turn")} == before
 
@@ -41,7 +57,15 @@ def test_records_come_back_behind_their_predecessor(full: Session) -> None:
     """One after the other, in any order: behind the record that stood before it, or before that one where it is still away."""
     before = without_heads(contents(full))
     compact(full, reduction_pct=90)
-    for memory_id in ("FIND-007", "FIND-001", "FIND-005", "FIND-003", "turn-30", "turn-2", "PREF-001"):
+    for memory_id in (
+        "FIND-007",
+        "FIND-001",
+        "FIND-005",
+        "FIND-003",
+        "turn-30",
+        "turn-2",
+        "PREF-001",
+    ):
         assert bring_back(full, [memory_id]).success
     assert without_heads(contents(full)) == before
 
@@ -55,10 +79,14 @@ def test_a_summary_that_was_read_goes_and_one_that_was_changed_stays(full: Sessi
     reader.decay()
     path = folder(full) / "conversation.md"
     assert b"**Decay:**" in path.read_bytes()
-    path.write_bytes(path.read_bytes().replace(b"- turn-25 (user): ", b"my own words, not those of "))
+    path.write_bytes(
+        path.read_bytes().replace(b"- turn-25 (user): ", b"my own words, not those of ")
+    )
     outcome = bring_back(full)
-    assert outcome.problems == ["turn-21 was not brought back: another one stands in conversation.md by now."]
-    assert [one.id for one in evicted(full)] == ["turn-21"]
+    assert outcome.problems == [
+        "turn-21 was not brought back: another one stands in conversation.md by now."
+    ]
+    assert [one.id for one in full.evicted()] == ["turn-21"]
     after = [turn.data["content"] for turn in full.turns()]
     assert "my own words" in after.pop(20)
     assert after == before[:20] + before[21:]
@@ -90,27 +118,6 @@ def test_an_evicted_memory_is_found_and_read(full: Session) -> None:
         full.get("turn-999")
 
 
-def test_what_was_taken_out_is_listed_with_what_it_says(full: Session) -> None:
-    """Only if asked for; whole, and nothing where the bytes cannot be read."""
-    full.add_turn("user", "two\nlines " * 200, timestamp=NOW - timedelta(days=10))
-    full.add_turn("user", "today", timestamp=NOW)
-    full.save_agent_state("veritas", {"mood": "calm"})
-    full.save_agent_state("veritas", {"mood": "busy"})
-    compact(full, reduction_pct=100)
-    assert {one.text for one in evicted(full)} == {""}
-    texts = {one.id: one.text for one in full.evicted(texts=True)}
-    assert texts["FIND-003"].strip() == ("finding 3 " * 20).strip()
-    assert texts["turn-42"].strip() == ("two\nlines " * 200).strip()
-    assert texts["turn-7"].startswith("This is what was said as number 7. We decided to do 7. And so on.")
-    assert texts["STATE-001"] == ""
-
-
-def test_nothing_is_left_in_the_archive_when_all_is_back(full: Session) -> None:
-    compact(full, reduction_pct=90)
-    bring_back(full)
-    assert list((full.scope.tree.root / "archived").iterdir()) == []
-
-
 def test_an_id_that_is_not_evicted_is_refused(full: Session) -> None:
     compact(full, reduction_pct=90)
     before = everything(full)
@@ -138,9 +145,13 @@ def test_another_memory_of_the_same_id_is_left_alone(full: Session) -> None:
     ours = findings.read_bytes()
     findings.write_bytes(ours + b"  - id: FIND-001\n    finding: another one\n")
     outcome = bring_back(full)
-    assert [problem.split(":")[0] for problem in outcome.problems] == ["FIND-001 was not brought back"]
-    assert [one.id for one in evicted(full)] == ["FIND-001"]
-    findings.write_bytes(findings.read_bytes().replace(b"  - id: FIND-001\n    finding: another one\n", b""))
+    assert [problem.split(":")[0] for problem in outcome.problems] == [
+        "FIND-001 was not brought back"
+    ]
+    assert [one.id for one in full.evicted()] == ["FIND-001"]
+    findings.write_bytes(
+        findings.read_bytes().replace(b"  - id: FIND-001\n    finding: another one\n", b"")
+    )
     assert bring_back(full).success
     assert len(full.records("finding")) == 8
 
@@ -164,26 +175,12 @@ def test_a_damaged_copy_hides_no_other(full: Session) -> None:
     content[len(content) // 2] ^= 0xFF
     compact(full, reduction_pct=90)
     first.write_bytes(content)
-    assert "FIND-001" in {one.id for one in evicted(full)}
+    assert "FIND-001" in {one.id for one in full.evicted()}
     outcome = bring_back(full)
     assert len(outcome.problems) == 1
     assert first.name in outcome.problems[0]
     assert "FIND-001" in ids(full)
     assert eviction_files(full) == [first]
-
-
-def test_a_list_in_another_style_gives_and_takes(full: Session) -> None:
-    """Records in flow style, as a person may have made them, go out and come back, in whatever order."""
-    found = [{"id": f"FIND-00{number}", "finding": "x" * 300, "timestamp": "2026-01-01T00:00:00Z", "discovered_by": "a",
-              "decay": {"priority": 0.1, "base_priority": 0.1, "last_accessed": "2026-01-01T00:00:00Z", "access_count": 0},
-              "resolution": {"status": "resolved" if number < 3 else "open"}} for number in range(1, 5)]  # fmt: skip
-    (folder(full) / "findings.yaml").write_text(json.dumps({"version": 1, "findings": found}))
-    before = {record.id: record.data for record in full.records("finding")}
-    compact(full, reduction_pct=100)
-    assert [record.id for record in full.records("finding")] == ["FIND-003", "FIND-004"]
-    assert bring_back(full).success
-    assert {record.id: record.data for record in full.records("finding")} == before
-    assert full.record_finding("next", discovered_by="a").id == "FIND-009"
 
 
 def test_a_conversation_with_other_line_ends_and_a_persons_own_words(full: Session) -> None:
@@ -196,34 +193,61 @@ def test_a_conversation_with_other_line_ends_and_a_persons_own_words(full: Sessi
     assert len(full.turns()) < 10
     assert bring_back(full).success
     assert [turn.data for turn in full.turns()] == turns
-    assert HEADS.sub(b"", path.read_bytes()).replace(b"\r\n", b"\n") == before.replace(b"\r\n", b"\n")
+    assert HEADS.sub(b"", path.read_bytes()).replace(b"\r\n", b"\n") == before.replace(
+        b"\r\n", b"\n"
+    )
 
 
 # Whatever a session holds.
 
-TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60).filter(lambda text: bool(text.strip()))
+TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60).filter(
+    lambda text: bool(text.strip())
+)
 MEMORIES = st.tuples(
     st.sampled_from(["turn", "turn", "turn", "decision", "finding", "preference", "learning"]), TEXTS, st.integers(1, 40),
     st.floats(0, 60), st.booleans(), st.booleans(),
 )  # fmt: skip
 
 
-def add(session: Session, what: str, text: str, times: int, age_days: float, is_pinned: bool, is_closed: bool) -> None:
+def add(
+    session: Session,
+    what: str,
+    text: str,
+    times: int,
+    age_days: float,
+    is_pinned: bool,
+    is_closed: bool,
+) -> None:
     said = (text + " ") * times
-    more: dict[str, Any] = {"timestamp": NOW - timedelta(days=age_days), **({"pinned": True} if is_pinned else {})}
+    more: dict[str, Any] = {
+        "timestamp": NOW - timedelta(days=age_days),
+        **({"pinned": True} if is_pinned else {}),
+    }
     if what == "turn":
         session.add_turn("user", said, **more)
     elif what == "decision":
-        session.record_decision(said, made_by="a", **({"status": "closed"} if is_closed else {}), **more)
+        session.record_decision(
+            said, made_by="a", **({"status": "closed"} if is_closed else {}), **more
+        )
     elif what == "finding":
-        session.record_finding(said, discovered_by="a", resolution={"status": "resolved" if is_closed else "open"}, **more)
+        session.record_finding(
+            said,
+            discovered_by="a",
+            resolution={"status": "resolved" if is_closed else "open"},
+            **more,
+        )
     elif what == "preference":
         session.record_preference(said, confidence="uncertain" if is_closed else "explicit", **more)
     else:
         session.record_learning(said, learned_by="a", **more)
 
 
-@settings(max_examples=25, deadline=None, phases=(Phase.generate,), suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=25,
+    deadline=None,
+    phases=(Phase.generate,),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(st.lists(MEMORIES, max_size=25), st.integers(1, 100))
 def test_compaction_and_back_lose_nothing(memories: list[tuple[Any, ...]], share: int) -> None:
     """Whatever a session holds: what must be preserved never goes, and bringing back gives every file its bytes again."""
@@ -237,7 +261,7 @@ def test_compaction_and_back_lose_nothing(memories: list[tuple[Any, ...]], share
         preserved = {record.id for record in records if _must_stay(record.type, record.data)}
         everybody = ids(session)
         result = compact(session, reduction_pct=share)
-        away = {one.id for one in evicted(session)}
+        away = {one.id for one in session.evicted()}
         assert not away & preserved
         assert everybody <= ids(session) | away
         assert away == {memory_id for action in result.actions for memory_id in action.about}

@@ -19,20 +19,28 @@ from daemons import wait_until
 from test_unlocked_writers import at_the_exchange
 
 from smp_client import Invalid, LockTimeout, Memory, Session
+from smp_client.change.restore import bring_back
 from smp_client.disk.locks import NO_PATIENCE, lock
 from smp_client.disk.packing import read_members
 from smp_client.model.policies import CompactionPolicy
 from smp_client.passes import compaction
-from smp_client.passes.compaction import bring_back, compact, estimate, evicted, growth_bytes_per_day
+from smp_client.passes.compaction import compact, estimate, growth_bytes_per_day
 from smp_client.passes.tidy import tidy
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HEADS = re.compile(rb"^(?:last_id: \d+|\*\*Last-Turn:\*\* \d+)\n", re.MULTILINE)
-RECORD_FILES = ("conversation.md", "decisions.yaml", "findings.yaml", "preferences.yaml", "learnings.yaml", "relationships.yaml")
+RECORD_FILES = (
+    "conversation.md",
+    "decisions.yaml",
+    "findings.yaml",
+    "preferences.yaml",
+    "learnings.yaml",
+    "relationships.yaml",
+)
 
 
 def opened(root: Path, **options: Any) -> Session:
-    return Memory(root, clock=lambda: NOW, count_access=False, **options).session("s1")
+    return Memory(root, **{"clock": lambda: NOW, "count_access": False, **options}).session("s1")
 
 
 @pytest.fixture
@@ -43,7 +51,10 @@ def full(tmp_path: Path) -> Session:
     session = memory.create_session(id="s1", user="user-123", topic="authentication")
     long_ago = NOW - timedelta(days=20)
     for number in range(1, 41):
-        said = f"This is what was said as number {number}. We decided to do {number}. " + "And so on. " * 60
+        said = (
+            f"This is what was said as number {number}. We decided to do {number}. "
+            + "And so on. " * 60
+        )
         session.add_turn("user", said, timestamp=long_ago + timedelta(hours=number))
     session.pin("turn-20")
     session.add_turn("user", "And this is from today. " * 10, timestamp=NOW - timedelta(hours=1))
@@ -51,7 +62,9 @@ def full(tmp_path: Path) -> Session:
         session.record_finding(f"finding {number} " * 20, discovered_by="veritas", severity="low", timestamp=long_ago,
                                resolution={"status": "resolved" if number % 2 else "open"})  # fmt: skip
     session.record_decision("Use OAuth", made_by="architect", timestamp=long_ago)
-    session.record_preference("dark colours", confidence="uncertain", timestamp=NOW - timedelta(days=90))
+    session.record_preference(
+        "dark colours", confidence="uncertain", timestamp=NOW - timedelta(days=90)
+    )
     session.relate("DEC-001", "FIND-001", "resolves", timestamp=long_ago)
     return opened(root)
 
@@ -61,7 +74,11 @@ def folder(session: Session) -> Path:
 
 
 def contents(session: Session) -> dict[str, bytes]:
-    return {name: (folder(session) / name).read_bytes() for name in RECORD_FILES if (folder(session) / name).exists()}
+    return {
+        name: (folder(session) / name).read_bytes()
+        for name in RECORD_FILES
+        if (folder(session) / name).exists()
+    }
 
 
 def without_heads(found: dict[str, bytes]) -> dict[str, bytes]:
@@ -71,7 +88,9 @@ def without_heads(found: dict[str, bytes]) -> dict[str, bytes]:
 def everything(session: Session) -> dict[str, bytes]:
     """Every file of the tree that says something."""
     root = session.scope.tree.root
-    found = (path for path in sorted(root.rglob("*")) if path.is_file() and ".smp" not in path.parts)
+    found = (
+        path for path in sorted(root.rglob("*")) if path.is_file() and ".smp" not in path.parts
+    )
     return {str(path.relative_to(root)): path.read_bytes() for path in found}
 
 
@@ -86,8 +105,13 @@ def eviction_files(session: Session) -> list[Path]:
 def test_what_is_freed_is_what_the_files_became_smaller(full: Session) -> None:
     """Before and after are the sizes on disk, and the actions account for every byte but the heads that note the last numbers."""
     before, size = contents(full), full.size().total_bytes
+    most = estimate(full)
     result = compact(full, reduction_pct=90)
-    assert (result.counts["before_bytes"], result.counts["after_bytes"]) == (size, full.size().total_bytes)
+    assert sum(action.bytes_freed for action in result.actions) == most
+    assert (result.counts["before_bytes"], result.counts["after_bytes"]) == (
+        size,
+        full.size().total_bytes,
+    )
     assert result.counts["bytes_freed"] == size - full.size().total_bytes > 20_000
     shrunk = sum(map(len, before.values())) - sum(map(len, without_heads(contents(full)).values()))
     assert sum(action.bytes_freed for action in result.actions) == shrunk
@@ -101,8 +125,15 @@ def test_nothing_more_goes_than_the_target_asks_for(full: Session) -> None:
     result = compact(full, reduction_pct=10)
     assert result.success
     assert result.problems == []
-    assert result.counts["target_bytes"] <= result.counts["bytes_freed"] < 2 * result.counts["target_bytes"]
-    assert {action.type for action in result.actions} == {"remove_decayed", "summarize_conversation"}
+    assert (
+        result.counts["target_bytes"]
+        <= result.counts["bytes_freed"]
+        < 2 * result.counts["target_bytes"]
+    )
+    assert {action.type for action in result.actions} == {
+        "remove_decayed",
+        "summarize_conversation",
+    }
 
 
 def test_what_was_taken_out_comes_back_byte_for_byte(full: Session) -> None:
@@ -113,29 +144,34 @@ def test_what_was_taken_out_comes_back_byte_for_byte(full: Session) -> None:
     outcome = bring_back(full)
     assert outcome.success
     assert without_heads(contents(full)) == before
-    assert evicted(full) == []
+    assert full.evicted() == []
     assert eviction_files(full) == []
     assert full.problems() == []
 
 
 def test_what_is_taken_out_is_listed_with_its_reason(full: Session) -> None:
     compact(full, reduction_pct=90)
-    listed = {one.id: one for one in evicted(full)}
+    listed = {one.id: one for one in full.evicted()}
     assert listed.keys() == {*(f"turn-{number}" for number in range(1, 41) if number != 20), "PREF-001",
                              "FIND-001", "FIND-003", "FIND-005", "FIND-007"}  # fmt: skip
-    finding, said = listed["FIND-003"], listed["turn-5"]
-    assert (finding.type, finding.operation, finding.reason) == ("finding", "archive_findings", "it is resolved")
-    assert (said.operation, said.evicted_at) == ("summarize_conversation", "2026-03-01T12:00:00Z")
+    finding, said = listed["FIND-003"].facts, listed["turn-5"].facts
+    assert (finding["operation"], finding["reason"]) == ("archive_findings", "it is resolved")
+    assert (said["operation"], said["at"]) == ("summarize_conversation", "2026-03-01T12:00:00Z")
     (name,) = (f"archived/s1/{path.name}" for path in eviction_files(full))
     members = dict(read_members(full.scope.tree, name))
     assert next(iter(members)) == "manifest.json"
     items = json.loads(members["manifest.json"])["items"]
-    assert sum(item["length"] for item in items if item["file"] == "findings.yaml") == len(members["records/findings.yaml"])
+    assert sum(item["length"] for item in items if item["file"] == "findings.yaml") == len(
+        members["records/findings.yaml"]
+    )
 
 
 def test_a_summary_stands_in_the_place_of_the_turns(full: Session) -> None:
-    """Two runs, before and behind the pinned turn: each is one turn that says what it stands for, and is found by what it says."""
+    """Two runs, before and behind the pinned turn: each is one turn that is found by its text.
+
+    A summary is not summarised again, however old it becomes."""
     compact(full, reduction_pct=90)
+    compact(opened(full.scope.tree.root, clock=lambda: NOW + timedelta(days=300)), reduction_pct=90)
     turns = full.turns()
     assert [turn.id for turn in turns] == ["turn-1", "turn-20", "turn-21", "turn-41"]
     assert turns[0].data["summarizes"] == {"first": "turn-1", "last": "turn-19", "turns": 19}
@@ -144,23 +180,13 @@ def test_a_summary_stands_in_the_place_of_the_turns(full: Session) -> None:
     assert {record.id for record in full.search("decided")} >= {"turn-1", "turn-21"}
 
 
-def test_a_summary_is_not_summarised_again(full: Session) -> None:
-    """However old it becomes; and a second compaction of the same session finds nothing more to do."""
-    compact(full, reduction_pct=90)
-    before = contents(full)
-    later = Memory(full.scope.tree.root, clock=lambda: NOW + timedelta(days=300), count_access=False).session("s1")
-    compact(later, reduction_pct=90)
-    assert [turn.id for turn in later.turns()] == ["turn-1", "turn-20", "turn-21", "turn-41"]
-    assert later.turns()[0].text in before["conversation.md"].decode()
-
-
 def test_numbers_are_never_given_again(full: Session) -> None:
     """Also where the last records of a file were taken out, and the notes in the lock files are lost."""
-    late = Memory(full.scope.tree.root, clock=lambda: NOW + timedelta(days=100), count_access=False).session("s1")
+    late = opened(full.scope.tree.root, clock=lambda: NOW + timedelta(days=100))
     late.unpin("turn-20")
     for number in (2, 4, 6, 8):
         late.resolve_finding(f"FIND-{number:03d}", resolved_by="user", action_taken="done")
-    later = Memory(full.scope.tree.root, clock=lambda: NOW + timedelta(days=200), count_access=False).session("s1")
+    later = opened(full.scope.tree.root, clock=lambda: NOW + timedelta(days=200))
     compact(later, reduction_pct=100)
     assert later.records("finding") == []
     shutil.rmtree(full.scope.tree.root / ".smp/locks")
@@ -176,13 +202,9 @@ def test_a_dry_run_changes_nothing_and_says_the_same(full: Session) -> None:
     done = compact(full, reduction_pct=90)
     assert planned.actions == done.actions
     assert planned.dry_run
-    assert abs(planned.counts["after_bytes"] - done.counts["after_bytes"]) < 200  # the heads, and what the metadata say
-
-
-def test_the_estimate_is_what_can_be_freed(full: Session) -> None:
-    most = estimate(full)
-    assert most == sum(action.bytes_freed for action in compact(full, reduction_pct=100).actions)
-    assert estimate(full) == 0
+    assert (
+        abs(planned.counts["after_bytes"] - done.counts["after_bytes"]) < 200
+    )  # the heads, and what the metadata say
 
 
 def test_the_metadata_say_when_and_how_large(full: Session) -> None:
@@ -192,18 +214,6 @@ def test_the_metadata_say_when_and_how_large(full: Session) -> None:
         storage: Any = full.metadata()["storage"]
         assert storage["last_compaction"] == "2026-03-01T12:00:00Z"
         assert abs(storage["total_bytes"] - full.size().total_bytes) < 50
-
-
-def test_the_yaml_indexes_are_no_part_of_it(full: Session) -> None:
-    """They count for nothing, so that nothing is taken out to make room for them, and are left to whoever makes them."""
-    before, planned = full.size().total_bytes, full.compact(reduction_pct=50, dry_run=True)
-    timeline = folder(full) / "indexes/timeline.yaml"
-    timeline.write_bytes(b"# swollen\n" * 1_500_000)
-    assert full.size().total_bytes == before
-    assert full.compact(reduction_pct=50, dry_run=True) == planned
-    full.record_finding("there is room", discovered_by="a")
-    compact(full, reduction_pct=100)
-    assert timeline.read_bytes() == b"# swollen\n" * 1_500_000
 
 
 def test_earlier_states_go_and_the_current_one_stays(full: Session) -> None:
@@ -218,7 +228,12 @@ def test_earlier_states_go_and_the_current_one_stays(full: Session) -> None:
     assert full.agent_state_history("veritas") == []
     full.save_agent_state("veritas", {"mood": "alert"})
     bring_back(full)
-    assert [state["mood"] for state in full.agent_state_history("veritas")] == ["calm", "busy", "tired", "awake"]
+    assert [state["mood"] for state in full.agent_state_history("veritas")] == [
+        "calm",
+        "busy",
+        "tired",
+        "awake",
+    ]
     assert HEADS.sub(b"", history.read_bytes()).startswith(before)
 
 
@@ -231,7 +246,7 @@ def test_a_session_that_may_not_be_made_smaller_says_why(full: Session) -> None:
     assert len(result.problems) == 1
     assert "4 with" in result.problems[0]
     assert "a finding that is not resolved" in result.problems[0]
-    assert "it stands for turns that were taken out" in result.problems[0]
+    assert "it stands for turns that were evicted" in result.problems[0]
 
 
 @pytest.mark.parametrize("share", [0, -5, 101, True, "many"])
@@ -253,7 +268,11 @@ def test_every_option_of_the_policy_counts(full: Session) -> None:
 
     def compacted(**options: Any) -> set[str]:
         session = opened(full.scope.tree.root, compaction=replace(CompactionPolicy(), **options))
-        return {memory_id for action in compact(session, reduction_pct=100, dry_run=True).actions for memory_id in action.about}
+        return {
+            memory_id
+            for action in compact(session, reduction_pct=100, dry_run=True).actions
+            for memory_id in action.about
+        }
 
     assert "turn-40" in compacted()
     assert "turn-40" not in compacted(old_conversation_days=19.0)
@@ -265,7 +284,9 @@ def test_every_option_of_the_policy_counts(full: Session) -> None:
 
 
 def with_command(session: Session, code: str, timeout_s: float = 30.0) -> Session:
-    policy = CompactionPolicy(summarizer=(sys.executable, "-c", code), summarizer_timeout_s=timeout_s)
+    policy = CompactionPolicy(
+        summarizer=(sys.executable, "-c", code), summarizer_timeout_s=timeout_s
+    )
     return opened(session.scope.tree.root, compaction=policy)
 
 
@@ -286,7 +307,7 @@ def test_a_command_may_write_the_summaries(full: Session) -> None:
         ("import sys; print('half'); sys.exit(3)", "it ended with status 3"),
         ("", "it printed nothing"),
         ("import sys; sys.stdout.buffer.write(b'\\xff\\xfe')", "what it printed is not UTF-8"),
-        ("while True: print('on and on')", "what it printed is longer than half of what was said"),
+        ("print('on and on' * 10_000)", "what it printed is longer than half of what was said"),
         ("import os; os.kill(os.getpid(), 9)", "it ended with status -9"),
     ],
 )  # fmt: skip
@@ -298,14 +319,9 @@ def test_a_command_that_fails_is_not_used(full: Session, code: str, why: str) ->
     assert full.turns()[0].text.startswith("Summary of ")
 
 
-def test_a_command_that_is_not_there_is_not_used(full: Session) -> None:
-    session = opened(full.scope.tree.root, compaction=CompactionPolicy(summarizer=("/nowhere/summarise",)))
-    result = compact(session, reduction_pct=40)
-    assert result.success
-    assert "it could not be started" in result.notes[0]
-
-
-def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(full: Session, tmp_path: Path) -> None:
+def test_a_command_that_takes_too_long_is_ended_with_all_that_it_started(
+    full: Session, tmp_path: Path
+) -> None:
     """Its children too, which would keep our end of the pipe open."""
     pids = tmp_path / "pids"
     code = f"""
@@ -348,9 +364,14 @@ print("said by the command")
 # Others who write meanwhile.
 
 
-def test_a_record_that_is_changed_after_the_plan_stays(full: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_is_changed_after_the_plan_stays(
+    full: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Changed between the plan and the removal, a turn is not evicted, nor is its new text lost: it is planned again."""
-    edits: list[Callable[[], object]] = [lambda: full.pin("turn-5"), lambda: full.update("FIND-003", severity="high")]
+    edits: list[Callable[[], object]] = [
+        lambda: full.pin("turn-5"),
+        lambda: full.update("FIND-003", severity="high"),
+    ]
     planned = compaction.plan
 
     def meanwhile(*arguments: Any) -> Any:
@@ -365,10 +386,12 @@ def test_a_record_that_is_changed_after_the_plan_stays(full: Session, monkeypatc
     assert result.notes == []
     assert full.get("turn-5").pinned
     assert full.get("FIND-003").data["severity"] == "high"
-    assert {"turn-5", "FIND-003"}.isdisjoint(one.id for one in evicted(full))
+    assert {"turn-5", "FIND-003"}.isdisjoint(one.id for one in full.evicted())
 
 
-def test_an_edit_at_the_very_moment_of_the_exchange_stays(full: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_at_the_very_moment_of_the_exchange_stays(
+    full: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A person saves the conversation just before it is exchanged: what they changed stays, and is not evicted; the rest goes."""
     path = folder(full) / "conversation.md"
 
@@ -379,19 +402,24 @@ def test_an_edit_at_the_very_moment_of_the_exchange_stays(full: Session, monkeyp
         result = compact(full, reduction_pct=60)
     assert result.notes == ["turn-7 was changed meanwhile, and stays"]
     assert "said as number seven." in full.get("turn-7").text
-    assert "turn-7" not in {one.id for one in evicted(full)}
-    assert "turn-8" in {one.id for one in evicted(full)}
+    assert "turn-7" not in {one.id for one in full.evicted()}
+    assert "turn-8" in {one.id for one in full.evicted()}
     assert bring_back(full).success
     assert len(full.turns()) == 41
 
 
-def test_what_is_appended_at_the_exchange_is_kept(full: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_appended_at_the_exchange_is_kept(
+    full: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A turn that a shell appends just before, or just after, is there."""
     path = folder(full) / "conversation.md"
 
     def append(number: int) -> None:
         with path.open("ab") as file:
-            file.write(b"## Turn %d - 2026-03-01 00:00:00\n**Speaker:** shell\n\nlate %d\n\n---\n\n" % (number, number))
+            file.write(
+                b"## Turn %d - 2026-03-01 00:00:00\n**Speaker:** shell\n\nlate %d\n\n---\n\n"
+                % (number, number)
+            )
 
     with at_the_exchange(monkeypatch, before=lambda: append(1001)):
         assert compact(full, reduction_pct=40).success
@@ -404,7 +432,10 @@ def test_what_is_appended_at_the_exchange_is_kept(full: Session, monkeypatch: py
 def test_of_two_with_one_id_neither_goes(full: Session) -> None:
     """Without the last the first would answer again: both stay, in the conversation and in a list."""
     for name, double in (
-        ("conversation.md", b"## Turn 5 - 2026-01-01 00:00:00\n**Speaker:** a\n\nagain\n\n---\n\n## Turn 99\n\nx\n"),
+        (
+            "conversation.md",
+            b"## Turn 5 - 2026-01-01 00:00:00\n**Speaker:** a\n\nagain\n\n---\n\n## Turn 99\n\nx\n",
+        ),
         ("findings.yaml", b"  - id: FIND-003\n    finding: again\n  - id: X-1\n    finding: x\n"),
     ):
         path = folder(full) / name
@@ -412,7 +443,7 @@ def test_of_two_with_one_id_neither_goes(full: Session) -> None:
     compact(full, reduction_pct=90)
     assert [turn.id for turn in full.turns()].count("turn-5") == 2
     assert [record.id for record in full.records("finding")].count("FIND-003") == 2
-    assert {"turn-5", "FIND-003"}.isdisjoint(one.id for one in evicted(full))
+    assert {"turn-5", "FIND-003"}.isdisjoint(one.id for one in full.evicted())
 
 
 def test_a_turn_that_is_only_written_in_part_stays(full: Session) -> None:
@@ -420,7 +451,10 @@ def test_a_turn_that_is_only_written_in_part_stays(full: Session) -> None:
 
     While it went like any other, the rest of it came to stand in the conversation as nobody's words."""
     path = folder(full) / "conversation.md"
-    path.write_bytes(path.read_bytes() + b"## Turn 99 - 2026-01-01 00:00:00\n**Speaker:** shell\n\nthe first half")
+    path.write_bytes(
+        path.read_bytes()
+        + b"## Turn 99 - 2026-01-01 00:00:00\n**Speaker:** shell\n\nthe first half"
+    )
     compact(full, reduction_pct=90)
     path.write_bytes(path.read_bytes() + b" and the second\n\n---\n\n")
     assert full.turns()[-1].text == "the first half and the second"
@@ -448,7 +482,9 @@ echo $i
 
 
 @pytest.mark.parametrize("each", [30, pytest.param(80, marks=pytest.mark.slow)])
-def test_other_writers_lose_nothing_to_repeated_compaction(full: Session, tmp_path: Path, each: int) -> None:
+def test_other_writers_lose_nothing_to_repeated_compaction(
+    full: Session, tmp_path: Path, each: int
+) -> None:
     """A program that writes under the locks and a shell that appends without: whatever is compacted and brought back meanwhile, in
     the end every record of both is there exactly once.
 
@@ -456,7 +492,9 @@ def test_other_writers_lose_nothing_to_repeated_compaction(full: Session, tmp_pa
     stop = tmp_path / "stop"
     known = {kind: len(full.records(kind)) for kind in ("turn", "finding")}
     said = folder(full) / "conversation.md"
-    shell = subprocess.Popen(["/bin/sh", "-c", SHELL, "sh", str(said), str(stop)], stdout=subprocess.PIPE, text=True)
+    shell = subprocess.Popen(
+        ["/bin/sh", "-c", SHELL, "sh", str(said), str(stop)], stdout=subprocess.PIPE, text=True
+    )
     other = subprocess.Popen([sys.executable, "-c", WRITER, str(full.scope.tree.root), str(each)])
     rounds, problems = 0, []
     try:
@@ -470,11 +508,17 @@ def test_other_writers_lose_nothing_to_repeated_compaction(full: Session, tmp_pa
     assert (other.wait(timeout=60), problems) == (0, [])
     memory, retired = Memory(full.scope.tree.root), full.scope.tree.root / ".smp/retired"
     # What was appended to an old version comes over when the kernel says that nobody has it open.
-    wait_until(lambda: tidy(memory) is not None and not list(retired.iterdir()), "all is brought over")
+    wait_until(
+        lambda: tidy(memory) is not None and not list(retired.iterdir()), "all is brought over"
+    )
     assert bring_back(full).problems == []
     texts = [" ".join(turn.text.split()[:2]) for turn in full.turns()]
-    assert sorted(text for text in texts if text.startswith("shell")) == sorted(f"shell {number + 1}" for number in range(count))
-    assert sorted(text for text in texts if text.startswith("locked")) == sorted(f"locked {number}" for number in range(each))
+    assert sorted(text for text in texts if text.startswith("shell")) == sorted(
+        f"shell {number + 1}" for number in range(count)
+    )
+    assert sorted(text for text in texts if text.startswith("locked")) == sorted(
+        f"locked {number}" for number in range(each)
+    )
     assert len(texts) == known["turn"] + each + count
     assert len(full.records("finding")) == known["finding"] + each
     assert full.problems() == []
@@ -484,7 +528,10 @@ def test_a_file_that_stays_locked_leaves_everything_as_it_was(full: Session) -> 
     """Somebody holds the findings: LockTimeout, no copy is left, and the next compaction is as the first would have been."""
     before = everything(full)
     hurried = opened(full.scope.tree.root, patience=NO_PATIENCE)
-    with lock(full.scope.tree, "s1", "findings.yaml", NO_PATIENCE, "holding"), pytest.raises(LockTimeout):
+    with (
+        lock(full.scope.tree, "s1", "findings.yaml", NO_PATIENCE, "holding"),
+        pytest.raises(LockTimeout),
+    ):
         compact(hurried, reduction_pct=90)
     assert everything(full) == before
     assert compact(hurried, reduction_pct=90).actions
@@ -493,7 +540,10 @@ def test_a_file_that_stays_locked_leaves_everything_as_it_was(full: Session) -> 
 def test_two_compactions_at_once_take_turns(full: Session) -> None:
     before = contents(full)
     sessions = [opened(full.scope.tree.root) for _ in range(3)]
-    threads = [threading.Thread(target=compact, args=(one,), kwargs={"reduction_pct": 90}) for one in sessions]
+    threads = [
+        threading.Thread(target=compact, args=(one,), kwargs={"reduction_pct": 90})
+        for one in sessions
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
