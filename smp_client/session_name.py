@@ -27,9 +27,9 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 def sessions_in(memory: Memory, place: str) -> dict[str, str]:
     """Return the ids of the sessions in this place, each with the time when it came there."""
     if place == ARCHIVED:
-        return {one.session: one.archived_at for one in memory.archived_sessions()}
+        return {one.session: one.at for one in memory.archived_sessions()}
     if place == DELETED:
-        return {one.session: one.deleted_at for one in memory.deleted_sessions()}
+        return {one.session: one.at for one in memory.deleted_sessions()}
     return {session.id: "" for session in memory._sessions()}
 
 

@@ -12,7 +12,16 @@ from typing import Any
 from ..disk.session_files import METADATA
 from ..model.errors import SMPError
 from ..model.priority import is_resolved, status_of
-from ..model.record import DECISION, FINDING, LEARNING, PREFERENCE, SESSION_KINDS, TURN, Kind, name_of
+from ..model.record import (
+    DECISION,
+    FINDING,
+    LEARNING,
+    PREFERENCE,
+    SESSION_KINDS,
+    TURN,
+    Kind,
+    name_of,
+)
 from ..text.format import format_of
 from ..text.mapping import load_mapping
 from ..text.values import Value
@@ -79,10 +88,16 @@ def _newest(values: list[dict[str, Value]]) -> Iterable[dict[str, Value]]:
     return values[: -_MEMORIES - 1 : -1]
 
 
-def _line(kind: Kind, value: Mapping[str, Value], characters: int = _TEXT_CHARACTERS, **further: Any) -> dict[str, Value]:
+def _line(
+    kind: Kind, value: Mapping[str, Value], characters: int = _TEXT_CHARACTERS, **further: Any
+) -> dict[str, Value]:
     text = " ".join(str(value.get(kind.text, "")).split())
     text = text if len(text) <= characters else f"{text[: characters - 1].rstrip()}…"
-    return {"id": value.get("id"), **{name: str(said) for name, said in further.items() if said}, "text": text}
+    return {
+        "id": value.get("id"),
+        **{name: str(said) for name, said in further.items() if said},
+        "text": text,
+    }
 
 
 def _mapping(value: Value) -> dict[str, Value]:

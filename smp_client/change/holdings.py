@@ -11,12 +11,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..disk import bundle
-from ..disk.bundle import Bundle, Item
+from ..disk.bundle import Bundle
 from ..disk.scopes import ARCHIVE, EVICTED, files_of
 from ..model.errors import SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_session_id
-from ..model.record import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN, Kind, kind_of, kind_of_file
-from ..text.edits import located, spans, value_of
+from ..model.record import (
+    GLOBAL_KINDS,
+    SESSION_KINDS,
+    STATE_HISTORY,
+    TURN,
+    Kind,
+    kind_of,
+    kind_of_file,
+)
+from ..text.edits import Span, located, spans, value_of
 from ..text.fingerprint import hash_of, hash_of_bytes
 from ..text.values import Value
 from .places import PROFILE, holds_memories, id_of_file, is_record_file, type_of_file, value_of_file
@@ -45,23 +53,23 @@ class Holding:
     hash: str
     behind: str | None = None  # the id of the record before it
     line: int = 0  # in its file; 0 in a bundle of records
-    facts: Mapping[str, Any] = field(default_factory=dict)  # of its bundle and its item: when, by whom, why
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of its bundle and of its item
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a whole file and not a record in one."""
+        """Return whether it is a whole file and not a record in one."""
         return not is_record_file(self.file)
 
     @property
     def where(self) -> str:
-        """The file or bundle below the root that holds its bytes."""
+        """Return the file or bundle below the root that holds its bytes."""
         directory = GLOBAL if self.session == GLOBAL else f"{ACTIVE}/{self.session}"
         return self.container or f"{directory}/{self.file}"
 
 
 def holdings(
     memory: Memory, session: str, places: Collection[Place] = KEPT, problems: list[str] | None = None
-) -> Iterator[Holding]:
+) -> Iterator[Holding]:  # fmt: skip
     """Yield every memory of a session, or of `global`, in these places.
 
     A file or bundle that cannot be read may hold more: it is added to `problems`.
@@ -82,19 +90,18 @@ def in_use(memory: Memory, session: str, ids: Collection[str]) -> list[Holding]:
 
     An id of a form that SMP does not give, or that seems to stand twice, is not among them.
     """
-    kinds = GLOBAL_KINDS if session == GLOBAL else SESSION_KINDS
     by_kind: dict[Kind, list[str]] = {}
     for memory_id in ids:
-        if (kind := kind_of(memory_id, kinds)) is not None:
+        kind = kind_of(memory_id, GLOBAL_KINDS if session == GLOBAL else SESSION_KINDS)
+        if kind is not None:
             by_kind.setdefault(kind, []).append(memory_id)
     found: list[Holding] = []
     for kind, some in by_kind.items():
         content = memory._scope(session).read(kind.file)
-        mark = "## Turn {}" if kind is TURN else "id: {}"
-        once = [one for one in some if content.count(mark.format(one.removeprefix("turn-")).encode()) == 1]
+        marks = {one: f"## Turn {one[5:]}" if kind is TURN else f"id: {one}" for one in some}
+        once = [one for one, mark in marks.items() if content.count(mark.encode()) == 1]
         for span in located(kind, content, once).values():
-            found.append(Holding(session, "active", "", kind.file, span.id, kind.name, span.value, span.raw,
-                                 hash_of(span.value), span.behind))  # fmt: skip
+            found.append(_of_span(span, session, "active", "", kind, 0))
     return found
 
 
@@ -110,7 +117,10 @@ def is_in_use(memory: Memory, session: str) -> bool:
 
 def bundles_of(memory: Memory, session: str) -> list[str]:
     """Return the bundles of a session. An archive of a session that is in use again is none."""
-    found = [*bundle.paths(memory.tree, f"{ARCHIVED}/{session}"), *bundle.paths(memory.tree, f"{DELETED}/{session}")]
+    found = [
+        *bundle.paths(memory.tree, f"{ARCHIVED}/{session}"),
+        *bundle.paths(memory.tree, f"{DELETED}/{session}"),
+    ]
     is_active = is_in_use(memory, session)
     return [path for path in found if not (is_active and path.endswith(f"/{ARCHIVE}"))]
 
@@ -125,49 +135,66 @@ def place_of(path: str) -> Place:
 
 def in_bundle(packed: Bundle, session: str, place: Place) -> Iterator[Holding]:
     """Yield the memories in a bundle: of a packed session those in its files, else its items."""
-    manifest = packed.manifest
-    facts = {"at": manifest.at, "by": manifest.by, "why": manifest.why, "until": manifest.until, "batch": manifest.batch}
-    if manifest.kind == "archive" or "was" in manifest.facts:
+    said, path = packed.manifest, packed.path
+    facts = {
+        "at": said.at,
+        "by": said.by,
+        "why": said.why,
+        "until": said.until,
+        "batch": said.batch,
+    }
+    if said.kind == "archive" or "was" in said.facts:
         for file, content in packed.files():
-            if file.startswith(BESIDE):  # memories that were evicted before the session was deleted
-                yield from in_bundle(bundle.unpacked(packed.path, content), session, place)
+            if file.startswith(BESIDE):  # evicted before the session was deleted
+                yield from in_bundle(bundle.unpacked(path, content), session, place)
             elif holds_memories(file, ""):
-                yield from (replace(one, facts=facts) for one in in_file(session, place, packed.path, file, content))
+                for one in in_file(session, place, path, file, content):
+                    yield replace(one, facts=facts)
         return
     for item, raw in packed.pieces():
-        yield _of_item(item, raw, session, place, packed.path, {**facts, **item.facts})
+        is_file = item.is_file
+        value = value_of_file(item.file, raw) if is_file else value_of(kind_of_file(item.file), raw)
+        value = value or {"id": item.id, "content": raw.decode("utf-8", "replace")}
+        of_item = (item.file, item.id, item.type, value, raw, item.hash, item.behind)
+        yield Holding(session, place, path, *of_item, 0, {**facts, **item.facts})
 
 
-def in_file(session: str, place: Place, container: str, file: str, content: bytes) -> Iterator[Holding]:
+def in_file(
+    session: str, place: Place, container: str, file: str, content: bytes
+) -> Iterator[Holding]:
     """Yield the memories in the content of one file."""
-    if not is_record_file(file):
-        if content:
-            value = value_of_file(file, content)
-            yield Holding(session, place, container, file, id_of_file(file), type_of_file(file), value, content,
-                          hash_of_bytes(content), line=1)  # fmt: skip
-        return
-    kind = kind_of_file(file)
-    head, records, *_ = spans(kind, content)
-    line = 1 + head.count(b"\n")
-    for span in records:
-        if span.value:
-            yield Holding(session, place, container, file, span.id, kind.name, span.value, span.raw,
-                          hash_of(span.value), span.behind, line)  # fmt: skip
-        line += span.raw.count(b"\n")
+    if is_record_file(file):
+        kind = kind_of_file(file)
+        head, records, *_ = spans(kind, content)
+        line = 1 + head.count(b"\n")
+        for span in records:
+            if span.value:
+                yield _of_span(span, session, place, container, kind, line)
+            line += span.raw.count(b"\n")
+    elif content:
+        value, hash = value_of_file(file, content), hash_of_bytes(content)
+        named = (file, id_of_file(file), type_of_file(file))
+        yield Holding(session, place, container, *named, value, content, hash, line=1)
+
+
+def _of_span(
+    span: Span, session: str, place: Place, container: str, kind: Kind, line: int
+) -> Holding:
+    about = (kind.file, span.id, kind.name, span.value, span.raw, hash_of(span.value))
+    return Holding(session, place, container, *about, span.behind, line)
 
 
 def _active(memory: Memory, session: str, problems: list[str]) -> Iterator[Holding]:
     scope = memory._scope(session)
-    histories = (f"{STATE_HISTORY}/{name}" for name in scope.tree.sizes(scope.path(STATE_HISTORY)))
-    further = [PROFILE] if session == GLOBAL else [file for file in histories if holds_memories(file, session)]
-    for file in [*files_of(memory, session), *(file for file in further if scope.tree.exists(scope.path(file)))]:
+    further = [PROFILE]
+    if session != GLOBAL:
+        further = [
+            f"{STATE_HISTORY}/{name}" for name in scope.tree.sizes(scope.path(STATE_HISTORY))
+        ]
+    further = [file for file in further
+               if holds_memories(file, session) and scope.tree.exists(scope.path(file))]  # fmt: skip
+    for file in [*files_of(memory, session), *further]:
         try:
             yield from in_file(session, "active", "", file, scope.read(file))
         except (SMPError, OSError) as error:
             problems.append(f"{scope.path(file)} cannot be read: {error}")
-
-
-def _of_item(item: Item, raw: bytes, session: str, place: Place, path: str, facts: Mapping[str, Any]) -> Holding:
-    value = value_of_file(item.file, raw) if item.is_file else value_of(kind_of_file(item.file), raw)
-    value = value or {"id": item.id, "content": raw.decode("utf-8", "replace")}
-    return Holding(session, place, path, item.file, item.id, item.type, value, raw, item.hash, item.behind, 0, facts)

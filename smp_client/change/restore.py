@@ -1,44 +1,43 @@
-"""Deleting memories so that they can be restored, and restoring them.
+"""Deleting memories so that they can be restored, restoring them, and bringing back evicted ones.
 
 A deletion moves memories into one bundle, `deleted/{session}/{batch}.tar.gz`. Restoring takes them
 out of it: each comes back as its own span behind its old predecessor, else at the end of its file,
-and a turn at its number. The undo of an anonymisation is restored in the same way.
+and a turn at its number. Evicted memories, and the undo of an anonymisation, come back in this way.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ..disk import audit, bundle
-from ..disk.bundle import BundleKind, Item, Manifest
+from ..disk import audit
+from ..disk.bundle import BundleKind, Manifest
 from ..disk.inventory import manifests
 from ..disk.scopes import ARCHIVE, BACKUP
-from ..model.errors import Invalid, MemoryNotFound, SessionNotFound, SMPError
+from ..model.errors import CorruptionDetected, Invalid, MemoryNotFound, SessionNotFound, SMPError
 from ..model.layout import ARCHIVED, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
 from ..model.record import Record, as_record, check_memory_id, kind_of_file, type_of
 from ..model.times import render_time
 from ..redaction.redact import harmless
 from ..text.contents import plain_fields
-from ..text.edits import spans, value_of
+from ..text.edits import spans
 from ..text.fingerprint import hash_of, summary_hash
 from .change import Change, Draft, Request, apply, replanned
-from .holdings import Holding, Place, holdings, is_in_use, place_of
-from .places import value_of_file
+from .holdings import Holding, Place, holdings, is_in_use, names, place_of
 from .select import Selection, agent_of, chosen
 
 if TYPE_CHECKING:
-    from ..disk.scope import Scope
     from ..memory import Memory
     from ..session import Session
 
 _EVICTED: tuple[Place, ...] = ("evicted",)
-_MAY_BE_BACK = "smp restore --list shows what can be restored; what is not there may be back already."
+# Facts of a holding that are of its bundle, or of the deletion.
+_OF_BUNDLE = ("at", "by", "why", "until", "batch", "place", "from", "replaced_by")
+_MAY_BE_BACK = "smp restore --list shows what can be restored; other memories may be back already."
 
 
 @dataclass(frozen=True)
@@ -59,63 +58,69 @@ class Deleted:
     action: str = "delete"
 
 
-@contextmanager
-def passing(memory: Memory, name: str, doing: str) -> Iterator[Scope]:
-    """Hold the upkeep lock of a session, wherever it is. Every pending intent of it is done by then."""
-    scope = memory._scope(name)
-    with scope.undisturbed(doing):
-        yield scope
-
-
 def new_batch(memory: Memory) -> str:
     return f"{memory.options.clock():%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 def manifest_of(
-    memory: Memory, kind: BundleKind, session: str, reason: str, by: str, batch: str = "", *, days: float | None = None
-) -> Manifest:
+    memory: Memory, kind: BundleKind, session: str, reason: str, by: str, batch: str = "", *,
+    days: float | None = None,
+) -> Manifest:  # fmt: skip
     """Return the head of a bundle that is made now. Raises Invalid without a reason or a person."""
     problems: list[str] = []
     said = plain_fields({"reason": reason, "deleted_by": by}, problems)
-    problems += [f"a deletion needs {what}" for what, text in (("a reason", reason), ("somebody who deletes", by))
-                 if not isinstance(text, str) or not text.strip()]  # fmt: skip
+    for name, text in (("a reason", reason), ("somebody who deletes", by)):
+        if not isinstance(text, str) or not text.strip():
+            problems.append(f"a deletion needs {name}")
     if problems:
         raise Invalid(problems)
+    why, who = (harmless(str(text)) for text in said.values())
     now = memory.options.clock()
-    until = None if days is None else render_time(_deadline(now, days))
-    texts = {name: harmless(str(value)) for name, value in said.items()}
-    return Manifest(kind, session, render_time(now), texts["deleted_by"], texts["reason"], until, batch)
-
-
-def _deadline(now: datetime, days: float) -> datetime:
     try:
-        return now + timedelta(days=days)
+        until = None if days is None else render_time(now + timedelta(days=days))
     except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
+        until = render_time(datetime.max.replace(tzinfo=UTC))
+    return Manifest(kind, session, render_time(now), who, why, until, batch)
 
 
 def delete(
-    memory: Memory, name: str, selection: Selection, *, reason: str, by: str, dry_run: bool = False, batch: str = ""
-) -> Outcome:
+    memory: Memory, name: str, selection: Selection, *, reason: str, by: str, dry_run: bool = False,
+    batch: str = "",
+) -> Outcome:  # fmt: skip
     """Delete the memories of a session that are meant, all or none, under one batch."""
     selection.check()
     memory.require()
-    batch = batch or new_batch(memory)
-    head = manifest_of(memory, "deleted", name, reason, by, batch, days=memory.options.retention.deleted_days)
+    batch, days = batch or new_batch(memory), memory.options.retention.deleted_days
+    head = manifest_of(memory, "deleted", name, reason, by, batch, days=days)
+    outcome = Outcome(dry_run=dry_run, batch="" if dry_run else batch)
+
+    def look() -> list[Holding]:
+        _require(memory, name)
+        found = chosen(memory, name, selection, outcome.problems)
+        for place in dict.fromkeys(one.place for one in found):
+            here = [one for one in found if one.place == place]
+            ids, kinds = tuple(one.id for one in here), tuple(type_of(one.type) for one in here)
+            freed = sum(len(one.raw) for one in here)
+            action = Action(
+                name, "delete_memories", ids, head.why, freed, outcome.batch, place, kinds
+            )
+            outcome.actions.append(action)
+        return found
+
     if dry_run:
-        _require(memory, name)
-        return _deleted_outcome(memory, name, selection, head, dry_run=True)[0]
-    with passing(memory, name, "deleting") as scope:
-        _require(memory, name)
-        outcome, found = _deleted_outcome(memory, name, selection, head, dry_run=False)
-        if not found:
-            return outcome
-        changes = [removal(one) for one in found]
-        draft = Draft(f"{DELETED}/{name}/{batch}.tar.gz", head)
-        facts = {"session": name, "count": len(found), "ids": [one.id for one in found], "batch": batch}
-        with audit.noted(memory.tree, "delete", clock=memory.options.clock, by=by, **facts):
-            applied = apply(scope, Request(changes, draft, doing="deleting"))
-        outcome.problems += [f"{name}: {memory_id} was changed while it was deleted, and stays." for memory_id in applied.kept]
+        look()
+        return outcome
+    scope = memory._scope(name)
+    with scope.undisturbed("deleting"):
+        if found := look():
+            draft = Draft(f"{DELETED}/{name}/{batch}.tar.gz", head)
+            request = Request([removal(one) for one in found], draft, doing="deleting")
+            facts = {"session": name, "count": len(found), "ids": outcome.ids, "batch": batch}
+            with audit.noted(memory.tree, "delete", clock=memory.options.clock, by=by, **facts):
+                kept = apply(scope, request).kept
+            outcome.problems += [
+                f"{name}: {one} was changed while it was deleted, and stays." for one in kept
+            ]
     return outcome
 
 
@@ -125,36 +130,20 @@ def removal(one: Holding) -> Change:
     return Change(one.file, one.id, one.hash, None, container=one.container, facts=facts)
 
 
-def _deleted_outcome(
-    memory: Memory, name: str, selection: Selection, head: Manifest, *, dry_run: bool
-) -> tuple[Outcome, list[Holding]]:
-    problems: list[str] = []
-    found = chosen(memory, name, selection, problems)
-    batch = "" if dry_run else head.batch  # nothing has been deleted under it yet
-    outcome = Outcome(problems=problems, dry_run=dry_run, batch=batch)
-    for place in dict.fromkeys(one.place for one in found):
-        here = [one for one in found if one.place == place]
-        freed = sum(len(one.raw) for one in here)
-        kinds = tuple(type_of(one.type) for one in here)
-        outcome.actions.append(Action(name, "delete_memories", tuple(one.id for one in here), head.why, freed, batch, place, kinds))
-    return outcome, found
-
-
 def delete_everywhere(
     memory: Memory, selection: Selection, *, reason: str, by: str, dry_run: bool = False
 ) -> Outcome:
-    """Delete in `global` and in every session, under one batch. A session that fails stops no other."""
-    from .holdings import names
-
+    """Delete in `global` and every session, under one batch. One that fails stops no other."""
     if selection.ids is not None:
-        raise Invalid(["ids are given in every session anew: say in which one, or what the memories have in common"])
+        raise Invalid(["ids are given in every session anew: say in which one, or give conditions"])
     selection.check()
     memory.require()
     whole = Outcome(dry_run=dry_run, batch=new_batch(memory))
     manifest_of(memory, "deleted", GLOBAL, reason, by)
+    how = {"reason": reason, "by": by, "batch": whole.batch}
     for name in names(memory):
         try:
-            whole.add(delete(memory, name, selection, reason=reason, by=by, dry_run=dry_run, batch=whole.batch))
+            whole.add(delete(memory, name, selection, **how, dry_run=dry_run))
         except SessionNotFound:
             continue  # it went meanwhile
         except (SMPError, OSError) as error:
@@ -164,42 +153,90 @@ def delete_everywhere(
 
 def deleted(memory: Memory, name: str) -> list[Deleted]:
     """Return the memories of a session that can be restored, those deleted first before others."""
-    with memory._scope(name).answering("listing what was deleted"):
+    listed: list[Deleted] = []
+    with memory._scope(name).answering("listing the deleted memories"):
         found = sorted(manifests(memory.tree, f"{DELETED}/{name}"), key=lambda one: one[1].at)
-        return [_as_deleted(name, manifest, item) for path, manifest in found
-                if not path.endswith(f"/{BACKUP}") for item in manifest.items if item.id]  # fmt: skip
-
-
-def _as_deleted(name: str, manifest: Manifest, item: Item) -> Deleted:
-    action = "anonymize" if manifest.kind == "undo" else "delete"
-    return Deleted(item.id, type_of(item.type), name, item.timestamp, manifest.at, manifest.by, manifest.why,
-                   manifest.until or "", manifest.batch, item.file, str(item.facts.get("place", "")), action)  # fmt: skip
+    for path, head in found:
+        action = "anonymize" if head.kind == "undo" else "delete"
+        made = (head.at, head.by, head.why, head.until or "", head.batch)
+        for item in head.items if not path.endswith(f"/{BACKUP}") else ():
+            if item.id:
+                place = str(item.facts.get("place", ""))
+                known = (item.id, type_of(item.type), name, item.timestamp)
+                listed.append(Deleted(*known, *made, item.file, place, action))
+    return listed
 
 
 def restore(
-    memory: Memory, name: str, ids: str | Collection[str] | None = None, *, batch: str | None = None, by: str = "user"
-) -> list[Record]:
-    """Restore memories of a session, or a whole batch; of several with one id, the one deleted last.
+    memory: Memory, name: str, ids: str | Collection[str] | None = None, *,
+    batch: str | None = None, by: str = "user",
+) -> list[Record]:  # fmt: skip
+    """Restore memories of a session, or a whole batch; of several with one id, the newest.
 
     Raises Conflict, and changes nothing, where another memory has the id by now.
     """
-    wanted = _meant(ids, batch)
+    several = [ids] if isinstance(ids, str) else ids
+    if (several is None) is (batch is None):
+        raise Invalid(["say what is restored: memories, or a batch"])
+    if batch is not None and not batch.strip():
+        raise Invalid(["a batch has a name; smp restore --list shows it"])
+    wanted = None if several is None else [check_memory_id(one) for one in several]
     memory.require()
-    with passing(memory, name, "restoring") as scope:
+    scope = memory._scope(name)
+    with scope.undisturbed("restoring"):
         _require(memory, name)
         found = _restorable(memory, name, wanted, batch)
-        changes = [change for path, item, raw in found for change in _return(memory, name, path, item, raw)]
-        facts = {"session": name, "count": len(found), "ids": [item.id for _, item, _ in found], "batch": batch}
-        quota = memory._session(name).quota_bytes() if name != GLOBAL and is_in_use(memory, name) else None
+        changes = [change for one in found for change in _return(memory, one)]
+        restored = [one.id for one in found]
+        facts = {"session": name, "count": len(found), "ids": restored, "batch": batch}
+        is_limited = name != GLOBAL and is_in_use(memory, name)
+        quota = memory._session(name).quota_bytes() if is_limited else None
         with audit.noted(memory.tree, "restore", clock=memory.options.clock, by=by, **facts):
             apply(scope, Request(changes, quota_bytes=quota, doing="restoring"))
-    return [_record(name, item, raw) for _, item, raw in found if item.id]
+    return [_record(one) for one in found if one.id]
+
+
+def _restorable(
+    memory: Memory, name: str, ids: list[str] | None, batch: str | None
+) -> list[Holding]:
+    """Return the deleted memories that are meant, the newest of each."""
+    problems: list[str] = []
+    held = [one for one in holdings(memory, name, ("deleted", "undo"), problems)
+            if not one.container.endswith(f"/{BACKUP}")
+            and (batch is None or one.facts["batch"] == batch)
+            and (ids is None or one.id in ids or agent_of(one) in ids)]  # fmt: skip
+    found: dict[tuple[str, ...], Holding] = {}
+    for one in sorted(held, key=lambda one: str(one.facts["at"]), reverse=True):
+        key = (one.file, one.id, str(one.facts.get("from", "")), "" if one.id else one.hash)
+        found.setdefault(key, one)
+    known = {known for one in held for known in (one.id, agent_of(one))}
+    missing = [memory_id for memory_id in ids or () if memory_id not in known]
+    if missing or not found:
+        about = f"{', '.join(missing)} of {name} cannot be restored: it is not deleted."
+        nothing = f"Nothing of {name} is deleted under the batch {batch!r}."
+        advice = " ".join([*problems, _MAY_BE_BACK])
+        error = CorruptionDetected if problems else MemoryNotFound
+        raise error(about if missing else nothing, session_id=name, advice=advice)
+    order = {memory_id: number for number, memory_id in enumerate(ids or ())}
+    return sorted(found.values(), key=lambda one: order.get(one.id, 0))
+
+
+def _return(memory: Memory, one: Holding) -> list[Change]:
+    """Return the changes that bring one memory back: into its place, and out of its bundle."""
+    home = "" if is_in_use(memory, one.session) else f"{ARCHIVED}/{one.session}/{ARCHIVE}"
+    came_from = str(one.facts.get("from", ""))
+    if came_from and place_of(came_from) == "evicted" and memory.tree.exists(came_from):
+        home = came_from
+    replaced = one.facts.get("replaced_by")  # the hash of the memory that an anonymisation left
+    facts = {fact: value for fact, value in one.facts.items() if fact not in _OF_BUNDLE}
+    old = str(replaced) if replaced else None
+    return [Change(one.file, one.id, old, one.raw, one.behind, home, facts),
+            Change(one.file, one.id, one.hash, None, container=one.container)]  # fmt: skip
 
 
 def restore_batch(memory: Memory, batch: str, *, by: str = "user") -> Outcome:
     """Restore a batch in every session that it is of. A session that fails stops no other."""
-    _meant(None, batch)
-    sessions = list(sessions_with(memory, batch))
+    sessions = [*sessions_with(memory, batch)] if batch.strip() else []
     if not sessions:
         raise MemoryNotFound(f"Nothing was deleted under the batch {batch!r}.", advice=_MAY_BE_BACK)
     outcome = Outcome(batch=batch)
@@ -211,79 +248,26 @@ def restore_batch(memory: Memory, batch: str, *, by: str = "user") -> Outcome:
                 raise
             outcome.problems.append(f"{name}: {error}")
             continue
-        about, kinds = tuple(record.id for record in back), tuple(record.type for record in back)
-        outcome.actions.append(Action(name, "restore_memories", about, "restored", batch=batch, kinds=kinds))
+        about, kinds = tuple(one.id for one in back), tuple(one.type for one in back)
+        action = Action(name, "restore_memories", about, "restored", batch=batch, kinds=kinds)
+        outcome.actions.append(action)
     return outcome
 
 
 def sessions_with(memory: Memory, batch: str) -> Iterable[str]:
     """Yield the sessions, and `global`, of which something was deleted under this batch."""
     for name in memory.tree.directories(DELETED):
-        if (name == GLOBAL or is_session_id(name)) and any(
-            manifest.batch == batch for _, manifest in manifests(memory.tree, f"{DELETED}/{name}")
-        ):
-            yield name
+        if name == GLOBAL or is_session_id(name):
+            found = manifests(memory.tree, f"{DELETED}/{name}")
+            if any(manifest.batch == batch for _, manifest in found):
+                yield name
 
 
-def _restorable(
-    memory: Memory, name: str, ids: Sequence[str] | None, batch: str | None
-) -> list[tuple[str, Item, bytes]]:
-    """Return the items that are meant, each with its bundle and its bytes."""
-    newest_first = sorted(manifests(memory.tree, f"{DELETED}/{name}"), key=lambda one: one[1].at, reverse=True)
-    chosen_items: dict[tuple[str, ...], tuple[str, Item]] = {}
-    for path, manifest in newest_first:
-        if path.endswith(f"/{BACKUP}") or (batch is not None and manifest.batch != batch):
-            continue
-        for item in manifest.items:
-            if ids is None or item.id in ids or agent_of(item) in ids:
-                key = (*item.key, str(item.facts.get("from", "")), "" if item.id else item.hash)
-                chosen_items.setdefault(key, (path, item))
-    if not chosen_items:
-        for path in bundle.paths(memory.tree, f"{DELETED}/{name}"):
-            bundle.read_manifest(memory.tree, path)  # raises where one is damaged, which may hold it
-    known = {name for _, item in chosen_items.values() for name in (item.id, agent_of(item))}
-    if missing := [memory_id for memory_id in ids or () if memory_id not in known]:
-        raise MemoryNotFound(f"{', '.join(missing)} of {name} cannot be restored: it is not deleted.", session_id=name,
-                             advice=_MAY_BE_BACK)  # fmt: skip
-    if not chosen_items:
-        raise MemoryNotFound(f"Nothing of {name} is deleted under the batch {batch!r}.", session_id=name,
-                             advice=_MAY_BE_BACK)  # fmt: skip
-    opened = {path: bundle.read(memory.tree, path) for path in {path for path, _ in chosen_items.values()}}
-    found = [(path, item, opened[path].raw(item)) for path, item in chosen_items.values()]
-    order = {memory_id: number for number, memory_id in enumerate(ids or ())}
-    return sorted(found, key=lambda one: order.get(one[1].id, 0)) if order else found
-
-
-def _return(memory: Memory, name: str, path: str, item: Item, raw: bytes) -> list[Change]:
-    """Return the changes that bring one item back: into its place, and out of its bundle."""
-    home = "" if is_in_use(memory, name) else f"{ARCHIVED}/{name}/{ARCHIVE}"
-    came_from = str(item.facts.get("from", ""))
-    if place_of(came_from) == "evicted" if came_from else False:
-        home = came_from if memory.tree.exists(came_from) else home
-    replaced = item.facts.get("replaced_by")  # the hash of the memory that an anonymisation left there
-    facts = {name: fact for name, fact in item.facts.items() if name not in ("place", "from", "replaced_by")}
-    into = Change(item.file, item.id, str(replaced) if replaced else None, raw, item.behind, home, facts)
-    return [into, Change(item.file, item.id, item.hash, None, container=path)]
-
-
-def _record(name: str, item: Item, raw: bytes) -> Record:
-    if item.is_file:
-        value = value_of_file(item.file, raw)
-        return Record(item.id, type_of(item.type), name, dict(value), str(value.get("content", "")))
-    kind = kind_of_file(item.file)
-    return as_record(kind, name, value_of(kind, raw))
-
-
-def _meant(ids: object, batch: object) -> list[str] | None:
-    """Return the ids. Raises Invalid where it is not said what is meant."""
-    several = [ids] if isinstance(ids, str) else ids
-    if several is not None and not (isinstance(several, Collection) and all(isinstance(one, str) for one in several)):
-        raise Invalid(["ids of memories are texts"])
-    if batch is not None and not (isinstance(batch, str) and batch.strip()):
-        raise Invalid(["a batch has a name; smp restore --list shows it"])
-    if (several is None) is (batch is None):
-        raise Invalid(["say what is restored: memories, or a batch"])
-    return None if several is None else [check_memory_id(str(one)) for one in several]
+def _record(one: Holding) -> Record:
+    if one.is_file:
+        text = str(one.value.get("content", ""))
+        return Record(one.id, type_of(one.type), one.session, dict(one.value), text)
+    return as_record(kind_of_file(one.file), one.session, one.value)
 
 
 def _require(memory: Memory, name: str) -> None:
@@ -323,7 +307,8 @@ def bring_back(
 
 def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool) -> Outcome:
     outcome = Outcome(dry_run=dry_run)
-    held = [*holdings(session.memory, session.id, _EVICTED, outcome.problems)]
+    found = holdings(session.memory, session.id, _EVICTED, outcome.problems)
+    held = sorted(found, key=lambda one: one.container, reverse=True)  # the newest copy comes back
     if missing := sorted((wanted or set()) - {one.id for one in held}):
         advice = f"smp compact {session.id} --list, or session.evicted(), lists them."
         raise MemoryNotFound(f"{', '.join(missing[:5])} of {session.id}: compaction has not evicted it.",
@@ -352,7 +337,9 @@ def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool) -> 
             if not is_in_file:
                 old = None if value is None else hash_of(value)
                 changes.append(Change(file, one.id, old, one.raw, one.behind))
-        changes += [Change(file, name, hash_of(standing[name]), None) for name in summaries - back.keys()]
+        changes += [
+            Change(file, name, hash_of(standing[name]), None) for name in summaries - back.keys()
+        ]
         if back:
             kinds = tuple(type_of(one.type) for one in back.values())
             size = -sum(len(one.raw) for one in back.values())

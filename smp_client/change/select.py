@@ -1,4 +1,4 @@
-"""Which memories of a session are meant: by their ids, or by everything else that can be said of them.
+"""The choice of memories: by their ids, or by everything else that can be said of them.
 
 A topic, an agent, a type, a tag or a time means in a deletion what it means in a question, because
 the index is asked in both. A text is sought in the memories themselves.
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..ask.priorities import View
     from ..memory import Memory
 
-_TEXTS = ("topic", "agent", "text")
 _BOOKKEEPING = ("decay", "imported", "imported_id")  # fields whose values nobody chose
 
 
@@ -56,84 +55,101 @@ class Selection:
     text: str | None = None
 
     @property
-    def has_conditions(self) -> bool:
-        return self.text is not None or self.asks_index
-
-    @property
     def asks_index(self) -> bool:
-        """Whether a condition is one that the index answers."""
+        """Return whether a condition is one that the index answers."""
         given = (self.topic, self.agent, self.since, self.until)
         return bool(self.types or self.tags) or any(value is not None for value in given)
 
     def check(self) -> None:
         """Raise Invalid where the selection could mean more than its author knows."""
-        problems = [f"{name!r} must be a text that is not empty" for name in _TEXTS if _is_empty(getattr(self, name))]
-        problems += ["a tag must be a text that is not empty" for tag in self.tags if _is_empty(tag)]
-        if self.ids is not None and self.has_conditions:
-            problems.append("ids and conditions cannot be given together: memories are named, or described")
-        if self.ids is None and not self.has_conditions:
-            problems.append("say which memories: their ids, or what they have in common")
+        texts = [("topic", self.topic), ("agent", self.agent), ("text", self.text)]
+        problems = [f"{name!r} must be a text that is not empty"
+                    for name, text in [*texts, *(("tag", tag) for tag in self.tags)]
+                    if text is not None and not (isinstance(text, str) and text.strip())]  # fmt: skip
+        if (self.ids is not None) is (self.text is not None or self.asks_index):
+            problems.append("say which memories: their ids, or what they have in common, not both")
         if problems:
             raise Invalid(problems)
         for memory_id in self.ids or ():
             check_memory_id(memory_id)
 
 
-def chosen(memory: Memory, name: str, selection: Selection, problems: list[str] | None = None) -> list[Holding]:
+def selection(ids: str | Sequence[str] | None, **meant: Unpack[Meant]) -> Selection:
+    """Return the selection of these ids or conditions. One text is a list of one."""
+
+    def several(given: str | Sequence[str]) -> tuple[str, ...]:
+        is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
+        return tuple(given) if is_list else (given,)  # type: ignore[return-value]
+
+    types, tags = several(meant.get("types", ())), several(meant.get("tags", ()))
+    when = meant.get("since"), meant.get("until")
+    about = meant.get("topic"), meant.get("agent"), *when, types, tags, meant.get("text")
+    return Selection(None if ids is None else several(ids), *about)
+
+
+def chosen(
+    memory: Memory, name: str, selection: Selection, problems: list[str] | None = None
+) -> list[Holding]:
     """Return the memories that are meant, in every place where one is kept.
 
     Earlier states of an agent go with its state. A record without an id that fits is reported.
     """
-    problems = [] if problems is None else problems
-    if selection.ids is not None and is_in_use(memory, name) and not memory.tree.list(archived_scope(name)):
-        quickly = in_use(memory, name, selection.ids)
-        if {one.id for one in quickly} == {*selection.ids}:
+    problems, ids = [] if problems is None else problems, selection.ids
+    if ids is not None and is_in_use(memory, name) and not memory.tree.list(archived_scope(name)):
+        quickly = in_use(memory, name, ids)
+        if {one.id for one in quickly} == {*ids}:
             return quickly
     found = [one for one in holdings(memory, name, KEPT, problems) if one.file != METADATA]
-    if selection.ids is not None:
-        meant = [one for one in found if one.id in selection.ids or agent_of(one) in selection.ids]
-        require_known(memory, name, selection.ids, meant)
-    else:
+    if ids is None:
         meant = _described(memory, name, selection, found)
-    _require_once(name, meant)
-    problems += [f"{one.where}, line {one.line}: a record without an id fits too, and stays. Give it an id first."
-                 for one in meant if not one.id]  # fmt: skip
-    named = [one for one in meant if one.id]
-    if selection.ids is not None:
-        order = {memory_id: number for number, memory_id in enumerate(dict.fromkeys(selection.ids))}
-        named.sort(key=lambda one: order.get(one.id, len(order)))
-    return named
+    else:
+        meant = [one for one in found if one.id in ids or agent_of(one) in ids]
+        require_known(memory, name, ids, meant)
+        order = {memory_id: number for number, memory_id in enumerate(ids)}
+        meant.sort(key=lambda one: order.get(one.id, len(order)))
+    lines: dict[tuple[str, str], int] = {}
+    for one in meant:
+        if not one.id:
+            why = "a record without an id fits too, and stays. Give it an id first"
+            problems.append(f"{one.where}, line {one.line}: {why}.")
+        elif one.line and not one.is_file and agent_of(one) is None:
+            first = lines.setdefault((one.file, one.id), one.line)
+            if first != one.line:  # the other one would answer again
+                where = f"{one.file} line {first}, {one.file} line {one.line}"
+                raise CorruptionDetected(f"{one.id} stands more than once: {where}; nothing was"
+                                         " deleted.", session_id=name)  # fmt: skip
+    return [one for one in meant if one.id]
 
 
-def _described(memory: Memory, name: str, selection: Selection, found: list[Holding]) -> list[Holding]:
-    if selection.text is not None:
-        wanted = selection.text.casefold()
-        found = [one for one in found if any(wanted in text.casefold() for text in texts_of(one.value))]
-    if not selection.asks_index:
-        return found
-    fitting = _fitting(memory, name, selection)
-    meant = [one for one in found if _key(one) in fitting]
-    agents = {agent_of(one) for one in meant if one.is_file} - {None}
-    return [one for one in found if one in meant or (not one.is_file and agent_of(one) in agents)]
-
-
-def _fitting(memory: Memory, name: str, selection: Selection) -> set[tuple[str, str, str]]:
-    """Return the container or file, the type and the id of each memory that the index finds."""
+def _described(
+    memory: Memory, name: str, selection: Selection, found: list[Holding]
+) -> list[Holding]:
     from ..ask.engine import is_about, keys_of
     from ..ask.options import wanted
 
+    if selection.text is not None:
+        text = selection.text.casefold()
+        found = [
+            one for one in found if any(text in said.casefold() for said in texts_of(one.value))
+        ]
+    if not selection.asks_index:
+        return found
+
     def question(view: View) -> set[tuple[str, str, str]]:
         want = wanted(
-            view.now, view.policy, types=selection.types or None, tags=selection.tags or None, since=selection.since,
-            until=selection.until, agents=None if selection.agent is None else [selection.agent],
+            view.now, view.policy, types=selection.types or None, tags=selection.tags or None,
+            since=selection.since, until=selection.until,
+            agents=None if selection.agent is None else [selection.agent],
         )  # fmt: skip
-        return keys_of(view, want if selection.topic is None else want.also(is_about(view, selection.topic)))
+        topic = selection.topic
+        return keys_of(view, want if topic is None else want.also(is_about(view, topic)))
 
-    return memory._asker_of([name, *([] if name == GLOBAL else [archived_scope(name)])]).ask(question)
-
-
-def _key(one: Holding) -> tuple[str, str, str]:
-    return one.container.rpartition("/")[2] or one.file, one.type, one.id
+    scopes = [name] if name == GLOBAL else [name, archived_scope(name)]
+    keys = memory._asker_of(scopes).ask(question)
+    meant = [one for one in found
+             if (one.container.rpartition("/")[2] or one.file, one.type, one.id) in keys]  # fmt: skip
+    agents = {agent_of(one) for one in meant if one.is_file} - {None}
+    return [one for one in found if one in meant or (not one.is_file and agent_of(one) in agents)]
 
 
 def agent_of(one: Holding | Item) -> str | None:
@@ -147,24 +163,12 @@ def require_known(memory: Memory, name: str, ids: Collection[str], meant: list[H
     for memory_id in ids:
         if memory_id not in known:
             if memory_id == id_of_file(METADATA):
-                raise Invalid(["the metadata of a session cannot be deleted: delete the session, or change them"])
+                raise Invalid(["the metadata of a session go with the session, or are changed"])
             raise missing(memory._scope(name), memory_id)
 
 
-def _require_once(name: str, meant: list[Holding]) -> None:
-    """Raise where an id stands twice: of two such records, the other would answer again."""
-    places: dict[tuple[str, str], list[str]] = {}
-    for one in meant:
-        if one.id and not one.is_file and one.place != "evicted" and agent_of(one) is None:
-            places.setdefault((one.file, one.id), []).append(f"{one.file} line {one.line}")
-    for (_, memory_id), known in places.items():
-        if len(known) > 1:
-            where = ", ".join(known)
-            raise CorruptionDetected(f"{memory_id} stands more than once: {where}; nothing was deleted.", session_id=name)
-
-
 def texts_of(value: Value) -> Iterator[str]:
-    """Yield every text of a memory, numbers as they are written; without the decay that SMP counts."""
+    """Yield every text of a memory, numbers as they are written, without its bookkeeping."""
     if isinstance(value, dict):
         for name, item in value.items():
             if name not in _BOOKKEEPING:
@@ -174,26 +178,3 @@ def texts_of(value: Value) -> Iterator[str]:
             yield from texts_of(item)
     elif value is not None and not isinstance(value, bool):
         yield str(value)
-
-
-def selection(ids: str | Sequence[str] | None, **meant: Unpack[Meant]) -> Selection:
-    """Return the selection of these ids or conditions. One text is a list of one."""
-    return Selection(
-        None if ids is None else _several(ids),
-        meant.get("topic"),
-        meant.get("agent"),
-        meant.get("since"),
-        meant.get("until"),
-        _several(meant.get("types", ())),
-        _several(meant.get("tags", ())),
-        meant.get("text"),
-    )
-
-
-def _several(given: str | Sequence[str]) -> tuple[str, ...]:
-    is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
-    return tuple(given) if is_list else (given,)  # type: ignore[return-value]
-
-
-def _is_empty(text: object) -> bool:
-    return text is not None and not (isinstance(text, str) and text.strip())

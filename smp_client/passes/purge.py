@@ -20,7 +20,7 @@ from ..change.change import Request, apply
 from ..change.holdings import Holding, Place, holdings, in_bundle, is_in_use, place_of
 from ..change.move import delete_session, destroy, sweep
 from ..change.places import is_record_file
-from ..change.restore import delete, passing, removal, sessions_with
+from ..change.restore import delete, removal, sessions_with
 from ..change.select import Selection, agent_of, texts_of
 from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Item
@@ -286,7 +286,7 @@ def _memories_now(
     memory: Memory, name: str, ids: Sequence[str], by: str, outcome: Outcome
 ) -> list[Decision]:
     if not outcome.dry_run:
-        with passing(memory, name, "purging"):
+        with memory._scope(name).undisturbed("purging"):
             pass  # every change that was cut off is done by now
     # Earlier states of an agent go with its state.
     parts = _parts(memory, name, lambda _, item: item.id in ids or agent_of(item) in ids)
@@ -361,7 +361,8 @@ def carry_out(
     for decision in going:
         one = decision.doomed
         try:
-            with passing(memory, one.session, "purging") as scope:
+            scope = memory._scope(one.session)
+            with scope.undisturbed("purging"):
                 if one.is_session:
                     gone = _purge_session(memory, scope, one, note, outcome.notes)
                 else:

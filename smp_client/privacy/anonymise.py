@@ -16,7 +16,7 @@ from ..change.change import Change, Draft, Request, apply
 from ..change.holdings import Holding, holdings, is_in_use
 from ..change.holdings import names as every_session
 from ..change.places import PROFILE, id_of_file, is_record_file
-from ..change.restore import manifest_of, new_batch, passing
+from ..change.restore import manifest_of, new_batch
 from ..change.select import agent_of, require_known
 from ..disk import audit, bundle
 from ..disk.scopes import ARCHIVE, ARTIFACTS, STATES
@@ -175,7 +175,8 @@ def anonymize(
     wanted = None if ids is None else [check_memory_id(one) for one in ids]
     batch = new_batch(memory)
     head = manifest_of(memory, "undo", session, reason, by, batch, days=memory.options.retention.deleted_days)
-    with passing(memory, session, "anonymising") as scope:
+    scope = memory._scope(session)
+    with scope.undisturbed("anonymising"):
         run = _Run(memory, session, (tuple(names), tuple(projects)), config)
         outcome, changes = run.planned(wanted, reason)
         outcome.dry_run = dry_run
