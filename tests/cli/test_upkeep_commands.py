@@ -268,7 +268,7 @@ def test_all_sessions_are_listed_wherever_they_are(root: Path) -> None:
     found = {one["id"]: one["state"] for one in run_json(root, "sessions", "--all")}
     assert found == {"new-1": "active", "old": "active", "packed-1": "archived", "gone-1": "deleted"}
     (gone,) = run_json(root, "sessions", "--state", "deleted")
-    assert (gone["id"], gone["deleted_at"]) == ("gone-1", Memory(root).deleted_sessions()[0].deleted_at)
+    assert (gone["id"], gone["deleted_at"]) == ("gone-1", Memory(root).deleted_sessions()[0].at)
     assert gone["total_bytes"] > 0
     assert re.search(r"^gone-1 +deleted +- +20", run(root, "sessions", "--all").stdout, re.MULTILINE)
 
