@@ -16,8 +16,8 @@ from pathlib import Path
 from smp_client import Memory, Session
 from smp_client.disk.session_files import render_artifact
 from smp_client.index.database import Index
-from smp_client.index.status import INDEX_FILE
 from smp_client.index.take_in import rebuild
+from smp_client.model.layout import INDEX_FILE
 from smp_client.model.record import DECISION
 from smp_client.text.format import format_of
 

@@ -15,9 +15,9 @@ from smp_client import AlreadyLed, LockTimeout, Memory, NewerFormat, SMPError, U
 from smp_client.disk.locks import Patience, holder, lock
 from smp_client.disk.published import publish
 from smp_client.disk.scopes import has_moved, is_there
-from smp_client.index.database import Index, UnusableIndex, refuse_links
-from smp_client.index.status import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
-from smp_client.model.layout import MARKER
+from smp_client.index.database import Index, refuse_links
+from smp_client.index.schema import UnusableIndex
+from smp_client.model.layout import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE, MARKER
 from smp_client.model.priority import Policy
 from smp_client.model.ranking import Weights
 

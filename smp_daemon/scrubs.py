@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from smp_client.index.status import COOKIES
 from smp_client.model.deadline import step
+from smp_client.model.layout import COOKIES
 from smp_client.model.outcome import Outcome
 
 from .jobs import Piece, Run, Stopping

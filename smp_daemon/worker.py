@@ -19,10 +19,9 @@ from typing import Any
 
 from smp_client import AlreadyLed, SMPError, __version__
 from smp_client.disk.scopes import is_archived
-from smp_client.index.status import COOKIES, STATUS_FILE
 from smp_client.index.take_in import outdated, rebuild
 from smp_client.model.deadline import interruptible
-from smp_client.model.layout import GLOBAL
+from smp_client.model.layout import COOKIES, GLOBAL, STATUS_FILE
 from smp_client.model.times import now, render_time
 from smp_client.passes.tidy import Tidied, tidy
 from smp_client.redaction.redact import harmless

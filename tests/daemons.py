@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from derived_rows import contents
 from forking import Forked, Forking, starts_alike
 
 from smp_client import Memory
 from smp_client.index.database import Index
-from smp_client.index.status import INDEX_FILE
 from smp_client.index.take_in import rebuild
+from smp_client.model.layout import INDEX_FILE
 
 SMP = [sys.executable, "-m", "smp_daemon"]
 PATIENCE_S = 60.0  # for what takes moments: long enough for any machine, so that only what hangs fails
@@ -150,7 +151,7 @@ def index_contents(root: Path) -> dict[str, Any]:
     """What the index on disk holds; opened for writing because its own check of the words needs that."""
     index = Index.open(root / INDEX_FILE)
     try:
-        return index.contents()
+        return contents(index)
     finally:
         index.close()
 
@@ -159,7 +160,7 @@ def rebuilt_contents(root: Path) -> dict[str, Any]:
     index = Index.in_memory()
     try:
         rebuild(Memory(root), index)
-        return index.contents()
+        return contents(index)
     finally:
         index.close()
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from daemons import index_contents, rebuilt_contents, running, smp, status, wait_until, wait_until_true
+from derived_rows import contents as rows_of
 
 from smp_client import (
     CorruptionDetected,
@@ -30,9 +31,10 @@ from smp_client import (
 from smp_client.disk.packing import TOTAL_CAP_BYTES
 from smp_client.disk.scopes import archived_scopes, directory_of, scopes
 from smp_client.index.database import Index
-from smp_client.index.status import INDEX_FILE, read_status
+from smp_client.index.status import read_status
 from smp_client.index.sync import bring_up_to_date
 from smp_client.index.take_in import outdated, rebuild, refresh
+from smp_client.model.layout import INDEX_FILE
 from smp_client.model.record import RELATIONSHIP
 from smp_client.passes.check import check
 from smp_daemon.ingest import indexer
@@ -372,7 +374,7 @@ def test_a_summary_of_another_form_does_no_harm(memory: Memory, content: str) ->
 def contents(memory: Memory, index: Index) -> bool:
     fresh = Index.in_memory()
     rebuild(memory, fresh)
-    return fresh.contents() == index.contents()
+    return rows_of(fresh) == rows_of(index)
 
 
 @pytest.mark.parametrize("notice", ["active/old", "archived/old", "archived/old/summary.yaml", "active/old/decisions.yaml"])

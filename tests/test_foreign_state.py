@@ -12,7 +12,8 @@ import pytest
 from daemons import running, smp, status, wait_until
 
 from smp_client import Memory, Redaction
-from smp_client.index.database import Index, UnusableIndex
+from smp_client.index.database import Index
+from smp_client.index.schema import UnusableIndex
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 

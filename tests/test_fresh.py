@@ -21,7 +21,7 @@ from once import copied
 from smp_client import Memory, MemoryNotFound, NewerFormat, Session, TransactionPending
 from smp_client.disk import journal
 from smp_client.disk.locks import NO_PATIENCE, lock
-from smp_client.index.status import INDEX_FILE, LEAD, LEAD_SCOPE
+from smp_client.model.layout import INDEX_FILE, LEAD, LEAD_SCOPE
 
 needs_mounts = pytest.mark.skipif(
     not sys.platform.startswith("linux") or os.geteuid() != 0,
@@ -389,7 +389,7 @@ def test_an_index_that_was_replaced_while_it_was_open_is_opened_again(memory: Me
 
 @pytest.mark.parametrize("extra", [False, True], ids=["true", "behind"])
 def test_while_somebody_rebuilds_the_index_it_is_asked_as_it_was(memory: Memory, session: Session, *, extra: bool) -> None:
-    """A rebuild holds it for long and shows nothing before its end: what is missing is taken in by a copy."""
+    """A rebuild holds it for long and shows nothing before its end: an index in memory takes in the rest."""
     session.record_decision("before", made_by="a")
     session.search("before")
     rebuilding = sqlite3.connect(memory.root / INDEX_FILE, isolation_level=None)
@@ -402,7 +402,7 @@ def test_while_somebody_rebuilds_the_index_it_is_asked_as_it_was(memory: Memory,
                 session.record_finding(f"during {number}", discovered_by="a")
             answer = session.search("before during")
             assert len(ids(answer)) == 1 + (number + 1) * extra
-            assert answer.source == ("index and files" if extra else "index")
+            assert answer.source == ("files" if extra else "index")
         rebuilding.execute("ROLLBACK")
     rebuilding.close()
     assert len(ids(session.search("before during"))) == 1 + 3 * extra

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from derived_rows import contents
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -205,13 +206,13 @@ class Histories(RuleBasedStateMachine):
             self.refresh()
 
     def refresh(self) -> None:
-        before = self.index.contents()["memories"]
+        before = contents(self.index)["memories"]
         refresh_all(self.memory, self.index)
-        contents, fresh = self.index.contents(), rebuilt(self.memory)
+        held, fresh = contents(self.index), rebuilt(self.memory)
         broken = {key for key, state in self.index.files().items() if state.problem}
-        assert without(contents, broken) == without(fresh, broken)
+        assert without(held, broken) == without(fresh, broken)
         kept = [row for row in before if row[:2] in broken]
-        assert [row for row in contents["memories"] if row[:2] in broken] == kept
+        assert [row for row in held["memories"] if row[:2] in broken] == kept
         assert refresh_all(self.memory, self.index) == 0
 
     @rule()
@@ -223,7 +224,7 @@ class Histories(RuleBasedStateMachine):
     def rebuild(self) -> None:
         if not self.unreadable:
             rebuild(self.memory, self.index)
-            assert self.index.contents() == rebuilt(self.memory)
+            assert contents(self.index) == rebuilt(self.memory)
 
 
 @contextmanager

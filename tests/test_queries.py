@@ -14,7 +14,7 @@ from daemons import Daemon, settings_file, smp
 from once import copied
 
 from smp_client import Invalid, InvalidQuery, Memory, MemoryNotFound, Session, SessionNotFound
-from smp_client.index.status import INDEX_FILE
+from smp_client.model.layout import INDEX_FILE
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

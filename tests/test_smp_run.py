@@ -20,7 +20,7 @@ from daemons import PATIENCE_S, SMP, Daemon, index_contents, running, settings_f
 
 from smp_client import Memory
 from smp_client.index.database import Index
-from smp_client.index.status import INDEX_FILE, STATUS_FILE
+from smp_client.model.layout import INDEX_FILE, STATUS_FILE
 from smp_client.model.times import now, render_time
 
 

@@ -12,7 +12,7 @@ import pytest
 from smp_client import Memory, Session
 from smp_client.index.database import Index
 from smp_client.index.take_in import rebuild
-from smp_client.index.topics import Overview, agents_of, overview_of, timeline_of, topics_of
+from smp_client.index.topics import Overview, Timeline, overview_of, timeline_of, topics_of
 
 DAY = "2026-01-11T"
 
@@ -99,7 +99,7 @@ def test_a_timeline_can_be_of_a_time(
 def test_agents_are_those_who_spoke_or_made_something(memory: Memory, first: Session, index: Index) -> None:
     """The busiest first; turns are counted, other memories named."""
     rebuild(memory, index)
-    veritas, architect = agents_of(index, "first")
+    veritas, architect = overview_of(index, "first").agents
     assert (veritas.name, veritas.message_count, veritas.memories) == ("veritas", 1, {"findings": ["FIND-001"]})
     assert (veritas.first_active, veritas.last_active) == (f"{DAY}10:20:00Z", f"{DAY}10:30:00Z")
     assert veritas.topics == ("mfa", "security", "oauth.tokens")
@@ -132,7 +132,7 @@ def test_several_sessions_are_one_timeline_and_one_set_of_agents(
         ("first", "DEC-001"), ("second", "DEC-001"), ("first", "FIND-001"), ("first", "turn-1"), ("second", "turn-1"),
     ]  # fmt: skip
     assert events[-1:] == [(event.session, event.ref) for event in timeline_of(index, both, microseconds("10:31:00"))]
-    architect = agents_of(index, both)[0]
+    architect = overview_of(index, both).agents[0]
     assert (architect.name, architect.memories) == ("architect", {"decisions": ["first/DEC-001", "second/DEC-001"]})
 
 
@@ -158,7 +158,7 @@ def test_what_is_kept_for_all_sessions_has_topics_too(memory: Memory, first: Ses
 
 
 def test_nothing_is_about_nothing(index: Index) -> None:
-    assert overview_of(index, "missing") == overview_of(index, []) == Overview([], [], [], None)
+    assert overview_of(index, "missing") == overview_of(index, []) == Overview([], Timeline(), [], None)
 
 
 def test_it_is_plain_data(memory: Memory, first: Session, index: Index) -> None:

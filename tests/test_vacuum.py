@@ -18,11 +18,12 @@ from daemons import running, wait_until
 
 from smp_client import Memory, Session
 from smp_client.disk.locks import Patience, lock
-from smp_client.index.database import Index, vacuum
-from smp_client.index.rows import Entry, Weight
-from smp_client.index.status import INDEX_FILE, LEAD, LEAD_SCOPE
+from smp_client.index import vacuum
+from smp_client.index.database import Index
+from smp_client.index.rows import Entry
 from smp_client.index.sync import bring_up_to_date
 from smp_client.index.take_in import rebuild
+from smp_client.model.layout import INDEX_FILE, LEAD, LEAD_SCOPE
 from smp_client.passes.tidy import tidy
 from smp_daemon import scrubs
 from smp_daemon.jobs import Stopping
@@ -50,7 +51,8 @@ def entry(random_source: random.Random, number: int, words: list[str], secret: s
     text, tag = " ".join(said), random_source.choice(words) + secret
     data = json.dumps({"id": f"DEC-{number}", "decision": text, "tags": [tag]})
     return Entry(f"DEC-{number}", "decision", number, number, f"{random_source.getrandbits(90):x}", None, number, f"a{secret}",
-                 text, text, (tag,), (tag,), ((secret or "x", "source"),), data, Weight("", 0.5, None, 0, 0.5, None))  # fmt: skip
+                 text, text, data, "", 0.5, None, 0, 0.5, tags=(tag,), topics=(tag,),
+                 refs=((secret or "x", "source"),))  # fmt: skip
 
 
 def test_pages_keep_nothing_of_entries_that_have_moved(memory: Memory, session: Session) -> None:

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 from daemons import running, smp, wait_until
+from derived_rows import contents
 
 from smp_client import AccessDenied, Invalid, Memory, MemoryNotFound, Session, SessionNotFound, Transaction
 from smp_client.ask.engine import find
 from smp_client.disk.journal import record as record_intent
 from smp_client.index.database import Index
-from smp_client.index.status import INDEX_FILE
 from smp_client.index.take_in import outdated, rebuild, refresh
 from smp_client.index.validity import holds
+from smp_client.model.layout import INDEX_FILE
 from smp_client.model.ranking import Weights
 from smp_client.model.record import RELATIONSHIP
 
@@ -253,8 +254,8 @@ def test_a_rebuilt_index_knows_the_same(memory: Memory) -> None:
     for scope, file in list(outdated(memory, grown)):
         refresh(memory, grown, scope, file)
     rebuild(memory, made)
-    assert grown.contents() == made.contents()
-    assert [row[:4] for row in made.contents()["endings"]] == [("old", "DEC-001", "supersedes", "new/DEC-001")]
+    assert contents(grown) == contents(made)
+    assert [row[:4] for row in contents(made)["endings"]] == [("old", "DEC-001", "supersedes", "new/DEC-001")]
     grown.close()
 
 

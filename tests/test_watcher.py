@@ -24,7 +24,7 @@ from daemons import PATIENCE_S
 
 from smp_client import Memory, Session
 from smp_client.disk.tree import Tree
-from smp_client.index.status import COOKIES
+from smp_client.model.layout import COOKIES
 from smp_daemon.ingest import watcher
 from smp_daemon.ingest.notices import Changed, Cookie, Lost, Notice
 from smp_daemon.ingest.watcher import Inotify, Observed, Watcher

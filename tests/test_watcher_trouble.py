@@ -32,7 +32,7 @@ from test_watcher import (
 )
 
 from smp_client.disk.tree import Tree
-from smp_client.index.status import COOKIES
+from smp_client.model.layout import COOKIES
 from smp_daemon.ingest import polling
 from smp_daemon.ingest.notices import Changed, Cookie, Notice, Outbox
 from smp_daemon.ingest.watcher import Inotify, Watcher

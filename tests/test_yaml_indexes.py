@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from smp_client import Memory, Session, SessionNotFound
 from smp_client.index.database import Index
-from smp_client.index.rows import Entry, Weight
+from smp_client.index.rows import Entry
 from smp_client.index.take_in import rebuild
 from smp_client.index.yaml_indexes import AGENTS, TIMELINE, TOPICS, render, write
 from smp_client.text.values import load
@@ -229,7 +229,7 @@ def test_the_order_of_writing_does_not_matter(memory: Memory, documented: Sessio
         for key, file, *fields, data in rows:
             tags = tuple(json.loads(data).get("tags", ()))
             own = tuple((target, relation) for memory_key, target, relation in refs if memory_key == key)
-            other.add("s1", file, [Entry(*fields, "", tags, (), own, data, Weight("decision", None, None, 0, 1.0, None))])
+            other.add("s1", file, [Entry(*fields, "", data, "decision", None, None, 0, 1.0, tags=tags, refs=own)])
         assert render(other, "s1") == expected
         other.close()
 
@@ -297,7 +297,7 @@ TYPES = {"turn": ("conversation_turn", "conversation.md"), "artifact": ("artifac
 
 def put(index: Index, number: int, made: dict[str, Any]) -> None:
     """Into the index, in the form that indexing gives it."""
-    from smp_client.index.take_in import _refs, _tags, _time, _weight
+    from smp_client.index.take_in import _entry, _refs
     from smp_client.model.record import DECISION
     from smp_client.text.fingerprint import stored
 
@@ -305,8 +305,9 @@ def put(index: Index, number: int, made: dict[str, Any]) -> None:
     memory_id = f"turn-{number % 7}" if made["kind"] == "turn" else f"{made['kind']}-{made['id']}"
     fields = {"id": memory_id, "tags": made["tags"], "memory_refs": made["refs"], "topic": made["actor"], "severity": made["text"]}
     value, data, digest = stored({**fields, "source": made["text"], "target": "x"})
-    entry = Entry(memory_id, kind, number, number + 1, digest, *_time(made["time"]), made["actor"], made["text"], "", _tags(value),
-                  (), tuple(_refs(DECISION, value)), data, _weight(kind, value))  # fmt: skip
+    entry = _entry(memory_id, kind, value, data, digest, made["time"])._replace(
+        start=number, end=number + 1, actor=made["actor"], text=made["text"], refs=tuple(_refs(DECISION, value))
+    )
     index.add("s", file, [entry])
 
 

@@ -12,7 +12,7 @@ from ..disk.scope import Options, Scope
 from ..disk.scopes import is_archived
 from ..disk.session_files import METADATA, RESTING
 from ..index.archived import is_away
-from ..index.fresh import Fresh, Source
+from ..index.fresh import Fresh, Question, Source
 from ..model.errors import InvalidQuery
 from ..model.priority import Policy
 from ..model.ranking import Weights
@@ -78,7 +78,10 @@ class Asker:
         def asked(index: Index) -> T:
             return question(View(index, self._scopes, now, policy, weights))
 
-        return self._fresh.ask(self._scopes, asked, files, lambda index: prepare(index, now, policy, noted))
+        def ready(index: Index) -> None:
+            prepare(index, now, policy, noted)
+
+        return self._fresh.answer(Question(self._scopes, files, ready, asked))
 
     def _now(self) -> datetime:
         now = self._options.clock()

@@ -1,1 +1,1 @@
-"""The index: one SQLite file and three YAML files a session, all derived from the files of memories."""
+"""The index of the files: one SQLite database, and YAML for people. All of it is derived."""

@@ -1,6 +1,7 @@
-"""Two records with one id in one file, as a person or a merge makes them by hand.
+"""Several records with one id in one file, as a person or a merge makes them by hand.
 
-Both are memories that can be found. The id names the last one in the file, which is also the one that a change means, and says so.
+All of them are memories that can be found. The id names the last one in the file; a change means
+that one too.
 """
 
 from __future__ import annotations
@@ -13,25 +14,32 @@ if TYPE_CHECKING:
     from .database import Index
 
 _ORDINALS = {1: "second", 2: "third"}  # by how many stand before it
-# With a plus SQLite goes by the id, which hardly any other memory has, and not through the file.
-_SAME = "o.scope = m.scope AND o.id = m.id AND +o.file = m.file"
 
-# The condition that the id of a memory `m` names this memory.
-NAMED = f"NOT EXISTS (SELECT 1 FROM memories o WHERE {_SAME} AND o.start > m.start)"
-
+# The condition that the id of a memory `m` names this memory. With a plus SQLite goes by the id.
+NAMED = (
+    "NOT EXISTS (SELECT 1 FROM memories o"
+    " WHERE o.scope = m.scope AND o.id = m.id AND +o.file = m.file AND o.start > m.start)"
+)
 # Numbered in one go: there may be as many of one id as there are memories.
 _BEFORE = """
-WITH asked AS (SELECT DISTINCT scope, id, file FROM memories WHERE key IN (SELECT value FROM json_each(?1))),
+WITH keys AS (SELECT value FROM json_each(?1)),
+asked AS (SELECT DISTINCT scope, id, file FROM memories WHERE key IN keys),
 numbered AS (
-    SELECT m.key, m.id, ROW_NUMBER() OVER (PARTITION BY m.scope, m.id, m.file ORDER BY m.start) - 1 AS before
-    FROM asked CROSS JOIN memories m ON m.scope = asked.scope AND m.id = asked.id AND m.file = asked.file
+    SELECT m.key, m.id,
+        ROW_NUMBER() OVER (PARTITION BY m.scope, m.id, m.file ORDER BY m.start) - 1 AS before
+    FROM asked CROSS JOIN memories m
+        ON m.scope = asked.scope AND m.id = asked.id AND m.file = asked.file
 )
-SELECT key, id, before FROM numbered WHERE before > 0 AND key IN (SELECT value FROM json_each(?1))
+SELECT key, id, before FROM numbered WHERE before > 0 AND key IN keys
 """
-# Almost no id stands twice, and which these are the index by id tells without a look at any memory.
+# Almost no id stands twice; the index by id tells which do without a look at any memory.
 _DOUBLES = """
-WITH twice AS (SELECT scope, id FROM memories WHERE ?1 IS NULL OR scope = ?1 GROUP BY scope, id HAVING COUNT(*) > 1)
-SELECT m.scope, m.file, m.id, COUNT(*) FROM twice CROSS JOIN memories m ON m.scope = twice.scope AND m.id = twice.id
+WITH twice AS (
+    SELECT scope, id FROM memories WHERE ?1 IS NULL OR scope = ?1
+    GROUP BY scope, id HAVING COUNT(*) > 1
+)
+SELECT m.scope, m.file, m.id, COUNT(*)
+FROM twice CROSS JOIN memories m ON m.scope = twice.scope AND m.id = twice.id
 GROUP BY m.scope, m.file, m.id HAVING COUNT(*) > 1 ORDER BY 1, 2, 3
 """
 
@@ -51,6 +59,6 @@ def doubles(index: Index, scope: str | None = None) -> list[Double]:
 
 
 def marks(index: Index, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
-    """Return for each of these memories that is not the first of its id its mark, such as `second DEC-001`."""
+    """Return a mark such as `second DEC-001` for each memory that is not the first of its id."""
     rows = index.connection.execute(_BEFORE, (json.dumps(list(keys)),))
-    return {key: (f"{_ORDINALS.get(before, f'{before + 1}th')} {memory_id}",) for key, memory_id, before in rows}
+    return {key: (f"{_ORDINALS.get(at, f'{at + 1}th')} {name}",) for key, name, at in rows}

@@ -19,12 +19,13 @@ class Sql(NamedTuple):
     @classmethod
     def joined(cls, word: str, parts: Iterable[Sql]) -> Sql:
         listed = list(parts)
-        return cls(word.join(part.text for part in listed), tuple(value for part in listed for value in part.parameters))
+        return compose(word.join(["{}"] * len(listed)), *listed)
 
 
 def compose(template: str, *parts: Sql) -> Sql:
-    """The template with its parts in the places of `{}`, and their parameters in that order."""
-    return Sql(template.format(*(part.text for part in parts)), tuple(value for part in parts for value in part.parameters))
+    """Return the template with its parts in the places of `{}`."""
+    parameters = tuple(value for part in parts for value in part.parameters)
+    return Sql(template.format(*(part.text for part in parts)), parameters)
 
 
 def bound(value: Any) -> Sql:
@@ -32,7 +33,7 @@ def bound(value: Any) -> Sql:
 
 
 def some(tests: Sequence[Sql]) -> Sql:
-    """That one of them holds."""
+    """Return the condition that one of these holds."""
     return compose("({})", Sql.joined(" OR ", tests)) if tests else Sql("0")
 
 
@@ -49,24 +50,26 @@ def is_one_of(expression: Sql, values: Sequence[Any]) -> Sql:
 
 
 def is_within(expression: Sql, bounds: Sequence[tuple[str, Any]]) -> Sql:
-    """That it is on the right side of each bound, given with its symbol."""
+    """Return the condition that it is on the right side of each bound, given with its symbol."""
     tests = [compose(f"{{}} {symbol} {{}}", expression, bound(value)) for symbol, value in bounds]
     return compose("({})", Sql.joined(" AND ", tests))
 
 
 def is_like(expression: Sql, part: str, *, at_the_beginning: bool = False) -> Sql:
-    """That a text has this part, in upper or lower case."""
+    """Return the condition that a text has this part, in upper or lower case."""
+    any_text = "" if at_the_beginning else "%"
     # LIKE is fast, but knows upper and lower case only in ASCII; `_` is any character.
-    like = re.sub(r"[^\x00-\x7f]", "_", re.sub(r"[%_\\]", r"\\\g<0>", part)) + "%"
-    test = compose("{} LIKE {} ESCAPE '\\'", expression, bound(like if at_the_beginning else f"%{like}"))
+    like = re.sub(r"[^\x00-\x7f]", "_", re.sub(r"[%_\\]", r"\\\g<0>", part))
+    test = compose("{} LIKE {} ESCAPE '\\'", expression, bound(f"{any_text}{like}%"))
     if part.isascii():
         return test
-    exact = "".join(map(_either_case, part)) + "*"
-    return compose("({} AND {} GLOB {})", test, expression, bound(exact if at_the_beginning else f"*{exact}"))
+    exact = "".join(map(_either_case, part))
+    pattern = bound(f"{any_text.replace('%', '*')}{exact}*")
+    return compose("({} AND {} GLOB {})", test, expression, pattern)
 
 
 def glob(text: str) -> str:
-    """A pattern for just this text."""
+    """Return a pattern for just this text."""
     return re.sub(r"[*?[]", r"[\g<0>]", text)
 
 

@@ -1,7 +1,7 @@
 """Making the index true now: by the daemon where one leads the root, else here.
 
-A request to the daemon is a file in `.smp/cookies/`. It comes through the watcher behind everything that was written before it,
-and the daemon removes it when all of that is in the index.
+A request to the daemon is a file in `.smp/cookies/`. It comes through the watcher behind every
+earlier write, and the daemon removes it when all of these are in the index.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Literal
 
 from ..disk.locks import NO_PATIENCE, holder, lock
@@ -22,15 +23,18 @@ if TYPE_CHECKING:
 
 Request = Literal["sync", "reindex", "scrub"]
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
-_SILENT_S = 2.0  # before whoever waits is told for whom
+_SILENT_S = 2.0  # before the caller learns whom it waits for
 
 
 def bring_up_to_date(
-    memory: Memory, request: Request = "sync", timeout_s: float = 30.0, waits: Callable[[str], None] = lambda _: None
+    memory: Memory,
+    request: Request = "sync",
+    timeout_s: float = 30.0,
+    waits: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Returns when all that is on disk now is in the index; gives back who did it: `daemon` or `here`.
+    """Take everything on disk into the index. Return who did it: `daemon` or `here`.
 
-    `waits` is called once with who is waited for, where the daemon has not answered after two seconds.
+    `waits` is called once with the daemon's name, where it has not answered after two seconds.
     """
     memory.require()
     memory.create()
@@ -39,34 +43,36 @@ def bring_up_to_date(
         if holder(memory.tree, LEAD_SCOPE, LEAD) is not None:
             if _ask_daemon(memory, request, deadline, waits):
                 return "daemon"
-        else:
-            try:
-                with lock(memory.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, f"{request} without a daemon"):
-                    _do_here(memory, request)
-                return "here"
-            except LockTimeout:
-                # Somebody took the lead just now: ask them.
-                continue
+            continue
+        try:
+            doing = f"{request} without a daemon"
+            with lock(memory.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, doing):
+                _do_here(memory, request)
+            return "here"
+        except LockTimeout:
+            continue  # a daemon took the lead just now: ask it
 
 
-def _ask_daemon(memory: Memory, request: Request, deadline: float, waits: Callable[[str], None]) -> bool:
-    """False where the daemon died before it answered."""
+def _ask_daemon(
+    memory: Memory, request: Request, deadline: float, waits: Callable[[str], None]
+) -> bool:
+    """Return whether the daemon answered; it did not where it died before."""
     cookie = f"{COOKIES}/{request}-{uuid.uuid4().hex}"
     memory.tree.make_directory(COOKIES)
     memory.tree.create_cookie(cookie)
-    pause = _FIRST_PAUSE_S
-    patient_until: float | None = time.monotonic() + _SILENT_S
+    pause, is_silent, said_at = _FIRST_PAUSE_S, True, time.monotonic() + _SILENT_S
     while memory.tree.exists(cookie):
         if time.monotonic() > deadline:
             memory.tree.unlink(cookie)
             raise NotInTime(f"The daemon of {memory.root} did not finish the {request} in time.")
-        leader = holder(memory.tree, LEAD_SCOPE, LEAD) if pause >= _LONGEST_PAUSE_S else "the daemon"
-        if leader is None:
-            memory.tree.unlink(cookie)
-            return False
-        if patient_until is not None and time.monotonic() > patient_until:
-            patient_until = None
-            waits(leader)
+        if pause >= _LONGEST_PAUSE_S:
+            leader = holder(memory.tree, LEAD_SCOPE, LEAD)
+            if leader is None:
+                memory.tree.unlink(cookie)
+                return False
+            if is_silent and time.monotonic() > said_at:
+                is_silent = False
+                waits(leader)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
     return True
@@ -74,17 +80,15 @@ def _ask_daemon(memory: Memory, request: Request, deadline: float, waits: Callab
 
 def _do_here(memory: Memory, request: Request) -> None:
     index, _ = Index.open_or_replace(memory.root / INDEX_FILE)
-    try:
+    with closing(index):
         if request == "reindex":
             rebuild(memory, index)
-            return
-        if request == "scrub":
-            from .vacuum import scrub  # late: few processes need it
+        elif request == "scrub":
+            from .vacuum import scrubbing  # late: few processes need it
 
-            scrub(memory, index)
-            return
-        with index.batch():
-            for scope, file in list(outdated(memory, index)):
-                refresh(memory, index, scope, file)
-    finally:
-        index.close()
+            for _ in scrubbing(memory, index, memory.options.patience.timeout_s):
+                pass
+        else:
+            with index.batch():
+                for scope, file in list(outdated(memory, index)):
+                    refresh(memory, index, scope, file)

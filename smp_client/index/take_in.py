@@ -1,18 +1,28 @@
-"""Files into the index: only what changed is parsed, and the result is what a rebuild from nothing would give."""
+"""Files into the index. Only changed files are parsed, and the index equals one rebuilt from nothing."""
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 from ..disk.place import Place
-from ..disk.scopes import ARCHIVE, STATES, counts, directory_of, files_of, is_archived, is_of, kinds_of, scopes
+from ..disk.scopes import (
+    ARCHIVE,
+    STATES,
+    counts,
+    directory_of,
+    files_of,
+    is_archived,
+    is_of,
+    kinds_of,
+    scopes,
+)  # fmt: skip
 from ..disk.session_files import METADATA, parse_artifact
 from ..disk.tree import read_from
 from ..model.deadline import LIMIT_S, deadline
@@ -21,114 +31,116 @@ from ..model.layout import GLOBAL
 from ..model.priority import standing
 from ..model.ranking import importance
 from ..model.record import PREFERENCE, RELATIONSHIP, TURN, Kind, is_deleted
-from ..model.times import parse_time, render_time
+from ..model.times import microseconds, render_time, time_of
 from ..redaction.redact import harmless
 from ..text.document import Located, RecordList
 from ..text.fingerprint import hash_of_bytes, stored
-from ..text.format import format_of, mentioned
+from ..text.format import format_of
 from ..text.mapping import load_mapping
 from ..text.values import Value
 from . import archived
 from .database import Index
-from .rows import Entry, FileState, Validity, Weight
+from .rows import Entry, FileState
 from .validity import endings, own_mark, project_of, subject
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-# Their values are no words that anybody would look for.
+# Nobody looks for the values of these fields.
 _NO_WORDS = frozenset(
-    ("id", "timestamp", "updated_at", "turn", "type", "decay", "tags", "pinned", "speaker", "memory_refs", "references",
-     "agent_id", "session_id", "last_updated")
+    ("id", "timestamp", "updated_at", "turn", "type", "decay", "tags", "pinned", "speaker",
+     "memory_refs", "references", "agent_id", "session_id", "last_updated")
 )  # fmt: skip
-# What says whether memories of other sessions still hold, see questions/validity.py.
+# These files tell whether memories of other sessions still hold, see validity.py.
 BEARING = (RELATIONSHIP.file, PREFERENCE.file, METADATA)
-# The clock that stamps files ticks only so often: two changes within a tick have the same time.
-_TICK_NS = int(1e9 * time.clock_getres(time.CLOCK_REALTIME_COARSE)) if hasattr(time, "CLOCK_REALTIME_COARSE") else 10_000_000
+# The clock that stamps files ticks only so often: two changes within a tick have one time.
+_COARSE = getattr(time, "CLOCK_REALTIME_COARSE", None)
+_TICK_NS = int(1e9 * time.clock_getres(_COARSE)) if _COARSE is not None else 10_000_000
 _TICKS_WAITED = 5
-_BYTES_PER_S = 100_000  # far slower than reading really is, also of what is packed
+_BYTES_PER_S = 100_000  # far slower than reading really is, also of packed files
 _PROBLEM_CAP = 500
+_UNREADABLE = (NewerFormat, CorruptionDetected, TookTooLong)
 
 
-@dataclass(frozen=True)
-class Refreshed:
-    """What taking in one file came to."""
+class Refreshed(NamedTuple):
+    """The result of taking in one file."""
 
     added: int = 0
     removed: int = 0
     parsed_bytes: int = 0
-    gone: tuple[str, ...] = ()  # the ids of those that were removed, and do not stand in the file in any form
+    gone: tuple[str, ...] = ()  # ids that were removed, and stand in the file in no form
 
 
-def outdated(memory: Place, index: Index) -> Iterator[tuple[str, str]]:
-    """The files whose disk and index differ, those that are gone included. Reads no file."""
-    known = index.files()
-    for scope in scopes(memory):
-        for file in files_of(memory, scope):
-            state = known.pop((scope, file), None)
-            if state is None or not _stands(memory, f"{directory_of(scope)}/{file}", state):
-                yield scope, file
-    yield from known
+def outdated(
+    memory: Place, index: Index, asked: Sequence[str] | None = None,
+    files: Sequence[str] | None = None,
+) -> Iterator[tuple[str, str]]:  # fmt: skip
+    """Yield the files whose disk and index differ, those that are gone included. Read none.
 
-
-def files_that_differ(memory: Place, index: Index, wanted: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Like `outdated`, for these scopes only."""
-    if not wanted:
-        return
-    known = index.identities(scope=wanted[0] if len(wanted) == 1 else None)
+    For some scopes, and for some files of these, yield of other scopes only files that tell
+    whether a memory still holds.
+    """
+    present = scopes(memory)
+    wanted = set(present if asked is None else asked)
+    # Relationships of other sessions bear on any memory, the rest only on preferences.
+    names = BEARING if files is None or PREFERENCE.file in files else (RELATIONSHIP.file,)
+    known = _identities(index, asked, names)
     root = os.fspath(memory.root)
-    for scope in wanted:
-        directory = directory_of(scope)
-        for file in files_of(memory, scope):
-            seen = known.pop((scope, file), None)
-            try:
-                # A link on the way is no danger here: what it leads to has another inode, and is then opened with care.
-                if seen is None or seen != _identity(os.lstat(f"{root}/{directory}/{file}")):
-                    yield scope, file
-            except OSError:
-                yield scope, file
-    yield from (item for item in known if item[0] in wanted)
-
-
-def bearing_files_that_differ(
-    memory: Place, index: Index, without: Collection[str], names: Sequence[str] = BEARING
-) -> Iterator[tuple[str, str]]:
-    """Yield the files of all other scopes that say whether a memory of these scopes still holds, where disk and index differ."""
-    without = set(without)
-    known = {item: seen for item, seen in index.identities(names).items() if item[0] not in without}
-    root = os.fspath(memory.root)
-    for scope in scopes(memory):
-        if scope in without or scope == GLOBAL:
+    for scope in dict.fromkeys([*(asked or ()), *present]):
+        is_asked = scope in wanted
+        if not is_asked and scope == GLOBAL:
             continue
         directory = directory_of(scope)
-        for file in files_of(memory, scope) if is_archived(scope) else names:
+        for file in files_of(memory, scope) if is_asked or is_archived(scope) else names:
             seen = known.pop((scope, file), None)
+            if is_asked and files is not None and file not in files:
+                continue
             try:
-                is_new = seen != _identity(os.lstat(f"{root}/{directory}/{file}"))
+                # Links are no danger here: their targets differ, and are then opened with care.
+                is_new = seen != identity(os.lstat(f"{root}/{directory}/{file}"))
             except OSError:
-                is_new = seen is not None
+                is_new = is_asked or seen is not None
             if is_new:
                 yield scope, file
-    yield from known
+    for scope, file in known:
+        if scope not in wanted or files is None or file in files:
+            yield scope, file
+
+
+def _identities(
+    index: Index, asked: Sequence[str] | None, names: Sequence[str]
+) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Return the identity of each file of these scopes, of bundles, and of files of these names."""
+    columns, given = "scope, file, inode, size, mtime_ns, ctime_ns", list[str]()
+    where = ""
+    if asked is not None:
+        given = [json.dumps(list(asked)), json.dumps(list(names))]
+        where = (
+            " WHERE scope IN (SELECT value FROM json_each(?)) OR scope GLOB 'archived/*'"
+            f" OR (scope <> '{GLOBAL}' AND file IN (SELECT value FROM json_each(?)))"
+        )
+    rows = index.connection.execute(f"SELECT {columns} FROM files{where}", given)
+    return {row[:2]: row[2:] for row in rows}
 
 
 def cover(index: Index, scope: str, file: str, content: bytes) -> None:
-    """Makes an index that only this process sees true for a file that is about to have this content."""
+    """Make an index that only this process sees true for a file that will have this content."""
     if not is_of(scope, file):
         return
+    known = index.file_state(scope, file)
     if not content:
         _forget(index, scope, file)
         return
-    nowhere = os.stat_result([0] * 10)
-    known = index.file_state(scope, file)
     try:
-        _take_in(index, scope, file, content, known, nowhere)
-    except (NewerFormat, CorruptionDetected, TookTooLong) as error:
+        _take_in(index, scope, file, content, known, os.stat_result([0] * 10))
+    except _UNREADABLE as error:
         _note_problem(index, scope, file, known, None, str(error))
 
 
-def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool = True) -> Refreshed:
-    """Makes the index true for one file, as it is now. A file that cannot be read keeps what is known of it. Without settling, an
-    index that is kept could miss the next change: only for one that is not."""
+def refresh(
+    memory: Place, index: Index, scope: str, file: str, *, settle: bool = True
+) -> Refreshed:
+    """Make the index true for one file as it is now. An unreadable file keeps its memories.
+
+    Without settling, an index that is kept could miss the next change.
+    """
     if not is_of(scope, file):
         return Refreshed()
     path = f"{directory_of(scope)}/{file}"
@@ -137,55 +149,70 @@ def refresh(memory: Place, index: Index, scope: str, file: str, *, settle: bool 
         return _forget(index, scope, file)
     try:
         with memory.tree.opened(path) as descriptor:
-            if known is not None and is_unchanged(known, os.fstat(descriptor)):
+            status = os.fstat(descriptor)
+            if known is not None and is_unchanged(known, status):
                 return Refreshed()
-            status = _settled(descriptor) if settle else os.fstat(descriptor)
+            status = _settled(descriptor) if settle else status
             content = read_from(descriptor, 0)
     except FileNotFoundError:
         return _forget(index, scope, file)
     except (OSError, UnsafePath) as error:
-        _note_problem(index, scope, file, known, _status_of_unsafe(memory, path, error), str(error))
+        # A link or a directory in its place is looked at again when it changes.
+        unsafe = None
+        with suppress(OSError, UnsafePath):
+            unsafe = memory.tree.stat(path) if isinstance(error, UnsafePath) else None
+        _note_problem(index, scope, file, known, unsafe, str(error))
         return Refreshed()
     try:
         with index.one_file(), deadline(LIMIT_S + len(content) / _BYTES_PER_S):
             return _take_in(index, scope, file, content, known, status)
     except sqlite3.Error:
         raise
-    except (NewerFormat, CorruptionDetected, TookTooLong) as error:
+    except _UNREADABLE as error:
         _note_problem(index, scope, file, known, status, str(error))
     except Exception as error:
         # Nobody thought of this, and it must not cost the other files.
-        _note_problem(index, scope, file, known, status, f"It cannot be taken in: {harmless(repr(error))}"[:_PROBLEM_CAP])
+        problem = f"It cannot be taken in: {harmless(repr(error))}"[:_PROBLEM_CAP]
+        _note_problem(index, scope, file, known, status, problem)
     return Refreshed(parsed_bytes=len(content))
 
 
 def describe(scope: str, file: str, content: bytes) -> list[tuple[str, str]]:
-    """Id and hash of each memory in the content of a file, as the index would have them; ids that stand twice twice."""
+    """Return id and hash of each memory in a file, as the index would have them."""
     if file == METADATA:
         load_mapping(content, "session", METADATA)
         return []
     if is_archived(scope):
-        return [(entry.id, entry.hash) for entry in _packed(scope, file, content)]
-    kind = kinds_of(scope).get(file)
-    found = format_of(kind).parse(content).records if kind else []
-    entries = [entry_of(kind, record) for record in found if record.has_id] if kind else [entry_of_file(file, content)]
+        entries = list(_packed(scope, file, content))
+    elif kind := kinds_of(scope).get(file):
+        found = format_of(kind).parse(content).records
+        entries = [entry_of(kind, record) for record in found if record.has_id]
+    else:
+        entries = [entry_of_file(file, content)]
     return [(entry.id, entry.hash) for entry in entries]
 
 
 def rebuild(memory: Place, index: Index) -> None:
-    """From nothing: what cannot be read now is not in it. Where it is interrupted, all is as it was."""
+    """Make the index from nothing. When that is interrupted, the index is as it was."""
     with index.batch():
         index.clear()
         for scope, file in list(outdated(memory, index)):
             refresh(memory, index, scope, file)
 
 
-def _take_in(index: Index, scope: str, file: str, content: bytes, known: FileState | None, status: os.stat_result) -> Refreshed:
-    if known is not None and not known.problem and (known.size, known.checksum) == (len(content), zlib.crc32(content)):
-        index.note_file(scope, file, _state(status, content, known.indent, known.bad))
+def _take_in(
+    index: Index, scope: str, file: str, content: bytes,
+    known: FileState | None, status: os.stat_result,
+) -> Refreshed:  # fmt: skip
+    checksum = zlib.crc32(content)
+    # Content that has grown since it was measured does not fit, and is looked at again.
+    inode, _, mtime_ns, ctime_ns = identity(status)
+    state = FileState(inode, len(content), mtime_ns, ctime_ns, checksum, 0)
+    if known and not known.problem and (known.size, known.checksum) == (len(content), checksum):
+        index.note_file(scope, file, state._replace(indent=known.indent, bad=known.bad))
         return Refreshed()
     if kind := kinds_of(scope).get(file):
-        return _take_in_records(index, scope, kind, content, known, status)
+        return _take_in_records(index, scope, kind, content, known, state)
     added, went = 0, list[str]()
     if file == METADATA:
         metadata = load_mapping(content, "session", METADATA)
@@ -193,186 +220,173 @@ def _take_in(index: Index, scope: str, file: str, content: bytes, known: FileSta
         project = project_of(context.get("project_name") if isinstance(context, dict) else None)
         index.note_session(scope, str(metadata.get("status", "active")), metadata, project)
     elif is_archived(scope):
-        added, went = index.replace(scope, file, _packed(scope, file, content))
-        if file == ARCHIVE:
-            _note_archived(index, scope, file, content)
+        added, went = index.replace(scope, file, _packed(scope, file, content, index))
     else:
         added, went = index.replace(scope, file, [entry_of_file(file, content)])
-    index.note_file(scope, file, _state(status, content, 0, 0))
+    index.note_file(scope, file, state)
     return Refreshed(added, len(went), len(content))
 
 
 def _take_in_records(
-    index: Index, scope: str, kind: Kind, content: bytes, known: FileState | None, status: os.stat_result
+    index: Index, scope: str, kind: Kind, content: bytes, known: FileState | None, state: FileState
 ) -> Refreshed:
-    tail = _parse_grown(kind, content, known)
-    if tail is not None and known is not None and not index.has_any(scope, kind.file, _ids(tail)):
-        entries = _entries(kind, tail)
-        index.add(scope, kind.file, entries)
-        index.note_file(scope, kind.file, _state(status, content, known.indent, 0))
-        return Refreshed(len(entries), 0, len(content) - known.size)
     form = format_of(kind)
+    tail = _parse_grown(kind, content, known)
+    if tail is not None and known is not None:
+        entries = _entries(kind, tail)
+        if not index.has_any(scope, kind.file, (entry.id for entry in entries)):
+            index.add(scope, kind.file, entries)
+            index.note_file(scope, kind.file, state._replace(indent=known.indent))
+            return Refreshed(len(entries), 0, len(content) - known.size)
     found = form.parse(content)
     added, went = index.replace(scope, kind.file, _entries(kind, found))
-    # A list that is not at the end of its file, or holds what cannot be read, is parsed whole the next time as well.
+    # A list that is not at the end of its file, or has a bad record, is parsed whole every time.
     bad = len(found.bad) + sum(not record.has_id for record in found.records)
-    plain = form.opening(found, content) == b"" and not bad
-    index.note_file(scope, kind.file, _state(status, content, found.indent if plain else -1, bad))
-    return Refreshed(added, len(went), len(content), _gone(kind, found, content, went))
-
-
-def _gone(kind: Kind, found: RecordList, content: bytes, went: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids that stand nowhere in the file, also not in a part that cannot be read.
-
-    An id that SMP did not give counts as standing in such a part.
-    """
-    missing = dict.fromkeys(went).keys() - _ids(found) if went else ()
-    unread = b"\n".join(content[bad.start : bad.end] for bad in found.bad) if missing else b""
-    there = mentioned(kind, unread)
-    gone = [one for one in dict.fromkeys(went) if one in missing and one not in there]
-    return tuple(one for one in gone if not unread or _is_given(kind, one))
-
-
-def _is_given(kind: Kind, memory_id: str) -> bool:
-    number = memory_id.rpartition("-")[2]
-    return number.isdecimal() and len(number) < 16 and memory_id == kind.memory_id(int(number))
+    is_plain = form.opening(found, content) == b"" and not bad
+    index.note_file(
+        scope, kind.file, state._replace(indent=found.indent if is_plain else -1, bad=bad)
+    )
+    # In a part that cannot be read any id may stand.
+    there = {str(record.value["id"]) for record in found.records if record.has_id}
+    gone = tuple(one for one in dict.fromkeys(went) if one not in there) if not bad else ()
+    return Refreshed(added, len(went), len(content), gone)
 
 
 def _parse_grown(kind: Kind, content: bytes, known: FileState | None) -> RecordList | None:
-    """The records behind what is known; None where the file did not just grow by whole records."""
+    """Return the records behind the known ones; None where the file grew by anything else."""
     if known is None or known.problem or known.indent < 0 or not 0 < known.size < len(content):
         return None
     if zlib.crc32(memoryview(content)[: known.size]) != known.checksum:
         return None
     form = format_of(kind)
     found = form.parse_tail(content, known.size, known.indent)
-    # Anything but a record right behind the last one, be it a blank line, may belong to the last one.
+    # Anything but a record behind the last one, be it a blank line, may belong to the last one.
     follows = bool(found.records) and found.records[0].start == known.size
-    whole = not found.bad and all(record.has_id for record in found.records) and form.opening(found, content) == b""
-    return found if follows and whole else None
+    readable = not found.bad and all(record.has_id for record in found.records)
+    return found if follows and readable and form.opening(found, content) == b"" else None
 
 
-def _ids(found: RecordList) -> list[str]:
-    return [str(record.value["id"]) for record in found.records if record.has_id]
+# Memories as the index keeps them.
 
 
 def _entries(kind: Kind, found: RecordList) -> list[Entry]:
-    """Of an id that stands there twice, both: see questions/doubles.py."""
-    kept = [record for record in found.records if record.has_id and not is_deleted(kind, record.value)]
+    """Return the memories of a file in order; of an id that stands there twice, both."""
+    kept = [one for one in found.records if one.has_id and not is_deleted(kind, one.value)]
     return [entry_of(kind, record) for record in sorted(kept, key=lambda record: record.start)]
 
 
 def entry_of(kind: Kind, record: Located) -> Entry:
     value, data, digest = stored(record.value)
+    entry = _entry(str(value["id"]), kind.name, value, data, digest, value.get("timestamp"))
+    more = {name: item for name, item in value.items() if name != kind.text}
+    topics: tuple[str, ...] = ()
+    if kind.name == PREFERENCE.name:
+        applies = value.get("applies_to")
+        domains = applies.get("domains") if isinstance(applies, dict) else None
+        said = [value.get("topic"), *(domains if isinstance(domains, list) else ())]
+        topics = tuple(str(item) for item in said if item)
     actor = str(value.get(kind.actor) or value.get("created_by") or "")
-    more = " ".join(text for name, item in value.items() if name not in _NO_WORDS and name != kind.text for text in _texts(item))
-    return Entry(
-        str(value["id"]), kind.name, record.start, record.end, digest, *_time(value.get("timestamp")),
-        actor, str(value.get(kind.text, "")), more, _tags(value), _topics(kind, value),
-        tuple(_refs(kind, value)), data, _weight(kind.name, value), _validity(kind, value),
-    )  # fmt: skip
+    entry = entry._replace(start=record.start, end=record.end, actor=actor, more=_words(more))
+    return entry._replace(
+        text=str(value.get(kind.text, "")),
+        ended=own_mark(kind.name, value),
+        subject=subject(kind.name, value),
+        topics=topics,
+        refs=tuple(_refs(kind, value)),
+        endings=tuple(endings(value)) if kind is RELATIONSHIP else (),
+    )
 
 
 def entry_of_file(file: str, content: bytes) -> Entry:
-    """An agent's state or an artifact: one memory that is the whole file."""
+    """Return an agent's state or an artifact: one memory that is the whole file."""
     folder, _, name = file.rpartition("/")
     memory_id = os.path.splitext(name)[0]
     value: Mapping[str, Value]
     if folder == STATES:
         value = load_mapping(content, "agent_state", file)
-        said = (text for name, item in value.items() if name not in _NO_WORDS for text in _texts(item))
-        text, kind, stamp, actor = " ".join(said), "agent_state", value.get("last_updated"), memory_id
+        text, kind, stamp, actor = (
+            _words(value),
+            "agent_state",
+            value.get("last_updated"),
+            memory_id,
+        )
     else:
         value, text = parse_artifact(content)
         kind, stamp, actor = "artifact", value.get("timestamp"), str(value.get("created_by") or "")
     value, data, _ = stored({**value, "id": memory_id})
-    digest = hash_of_bytes(content)
-    return Entry(memory_id, kind, 0, len(content), digest, *_time(stamp), actor, text, "", _tags(value), (), (), data,
-                 _weight(kind, value))  # fmt: skip
+    entry = _entry(memory_id, kind, value, data, hash_of_bytes(content), stamp)
+    return entry._replace(end=len(content), actor=actor, text=text)
 
 
-def _packed(scope: str, file: str, content: bytes) -> Iterator[Entry]:
+def _packed(scope: str, file: str, content: bytes, index: Index | None = None) -> Iterator[Entry]:
     """Yield the memories in a bundle, each with its place among all bytes that are packed.
 
-    A packed file that cannot be read costs only its own memories, as it did in the session.
+    A packed file that cannot be read costs only its own memories. With an index, the state and the
+    project of an archived session are noted there.
     """
     from ..disk.bundle import unpacked  # late: most questions unpack nothing
 
     packed = unpacked(f"{directory_of(scope)}/{file}", content)
     if file == ARCHIVE:
-        yield _summary(packed.manifest.at, packed.manifest.facts)
+        facts = packed.manifest.facts
+        said = archived.as_memory({"archived_at": packed.manifest.at, **facts})
+        value, data, digest = stored(said)
+        summary = _entry(archived.ID, archived.TYPE, value, data, digest, value["timestamp"])
+        topics = tuple(archived.topics_of(value))
+        yield summary._replace(text=archived.told(value), topics=topics)
+        if index is not None:
+            project = project_of(facts.get("project"))
+            index.note_session(scope, archived.STATE, archived.metadata_of(facts), project)
     at = 0
     for name, member in packed.members.items():
         path = name.partition("/")[2]
         if is_of("", path) and path != METADATA:
             with suppress(NewerFormat, CorruptionDetected):
                 kind = kinds_of("").get(path)
-                found = _entries(kind, _parsed(kind, member)) if kind else [entry_of_file(path, member)]
-                yield from (replace(entry, start=at + entry.start, end=at + entry.end) for entry in found)
+                found = (
+                    _entries(kind, _parsed(kind, member)) if kind else [entry_of_file(path, member)]
+                )
+                yield from (one._replace(start=at + one.start, end=at + one.end) for one in found)
         at += len(member)
 
 
 def _parsed(kind: Kind, member: bytes) -> RecordList:
     """Return the records of a packed file, or of spans of records without its head."""
-    form = format_of(kind)
-    is_spans = kind is not TURN and member.lstrip(b" ").startswith(b"- ")
-    return form.parse_tail(member, 0, len(member) - len(member.lstrip(b" "))) if is_spans else form.parse(member)
+    spans = member.lstrip(b" ")
+    if kind is not TURN and spans.startswith(b"- "):
+        return format_of(kind).parse_tail(member, 0, len(member) - len(spans))
+    return format_of(kind).parse(member)
 
 
-def _summary(archived_at: str, facts: Mapping[str, Value]) -> Entry:
-    """Return an archived session itself, as one memory."""
-    value, data, digest = stored(archived.as_memory({"archived_at": archived_at, **facts}))
-    return Entry(archived.ID, archived.TYPE, 0, 0, digest, *_time(value["timestamp"]), "", archived.told(value), "",
-                 _tags(value), tuple(archived.topics_of(value)), (), data, _weight(archived.TYPE, value))  # fmt: skip
-
-
-def _note_archived(index: Index, scope: str, file: str, content: bytes) -> None:
-    """Note the project and the state of an archived session."""
-    from ..disk.bundle import unpacked
-
-    said = unpacked(f"{directory_of(scope)}/{file}", content).manifest.facts
-    index.note_session(scope, archived.STATE, archived.metadata_of(said), project_of(said.get("project")))
-
-
-def _weight(kind: str, value: Mapping[str, Value]) -> Weight:
-    decay = value.get("decay")
-    known = decay if isinstance(decay, dict) else {}
+def _entry(
+    memory_id: str, kind: str, value: Mapping[str, Value], data: str, digest: str, stamp: Value
+) -> Entry:
+    """Return the parts of an entry that do not depend on where the memory stands."""
+    decay, tags, turn = value.get("decay"), value.get("tags"), value.get("turn")
+    known: Mapping[str, Any] = decay if isinstance(decay, dict) else {}
     base, accesses = known.get("base_priority"), known.get("access_count")
-    return Weight(
-        standing(kind, value),
-        float(base) if isinstance(base, (int, float)) and 0 <= base <= 1 else None,
-        _time(known.get("last_accessed"))[1],
-        accesses if isinstance(accesses, int) and 0 <= accesses < 1 << 31 else 0,
-        importance(kind, value),
-        turn if kind == TURN.name and isinstance(turn := value.get("turn"), int) and abs(turn) < 1 << 31 else None,
+    time, read = time_of(stamp), time_of(known.get("last_accessed"))
+    has_place = kind == TURN.name and isinstance(turn, int) and abs(turn) < 1 << 31
+    return Entry(
+        memory_id,
+        kind,
+        start=0,
+        end=0,
+        hash=digest,
+        timestamp=render_time(time) if time else None,
+        at=microseconds(time) if time else None,
+        actor="",
+        text="",
+        more="",
+        data=data,
+        standing=standing(kind, value),
+        base=float(base) if isinstance(base, (int, float)) and 0 <= base <= 1 else None,
+        accessed=microseconds(read) if read else None,
+        accesses=accesses if isinstance(accesses, int) and 0 <= accesses < 1 << 31 else 0,
+        importance=importance(kind, value),
+        tags=tuple(dict.fromkeys(map(str, tags))) if isinstance(tags, list) else (),
+        place=turn if has_place and isinstance(turn, int) else None,
     )
-
-
-def _validity(kind: Kind, value: Mapping[str, Value]) -> Validity:
-    ended = tuple(endings(value)) if kind is RELATIONSHIP else ()
-    return Validity(own_mark(kind.name, value), subject(kind.name, value), ended)
-
-
-def _time(stamp: Value) -> tuple[str | None, int | None]:
-    try:
-        time = parse_time(stamp) if isinstance(stamp, str) else None
-    except (ValueError, OverflowError):
-        time = None
-    return (None, None) if time is None else (render_time(time), (time - _EPOCH) // _MICROSECOND)
-
-
-def _tags(value: Mapping[str, Value]) -> tuple[str, ...]:
-    tags = value.get("tags")
-    return tuple(dict.fromkeys(str(tag) for tag in tags)) if isinstance(tags, list) else ()
-
-
-def _topics(kind: Kind, value: Mapping[str, Value]) -> tuple[str, ...]:
-    """What a preference is about, which it says in fields of its own."""
-    if kind.name != PREFERENCE.name:
-        return ()
-    applies_to = value.get("applies_to")
-    domains = applies_to.get("domains") if isinstance(applies_to, dict) else None
-    return tuple(str(item) for item in [value.get("topic"), *(domains if isinstance(domains, list) else ())] if item)
 
 
 def _refs(kind: Kind, value: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
@@ -387,6 +401,12 @@ def _refs(kind: Kind, value: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
         yield f"turn-{turn}", "turn_ref"
 
 
+def _words(value: Mapping[str, Value]) -> str:
+    """Return the texts of a record's fields that somebody may look for."""
+    items = (item for name, item in value.items() if name not in _NO_WORDS)
+    return " ".join(text for item in items for text in _texts(item))
+
+
 def _texts(value: Value) -> list[str]:
     if isinstance(value, str):
         return [value]
@@ -394,36 +414,32 @@ def _texts(value: Value) -> list[str]:
     return [text for item in items for text in _texts(item)]
 
 
+# The state of files.
+
+
 def _forget(index: Index, scope: str, file: str) -> Refreshed:
-    _, went = index.replace(scope, file, [])
-    index.forget_file(scope, file)
+    went = index.forget_file(scope, file)
     if file in (METADATA, ARCHIVE):
         index.forget_metadata(scope)
     return Refreshed(removed=len(went))
 
 
 def _note_problem(
-    index: Index, scope: str, file: str, known: FileState | None, status: os.stat_result | None, problem: str
-) -> None:
+    index: Index, scope: str, file: str,
+    known: FileState | None, status: os.stat_result | None, problem: str,
+) -> None:  # fmt: skip
+    # Without a status, as after an I/O error, it differs from any file, and every scan tries again.
+    seen = identity(status) if status else (0, -1, 0, 0)
     checksum, bad = (known.checksum, known.bad) if known else (0, 0)
-    # Without a status, as after an I/O error, it differs from whatever is there, and every scan tries again.
-    inode, size, mtime_ns, ctime_ns = _identity(status) if status else (0, -1, 0, 0)
-    state = FileState(inode, size, mtime_ns, ctime_ns, checksum, -1, bad, problem)
+    state = FileState(*seen, checksum, -1, bad, problem)
     if state != known:
         index.note_file(scope, file, state)
 
 
-def _status_of_unsafe(memory: Place, path: str, error: Exception) -> os.stat_result | None:
-    """Of a link or a directory in the place of the file: it is looked at again when it changes."""
-    with suppress(OSError, UnsafePath):
-        return memory.tree.stat(path) if isinstance(error, UnsafePath) else None
-    return None
-
-
 def _settled(descriptor: int) -> os.stat_result:
-    """The state of the file, when a further change would give it another time; one that is always changing is seen again anyway."""
+    """Return the state of a file once a further change would give it another time."""
     status = os.fstat(descriptor)
-    for _ in range(_TICKS_WAITED):
+    for _ in range(_TICKS_WAITED):  # a file that is always changing is seen again anyway
         age_ns = time.time_ns() - status.st_ctime_ns
         if not 0 <= age_ns <= _TICK_NS:
             break
@@ -432,23 +448,11 @@ def _settled(descriptor: int) -> os.stat_result:
     return status
 
 
-def _state(status: os.stat_result, content: bytes, indent: int, bad: int) -> FileState:
-    # The content may have grown since it was measured: then it does not fit its size, and is looked at again.
-    inode, _, mtime_ns, ctime_ns = _identity(status)
-    return FileState(inode, len(content), mtime_ns, ctime_ns, zlib.crc32(content), indent, bad)
-
-
 def is_unchanged(state: FileState, status: os.stat_result) -> bool:
-    return (state.inode, state.size, state.mtime_ns, state.ctime_ns) == _identity(status)
+    return state.identity == identity(status)
 
 
-def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+def identity(status: os.stat_result) -> tuple[int, int, int, int]:
     # Some filesystems have inodes of 64 bits, and SQLite's numbers have a sign.
-    return status.st_ino & (1 << 63) - 1, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _stands(memory: Place, path: str, state: FileState) -> bool:
-    try:
-        return is_unchanged(state, memory.tree.stat(path))
-    except (OSError, UnsafePath):
-        return False
+    inode = status.st_ino & (1 << 63) - 1
+    return inode, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -1,16 +1,15 @@
-"""Taking every trace of memories that were removed out of the index.
+"""Taking every trace of removed memories out of the index.
 
-SQLite keeps deleted rows: FTS5 in its segments until they are merged, the WAL until it is cut off,
-and a page between its entries, where entries stood that have moved (`secure_delete` does not
-overwrite those; only VACUUM does). Only the leader of the root may put that right. Until it has,
-`.smp/scrub+{session}+{any}` asks for it, one file for each that asked.
+SQLite keeps deleted rows: FTS5 in its segments, the WAL, and pages between their entries, where
+`secure_delete` overwrites nothing that has moved. Only the leader of the root may mend that. Until
+it has, a file `.smp/scrub+{session}+{any}` asks for it, one for each request.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -46,10 +45,11 @@ def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
     if not asked or (memory.options.is_leading and index is None):
         return []  # the leader sees the request soon, and cannot wait for itself
     try:
-        if index is not None:
-            scrub(memory, index)
-        else:
+        if index is None:
             bring_up_to_date(memory, "scrub")
+        else:
+            for _ in scrubbing(memory, index, memory.options.patience.timeout_s):
+                pass
     except NotInTime as error:
         return [f"{_PENDING.format('somebody is reading it')} ({error})"]
     except (SMPError, sqlite3.Error, OSError) as error:
@@ -57,31 +57,32 @@ def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
     return [_PENDING.format("somebody is reading it")] if _left_of(memory, asked) else []
 
 
-def scrub(memory: Memory, index: Index) -> None:
-    """Serve the requests in one go. The caller leads the root."""
-    for _ in scrubbing(memory, index, memory.options.patience.timeout_s):
-        pass
-
-
 def scrubbing(memory: Memory, index: Index, wait_s: float) -> Iterator[None]:
     """Serve the requests in steps, for a leader with other work. Readers are waited for so long."""
-    asked = asked_for(memory)
+    asked, ask = asked_for(memory), index.connection.execute
     if any(not name.endswith(_TO_CUT) for name in asked):
         _take_in_all(memory, index)
-        _renew_yaml_indexes(
-            memory, index, {name.split("+")[1] for name in asked if "+" in name} - {"", GLOBAL}
-        )
+        sessions = {name.split("+")[1] for name in asked if "+" in name} - {"", GLOBAL}
+        _renew_yaml_indexes(memory, index, sessions)
         yield
         with index.batch():
-            index.connection.execute("INSERT INTO words (words) VALUES ('optimize')")
+            ask("INSERT INTO words (words) VALUES ('optimize')")
         yield
-        index.connection.execute("VACUUM")
+        ask("VACUUM")
         for name in asked:
             # Only the last step is to be tried again where it fails.
             memory.tree.rename(f"{_OWN}/{name}", f"{_OWN}/{name.removesuffix(_TO_CUT)}{_TO_CUT}")
-    if asked and _cut_wal(index, wait_s):
-        for name in _left_of(memory, asked):
-            memory.tree.unlink(f"{_OWN}/{name}")
+    if not asked:
+        return
+    before = ask("PRAGMA busy_timeout").fetchone()[0]
+    try:
+        ask(f"PRAGMA busy_timeout = {int(1000 * wait_s)}")
+        # The WAL cannot be emptied while somebody reads.
+        is_cut = not ask("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    finally:
+        ask(f"PRAGMA busy_timeout = {before}")
+    for name in _left_of(memory, asked) if is_cut else ():
+        memory.tree.unlink(f"{_OWN}/{name}")
 
 
 def _left_of(memory: Memory, asked: Collection[str]) -> list[str]:
@@ -97,7 +98,7 @@ def _take_in_all(memory: Memory, index: Index) -> None:
             if is_there(memory, scope):
                 refresh(memory, index, scope, file)
             elif has_moved(memory, scope):
-                # With no daemon nobody has taken it out. One that is just gone may be unmounted.
+                # Without a daemon nobody has forgotten it. One that is just gone may be unmounted.
                 index.forget_session(scope)
         for session_id in purged_sessions(memory):
             for scope in (session_id, archived_scope(session_id)):
@@ -105,7 +106,7 @@ def _take_in_all(memory: Memory, index: Index) -> None:
                     index.forget_session(scope)
 
 
-def _renew_yaml_indexes(memory: Memory, index: Index, sessions: Iterable[str]) -> None:
+def _renew_yaml_indexes(memory: Memory, index: Index, sessions: Collection[str]) -> None:
     """Render `indexes/` of these sessions anew; where no daemon leads, only existing ones."""
     from .yaml_indexes import directory_of, write
 
@@ -113,13 +114,3 @@ def _renew_yaml_indexes(memory: Memory, index: Index, sessions: Iterable[str]) -
         if memory.options.is_leading or memory.tree.sizes(directory_of(session_id)):
             with suppress(SessionNotFound, Invalid):  # it is archived or deleted by now
                 write(memory, index, session_id)
-
-
-def _cut_wal(index: Index, wait_s: float) -> bool:
-    """Return whether the WAL could be emptied: it cannot while somebody reads."""
-    before = index.connection.execute("PRAGMA busy_timeout").fetchone()[0]
-    try:
-        index.connection.execute(f"PRAGMA busy_timeout = {int(1000 * wait_s)}")
-        return not index.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-    finally:
-        index.connection.execute(f"PRAGMA busy_timeout = {before}")

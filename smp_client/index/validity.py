@@ -1,15 +1,16 @@
-"""Whether a memory still holds. The files say it; the index keeps the keys of those that do not in its table `past`.
+"""Whether a memory still holds. The index keeps the keys of those that do not in its table `past`.
 
 A memory no longer holds
 
-- when it says so itself: its `status` is `superseded`, `rejected` or `reverted`, or its `resolution` is closed;
-- when a relationship of any session says that another memory `supersedes` it, or `resolves` it and it is a finding;
-- when it is an explicit preference, and the same project has a later explicit one of the same topic and `applies_to`. Sessions
-  that name no project are one project. Preferences in `global/` are compared with each other.
+- when it says so itself: its `status` is `superseded`, `rejected` or `reverted`, or its
+  `resolution` is closed;
+- when a relationship of any session says that another memory `supersedes` it, or `resolves` it and
+  it is a finding;
+- when it is an explicit preference, and the project has a later explicit one of its topic and
+  `applies_to`. Sessions that name no project are one project; so is `global/`.
 
-Whether the other memory still holds itself makes no difference: of a chain only the newest memory holds, of a circle none. So one
-look at each memory is enough, and a change of the index judges anew only the memories that it bears on (`judge`). A relationship
-that is deleted leaves the memory as it was before.
+Whether the other memory still holds makes no difference: of a chain only the newest holds, of a
+circle none. So a change of the index judges only the memories that it bears on (`judge`).
 """
 
 from __future__ import annotations
@@ -30,42 +31,61 @@ if TYPE_CHECKING:
 
 SUPERSEDES, RESOLVES = "supersedes", "resolves"
 RESOLVED = "resolved"
-_WORDS = {SUPERSEDES: "superseded", RESOLVES: RESOLVED}  # of what the relation does to its target
+_WORDS = {SUPERSEDES: "superseded", RESOLVES: RESOLVED}  # by the relation to its target
 _OVER = frozenset(("superseded", "rejected", "reverted"))
-_LASTING = frozenset(("conversation_turn", "relationship", "agent_state", "artifact", "summary"))  # have no status of their own
+# These have no status of their own.
+_LASTING = frozenset(("conversation_turn", "relationship", "agent_state", "artifact", "summary"))
 _WORD = re.compile(r"[^\W_]+")
 
+_PAST = "m.key IN (SELECT memory FROM past)"
 _SESSION = f"REPLACE({{}}.scope, '{ARCHIVED}/', '')"
 _APPLIES = f"(e.relation = '{SUPERSEDES}' OR m.type = '{FINDING.name}')"
+_ENDING = f"e.session = {_SESSION.format('m')} AND e.id = m.id AND {_APPLIES}"
 _PROJECT = (
     f"CASE {{0}}.scope WHEN '{GLOBAL}' THEN '/'"
     " ELSE COALESCE((SELECT s.project FROM sessions s WHERE s.scope = {0}.scope), '') END"
 )
-_LATER = (
-    "FROM memories n WHERE n.subject = m.subject"
-    " AND (COALESCE(n.at, 0), n.scope, n.start) > (COALESCE(m.at, 0), m.scope, m.start)"
-    f" AND {_PROJECT.format('n')} = {_PROJECT.format('m')}"
-)
-# The memories that a change bears on: the changed ones, those that relationships name, and all of a subject.
+# The memories that a change bears on: changed ones, targets of relationships, all of a subject.
 _TOUCHED = f"""
 SELECT value FROM json_each(?1)
-UNION SELECT m.key FROM json_each(?2) e CROSS JOIN memories m ON m.id = json_extract(e.value, '$[1]')
-    AND m.scope IN (json_extract(e.value, '$[0]'), '{ARCHIVED}/' || json_extract(e.value, '$[0]'))
+UNION SELECT m.key FROM json_each(?2) e
+    CROSS JOIN memories m ON m.id = json_extract(e.value, '$[1]') AND m.scope IN
+    (json_extract(e.value, '$[0]'), '{ARCHIVED}/' || json_extract(e.value, '$[0]'))
 UNION SELECT key FROM memories WHERE subject IN (SELECT value FROM json_each(?3))
 """
 _ENDED = f"""
-SELECT m.key FROM memories m WHERE m.key IN (SELECT value FROM json_each(?1)) AND (
-    m.ended > '' OR EXISTS (SELECT 1 FROM endings e WHERE e.session = {_SESSION.format("m")} AND e.id = m.id AND {_APPLIES}))
+SELECT m.key FROM memories m WHERE m.key IN (SELECT value FROM json_each(?1))
+    AND (m.ended > '' OR EXISTS (SELECT 1 FROM endings e WHERE {_ENDING}))
 """
 # Of each subject and project only the latest holds.
 _REPLACED = f"""
 SELECT key FROM (
     SELECT m.key, RANK() OVER (PARTITION BY m.subject, {_PROJECT.format("m")}
         ORDER BY COALESCE(m.at, 0) DESC, m.scope DESC, m.start DESC) AS place
-    FROM memories m WHERE m.subject IN (SELECT subject FROM memories WHERE key IN (SELECT value FROM json_each(?1)))
+    FROM memories m WHERE m.subject IN
+        (SELECT subject FROM memories WHERE key IN (SELECT value FROM json_each(?1)))
 ) WHERE place > 1
 """
-_PAST = "m.key IN (SELECT memory FROM past)"
+_LATER = f"""
+SELECT {_SESSION.format("n")} || '/' || n.id FROM memories n WHERE n.subject = m.subject
+    AND (COALESCE(n.at, 0), n.scope, n.start) > (COALESCE(m.at, 0), m.scope, m.start)
+    AND {_PROJECT.format("n")} = {_PROJECT.format("m")}
+ORDER BY n.at DESC, n.scope DESC, n.start DESC LIMIT 1
+"""
+# Why each memory no longer holds, in the order of the marks: key, session, word, the other memory.
+_WHY = f"""
+WITH keys AS (SELECT value FROM json_each(?1))
+SELECT m.key, '', m.ended, NULL FROM memories m WHERE m.ended > '' AND m.key IN keys
+UNION ALL SELECT * FROM (
+    SELECT m.key, {_SESSION.format("m")}, e.relation, e.by
+    FROM memories m CROSS JOIN endings e ON {_ENDING} WHERE m.key IN keys ORDER BY e.at, e.memory)
+UNION ALL SELECT m.key, {_SESSION.format("m")}, 'replaced', ({_LATER})
+    FROM memories m WHERE m.subject IS NOT NULL AND m.key IN keys
+"""
+_PROJECTS = (
+    "SELECT scope, project FROM sessions UNION SELECT DISTINCT scope, '' FROM files"
+    " WHERE scope NOT IN (SELECT scope FROM sessions)"
+)
 
 
 def holds() -> Sql:
@@ -74,14 +94,17 @@ def holds() -> Sql:
 
 
 def factor(ended: float) -> str:
-    """Return the SQL of what a score is multiplied by: `ended` for a memory that no longer holds."""
+    """Return the SQL by which a score is multiplied: `ended` for a memory that no longer holds."""
     return f"CASE WHEN {_PAST} THEN {float(ended)} ELSE 1.0 END"
 
 
 def judge(
-    connection: Connection, keys: Iterable[int], ended: Iterable[Sequence[str]], subjects: Iterable[str | None]
+    connection: Connection,
+    keys: Iterable[int],
+    ended: Iterable[Sequence[str]],
+    subjects: Iterable[str | None],
 ) -> None:
-    """Note anew which memories hold: these, those that relationships end by session and id, and those of these subjects."""
+    """Judge memories anew: these, those that relationships end, and those of these subjects."""
     asked = [json.dumps(list(each)) for each in (keys, ended, subjects)]
     touched = (json.dumps([key for (key,) in connection.execute(_TOUCHED, asked)]),)
     connection.execute("DELETE FROM past WHERE memory IN (SELECT value FROM json_each(?))", touched)
@@ -90,50 +113,40 @@ def judge(
 
 
 def marks(index: Index, keys: Sequence[int]) -> dict[int, tuple[str, ...]]:
-    """Return for each of these memories that no longer holds why, such as `superseded by DEC-004`."""
-    ask = index.connection.execute
-    past = ask("SELECT memory FROM past WHERE memory IN (SELECT value FROM json_each(?))", (json.dumps(list(keys)),)).fetchall()
+    """Return why each of these memories no longer holds, such as `superseded by DEC-004`."""
+    asked = "SELECT memory FROM past WHERE memory IN (SELECT value FROM json_each(?))"
+    past = index.connection.execute(asked, (json.dumps(list(keys)),)).fetchall()
     if not past:
         return {}
-    these = (json.dumps([key for (key,) in past]),)
-    wanted = "m.key IN (SELECT value FROM json_each(?))"
-    session = _SESSION.format("m")
     found: dict[int, dict[str, str]] = {}
-    for key, said in ask(f"SELECT m.key, m.ended FROM memories m WHERE m.ended > '' AND {wanted}", these):
-        found.setdefault(key, {})[said.partition(" ")[0]] = said
-    related = (
-        f"SELECT m.key, {session}, e.relation, e.by FROM memories m CROSS JOIN endings e ON e.session = {session} AND e.id = m.id"
-        f" WHERE {wanted} AND {_APPLIES} ORDER BY e.at, e.memory"
-    )
-    for key, own, relation, by in ask(related, these):
-        word = _WORDS[relation]
-        found.setdefault(key, {})[word] = f"{word} by {short_name(by, own)}"  # the last of several is meant
-    later = f"SELECT {_SESSION.format('n')} || '/' || n.id {_LATER} ORDER BY n.at DESC, n.scope DESC, n.start DESC LIMIT 1"
-    replaced = f"SELECT m.key, {session}, ({later}) AS by FROM memories m WHERE {wanted} AND m.subject IS NOT NULL"
-    for key, own, by in ask(replaced, these):
+    rows = index.connection.execute(_WHY, (json.dumps([key for (key,) in past]),))
+    for key, session, why, by in rows:
         if by is not None:
-            found.setdefault(key, {})["replaced"] = f"replaced by {short_name(by, own)}"
+            word = _WORDS.get(why, why)
+            # Of several relationships of one kind the last is meant.
+            found.setdefault(key, {})[word] = f"{word} by {short_name(by, session)}"
+        elif why != "replaced":
+            found.setdefault(key, {})[why.partition(" ")[0]] = why
     return {key: tuple(said.values()) for key, said in found.items()}
 
 
 def project_scopes(index: Index, session: str) -> list[str]:
     """Return the scopes of all sessions of the project that a session is of."""
-    said = dict(index.connection.execute("SELECT scope, project FROM sessions UNION SELECT DISTINCT scope, '' FROM files"
-                                         " WHERE scope NOT IN (SELECT scope FROM sessions)").fetchall())  # fmt: skip
-    own = next((said[scope] for scope in (session, f"{ARCHIVED}/{session}") if scope in said), "")
+    said = dict(index.connection.execute(_PROJECTS).fetchall())
+    own = said.get(session, said.get(f"{ARCHIVED}/{session}", ""))
     return [scope for scope, project in said.items() if project == own]
 
 
 def short_name(name: str, session: str) -> str:
-    """Return the name of a memory as it is said in its own session, where that is this one."""
+    """Return the name of a memory as its own session has it, where that is this one."""
     return name.removeprefix(f"{session}/")
 
 
-# What a record says of itself.
+# The fields of a record.
 
 
 def own_mark(type: str, data: Mapping[str, Any]) -> str:
-    """Return why a memory no longer holds by its own fields; an empty text where they do not say that."""
+    """Return why a memory no longer holds by its own fields; empty where it does."""
     if type in _LASTING:
         return ""
     status, by = data.get("status"), data.get("superseded_by")
@@ -146,12 +159,12 @@ def own_mark(type: str, data: Mapping[str, Any]) -> str:
 
 
 def relation_of(data: Mapping[str, Any]) -> str:
-    """Return what a relationship says, however it is written: `Resolves` resolves."""
+    """Return the relation of a relationship, however it is written: `Resolves` resolves."""
     return str(data.get(RELATIONSHIP.text)).strip().lower()
 
 
 def endings(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield what a relationship ends: the target, the relation and the source, as they are written."""
+    """Yield the target, the relation and the source where a relationship ends its target."""
     relation = relation_of(data)
     source, target = data.get("source"), data.get("target")
     if relation in _WORDS and is_memory_name(source) and is_memory_name(target):
@@ -159,20 +172,16 @@ def endings(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def subject(type: str, data: Mapping[str, Any]) -> str | None:
-    """Return what an explicit preference is about: a later one about this replaces it. None for every other memory."""
+    """Return the subject of an explicit preference, which a later one replaces; else None."""
     if type != PREFERENCE.name or str(data.get("confidence")).lower() != "explicit":
         return None
-    topic = loosely(str(data.get("topic") or ""))
+    topic = project_of(data.get("topic"))
     if not topic or own_mark(type, data) in ("rejected", "reverted"):
         return None
-    return json.dumps([topic, data.get("applies_to")], sort_keys=True) if data.get("applies_to") else topic
+    applies = data.get("applies_to")
+    return json.dumps([topic, applies], sort_keys=True) if applies else topic
 
 
 def project_of(name: Any) -> str:
-    """Return the name of a project in the form by which sessions of one project are known."""
-    return loosely(str(name)) if name else ""
-
-
-def loosely(text: str) -> str:
-    """Return the words of a text, however it is written: `E-Commerce` and `e commerce` are one."""
-    return " ".join(_WORD.findall(text.casefold()))
+    """Return the words of a name, however it is written: `E-Commerce` and `e commerce` are one."""
+    return " ".join(_WORD.findall(str(name).casefold())) if name else ""

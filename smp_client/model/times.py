@@ -34,6 +34,11 @@ def time_at(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else EPOCH + timedelta(microseconds=microseconds)
 
 
+def microseconds(time: datetime) -> int:
+    """Return a time as the index has it, in microseconds since 1970."""
+    return (time - EPOCH) // timedelta(microseconds=1)
+
+
 def render_time(time: datetime) -> str:
     time = time.astimezone(UTC)
     precision = "seconds" if not time.microsecond else "milliseconds" if not time.microsecond % 1000 else "microseconds"

@@ -24,8 +24,9 @@ from ..disk.scope import UPKEEP
 from ..disk.scopes import directory_of, files_of, is_archived, kinds_of, scopes, unnameable
 from ..disk.session_files import METADATA, new_metadata
 from ..disk.tree import DEEPEST, is_left_alone
-from ..index.database import Index, UnusableIndex
+from ..index.database import Index
 from ..index.rows import FileState
+from ..index.schema import UnusableIndex
 from ..index.status import SILENT_AFTER_S
 from ..index.take_in import describe, is_unchanged
 from ..model import layout

@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,10 +25,11 @@ from ..disk.locks import Patience
 from ..disk.rewrite import file_of_slot, is_resting
 from ..disk.scopes import ARTIFACTS, STATES, directory_of, is_archived, kinds_of
 from ..disk.session_files import METADATA, parse_artifact
+from ..index.exposures import Spotted, count
 from ..model.errors import Conflict, CorruptionDetected, UnsafePath
 from ..model.layout import GLOBAL, RETIRED
 from ..model.record import STATE_HISTORY
-from ..redaction.redact import FIELD, Redaction, SecretKey, harmless, told, with_counts
+from ..redaction.redact import FIELD, Redaction, SecretKey, with_counts
 from ..redaction.secrets import SECRET_KINDS
 from ..text.document import Lines
 from ..text.edits import located as spans_of
@@ -46,14 +46,8 @@ if TYPE_CHECKING:
 
 _PROFILE = "user-profile.yaml"
 _ROUND, _ROUND_S = 1000, 1.0  # memories, and seconds of processor time: then others have their turn
-_FOUND_CAP = 10_000
 _SETTING = "redaction"  # in the index: what was looked for
 _UNSEEN = "SELECT key, type, text, data FROM memories WHERE secrets IS NULL ORDER BY key LIMIT ?"
-_FOUND = (
-    "SELECT scope, file, id, start, hash, secrets FROM memories WHERE secrets > ''"
-    " ORDER BY scope, file, start LIMIT ?"
-)
-_FOUND_IN_METADATA = "SELECT scope, secrets FROM sessions WHERE secrets > '' ORDER BY scope"
 _UNSEEN_METADATA = "SELECT scope, metadata FROM sessions WHERE secrets IS NULL"
 _WITH_STATES = (
     "SELECT DISTINCT scope FROM files WHERE file > 'agent-states/' AND file < 'agent-states0'"
@@ -67,35 +61,9 @@ _SPANS = "SELECT start, end, secrets FROM memories WHERE scope = ? AND file = ? 
 _COMMENT = re.compile(rb"(?<![^\s])#[^\n]*")
 _NOTE_MEMORY = "UPDATE memories SET secrets = ? WHERE key = ?"
 _NOTE_SESSION = "UPDATE sessions SET secrets = ? WHERE scope = ?"
-_COUNT = (
-    "SELECT (SELECT COUNT(*) FROM memories WHERE secrets > '')"
-    " + (SELECT COUNT(*) FROM sessions WHERE secrets > '')"
-)
 # By which a memory is known; a secret there can only be reported.
 _FIXED = ("id", "turn", "timestamp", "agent_id", "session_id", "version")
 _IMPATIENT = Patience(timeout_s=0.2, attempts=1)
-
-
-@dataclass(frozen=True)
-class Spotted:
-    """A memory, or the metadata of a session, that holds secrets of these kinds."""
-
-    scope: str
-    file: str
-    id: str  # empty for metadata
-    start: int
-    hash: str
-    kinds: tuple[tuple[str, int], ...]
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for one secret in one memory, wherever in its file that stands."""
-        return self.scope, self.file, self.id, self.kinds
-
-    @property
-    def is_by_shape(self) -> bool:
-        """Return whether any of it is a secret, and not only configured."""
-        return any(kind in SECRET_KINDS for kind, _ in self.kinds)
 
 
 def look(index: Index, redaction: Redaction) -> Iterator[int]:
@@ -122,21 +90,6 @@ def look(index: Index, redaction: Redaction) -> Iterator[int]:
                 break
         _note(index, _NOTE_MEMORY, found)
         yield len(found)
-
-
-def found(index: Index) -> list[Spotted]:
-    """Return the leaks that are still there, up to so many that nobody would look at more."""
-    ask = index.connection.execute
-    rows = ask(_FOUND, (_FOUND_CAP,)).fetchall()
-    rows += [(scope, METADATA, "", 0, "", kinds) for scope, kinds in ask(_FOUND_IN_METADATA)]
-    return [
-        Spotted(scope, file, memory_id, start, digest, tuple(json.loads(kinds).items()))
-        for scope, file, memory_id, start, digest, kinds in rows
-    ]
-
-
-def count(index: Index) -> int:
-    return int(index.connection.execute(_COUNT).fetchone()[0])
 
 
 def forget(index: Index) -> None:
@@ -201,29 +154,6 @@ def with_lines(memory: Place, leaks: Iterable[Spotted]) -> Iterator[tuple[Spotte
         except (OSError, UnsafePath):
             lines = None
         yield from ((one, lines.at(one.start) if lines else None) for one in group)
-
-
-def advice(is_by_shape: bool, *, redacts: bool) -> str:
-    """Return what can be done; `redacts` where the daemon takes secrets out by itself."""
-    if redacts:
-        configured = "own patterns and personal data in edited files are only reported"
-        return "that is tried again" if is_by_shape else configured
-    setting = "redaction.unlocked_edits: redact takes secrets out by itself"
-    return setting if is_by_shape else "the daemon only reports it"
-
-
-def sentence(leaks: list[Spotted], *, redacts: bool = False) -> str:
-    """Return how many leaks there are, of which kinds, where, and what can be done."""
-    kinds = sum((Counter(dict(one.kinds)) for one in leaks), Counter[str]())
-    number = len(leaks)
-    places = ", ".join(harmless(f"{one.id or one.file} in {one.scope}") for one in leaks[:3])
-    more = f" and {number - 3:,} more" if number > 3 else ""
-    further = advice(any(one.is_by_shape for one in leaks), redacts=redacts)
-    return (
-        f"{number:,} place{' holds' if number == 1 else 's hold'} what should have been redacted"
-        f" ({told(kinds)}): {places}{more}. Take it out of the file, or the memory with smp delete;"
-        f" {further}."
-    )
 
 
 class Redacted(NamedTuple):

@@ -387,7 +387,7 @@ def _memory(ctx: click.Context) -> Memory:
 
 def _indexed(memory: Memory, asked: str, given: Sequence[Any]) -> list[Any]:
     from smp_client.index.database import Index
-    from smp_client.index.status import INDEX_FILE
+    from smp_client.model.layout import INDEX_FILE
 
     with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
         return index.connection.execute(asked, given).fetchall()

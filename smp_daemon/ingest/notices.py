@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from smp_client import UnsafePath
 from smp_client.disk.tree import Tree
-from smp_client.index.status import COOKIES
-from smp_client.model.layout import ACCESS_LOG
+from smp_client.model.layout import ACCESS_LOG, COOKIES
 
 
 @dataclass(frozen=True)

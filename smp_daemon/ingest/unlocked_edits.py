@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 from smp_client import SMPError
 from smp_client.disk.scopes import directory_of, is_archived
+from smp_client.index import exposures
+from smp_client.index.exposures import Spotted
 from smp_client.privacy import leaks
-from smp_client.privacy.leaks import Spotted, Target, redact
+from smp_client.privacy.leaks import Target, redact
 from smp_client.redaction.redact import Redaction, harmless, told
 
 from ..log import FilteringBoundLogger
@@ -90,12 +92,12 @@ class UnlockedEdits:
             return
         is_new = self._search_memories(root, redaction)
         self._search_outside(root)
-        path, count = str(root.path), leaks.count(root.index)
+        path, count = str(root.path), exposures.count(root.index)
         is_due = any(when <= time.monotonic() for when in self._tried.values())
         if not is_new and not is_due and self._counted.get(path) == count:
             return
         self._counted[path] = count
-        found = leaks.found(root.index) if count else []
+        found = exposures.found(root.index) if count else []
         # A secret that comes back later is reported again.
         self._said[path] = self._said.get(path, set()) & {secret.key for secret in found}
         redacts = redaction.unlocked_edits == "redact"
@@ -118,7 +120,7 @@ class UnlockedEdits:
         new = {secret.key: secret for secret in found if secret.key not in said}
         said.update(new)
         for secret, line in leaks.with_lines(root.memory, new.values()):
-            advice = leaks.advice(secret.is_by_shape, redacts=redacts)
+            advice = exposures.advice(secret.is_by_shape, redacts=redacts)
             self._log.warning("secret", component="privacy", root=str(root.path),
                               session_id=secret.scope, file=secret.file,
                               memory_id=harmless(secret.id), line=line, kinds=dict(secret.kinds),

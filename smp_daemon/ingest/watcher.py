@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from smp_client.disk.tree import DEEPEST, Tree
-from smp_client.index.status import COOKIES
-from smp_client.model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL
+from smp_client.model.layout import ACTIVE, ARCHIVED, COOKIES, DELETED, GLOBAL
 
 from .notices import Changed, Cookie, Lost, Notice, Outbox
 from .polling import POLLING, Polling, Retry, remote_filesystem

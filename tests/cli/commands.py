@@ -19,8 +19,8 @@ from daemons import smp, started
 
 from smp_client import Memory
 from smp_client.index.database import Index
-from smp_client.index.status import INDEX_FILE
 from smp_client.index.take_in import rebuild
+from smp_client.model.layout import INDEX_FILE
 from smp_daemon.cli import smp as main_command
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b1m \u202egnp.exe\rover\nnext\ttab\x7f"

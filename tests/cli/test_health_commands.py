@@ -13,7 +13,7 @@ from commands import COLOUR, on_a_terminal, run, run_json
 from daemons import running, smp
 
 from smp_client import Memory, __version__
-from smp_client.index.status import INDEX_FILE
+from smp_client.model.layout import INDEX_FILE
 from smp_daemon.cli.output import width
 
 

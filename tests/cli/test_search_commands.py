@@ -15,7 +15,7 @@ from commands import HOSTILE, completed, on_a_terminal
 from daemons import SMP, running, smp
 
 from smp_client import Memory
-from smp_client.index.status import INDEX_FILE
+from smp_client.model.layout import INDEX_FILE
 from smp_daemon.cli import smp as main_command
 from smp_daemon.cli.output import one_line, width
 

@@ -21,7 +21,7 @@ import pytest
 from harness import CHANGING, Call, mounted, needs_strace
 
 from smp_client import Memory
-from smp_client.index.status import INDEX_FILE, STATUS_FILE
+from smp_client.model.layout import INDEX_FILE, STATUS_FILE
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from daemons import (

@@ -23,8 +23,8 @@ from smp_client import InvalidQuery, Memory, Session
 from smp_client.disk.journal import record as record_intent
 from smp_client.disk.quarantine import set_aside
 from smp_client.index.database import Index
-from smp_client.index.status import INDEX_FILE
 from smp_client.index.yaml_indexes import write as write_indexes
+from smp_client.model.layout import INDEX_FILE
 from smp_client.model.record import RELATIONSHIP
 from smp_client.passes.compaction import compact
 from smp_client.privacy import find

@@ -12,9 +12,10 @@ from test_redaction import ACCESS_KEY, PASSWORD, REDACTED, SAYS, SHOWN, TOKEN, p
 
 from smp_client import Memory, Session
 from smp_client.disk import audit
+from smp_client.index import exposures
 from smp_client.index.database import Index
-from smp_client.index.status import INDEX_FILE
 from smp_client.index.take_in import rebuild
+from smp_client.model.layout import INDEX_FILE
 from smp_client.privacy import leaks
 from smp_client.redaction.redact import OFF, Redaction
 
@@ -69,7 +70,7 @@ def index() -> Iterator[Index]:
 def spotted(memory: Memory, index: Index, redaction: Redaction | None = None) -> set[tuple[str, str]]:
     for _ in leaks.look(index, redaction or Redaction()):
         pass
-    return {(one.scope, one.file) for one in leaks.found(index)}
+    return {(one.scope, one.file) for one in exposures.found(index)}
 
 
 def test_every_kind_of_file_is_looked_at_and_only_what_is_new(memory: Memory, unlocked: Session, index: Index) -> None:
@@ -77,13 +78,13 @@ def test_every_kind_of_file_is_looked_at_and_only_what_is_new(memory: Memory, un
     rebuild(memory, index)
     assert spotted(memory, index) == PLACES
     assert list(leaks.look(index, Redaction())) == []
-    (one,) = [one for one in leaks.found(index) if one.id == "FIND-x"]
+    (one,) = [one for one in exposures.found(index) if one.id == "FIND-x"]
     assert dict(one.kinds) == {"aws_access_key": 1, "password": 1}
     assert dict(leaks.with_lines(memory, [one]))[one] == (memory.root / "active/s1/findings.yaml").read_text().count("\n") - 3
     assert sum(leaks.look(index, Redaction(personal=("email",)))) > 0
-    assert not any(secret in leaks.sentence(leaks.found(index)) for secret in (TOKEN, PASSWORD, ACCESS_KEY))
+    assert not any(secret in exposures.sentence(exposures.found(index)) for secret in (TOKEN, PASSWORD, ACCESS_KEY))
     leaks.forget(index)
-    assert leaks.count(index) == 0
+    assert exposures.count(index) == 0
 
 
 def test_what_the_library_wrote_is_clean(memory: Memory, index: Index) -> None:

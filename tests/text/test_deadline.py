@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 from daemons import Daemon, running, settings_file, smp, status, wait_until
+from derived_rows import contents
 
 from smp_client import Invalid, Memory, Redaction, TookTooLong
 from smp_client.disk.locks import NO_PATIENCE, lock
 from smp_client.index.database import Index
-from smp_client.index.status import LEAD, LEAD_SCOPE
 from smp_client.index.take_in import rebuild
 from smp_client.model.deadline import deadline, interruptible, step
+from smp_client.model.layout import LEAD, LEAD_SCOPE
 from smp_client.model.record import Kind
 from smp_client.redaction import redact
 from smp_daemon.jobs import Stopping
@@ -52,7 +53,7 @@ def test_whoever_runs_the_work_is_asked_at_every_step_and_can_end_it(memory: Mem
     session.record_decision("Use OAuth", made_by="a")
     index = Index.in_memory()
     rebuild(memory, index)
-    before, asked = index.contents(), []
+    before, asked = contents(index), []
 
     def stop() -> None:
         asked.append(True)
@@ -62,7 +63,7 @@ def test_whoever_runs_the_work_is_asked_at_every_step_and_can_end_it(memory: Mem
     with pytest.raises(Stopping), interruptible(stop):
         rebuild(memory, index)
     assert len(asked) == 6
-    assert index.contents() == before
+    assert contents(index) == before
     index.close()
 
 
