@@ -24,16 +24,18 @@ _IBAN_LENGTHS = dict(
     re.findall(
         r"([A-Z]{2})(\d\d)",
         """
-        AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 DK18
-        DO28 EE20 EG29 ES24 FI18 FK18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21 HU28 IE22 IL23 IQ23
-        IS26 IT27 JO30 KW30 KZ20 LB28 LC32 LI21 LT20 LU20 LV21 LY25 MC27 MD24 ME22 MK19 MN20 MR27 MT31
-        MU30 NI28 NL18 NO15 OM23 PK24 PL28 PS29 PT25 QA29 RO24 RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24
-        SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20
+        AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22
+        DJ27 DK18 DO28 EE20 EG29 ES24 FI18 FK18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21
+        HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 LC32 LI21 LT20 LU20 LV21 LY25 MC27
+        MD24 ME22 MK19 MN20 MR27 MT31 MU30 NI28 NL18 NO15 OM23 PK24 PL28 PS29 PT25 QA29 RO24
+        RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22
+        VG24 XK20
         """,
     )
 )
 _CARD = re.compile(
-    r"(?<![\w.+#/-])(?:\d{12,19}|\d{4}([ .-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{4}([ -])\d{6}\2\d{4,5})"
+    r"(?<![\w.+#/-])(?:\d{12,19}|\d{4}([ .-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?"
+    r"|\d{4}([ -])\d{6}\2\d{4,5})"
     r"(?![\w/]|[.,-]\d|[ ]\d)"
 )
 _CARD_PREFIX = re.compile(
@@ -87,7 +89,8 @@ _PHONE = re.compile(
     re.VERBOSE,
 )
 _PHONE_NAMED = re.compile(
-    r"\b(?:tel|telefon|telephone|phone|mobile|mobil|handy|cell|fax|whatsapp|call(?: me)?(?: at| on)?)"
+    r"\b(?:tel|telefon|telephone|phone|mobile|mobil|handy|cell|fax|whatsapp"
+    r"|call(?: me)?(?: at| on)?)"
     r"(?:\.|[ _-]?(?:no|nr|number|nummer)\.?)?[\"']?\s{0,2}[:=]?\s{0,2}[\"']?"
     r"(\+?\(?\d(?:[ ]?[ ()./-]?[ ]?\d){6,14}+)(?![\w]|[.:,-]\d)",
     re.IGNORECASE,

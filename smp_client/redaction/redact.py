@@ -1,7 +1,6 @@
-"""Redaction: secrets and personal data are taken out of a memory before it is written.
+"""Redaction: a memory without the secrets in its texts, each replaced by its kind.
 
-In the text a secret becomes `[redacted: github token]`, and the record counts the kinds. A text is
-judged by its shape and by the key that it stands under: `{"password": "…"}` is a secret although
+A text is looked at alone and with the key it stands under: `{"password": "…"}` is a secret although
 the text alone says nothing. Keys are never changed, so a key that is itself a secret is refused.
 
 A user's own patterns go through `regex`, which takes a limit on time: `re` cannot be interrupted,
@@ -13,7 +12,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,16 +39,15 @@ _KEY_CHARACTERS = 16  # no shorter key is a secret by its shape
 _PLACEHOLDER = re.compile(r"\[redacted: [a-z0-9_ ]{1,40}\]")
 # In one entry of a list, how the key and the value are called: `{name: DB_PASSWORD, value: …}`.
 _KEY_PARTS, _VALUE_PARTS = ("name", "key", "topic", "variable"), ("value", "preference")
-# In keys that may say that their value is secret; whether it is, the value decides.
-_NAMING = ("pass", "pw", "secret", "token", "key", "cred", "auth", "cookie", "kennwort", "contrase")
-_QUOTED_CHARACTERS = 200
 _NAMES_ONLY = frozenset(("tags", "source", "target", "memory_refs", "references"))
 
 
 @dataclass(frozen=True)
 class Redaction:
-    """Which data are taken out at a write: secrets always, `personal` kinds, and own `patterns`,
-    each with a name. `unlocked_edits` tells the daemon what to do about secrets in edited files."""
+    """The data that a write takes out: secrets, `personal` kinds, and own `patterns` with names.
+
+    `unlocked_edits` says whether the daemon reports or redacts secrets in edited files.
+    """
 
     enabled: bool = True
     personal: tuple[str, ...] = ()
@@ -57,7 +55,7 @@ class Redaction:
     unlocked_edits: str = "report"
 
     def __post_init__(self) -> None:
-        problems = [said for name, one in self.patterns if (said := problem_of(name, one))]
+        problems = [problem for name, one in self.patterns if (problem := problem_of(name, one))]
         if len(self.patterns) > PATTERNS_CAP:
             problems.append(f"there may be {PATTERNS_CAP} patterns, not {len(self.patterns)}")
         if self.personal:
@@ -76,7 +74,7 @@ class Redaction:
         return self.redacted_value(text)
 
     def redacted_value(self, value: T) -> tuple[T, Counter[str]]:
-        """Do it for all texts in mappings and lists. A clean value is returned itself."""
+        """Redact all texts in mappings and lists. A clean value is returned itself."""
         kinds: Counter[str] = Counter()
         if self.is_clean((value,)):
             return value, kinds
@@ -86,22 +84,19 @@ class Redaction:
         """Return whether nothing is to be taken out of any of many values."""
         if not self.enabled:
             return True
+        from .secrets import secrets
+
         texts: list[str] = []
-        for value in values:
-            _gather(value, "", texts, 0)
-        if not texts:
-            return True
+        if any(_gather(value, "", texts, 0) for value in values):
+            return False
         # Mostly nothing is found, so all are asked at once. Words and times come again and again.
         whole = "\n".join(dict.fromkeys(texts))
-        secrets, personal = _finders()
-        if secrets(whole):
-            return False
-        if self.personal and any(one.kind in self.personal for one in personal(whole)):
+        if secrets(whole) or any(self._personal(whole)):
             return False
         return not self.patterns or not any(next(self._own(text), None) for text in texts)
 
     def redacted_fields(self, fields: Mapping[str, Value]) -> tuple[dict[str, Value], Counter[str]]:
-        """Redact the fields of a record. `redacted` counts what was taken out, also before."""
+        """Redact the fields of a record. `redacted` counts the secrets, also those of before."""
         new, kinds = self.redacted_value(fields if isinstance(fields, dict) else dict(fields))
         return (with_counts(new, new.get(FIELD), kinds) if kinds else new), kinds
 
@@ -118,37 +113,35 @@ class Redaction:
     def require_clean_name(self, what: str, name: object) -> None:
         """Raise Invalid where a name is a secret: nothing can stand in the place of a name."""
         if isinstance(name, str) and (kinds := self.redacted_text(name)[1]):
-            said = f"looks like a secret ({told(kinds)}), and cannot be redacted"
-            raise Invalid([f"the name of {what} {said}"])
+            problem = f"looks like a secret ({told(kinds)}), and cannot be redacted"
+            raise Invalid([f"the name of {what} {problem}"])
 
-    def _value(self, value: Any, key: str, kinds: Counter[str], depth: int, is_all: bool = True) -> Any:
+    def _value(self, value: Any, key: str, kinds: Counter[str], depth: int) -> Any:
         if isinstance(value, str):
-            if key in _NAMES_ONLY and _is_one_word(value):
+            if key in _NAMES_ONLY and not any(map(str.isspace, value)):
                 found = list(self._found(value, ""))
                 kinds.update(one.kind for one in found)
                 return WORD if found else value
-            return self._text(value, key, kinds, is_all)
+            return self._text(value, key, kinds)
         if depth > _DEPTH_CAP or not isinstance(value, (list, dict)):
             return value
         if isinstance(value, list):
-            return [self._value(item, key, kinds, depth + 1, is_all=False) for item in value]
+            return [self._value(item, key, kinds, depth + 1) for item in value]
         part, paired = _pair_of(value)
         new: dict[str, Any] = {}
         for name, item in value.items():
             is_long = isinstance(name, str) and len(name) >= _KEY_CHARACTERS
             if is_long and (in_key := Counter(one.kind for one in self._found(name, ""))):
                 raise SecretKey(in_key)
-            is_paired = name == part
-            is_whole = not (is_paired and "topic" in value)
-            new[name] = self._value(item, paired if is_paired else name, kinds, depth + 1, is_whole)
+            new[name] = self._value(item, paired if name == part else name, kinds, depth + 1)
         return new
 
-    def _text(self, text: str, key: str, kinds: Counter[str], is_all: bool) -> str:
+    def _text(self, text: str, key: str, kinds: Counter[str]) -> str:
         """Redact until nothing is found: beside a placeholder a text can have another shape."""
         for _ in range(_ROUNDS):
             pieces: list[str] = []
             position = 0
-            for start, end, kind in self._found(text, key, is_all):
+            for start, end, kind in self._found(text, key):
                 kinds[kind] += 1
                 pieces += [text[position:start], placeholder(kind)]
                 position = end
@@ -157,15 +150,12 @@ class Redaction:
             text = "".join([*pieces, text[position:]])
         return text
 
-    def _found(self, text: str, key: str, is_all: bool = True) -> Iterator[Found]:
-        """Yield, in order, what is to go of a text and is no placeholder already."""
+    def _found(self, text: str, key: str) -> Iterator[Found]:
+        """Yield, in order, the spans to be redacted that are no placeholder already."""
         step()
         from .secrets import Found, joined
 
-        personal = _finders()[1]
-        found = secrets_under(key, text, is_all=is_all)
-        if self.personal:
-            found += [one for one in personal(text) if one.kind in self.personal]
+        found = [*secrets_under(key, text), *self._personal(text)]
         found += [Found(*span) for span in self._own(text)]
         if found:
             bare = _PLACEHOLDER.sub(lambda match: " " * len(match[0]), text)
@@ -173,17 +163,24 @@ class Redaction:
                 if any(map(str.isalnum, bare[one.start : one.end])):
                     yield one
 
+    def _personal(self, text: str) -> list[Found]:
+        if not self.personal:
+            return []
+        from .personal import personal
+
+        return [one for one in personal(text) if one.kind in self.personal]
+
     def _own(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield where own patterns match. Raise TookTooLong where one is too slow."""
-        for name, compiled in _compiled(self.patterns):
+        for name, pattern in self.patterns:
             try:
-                for match in compiled.finditer(text, timeout=LIMIT_S):
+                for match in _compiled(pattern).finditer(text, timeout=LIMIT_S):
                     if match.end() > match.start():
                         yield match.start(), match.end(), name
             except TimeoutError:
-                said = f"The pattern {name!r} of redaction.patterns took longer than {LIMIT_S:g} s"
+                problem = f"The pattern {name!r} took longer than {LIMIT_S:g} s on one text."
                 advice = "Make the pattern simpler; nothing was written."
-                raise TookTooLong(f"{said} on one text.", advice=advice) from None
+                raise TookTooLong(problem, advice=advice) from None
 
 
 OFF = Redaction(enabled=False)
@@ -244,7 +241,7 @@ def _problem_of_expression(name: str, pattern: str) -> str | None:
     import regex
 
     try:
-        compiled = regex.compile(pattern)
+        compiled = _compiled(pattern)
         if compiled.search("", timeout=_TRIAL_S):
             return f"pattern {name!r} matches the empty text, so it would match everywhere"
         for mark in dict.fromkeys("aA0 .-_x" + "".join(filter(str.isalnum, pattern))):
@@ -252,90 +249,58 @@ def _problem_of_expression(name: str, pattern: str) -> str | None:
     except (regex.error, RecursionError, OverflowError) as error:
         return f"pattern {name!r} is no regular expression: {error}"
     except TimeoutError:
-        said = f"pattern {name!r} takes too long on long runs of one character"
-        return f"{said}: avoid repeating what repeats, as in (a+)+"
+        problem = f"pattern {name!r} takes too long on long runs of one character"
+        return f"{problem}: avoid repeating what repeats, as in (a+)+"
     return None
 
 
-@functools.lru_cache(maxsize=32)
-def _compiled(patterns: tuple[tuple[str, str], ...]) -> tuple[tuple[str, Any], ...]:
-    if not patterns:
-        return ()
+@functools.lru_cache(maxsize=256)
+def _compiled(pattern: str) -> Any:
     import regex
 
-    return tuple((name, regex.compile(pattern)) for name, pattern in patterns)
+    return regex.compile(pattern)
 
 
-@functools.cache
-def _finders() -> tuple[Callable[..., list[Found]], ...]:
-    """Load the shapes with the first write: whoever only reads does not pay for them."""
-    from .personal import personal
-    from .secrets import secrets
-
-    return secrets, personal
-
-
-def secrets_under(key: str, text: str, *, is_all: bool = True) -> list[Found]:
+def secrets_under(key: str, text: str) -> list[Found]:
     """Return the secrets in a text that stands under a key, which may name it a secret."""
-    from .secrets import Found
+    from .secrets import Found, kind_of, secrets
 
-    secrets = _finders()[0]
-    found = secrets(text)
-    if _names_secret(key):
-        head, tail = _around(key, text, is_all=is_all)
-        for start, end, kind in secrets(head + text + tail):
-            if end > len(head):
-                start, end = max(start - len(head), 0), min(end - len(head), len(text))
-                found.append(Found(start, end, kind))
-    return found
+    kind = kind_of(key, text) if key else None
+    return [Found(0, len(text), kind)] if kind else secrets(text)
 
 
 @functools.lru_cache(maxsize=1024)
 def _names_secret(key: str) -> bool:
-    low = key.lower()
-    return any(part in low for part in _NAMING)
+    from .secrets import says_secret
+
+    return bool(says_secret(key))
 
 
-def _around(key: str, text: str, *, is_all: bool) -> tuple[str, str]:
-    """Return a head and a tail that make a text the value of its key.
-
-    It is quoted where it is all of the value. One of a list, or said of a topic, can be a rule.
-    """
-    is_plain = len(text) <= _QUOTED_CHARACTERS and not any(sign in text for sign in "\"'`\n\\")
-    return (f'{key}: "', '"') if is_plain and (is_all or " " in text) else (f"{key}: ", "")
-
-
-def _gather(value: Any, key: str, texts: list[str], depth: int, is_all: bool = True) -> None:
-    """Collect all texts to look at, long keys, and each text once more with a naming key."""
+def _gather(value: Any, key: str, texts: list[str], depth: int) -> bool:
+    """Collect all texts to look at, and long keys. Return whether one is a secret by its key."""
     if isinstance(value, str):
         texts.append(value)
-        if key and _names_secret(key):
-            texts.append(value.join(_around(key, value, is_all=is_all)))
-    elif isinstance(value, list) and depth <= _DEPTH_CAP:
+        return bool(key) and _names_secret(key) and bool(secrets_under(key, value))
+    if depth > _DEPTH_CAP:
+        return False
+    is_secret = False
+    if isinstance(value, list):
         for item in value:
-            _gather(item, key, texts, depth + 1, is_all=False)
-    elif isinstance(value, dict) and depth <= _DEPTH_CAP:
+            is_secret |= _gather(item, key, texts, depth + 1)
+    elif isinstance(value, dict):
         part, paired = _pair_of(value)
         for name, item in value.items():
             if len(name) >= _KEY_CHARACTERS:
                 texts.append(name)
-            if name == part:
-                _gather(item, paired, texts, depth + 1, is_all="topic" not in value)
-            elif type(item) is str and not _names_secret(name):
-                texts.append(item)
-            elif item is not None:
-                _gather(item, name, texts, depth + 1)
-
-
-def _is_one_word(text: str) -> bool:
-    return not any(map(str.isspace, text))
+            is_secret |= _gather(item, paired if name == part else name, texts, depth + 1)
+    return is_secret
 
 
 def _pair_of(value: Mapping[str, Any]) -> tuple[str | None, str]:
     """Return which part stands under a key that another part names, and that key."""
     for part in _VALUE_PARTS:
-        if part in value and isinstance(said := value[part], str) and _is_one_word(said):
+        if isinstance(value.get(part), str):
             for name in _KEY_PARTS:
-                if isinstance(key := value.get(name), str):
-                    return (part, key) if key and len(key) <= 128 else (None, "")
+                if isinstance(key := value.get(name), str) and 0 < len(key) <= 128:
+                    return part, key
     return None, ""

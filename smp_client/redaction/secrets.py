@@ -101,16 +101,6 @@ url_password jdbc:oracle:thin: [\w$#]{1,64}/([^\s@]{1,128})@ literal
 password identified \sby\s["']([^"'\n]{1,200})["'] literal
 password machine \s\S{1,200}\s{1,9}login\s{1,9}\S{1,200}\s{1,9}password\s{1,9}(\S{1,200}) literal
 """
-# Behind the programs that have such an option.
-_OPTIONS = r"""
-password curl \s[^\n]{0,200}?(?<=\s)(?:-u|--user)[\s=]{0,3}["']?[^\s:"']{1,80}:([^\s"']{1,200})
-   literal
-password docker,podman \slogin\s(?:[^\n|;]{0,200}?\s)??-p[\s=]{1,2}["']?([^\s"'`]{4,100}) typed
-password ldap [a-z]{1,8}\s(?:[^\n|;]{0,200}?\s)??-w[\s=]{1,2}["']?([^\s"'`]{4,100}) typed
-password mysql \w{0,8}\s[^\n|;]{0,200}?(?<=\s)-p(?!ort|rotocol)["']?([^\s"']{1,100}) literal
-password redis-cli \s(?:[^\n|;]{0,200}?\s)??-a[\s=]{1,2}["']?([^\s"'`]{4,100}) typed
-password sshpass \s-p\s{0,2}["']?([^\s"']{1,200}) literal
-"""
 _CLASSES = {"A": "[A-Za-z0-9]", "B": "[A-Za-z0-9+/]", "H": "[0-9a-f]", "W": "[A-Za-z0-9_-]"}
 _LONG = 18  # characters; whatever is issued as one word has more
 _TIME = re.compile(r"[0-9TZ:.+-]+")  # is long as well, and every memory has some
@@ -156,11 +146,10 @@ def _by_hint(table: str) -> tuple[tuple[str, list[_Row]], ...]:
 
 
 _BY_HINT, _BY_FOLDED_HINT = _by_hint(f"\n{_PAIRS}{_ISSUED}"), _by_hint(_FOLDED)
-_BY_PROGRAM = _by_hint(_OPTIONS)
 _NAMED_KINDS = ("password", "token", "api_key", "secret_key", "secret", "aws_secret_key")
 _ROWS = [row for _, rows in (*_BY_HINT, *_BY_FOLDED_HINT) for row in rows]
 SECRET_KINDS = tuple(dict.fromkeys([*(row.kind for row in _ROWS), *_NAMED_KINDS]))
-_STEMS = ("pass", "pw", "secret", "token", "key", "credential", "kennwort", "contrase")
+_STEMS = ("pass", "pw", "secret", "token", "key", "credential")
 _SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
@@ -177,9 +166,6 @@ def secrets(text: str) -> list[Found]:
             found += _issued(rows, text, 0)
     for rows in [rows for hint, rows in _BY_FOLDED_HINT if hint in folded]:
         found += _issued(rows, text, re.IGNORECASE)
-    if " -" in text:
-        for rows in [rows for hint, rows in _BY_PROGRAM if hint in folded]:
-            found += _issued(rows, text, re.IGNORECASE)
     if stems := [stem for stem in _STEMS if stem in folded]:
         found += _named(text, folded, stems)
     return joined(found) if len(found) > 1 else found
@@ -223,12 +209,6 @@ def _is_literal(value: str) -> bool:
     return not re.fullmatch(r"\$.*|%\w*%?|[<{\[:].*|[xX*.…•]+", value)
 
 
-def _is_typed(value: str) -> bool:
-    """Return whether it is no word, as a sentence about the option would have."""
-    is_word = not any(sign.isdigit() or sign in "!@#$%^&*" for sign in value)
-    return not is_word and _is_literal(value) and not _stands_for(value)
-
-
 def _is_login(value: str) -> bool:
     """Return whether it is base64 of `user:password`, as basic authentication sends it."""
     try:
@@ -239,7 +219,7 @@ def _is_login(value: str) -> bool:
 
 
 _CHECKS: dict[str, Callable[[str], bool]] = {
-    "mixed": _mixed, "literal": _is_literal, "typed": _is_typed, "login": _is_login,
+    "mixed": _mixed, "literal": _is_literal, "login": _is_login,
     "drawn": lambda value: _mixed(value) or len(_DRAWN.findall(value)) >= 4,
     "random": lambda value: _mixed(value) and not _stands_for(value),
 }  # fmt: skip
@@ -273,7 +253,7 @@ def _words(text: str) -> frozenset[str]:
 
 # Names are judged by their last word, which the word before may deny, and some may follow.
 _PASSWORD = re.compile(
-    r"pass|pw|passw|passcode|pwd|contraseña|.*(?:passwo?r?d|passphrase|passwort|kennwort)|(?:db|user)pass"
+    r"pass|pw|passw|passcode|pwd|.*(?:passwo?r?d|passphrase|passwort)|(?:db|user)pass"
 )
 _SECRET = re.compile(
     r"secrets|credentials?|.*secret|.*token"
@@ -302,38 +282,22 @@ _DENIALS = _words(
     lexer parser string keyword cancellation pagination design
     """
 )
-_ACTIONS = _words(
-    """
-    reset change forgot lost update check verify validate show has is no
-    """
-)
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-zß-ÿ]+|\d+")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _NAME_BEFORE = re.compile(r"[\w.-]{0,40}+(?: [A-Za-z]{1,20}+(?![\w.-])){0,2}", re.ASCII)
 _PLAIN_CHARACTERS = 200
-_VALUE = rf"""
+# The rest of a name behind its stem, a type perhaps, the sign, and the value.
+_ASSIGNED = re.compile(
+    rf"""
+    [\w.-]{{0,40}}+ (?P<name>) (?: \\{{0,3}}["'`] | \*{{1,2}} | [\])] ){{0,4}}+
+    (?: [ ]{{0,4}}:[ ]{{0,4}}[A-Za-z_][\w.]{{0,30}}+ (?:\[[^\]\n]{{0,40}}\])? (?:[ ]?\|[ ]?None)?
+        [ ]{{0,4}}=(?!=)[ ]{{0,4}}
+      | [ \t]{{0,8}}(?:=>|:=|\+=|={{1,3}}|[:：＝])\*{{0,2}}[ \t]{{0,8}} | (?P<flag> [ ] ) )
     (?: [fbru]{{0,2}} (?P<quote> \\{{0,3}}["'`] )
         (?P<quoted> [^"'`\n\\]{{1,500}}+(?!'') | (?:''|(?!(?P=quote))(?:[^\n\\]|\\.)){{1,500}}+ )
         (?P=quote)
       | (?P<plain> [^\s"'`<>]{{1,{_PLAIN_CHARACTERS}}}+ ) )
-"""
-# What follows the stem of a name.
-_ASSIGNED = re.compile(
-    r"""
-    [\w.-]{0,40}+ (?P<name>) (?: \\{0,3}["'`] | \*{1,2} | [\])] ){0,4}+
-    (?: [ ]{0,4}:[ ]{0,4}[A-Za-z_][\w.]{0,30}+ (?:\[[^\]\n]{0,40}\])? (?:[ ]?\|[ ]?None)?
-        [ ]{0,4}(?P<typed>=)(?!=)[ ]{0,4}
-      | [ \t]{0,8}(?P<sign>=>|:=|\+=|={1,3}|[:：＝])\*{0,2}(?P<space>[ \t]{0,8})
-        (?: [|>][+-]?[ \t]{0,4} )? (?P<break> \r?\n\s{0,20} | \\n[ ]{0,8} )?
-      | (?P<apart> \\{0,3}["']?,?(?:\s|\\n){1,20}\\{0,3}["']?value\\{0,3}["']?[ ]{0,4}[:=][ ]{0,4} )
-      | (?P<beside> ,[ ]{0,3}(?=["']) | [ ](?=') )
-      | (?P<tag> > ) )"""
-    + _VALUE,
+    """,
     re.VERBOSE | re.IGNORECASE,
-)
-# After `--name`, in a Dockerfile and in some shells a space assigns.
-_FLAG = re.compile(
-    r"(?:--|\bENV[ ]|\bset[ ]-\w{1,3}[ ]|\bsetx[ ])(?P<name>[A-Za-z][\w.-]{0,40}+)[ =]" + _VALUE,
-    re.VERBOSE,
 )
 _ANOTHER = re.compile(r"([\w.-]{1,40}+)[:=]")
 _REST = re.compile(r"[^\s\"'`<>]*+")
@@ -341,23 +305,6 @@ _PLAIN_END = re.compile(
     r"""&(?:amp;)?[\w.%-]{1,60}= | [;,](?=[A-Za-z\ _]{1,40}=|$) | \\[nrt"'] | ,["'{\[] | \\\\$""",
     re.VERBOSE,
 )
-# As a provider of mail shows it: in four groups, which cannot all be spoken.
-_APP_PASSWORD = re.compile(
-    r"(?=[a-z ]{0,16}?[^aeiouy\W\d_]{3})[a-z]{4}(?:[ ][a-z]{4}){3}(?![\w-]|[ \t]+\w)"
-)
-_NEIGHBOUR = re.compile(
-    r"\b(?:user|user[_ ]?(?:name|id)|uid|login|e-?mail|host|server|account)[\"'*]{0,3}\s{0,4}[:=]"
-)
-
-
-class _Assigned(NamedTuple):
-    words: list[str]  # of the name, in small letters
-    value: str
-    begin: int
-    end: int
-    is_quoted: bool = False
-    sign: str = "="  # empty where another line or a comma stands between name and value
-    is_sure: bool = False  # only a value can stand there: `NAME=value`, beside the name of a user
 
 
 def _named(text: str, folded: str, stems: list[str]) -> Iterator[Found]:
@@ -366,140 +313,81 @@ def _named(text: str, folded: str, stems: list[str]) -> Iterator[Found]:
         at = folded.find(stem)
         while at >= 0:
             after = at + len(stem)
-            match = _ASSIGNED.match(text, after)
-            one = _assigned(text, folded, at, match) if match else None
-            if one and (kind := _kind(one)):
-                after = _end(text, one)
-                yield Found(one.begin, after, kind)
+            if match := _ASSIGNED.match(text, after):
+                backwards = _NAME_BEFORE.match(text[max(0, at - 60) : at][::-1])
+                first = at - (backwards.end() if backwards else 0)
+                is_flag = "--" in text[max(0, first - 2) : at]
+                value, begin, end = _value(match)
+                is_none = text.endswith("redacted: ", 0, first) or (match["flag"] and not is_flag)
+                kind = kind_of(text[first : match.start("name")], value)
+                if kind and not is_none:
+                    if match["plain"] and len(value) == _PLAIN_CHARACTERS:
+                        rest = _REST.match(text, end)  # it was judged by its beginning
+                        end = rest.end() if rest else end
+                    yield Found(begin, end, kind)
+                    after = end
             at = folded.find(stem, after)
-    if "--" in text or "ENV " in text or "set" in text:
-        for match in _FLAG.finditer(text):
-            one = _Assigned(_words_of(match["name"]), *_value(match), match["quoted"] is not None)
-            if kind := _kind(one):
-                yield Found(one.begin, _end(text, one), kind)
-
-
-def _assigned(text: str, folded: str, at: int, match: re.Match[str]) -> _Assigned | None:
-    """Return the value with its whole name, whose stem stands before the match."""
-    backwards = _NAME_BEFORE.match(text[max(0, at - 60) : at][::-1])
-    first = at - (backwards.end() if backwards else 0)
-    name = text[first : match.start("name")]
-    words = _words_of(name)
-    if not _says_secret(words) or text.endswith("redacted: ", 0, first):
-        return None
-    first += len(name) - len(name := name.split(" ")[-1])
-    before = folded[max(0, first - 100) : first]
-    if match["tag"] and not ("<" in before and text.startswith("</", match.end())):
-        return None
-    if match["apart"] and not re.search(r"(?:name|key)\W{0,6}\Z", before[-12:]):
-        return None
-    value, begin, end = _value(match)
-    is_in_a_row = before[-1:] in ("?", "&", ";") or text[end : end + 1] == ";"
-    is_bare = match["sign"] == "=" and not match["space"] and (name.isupper() or is_in_a_row)
-    is_sure = is_bare or bool(_NEIGHBOUR.search(f"{before}\n{folded[end : end + 60]}"))
-    sign = "" if match["break"] or match["beside"] else match["sign"] or match["typed"] or ":"
-    return _Assigned(words, value, begin, end, match["quoted"] is not None, sign, is_sure)
 
 
 def _value(match: re.Match[str]) -> tuple[str, int, int]:
     """Return the value to judge, and its span in the text."""
     if match["quoted"] is not None:
         return match["quoted"], *match.span("quoted")
-    value, (begin, end) = match["plain"], match.span("plain")
-    if groups := _APP_PASSWORD.match(match.string, begin):
-        return groups[0], *groups.span()
+    value, begin = match["plain"], match.start("plain")
     if cut := _PLAIN_END.search(value):
         value = value[: cut.start()]
     elif len(value) == _PLAIN_CHARACTERS:
-        return value, begin, end
+        return value, begin, match.end("plain")
     value = value.rstrip(".,;:)]}\\")
     return value, begin, begin + len(value)
 
 
-def _end(text: str, one: _Assigned) -> int:
-    """Return where a secret ends, which was judged by its beginning. No other value is read on."""
-    is_cut = not one.is_quoted and len(one.value) == _PLAIN_CHARACTERS
-    rest = _REST.match(text, one.end) if is_cut else None
-    return rest.end() if rest else one.end
-
-
-def _words_of(name: str) -> list[str]:
+def says_secret(name: str) -> str:
+    """Return the word of a name that says that its value is secret; empty where none does."""
     words = [word.lower() for word in _WORD.findall(name)]
     while len(words) > 1 and (words[-1] in _SUFFIXES or words[-1].isdigit()):
         words.pop()
-    return words
-
-
-def _says_secret(words: list[str]) -> bool:
     last, before = words[-1] if words else "", words[-2] if len(words) > 1 else ""
-    if before in _DENIALS:
-        return False
     if last == "key":
-        return before in _KEYS
-    return bool(_PASSWORD.fullmatch(last) or _SECRET.fullmatch(last))
+        return f"{before}key" if before in _KEYS else ""
+    is_secret = _PASSWORD.fullmatch(last) or _SECRET.fullmatch(last)
+    return last if is_secret and before not in _DENIALS else ""
 
 
-def _kind(one: _Assigned) -> str | None:
-    """Return of which kind of secret a value is; None where it is none."""
-    value = one.value
+def kind_of(name: str, value: str) -> str | None:
+    """Return of which kind of secret the value of a name is; None where it is none.
+
+    A password has a digit or a sign; a token must look random. Words and sentences are neither.
+    """
+    word = says_secret(name)
     another = _ANOTHER.match(value)  # has its own turn
-    if len(value) < 4 or (another and _says_secret(_words_of(another[1]))):
+    if not word or len(value) < 4 or " " in value or (another and says_secret(another[1])):
         return None
-    if not _says_secret(one.words) or (_stands_for(value) and not value.isdigit()):
+    if _stands_for(value) and not value.isdigit():
         return None
-    last = one.words[-1]
-    if _PASSWORD.fullmatch(last):
-        return "password" if _is_password(one) else None
-    if " " in value:
-        return "secret" if last == "secret" and one.sign == "=" and _is_phrase(one) else None
-    if not _is_opaque(value) or (not one.sign and len(value) < 12):
+    if _PASSWORD.fullmatch(word):
+        return "password" if _is_password(value) else None
+    if not _is_opaque(value):
         return None
-    if last.endswith("key"):
-        if re.fullmatch("[A-Za-z0-9+/]{40}", value) and {"aws", "access"} & set(one.words):
+    if word.endswith("key"):
+        if re.fullmatch("[A-Za-z0-9+/]{40}", value) and re.search("(?i)aws|access", name):
             return "aws_secret_key"
-        return "api_key" if "api" in one.words or last == "apikey" else "secret_key"
-    return "token" if last.endswith("token") else "secret"
+        return "api_key" if word == "apikey" else "secret_key"
+    return "token" if word.endswith("token") else "secret"
 
 
-def _is_password(one: _Assigned) -> bool:
-    value, core = one.value, one.value.rstrip(".,;:!?")
-    if " " in value:
-        return not one.is_quoted or _is_phrase(one)
+def _is_password(value: str) -> bool:
+    core = value.rstrip(".,;:!?")
     if not core.isascii() or (core != value and _stands_for(core) and not core.isdigit()):
         return False
-    if core.isalpha() and core.lower().endswith("ed") and not one.is_sure:
-        return False  # what became of it
     letters, digits = any(map(str.isalpha, value)), sum(map(str.isdigit, value))
-    if not one.sign:
-        return bool(letters and digits and len(value) >= 6) and not _says_secret(_words_of(value))
-    signs = any(sign in "!@#$%^&*+~?=|" for sign in value)
+    has_sign = any(sign in "!@#$%^&*+~?=|" for sign in value)
     if not letters:
-        return digits >= 5 or (signs and digits >= 2)
-    if digits or signs:
-        # A step or a program may be called so as well.
-        is_other = one.words in (["pw"], ["pass"]) and bool(_VERSIONED.fullmatch(value))
-        return one.is_quoted or not (is_other or re.fullmatch(r"[A-Za-z]+[?!*]+", value))
-    if one.is_sure or (len(core) >= 20 and core.islower()):
-        return core.isalnum() and (core.islower() or not _says_secret(_words_of(core)))
-    if not one.is_quoted or one.words == ["pass"] or (_ACTIONS & set(one.words[-2:-1])):
-        return False
-    if parts := re.findall(r"[-_.]", core):
-        return len(parts) >= 3
-    return not core.istitle() and not _says_secret(_words_of(core))
+        return digits >= 5 or (has_sign and digits >= 2)
+    return bool(digits) or (has_sign and not re.fullmatch(r"[A-Za-z]+[?!*]+", value))
 
 
-def _is_phrase(one: _Assigned) -> bool:
-    """Return whether several words are a secret: one is random, or none speaks of secrets."""
-    words = one.value.split()
-    if any(_is_opaque(word) and not _stands_for(word) for word in words):
-        return len(words) <= 6
-    if not one.sign or not 2 <= len(words) <= 12 or len(one.value) < 8 or one.value[0].isupper():
-        return False
-    plain = [word.lower().strip(".,;:!?'") for word in words]
-    return not any(word.endswith("ed") or _stands_for(word) for word in plain)
-
-
-# Written where a value would stand: references, numbers that say how much, when or which, and words.
+# Written where a value would stand: references, and numbers that say how much, when or which.
 # Each is tried on the whole value; no two neighbouring repetitions share a character.
 _REFERENCE = re.compile(
     r"""
@@ -519,11 +407,14 @@ _ALGORITHM = (
 )
 _FACT = re.compile(
     rf"""
-    [xX*.•…?_\#-]+ | x{{3,}}[-_x\d]* | 0+ | \\u2022.* | 0x[0-9a-f]{{1,8}} | 1password | v\d{{1,4}} | \#\d+
-    | [<>=~≥≤±+-]*\d+(?:[.,]\d+)*\s?(?:[-–+x/]\s?\d*)?\s?(?:%|char(?:acter)?s?|bits?|bytes?|words?|tokens?
-      |[kmgt]i?b?|ms|[smhdwy]|secs?|seconds?|mins?|minutes?|hours?|days?|weeks?|months?|years?)?[.+]?
-    | \d{{4}}-\d{{2}}(?:-\d{{2}}(?:[T ][\d:.]+(?:Z|[+-]\d\d:?\d\d)?)?)? | \d{{1,2}}[./:]\d\d(?:[./:]\d{{2,4}})?
-    | v?\d+(?:\.\d+)+(?:[-+.]?(?:rc|alpha|beta|dev|post|a|b)?\.?\d*)? | x:\d{{1,10}}:\d{{1,10}}(?::.*)?
+    [xX*.•…?_\#-]+ | x{{3,}}[-_x\d]* | 0+ | \\u2022.* | 0x[0-9a-f]{{1,8}} | 1password
+    | v\d{{1,4}} | \#\d+
+    | [<>=~≥≤±+-]*\d+(?:[.,]\d+)*\s?(?:[-–+x/]\s?\d*)?\s?
+      (?:%|char(?:acter)?s?|bits?|bytes?|words?|tokens?|[kmgt]i?b?|ms|[smhdwy]|secs?|seconds?|mins?|minutes?|hours?|days?|weeks?|months?|years?)?[.+]?
+    | \d{{4}}-\d{{2}}(?:-\d{{2}}(?:[T ][\d:.]+(?:Z|[+-]\d\d:?\d\d)?)?)?
+    | \d{{1,2}}[./:]\d\d(?:[./:]\d{{2,4}})?
+    | v?\d+(?:\.\d+)+(?:[-+.]?(?:rc|alpha|beta|dev|post|a|b)?\.?\d*)?
+    | x:\d{{1,10}}:\d{{1,10}}(?::.*)?
     | (?-i:[A-Z]{{2,10}})-\d{{1,6}} | turn-\d+ | session-\d{{4}}-?\d\d-?\d\d(?:-\w+)*
     | {_ALGORITHM}(?:[-_/+$]{_ALGORITHM}){{0,8}}
     """,
@@ -534,45 +425,22 @@ _RULE = re.compile(
     r"(?:required|nullable|present|string|integer|numeric|min|max|between|size|digits|confirmed|same"
     r"|password|alpha|email|unique|mixed|letters|numbers|symbols)\w*(?::[\w.,]{1,60})?"
 )
-_WORDS = _words(
-    """
-    string text char varchar bytes secretstr integer number bool boolean object array list dict
-    none null void undefined optional required true false empty blank unset missing invalid
-    incorrect wrong valid hidden secret private public internal plaintext plain unknown random
-    default same see here there below above elsewhere not must should may can will your their
-    these those without bcrypt scrypt argon argon2 oauth saml oidc totp basic bearer digest ntlm
-    kerberos ldap vault keyring keychain environment file prompt input stdin interactive
-    password passwd passphrase pwd pass token key apikey credential credentials placeholder
-    example sample dummy todo tbd fixme fill change changeme changeit replace replaceme insert
-    enter const self field column label type format schema property widget param parameter
-    argument option value name user username email login authentication authorization policy
-    strength length rotation reset rules minimum maximum minlength maxlength strong weak short
-    long done pending open okay fine good works working broken passes passing fails failing
-    present absent digit digits letter letters symbol symbols character characters uppercase
-    lowercase manual automatic never always later soon unsafe insecure safe secure critical high
-    medium urgent review rotate expires vergessen erforderlich obligatoria at least more than
-    contain contains cannot been are were ask kept used forgot confirm new old current show hide
-    please only set when where via case sensitive passwords tokens secrets keys
-    """
-)
-_VERSIONED = re.compile(r"pass\d|[a-z]{3,20}[-@]?v?\d{1,2}(?:\.\d{1,3}){1,2}")
 _HUMP = re.compile(r"[a-z][A-Z]|[A-Z]{2}[a-z]")
-_NUMBERED = re.compile(
-    r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*\d{1,2}|[A-Z]+\d{1,2}|\d{1,2}[A-Za-z][a-z]+"
-)
+_NUMBERED = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*\d{1,2}|[A-Z]+\d{1,2}|\d{1,2}[A-Za-z][a-z]+")
 
 
 def _stands_for(value: str) -> bool:
     """Return whether it is written where a secret would be, and is none."""
-    low = value.lower()
-    if low in _WORDS or _FACT.fullmatch(value):
+    if _FACT.fullmatch(value):
         return True
     is_list = "|" in value or (":" in value and value[-1].isdigit())
     if is_list and all(map(_RULE.fullmatch, value.split("|"))):
         return True
     if _REFERENCE.fullmatch(value):  # base64 has slashes too, but no names between them
         return "//" in value[:12] or not any(map(_is_scrambled, value.split("/")))
-    is_blank = re.search(r"(?<![a-z])(?:yours?|redacted|replace|insert|goes|xxx+)(?![a-z])", low)
+    is_blank = re.search(
+        r"(?<![a-z])(?:yours?|redacted|replace|insert|goes|xxx+)(?![a-z])", value.lower()
+    )
     return bool(is_blank) and not _mixed(value)
 
 

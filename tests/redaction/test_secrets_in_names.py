@@ -44,7 +44,9 @@ REFUSED: dict[str, Call] = {
 
 
 @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
-def test_what_is_refused_leaves_nothing_and_is_not_quoted(memory: Memory, session: Session, call: Call) -> None:
+def test_what_is_refused_leaves_nothing_and_is_not_quoted(
+    memory: Memory, session: Session, call: Call
+) -> None:
     session.record_decision("any", made_by="a")
     with pytest.raises(SMPError) as refused:
         call(memory, session)
@@ -80,9 +82,19 @@ def test_who_did_it_is_in_the_audit_log_without_a_secret(memory: Memory, session
     session.restore("DEC-001", by=f"me with {TOKEN}")
     memory.delete_session("s1", reason="r", deleted_by=TOKEN)
     memory.purge_now("s1", by=TOKEN)
-    audit.note(memory.tree, "export", at=now(), by="a", to=f"/tmp/{TOKEN}", ids=["DEC-001", TOKEN], kinds={TOKEN: 1})
+    audit.note(
+        memory.tree,
+        "export",
+        at=now(),
+        by="a",
+        to=f"/tmp/{TOKEN}",
+        ids=["DEC-001", TOKEN],
+        kinds={TOKEN: 1},
+    )
     lines = audit.read(memory.tree)
-    assert [line["by"] for line in lines if line["action"] == "restore"] == ["me with [redacted: github token]"]
+    assert [line["by"] for line in lines if line["action"] == "restore"] == [
+        "me with [redacted: github token]"
+    ]
     assert lines[-1]["ids"] == ["DEC-001", "[redacted: github token]"]
     assert places_of(memory.root, TOKEN) == []
 
@@ -104,7 +116,9 @@ GIVEN: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("arguments", GIVEN.values(), ids=GIVEN)
-def test_the_command_does_not_repeat_a_secret(memory: Memory, session: Session, arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_command_does_not_repeat_a_secret(
+    memory: Memory, session: Session, arguments: tuple[str, ...], tmp_path: Path
+) -> None:
     """In no error, and in no table of what it did: a reason is shown as it is kept."""
     session.record_decision("any", made_by="a")
     done = smp(*arguments, "--root", memory.root, cwd=tmp_path)
