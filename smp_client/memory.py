@@ -7,8 +7,8 @@ program that only writes load nothing else.
 from __future__ import annotations
 
 import copy
+import os
 import stat
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -154,7 +154,7 @@ class Memory(Place):
         """
         created = self.options.clock()
         quota = self.options.quota_bytes if quota_bytes is None else quota_bytes
-        session_id = id if id is not None else f"session-{created:%Y-%m-%d}-{uuid.uuid4().hex[:6]}"
+        session_id = id if id is not None else f"session-{created:%Y-%m-%d}-{os.urandom(3).hex()}"
         _check_new_session(session_id, user, agents, quota, context)
         redaction = self._scope(session_id).redaction
         named = (("a session", [session_id]), ("a user", [user]), ("an agent", agents))

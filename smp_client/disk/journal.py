@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -47,7 +46,7 @@ def record(scope: Scope, steps: list[dict[str, Any]]) -> str:
     """Make an intent durable, and return its name. From here on the change happens."""
     content = json.dumps({"version": 1, "scope": scope.name, "steps": steps}).encode()
     scope.tree.make_directory(JOURNAL)
-    name = f"{JOURNAL}/{scope.name}+{uuid.uuid4().hex}.json"
+    name = f"{JOURNAL}/{scope.name}+{os.urandom(16).hex()}.json"
     try:
         scope.tree.create(name, content + b"\n" + str(zlib.crc32(content)).encode())
     except OSError:
@@ -351,7 +350,7 @@ def _missing(behind: bytes, whole: bytes, content: bytes) -> tuple[int, bytes]:
 
 def _remove_drop(scope: Scope, path: str, read: list[int]) -> None:
     """Remove a file. One that came under the same name meanwhile is another, and goes back."""
-    aside = f"{TEMPORARY}/{uuid.uuid4().hex}"
+    aside = f"{TEMPORARY}/{os.urandom(16).hex()}"
     if not scope.tree.exists(path) or _version_of(scope.tree, path) != read:
         return
     scope.tree.make_directory(TEMPORARY)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import stat
-import uuid
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -49,7 +49,7 @@ def _new_name(tree: Tree, scope: str, file: str, at: datetime) -> str:
     directory = f"{QUARANTINE}/{scope}"
     tree.make_directory(directory)
     shown = "".join(sign if sign.isprintable() else "_" for sign in file.replace("/", "+"))
-    return f"{directory}/{at:%Y%m%dT%H%M%S}-{shown[:_NAME_CHARACTERS]}-{uuid.uuid4().hex[:8]}"
+    return f"{directory}/{at:%Y%m%dT%H%M%S}-{shown[:_NAME_CHARACTERS]}-{os.urandom(4).hex()}"
 
 
 def _note(tree: Tree, name: str, what: dict[str, Value], why: str, at: datetime) -> None:

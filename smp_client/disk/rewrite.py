@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -196,7 +195,7 @@ def _take_in(scope: Scope, file: str, slot: str, extra: bytes) -> str:
     try:
         begun_at = _begun_at(slot)
         if begun_at is None or extra not in scope.tree.read(path)[begun_at:]:
-            name = f"{slot.rpartition('+')[0]}+{uuid.uuid4().hex[:8]}-{scope.tree.stat(path).st_size}"
+            name = f"{slot.rpartition('+')[0]}+{os.urandom(4).hex()}-{scope.tree.stat(path).st_size}"
             slot = _renamed(scope, slot, name)
             scope.tree.sync_parent(slot)
             append_extra(scope, path, extra)
@@ -255,7 +254,7 @@ def _prepare(scope: Scope, file: str, before: bytes, after: bytes) -> str:
 
 
 def _slot(scope: Scope, file: str, inode: int, content: bytes) -> str:
-    return f"{RETIRED}/{_slot_prefix(scope, file)}{inode}+{len(content)}+{zlib.crc32(content)}+{uuid.uuid4().hex[:8]}"
+    return f"{RETIRED}/{_slot_prefix(scope, file)}{inode}+{len(content)}+{zlib.crc32(content)}+{os.urandom(4).hex()}"
 
 
 def _slot_prefix(scope: Scope, file: str) -> str:

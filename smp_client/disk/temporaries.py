@@ -10,7 +10,6 @@ import functools
 import hashlib
 import os
 import re
-import uuid
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +20,7 @@ _MADE = re.compile(r".*\.([0-9a-f]{12})\.([0-9]{1,10})")
 
 def temporary_name(beginning: str = "") -> str:
     """One that nobody has."""
-    return f"{TEMPORARY}/{beginning}{uuid.uuid4().hex}.{_numbered_here() or '-'}.{os.getpid()}"
+    return f"{TEMPORARY}/{beginning}{os.urandom(16).hex()}.{_numbered_here() or '-'}.{os.getpid()}"
 
 
 def maker_is_gone(name: str) -> bool:

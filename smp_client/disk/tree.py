@@ -358,8 +358,6 @@ class Directories(threading.local):
 
 def _empty(top: int) -> OSError | None:
     """Remove all that is in a directory. One inside another moves up before it is emptied, so none is ever deep."""
-    from uuid import uuid4
-
     failures: list[OSError] = []
     waiting = ["."]
     while waiting:
@@ -374,7 +372,7 @@ def _empty(top: int) -> OSError | None:
                         if not is_directory:
                             os.unlink(inner, dir_fd=directory)
                             continue
-                        above = inner if name == "." else uuid4().hex
+                        above = inner if name == "." else os.urandom(16).hex()
                         if above != inner:
                             os.rename(inner, above, src_dir_fd=directory, dst_dir_fd=top)
                         waiting.append(above)

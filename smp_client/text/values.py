@@ -12,9 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeAlias
-
-import yaml
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..model.deadline import step
 
@@ -26,7 +24,27 @@ DEPTH_CAP = 64
 _FLOW_WIDTH = 100
 _WORD_CHARACTERS = 32
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+if TYPE_CHECKING:
+    import yaml as yaml
+else:
+
+    class _Late:
+        """PyYAML, imported with the first parse: a program that only appends does without."""
+
+        def __getattr__(self, name: str) -> Any:
+            import yaml
+
+            setattr(self, name, found := getattr(yaml, name))
+            return found
+
+    yaml = _Late()
+
+
+@functools.cache
+def _loader() -> Any:
+    import yaml
+
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class BadYaml(ValueError):
@@ -61,7 +79,7 @@ class Events:
     """The events of one text, built into values node by node. Use it inside `reading()`."""
 
     def __init__(self, text: str) -> None:
-        self.next: Callable[[], Event] = _Loader(text).get_event
+        self.next: Callable[[], Event] = _loader()(text).get_event
         self.key_line = 0  # of the key that was read last
 
     def open_document(self) -> Event:

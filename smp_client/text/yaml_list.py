@@ -13,8 +13,6 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 
-import yaml
-
 from ..model.layout import FORMAT_VERSION
 from ..model.record import Kind
 from .document import CUT_OFF, INDENT, Bad, Lines, Located, RecordList
@@ -27,6 +25,7 @@ from .values import (
     reading,
     render_entries,
     render_flow,
+    yaml,
 )
 from .version import renewed, stated, version_in
 
