@@ -602,7 +602,7 @@ class Memory(Place):
         """Return the sessions in `active/`, by id."""
         if not self.root.is_dir():
             return []
-        self._finish_moves()
+        self._recover_moves()
         found: list[Session] = []
         for name in self.tree.list(ACTIVE):
             with suppress(FileNotFoundError, SessionNotFound):  # it went while we looked
@@ -613,7 +613,7 @@ class Memory(Place):
     def _is_session(self, name: str) -> bool:
         return is_session_id(name) and stat.S_ISDIR(self.tree.stat(f"{ACTIVE}/{name}").st_mode)
 
-    def _finish_moves(self) -> None:
+    def _recover_moves(self) -> None:
         """Finish moves that were cut off, so that every session is in one place."""
         for name in {intent.partition("+")[0] for intent in self.tree.list(JOURNAL)}:
             if is_session_id(name):

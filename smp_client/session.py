@@ -490,7 +490,7 @@ class Session(RecordFiles):
 
     def _names(self, directory: str, suffix: str) -> list[str]:
         with self.scope.answering(f"listing {directory}"):
-            self.scope.finish_transactions()
+            self.scope.recover()
             going = journal.going(self.scope)
             files = self.scope.tree.sizes(self.scope.path(directory))
         names = [name for name in files if f"{directory}/{name}" not in going]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..disk import access, bundle, journal
-from ..disk.append import Reserved, Tail, note_rewritten, note_tail, settle
+from ..disk.append import Reserved, Tail, note_rewritten, note_tail, tail_of
 from ..disk.bundle import Bundle, Item, Manifest, item_of
 from ..disk.locks import Lock, brief_lock
 from ..disk.tree import is_left_alone
@@ -155,7 +155,7 @@ class _Work:
             return
         scope, kind, request = self._scope, kind_of_file(file), self._request
         added, reserved = request.added.get(file, ()), request.reserved.get(file)
-        tail = self._tails[file] = settle(scope, kind, held)
+        tail = self._tails[file] = tail_of(scope, kind, held)
         ids = [str(value["id"]) for value in added]
         if reserved is not None and tail.last == reserved.last:
             tail.last = 0  # nobody has taken a number since: those that are left can be given again

@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..disk.append import note_rewritten, settle
+from ..disk.append import note_rewritten, tail_of
 from ..disk.rewrite import rewrite
 from ..model.record import TURN, Kind
 from ..model.synonyms import own_names, with_own_names
@@ -32,7 +32,7 @@ def give_ids(files: RecordFiles, kind: Kind) -> list[str]:
         return []
     given: list[str] = []
     with scope.locked([kind.file], f"giving ids to {kind.name}s") as held:
-        tail = settle(scope, kind, held[kind.file])
+        tail = tail_of(scope, kind, held[kind.file])
 
         def numbered(content: bytes) -> bytes:
             after, given[:] = _numbered(kind, content, tail.last, stamp)

@@ -382,7 +382,7 @@ def _require_room(memory: Memory, session_id: str, place: str) -> None:
 
 def _away(memory: Memory, place: str, name: str) -> list[Away]:
     found: list[Away] = []
-    memory._finish_moves()
+    memory._recover_moves()
     for session_id in filter(is_session_id, memory.tree.directories(place)):
         path = f"{place}/{session_id}/{name}"
         if memory.tree.exists(path):

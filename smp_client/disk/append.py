@@ -46,7 +46,7 @@ class Tail:
 def append(scope: Scope, kind: Kind, fields: Mapping[str, Value], quota: Quota) -> dict[str, Value]:
     """Gives the record its id under the lock and makes it durable; gives back the record with its id."""
     with scope.locked([kind.file], f"adding a {kind.name}") as held:
-        tail = settle(scope, kind, held[kind.file])
+        tail = tail_of(scope, kind, held[kind.file])
         value = with_id(kind, tail.last + 1, fields)
         tail.last += 1
         content = tail.opening + format_of(kind).render(value, tail.indent)
@@ -64,7 +64,7 @@ def append_many(
     """
     with scope.locked([kind.file], f"adding {kind.name}s") as held:
         is_new = not scope.tree.exists(scope.path(kind.file))
-        tail = settle(scope, kind, held[kind.file])
+        tail = tail_of(scope, kind, held[kind.file])
         if size != (0 if is_new else tail.size):
             return None
         values: list[dict[str, Value]] = []
@@ -99,7 +99,7 @@ def reserve(scope: Scope, kind: Kind, count: int) -> Reserved:
     """Reserve numbers for records that a transaction adds later."""
     with scope.locked([kind.file], f"numbering a {kind.name}") as held:
         lock = held[kind.file]
-        last = settle(scope, kind, lock).last
+        last = tail_of(scope, kind, lock).last
         lock.note["last"] = last + count
         lock.save()
         return Reserved(last + 1, last + count, os.fstat(lock.descriptor).st_ino)
@@ -110,7 +110,7 @@ def with_id(kind: Kind, number: int, fields: Mapping[str, Value]) -> dict[str, V
     return {**head, **({"turn": number} if kind.prefix == "turn" else {}), **fields}
 
 
-def settle(scope: Scope, kind: Kind, held: Lock) -> Tail:
+def tail_of(scope: Scope, kind: Kind, held: Lock) -> Tail:
     """The tail of the file, after setting aside a record that a crash cut off; makes the file where there is none. A file in
     another style is rendered plain first."""
     path = scope.path(kind.file)
@@ -132,13 +132,13 @@ def settle(scope: Scope, kind: Kind, held: Lock) -> Tail:
         tail, torn = _examine(form, content, note, kind)
         if tail is None:
             make_plain(scope, kind.file)
-            return settle(scope, kind, held)
+            return tail_of(scope, kind, held)
         # What is unfinished and not ours may still be on its way; what is ours cannot be, for we hold its writer's lock.
         if torn is None or not (form.is_ours(content, torn) or is_left_alone(descriptor)):
             return tail
     _cut(scope, kind.file, content, torn)
     held.note = {"last": tail.last}
-    return settle(scope, kind, held)
+    return tail_of(scope, kind, held)
 
 
 def add(scope: Scope, file: str, held: Lock, tail: Tail, content: bytes, quota: Quota) -> None:

@@ -65,7 +65,7 @@ class Scope:
     def read(self, file: str) -> bytes:
         """The bytes of a file of this scope; none where it does not exist. Takes no lock."""
         with self.answering(f"read {file}"), self.tree.holding():
-            self.finish_transactions()
+            self.recover()
             content = journal.read(self, file)
             if not content:
                 self.require()
@@ -73,7 +73,7 @@ class Scope:
                 content = journal.read(self, file)
             return content
 
-    def finish_transactions(self) -> None:
+    def recover(self) -> None:
         """Those that were cut off; on a disk that is full or read-only they stay undone, and are read all the same."""
         with suppress(OSError):
             journal.recover(self, wait=False)

@@ -157,7 +157,7 @@ class Fresh:
         # Sessions that were not asked for count too: they may tell that a memory no longer holds.
         for name in pending.intersection((*scopes, *all_scopes(self._place)) if pending else ()):
             scope = self._scope(name)
-            scope.finish_transactions()
+            scope.recover()
             for file in journal.files_of(scope):
                 found[name, file] = journal.read(scope, file)
         return found

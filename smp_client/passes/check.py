@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..disk import bundle, inventory, journal, rewrite
-from ..disk.append import settle
+from ..disk.append import tail_of
 from ..disk.inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
 from ..disk.locks import NO_PATIENCE, holder, lock
 from ..disk.place import Place
@@ -399,7 +399,7 @@ def _mend(work: _Repair, kind: Kind) -> None:
     if not work.for_show:
         with scope.locked([kind.file], f"repairing {kind.file}") as held:
             held[kind.file].note.pop("file", None)  # look, whatever the last writer knew of it
-            settle(scope, kind, held[kind.file])
+            tail_of(scope, kind, held[kind.file])
     if is_missing:
         work.note("make_file", kind.file, "it was missing")
     else:

@@ -91,7 +91,7 @@ def take_in(session: Session, names: Iterable[str]) -> Iterator[Drop]:
     # One session whose files are locked must not keep the others waiting: the drop is tried again later.
     session = session.with_options(patience=_PATIENCE)
     try:
-        session.scope.finish_transactions()
+        session.scope.recover()
         on_their_way = journal.going(session.scope)
     except SMPError as error:
         yield from (Drop(name, "waiting", reason=str(error)) for name in names)
