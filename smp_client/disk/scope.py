@@ -74,7 +74,7 @@ class Scope:
             return content
 
     def recover(self) -> None:
-        """Those that were cut off; on a disk that is full or read-only they stay undone, and are read all the same."""
+        """Roll changes forward that were cut off. On a full or read-only disk they stay pending, and are read."""
         with suppress(OSError):
             journal.recover(self, wait=False)
 

@@ -39,14 +39,14 @@ def tidy(memory: Memory) -> list[Tidied]:
     for name in [GLOBAL, *(session.id for session in memory._sessions())]:
         scope = Scope(memory.tree, name, GLOBAL if name == GLOBAL else f"{ACTIVE}/{name}", memory.options)
         try:
-            done += _finish_transactions(scope)
+            done += _roll_forward(scope)
             done += [Tidied(name, f"looked after old versions of {file}") for file in fold_retired(scope)]
         except Exception as error:  # one session that nobody thought of costs no other its turn
             done.append(Tidied(name, "left as it was", str(error) or repr(error)))
     return done + _sweep_leaving(memory) + remove_abandoned(memory) + _scrub(memory)
 
 
-def _finish_transactions(scope: Scope) -> list[Tidied]:
+def _roll_forward(scope: Scope) -> list[Tidied]:
     before = journal.pending(scope)
     journal.recover(scope, wait=False)
     finished = set(before) - set(journal.pending(scope))
@@ -79,7 +79,7 @@ def _sweep_leaving(memory: Memory) -> list[Tidied]:
     for name in sorted({name.partition("+")[0] for name in memory.tree.list(JOURNAL)}):
         if is_session_id(name) and not memory.tree.exists(f"{ACTIVE}/{name}"):
             try:
-                done += _finish_transactions(memory._scope(name))
+                done += _roll_forward(memory._scope(name))
             except Exception as error:  # one that nobody thought of costs no other its turn
                 done.append(Tidied(name, "left as it was", str(error) or repr(error)))
     if memory.tree.list(LEAVING):

@@ -169,7 +169,7 @@ class History(RuleBasedStateMachine):
     def _holdings(self, *places: Any) -> list[Any]:
         problems: list[str] = []
         # Whoever comes next rolls forward what was cut off.
-        self.memory._scope(SESSION).finish_transactions()
+        self.memory._scope(SESSION).recover()
         found = [*holdings(self.memory, SESSION, places, problems)]
         assert problems == []
         return found

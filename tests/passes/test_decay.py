@@ -568,7 +568,7 @@ def test_a_recorded_pass_is_finished_once(session: Session, monkeypatch: pytest.
     read(session, "DEC-001", "turn-1", "veritas")
     cut_off(session, monkeypatch, steps)
     read(session, "DEC-001", "turn-1", "veritas")
-    session.scope.finish_transactions()
+    session.scope.recover()
     assert [shown(session, name)["access_count"] for name in ("DEC-001", "turn-1", "veritas")] == [1, 1, 1]
     assert noted(session) == {"DEC-001": 1, "turn-1": 1, "veritas": 1}
     decay(session)
@@ -581,7 +581,7 @@ def test_an_edit_before_a_recorded_pass_is_finished_is_kept(session: Session, mo
     cut_off(session, monkeypatch)
     decisions = path(session, "decisions.yaml")
     decisions.write_bytes(decisions.read_bytes().replace(b"made_by: architect", b"made_by: me # really", 1))
-    session.scope.finish_transactions()
+    session.scope.recover()
     assert b"made_by: me # really\n" in decisions.read_bytes()
     assert [shown(session, name)["access_count"] for name in ("DEC-001", "DEC-002", "DEC-003", "veritas")] == [0, 1, 0, 1]
     assert noted(session) == {}
@@ -592,7 +592,7 @@ def test_files_that_are_gone_do_not_come_back(session: Session, monkeypatch: pyt
     cut_off(session, monkeypatch)
     for file in ("decisions.yaml", "agent-states/veritas.yaml", "access.log"):
         path(session, file).unlink()
-    session.scope.finish_transactions()
+    session.scope.recover()
     assert journal.pending(session.scope) == []
     assert not any(path(session, file).exists() for file in ("decisions.yaml", "agent-states/veritas.yaml", "access.log"))
 
@@ -603,7 +603,7 @@ def test_a_large_log_is_not_folded_under_a_recorded_pass(session: Session, monke
     cut_off(session, monkeypatch)
     monkeypatch.setattr(access, "_FOLD_BYTES", 10)
     read(session, "DEC-001")
-    session.scope.finish_transactions()
+    session.scope.recover()
     assert shown(session, "DEC-001")["access_count"] == 1
     assert noted(session) == {"DEC-001": 1}
 
