@@ -319,7 +319,9 @@ def _named(text: str, folded: str, stems: list[str]) -> Iterator[Found]:
                 is_flag = "--" in text[max(0, first - 2) : at]
                 value, begin, end = _value(match)
                 is_none = text.endswith("redacted: ", 0, first) or (match["flag"] and not is_flag)
-                kind = kind_of(text[first : match.start("name")], value)
+                sign = text[match.end("name") : begin]
+                is_set = match["quoted"] is not None or sign == "="
+                kind = kind_of(text[first : match.start("name")], value, is_set=is_set)
                 if kind and not is_none:
                     if match["plain"] and len(value) == _PLAIN_CHARACTERS:
                         rest = _REST.match(text, end)  # it was judged by its beginning
@@ -354,10 +356,11 @@ def says_secret(name: str) -> str:
     return last if is_secret and before not in _DENIALS else ""
 
 
-def kind_of(name: str, value: str) -> str | None:
+def kind_of(name: str, value: str, *, is_set: bool = False) -> str | None:
     """Return of which kind of secret the value of a name is; None where it is none.
 
-    A password has a digit or a sign; a token must look random. Words and sentences are neither.
+    A password has a digit or a sign, or is any word that is set: `PASSWORD=word`, `password: "word"`.
+    A token must look random.
     """
     word = says_secret(name)
     another = _ANOTHER.match(value)  # has its own turn
@@ -366,7 +369,9 @@ def kind_of(name: str, value: str) -> str | None:
     if _stands_for(value) and not value.isdigit():
         return None
     if _PASSWORD.fullmatch(word):
-        return "password" if _is_password(value) else None
+        is_word = is_set and value.isascii() and value[0].isalnum()
+        is_word = is_word and value != name and value.lower() not in _NO_PASSWORDS
+        return "password" if is_word or _is_password(value) else None
     if not _is_opaque(value):
         return None
     if word.endswith("key"):
@@ -374,6 +379,15 @@ def kind_of(name: str, value: str) -> str | None:
             return "aws_secret_key"
         return "api_key" if word == "apikey" else "secret_key"
     return "token" if word.endswith("token") else "secret"
+
+
+# Words that code and forms set a password to, and that are none.
+_NO_PASSWORDS = _words(
+    """
+    none null nil true false undefined empty unset hidden required optional string text str password
+    passwd pass secret token prompt stdin input changed wrong invalid missing env file
+    """
+)
 
 
 def _is_password(value: str) -> bool:

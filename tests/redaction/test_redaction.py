@@ -472,3 +472,18 @@ def test_times_and_what_comes_twice_hide_no_secret() -> None:
     assert not [
         hint for hint, _ in secrets._BY_HINT if hint != "." and secrets._TIME.fullmatch(hint)
     ]
+
+
+@pytest.mark.parametrize("text", [
+    "DB_PASSWORD=letmein", "PGPASSWORD=letmein psql", "pwd=letmein", "password='letmein'", 'password: "letmein"',
+])  # fmt: skip
+def test_a_plain_word_that_is_set_or_quoted_is_a_password(text: str) -> None:
+    assert Redaction().redacted_text(text)[0] == text.replace("letmein", "[redacted: password]")
+
+
+@pytest.mark.parametrize("text", [
+    "password: required", "password=None", "login(user, password=password)", "PASSWORD=${DB_PASSWORD}",
+    "password='<password>'", "password=self.password", "PASSWORD=xxx", "bypass=true", "pwd=/home", "password: letmein",
+])  # fmt: skip
+def test_a_word_that_stands_for_a_password_stays(text: str) -> None:
+    assert Redaction().redacted_text(text)[0] == text
