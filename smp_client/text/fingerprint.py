@@ -25,7 +25,20 @@ def hash_of_bytes(content: bytes) -> str:
 
 
 def stored(value: Mapping[str, Value]) -> tuple[Mapping[str, Value], str, str]:
-    """Return the fields as they can be stored, the JSON of them, and its hash."""
+    """Return the fields as they can be stored, the JSON of them, and its hash.
+
+    `id` comes first and `decay` last, as in a file that SMP renders: where a person has written them
+    is no difference.
+    """
+    names = list(value)
+    if ("id" in value and names[0] != "id") or ("decay" in value and names[-1] != "decay"):
+        first = {"id": value["id"]} if "id" in value else {}
+        last = {"decay": value["decay"]} if "decay" in value else {}
+        value = {
+            **first,
+            **{name: value[name] for name in names if name not in ("id", "decay")},
+            **last,
+        }
     try:
         data = _encode(value)
     except ValueError:

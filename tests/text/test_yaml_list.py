@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_values import HOSTILE, canonical
 
@@ -610,6 +610,11 @@ def test_a_file_rendered_plain_is_plain_and_says_the_same(content: bytes) -> Non
     assert FORM.highest(now, after) == FORM.highest(found, content)
 
 
+@example(
+    b'decisions:\n  - decision: "\nLine one\n "\n    id: DEC-002\n  - decay: {n: 1}\n    id: DEC-001\n',
+    "DEC-001",
+    False,
+)
 @given(damaged(), st.sampled_from(["DEC-001", "DEC-002", ""]), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_an_edit_of_any_file_touches_one_record_and_no_other(
