@@ -1,18 +1,17 @@
-"""Every place below the root where a text stands: in memories wherever they are, and in every other file.
+"""Every place below the root where a text stands: in memories anywhere, and in other files.
 
 Files are read as they are, one at a time; nothing is locked or changed, and no link is followed.
-Bundles are unpacked. It is a plain search of lines, so words of the format itself are found too. Letters
-are compared as Unicode folds them, and any white space is as good as any other. `indexes/` is made from
-the files and searched only for a text that stands nowhere else. The SQLite index is never opened: a
-process that closes its file loses the locks that it holds on it.
+Bundles are unpacked. It is a plain search of lines, so words of the format itself are found too.
+The case of letters does not matter, an accent may be a character of its own, and any white space is
+as good as any other. The index and `indexes/` are made from the files and not searched.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import stat
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -29,24 +28,35 @@ from ..disk.session_files import METADATA
 from ..disk.tree import DEEPEST
 from ..model import layout
 from ..model.errors import CorruptionDetected, InvalidQuery, SMPError
-from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, INDEX_FILE, LEAVING, QUARANTINE, RETIRED
+from ..model.layout import (
+    ACTIVE,
+    ARCHIVED,
+    DELETED,
+    GLOBAL,
+    INDEX_FILE,
+    LEAVING,
+    QUARANTINE,
+    RETIRED,
+)
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, kind_of_file, type_of
 from ..text.edits import spans
-from .needle import Needles
 
 if TYPE_CHECKING:
     from ..memory import Memory
 
 _LEAST_CHARACTERS = 3
 _LISTED = 10  # places in one note
-_WHOLE_BYTES, _PIECE_BYTES = 32 << 20, 4 << 20  # a larger file is read in pieces and reported once
+_WHOLE_BYTES = 32 << 20  # no larger file is searched
 _BEFORE_CHARACTERS, _EXCERPT_CHARACTERS = 40, 100
 _PACKED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf")
-_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|\\([\"/\\ ])|\\[nrt]|\\\n[ \t]*(?:\\ )?|''")
+_ESCAPE = re.compile(
+    r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|\\([\"/\\ ])|\\[nrt]|\\\n[ \t]*(?:\\ )?|''"
+)
 _OWN_PLACES = {layout.JOURNAL: "journal", RETIRED: "retired", LEAVING: "leaving"}
 _OWN_NAMES = frozenset((
-    *(kind.file for kind in (*SESSION_KINDS, *GLOBAL_KINDS)), *layout.SESSION_DIRECTORIES, *layout.TOP_DIRECTORIES,
-    METADATA, PROFILE, layout.ACCESS_LOG, SUMMARY, RECORD, ARCHIVE, BACKUP, "history", "rejected", "audit.log",
+    *(kind.file for kind in (*SESSION_KINDS, *GLOBAL_KINDS)), *layout.SESSION_DIRECTORIES,
+    *layout.TOP_DIRECTORIES, METADATA, PROFILE, layout.ACCESS_LOG, SUMMARY, RECORD, ARCHIVE, BACKUP,
+    "history", "rejected", "audit.log",
 ))  # fmt: skip
 
 
@@ -55,7 +65,7 @@ class Occurrence:
     """A place where the text stands; with a problem, one that could not be searched."""
 
     session: str  # empty where it belongs to none
-    place: str  # active, archived, evicted, deleted, global, inbox, rejected, quarantined, journal …
+    place: str  # active, archived, evicted, deleted, global, inbox, rejected, quarantined …
     path: str  # the file below the root
     member: str = ""  # of a bundle, the file in it
     line: int = 0  # of the file or the member; 0 where it has none
@@ -86,7 +96,7 @@ class _Owner(NamedTuple):
 
 
 def all_about(memory: Memory, text: str, session: str | None = None) -> Iterator[Occurrence]:
-    """Yield the places as they are found. Raises InvalidQuery at once for a text that is too short."""
+    """Yield the places as they are found. Raises InvalidQuery for a text that is too short."""
     if not isinstance(text, str) or len(text.strip()) < _LEAST_CHARACTERS:
         problem = f"The text to find must have at least {_LEAST_CHARACTERS} characters."
         raise InvalidQuery(problem, advice="Give more of it: less stands everywhere.")
@@ -94,49 +104,64 @@ def all_about(memory: Memory, text: str, session: str | None = None) -> Iterator
     return _Search(memory, [text], session).run()
 
 
-def notes_about(memory: Memory, texts: Iterable[str], opening: str, session: str | None = None) -> list[str]:
-    """Return a note of the files that hold one of these texts, and one of those that nobody could search.
+def notes_about(
+    memory: Memory, texts: Iterable[str], opening: str, session: str | None = None
+) -> list[str]:
+    """Return a note of the files that hold one of these texts, and of those not searched.
 
     SMP's own files do not count. In one session, its deleted bundles do not count either.
     """
     others = (".smp/",) if session is None else (".smp/", f"{DELETED}/")
-    found = [one for one in _Search(memory, list(texts), session).run(derived=False) if not one.path.startswith(others)]
-    holding = [one.path for one in found if not one.problem]
-    unsearched = [f"{one.path} ({one.problem.rstrip('.')})" for one in found if one.problem]
-    said = {opening: dict.fromkeys(holding), "Nobody could search": dict.fromkeys(unsearched)}
-    return [f"{begin} {', '.join([*places][:_LISTED])}{_more(len(places))}." for begin, places in said.items() if places]
+    places: dict[str, dict[str, None]] = {opening: {}, "Nobody could search": {}}
+    for one in _Search(memory, list(texts), session).run():
+        if one.path.startswith(others):
+            continue
+        if one.problem:
+            places["Nobody could search"][f"{one.path} ({one.problem.rstrip('.')})"] = None
+        else:
+            places[opening][one.path] = None
+    notes: list[str] = []
+    for begin, paths in places.items():
+        more = f" and {len(paths) - _LISTED} more" if len(paths) > _LISTED else ""
+        notes += [f"{begin} {', '.join([*paths][:_LISTED])}{more}."] if paths else []
+    return notes
 
 
-def _more(count: int) -> str:
-    return f" and {count - _LISTED} more" if count > _LISTED else ""
+def pattern_of(texts: Sequence[str]) -> re.Pattern[str]:
+    """Return a pattern that finds these texts, in any case and with any white space."""
+    forms: list[str] = []
+    for text in texts:
+        for form in ("NFC", "NFD"):
+            words = unicodedata.normalize(form, text).split()
+            forms.append(r"\s+".join(map(re.escape, words)))
+    return re.compile("|".join(dict.fromkeys(forms)), re.IGNORECASE)
 
 
 class _Search:
     def __init__(self, memory: Memory, texts: Sequence[str], session: str | None) -> None:
-        self._tree, self._session, self._needles = memory.tree, session, Needles(texts)
+        self._tree, self._session, self._pattern = memory.tree, session, pattern_of(texts)
 
-    def run(self, *, derived: bool = True) -> Iterator[Occurrence]:
-        is_anywhere, waiting, failed = False, list[tuple[Occurrence, str]](), list[str]()
+    def run(self) -> Iterator[Occurrence]:
+        failed: list[str] = []
         walked = self._tree.walk("", lambda path, _: failed.append(path))
-        # What is SMP's own comes last.
-        for path, is_directory, is_deep in sorted(walked, key=lambda one: one.path.startswith(".smp")):
+        # SMP's own files come last.
+        for path, is_directory, is_deep in sorted(walked, key=lambda one: one.path[:4] == ".smp"):
             where = _where(path)
-            if self._session not in (None, where.session) or path.startswith(INDEX_FILE):
-                continue
-            if where.place == "derived":
-                waiting += [] if is_directory else [(where, path)]
+            is_derived = where.place == "derived" or path.startswith(INDEX_FILE)
+            if self._session not in (None, where.session) or is_derived:
                 continue
             where = replace(where, type="directory" if is_directory else "")
             if is_deep:
-                yield replace(where, problem=f"It is deeper than {DEEPEST} directories, and not searched.")
-            named = [] if path.startswith(".smp") else self._named(where, path)
-            for one in [*named, *(() if is_directory else self._in_file(where, path))]:
-                is_anywhere |= not one.problem
-                yield one
-        waiting = [(_where(path), path) for path in failed] + (waiting if derived and not is_anywhere else [])
-        for where, path in waiting:
+                problem = f"It is deeper than {DEEPEST} directories, and not searched."
+                yield replace(where, problem=problem)
+            if not path.startswith(".smp"):
+                yield from self._named(where, path)
+            if not is_directory:
+                yield from self._in_file(where, path)
+        for path in failed:
+            where = _where(path)
             if self._session in (None, where.session):
-                yield from self._in_file(where, path)  # what failed before says why
+                yield from self._in_file(where, path)  # says why it failed
 
     def _in_file(self, where: Occurrence, path: str) -> Iterator[Occurrence]:
         try:
@@ -144,7 +169,8 @@ class _Search:
             if stat.S_ISSOCK(status.st_mode):
                 return
             if status.st_size > _WHOLE_BYTES:
-                yield from self._in_pieces(where, path, status.st_size)
+                problem = f"It is larger than {_WHOLE_BYTES >> 20} MiB, and not searched."
+                yield replace(where, problem=problem)
                 return
             content = self._tree.read(path)
             if content.startswith(_PACKED):
@@ -158,18 +184,6 @@ class _Search:
         except (SMPError, OSError) as error:
             yield replace(where, problem=f"It cannot be read: {error}")
 
-    def _in_pieces(self, where: Occurrence, path: str, size: int) -> Iterator[Occurrence]:
-        """A large file: only as a text, never much of it at once, and reported once."""
-        with self._tree.opened(path) as descriptor:
-            for offset in range(0, size, _PIECE_BYTES):
-                raw = os.pread(descriptor, _PIECE_BYTES + 4 * self._needles.reach_characters, offset)
-                if not offset and raw.startswith(_PACKED):
-                    raise CorruptionDetected(f"{path} is larger than anything SMP packs.")
-                text = _text(raw)
-                if (span := next(self._needles.find(text), None)) is not None:
-                    yield _around(where, text, *span)
-                    return
-
     def _in_content(self, where: Occurrence, file: str, content: bytes) -> Iterator[Occurrence]:
         """A file of this name in a session, or any other."""
         found = list(self._in_text(where, _text(content)))
@@ -181,34 +195,42 @@ class _Search:
     def _in_bundle(self, where: Occurrence, packed: Bundle) -> Iterator[Occurrence]:
         said, is_whole = packed.manifest, packed.path.endswith((f"/{ARCHIVE}", f"/{BACKUP}"))
         if where.place == "deleted":
-            action = "anonymize" if said.kind == "undo" else "delete_session" if is_whole else "delete"
+            action = "delete_session" if is_whole else "delete"
+            action = "anonymize" if said.kind == "undo" else action
             where = replace(where, action=action, until=said.until or "", batch=said.batch)
         where = replace(where, session=where.session or said.session)
         facts = {**asdict(said), "items": [dict(item.facts) for item in said.items if item.facts]}
         text = json.dumps(facts, ensure_ascii=False, indent=0)  # a fact a line
-        yield from self._in_text(replace(where, member="manifest.json", type="summary" * (said.kind == "archive")), text)
+        kind = "summary" if said.kind == "archive" else ""
+        yield from self._in_text(replace(where, member="manifest.json", type=kind), text)
         for file, content in packed.files() if is_whole else ():
             inner = replace(where, member=_printable(file))
             yield from [*self._named(inner, file), *self._in_content(inner, file, content)]
         for held in () if is_whole else in_bundle(packed, said.session, place_of(packed.path)):
-            inner = replace(where, member=_printable(held.file), id=_printable(held.id), type=type_of(held.type))
+            inner = replace(where, member=_printable(held.file), id=_printable(held.id))
+            inner = replace(inner, type=type_of(held.type))
             yield from self._named(inner, held.file)
             for one in self._in_text(inner, _text(held.raw)):
                 yield one if held.is_file else replace(one, line=0)
 
     def _in_text(self, where: Occurrence, text: str) -> Iterator[Occurrence]:
-        """Each line that holds it: as it stands there, else without the escapes of YAML and JSON."""
+        """Each line that holds it: as it stands there, else without the escapes of YAML."""
         found: dict[int, Occurrence] = {}
         for version in dict.fromkeys((text, _ESCAPE.sub(_unescaped, text))):
             lines: dict[int, Occurrence] = {}
             number, at = 1, 0
-            for start, end in self._needles.find(version):
+            for match in self._pattern.finditer(version):
+                start, end = match.span()
                 number, at = number + version.count("\n", at, start), start
                 begin, close = version.rfind("\n", 0, start) + 1, version.find("\n", end)
                 begin += len(version[begin:start]) - len(version[begin:start].lstrip())
                 line = version[begin : None if close < 0 else close].rstrip()
                 shown = _around(replace(where, line=number), line, start - begin, end - begin)
-                lines[number] = replace(lines[number], count=lines[number].count + 1) if number in lines else shown
+                lines[number] = (
+                    replace(lines[number], count=lines[number].count + 1)
+                    if number in lines
+                    else shown
+                )
             found = lines | found
         for _, one in sorted(found.items()):
             yield one
@@ -216,9 +238,9 @@ class _Search:
     def _named(self, where: Occurrence, path: str) -> Iterator[Occurrence]:
         """The name itself, where somebody chose it."""
         name = path.rpartition("/")[2]
-        span = next(self._needles.find(name), None)
-        if span is not None and name not in _OWN_NAMES and place_of(path) != "evicted":
-            yield _around(replace(where, field="name"), name, *span)
+        match = self._pattern.search(name)
+        if match and name not in _OWN_NAMES and place_of(path) != "evicted":
+            yield _around(replace(where, field="name"), name, *match.span())
 
 
 def _where(path: str) -> Occurrence:
@@ -237,7 +259,9 @@ def _where(path: str) -> Occurrence:
     if top == ACTIVE and len(inner) > 2:
         drop = "rejected" if inner[2] == "rejected" else "inbox"
         place = {"inbox": drop, "indexes": "derived"}.get(inner[1], place)
-    return Occurrence(inner[0], "evicted" if top == ARCHIVED and inner[-1].startswith(EVICTED) else place, shown)
+    return Occurrence(
+        inner[0], "evicted" if top == ARCHIVED and inner[-1].startswith(EVICTED) else place, shown
+    )
 
 
 def _file(path: str) -> str:
@@ -275,11 +299,13 @@ def _around(where: Occurrence, text: str, start: int, end: int) -> Occurrence:
     shown = "".join(one if one.isprintable() else " " for one in text[first:last])
     before, behind = "…" if first else "", "…" if last < len(text) else ""
     shift = len(before) - first
-    return replace(where, excerpt=before + shown + behind, start=start + shift, end=min(end, last) + shift)
+    return replace(
+        where, excerpt=before + shown + behind, start=start + shift, end=min(end, last) + shift
+    )
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    """Return the character that an escape means, and white space for a line break or half a character."""
+    """Return the character that an escape means, and white space for a line break."""
     if match[0].startswith("\\\n"):
         return "\n"
     number = int(match[1] or match[2] or "0", 16)

@@ -4,7 +4,7 @@ The library writes none, so whatever is found in the index is a leak. The index 
 memory which kinds were found in it; a memory that changes is a new one and is looked at again.
 
 `redact` takes leaks out of their file by a transaction. Nothing is kept of the secret: the old
-version of the file goes when nobody has it open, and the index is scrubbed. All else of the memory stays.
+version of the file goes when nobody has it open, and the index is scrubbed.
 """
 
 from __future__ import annotations
@@ -12,30 +12,27 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..disk import audit
 from ..disk.locks import Patience
 from ..disk.rewrite import file_of_slot, is_resting
-from ..disk.scopes import ARTIFACTS, STATES, directory_of, is_archived, kinds_of
-from ..disk.session_files import METADATA, parse_artifact
+from ..disk.scopes import ARTIFACTS, directory_of, is_archived, kinds_of
+from ..disk.session_files import parse_artifact
 from ..index.exposures import Spotted, count
 from ..model.errors import Conflict, CorruptionDetected, UnsafePath
 from ..model.layout import GLOBAL, RETIRED
-from ..model.record import STATE_HISTORY
 from ..redaction.redact import FIELD, Redaction, SecretKey, with_counts
 from ..redaction.secrets import SECRET_KINDS
 from ..text.document import Lines
 from ..text.edits import located as spans_of
 from ..text.mapping import load_mapping, replace_parts
 from ..text.values import Value, render_entries
-from ..text.yaml_list import MARK
+from ..text.version import top_of
 
 if TYPE_CHECKING:
     from ..disk.place import Place
@@ -44,21 +41,10 @@ if TYPE_CHECKING:
     from ..memory import Memory
     from ..transaction import Transaction
 
-_PROFILE = "user-profile.yaml"
 _ROUND, _ROUND_S = 1000, 1.0  # memories, and seconds of processor time: then others have their turn
-_SETTING = "redaction"  # in the index: what was looked for
+_SETTING = "redaction"  # in the index: the kinds that were looked for
 _UNSEEN = "SELECT key, type, text, data FROM memories WHERE secrets IS NULL ORDER BY key LIMIT ?"
 _UNSEEN_METADATA = "SELECT scope, metadata FROM sessions WHERE secrets IS NULL"
-_WITH_STATES = (
-    "SELECT DISTINCT scope FROM files WHERE file > 'agent-states/' AND file < 'agent-states0'"
-    " ORDER BY scope"
-)
-_READABLE = (
-    "SELECT scope, file, size, checksum, mtime_ns FROM files WHERE bad = 0 AND problem IS NULL"
-)
-_STATE = "SELECT size, bad, problem FROM files WHERE scope = ? AND file = ?"
-_SPANS = "SELECT start, end, secrets FROM memories WHERE scope = ? AND file = ? ORDER BY start"
-_COMMENT = re.compile(rb"(?<![^\s])#[^\n]*")
 _NOTE_MEMORY = "UPDATE memories SET secrets = ? WHERE key = ?"
 _NOTE_SESSION = "UPDATE sessions SET secrets = ? WHERE scope = ?"
 # By which a memory is known; a secret there can only be reported.
@@ -96,53 +82,6 @@ def forget(index: Index) -> None:
     """Forget every leak: nobody wants to know any more."""
     if count(index):
         _forget_all(index)
-
-
-def unindexed(memory: Place, index: Index) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Yield files that no index holds: the user's profile and earlier states of agents."""
-    for (scope,) in [(GLOBAL,), *index.connection.execute(_WITH_STATES).fetchall()]:
-        folder = "" if scope == GLOBAL else f"{STATE_HISTORY}/"
-        with suppress(OSError, UnsafePath):
-            place = f"{directory_of(scope)}/{folder}"
-            for name in [_PROFILE] if scope == GLOBAL else memory.tree.list(place.rstrip("/")):
-                with suppress(FileNotFoundError):
-                    status = memory.tree.stat(place + name)
-                    state = (status.st_ino, status.st_size, status.st_mtime_ns)
-                    yield scope, folder + name, state
-
-
-def with_something_beside(index: Index) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """Yield files that can hold more than memories: comments, the head of a conversation."""
-    for scope, file, *state in index.connection.execute(_READABLE).fetchall():
-        if not is_archived(scope) and (file.endswith(".yaml") or file in kinds_of(scope)):
-            yield scope, file, tuple(state)
-
-
-def beside(index: Index, scope: str, file: str, content: bytes) -> str | None:
-    """Return the text of a file that is no memory; None where the index does not know it yet.
-
-    In a memory without a secret, a number sign begins a comment: one with a secret is reported as
-    such. Where something cannot be read, it may be anything between the memories.
-    """
-    ask = index.connection.execute
-    size, bad, problem = ask(_STATE, (scope, file)).fetchone() or (-1, 0, None)
-    if problem is not None:
-        return content.decode("utf-8", "replace")
-    spans = ask(_SPANS, (scope, file)).fetchall()
-    if file == METADATA:
-        rows = ask("SELECT secrets FROM sessions WHERE scope = ?", (scope,))
-        spans = [(0, size, *row) for row in rows]
-    if size != len(content) or any(secrets is None for *_, secrets in spans):
-        return None
-    parts, at, is_yaml = list[bytes](), 0, file.endswith(".yaml")
-    for start, end, secrets in [*spans, (size, size, "")]:
-        between = _COMMENT.findall(content, at, start) if is_yaml and not bad else None
-        parts += [content[at:start]] if between is None else between
-        if is_yaml and not secrets:
-            parts += _COMMENT.findall(content, start, end)
-        at = max(at, end)
-    mark = MARK.encode()
-    return b"\n".join(part for part in parts if part.strip() != mark).decode("utf-8", "replace")
 
 
 def with_lines(memory: Place, leaks: Iterable[Spotted]) -> Iterator[tuple[Spotted, int | None]]:
@@ -209,11 +148,15 @@ def redact(memory: Memory, target: Target, redaction: Redaction, by: str) -> Red
 
 
 def _old_versions(scope: Scope, file: str) -> list[str]:
-    """Return a sentence for each old version of a file that a program has open; any other goes soon."""
+    """Return a sentence for each old version of a file that a program has open."""
     with scope.locked([file], "redacting", any_version=True):
         left = [slot for slot in scope.tree.list(RETIRED) if slot.startswith(f"{scope.name}+")]
     said = "{}/{} holds it while a program has it open."
-    return [said.format(RETIRED, slot) for slot in left if file_of_slot(slot) == file and not is_resting(slot)]
+    return [
+        said.format(RETIRED, slot)
+        for slot in left
+        if file_of_slot(slot) == file and not is_resting(slot)
+    ]
 
 
 def _collect(
@@ -234,46 +177,33 @@ def _collect(
                 kinds += gone
                 transaction.replace(kind, located.value, new)
         return kinds
-    rewritten = _artifact if file.startswith(f"{ARTIFACTS}/") else _mapping
-    after = rewritten(file, content, redaction, kinds)
+    if file.startswith(f"{ARTIFACTS}/"):
+        if "\ufffd" in content.decode("utf-8", "replace"):
+            raise CorruptionDetected(f"{file} is not UTF-8, so it was left alone.")
+        fields, text = parse_artifact(content)
+        new, kinds = _clean(fields, redaction)
+        text, gone = redaction.redacted_text(text)
+        kinds += gone
+        name = os.path.splitext(os.path.basename(file))[0]
+        head = with_counts(new or {"version": 1, "id": name}, fields.get(FIELD), kinds)
+        lines = "".join(line + "\n" for line in render_entries(head, 0))
+        after = f"---\n{lines}---\n{text}".encode()
+    else:
+        top = top_of(file) or ""
+        old = load_mapping(content, top, file)
+        new, kinds = _clean(old, redaction)
+        changed = {name: value for name, value in new.items() if value != old.get(name)}
+        after = replace_parts(content, top, changed, file)
     if kinds:
         transaction.replace_file(file, content, after)
     return kinds
 
 
-def _clean(
-    value: dict[str, Value], redaction: Redaction
-) -> tuple[dict[str, Value], Counter[str]]:
+def _clean(value: dict[str, Value], redaction: Redaction) -> tuple[dict[str, Value], Counter[str]]:
     rest = {name: item for name, item in value.items() if name not in _FIXED}
     clean, kinds = redaction.redacted_value(rest)
     new = {name: clean.get(name, item) for name, item in value.items()}
     return (with_counts(new, value.get(FIELD), kinds) if kinds else new), kinds
-
-
-def _mapping(file: str, content: bytes, redaction: Redaction, kinds: Counter[str]) -> bytes:
-    top = "agent_state" if file.startswith(f"{STATES}/") else "session" if file == METADATA else ""
-    if not top:
-        raise Conflict(f"{file} is no file to redact.", advice="Take it out by hand.")
-    old = load_mapping(content, top, file)
-    new, gone = _clean(old, redaction)
-    kinds += gone
-    changed = {name: value for name, value in new.items() if value != old.get(name)}
-    return replace_parts(content, top, changed, file)
-
-
-def _artifact(file: str, content: bytes, redaction: Redaction, kinds: Counter[str]) -> bytes:
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        raise CorruptionDetected(f"{file} is not UTF-8, so it was left alone.") from error
-    fields, text = parse_artifact(content)
-    new, gone = _clean(fields, redaction)
-    text, gone_from_text = redaction.redacted_text(text)
-    kinds += gone + gone_from_text
-    name = os.path.splitext(os.path.basename(file))[0]
-    head = with_counts(new or {"version": 1, "id": name}, fields.get(FIELD), kinds)
-    lines = "".join(line + "\n" for line in render_entries(head, 0))
-    return f"---\n{lines}---\n{text}".encode()
 
 
 def _forget_all(index: Index) -> None:

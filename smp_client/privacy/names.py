@@ -1,9 +1,9 @@
 """Names of people and projects in texts: where a known one stands.
 
 A name is found as whole words: not `Ann` in `Annotation`, but in `anna_berg`, `Anna's` and
-`anna.berg@example.org`. A full name is found in any case of its letters and in either order. One word
-of it alone, or a name of one word, is found as it was given, with a capital, or in capitals: `will`
-is a word, `Will` may be somebody. In scripts that set no blanks, a name is found anywhere.
+`anna.berg@example.org`. A full name is found in any case of its letters and in either order. One
+word of it alone, or a name of one word, is found as it was given, with a capital, or in capitals:
+`will` is a word, `Will` may be somebody. In scripts that set no blanks, a name is found anywhere.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from typing import NamedTuple
 
 USER, PROJECT = "user_names", "project_names"
 _SHORT = 3  # letters; a shorter word of a full name means nobody on its own
-_BEFORE, _AFTER = r"(?<![^\W_])", r"(?![^\W_])"
 _BETWEEN = r"[\s._\-,'’]{1,3}"
 _SPLIT = re.compile(r"[\s._\-,]+")
-_NO_BLANKS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_NO_BLANKS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+)
 # Whoever is called so has no name of their own.
 _PARTS_TO_PLAY = """
-    admin administrator agent ai analyst anonymous architect assistant auditor bot coder customer daemon default
-    designer dev developer engineer everybody everyone expert facilitator global guest human lead manager me model
-    moderator nobody none null operator orchestrator owner planner pm po programmer qa researcher reviewer root
-    scribe self sm smp somebody strategist supervisor system team test tester tool unknown user ux writer you
+    admin administrator agent ai analyst anonymous architect assistant auditor bot coder customer
+    daemon default designer dev developer engineer everybody everyone expert facilitator global
+    guest human lead manager me model moderator nobody none null operator orchestrator owner planner
+    pm po programmer qa researcher reviewer root scribe self sm smp somebody strategist supervisor
+    system team test tester tool unknown user ux writer you
 """
 _NOBODY = frozenset(_PARTS_TO_PLAY.split())
 
@@ -49,27 +51,23 @@ class Names:
             self._add_person(text)
         for text in dict.fromkeys(projects):
             self._add(text, (PROJECT, text))
-        loose = [_pattern(words) for words in sorted(self._loose, key=len, reverse=True)]
-        strict = [_pattern(word) for word in sorted(self._strict, key=len, reverse=True)]
-        self._finders = [(re.compile("|".join(patterns), flags), flags) for patterns, flags in
-                         ((loose, re.IGNORECASE), (strict, re.NOFLAG)) if patterns]  # fmt: skip
-
-    def __bool__(self) -> bool:
-        return bool(self._finders)
+        self._finders: list[tuple[re.Pattern[str], dict[str, tuple[str, str]]]] = []
+        for known, flags in ((self._loose, re.IGNORECASE), (self._strict, re.NOFLAG)):
+            patterns = [_pattern(one) for one in sorted(known, key=len, reverse=True)]
+            if patterns:
+                self._finders.append((re.compile("|".join(patterns), flags), known))
 
     def find(self, text: str) -> list[Hit]:
-        """Return every place where a name stands, in order and without overlaps; the longest first."""
+        """Return every place where a name stands, in order; the longest of those that overlap."""
         hits: list[Hit] = []
-        for pattern, flags in self._finders:
+        for pattern, known in self._finders:
             for match in pattern.finditer(text):
-                said = _plain(match[0])
-                key = " ".join(_words(said.lower())) if flags else said
-                known = self._loose.get(key) if flags else self._strict.get(key)
-                if known is not None:
-                    hits.append(Hit(*match.span(), *known))
-        hits.sort(key=lambda hit: (hit.start, -hit.end))
+                word = _plain(match[0])
+                meaning = known.get(word) or known.get(" ".join(_words(word.lower())))
+                if meaning is not None:
+                    hits.append(Hit(*match.span(), *meaning))
         kept: list[Hit] = []
-        for hit in hits:
+        for hit in sorted(hits, key=lambda hit: (hit.start, -hit.end)):
             if not kept or hit.start >= kept[-1].end:
                 kept.append(hit)
         return kept
@@ -85,18 +83,16 @@ class Names:
             self._loose.setdefault("".join(words).lower(), meaning)
             for word in words:
                 if len(word) >= _SHORT:
-                    self._add_word(word, meaning)
+                    self._add(word, meaning)
 
     def _add(self, text: str, meaning: tuple[str, str]) -> None:
         words = _words(_plain(text))
         if len(words) > 1:
             self._loose.setdefault(" ".join(words).lower(), meaning)
         elif words:
-            self._add_word(_plain(text.strip()), meaning)
-
-    def _add_word(self, word: str, meaning: tuple[str, str]) -> None:
-        for form in (word, word[:1].upper() + word[1:], word.upper()):
-            self._strict.setdefault(form, meaning)
+            word = _plain(text.strip())
+            for form in (word, word[:1].upper() + word[1:], word.upper()):
+                self._strict.setdefault(form, meaning)
 
 
 def is_somebody(name: object) -> bool:
@@ -119,6 +115,6 @@ def _pattern(words: str) -> str:
     forms = dict.fromkeys((words, unicodedata.normalize("NFD", words)))
     escaped = (re.escape(form).replace("'", "['’]") for form in forms)
     inner = "|".join(form.replace(r"\ ", _BETWEEN) for form in escaped)
-    before = _BEFORE if words[0].isalnum() and not _NO_BLANKS.match(words[0]) else ""
-    after = _AFTER if words[-1].isalnum() and not _NO_BLANKS.match(words[-1]) else ""
+    before = r"(?<![^\W_])" if words[0].isalnum() and not _NO_BLANKS.match(words[0]) else ""
+    after = r"(?![^\W_])" if words[-1].isalnum() and not _NO_BLANKS.match(words[-1]) else ""
     return f"{before}(?:{inner}){after}"

@@ -1,4 +1,4 @@
-"""Placeholders for what says who somebody is: one for each, all through one run, with no way back.
+"""Placeholders for texts that say who somebody is: one for each, all through one run, no way back.
 
 They are given in the order in which things first occur. One that stands in a text already, from an
 earlier run, stays and is given to nobody else.
@@ -22,34 +22,27 @@ from .names import PROJECT, USER, Names
 REMOVED = "[removed]"
 _TAG_REMOVED, _TAG_CHARACTERS = "removed", 32
 _ROUNDS = 64  # far more than any text needs
-_KEYED_CHARACTERS = 512  # a longer text is none that its key explains
 _HIDDEN = "secrets"
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _FORM = re.compile(
     r"(?:User|Email|Phone|IP|IBAN|Card|Secret)-[1-9]\d{0,8}(?!\d)|Project-[A-Z]{1,4}(?![A-Za-z0-9])"
     r"|/path/[1-9]\d{0,8}(?![\w/])"
 )
-_SPACED, _LOOSE = ("phone", "iban", "card"), re.compile(r"[\s().\-]")  # one number, however it is set
+# One number, however it is set.
+_SPACED, _LOOSE = ("phone", "iban", "card"), re.compile(r"[\s().\-]")
 _REDACTED = re.compile(r"\[redacted: [a-z0-9_ ]{1,40}\]|\[?removed\]?")
-
-
-class _Class(NamedTuple):
-    part: str  # of the configuration
-    before: str  # how its placeholders begin
-
-
-# By the kinds of names.py, personal.py and secrets.py.
+# By kind: the part of the configuration, and how its placeholders begin.
 _CLASSES = {
-    USER: _Class("user_names", "User-"), PROJECT: _Class("project_names", "Project-"),
-    "path": _Class("file_paths", "/path/"), "email": _Class("contacts", "Email-"),
-    "phone": _Class("contacts", "Phone-"), "ip_address": _Class("addresses", "IP-"),
-    "iban": _Class("accounts", "IBAN-"), "card": _Class("accounts", "Card-"), _HIDDEN: _Class("secrets", "Secret-"),
+    USER: ("user_names", "User-"), PROJECT: ("project_names", "Project-"),
+    "path": ("file_paths", "/path/"), "email": ("contacts", "Email-"),
+    "phone": ("contacts", "Phone-"), "ip_address": ("addresses", "IP-"),
+    "iban": ("accounts", "IBAN-"), "card": ("accounts", "Card-"), _HIDDEN: ("secrets", "Secret-"),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Anonymization:
-    """What is replaced: everything, unless a field is set to False."""
+    """The kinds of text that are replaced: every one that is not set to False."""
 
     user_names: bool = True
     project_names: bool = True
@@ -58,23 +51,26 @@ class Anonymization:
     addresses: bool = True  # of machines
     accounts: bool = True  # IBANs and card numbers
     secrets: bool = True
-    replace_with_placeholders: bool = True  # else by `[removed]`, which tells one from another no more
+    replace_with_placeholders: bool = True  # else by `[removed]`, which is one for all
 
     @classmethod
     def keeping(cls, kept: Iterable[str]) -> Anonymization:
-        """Return the configuration that keeps these. Raises Invalid where there is no such thing."""
+        """Return the configuration that keeps these kinds. Raises Invalid for an unknown one."""
         names = list(kept)
+        known = ", ".join(KINDS)
         if wrong := [name for name in names if name not in KINDS]:
-            raise Invalid([f"there is no {name!r} to keep: it must be one of {', '.join(KINDS)}" for name in wrong])
+            raise Invalid(
+                [f"there is no {one!r} to keep: it must be one of {known}" for one in wrong]
+            )
         return cls(**dict.fromkeys(names, False))
 
 
-KINDS = tuple(field.name for field in fields(Anonymization) if field.name != "replace_with_placeholders")
+KINDS = tuple(one.name for one in fields(Anonymization) if one.name != "replace_with_placeholders")
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """A placeholder and how often it was put in. `what` is given only by a dry run, and for no secret."""
+    """A placeholder and its count. `what` is given only by a dry run, and for no secret."""
 
     kind: str
     placeholder: str
@@ -86,7 +82,7 @@ class _Spot(NamedTuple):
     start: int
     end: int
     kind: str
-    key: str  # equal for what is the same
+    key: str  # equal for one person or thing
     shown: str
 
 
@@ -96,7 +92,7 @@ class Placeholders:
     def __init__(self, names: Names, config: Anonymization | None = None) -> None:
         self._names, self._config = names, config or Anonymization()
         self._given: dict[tuple[str, str], str] = {}
-        self._shown: dict[str, tuple[str, str]] = {}
+        self._shown: dict[str, tuple[str, str]] = {}  # kind and original, by placeholder
         self._counts: Counter[str] = Counter()
         self._taken: set[str] = set()
         self._next = {kind: _numbers(kind) for kind in _CLASSES}
@@ -106,8 +102,10 @@ class Placeholders:
         self._taken.update(_FORM.findall(text))
 
     def text(self, text: str, key: str = "") -> str:
-        """Return a text with placeholders. The key that it stands under may say that it is a secret."""
-        # What stands beside a placeholder can have another shape than before: repeat until nothing is found.
+        """Return a text with placeholders. Its key may say that it is a secret.
+
+        Beside a placeholder a text can have another shape, so this repeats until nothing is found.
+        """
         for _ in range(_ROUNDS):
             pieces: list[str] = []
             at = 0
@@ -127,21 +125,21 @@ class Placeholders:
         return new
 
     def finds(self, text: str) -> bool:
-        """Return whether a known name or an e-mail address stands in it."""
-        if self._config.contacts and any(one.kind == "email" and _spot(text, one) for one in personal(text)):
-            return True
-        return any(self._is_wanted(hit.of) for hit in self._names.find(text))
+        """Return whether a known name or an e-mail address stands in a text."""
+        return any(spot.kind in (USER, PROJECT, "email") for spot in self._spots(text, ""))
 
     def replacements(self, *, telling: bool) -> list[Replacement]:
         """Return the placeholders in the order in which they were given."""
-        return [Replacement(kind, new, self._counts[new], shown if telling else None)
-                for new, (kind, shown) in self._shown.items()]  # fmt: skip
+        return [
+            Replacement(kind, new, self._counts[new], shown if telling else None)
+            for new, (kind, shown) in self._shown.items()
+        ]
 
     def counts(self) -> Counter[str]:
         """Return how many places were replaced of each part of the configuration."""
         found: Counter[str] = Counter()
         for new, (kind, _) in self._shown.items():
-            found[_CLASSES[kind].part] += self._counts[new]
+            found[_CLASSES[kind][0]] += self._counts[new]
         return found
 
     def _placeholder(self, spot: _Spot) -> str:
@@ -154,22 +152,21 @@ class Placeholders:
         return given if self._config.replace_with_placeholders else REMOVED
 
     def _spots(self, text: str, key: str) -> list[_Spot]:
-        """What is to be replaced, in order and without overlaps: names where nothing else covers them."""
+        """Return the places to replace, in order; a name only where nothing else covers it."""
         if _TIME.fullmatch(text):
             return []
-        shapes = [spot for found in self._shapes(text, key) if (spot := _spot(text, found))]
-        names = [_Spot(hit.start, hit.end, hit.of, hit.name.casefold(), hit.name) for hit in self._names.find(text)
-                 if self._is_wanted(hit.of)]  # fmt: skip
-        names = [name for name in names if not any(name.start < one.end and one.start < name.end for one in shapes)]
-        return sorted([*shapes, *names])
-
-    def _shapes(self, text: str, key: str) -> list[Found]:
-        under = key if len(text) <= _KEYED_CHARACTERS else ""
-        found = secrets_under(under, text) if self._config.secrets else []
-        return joined([*found, *(one for one in personal(text) if self._is_wanted(one.kind))])
+        found = secrets_under(key, text) if self._config.secrets else []
+        found += [one for one in personal(text) if self._is_wanted(one.kind)]
+        spots = [spot for one in joined(found) if (spot := _spot(text, one))]
+        shapes = [*spots]
+        for hit in self._names.find(text):
+            is_free = not any(hit.start < one.end and one.start < hit.end for one in shapes)
+            if is_free and self._is_wanted(hit.of):
+                spots.append(_Spot(hit.start, hit.end, hit.of, hit.name.casefold(), hit.name))
+        return sorted(spots)
 
     def _is_wanted(self, kind: str) -> bool:
-        return bool(getattr(self._config, _CLASSES[kind].part))
+        return bool(getattr(self._config, _CLASSES[kind][0]))
 
 
 def is_placeholder(text: str) -> bool:
@@ -178,18 +175,21 @@ def is_placeholder(text: str) -> bool:
 
 def _spot(text: str, found: Found) -> _Spot | None:
     """Return the place, and None where an earlier run, or a redaction, has put it there."""
-    said = text[found.start : found.end]
-    if not _REDACTED.sub("", _FORM.sub("", said)).strip(" \t\"'<>[](){};,.:=/\\-"):
+    original = text[found.start : found.end]
+    if not _REDACTED.sub("", _FORM.sub("", original)).strip(" \t\"'<>[](){};,.:=/\\-"):
         return None
     if found.kind not in _CLASSES:
-        return _Spot(found.start, found.end, _HIDDEN, said, f"({found.kind.replace('_', ' ')})")
-    same = said.casefold() if found.kind == "email" else _LOOSE.sub("", said) if found.kind in _SPACED else said
-    return _Spot(found.start, found.end, found.kind, same, said)
+        shown = f"({found.kind.replace('_', ' ')})"
+        return _Spot(found.start, found.end, _HIDDEN, original, shown)
+    key = original.casefold() if found.kind == "email" else original
+    key = _LOOSE.sub("", key) if found.kind in _SPACED else key
+    return _Spot(found.start, found.end, found.kind, key, original)
 
 
 def _numbers(kind: str) -> Iterator[str]:
-    before = _CLASSES[kind].before
+    before = _CLASSES[kind][1]
     if kind != PROJECT:
         return (f"{before}{number}" for number in itertools.count(1))
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    return (before + "".join(some) for length in itertools.count(1) for some in itertools.product(letters, repeat=length))
+    several = (itertools.product(letters, repeat=length) for length in itertools.count(1))
+    return (before + "".join(some) for some in itertools.chain.from_iterable(several))

@@ -42,13 +42,22 @@ def test_one_name_is_one_placeholder_in_the_order_in_which_they_occur() -> None:
     placeholders = Placeholders(Names(["Ada Lov", "Bob Dal"], projects))
     assert placeholders.text("Dal, Lov, Bob, Ada") == "User-1, User-2, User-1, User-2"
     said = placeholders.text(" ".join(projects[:28])).split()
-    assert said[:2] + said[-3:] == ["Project-A", "Project-B", "Project-Z", "Project-AA", "Project-AB"]
+    assert said[:2] + said[-3:] == [
+        "Project-A",
+        "Project-B",
+        "Project-Z",
+        "Project-AA",
+        "Project-AB",
+    ]
 
 
 @pytest.mark.parametrize("called", ["Anna", "anna"])
 def test_who_is_called_by_a_first_name_is_the_one_who_has_it(called: str) -> None:
     """The `anna` who spoke is the `Anna Berg` of the metadata."""
-    assert Placeholders(Names([called, "Anna Berg"])).text(f"Anna Berg is {called}") == "User-1 is User-1"
+    assert (
+        Placeholders(Names([called, "Anna Berg"])).text(f"Anna Berg is {called}")
+        == "User-1 is User-1"
+    )
 
 
 def test_a_placeholder_that_stands_there_is_given_to_nobody_else() -> None:
@@ -58,7 +67,10 @@ def test_a_placeholder_that_stands_there_is_given_to_nobody_else() -> None:
 
 
 def test_a_project_of_one_letter_and_signs_is_found() -> None:
-    assert Placeholders(Names([], ["C++"])).text("C++ is slow, and C is not.") == "Project-A is slow, and C is not."
+    assert (
+        Placeholders(Names([], ["C++"])).text("C++ is slow, and C is not.")
+        == "Project-A is slow, and C is not."
+    )
 
 
 def test_what_is_to_be_kept_must_be_known() -> None:
@@ -74,9 +86,14 @@ PIECES = st.sampled_from([
 ])  # fmt: skip
 
 
-@given(st.lists(st.tuples(PIECES, st.sampled_from([" ", "", ", ", "\n", "/", "."])), max_size=12), st.booleans())
+@given(
+    st.lists(st.tuples(PIECES, st.sampled_from([" ", "", ", ", "\n", "/", "."])), max_size=12),
+    st.booleans(),
+)
 @settings(max_examples=150, deadline=None)
-def test_what_was_anonymised_is_not_anonymised_again(pieces: list[tuple[str, str]], with_placeholders: bool) -> None:
+def test_what_was_anonymised_is_not_anonymised_again(
+    pieces: list[tuple[str, str]], with_placeholders: bool
+) -> None:
     """A second run over its own result changes nothing, and no known name is left."""
     text = "".join(part for piece in pieces for part in piece)
     names = Names(["Anna Berg", "Zoë O'Neill"], ["Apollo"])

@@ -15,9 +15,8 @@ from smp_client.disk import audit
 from smp_client.index import exposures
 from smp_client.index.database import Index
 from smp_client.index.take_in import rebuild
-from smp_client.model.layout import INDEX_FILE
 from smp_client.privacy import leaks
-from smp_client.redaction.redact import OFF, Redaction
+from smp_client.redaction.redact import Redaction
 
 QUICK = {"watch": {"quiet_ms": 20, "longest_wait_ms": 100}, "indexes": {"active_every_s": 0.2}}
 AT = '"2026-01-11T14:30:00Z"'
@@ -36,17 +35,27 @@ def unlocked(memory: Memory) -> Session:
 
 def write_unlocked(root: Path) -> None:
     directory = root / "active/s1"
-    _append(directory / "decisions.yaml", f"  - id: DEC-x\n    timestamp: {AT}\n    made_by: shell\n    decision: {SAYS}\n")
+    _append(
+        directory / "decisions.yaml",
+        f"  - id: DEC-x\n    timestamp: {AT}\n    made_by: shell\n    decision: {SAYS}\n",
+    )
     finding = f"  - id: FIND-x\n    finding: see evidence\n    evidence: {{password: {PASSWORD}}}\n    tags: [{ACCESS_KEY}]\n"
     _append(directory / "findings.yaml", finding)
-    _append(directory / "conversation.md", f"\n## Turn 7 - 2026-01-11 14:30:00\n**Speaker:** shell\n\n{SAYS}\n\n---\n")
+    _append(
+        directory / "conversation.md",
+        f"\n## Turn 7 - 2026-01-11 14:30:00\n**Speaker:** shell\n\n{SAYS}\n\n---\n",
+    )
     _append(directory / "agent-states/veritas.yaml", f"  context: {SAYS}\n")
     _append(directory / "artifacts/report.md", f"{SAYS}\n")
     (directory / "artifacts/note.md").write_text(f"{SAYS}\n")
     metadata = (directory / "metadata.yaml").read_text()
-    (directory / "metadata.yaml").write_text(metadata.replace("  context:\n", f"  context:\n    primary_topic: {SAYS}\n"))
+    (directory / "metadata.yaml").write_text(
+        metadata.replace("  context:\n", f"  context:\n    primary_topic: {SAYS}\n")
+    )
     (root / "global").mkdir(exist_ok=True)
-    (root / "global/learned-patterns.yaml").write_text(f"version: 1\npatterns:\n  - id: PAT-x\n    pattern: {SAYS}\n")
+    (root / "global/learned-patterns.yaml").write_text(
+        f"version: 1\npatterns:\n  - id: PAT-x\n    pattern: {SAYS}\n"
+    )
 
 
 def _append(path: Path, text: str) -> None:
@@ -67,22 +76,32 @@ def index() -> Iterator[Index]:
     found.close()
 
 
-def spotted(memory: Memory, index: Index, redaction: Redaction | None = None) -> set[tuple[str, str]]:
+def spotted(
+    memory: Memory, index: Index, redaction: Redaction | None = None
+) -> set[tuple[str, str]]:
     for _ in leaks.look(index, redaction or Redaction()):
         pass
     return {(one.scope, one.file) for one in exposures.found(index)}
 
 
-def test_every_kind_of_file_is_looked_at_and_only_what_is_new(memory: Memory, unlocked: Session, index: Index) -> None:
+def test_every_kind_of_file_is_looked_at_and_only_what_is_new(
+    memory: Memory, unlocked: Session, index: Index
+) -> None:
     """What was looked at once is not looked at again, unless something else is looked for."""
     rebuild(memory, index)
     assert spotted(memory, index) == PLACES
     assert list(leaks.look(index, Redaction())) == []
     (one,) = [one for one in exposures.found(index) if one.id == "FIND-x"]
     assert dict(one.kinds) == {"aws_access_key": 1, "password": 1}
-    assert dict(leaks.with_lines(memory, [one]))[one] == (memory.root / "active/s1/findings.yaml").read_text().count("\n") - 3
+    assert (
+        dict(leaks.with_lines(memory, [one]))[one]
+        == (memory.root / "active/s1/findings.yaml").read_text().count("\n") - 3
+    )
     assert sum(leaks.look(index, Redaction(personal=("email",)))) > 0
-    assert not any(secret in exposures.sentence(exposures.found(index)) for secret in (TOKEN, PASSWORD, ACCESS_KEY))
+    assert not any(
+        secret in exposures.sentence(exposures.found(index))
+        for secret in (TOKEN, PASSWORD, ACCESS_KEY)
+    )
     leaks.forget(index)
     assert exposures.count(index) == 0
 
@@ -91,7 +110,9 @@ def test_what_the_library_wrote_is_clean(memory: Memory, index: Index) -> None:
     session = memory.create_session(id="s1", topic=SAYS)
     for _ in range(3):
         session.add_turn("user", f"{SAYS} password: {PASSWORD}")
-        session.record_decision(SAYS, made_by=TOKEN, login={"password": PASSWORD}, tags=[ACCESS_KEY])
+        session.record_decision(
+            SAYS, made_by=TOKEN, login={"password": PASSWORD}, tags=[ACCESS_KEY]
+        )
         session.save_agent_state("veritas", {"api_key": TOKEN})
         session.save_artifact("report", SAYS, token=TOKEN)
     rebuild(memory, index)
@@ -111,15 +132,24 @@ def test_an_unlocked_secret_is_reported_until_it_is_gone(memory: Memory, tmp_pat
     """Once in the log, with its place and kinds and without a byte of it, and at most once more by the next daemon; in the status
     until somebody has taken it out."""
     session = memory.create_session(id="s1")
-    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)) as daemon:
+    with running(
+        memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)
+    ) as daemon:
         write_unlocked_decision(memory.root)
         wait_until(lambda: secrets(memory.root) == 1, "it is in the status")
         (line,) = daemon.said("secret")
-        assert (line["session_id"], line["file"], line["memory_id"], line["kinds"]) == ("s1", "decisions.yaml", "DEC-x", REDACTED)
+        assert (line["session_id"], line["file"], line["memory_id"], line["kinds"]) == (
+            "s1",
+            "decisions.yaml",
+            "DEC-x",
+            REDACTED,
+        )
         assert line["line"] == 3
         said = status(memory.root)
         assert said["health"] == "degraded"
-        assert any("DEC-x in s1" in problem and "github token" in problem for problem in said["problems"])
+        assert any(
+            "DEC-x in s1" in problem and "github token" in problem for problem in said["problems"]
+        )
         session.add_turn("user", "more")
         assert smp("sync", "--root", memory.root).returncode == 0
         assert len(daemon.said("secret")) == 1
@@ -134,24 +164,35 @@ def test_an_unlocked_secret_is_reported_until_it_is_gone(memory: Memory, tmp_pat
 
 
 def write_unlocked_decision(root: Path) -> None:
-    _append(root / "active/s1/decisions.yaml", f"  - id: DEC-x\n    timestamp: {AT}\n    made_by: shell\n    decision: {SAYS}\n")
+    _append(
+        root / "active/s1/decisions.yaml",
+        f"  - id: DEC-x\n    timestamp: {AT}\n    made_by: shell\n    decision: {SAYS}\n",
+    )
 
 
-def test_a_client_that_was_faster_hides_nothing_from_the_daemon(memory: Memory, tmp_path: Path) -> None:
+def test_a_client_that_was_faster_hides_nothing_from_the_daemon(
+    memory: Memory, tmp_path: Path
+) -> None:
     """With no daemon a question brings the index up to date, so that for the next daemon nothing has changed."""
     memory.create_session(id="s1")
     write_unlocked_decision(memory.root)
     assert len(memory.search("build uses")) == 1
     memory.close()
-    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)) as daemon:
+    with running(
+        memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)
+    ) as daemon:
         wait_until(lambda: daemon.said("secret"), "it is reported")
 
 
-def test_where_it_is_configured_so_unlocked_secrets_are_redacted(memory: Memory, unlocked: Session, tmp_path: Path) -> None:
+def test_where_it_is_configured_so_unlocked_secrets_are_redacted(
+    memory: Memory, unlocked: Session, tmp_path: Path
+) -> None:
     """In every kind of file: nothing else of the memory is lost, no byte of the secret is left, and it is done once."""
     config = settings_file(tmp_path, **QUICK, redaction={"unlocked_edits": "redact"})
     with running(memory.root, log=tmp_path / "log", config=config) as daemon:
-        wait_until(lambda: secrets(memory.root) == 0 and is_clean(memory.root), "nothing of it is left")
+        wait_until(
+            lambda: secrets(memory.root) == 0 and is_clean(memory.root), "nothing of it is left"
+        )
         assert smp("sync", "--root", memory.root).returncode == 0
         done = daemon.said("redacted")
         assert {(line["session_id"], line["file"]) for line in done} == PLACES
@@ -166,7 +207,11 @@ def test_where_it_is_configured_so_unlocked_secrets_are_redacted(memory: Memory,
 
 def assert_redacted(session: Session, memory: Memory) -> None:
     decision, finding, turn = (session.get(name) for name in ("DEC-x", "FIND-x", "turn-7"))
-    assert (decision.text, decision.data["made_by"], decision.data["redacted"]) == (SHOWN, "shell", REDACTED)
+    assert (decision.text, decision.data["made_by"], decision.data["redacted"]) == (
+        SHOWN,
+        "shell",
+        REDACTED,
+    )
     assert finding.data["evidence"] == {"password": "[redacted: password]"}
     assert finding.tags == ["redacted"]
     assert (turn.text, turn.data["speaker"], turn.data["redacted"]) == (SHOWN, "shell", REDACTED)
@@ -181,46 +226,9 @@ def assert_redacted(session: Session, memory: Memory) -> None:
     assert session.problems() == []
 
 
-def test_what_cannot_be_read_is_only_reported(memory: Memory, tmp_path: Path) -> None:
-    """A record that is no YAML stays byte for byte, whatever is configured, and the status names its file; that an editor takes
-    away what is a memory stands in the log."""
-    memory.create_session(id="s1").record_decision("Nothing secret", made_by="a")
-    file = memory.root / "active/s1/decisions.yaml"
-    _append(file, f"  - id: DEC-x\n    decision: [{TOKEN}\n")
-    before = file.read_bytes()
-    config = settings_file(tmp_path, **QUICK, redaction={"unlocked_edits": "redact"})
-    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
-        told = wait_until(lambda: [p for p in status(memory.root)["problems"] if "secret" in p], "it is in the status")
-        assert "decisions.yaml in s1 (github token)" in told[0]
-        assert TOKEN not in told[0]
-        assert len(daemon.said("secret")) == 1
-        file.write_text("version: 1\ndecisions:\n")
-        wait_until(lambda: status(memory.root)["health"] == "ok", "it is gone")
-        (line,) = daemon.said("memories gone")
-        assert (line["session_id"], line["file"], line["memories"], line["level"]) == ("s1", file.name, ["DEC-001"], "warning")
-    assert before.endswith(f"{TOKEN}\n".encode())
-
-
-def test_what_can_be_read_is_no_part_of_what_cannot(memory: Memory, index: Index) -> None:
-    """The secret of a good record is told as that record's; one in a bad record, in one without an id or in a comment is not."""
-    file = memory.root / "active/s1/decisions.yaml"
-    memory.create_session(id="s1")
-    good = f"  - id: DEC-002\n    decision: {SAYS}\n"
-    for further, is_told in (("", False), (f'  - id: DEC-003\n    decision: "{TOKEN}\n', True), (f"  - decision: {TOKEN}\n", True),
-                             (f"  # {TOKEN}\n", True)):  # fmt: skip
-        file.write_text(f'version: 1\ndecisions:\n  - id: DEC-001\n    decision: "not closed\n{further}{good}')
-        rebuild(memory, index)
-        assert spotted(memory, index) == {("s1", file.name)}
-        text = leaks.beside(index, "s1", file.name, file.read_bytes())
-        assert text is not None
-        assert "not closed" in text
-        assert (TOKEN in text) == is_told
-    file.write_text(f"version: 99\ndecisions:\n{good}")
-    rebuild(memory, index)
-    assert TOKEN in (leaks.beside(index, "s1", file.name, file.read_bytes()) or "")
-
-
-def test_a_secret_key_in_one_memory_keeps_no_other_from_being_redacted(memory: Memory, tmp_path: Path) -> None:
+def test_a_secret_key_in_one_memory_keeps_no_other_from_being_redacted(
+    memory: Memory, tmp_path: Path
+) -> None:
     """A key cannot be replaced, so its memory is reported and stays; whatever else the file holds goes, before and behind it."""
     session = memory.create_session(id="s1")
     file = memory.root / "active/s1/decisions.yaml"
@@ -231,65 +239,14 @@ def test_a_secret_key_in_one_memory_keeps_no_other_from_being_redacted(memory: M
     config = settings_file(tmp_path, **QUICK, redaction={"unlocked_edits": "redact"})
     with running(memory.root, log=tmp_path / "log", config=config) as daemon:
         wait_until(lambda: places_of(memory.root, TOKEN) == [], "what can go is gone")
-        wait_until(lambda: [line["memory_id"] for line in daemon.said("secret")] == ["DEC-k"], "the other is reported")
+        wait_until(
+            lambda: [line["memory_id"] for line in daemon.said("secret")] == ["DEC-k"],
+            "the other is reported",
+        )
         wait_until(lambda: daemon.said("redacted"), "it is said what was done")
         assert [line["memories"] for line in daemon.said("redacted")] == [["DEC-x", "DEC-y"]]
     assert [session.get(f"DEC-{name}").text for name in "xky"] == [SHOWN, "keyed", SHOWN]
     assert ACCESS_KEY.encode() in file.read_bytes()
-
-
-def test_files_that_no_index_holds_are_looked_at(memory: Memory, tmp_path: Path) -> None:
-    """What agents' states were, and the user's profile: reported once, and no more when it is gone."""
-    session = memory.create_session(id="s1")
-    session.save_agent_state("vera", {"a": 1})
-    history = memory.root / "active/s1/agent-states/history/vera.yaml"
-    history.parent.mkdir(parents=True)
-    history.write_text(f"version: 1\nhistory:\n  - id: STATE-001\n    timestamp: {AT}\n    state: {{v: {TOKEN}}}\n")
-    profile = memory.root / "global/user-profile.yaml"
-    profile.write_text(f"version: 1\nuser_profile:\n  password: {PASSWORD}\n")
-    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)) as daemon:
-        (told,) = wait_until(lambda: [p for p in status(memory.root)["problems"] if "secret" in p], "it is in the status")
-        assert "agent-states/history/vera.yaml in s1 (github token)" in told
-        assert "user-profile.yaml in global (password)" in told
-        assert {line["file"] for line in daemon.said("secret")} == {"agent-states/history/vera.yaml", "user-profile.yaml"}
-        history.unlink()
-        profile.unlink()
-
-        def is_gone() -> bool:
-            session.record_decision("something new, so that it is looked again", made_by="a")
-            return bool(status(memory.root)["health"] == "ok")
-
-        wait_until(is_gone, "nothing of it is left")
-        assert len(daemon.said("secret")) == 2
-
-
-def test_what_stands_beside_the_memories_is_looked_at(memory: Memory, tmp_path: Path) -> None:
-    """Comments in lists, states and metadata, and the head of a conversation: reported once, and no more when it is gone. What
-    stands in a memory is not reported a second time, though it be behind a number sign."""
-    session = memory.create_session(id="s1")
-    session.add_turn("user", "# a heading, and no comment")
-    session.record_decision("one\n# two", made_by="a")
-    session.save_agent_state("vera", {"a": 1})
-    folder = memory.root / "active/s1"
-    comment = f"    # {SAYS}\n"
-    inside = f"{comment}  - id: DEC-x\n    made_by: a\n{comment}    decision: plain\n"
-    _append(folder / "decisions.yaml", f"{inside}  - id: DEC-y\n    made_by: a\n    decision: |\n      # {SAYS}\n")
-    for name in ("metadata.yaml", "agent-states/vera.yaml"):
-        _append(folder / name, comment)
-    conversation = folder / "conversation.md"
-    conversation.write_text(f"{SAYS}\n\n{conversation.read_text()}")
-    places = ("agent-states/vera.yaml", "conversation.md", "decisions.yaml", "metadata.yaml")
-    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)) as daemon:
-        (told,) = wait_until(lambda: [p for p in status(memory.root)["problems"] if "A comment" in p], "it is in the status")
-        assert "agent-states/vera.yaml in s1 (github token), conversation.md in s1 (github token)" in told
-        said = [line for line in daemon.said("secret") if "comment" in line["advice"]]
-        counts = {line["file"]: line["kinds"] for line in said}
-        assert counts == {name: {"github_token": 1} for name in places} | {"decisions.yaml": {"github_token": 2}}
-        assert [line["memory_id"] for line in daemon.said("secret") if line not in said] == ["DEC-y"]
-        for name in places:
-            file = folder / name
-            file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if SAYS not in line))
-        wait_until(lambda: status(memory.root)["health"] == "ok", "nothing of it is left")
 
 
 def test_off_means_that_nobody_looks(memory: Memory, tmp_path: Path) -> None:
@@ -322,7 +279,9 @@ def test_a_drop_is_taken_in_without_its_secret(memory: Memory, tmp_path: Path) -
     with running(memory.root, log=tmp_path / "log", config=config) as daemon:
         wait_until(lambda: len(daemon.said("drop taken")) == len(drops), "all are taken in")
         assert is_clean(memory.root)
-        records = [record.data for kind in session.kinds for record in session.records(kind.prefix.lower())]
+        records = [
+            record.data for kind in session.kinds for record in session.records(kind.prefix.lower())
+        ]
         assert len(records) == len(drops)
         assert all(record["redacted"] for record in records)
         assert session.add_turn("user", "badge 78").text == "[redacted: badge]"
@@ -337,10 +296,14 @@ def test_a_drop_is_taken_in_without_its_secret(memory: Memory, tmp_path: Path) -
         f"type: finding\nfinding: f\ndiscovered_by: a\nseverity: {TOKEN}\n", f"type: decision\ntimestamp: {TOKEN}\n",
     ],
 )  # fmt: skip
-def test_a_rejected_drop_says_that_it_holds_a_secret_and_not_which(memory: Memory, tmp_path: Path, content: str) -> None:
+def test_a_rejected_drop_says_that_it_holds_a_secret_and_not_which(
+    memory: Memory, tmp_path: Path, content: str
+) -> None:
     memory.create_session(id="s1")
     (memory.root / "active/s1/inbox/bad.yaml").write_text(content)
-    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)) as daemon:
+    with running(
+        memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)
+    ) as daemon:
         wait_until(lambda: daemon.said("drop rejected"), "it is rejected")
     why = (memory.root / "active/s1/inbox/rejected/bad.yaml.why.md").read_text()
     assert "what looks like a secret (" in why
@@ -361,17 +324,30 @@ def test_settings_that_change_hold_from_the_next_write_on(memory: Memory, tmp_pa
         settings_file(tmp_path, **QUICK, redaction={"personal": ["email"]})
         daemon.process.send_signal(signal.SIGHUP)
         policy = memory.root / ".smp/policy.json"
-        wait_until(lambda: json.loads(policy.read_text())["redaction"]["personal"] == ["email"], "it is published")
-        assert session.add_turn("user", "or to anna.c@example.com").text == "or to [redacted: email]"
+        wait_until(
+            lambda: json.loads(policy.read_text())["redaction"]["personal"] == ["email"],
+            "it is published",
+        )
+        assert (
+            session.add_turn("user", "or to anna.c@example.com").text == "or to [redacted: email]"
+        )
         wait_until(lambda: secrets(memory.root) == 1, "the old one is found")
 
 
 def test_a_secret_in_a_name_that_is_counted_is_written_once(memory: Memory, tmp_path: Path) -> None:
     """Who spoke is copied into the metadata: written as it is, it would be redacted there, differ, and be written for ever."""
     memory.create_session(id="s1")
-    _append(memory.root / "active/s1/conversation.md", f"\n## Turn 1 - 2026-01-11 14:30:00\n**Speaker:** {TOKEN}\n\nHello\n\n---\n")
+    _append(
+        memory.root / "active/s1/conversation.md",
+        f"\n## Turn 1 - 2026-01-11 14:30:00\n**Speaker:** {TOKEN}\n\nHello\n\n---\n",
+    )
     with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)):
-        wait_until(lambda: "[redacted: github token]" in (memory.root / "active/s1/metadata.yaml").read_text(), "it is counted")
+        wait_until(
+            lambda: (
+                "[redacted: github token]" in (memory.root / "active/s1/metadata.yaml").read_text()
+            ),
+            "it is counted",
+        )
         assert smp("sync", "--root", memory.root).returncode == 0
         before = (memory.root / "active/s1/metadata.yaml").stat().st_mtime_ns
         for _ in range(5):
@@ -388,52 +364,51 @@ def test_redacting_waits_for_nobody_and_loses_nothing(memory: Memory, tmp_path: 
     with running(memory.root, log=tmp_path / "log", config=config):
         for number in range(60):
             secret = TOKEN if number % 10 == 0 else "nothing"
-            _append(file, f"  - id: SH-{number}\n    made_by: shell\n    decision: number {number} {secret}\n")
+            _append(
+                file,
+                f"  - id: SH-{number}\n    made_by: shell\n    decision: number {number} {secret}\n",
+            )
             session.record_learning(f"L {number}", learned_by="a")
-        wait_until(lambda: is_clean(memory.root) and len(session.records("decision")) == 60, "all is there, and clean")
-    assert sorted(record.id for record in session.records("decision")) == sorted(f"SH-{number}" for number in range(60))
+        wait_until(
+            lambda: is_clean(memory.root) and len(session.records("decision")) == 60,
+            "all is there, and clean",
+        )
+    assert sorted(record.id for record in session.records("decision")) == sorted(
+        f"SH-{number}" for number in range(60)
+    )
     assert sum("redacted" in record.data for record in session.records("decision")) == 6
 
 
-def test_open_memory_can_be_told_to_keep_everything(memory: Memory, index: Index) -> None:
-    """One who writes with redaction off writes what the daemon then reports: it cannot tell that from an edit."""
-    Memory(memory.root, redaction=OFF).create_session(id="s1").add_turn("user", SAYS)
-    rebuild(memory, index)
-    assert spotted(memory, index) == {("s1", "conversation.md")}
-    assert not (memory.root / INDEX_FILE).exists()
-
-
-def test_what_only_a_pattern_finds_is_never_taken_out_of_a_file(memory: Memory, tmp_path: Path) -> None:
+def test_what_only_a_pattern_finds_is_never_taken_out_of_a_file(
+    memory: Memory, tmp_path: Path
+) -> None:
     """One that is too wide, set today, would else empty every memory of yesterday; a secret by its shape goes all the same."""
     session = memory.create_session(id="s1")
     session.record_decision("Use OAuth 2.0 with JWT", made_by="architect")
     session.add_turn("user", "write to anna.b@example.com")
     write_unlocked_decision(memory.root)
     wide = {"unlocked_edits": "redact", "patterns": {"wide": r"\w+"}, "personal": ["email"]}
-    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK, redaction=wide)) as daemon:
-        wait_until(lambda: daemon.said("redacted") and not places_of(memory.root, TOKEN), "the token is gone")
+    with running(
+        memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK, redaction=wide)
+    ) as daemon:
+        wait_until(
+            lambda: daemon.said("redacted") and not places_of(memory.root, TOKEN),
+            "the token is gone",
+        )
         assert smp("sync", "--root", memory.root).returncode == 0
         assert secrets(memory.root) > 0
         # What is set already is not advised.
         advice = "own patterns and personal data in edited files are only reported"
-        said = [line for line in daemon.said("secret") if line["file"] != "conversation.md" or "memory_id" in line]
+        said = [
+            line
+            for line in daemon.said("secret")
+            if line["file"] != "conversation.md" or "memory_id" in line
+        ]
         assert {line["advice"] for line in said} == {f"smp delete takes it out; {advice}"}
-        (problem,) = (one for one in status(memory.root)["problems"] if "should have been redacted" in one)
+        (problem,) = (
+            one for one in status(memory.root)["problems"] if "should have been redacted" in one
+        )
         assert problem.endswith(f"; {advice}.")
     assert session.get("DEC-001").text == "Use OAuth 2.0 with JWT"
     assert session.turns()[0].text == "write to anna.b@example.com"
     assert session.get("DEC-x").text == SHOWN
-
-
-def test_the_daemon_looks_at_many_memories_a_few_at_a_time(memory: Memory, tmp_path: Path) -> None:
-    """More than one look takes on: the rest is looked at while the daemon does its other work."""
-    from smp_daemon.ingest.unlocked_edits import ROUNDS
-
-    session = memory.create_session(id="s1")
-    lines = [f"  - id: SH-{number}\n    made_by: shell\n    decision: number {number}\n" for number in range(1000 * ROUNDS + 500)]
-    lines.append(f"  - id: SH-last\n    made_by: shell\n    decision: {SAYS}\n")
-    _append(memory.root / "active/s1/decisions.yaml", "".join(lines))
-    with running(memory.root, log=tmp_path / "log", config=settings_file(tmp_path, **QUICK)) as daemon:
-        wait_until(lambda: [line["memory_id"] for line in daemon.said("secret")] == ["SH-last"], "the last one is found")
-        assert secrets(memory.root) == 1
-    assert session.problems() == []
