@@ -1,11 +1,12 @@
-"""Reading counts: what was read is noted in `access.log`, and the decay job folds it into the records.
+"""Readings are noted in `access.log`, and the decay job folds them into the records.
 
 One line for each reading, a time and the ids, each with `*n` where it stands for n readings:
 
     2026-01-11T14:30:00Z DEC-001 FIND-002*3
 
-A reading must cost next to nothing, so a line is appended without a lock and without waiting for the disk. The log may be removed
-at any time: what is lost then is only that something was read. It is folded into one line for each memory when it has grown large.
+A reading must cost next to nothing, so a line is appended without a lock and without a sync. The
+log may be removed at any time: only counts are lost. A large log is folded into one line for each
+memory.
 """
 
 from __future__ import annotations
@@ -41,25 +42,26 @@ class Access(NamedTuple):
 
 
 class Noted(dict[str, Access]):
-    """What a log says of each memory, those that were read last at the end."""
+    """The readings of each memory in a log, those that were read last at the end."""
 
     log: object = None  # another one for each log that was read from its beginning
 
 
 def note(scope: Scope, ids: Iterable[str], at: datetime) -> None:
-    """Notes that these were read. Where it cannot be noted (a read-only disk, say), they were read all the same.
+    """Note that these were read, where that can be noted. A reading never fails for it.
 
-    An id that a person wrote may hold anything, also the end of the line and another line: only those of our form are noted.
+    An id that a person wrote may hold anything, also the end of the line: only ours are noted.
     """
     noted = [memory_id for memory_id in ids if _ID.fullmatch(memory_id)]
     if not noted:
         return
     line = " ".join([render_time(at), *noted]).encode() + b"\n"
+    path, flags = scope.path(ACCESS_LOG), os.O_WRONLY | os.O_APPEND
     with suppress(OSError, SMPError), scope.tree.holding():
         try:
-            descriptor = scope.tree.open(scope.path(ACCESS_LOG), os.O_WRONLY | os.O_APPEND)
+            descriptor = scope.tree.open(path, flags)
         except FileNotFoundError:
-            descriptor = scope.tree.open(scope.path(ACCESS_LOG), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            descriptor = scope.tree.open(path, flags | os.O_CREAT)
         try:
             write_all(descriptor, line)
             is_large = os.fstat(descriptor).st_size > _FOLD_BYTES
@@ -69,46 +71,68 @@ def note(scope: Scope, ids: Iterable[str], at: datetime) -> None:
             _fold(scope)
 
 
-class Readings:
-    """What the logs of some scopes say; only what was appended since it was last asked is read.
+def _fold(scope: Scope) -> None:
+    """Make the log small again. A line that is appended in this very moment may be lost."""
+    path = scope.path(ACCESS_LOG)
+    with suppress(LockTimeout), brief_lock(scope.tree, scope.name, ACCESS_LOG, NO_PATIENCE):
+        if journal.left_behind(scope, [ACCESS_LOG]):
+            return  # bytes that are to be cut must be found
+        folded = render(Readings().of(scope))
+        if len(folded) < _FOLD_BYTES:
+            scope.tree.replace_derived(path, folded)
+        else:
+            scope.tree.unlink(path)
 
-    Safe in threads, and after a fork.
-    """
+
+class _Known(NamedTuple):
+    """A log that was read: its identity, its first bytes, how much was read, and the readings."""
+
+    identity: tuple[int, int, int] = (0, 0, 0)
+    head: bytes = b""
+    done: int = 0
+    noted: Noted = Noted()
+
+
+class Readings:
+    """The readings in the logs of some scopes. Only new lines are read. Safe in threads, forks."""
 
     def __init__(self) -> None:
-        # By scope: inode, size and time of its log, what it begins with, how much was read, and what that says.
-        self._known: dict[str, tuple[tuple[int, int, int], bytes, int, Noted]] = {}
+        self._known: dict[str, _Known] = {}  # by scope
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
     def of(self, scope: Scope) -> Noted:
-        """How often, and when last, each memory was read since the log was begun."""
+        """Return how often, and when last, each memory was read since the log was begun."""
         if self._pid != os.getpid():
-            # A thread of the process that this one was forked from may have held it, and is not here to let go of it.
+            # A thread of the parent process may have held it, and is not here to let go of it.
             self._lock, self._pid = threading.Lock(), os.getpid()
-        none: tuple[tuple[int, int, int], bytes, int, Noted] = ((0, 0, 0), b"", 0, Noted())
+        path = scope.path(ACCESS_LOG)
         try:
             with self._lock:
-                identity, head, done, said = self._known.get(scope.name, none)
-                # Most logs are as they were. Only the name is looked at; where it is another file, it is opened with care.
-                if _identity(os.lstat(f"{os.fspath(scope.tree.root)}/{scope.path(ACCESS_LOG)}")) == identity:
-                    return said
-                with scope.tree.opened(scope.path(ACCESS_LOG)) as descriptor:
-                    status = os.fstat(descriptor)
-                    # The inode of a log that was replaced may be given to a later one, which then begins with another mark.
-                    if identity[0] != status.st_ino or done > status.st_size or os.pread(descriptor, len(head), 0) != head:
-                        head, done, said = b"", max(0, status.st_size - READ_CAP_BYTES), Noted()
-                        said.log = object()
-                    whole = read_from(descriptor, done)
-                    # Half a line is still being written.
-                    whole = whole[: whole.rfind(b"\n") + 1]
-                    log, said = said.log, Noted(parse(whole, said))
-                    said.log = log
-                    head = head or os.pread(descriptor, min(_HEAD_BYTES, done + len(whole)), 0)
-                    self._known[scope.name] = (_identity(status), head, done + len(whole), said)
-                    return said
+                known = self._known.get(scope.name, _Known())
+                # Most logs are as they were. Another file is opened with care.
+                if _identity(os.lstat(f"{os.fspath(scope.tree.root)}/{path}")) != known.identity:
+                    with scope.tree.opened(path) as descriptor:
+                        known = self._known[scope.name] = _read(descriptor, known)
+                return known.noted
         except (OSError, SMPError):
             return Noted()
+
+
+def _read(descriptor: int, known: _Known) -> _Known:
+    status = os.fstat(descriptor)
+    is_same = known.identity[0] == status.st_ino and known.done <= status.st_size
+    # A replaced log's inode may be given to a later one, which then begins with another mark.
+    if not is_same or os.pread(descriptor, len(known.head), 0) != known.head:
+        known = _Known(done=max(0, status.st_size - READ_CAP_BYTES), noted=Noted())
+        known.noted.log = object()
+    lines = read_from(descriptor, known.done)
+    lines = lines[: lines.rfind(b"\n") + 1]  # half a line is still being written
+    noted = Noted(parse(lines, known.noted))
+    noted.log = known.noted.log
+    done = known.done + len(lines)
+    head = known.head or os.pread(descriptor, min(_HEAD_BYTES, done), 0)
+    return _Known(_identity(status), head, done, noted)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int]:
@@ -116,10 +140,7 @@ def _identity(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def parse(content: bytes, known: Mapping[str, Access] = MappingProxyType({})) -> dict[str, Access]:
-    """With what is known already, those that were read last at the end.
-
-    A line that makes no sense, such as one that a crash has cut off, is left out.
-    """
+    """Return the readings with those that are known already. Skip lines that make no sense."""
     found = dict(known)
     stamps: dict[str, datetime] = {}
     for line in content.decode("utf-8", "replace").splitlines():
@@ -136,13 +157,14 @@ def parse(content: bytes, known: Mapping[str, Access] = MappingProxyType({})) ->
 
 
 def render(accesses: Mapping[str, Access]) -> bytes:
-    return b"".join(f"{render_time(access.last)} {name}*{access.times}\n".encode() for name, access in accesses.items())
+    lines = (f"{render_time(one.last)} {name}*{one.times}\n" for name, one in accesses.items())
+    return "".join(lines).encode()
 
 
 def cut(content: bytes, kept: Mapping[str, Access], at: datetime) -> dict[str, Any]:
-    """For the journal: takes these bytes, which the log begins with, out of it, and leaves what is kept of them.
+    """Return the step that cuts these bytes, with which the log begins, and keeps some readings.
 
-    A mark begins what is left, by which it is known that this was done, even where a later line is the same as one taken out.
+    A mark begins the rest of the log, by which the step is known to be done.
     """
     size, checksum = len(content), zlib.crc32(content)
     mark = f"# taken in {render_time(at)} {size} {checksum:08x}\n"
@@ -150,12 +172,11 @@ def cut(content: bytes, kept: Mapping[str, Access], at: datetime) -> dict[str, A
 
 
 def after_cut(content: bytes, step: Mapping[str, Any]) -> bytes:
-    """The log after the step; the log itself where that has been done, or somebody has replaced it."""
+    """Return the log after the step; the log itself where it is done, or the log another one."""
     size, checksum = step["cut"]
     keep: bytes = step["keep"].encode()
-    if content.startswith(keep) or len(content) < size or zlib.crc32(content[:size]) != checksum:
-        return content
-    return keep + content[size:]
+    is_other = len(content) < size or zlib.crc32(content[:size]) != checksum
+    return content if content.startswith(keep) or is_other else keep + content[size:]
 
 
 def can_cut(scope: Scope, step: Mapping[str, Any]) -> bool:
@@ -170,15 +191,3 @@ def can_cut(scope: Scope, step: Mapping[str, Any]) -> bool:
     except FileNotFoundError:
         return False
     return after_cut(content, step) != content
-
-
-def _fold(scope: Scope) -> None:
-    """Makes the log small again. A line that another process appends in this very moment may be lost, which costs one count."""
-    with suppress(LockTimeout), brief_lock(scope.tree, scope.name, ACCESS_LOG, NO_PATIENCE):
-        if journal.left_behind(scope, [ACCESS_LOG]):
-            return  # what is to be taken out of it must be found in it
-        folded = render(Readings().of(scope))
-        if len(folded) < _FOLD_BYTES:
-            scope.tree.replace_derived(scope.path(ACCESS_LOG), folded)
-        else:
-            scope.tree.unlink(scope.path(ACCESS_LOG))

@@ -1,8 +1,8 @@
-"""Adding a record at the end of its file, at a cost that does not depend on how much the file holds.
+"""Adding a record at the end of its file, at a cost that does not depend on the size of the file.
 
-What the last writer knew of the file (its size and checksum, the indentation, the highest number given) is noted in the lock
-file. If the file is still the one in the note, nothing is read. If it has only grown, only the new part is parsed. Otherwise,
-and whenever the note is lost, the whole file is.
+The last writer leaves a note in the lock file: size and checksum of the file, the indentation, the
+highest number given. If the file is still the one in the note, nothing is read. If it has only
+grown, only the new part is parsed. Otherwise, and whenever the note is lost, the whole file is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,8 +28,9 @@ from .tree import identity, is_left_alone, read_from, sync, write_all
 if TYPE_CHECKING:
     from .scope import Scope
 
-
 Quota = Callable[[], int | None]  # how large the scope may become; None for no limit
+_NUMBER_DIGITS = 12  # no file holds so many records: a note with a longer number is not ours
+_TORN = "a record that was cut off while it was written"
 
 
 @dataclass
@@ -40,17 +41,29 @@ class Tail:
     checksum: int  # of all bytes before `size`
     indent: int
     last: int  # the highest number ever given here
-    opening: bytes = b""  # what must stand before the next record
+    opening: bytes = b""  # these bytes must stand before the next record
+
+
+class Reserved(NamedTuple):
+    """Numbers that one transaction may give, and the lock file in which that is noted."""
+
+    first: int
+    last: int
+    inode: int
+
+    def is_held_by(self, held: Lock) -> bool:
+        """Return whether the note is still there: a lock file that was removed has lost it."""
+        return os.fstat(held.descriptor).st_ino == self.inode
 
 
 def append(scope: Scope, kind: Kind, fields: Mapping[str, Value], quota: Quota) -> dict[str, Value]:
-    """Gives the record its id under the lock and makes it durable; gives back the record with its id."""
+    """Give a record its id under the lock, make it durable, and return it with its id."""
     with scope.locked([kind.file], f"adding a {kind.name}") as held:
         tail = tail_of(scope, kind, held[kind.file])
-        value = with_id(kind, tail.last + 1, fields)
         tail.last += 1
+        value = with_id(kind, tail.last, fields)
         content = tail.opening + format_of(kind).render(value, tail.indent)
-        add(scope, kind.file, held[kind.file], tail, content, quota)
+        _add(scope, kind.file, held[kind.file], tail, content, quota)
         return value
 
 
@@ -79,20 +92,8 @@ def append_many(
             values.append(dict(fields))
         form = format_of(kind)
         content = tail.opening + b"".join(form.render(value, tail.indent) for value in values)
-        add(scope, kind.file, held[kind.file], tail, content, lambda: None)
+        _add(scope, kind.file, held[kind.file], tail, content, lambda: None)
         return values, tail.size + len(content)
-
-
-class Reserved(NamedTuple):
-    """Numbers that one transaction may give, and the lock file in which that is noted."""
-
-    first: int
-    last: int
-    inode: int
-
-    def is_held_by(self, held: Lock) -> bool:
-        """Return whether the note is still there: a lock file that was removed has lost it."""
-        return os.fstat(held.descriptor).st_ino == self.inode
 
 
 def reserve(scope: Scope, kind: Kind, count: int) -> Reserved:
@@ -111,38 +112,74 @@ def with_id(kind: Kind, number: int, fields: Mapping[str, Value]) -> dict[str, V
 
 
 def tail_of(scope: Scope, kind: Kind, held: Lock) -> Tail:
-    """The tail of the file, after setting aside a record that a crash cut off; makes the file where there is none. A file in
-    another style is rendered plain first."""
-    path = scope.path(kind.file)
-    form = format_of(kind)
+    """Return the tail of a file. Make the file where there is none.
+
+    A record that a crash cut off is set aside first, and a file in another style rendered plain.
+    """
+    path, form = scope.path(kind.file), format_of(kind)
     note = held.note = _sound(held.note)
     try:
-        status = scope.tree.stat(path)
+        if identity(scope.tree.stat(path)) == note.get("file"):
+            return Tail(note["size"], note["checksum"], note["indent"], note["last"])
     except FileNotFoundError:
-        note = held.note = {"last": note.get("last", 0)}
+        note = held.note = {"last": note["last"]}
         if "/" in kind.file:
             scope.tree.make_directory(path.rpartition("/")[0])
         scope.tree.create(path, form.empty(scope.name, scope.options.clock(), []))
-    else:
-        if identity(status) == note.get("file"):
-            return Tail(note["size"], note["checksum"], note["indent"], note["last"])
-    # Somebody may be appending without a lock, line by line as shells do: between two of their lines is no place for ours.
+    # A shell may be appending without a lock: between two of its lines is no place for ours.
     content = read_whole(scope.tree, path)
+    tail, torn = _examine(form, content, note, kind)
+    if tail is None:
+        make_plain(scope, kind.file)
+        return tail_of(scope, kind, held)
+    if torn is None:
+        return tail
     with scope.tree.opened(path) as descriptor:
-        tail, torn = _examine(form, content, note, kind)
-        if tail is None:
-            make_plain(scope, kind.file)
-            return tail_of(scope, kind, held)
-        # What is unfinished and not ours may still be on its way; what is ours cannot be, for we hold its writer's lock.
-        if torn is None or not (form.is_ours(content, torn) or is_left_alone(descriptor)):
+        # An unfinished record that is not ours may be on its way. The writer of ours is gone.
+        if not form.is_ours(content, torn) and not is_left_alone(descriptor):
             return tail
-    _cut(scope, kind.file, content, torn)
+    cut = content[torn:]
+    set_aside(scope.tree, scope.name, kind.file, torn, cut, _TORN, scope.options.clock())
+    rewrite(scope, kind.file, lambda now: now[:torn] + now[torn:].removeprefix(cut))
     held.note = {"last": tail.last}
     return tail_of(scope, kind, held)
 
 
-def add(scope: Scope, file: str, held: Lock, tail: Tail, content: bytes, quota: Quota) -> None:
-    """Writes behind the tail, within the quota, and notes the new tail; leaves everything as it was where it fails."""
+def _examine(
+    form: Format, content: bytes, note: Mapping[str, Any], kind: Kind
+) -> tuple[Tail | None, int | None]:
+    """Return the tail, None where the content is not plain, and the place of a torn record."""
+    size = note.get("size", 0)
+    grown = 0 < size <= len(content) and zlib.crc32(content[:size]) == note["checksum"]
+    if grown:
+        found = form.parse_tail(content, size, note["indent"])
+        # A part that cannot be read alone may belong to the record before it.
+        grown = not found.bad
+    if not grown:
+        found = form.parse(content)
+    opening = form.opening(found, content)
+    if opening is None:
+        return None, None
+    # A note can have come with a cloned repository: no number in the file is given again.
+    numbers = _numbers(kind, content) if grown else ()
+    last = max([form.highest(found, content), note["last"], *numbers])
+    tail = Tail(len(content), zlib.crc32(content), found.indent, last, opening)
+    return tail, form.torn(found, content)
+
+
+def _numbers(kind: Kind, content: bytes) -> Iterator[int]:
+    """Yield the numbers of the ids in the file, found without parsing it."""
+    line = rb"[ -]*id: *[\"']?%b-(\d{1,12})\b" % kind.prefix.encode()
+    if kind is TURN:
+        line = rb"## Turn (\d{1,12})\b"
+    return (int(match[1]) for match in re.finditer(rb"(?m)^" + line, content))
+
+
+def _add(scope: Scope, file: str, held: Lock, tail: Tail, content: bytes, quota: Quota) -> None:
+    """Write behind the tail, within the quota, and note the new tail.
+
+    Where that fails, everything is as it was.
+    """
     path, size = scope.path(file), tail.size
     for is_last in (False, False, True):
         with scope.tree.opened(path, os.O_RDWR | os.O_APPEND) as descriptor:
@@ -151,8 +188,11 @@ def add(scope: Scope, file: str, held: Lock, tail: Tail, content: bytes, quota: 
                 if is_written and scope.options.fsync == "every_write":
                     sync(descriptor)
             except OSError as error:
-                _undo(descriptor, tail.size, content)
-                raise StorageFailed(f"Could not write {file}: {error}.", session_id=scope.name) from error
+                written = read_from(descriptor, tail.size)
+                if written and content.startswith(written):  # nobody else has written there
+                    os.ftruncate(descriptor, tail.size)
+                problem = f"Could not write {file}: {error}."
+                raise StorageFailed(problem, session_id=scope.name) from error
             if is_written:
                 note_tail(held, tail, content, os.fstat(descriptor))
                 return
@@ -160,10 +200,14 @@ def add(scope: Scope, file: str, held: Lock, tail: Tail, content: bytes, quota: 
 
 
 def _put(scope: Scope, descriptor: int, content: bytes, size: int | None, quota: Quota) -> bool:
-    """Not where the file has another size by now: somebody has begun to write there, and may be between two lines."""
-    with ExitStack() as stack:
-        if (limit := quota()) is not None:
-            stack.enter_context(brief_lock(scope.tree, scope.name, "usage", scope.options.patience))
+    """Return whether the content was written: not where the file has another size by now.
+
+    Then somebody has begun to write there, and may be between two lines.
+    """
+    limit = quota()
+    counting = brief_lock(scope.tree, scope.name, "usage", scope.options.patience)
+    with nullcontext() if limit is None else counting:
+        if limit is not None:
             scope.usage.require(scope.name, len(content), limit)
         if size is not None and os.fstat(descriptor).st_size != size:
             return False
@@ -171,76 +215,37 @@ def _put(scope: Scope, descriptor: int, content: bytes, size: int | None, quota:
         return True
 
 
-def note_rewritten(held: Lock, tail: Tail, content: bytes) -> None:
-    """Note the tail of a file that was rewritten; it is as plain as it was."""
-    if not content.endswith(b"\n"):
-        held.note = {"last": tail.last}
-    else:
-        held.note = _note(Tail(len(content), zlib.crc32(content), tail.indent, tail.last))
+# The note for the next writer.
 
 
 def note_tail(held: Lock, tail: Tail, added: bytes, status: os.stat_result) -> None:
-    """Leaves for the next writer what this one knows."""
+    """Note the tail of a file that was appended to."""
     if status.st_size == tail.size + len(added):
         tail = Tail(status.st_size, zlib.crc32(added, tail.checksum), tail.indent, tail.last)
         held.note = {**_note(tail), "file": identity(status)}
     else:
-        # Somebody without a lock wrote as well: what stands before is still known, the rest is for the next to parse.
+        # Somebody wrote without a lock as well: the next writer parses all behind the known tail.
         held.note = _note(tail)
 
 
-_NUMBER_DIGITS = 12
-_LAST_CAP = 10**_NUMBER_DIGITS  # no file holds so many records: a note that says so is not ours
-
-
-def _sound(note: dict[str, Any]) -> dict[str, Any]:
-    """The note without what cannot be true: a lock file may hold anything."""
-    last = note.get("last")
-    kept: dict[str, Any] = {"last": last if type(last) is int and 0 <= last < _LAST_CAP else 0}
-    known = {name: note.get(name) for name in ("size", "checksum", "indent")}
-    if all(isinstance(value, int) for value in known.values()):
-        kept |= known | {name: note[name] for name in ("file", "version") if name in note}
-    return kept
+def note_rewritten(held: Lock, tail: Tail, content: bytes) -> None:
+    """Note the tail of a file that was rewritten; it is as plain as it was."""
+    held.note = {"last": tail.last}
+    if content.endswith(b"\n"):
+        held.note = _note(Tail(len(content), zlib.crc32(content), tail.indent, tail.last))
 
 
 def _note(tail: Tail) -> dict[str, Any]:
-    return {"version": FORMAT_VERSION, "size": tail.size, "checksum": tail.checksum, "indent": tail.indent, "last": tail.last}
+    known = {"size": tail.size, "checksum": tail.checksum, "indent": tail.indent}
+    return {"version": FORMAT_VERSION, **known, "last": tail.last}
 
 
-def _numbers(kind: Kind, content: bytes) -> Iterator[int]:
-    """Yield the numbers of the ids in the file, found without parsing it."""
-    line = rb"## Turn (\d{1,12})\b" if kind is TURN else rb"[ -]*id: *[\"']?%b-(\d{1,12})\b" % kind.prefix.encode()
-    return (int(match[1]) for match in re.finditer(rb"(?m)^" + line, content))
-
-
-def _examine(form: Format, content: bytes, note: Mapping[str, Any], kind: Kind) -> tuple[Tail | None, int | None]:
-    """The tail of the content, none where it is not plain; and where a record begins that was cut off."""
-    size = note.get("size")
-    grown = isinstance(size, int) and 0 < size <= len(content) and zlib.crc32(content[:size]) == note["checksum"]
-    if grown:
-        found = form.parse_tail(content, note["size"], note["indent"])
-        # What cannot be read alone may belong to what stands before.
-        grown = not found.bad
-    if not grown:
-        found = form.parse(content)
-    opening = form.opening(found, content)
-    if opening is None:
-        return None, None
-    # A note can have come with a cloned repository: no number that stands in the file is given again.
-    last = max([form.highest(found, content), note.get("last", 0), *(_numbers(kind, content) if grown else ())])
-    tail = Tail(len(content), zlib.crc32(content), found.indent, last, opening)
-    return tail, form.torn(found, content)
-
-
-def _cut(scope: Scope, file: str, content: bytes, at: int) -> None:
-    """Sets the end of a file aside and takes it out; keeps whatever an unlocked writer adds in the meantime."""
-    torn = content[at:]
-    set_aside(scope.tree, scope.name, file, at, torn, "a record that was cut off while it was written", scope.options.clock())
-    rewrite(scope, file, lambda now: now[:at] + now[at:].removeprefix(torn))
-
-
-def _undo(descriptor: int, size: int, content: bytes) -> None:
-    """Takes back what was written of `content`, unless somebody else has written there as well."""
-    written = read_from(descriptor, size)
-    if written and content.startswith(written):
-        os.ftruncate(descriptor, size)
+def _sound(note: dict[str, Any]) -> dict[str, Any]:
+    """Return the note without anything that cannot be true: a lock file may hold anything."""
+    last = note.get("last")
+    is_number = type(last) is int and 0 <= last < 10**_NUMBER_DIGITS
+    kept: dict[str, Any] = {"last": last if is_number else 0}
+    known = {name: note.get(name) for name in ("size", "checksum", "indent")}
+    if all(type(value) is int for value in known.values()):
+        kept |= known | {name: note[name] for name in ("file", "version") if name in note}
+    return kept

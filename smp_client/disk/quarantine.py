@@ -1,9 +1,8 @@
-"""Bytes that cannot be read are set aside, never thrown away: a file of the bytes and a note of where, when and why."""
+"""Unreadable bytes are set aside, never thrown away, with a note of where, when and why."""
 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -18,16 +17,17 @@ _NAME_CHARACTERS = 60
 
 
 def quarantined(memory: Place) -> Iterator[str]:
-    """The names of all that was set aside, below the root."""
-    for scope in memory.tree.list(QUARANTINE):
-        if stat.S_ISDIR(memory.tree.stat(f"{QUARANTINE}/{scope}").st_mode):
-            for name in memory.tree.list(f"{QUARANTINE}/{scope}"):
-                if name.endswith((".bytes", _DIRECTORY)):
-                    yield f"{QUARANTINE}/{scope}/{name}"
+    """Yield the names of everything that was set aside, below the root."""
+    for scope in memory.tree.directories(QUARANTINE):
+        for name in memory.tree.list(f"{QUARANTINE}/{scope}"):
+            if name.endswith((".bytes", _DIRECTORY)):
+                yield f"{QUARANTINE}/{scope}/{name}"
 
 
-def set_aside(tree: Tree, scope: str, file: str, offset: int, content: bytes, why: str, at: datetime) -> str:
-    """Durable before it returns, so that the caller may then take the bytes out of the file. Gives back the name."""
+def set_aside(
+    tree: Tree, scope: str, file: str, offset: int, content: bytes, why: str, at: datetime
+) -> str:
+    """Keep bytes, durably, so that the caller may take them out of their file. Return the name."""
     name = _new_name(tree, scope, file, at)
     tree.create(f"{name}.bytes", content)
     _note(tree, name, {"file": file, "offset": offset, "bytes": len(content)}, why, at)
@@ -35,7 +35,7 @@ def set_aside(tree: Tree, scope: str, file: str, offset: int, content: bytes, wh
 
 
 def move_aside(tree: Tree, scope: str, path: str, why: str, at: datetime) -> str:
-    """Move a file, or a directory with all that is in it, to where bytes are set aside. Return its name there."""
+    """Move a file, or a directory with all that it holds, to quarantine. Return its name there."""
     name = _new_name(tree, scope, path.rpartition("/")[2], at)
     target = f"{name}{_DIRECTORY if tree.is_directory(path) else '.bytes'}"
     tree.rename_new(path, target)
@@ -52,6 +52,8 @@ def _new_name(tree: Tree, scope: str, file: str, at: datetime) -> str:
     return f"{directory}/{at:%Y%m%dT%H%M%S}-{shown[:_NAME_CHARACTERS]}-{os.urandom(4).hex()}"
 
 
-def _note(tree: Tree, name: str, what: dict[str, Value], why: str, at: datetime) -> None:
-    said = {"version": 1, **what, "set_aside_at": render_time(at), "why": why}
-    tree.create(f"{name}.note.yaml", "".join(line + "\n" for line in render_entries(said, 0)).encode())
+def _note(tree: Tree, name: str, about: dict[str, Value], why: str, at: datetime) -> None:
+    said = {"version": 1, **about, "set_aside_at": render_time(at), "why": why}
+    tree.create(
+        f"{name}.note.yaml", "".join(f"{line}\n" for line in render_entries(said, 0)).encode()
+    )

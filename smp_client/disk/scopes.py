@@ -1,8 +1,8 @@
-"""The scopes of a root, and which files of each are indexed: `global`, the sessions, and the archived sessions.
+"""The scopes of a root, and which files of each are indexed.
 
-A session is a scope by its id. Its bundles in the archive are the scope `archived/{id}`: the archive
-with all its memories, and what compaction has evicted. An archive counts only while the session
-itself is not in `active/`.
+A session is a scope by its id, and so is `global`. The bundles of a session in the archive are the
+scope `archived/{id}`: the archive with all its memories, and those that compaction has evicted. An
+archive counts only while the session itself is not in `active/`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ import stat
 from functools import lru_cache
 
 from ..model.errors import UnsafePath
-from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, check_session_id, is_file_id, is_session_id
+from ..model.layout import (
+    ACTIVE,
+    ARCHIVED,
+    DELETED,
+    GLOBAL,
+    check_session_id,
+    is_file_id,
+    is_session_id,
+)
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Kind
 from .place import Place
 from .session_files import METADATA
@@ -21,18 +29,21 @@ from .tree import Tree
 ARCHIVE, BACKUP = "archive.tar.gz", "backup.tar.gz"  # a whole session, archived and deleted
 EVICTED, ENDING = "evicted-", ".tar.gz"
 STATES, ARTIFACTS = "agent-states", "artifacts"
+_FOLDERS = {STATES: ".yaml", ARTIFACTS: ".md"}  # of files that are one memory each
 _SESSION_KINDS = {kind.file: kind for kind in SESSION_KINDS}
 _GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
 
 
 def scopes(memory: Place) -> list[str]:
-    """Every scope of the root that there is now: `global`, then the sessions, then those that are archived."""
-    return [GLOBAL, *(name for name in memory.tree.directories(ACTIVE) if is_session_id(name)), *archived_scopes(memory)]
+    """Return every scope that there is now: `global`, then the sessions, then the archived ones."""
+    sessions = (name for name in memory.tree.directories(ACTIVE) if is_session_id(name))
+    return [GLOBAL, *sessions, *archived_scopes(memory)]
 
 
 def archived_scopes(memory: Place) -> list[str]:
-    """Return the scope of every session that is archived, or that compaction has evicted memories of."""
-    return [scope for name in _list(memory, ARCHIVED) if is_session_id(name) and files_of(memory, scope := archived_scope(name))]
+    """Return the scope of every session that is archived, or has evicted memories."""
+    names = (archived_scope(name) for name in _list(memory, ARCHIVED) if is_session_id(name))
+    return [scope for scope in names if files_of(memory, scope)]
 
 
 def has_evicted(tree: Tree, session_id: str) -> bool:
@@ -49,7 +60,7 @@ def is_archived(scope: str) -> bool:
 
 
 def session_of(scope: str) -> str:
-    """The session that the scope is, or was; `global` for what belongs to none."""
+    """Return the session that the scope is, or was."""
     return scope.removeprefix(f"{ARCHIVED}/")
 
 
@@ -62,78 +73,77 @@ def directory_of(scope: str) -> str:
 
 def is_there(memory: Place, scope: str) -> bool:
     """Return whether a scope still exists. One that cannot be looked at does."""
+    if is_archived(scope):
+        return bool(files_of(memory, scope))
     try:
-        return bool(files_of(memory, scope)) if is_archived(scope) else memory.tree.exists(directory_of(scope))
+        return memory.tree.exists(directory_of(scope))
     except (OSError, UnsafePath):
         return True
 
 
 def counts(memory: Place, scope: str, file: str) -> bool:
-    """Return whether a file is one of the scope now: an archive is none while its session is in use."""
-    return file != ARCHIVE or not memory.tree.exists(f"{ACTIVE}/{check_session_id(session_of(scope))}")
+    """Return whether a bundle counts now: an archive does not while its session is in use."""
+    return file != ARCHIVE or not memory.tree.exists(directory_of(session_of(scope)))
 
 
 def has_moved(memory: Place, scope: str) -> bool:
-    """Whether one that is gone was archived or deleted, or is active again: then nothing was lost."""
-    other = session_of(scope) if is_archived(scope) else archived_scope(scope)
-    return scope != GLOBAL and (is_there(memory, other) or _was_deleted(memory, session_of(scope)))
-
-
-def _was_deleted(memory: Place, session_id: str) -> bool:
-    """Return whether a session was deleted whole, and not only memories of it."""
-    return memory.tree.exists(f"{DELETED}/{session_id}/{BACKUP}")
+    """Return whether a scope that is gone was archived, deleted or restored: nothing was lost."""
+    session = session_of(scope)
+    other = session if is_archived(scope) else archived_scope(scope)
+    is_deleted = memory.tree.exists(f"{DELETED}/{session}/{BACKUP}")
+    return scope != GLOBAL and (is_deleted or is_there(memory, other))
 
 
 def files_of(memory: Place, scope: str) -> list[str]:
-    """The files of a scope that are indexed, whether they can be read or not."""
+    """Return the files of a scope that are indexed, whether they can be read or not."""
     top = directory_of(scope)
-    if is_archived(scope):
-        return [name for name in _list(memory, top) if is_of(scope, name) and counts(memory, scope, name)]
     names = [name for name in _list(memory, top) if is_of(scope, name)]
-    for folder in (STATES, ARTIFACTS) if scope != GLOBAL else ():
-        names += [name for file in _list(memory, f"{top}/{folder}") if is_of(scope, name := f"{folder}/{file}")]
+    if is_archived(scope):
+        return [name for name in names if counts(memory, scope, name)]
+    for folder in _FOLDERS if scope != GLOBAL else ():
+        paths = (f"{folder}/{file}" for file in _list(memory, f"{top}/{folder}"))
+        names += [path for path in paths if is_of(scope, path)]
     return names
 
 
 def unnameable(memory: Place, scope: str) -> list[str]:
-    """Files where states and artifacts are, with names that none of these can have: they are left out."""
+    """Return files among states and artifacts with names that none of these can have."""
     if scope == GLOBAL or is_archived(scope):
         return []
     top = directory_of(scope)
     return [
         f"{folder}/{file}"
-        for folder, ending in ((STATES, ".yaml"), (ARTIFACTS, ".md"))
+        for folder, ending in _FOLDERS.items()
         for file in _list(memory, f"{top}/{folder}")
         if file.endswith(ending) and not is_file_id(file.removesuffix(ending))
-    ]  # fmt: skip
+    ]
 
 
 def kinds_of(scope: str) -> dict[str, Kind]:
-    """The kinds of memory in the scope that have a file of records, by that file."""
+    """Return the kinds of memory in the scope that have a file of records, by that file."""
     return {} if is_archived(scope) else _GLOBAL_KINDS if scope == GLOBAL else _SESSION_KINDS
 
 
 def is_of(scope: str, file: str) -> bool:
-    """Whether a file of this name is indexed in this scope."""
+    """Return whether a file of this name is indexed in this scope."""
     if is_archived(scope):
         return file == ARCHIVE or (file.startswith(EVICTED) and file.endswith(ENDING))
     folder, _, name = file.rpartition("/")
     if not folder:
         return file in kinds_of(scope) or (file == METADATA and scope != GLOBAL)
     stem, ending = os.path.splitext(name)
-    return scope != GLOBAL and (folder, ending) in ((STATES, ".yaml"), (ARTIFACTS, ".md")) and is_file_id(stem)
+    return scope != GLOBAL and _FOLDERS.get(folder) == ending and is_file_id(stem)
 
 
 def is_indexed(file: str) -> bool:
-    """Whether a file of this name is indexed in a session, or in `global/`."""
+    """Return whether a file of this name is indexed in a session, or in `global/`."""
     return is_of("", file) or is_of(GLOBAL, file)
 
 
 def _list(memory: Place, name: str) -> list[str]:
     path = f"{os.fspath(memory.root)}/{name}"
     try:
-        # Every question asks this of each session, so it goes straight there. Only names are looked at, as in `_has_summary`.
+        # Every question asks this of each session, so it goes straight there, for names alone.
         return sorted(os.listdir(path)) if stat.S_ISDIR(os.lstat(path).st_mode) else []
     except OSError:
-        # No right to it, or a link or a file in its place: what is known to be in it is asked for one by one, and cannot be read.
-        return []
+        return []  # files that are known to be in it are asked for one by one, and cannot be read

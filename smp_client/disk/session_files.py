@@ -9,7 +9,7 @@ from typing import Any
 from ..model.errors import Invalid
 from ..model.layout import FORMAT_VERSION
 from ..model.record import CONTENT_CAP_BYTES, Kind, state_history
-from ..model.times import parse_time, render_time
+from ..model.times import render_time, time_of
 from ..redaction.redact import FIELD, OFF, Redaction, with_counts
 from ..text.contents import check_tags, new_fields, plain, plain_parts
 from ..text.mapping import load_mapping, render_mapping, replace_parts
@@ -17,36 +17,44 @@ from ..text.values import BadYaml, Value, decode, load, render_entries
 from ..text.version import in_present_words, require_known, stated
 
 METADATA = "metadata.yaml"
-RESTING = ("idle", "decaying")  # what a session is that is not used, and ceases to be when it is
+RESTING = ("idle", "decaying")  # the states of a session that is not used
 STATE_BASE_PRIORITY = 0.80
 
 
 def new_metadata(
-    session_id: str, created: datetime, *, user: str | None, agents: list[str], quota_bytes: int, context: Mapping[str, Any],
-    last_accessed: datetime | None = None, redaction: Redaction = OFF,
+    session_id: str, created: datetime, *, user: str | None, agents: list[str], quota_bytes: int,
+    context: Mapping[str, Any], last_accessed: datetime | None = None, redaction: Redaction = OFF,
 ) -> bytes:  # fmt: skip
-    """Every field that `metadata.yaml` has, in the order a person would look for them."""
+    """Return `metadata.yaml` with every field, in the order a person would look for them."""
     problems: list[str] = []
     at = render_time(created)
-    participants = {"user_id": user, "agents": [{"agent_id": agent, "message_count": 0, "last_active": at} for agent in agents]}
+    present = [{"agent_id": agent, "message_count": 0, "last_active": at} for agent in agents]
+    storage = {"total_bytes": 0, "quota_bytes": quota_bytes, "utilization_pct": 0.0}
+    decay = {"base_priority": 1.0, "current_priority": 1.0, "decay_rate": 0.05}
     session = {
         "id": session_id,
         "created_at": at,
         "last_accessed": render_time(last_accessed or created),
         "status": "active",
-        "storage": {"total_bytes": 0, "quota_bytes": quota_bytes, "utilization_pct": 0.0, "last_compaction": None},
-        "decay": {"base_priority": 1.0, "current_priority": 1.0, "decay_rate": 0.05, "last_decay_update": at},
-        "participants": participants,
+        "storage": {**storage, "last_compaction": None},
+        "decay": {**decay, "last_decay_update": at},
+        "participants": {"user_id": user, "agents": present},
     }
-    given = plain({key: value for key, value in context.items() if value is not None}, "context", problems)
-    about, kinds = redaction.redacted_value(given) if not problems else (given, {})
+    given = {key: value for key, value in context.items() if value is not None}
+    about = plain(given, "context", problems)
+    kinds: Mapping[str, int] = {}
+    if not problems:
+        about, kinds = redaction.redacted_value(about)
     parts = plain(session, "session", problems)
     assert isinstance(parts, dict)
     assert isinstance(about, dict)
     check_tags(about.get("tags"), problems)
     if problems:
         raise Invalid(problems)
-    return render_mapping("session", {**parts, "context": about, **({FIELD: dict(kinds)} if kinds else {})})
+    parts["context"] = about
+    if kinds:
+        parts[FIELD] = dict(kinds)
+    return render_mapping("session", parts)
 
 
 def state_file(agent: str) -> str:
@@ -54,36 +62,37 @@ def state_file(agent: str) -> str:
 
 
 def state_after(
-    content: bytes, session_id: str, agent: str, changes: Mapping[str, Any], at: datetime, redaction: Redaction
-) -> bytes:
-    """The agent's state with the given parts replaced, without secrets."""
+    content: bytes, session_id: str, agent: str, changes: Mapping[str, Any], at: datetime,
+    redaction: Redaction,
+) -> bytes:  # fmt: skip
+    """Return the agent's state with the given parts replaced, without secrets."""
     redaction.require_clean_name("an agent", agent)
     parts, kinds = plain_parts(changes, redaction)
-    stamp = render_time(at)
-    decay: dict[str, Value] = {"priority": STATE_BASE_PRIORITY, "last_accessed": stamp, "access_count": 0,
-                               "base_priority": STATE_BASE_PRIORITY}  # fmt: skip
+    stamp, priority = render_time(at), STATE_BASE_PRIORITY
+    decay: dict[str, Value] = {"priority": priority, "last_accessed": stamp}
+    decay |= {"access_count": 0, "base_priority": priority}
     old = load_mapping(content, "agent_state", state_file(agent))
     if kinds:
         parts = with_counts(parts, parts.get(FIELD) or old.get(FIELD), kinds)
     own: dict[str, Value] = {"agent_id": agent, "session_id": session_id, "last_updated": stamp}
     if old:
-        return replace_parts(content, "agent_state", {**own, **parts, "decay": old.get("decay") or decay}, state_file(agent))
+        changed = {**own, **parts, "decay": old.get("decay") or decay}
+        return replace_parts(content, "agent_state", changed, state_file(agent))
     given = {name: value for name, value in parts.items() if value is not None}
     return render_mapping("agent_state", {**own, **given, "decay": decay})
 
 
-def state_history_entry(content: bytes, agent: str, at: datetime, redaction: Redaction) -> tuple[Kind, dict[str, Value]] | None:
-    """The state that is about to be replaced, as a record of its history; None where there was none."""
+def state_history_entry(
+    content: bytes, agent: str, at: datetime, redaction: Redaction
+) -> tuple[Kind, dict[str, Value]] | None:
+    """Return the state that is about to be replaced as a record of its history; None for none."""
     old = load_mapping(content, "agent_state", state_file(agent))
     if not old:
         return None
     state = {name: value for name, value in old.items() if name != "decay"}
     kind = state_history(agent)
-    try:
-        stamp = parse_time(str(old.get("last_updated")))
-    except ValueError:
-        # Edited by hand into something that is no time; the state itself keeps it.
-        stamp = at
+    # The time may have been edited into something that is none; the state itself keeps that.
+    stamp = time_of(old.get("last_updated")) or at
     return kind, new_fields(kind, {"state": state}, stamp, redaction)
 
 
@@ -92,9 +101,10 @@ def artifact_file(artifact_id: str) -> str:
 
 
 def render_artifact(
-    artifact_id: str, content: str, fields: Mapping[str, Any], at: datetime, redaction: Redaction = OFF
-) -> bytes:
-    """Front matter, then the text exactly as it was given, but for its secrets."""
+    artifact_id: str, content: str, fields: Mapping[str, Any], at: datetime,
+    redaction: Redaction = OFF,
+) -> bytes:  # fmt: skip
+    """Return the front matter, then the text exactly as it was given, but for its secrets."""
     redaction.require_clean_name("an artifact", artifact_id)
     problems: list[str] = []
     if "version" in fields and stated(fields["version"]) != FORMAT_VERSION:
@@ -108,33 +118,31 @@ def render_artifact(
         text, found = redaction.redacted_text(text)
         head = with_counts(head, head.get(FIELD), kinds + found) if kinds or found else head
     check_tags(head.get("tags"), problems)
-    if not problems and len(text.encode()) > CONTENT_CAP_BYTES:
-        problems.append(f"an artifact may hold {CONTENT_CAP_BYTES:,} bytes, not {len(text.encode()):,}")
+    if not problems and (size := len(text.encode())) > CONTENT_CAP_BYTES:
+        problems.append(f"an artifact may hold {CONTENT_CAP_BYTES:,} bytes, not {size:,}")
     if problems:
         raise Invalid(problems)
-    return ("---\n" + "".join(line + "\n" for line in render_entries(head, 0)) + "---\n" + text).encode()
+    lines = "".join(f"{line}\n" for line in render_entries(head, 0))
+    return f"---\n{lines}---\n{text}".encode()
 
 
 def parse_artifact(content: bytes) -> tuple[dict[str, Value], str]:
-    """Fields, as they are said now, and text; a file without front matter is all text."""
-    front = parse_front(content)
-    if front is None:
-        return {}, content.decode("utf-8", "replace")
-    fields, begins_at = front
+    """Return the fields in present words, and the text; a file without front matter is all text."""
+    fields, begins_at = _front(content)
     version = stated(fields.get("version"))
-    if version != FORMAT_VERSION:
+    if fields and version != FORMAT_VERSION:
         require_known(version, artifact_file(str(fields.get("id", "…"))))
         fields = {**in_present_words("artifact", fields, version), "version": FORMAT_VERSION}
     return fields, content[begins_at:].decode("utf-8", "replace")
 
 
-def parse_front(content: bytes) -> tuple[dict[str, Value], int] | None:
-    """The front matter in the words of its version, and where the text begins; None where there is none."""
+def _front(content: bytes) -> tuple[dict[str, Value], int]:
+    """Return the front matter in the words of its version, and where the text begins."""
     ends_at = content.find(b"\n---\n", 3) if content.startswith(b"---\n") else -1
     if ends_at < 0:
-        return None
+        return {}, 0
     try:
         fields = load(decode(content[4 : max(ends_at, 4)].decode("utf-8", "replace").encode()))
     except BadYaml:
-        return None
-    return (fields, ends_at + 5) if isinstance(fields, dict) else None
+        return {}, 0
+    return (fields, ends_at + 5) if isinstance(fields, dict) else ({}, 0)

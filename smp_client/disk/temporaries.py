@@ -1,7 +1,7 @@
-"""Names for what is written aside, in `.smp/tmp/`, before it gets its own. Each says which process makes it: when that is gone it
-is nobody's, and need not be waited for.
+"""Names for files that are written aside, in `.smp/tmp/`, before they get their own.
 
-A process is known by its number only where that was given: by this kernel since it was started, to this container.
+Each names the process that makes it: when that is gone, the file is nobody's. A process is known by
+its number only where that was given: by this kernel since it was started, to this container.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ _MADE = re.compile(r".*\.([0-9a-f]{12})\.([0-9]{1,10})")
 
 
 def temporary_name(beginning: str = "") -> str:
-    """One that nobody has."""
-    return f"{TEMPORARY}/{beginning}{os.urandom(16).hex()}.{_numbered_here() or '-'}.{os.getpid()}"
+    """Return a name that nobody has."""
+    unique = f"{beginning}{os.urandom(16).hex()}"
+    return f"{TEMPORARY}/{unique}.{_numbered_here() or '-'}.{os.getpid()}"
 
 
 def maker_is_gone(name: str) -> bool:
-    """Whether the process that made it is sure to be no more."""
+    """Return whether the process that made it is sure to be no more."""
     made = _MADE.fullmatch(name)
     if made is None or made[1] != _numbered_here():
         return False
@@ -36,16 +37,18 @@ def maker_is_gone(name: str) -> bool:
         return False
     with suppress(OSError):
         # One that was killed keeps its number until somebody asks how it ended.
-        return Path(f"/proc/{made[2]}/stat").read_text().rpartition(")")[2].split()[:1] == ["Z"]
+        said = Path(f"/proc/{made[2]}/stat").read_text().rpartition(")")[2]
+        return said.split()[:1] == ["Z"]
     return False
 
 
 @functools.cache
 def _numbered_here() -> str:
-    """The same for all processes whose numbers we understand; nothing where the system does not tell."""
+    """Return one text for all processes whose numbers we understand; empty where none is known."""
     try:
         started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         container = os.stat("/proc/self/ns/pid")
     except OSError:
         return ""
-    return hashlib.sha256(f"{started} {container.st_dev} {container.st_ino}".encode()).hexdigest()[:12]
+    said = f"{started} {container.st_dev} {container.st_ino}"
+    return hashlib.sha256(said.encode()).hexdigest()[:12]

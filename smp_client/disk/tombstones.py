@@ -48,35 +48,17 @@ class Entry:
     @property
     def key(self) -> str:
         sort = "memories" if self.memories else "session"
-        said = [self.session, sort, self.deleted_at, self.deadline,
-                *sorted(one.id for one in self.memories)]
+        said = [self.session, sort, self.deleted_at, self.deadline]
+        said += sorted(one.id for one in self.memories)
         # Begins with a letter, so that no reader takes it for a number.
         return "k" + hashlib.sha256("\n".join(said).encode()).hexdigest()[:20]
 
 
-def note(memory: Memory, entry: Entry, now: datetime) -> None:
-    """Add an entry, durably, unless it is there."""
-    with lock(memory.tree, _SCOPE, _LOCK, memory.options.patience, "noting what is purged"):
-        content = _read(memory.tree)
-        require_known(version_in(FILE, content), FILE)
-        # Not parsed: an edit of the file must not make it say anything twice.
-        if f"key: {entry.key}".encode() not in content:
-            opening = b"" if not content or content.endswith(b"\n") else b"\n"
-            head = content or f"version: 1\n{_LIST}:\n".encode()
-            memory.tree.make_directory(DELETED)
-            memory.tree.replace(FILE, head + opening + _rendered(entry, now))
-
-
-def sessions(memory: Memory) -> set[str]:
-    """Return the sessions that were purged whole."""
-    return {name for name, purged in load(memory.tree).items() if purged.whole}
-
-
 @dataclass
 class Purged:
-    """What was purged of one session, or of `global`."""
+    """The purged memories of one session, or of `global`."""
 
-    whole: str = ""  # when the session itself was, if it was
+    whole: str = ""  # when the session itself was purged, if it was
     # Each with when it was purged; of a session that was made anew since, only since then.
     memories: dict[str, str] = field(default_factory=dict)
     imported: dict[str, str] = field(default_factory=dict)  # by the id that it was imported with
@@ -84,7 +66,7 @@ class Purged:
     _times: dict[str, set[str | None]] = field(default_factory=dict)  # by id; None: nobody knows
 
     def when(self, file: str, memory_id: str) -> str | None:
-        """Return when the memory of this id went.
+        """Return when the memory of this id was purged.
 
         Ids are never given twice, but each agent counts its earlier states by itself.
         """
@@ -93,7 +75,7 @@ class Purged:
         return (self.memories.get(memory_id) or self.imported.get(memory_id)) if is_it else None
 
     def holds(self, file: str, value: Mapping[str, Value]) -> bool:
-        """Return whether this very memory went.
+        """Return whether this very memory was purged.
 
         A memory from another layout may have an id that was another's here; its time tells.
         """
@@ -108,7 +90,7 @@ class Purged:
         return False
 
     def highest(self, kind: Kind) -> int:
-        """The highest number that one of this kind had."""
+        """Return the highest number that a purged memory of this kind had."""
         ids = (one.rpartition("-") for one in self.memories)
         numbers = (number for prefix, _, number in ids if prefix == kind.prefix)
         return max((int(number) for number in numbers if number.isdecimal()), default=0)
@@ -127,9 +109,17 @@ class Purged:
                 self._times.setdefault(memory_id, set()).add(_text(stamp))
 
 
-def _list(entry: Mapping[str, Value], name: str) -> list[Value]:
-    listed = entry.get(name)
-    return listed if isinstance(listed, list) else []
+def note(memory: Memory, entry: Entry, now: datetime) -> None:
+    """Add an entry, durably, unless it is there."""
+    with lock(memory.tree, _SCOPE, _LOCK, memory.options.patience, "noting what is purged"):
+        content = _read(memory.tree)
+        require_known(version_in(FILE, content), FILE)
+        # Not parsed: an edit of the file must not make it say anything twice.
+        if f"key: {entry.key}".encode() not in content:
+            opening = b"" if not content or content.endswith(b"\n") else b"\n"
+            head = content or f"version: 1\n{_LIST}:\n".encode()
+            memory.tree.make_directory(DELETED)
+            memory.tree.replace(FILE, head + opening + _rendered(entry, now))
 
 
 def load(tree: Tree) -> dict[str, Purged]:
@@ -138,6 +128,11 @@ def load(tree: Tree) -> dict[str, Purged]:
     for record in parse(_read(tree), _LIST).records:
         found.setdefault(str(record.value.get("session")), Purged()).take(record.value)
     return found
+
+
+def sessions(memory: Memory) -> set[str]:
+    """Return the sessions that were purged whole."""
+    return {name for name, purged in load(memory.tree).items() if purged.whole}
 
 
 def memories(tree: Tree, session_id: str) -> dict[str, str]:
@@ -153,17 +148,27 @@ def _read(tree: Tree) -> bytes:
 
 
 def _rendered(one: Entry, now: datetime) -> bytes:
-    entry: dict[str, Value] = {"key": one.key, "session": one.session,
-                               "what": "memories" if one.memories else "session"}
+    entry: dict[str, Value] = {"key": one.key, "session": one.session}
+    entry["what"] = "memories" if one.memories else "session"
     if not one.memories:
         entry["bytes"] = one.size_bytes
     else:
         entry["ids"] = [gone.id for gone in one.memories]
         entry["timestamps"] = [_text(gone.value.get("timestamp")) for gone in one.memories]
         entry["files"] = [*sorted({gone.file for gone in one.memories})]
-        if imported := [known for gone in one.memories for known in _known_before(gone.value)]:
-            entry["imported_ids"] = [old for old, _ in imported]
-            entry["imported_timestamps"] = [at for _, at in imported]
+        old_ids, old_times = list[Value](), list[Value]()
+        for gone in one.memories:
+            # Others may bring a memory again under the ids that it was imported with.
+            notes = gone.value.get(_IMPORTED)
+            ids = (
+                gone.value.get(_IMPORTED_ID),
+                notes.get("id") if isinstance(notes, dict) else None,
+            )
+            for old in dict.fromkeys(one for one in ids if isinstance(one, str)):
+                old_ids.append(old)
+                old_times.append(_text(gone.value.get("timestamp")))
+        if old_ids:
+            entry |= {"imported_ids": old_ids, "imported_timestamps": old_times}
         entry["types"] = dict(Counter(name_of(gone.type) for gone in one.memories))
     entry |= {"deleted_at": one.deleted_at, "recovery_deadline": one.deadline}
     entry |= {"purged_at": render_time(now), "forced": one.forced}
@@ -171,12 +176,9 @@ def _rendered(one: Entry, now: datetime) -> bytes:
     return "".join(f"{line}\n" for line in [f"  - {lines[0].lstrip()}", *lines[1:]]).encode()
 
 
-def _known_before(value: Mapping[str, Value]) -> list[tuple[str, str | None]]:
-    """Return the ids under which others may bring a memory again: those it was imported with."""
-    notes = value.get(_IMPORTED)
-    ids = (value.get(_IMPORTED_ID), notes.get("id") if isinstance(notes, dict) else None)
-    at = _text(value.get("timestamp"))
-    return [(old, at) for old in dict.fromkeys(ids) if isinstance(old, str)]
+def _list(entry: Mapping[str, Value], name: str) -> list[Value]:
+    listed = entry.get(name)
+    return listed if isinstance(listed, list) else []
 
 
 def _text(value: Value) -> str | None:

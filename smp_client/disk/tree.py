@@ -1,8 +1,8 @@
 """The one way to touch a file under the root.
 
-Names are relative to the root, with `/`. No component may be a link, and the last one must be a plain file with one name, so
-that nothing outside the root is ever read or written. A write is acknowledged only after fsync; after a failed fsync the
-descriptor is closed and never trusted again.
+Names are relative to the root, with `/`. No component may be a link, and the last one must be a
+plain file with one name, so that nothing outside the root is ever read or written. A write is
+acknowledged only after fsync. After a failed fsync the descriptor is never trusted again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .temporaries import temporary_name
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
-GRACE_S = 2.0  # how long a file must have been quiet where the kernel cannot tell whether somebody has it open
+GRACE_S = 2.0  # how long a file must be quiet where the kernel cannot tell whether it is open
 READ_CAP_BYTES = 256 * 1024 * 1024
 DEEPEST = 32  # directories inside each other, below one that is walked through
 _PARTS_CAP = 2 * DEEPEST  # of a name
@@ -41,7 +41,7 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Walked(NamedTuple):
-    """Something below a directory, by its path from the root."""
+    """A file or directory below another, by its path from the root."""
 
     path: str
     is_directory: bool
@@ -60,15 +60,17 @@ class Tree:
         for name in directories:
             self.make_directory(name)
 
-    @contextmanager
-    def directory(self, name: str) -> Iterator[int]:
-        """A descriptor of the directory, reached without following a link below the root."""
-        with self._directories as held:
-            yield held.reach(name)
+    # Reaching and reading.
 
     def holding(self) -> Directories:
-        """Keeps the directories that this thread opens inside the block open to its end, so that one operation walks once."""
+        """Keep the directories that this thread opens inside the block open to its end."""
         return self._directories
+
+    @contextmanager
+    def directory(self, name: str) -> Iterator[int]:
+        """Open a directory without following a link below the root."""
+        with self._directories as held:
+            yield held.reach(name)
 
     @contextmanager
     def parent(self, name: str) -> Iterator[tuple[int, str]]:
@@ -76,13 +78,14 @@ class Tree:
             yield held.reach_parent(name)
 
     def open(self, name: str, flags: int) -> int:
-        """A descriptor of a plain file; the caller closes it. O_CREAT only makes new files."""
+        """Return a descriptor of a plain file; the caller closes it. O_CREAT makes a new file."""
         with self._directories as held:
             parent, last = held.reach_parent(name)
             if flags & os.O_CREAT:
                 descriptor = os.open(last, flags | os.O_EXCL | _FILE, FILE_MODE, dir_fd=parent)
                 _widen(os.fstat(descriptor), FILE_MODE, descriptor)
                 return descriptor
+            # Looked at first as well: merely to open a device can do something.
             _check_plain(os.stat(last, dir_fd=parent, follow_symlinks=False), name)
             descriptor = _open_when_free(last, flags | _FILE, parent)
         try:
@@ -123,25 +126,36 @@ class Tree:
         """Return the names of the directories in a directory; none where it does not exist."""
         try:
             with self.directory(name) as descriptor, os.scandir(descriptor) as entries:
-                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+                return sorted(one.name for one in entries if one.is_dir(follow_symlinks=False))
         except FileNotFoundError:
             return []
 
+    def sizes(self, name: str) -> dict[str, int]:
+        """Return the plain files of a directory with their sizes; none where it does not exist."""
+        try:
+            with self.directory(name) as descriptor, os.scandir(descriptor) as entries:
+                files = [one for one in entries if one.is_file(follow_symlinks=False)]
+                return {one.name: one.stat(follow_symlinks=False).st_size for one in files}
+        except FileNotFoundError:
+            return {}
+
     def list(self, name: str) -> list[str]:
-        """The names in a directory; none where it does not exist."""
+        """Return the names in a directory; none where it does not exist."""
         try:
             with self._directories as held:
                 return sorted(os.listdir(held.reach(name)))
         except FileNotFoundError:
             return []
 
-    def walk(self, name: str, failed: Callable[[str, Exception], None] | None = None) -> Iterator[Walked]:
-        """Yield all that is below a directory, in the order of the names, a directory before what is in it.
+    def walk(
+        self, name: str, failed: Callable[[str, Exception], None] | None = None
+    ) -> Iterator[Walked]:
+        """Yield all that is below a directory, in the order of names, a directory before its files.
 
-        A directory that is deeper than DEEPEST is not looked into. `failed` is told of what cannot be
-        looked at; without it that raises.
+        A directory that is deeper than DEEPEST is not looked into. `failed` gets each path that
+        cannot be looked at; without it that raises.
         """
-        waiting = [iter([name])]  # the paths that are left, on each level; the first is entered and not yielded
+        waiting = [iter([name])]  # the paths left on each level; the first is not yielded
         while waiting:
             path = next(waiting[-1], None)
             if path is None:
@@ -163,51 +177,63 @@ class Tree:
             waiting.append(iter([f"{path}/{inner}" if path else inner for inner in names]))
 
     def files_below(self, name: str) -> Iterator[str]:
-        """Yield every file below a directory, by its path from the root. Follows no link; there may be none of it."""
+        """Yield every file below a directory, by its path from the root."""
         return (one.path for one in self.walk(name) if not one.is_directory)
 
-    def sizes(self, name: str) -> dict[str, int]:
-        """The plain files of a directory with their sizes."""
-        found: dict[str, int] = {}
-        try:
-            with self.directory(name) as descriptor, os.scandir(descriptor) as entries:
-                for entry in entries:
-                    if entry.is_file(follow_symlinks=False):
-                        found[entry.name] = entry.stat(follow_symlinks=False).st_size
-        except FileNotFoundError:
-            return {}
-        return found
+    # Making and replacing.
 
     def make_directory(self, name: str) -> None:
-        """Makes the directory, its parents too, and each durable in its own parent."""
-        parts = _parts(name)
+        """Make a directory, its parents too, and each durable in its own parent."""
+        parts = name.split("/")
         for depth in range(1, len(parts) + 1):
             with self.parent("/".join(parts[:depth])) as (parent, last):
                 try:
                     os.mkdir(last, DIRECTORY_MODE, dir_fd=parent)
                 except FileExistsError:
                     continue
-                _widen(os.stat(last, dir_fd=parent, follow_symlinks=False), DIRECTORY_MODE, last, parent)
+                made = os.stat(last, dir_fd=parent, follow_symlinks=False)
+                _widen(made, DIRECTORY_MODE, last, parent)
                 os.fsync(parent)
 
     def create(self, name: str, content: bytes) -> None:
-        """A new file, whole or not at all; FileExistsError where the name is taken."""
-        temporary = self.create_temporary(content)
+        """Make a new file, whole or not at all. Raise FileExistsError where the name is taken."""
+        self._put(self.create_temporary(content), name, self.rename_new)
+        self.sync_parent(name)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Replace a file that only SMP writes; see rewrite.py for those that others may edit."""
+        self._put(self.create_temporary(content), name, self.rename)
+        self.sync_parent(name)
+
+    def replace_derived(self, name: str, content: bytes) -> None:
+        """Replace a file that can be made again, as a whole, without waiting for the disk."""
+        temporary = self.new_temporary()
         try:
-            self.rename_new(temporary, name)
+            with self.opened(temporary, os.O_WRONLY | os.O_CREAT) as descriptor:
+                write_all(descriptor, content)
         except BaseException:
             self.unlink(temporary)
             raise
-        self.sync_parent(name)
+        self._put(temporary, name, self.rename)
+
+    def _put(self, temporary: str, name: str, rename: Callable[[str, str], None]) -> None:
+        try:
+            rename(temporary, name)
+        except BaseException:
+            self.unlink(temporary)
+            raise
+
+    def new_temporary(self) -> str:
+        self.make_directory(TEMPORARY)
+        return temporary_name()
 
     def create_temporary(self, content: bytes) -> str:
-        self.make_directory(TEMPORARY)
-        name = temporary_name()
+        name = self.new_temporary()
         self.write_new(name, content)
         return name
 
     def write_new(self, name: str, content: bytes) -> None:
-        """A new file under a name that nobody else knows yet; the caller makes the name itself durable."""
+        """Make a new file under a name that nobody knows yet. The caller makes the name durable."""
         with self.opened(name, os.O_WRONLY | os.O_CREAT) as descriptor:
             try:
                 write_all(descriptor, content)
@@ -216,94 +242,74 @@ class Tree:
                 self.unlink(name)
                 raise
 
-    def replace(self, name: str, content: bytes) -> None:
-        """Puts a durable file in the place of one that only SMP writes; see rewrite.py for those that others may edit."""
-        temporary = self.create_temporary(content)
-        try:
-            self.rename(temporary, name)
-        except BaseException:
-            self.unlink(temporary)
-            raise
-        self.sync_parent(name)
-
-    def replace_derived(self, name: str, content: bytes) -> None:
-        """Replaces a file that can be made again at any time: whole or not at all, but not worth waiting for the disk."""
-        temporary = temporary_name()
-        self.make_directory(TEMPORARY)
-        try:
-            with self.opened(temporary, os.O_WRONLY | os.O_CREAT) as descriptor:
-                write_all(descriptor, content)
-            self.rename(temporary, name)
-        except BaseException:
-            self.unlink(temporary)
-            raise
-
     def create_cookie(self, name: str) -> None:
-        """An empty file whose only purpose is to be noticed."""
+        """Make an empty file whose only purpose is to be noticed."""
         os.close(self.open(name, os.O_WRONLY | os.O_CREAT))
 
+    # Renaming and removing.
+
     def rename(self, source: str, target: str) -> None:
-        with self.parent(source) as (from_fd, from_name), self.parent(target) as (to_fd, to_name):
-            os.rename(from_name, to_name, src_dir_fd=from_fd, dst_dir_fd=to_fd)
+        with self.parent(source) as (from_fd, old), self.parent(target) as (to_fd, new):
+            os.rename(old, new, src_dir_fd=from_fd, dst_dir_fd=to_fd)
 
     def rename_new(self, source: str, target: str) -> None:
-        """Like rename, but raises FileExistsError instead of replacing what somebody else made meanwhile."""
-        with self.parent(source) as (from_fd, from_name), self.parent(target) as (to_fd, to_name):
-            if not _rename_with(_NO_REPLACE, from_fd, from_name, to_fd, to_name):
+        """Rename, but raise FileExistsError instead of replacing a file that came meanwhile."""
+        with self.parent(source) as (from_fd, old), self.parent(target) as (to_fd, new):
+            if not _rename_with(_NO_REPLACE, from_fd, old, to_fd, new):
                 if self.exists(target):
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
-                os.rename(from_name, to_name, src_dir_fd=from_fd, dst_dir_fd=to_fd)
+                os.rename(old, new, src_dir_fd=from_fd, dst_dir_fd=to_fd)
 
     def rename_beside(self, source: str, target: str) -> str:
-        """Under the name, or, where that is taken, under one like it; gives back which."""
+        """Rename to this name or, where that is taken, to one like it. Return the name."""
         stem, dot, ending = target.rpartition(".")
-        names = [target, *(f"{stem}-{number}{dot}{ending}" for number in range(2, 1000))]
-        for name in names:
-            try:
+        for name in (target, *(f"{stem}-{number}{dot}{ending}" for number in range(2, 1000))):
+            with suppress(FileExistsError):
                 self.rename_new(source, name)
-            except FileExistsError:
-                continue
-            return name
+                return name
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
 
     def exchange(self, one: str, other: str) -> None:
-        """Swaps two names in one step, so that no moment is without either file."""
-        with self.parent(one) as (one_fd, one_name), self.parent(other) as (other_fd, other_name):
-            if not _rename_with(_EXCHANGE, one_fd, one_name, other_fd, other_name):
-                _exchange_by_link(one_fd, one_name, other_fd, other_name)
+        """Swap two names in one step, so that no moment is without either file."""
+        with self.parent(one) as (one_fd, name), self.parent(other) as (other_fd, other_name):
+            if _rename_with(_EXCHANGE, one_fd, name, other_fd, other_name):
+                return
+            # The next best: a file that replaces the old one between the first two calls is lost.
+            aside = f"{name}.old"
+            os.link(other_name, aside, src_dir_fd=other_fd, dst_dir_fd=one_fd)
+            os.rename(name, other_name, src_dir_fd=one_fd, dst_dir_fd=other_fd)
+            os.rename(aside, name, src_dir_fd=one_fd, dst_dir_fd=one_fd)
 
     def unlink(self, name: str) -> None:
-        try:
-            with self.parent(name) as (parent, last):
-                os.unlink(last, dir_fd=parent)
-        except FileNotFoundError:
-            return
+        with suppress(FileNotFoundError), self.parent(name) as (parent, last):
+            os.unlink(last, dir_fd=parent)
 
     def remove_empty(self, name: str) -> None:
-        """A directory that nothing is in; any other stays."""
-        with suppress(FileNotFoundError):
-            try:
-                with self.parent(name) as (parent, last):
-                    os.rmdir(last, dir_fd=parent)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
+        """Remove a directory that holds nothing; any other stays."""
+        try:
+            with self.parent(name) as (parent, last):
+                os.rmdir(last, dir_fd=parent)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                raise
 
     def remove_directory(self, name: str) -> OSError | None:
-        """Remove a directory with all that is in it, however deep. Return the first error, after which something is left.
+        """Remove a directory that nobody else uses with all that it holds, however deep.
 
-        Only for directories that nobody else uses.
+        Return the first error, after which something is left.
         """
-        failed: OSError | None = None
+        failures: list[OSError] = []
         try:
             with self.directory(name) as top, self.parent(name) as (parent, last):
-                failed = _empty(top)
+                _empty(top, failures)
                 os.rmdir(last, dir_fd=parent)
         except FileNotFoundError:
             return None
-        except (OSError, UnsafePath) as error:
-            return failed or (error if isinstance(error, OSError) else OSError(errno.ENOTDIR, str(error)))
-        return failed
+        except UnsafePath as error:
+            failures.append(OSError(errno.ENOTDIR, str(error)))
+        except OSError as error:
+            failures.append(error)
+        return failures[0] if failures else None
 
     def sync_parent(self, name: str) -> None:
         with self.parent(name) as (parent, _):
@@ -311,7 +317,7 @@ class Tree:
 
 
 class Directories(threading.local):
-    """The directories of a tree that a thread has open. They are closed when the outermost of its `with` blocks ends."""
+    """The directories that a thread has open. Its outermost `with` block closes them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -331,7 +337,7 @@ class Directories(threading.local):
                 os.close(descriptor)
 
     def reach(self, name: str) -> int:
-        """A descriptor of the directory, each part of its name opened without following a link."""
+        """Return a descriptor of a directory, each part opened without following a link."""
         if name in self._open:
             return self._open[name]
         if not name:
@@ -347,7 +353,7 @@ class Directories(threading.local):
         return self._open[name]
 
     def reach_parent(self, name: str) -> tuple[int, str]:
-        """A descriptor of the directory that the name is in, and its last part."""
+        """Return a descriptor of the directory that the name is in, and its last part."""
         above, _, last = name.rpartition("/")
         if name.count("/") >= _PARTS_CAP:
             raise UnsafePath(f"{name[:100]!r}… is deeper than anything that SMP looks at.")
@@ -356,9 +362,8 @@ class Directories(threading.local):
         return self.reach(above), last
 
 
-def _empty(top: int) -> OSError | None:
-    """Remove all that is in a directory. One inside another moves up before it is emptied, so none is ever deep."""
-    failures: list[OSError] = []
+def _empty(top: int, failures: list[OSError]) -> None:
+    """Empty a directory. Inner ones move up before they are emptied, so that none is deep."""
     waiting = ["."]
     while waiting:
         name = waiting.pop()
@@ -366,7 +371,7 @@ def _empty(top: int) -> OSError | None:
             directory = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
             try:
                 with os.scandir(directory) as entries:
-                    inside = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+                    inside = [(one.name, one.is_dir(follow_symlinks=False)) for one in entries]
                 for inner, is_directory in inside:
                     with _noted(failures):
                         if not is_directory:
@@ -380,7 +385,6 @@ def _empty(top: int) -> OSError | None:
                 os.close(directory)
             if name != ".":
                 os.rmdir(name, dir_fd=top)
-    return failures[0] if failures else None
 
 
 @contextmanager
@@ -394,12 +398,12 @@ def _noted(failures: list[OSError]) -> Iterator[None]:
 
 
 def read_from(descriptor: int, offset: int) -> bytes:
-    """All bytes from the offset on, as they are when reached."""
+    """Return all bytes from the offset on, as they are when reached."""
     size = os.fstat(descriptor).st_size
     if size - offset > READ_CAP_BYTES:
         raise UnsafePath(f"A file of {size:,} bytes is larger than anything SMP writes.")
     pieces = []
-    # In large pieces also behind its end: one who appends faster than we read must not keep us here.
+    # In large pieces also at its end: a program that appends must not keep us here.
     while piece := os.pread(descriptor, max(size - offset + 1, _PIECE_BYTES), offset):
         pieces.append(piece)
         offset += len(piece)
@@ -421,15 +425,18 @@ def sync(descriptor: int) -> None:
 
 
 def identity(status: os.stat_result) -> list[int]:
-    """Return what changes whenever somebody writes the file."""
+    """Return numbers of which one changes whenever somebody writes the file."""
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def nobody_writes(descriptor: int) -> bool | None:
-    """Whether no process has the file of this read-only descriptor open for writing; None where the kernel cannot tell."""
+    """Return whether no process has this file open for writing; None where the kernel cannot tell.
+
+    The descriptor must be read-only.
+    """
     if sys.platform != "linux":
         return None
-    # Whoever opens the file while we have the lease makes the kernel signal us; SIGIO, which is the default, would end us.
+    # A process that opens the file meanwhile makes the kernel signal us; SIGIO would end us.
     fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
@@ -439,8 +446,15 @@ def nobody_writes(descriptor: int) -> bool | None:
     return True
 
 
+def is_left_alone(descriptor: int) -> bool:
+    """Return whether nobody will write to the file, by the kernel's word or after a silence."""
+    closed = nobody_writes(descriptor)
+    is_quiet = time.time() - os.fstat(descriptor).st_mtime > GRACE_S
+    return is_quiet if closed is None else closed
+
+
 def _open_when_free(name: str, flags: int, parent: int) -> int:
-    """Another process may have a lease on it for the moment that `nobody_writes` takes."""
+    """Open a file. Another process may have a lease on it while it asks `nobody_writes`."""
     deadline = time.monotonic() + _LEASED_S
     while True:
         try:
@@ -451,26 +465,8 @@ def _open_when_free(name: str, flags: int, parent: int) -> int:
             time.sleep(0.001)
 
 
-def is_left_alone(descriptor: int) -> bool:
-    """Whether nobody is going to write to the file any more: by the kernel's word, else because it has been quiet for a while."""
-    closed = nobody_writes(descriptor)
-    return closed if closed is not None else is_quiet(descriptor)
-
-
-def is_quiet(descriptor: int) -> bool:
-    return time.time() - os.fstat(descriptor).st_mtime > GRACE_S
-
-
-def _parts(name: str) -> list[str]:
-    parts = name.split("/")
-    for part in parts:
-        if part in ("", ".", "..") or "\0" in part:
-            raise UnsafePath(f"{name!r} is not a name inside the tree.")
-    return parts
-
-
 def _widen(status: os.stat_result, mode: int, made: int | str, parent: int | None = None) -> None:
-    """Gives the owner what an odd umask took from something that was just made."""
+    """Give the owner the rights that an odd umask took from a new file."""
     if status.st_mode & mode != mode:
         os.chmod(made, mode, dir_fd=parent)
 
@@ -479,16 +475,17 @@ def _check_plain(status: os.stat_result, name: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise UnsafePath(f"{name!r} is not a plain file.")
     if status.st_nlink > 1:
-        raise UnsafePath(f"{name!r} has {status.st_nlink} hard links, so a write would change another file as well.")
+        links = f"has {status.st_nlink} hard links, so a write would change another file as well"
+        raise UnsafePath(f"{name!r} {links}.")
 
 
-_EXCHANGE = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS are the same number,
+_EXCHANGE = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS are one number,
 _NO_REPLACE = 4 if sys.platform == "darwin" else 1  # RENAME_EXCL and RENAME_NOREPLACE are not.
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def _rename_with(flag: int, from_fd: int, from_name: str, to_fd: int, to_name: str) -> bool:
-    """One rename with a flag; False where the system or the filesystem does not know it."""
+    """Rename with a flag. Return whether the system and the filesystem know it."""
     import ctypes  # late, because reading and appending do without
 
     call = _flagged_rename()
@@ -508,11 +505,3 @@ def _flagged_rename() -> Callable[[int, bytes, int, bytes, int], int] | None:
 
     function = "renameatx_np" if sys.platform == "darwin" else "renameat2"
     return getattr(ctypes.CDLL(None, use_errno=True), function, None)
-
-
-def _exchange_by_link(one_fd: int, one: str, other_fd: int, other: str) -> None:
-    """The next best: the old file stays reachable, but one that replaces it between the first two calls is lost."""
-    aside = f"{one}.old"
-    os.link(other, aside, src_dir_fd=other_fd, dst_dir_fd=one_fd)
-    os.rename(one, other, src_dir_fd=one_fd, dst_dir_fd=other_fd)
-    os.rename(aside, one, src_dir_fd=one_fd, dst_dir_fd=one_fd)

@@ -1,14 +1,15 @@
-"""How large a session is, and whether a write still fits.
+"""The size of a session, and whether a write still fits.
 
-Counted are the YAML and Markdown files of a session. A directory is listed again only when it has changed; files that grow where
-they are are asked for their size each time. The inbox does not count: what is dropped there counts once it is taken in. Nor does
-`indexes/`, which is made from the other files: nobody can make room by taking something out of it.
+The YAML and Markdown files of a session count. The inbox does not: a drop counts once it is taken
+in. Nor does `indexes/`, which nobody can make smaller. A directory is listed again only when it has
+changed; files that grow in place are asked for their size each time.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,11 +20,12 @@ from .tree import Tree
 DEFAULT_QUOTA_BYTES = 10 * 1024 * 1024
 WARNING_PCT, CRITICAL_PCT = 80, 95
 
-_FILES = {kind.file: kind.file.partition(".")[0] for kind in SESSION_KINDS} | {"metadata.yaml": "metadata"}
-_DIRECTORIES = {
-    "agent-states": "agent_states", "agent-states/history": "agent_states", "artifacts": "artifacts", "": "other",
-}  # fmt: skip
-_GROWING = ("", "agent-states/history")  # where records are appended, which changes the file but not its directory
+_FILES = {kind.file: kind.file.partition(".")[0] for kind in SESSION_KINDS}
+_FILES["metadata.yaml"] = "metadata"
+_HISTORY = "agent-states/history"
+_DIRECTORIES = {"agent-states": "agent_states", _HISTORY: "agent_states", "artifacts": "artifacts"}
+_DIRECTORIES[""] = "other"
+_GROWING = ("", _HISTORY)  # an appended record changes its file, but not the directory
 # A directory that changed so recently may change again without a newer time stamp.
 _SETTLED_NS = 50_000_000
 
@@ -59,13 +61,15 @@ class Usage:
             return sum(self._inside(descriptor, name) for name in _DIRECTORIES)
 
     def require(self, session_id: str, needed: int, quota: int) -> None:
-        """Raises QuotaExceeded where the session cannot grow by so much."""
+        """Raise QuotaExceeded where the session cannot grow by so much."""
         total = self.total()
         if needed > 0 and total + needed > quota:
-            raise QuotaExceeded(session_id, total_bytes=total, quota_bytes=quota, needed_bytes=needed)
+            raise QuotaExceeded(
+                session_id, total_bytes=total, quota_bytes=quota, needed_bytes=needed
+            )
 
     def measure(self, quota: int, created: datetime | None, now: datetime) -> Size:
-        """Everything, from the files as they are now."""
+        """Return all sizes, from the files as they are now."""
         components = dict.fromkeys([*_FILES.values(), *_DIRECTORIES.values()], 0)
         files: dict[str, int] = {}
         for directory, component in _DIRECTORIES.items():
@@ -75,11 +79,20 @@ class Usage:
                 files[path] = size
         total = sum(files.values())
         largest = sorted(((size, name) for name, size in files.items() if size), reverse=True)[:10]
+        days = 0.0 if total >= quota else None
+        if created and 0 < total < quota and now - created >= timedelta(days=1):
+            # A straight line from an empty session at its creation through today's size.
+            per_day = total / ((now - created).total_seconds() / 86400)
+            days = round((quota - total) / per_day, 2)
         return Size(
-            total, quota, round(100 * total / quota, 1), level(total, quota), components,
+            total,
+            quota,
+            round(100 * total / quota, 1),
+            level(total, quota),
+            components,
             [FileSize(name, size, round(100 * size / total, 1)) for size, name in largest],
-            _days_until_full(total, quota, created, now),
-        )  # fmt: skip
+            days,
+        )
 
     def _inside(self, descriptor: int, name: str) -> int:
         try:
@@ -93,30 +106,19 @@ class Usage:
                 self._listed[name] = known
         if name not in _GROWING:
             return sum(known[1].values())
-        return sum(_size(descriptor, f"{name}/{file}" if name else file) for file in known[1])
+        total = 0
+        for file in known[1]:
+            with suppress(FileNotFoundError):
+                path = f"{name}/{file}" if name else file
+                total += os.stat(path, dir_fd=descriptor, follow_symlinks=False).st_size
+        return total
 
     def _counted(self, name: str) -> dict[str, int]:
         sizes = self._tree.sizes(f"{self._directory}/{name}" if name else self._directory)
         return {file: size for file, size in sizes.items() if file.endswith((".yaml", ".md"))}
 
 
-def _size(directory: int, name: str) -> int:
-    try:
-        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
-    except FileNotFoundError:
-        return 0
-
-
 def level(total: int, quota: int) -> str:
     share = 100 * total / quota
-    return "full" if share >= 100 else "critical" if share >= CRITICAL_PCT else "warning" if share >= WARNING_PCT else "ok"
-
-
-def _days_until_full(total: int, quota: int, created: datetime | None, now: datetime) -> float | None:
-    """A straight line from an empty session at its creation through today's size, once there is a day to go by."""
-    if total >= quota:
-        return 0.0
-    if created is None or total <= 0 or now - created < timedelta(days=1):
-        return None
-    per_day = total / ((now - created).total_seconds() / 86400)
-    return round((quota - total) / per_day, 2)
+    steps = ((100, "full"), (CRITICAL_PCT, "critical"), (WARNING_PCT, "warning"))
+    return next((name for least, name in steps if share >= least), "ok")

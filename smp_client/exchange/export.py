@@ -273,7 +273,7 @@ def copy_bundle(
                 "items": items}  # fmt: skip
     head = (_MANIFEST, json.dumps(manifest, ensure_ascii=False).encode())
     members = [head, *((f"{_FILES}{path}", content) for path, content in held)]
-    temporary, _ = make_archive(memory.tree, members)
+    temporary = make_archive(memory.tree, members)
     try:
         with memory.tree.opened(temporary) as descriptor:
             while piece := os.read(descriptor, _COPY_BYTES):

@@ -82,7 +82,7 @@ class Index:
     def open_to_read(cls, path: Path) -> Index:
         """Open the index for questions, by a process that does not lead. It is never made here.
 
-        Where the process may write, it can make changes inside `undone`, which never reach the file.
+        Where the process may write, it can make changes inside `undone` that reach no file.
         """
         refuse_links(path)
         if not path.exists() or not path.stat().st_size:
@@ -126,7 +126,7 @@ class Index:
             self._roll_back()
 
     def begin(self, patience_ms: int = BUSY_MS) -> None:
-        """Begin to write. Wait for another writer in short tries, each of which can be interrupted."""
+        """Begin to write. Another writer is waited for in short tries, which can be interrupted."""
         until = time.monotonic() + patience_ms / 1000
         self.connection.execute(f"PRAGMA busy_timeout = {min(_TRY_MS, patience_ms)}")
         try:

@@ -6,8 +6,8 @@ earlier write, and the daemon removes it when all of these are in the index.
 
 from __future__ import annotations
 
+import os
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Literal
@@ -57,7 +57,7 @@ def _ask_daemon(
     memory: Memory, request: Request, deadline: float, waits: Callable[[str], None]
 ) -> bool:
     """Return whether the daemon answered; it did not where it died before."""
-    cookie = f"{COOKIES}/{request}-{uuid.uuid4().hex}"
+    cookie = f"{COOKIES}/{request}-{os.urandom(16).hex()}"
     memory.tree.make_directory(COOKIES)
     memory.tree.create_cookie(cookie)
     pause, is_silent, said_at = _FIRST_PAUSE_S, True, time.monotonic() + _SILENT_S

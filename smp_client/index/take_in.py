@@ -1,4 +1,4 @@
-"""Files into the index. Only changed files are parsed, and the index equals one rebuilt from nothing."""
+"""Files into the index. Only changed files are parsed; the index equals one made from nothing."""
 
 from __future__ import annotations
 

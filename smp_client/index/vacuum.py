@@ -7,8 +7,8 @@ it has, a file `.smp/scrub+{session}+{any}` asks for it, one for each request.
 
 from __future__ import annotations
 
+import os
 import sqlite3
-import uuid
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ _PENDING = "The index may still hold words of what was removed, because {}: it i
 def ask_for_scrub(memory: Memory, session_id: str = "") -> None:
     """Ask the leader to clean the index, durably: before a removal, so that no crash forgets it."""
     if memory.tree.exists(INDEX_FILE):
-        memory.tree.create(f"{_OWN}/{SCRUB}+{session_id}+{uuid.uuid4().hex}", b"")
+        memory.tree.create(f"{_OWN}/{SCRUB}+{session_id}+{os.urandom(16).hex()}", b"")
 
 
 def asked_for(memory: Memory) -> list[str]:

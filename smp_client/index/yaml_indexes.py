@@ -7,7 +7,7 @@ else: equal memories give equal bytes.
 from __future__ import annotations
 
 import functools
-import uuid
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -65,7 +65,7 @@ def write(memory: Memory, index: Index, session_id: str) -> list[str]:
     directory = directory_of(session_id)
     if not memory.tree.exists(directory):
         # Moved into its place, so that it brings no session back that is deleted meanwhile.
-        aside = f"{TEMPORARY}/{uuid.uuid4().hex}"
+        aside = f"{TEMPORARY}/{os.urandom(16).hex()}"
         memory.tree.make_directory(aside)
         memory.tree.rename_new(aside, directory)
     changed: list[str] = []

@@ -21,8 +21,8 @@
     ├── NotInTime           MEM_E017  the daemon did not answer in the time it was given
     └── AccessDenied        MEM_E019  an agent may not read or write this
 
-`code` never changes once published; `recoverable` says whether trying again can help without a person; `advice` is one
-sentence on what to do next, and ends the message.
+`code` never changes once published. `recoverable` says that trying again can help.
+`advice` is one sentence on the next step, and ends the message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import ClassVar
 
 
 def conceal(text: str) -> str:
-    """Return a message without secrets. `redaction.redact`, which raises errors itself, puts its own here."""
+    """Return a message without secrets. `redaction.redact` puts its own function here."""
     return text
 
 
@@ -41,14 +41,16 @@ class SMPError(Exception):
     recoverable: ClassVar[bool] = False
     advice: str = ""
 
-    def __init__(self, message: str, *, advice: str | None = None, session_id: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, advice: str | None = None, session_id: str | None = None
+    ) -> None:
         if advice is not None:
             self.advice = advice
         self.session_id = session_id
         super().__init__(f"{message} {self.advice}".rstrip())
 
     def __str__(self) -> str:
-        """Return the message without secrets, since it ends up in logs and notes. Most errors are never shown."""
+        """Return the message without secrets, since it ends up in logs and notes."""
         return conceal(super().__str__())
 
     def __repr__(self) -> str:
@@ -58,15 +60,20 @@ class SMPError(Exception):
 class QuotaExceeded(SMPError):
     code = "MEM_E001"
     recoverable = True
-    advice = "Compact or archive the session, raise storage.quota_bytes in its metadata.yaml, or start a new session."
+    advice = (
+        "Compact or archive the session, raise storage.quota_bytes in its metadata.yaml,"
+        " or start a new session."
+    )
 
-    def __init__(self, session_id: str, *, total_bytes: int, quota_bytes: int, needed_bytes: int) -> None:
+    def __init__(
+        self, session_id: str, *, total_bytes: int, quota_bytes: int, needed_bytes: int
+    ) -> None:
         self.total_bytes = total_bytes
         self.quota_bytes = quota_bytes
         self.needed_bytes = needed_bytes
         super().__init__(
-            f"Session {session_id} holds {total_bytes:,} of {quota_bytes:,} bytes and this write needs {needed_bytes:,} more;"
-            " nothing was written.",
+            f"Session {session_id} holds {total_bytes:,} of {quota_bytes:,} bytes"
+            f" and this write needs {needed_bytes:,} more; nothing was written.",
             session_id=session_id,
         )
 
@@ -111,7 +118,9 @@ class Invalid(SMPError):
     code = "MEM_E008"
     advice = "Nothing was written; correct the values and try again."
 
-    def __init__(self, problems: Sequence[str], *, advice: str | None = None, session_id: str | None = None) -> None:
+    def __init__(
+        self, problems: Sequence[str], *, advice: str | None = None, session_id: str | None = None
+    ) -> None:
         self.problems = tuple(map(conceal, problems))
         super().__init__("; ".join(self.problems) + ".", advice=advice, session_id=session_id)
 
@@ -130,7 +139,10 @@ class StorageFailed(SMPError):
 
 class UnsafePath(SMPError):
     code = "MEM_E011"
-    advice = "Only plain files and directories below the root are read or written; remove or replace this one."
+    advice = (
+        "Only plain files and directories below the root are read or written;"
+        " remove or replace this one."
+    )
 
 
 class NewerFormat(SMPError):
@@ -141,7 +153,10 @@ class NewerFormat(SMPError):
 class TransactionPending(SMPError):
     code = "MEM_E013"
     recoverable = True
-    advice = "It is safe in the journal and the next write or read of this session finishes it; do not repeat it."
+    advice = (
+        "It is safe in the journal and the next write or read of this session finishes it;"
+        " do not repeat it."
+    )
 
 
 class TransactionEnded(SMPError):

@@ -1,4 +1,4 @@
-"""The result of every pass and every verb: one shape, so that all are printed, logged and tested alike."""
+"""The result of every pass and every verb: one shape, so that one printer prints all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Action:
 class Outcome:
     """Everything that was done, or would be done.
 
-    A problem says what could not be done, and why. A note is something to know although all was done.
+    A problem is something that could not be done, with the reason. A note is only to be known.
     """
 
     actions: list[Action] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What time does to sessions, in numbers: when they age, when they are made smaller, how long what was deleted is kept."""
+"""When sessions age, when they are compacted, and how long deleted memories are kept."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ class CompactionPolicy:
     gentle_reduction_pct: float = 10.0
     forced_at_pct: float = 95.0
     forced_reduction_pct: float = 20.0
-    predict_days: float = 1.0  # one that will be full within so many days, at the growth of the last, is compacted now; 0 for never
+    predict_days: float = 1.0  # a session that is full within so many days is compacted; 0: never
     old_conversation_days: float = 7.0
     recent_conversation_hours: float = 24.0  # what was said since then is never taken out,
     recent_access_hours: float = 48.0  # nor is what was read since then,
     preserved_above: float = 0.7  # nor what has more priority than this
-    summarizer: tuple[str, ...] = ()  # a command that gets old turns on stdin and prints a summary; none for our own
+    summarizer: tuple[
+        str, ...
+    ] = ()  # a command that gets old turns on stdin and prints a summary; none for our own
     summarizer_timeout_s: float = 30.0
     automatic: bool = True
 
     def for_session(self, metadata: dict[str, Any]) -> CompactionPolicy:
-        """With what the session's own metadata say below `compaction_config`; what makes no sense there is left out."""
+        """Return the policy with the session's `compaction_config`, as far as it makes sense."""
         config = metadata.get("compaction_config")
         if not isinstance(config, dict):
             return self
@@ -44,13 +46,17 @@ class CompactionPolicy:
         return replace(
             self,
             automatic=self.automatic and config.get("auto_compact") is not False,
-            gentle_at_pct=100.0 * float(share) if usable and share is not None else self.gentle_at_pct,
+            gentle_at_pct=100.0 * float(share)
+            if usable and share is not None
+            else self.gentle_at_pct,
         )
 
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """How long what was deleted can be restored; and, where days are given for a type, when what is older is deleted."""
+    """How long deleted memories can be restored, and after how many days a type is deleted."""
 
     deleted_days: float = 30.0
-    by_type_days: dict[str, float] = field(default_factory=dict)  # conversation_turn, decision, finding, preference…
+    by_type_days: dict[str, float] = field(
+        default_factory=dict
+    )  # conversation_turn, decision, finding, preference…

@@ -1,9 +1,10 @@
 """How much a memory still matters: the pure formula, and which rule holds for which memory.
 
-    priority = base · e^(-rate · days since it was last read) · e^(-age_rate · days since it was made) + boost
+    priority = base · e^(-rate · days since a reading) · e^(-age_rate · days of age) + boost
 
-`boost` grows with every reading up to `boost_cap`. The result lies between the rule's `floor` and 1. Which rule holds is a fact
-about the record alone (its *standing*); what the rule says is policy, and can be configured for all sessions and for one.
+`boost` grows with every reading up to `boost_cap`. The result lies between the rule's `floor` and
+1. The record alone decides which rule holds (its *standing*). The numbers of a rule are policy, and
+can be configured for all sessions and for one.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from typing import Any
 
 HOURS_PER_DAY = 24
 PINNED = "pinned"
-# What says that somebody is still to decide, or that a matter is closed. Anything else, or nothing, says neither.
+# These say that a matter is still to be decided, or is closed. Any other word says neither.
 _OPEN = frozenset(("open", "unresolved", "pending", "proposed", "in_progress"))
-_CLOSED = frozenset(("resolved", "closed", "done", "fixed", "superseded", "implemented", "wont_fix", "rejected"))
+_CLOSED = frozenset(
+    ("resolved", "closed", "done", "fixed", "superseded", "implemented", "wont_fix", "rejected")
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def _rules() -> dict[str, Rule]:
         "artifact": replace(learning, rate=0.03),
         # All that is in sight of a session that was archived.
         "summary": Rule(0.80, 0.02, 0.01, 0.3),
-        # It matters as much as what it relates, which has a priority of its own.
+        # It matters as much as the memories that it relates, which have priorities of their own.
         "relationship": Rule(1.0, 0.0, 0.0, 1.0),
         PINNED: Rule(1.0, 0.0, 0.0, 1.0),
     }
@@ -69,41 +72,52 @@ class Policy:
     rules: Mapping[str, Rule] = field(default_factory=_rules)
     age_rate: float = 0.01  # per day since it was made, read or not
     boost_cap: float = 0.2
-    decayed_below: float = 0.3  # what matters less than this is left out where only what still matters is asked for
+    decayed_below: float = 0.3  # a memory that matters less no longer matters
     enabled: bool = True
 
     def rule(self, standing: str) -> Rule:
-        """Where there is none for the standing that for the kind, and where there is neither what holds by default."""
-        return self.rules.get(standing) or self.rules.get(standing.partition(".")[0]) or _DEFAULTS[standing]
+        """Return the rule for a standing, else that for its kind, else the default."""
+        kind = standing.partition(".")[0]
+        return self.rules.get(standing) or self.rules.get(kind) or _DEFAULTS[standing]
 
     def all_rules(self) -> dict[str, Rule]:
-        """What holds for each standing that a memory can have."""
+        """Return the rule for each standing that a memory can have."""
         return {name: self.rule(name) for name in {**_DEFAULTS, **self.rules}}
 
-    def priority(self, standing: str, *, base: float | None, age_days: float, idle_days: float, accesses: int) -> float:
-        """The formula. A clock that went back makes nothing younger than new."""
+    def priority(
+        self, standing: str, *, base: float | None, age_days: float, idle_days: float, accesses: int
+    ) -> float:
+        """Return the priority. A clock that went back makes nothing younger than new."""
         rule = self.rule(standing)
         start = rule.base if base is None else base
         if self.enabled:
-            start *= math.exp(-rule.rate * max(idle_days, 0.0) - self.age_rate * max(age_days, 0.0))
-        return max(rule.floor, min(1.0, max(0.0, start + min(self.boost_cap, accesses * rule.boost))))
+            decay = rule.rate * max(idle_days, 0.0) + self.age_rate * max(age_days, 0.0)
+            start *= math.exp(-decay)
+        boost = min(self.boost_cap, accesses * rule.boost)
+        return max(rule.floor, min(1.0, max(0.0, start + boost)))
 
     def for_session(self, metadata: Mapping[str, Any]) -> Policy:
-        """With what the session's own metadata say below `decay_config`; what makes no sense there is left out."""
+        """Return the policy with the session's own `decay_config`, as far as that makes sense."""
         config = metadata.get("decay_config")
         if not isinstance(config, dict):
             return self
         rules = self.all_rules()
-        hours, least = _number(config.get("half_life_hours")), _number(config.get("min_decay_factor"))
+        hours, least = (
+            _number(config.get("half_life_hours")),
+            _number(config.get("min_decay_factor")),
+        )
         if hours is not None and hours > 0:
-            rules = {name: rule.with_half_life(hours) if rule.rate else rule for name, rule in rules.items()}
+            decaying = {name: rule for name, rule in rules.items() if rule.rate}
+            rules |= {name: rule.with_half_life(hours) for name, rule in decaying.items()}
         if least is not None and 0 <= least <= 1:
-            rules = {name: replace(rule, floor=max(rule.floor, least)) for name, rule in rules.items()}
-        return replace(self, rules=rules, enabled=self.enabled and config.get("enabled") is not False)
+            floors = {name: max(rule.floor, least) for name, rule in rules.items()}
+            rules = {name: replace(rule, floor=floors[name]) for name, rule in rules.items()}
+        enabled = self.enabled and config.get("enabled") is not False
+        return replace(self, rules=rules, enabled=enabled)
 
 
 def standing(type: str, data: Mapping[str, Any]) -> str:
-    """Which rule holds for a record."""
+    """Return which rule holds for a record."""
     if is_pinned(data):
         return PINNED
     if type == "decision":
@@ -114,22 +128,22 @@ def standing(type: str, data: Mapping[str, Any]) -> str:
         if is_resolved(data):
             return "finding.resolved"
         return "finding.critical" if _word(data.get("severity")) == "critical" else type
-    if type == "preference" and (confidence := _word(data.get("confidence"))) in ("explicit", "inferred"):
+    confidence = _word(data.get("confidence"))
+    if type == "preference" and confidence in ("explicit", "inferred"):
         return f"preference.{confidence}"
     return type
 
 
 def is_pinned(data: Mapping[str, Any]) -> bool:
-    """However a person says so: to YAML as SMP reads it, `yes` is a text."""
+    """Return whether a record is pinned, however a person says so."""
     pinned = data.get("pinned")
-    return pinned.lower() in ("true", "yes", "on") if isinstance(pinned, str) else pinned in (True, 1)
+    return _word(pinned) in ("true", "yes", "on") or pinned in (True, 1)
 
 
 def status_of(data: Mapping[str, Any]) -> str:
-    """What a decision or a finding says of its own state; nothing where it says nothing."""
+    """Return the state that a decision or a finding gives itself; empty where it gives none."""
     resolution = data.get("resolution")
-    status = resolution.get("status") if isinstance(resolution, dict) else data.get("status")
-    return status.lower() if isinstance(status, str) else ""
+    return _word(resolution.get("status") if isinstance(resolution, dict) else data.get("status"))
 
 
 def is_resolved(data: Mapping[str, Any]) -> bool:
@@ -137,9 +151,10 @@ def is_resolved(data: Mapping[str, Any]) -> bool:
 
 
 def _word(value: Any) -> str:
-    """As a person may have written it: Critical is critical."""
+    """Return a word as a person may have written it: Critical is critical."""
     return value.lower() if isinstance(value, str) else ""
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else None

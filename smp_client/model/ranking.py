@@ -1,17 +1,15 @@
-"""What stands first in an answer: text, priority, importance and recent use, each between 0 and 1, weighted and added up.
+"""Which memory stands first in an answer: text, priority, importance and recent use, weighted.
 
-Where a text was asked for, the text leads: the other three only say which of two memories that match about equally well is first. A
-forgotten memory that answers the question stands before a fresh one that shares a word with it.
+Where a text was asked for, the text leads: the other three only decide between memories that match
+about equally well.
 
     score = match · (1 - influence + influence · rest) · state · holds
     rest = w.text + w.time · priority + w.importance · importance + w.access · use
 
-`match` is the share of the question's weight that the memory has, so a score says how well it fits
-in itself: each word weighs as much as it is rare, also one that no memory has, and counts less
-where it only stands near by (see matching.py). `use` is how lately the memory was read. Of a session
-that is on its way out everything counts less (`state`), and the summary of an archived one less than
-the memories that it sums up. A memory that no longer holds has `ended` times its score (`holds`).
-Without a text the score is the weighted mean of priority, importance and use.
+`match` is the share of the question's weight that the memory has (see matching.py). `use` is how
+lately it was read. Everything counts less of a session that is on its way out (`state`), and the
+summary of an archived one less than its memories. A memory that no longer holds has `ended` times
+its score (`holds`). Without a text the score is the weighted mean of priority, importance and use.
 """
 
 from __future__ import annotations
@@ -25,14 +23,16 @@ from .errors import InvalidQuery
 from .priority import is_resolved
 
 _IMPORTANCE = {
-    "decision": 0.9, "finding": 0.8, "preference": 0.7, "learning": 0.7, "pattern": 0.7, "summary": 0.7, "artifact": 0.6,
-    "conversation_turn": 0.5, "agent_state": 0.4, "relationship": 0.3,
+    "decision": 0.9, "finding": 0.8, "preference": 0.7, "learning": 0.7, "pattern": 0.7,
+    "summary": 0.7, "artifact": 0.6, "conversation_turn": 0.5, "agent_state": 0.4,
+    "relationship": 0.3,
 }  # fmt: skip
-_SEVERITY = (1.3, 1.15, 1.0, 0.85, 0.7, 1.0)  # by rank; the last for what is no severity
+_SEVERITY = (1.3, 1.15, 1.0, 0.85, 0.7, 1.0)  # by rank; the last for a word that is no severity
 _HIGH_IMPACT, _APPROVED, _CLOSED = 1.3, 1.2, 0.6
 _WEIGHT_CAP = 1000
-SUMMARY = 0.25  # of a memory of the same session
+SUMMARY = 0.25  # of a memory of the session that it sums up
 ACCESS_RATE = 0.05  # per hour: how fast having been read is forgotten
+_STATES = {"idle": 0.95, "decaying": 0.6, "archived": 0.4}
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,20 @@ class Weights:
     importance: float = 0.2
     access: float = 0.1
     influence: float = 0.5  # of all but the text, where a text is asked for
-    states: Mapping[str, float] = field(default_factory=lambda: {"idle": 0.95, "decaying": 0.6, "archived": 0.4})
-    # Of the score of a memory that no longer holds, see validity.py; 0.4 put resolved findings behind what only shares a word
-    # with the question (benchmarks.questions: 16 of 30 first, against 17).
+    states: Mapping[str, float] = field(default_factory=lambda: dict(_STATES))
+    # Of the score of a memory that no longer holds. With 0.4, resolved findings stood behind
+    # memories that only share a word with the question (benchmarks.questions).
     ended: float = 0.7
 
     def __post_init__(self) -> None:
-        numbers = (self.text, self.time, self.importance, self.access, self.influence, self.ended, *self.states.values())
-        if not all(isinstance(number, (int, float)) and 0 <= number <= _WEIGHT_CAP for number in numbers):
-            raise InvalidQuery(f"Weights must be numbers from 0 to {_WEIGHT_CAP}.")
+        numbers = [value for name, value in vars(self).items() if name != "states"]
+        for number in (*numbers, *self.states.values()):
+            if not isinstance(number, (int, float)) or not 0 <= number <= _WEIGHT_CAP:
+                raise InvalidQuery(f"Weights must be numbers from 0 to {_WEIGHT_CAP}.")
 
 
 def importance(type: str, data: Mapping[str, Any]) -> float:
-    """By kind, severity, impact and approval."""
+    """Return the importance of a record by its kind, severity, impact and approval."""
     score = _IMPORTANCE.get(type, 0.5)
     if type == "finding":
         score *= _SEVERITY[severity.rank(data.get("severity"))]

@@ -1,4 +1,4 @@
-"""The kinds of memory, what each must hold, and a memory as it is given back."""
+"""The kinds of memory, and a memory as it is returned."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from . import severity
 from .errors import Invalid
 from .layout import is_file_id
-from .times import parse_time
+from .priority import is_pinned
+from .times import time_of
 
 if TYPE_CHECKING:
     from ..text.values import Value
 
 CONTENT_CAP_BYTES = 1024 * 1024
 KEY_CAP_CHARACTERS = 128
+DELETED_TURN = "deleted"
+STATE_HISTORY = "agent-states/history"
 _MEMORY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_SIGNS = "letters, digits, '-', '_' or '.'"
 
 
 def type_of(name: str) -> str:
-    """Return the name of a kind of memory outside the files: they and the index say `conversation_turn` for a turn."""
+    """Return the type for a kind's name: files and index say `conversation_turn` for a turn."""
     return "turn" if name == "conversation_turn" else name
 
 
@@ -34,7 +38,7 @@ def name_of(type: str) -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of memory: where it is kept and how its fields are called."""
+    """A kind of memory: its file, its ids and its fields."""
 
     name: str  # as files have it; see `type`
     file: str
@@ -47,31 +51,33 @@ class Kind:
 
     @property
     def type(self) -> str:
-        """The name of the kind outside the files."""
+        """Return the name of the kind outside the files."""
         return type_of(self.name)
 
     def memory_id(self, number: int) -> str:
-        return f"{self.prefix}-{number}" if self.prefix == "turn" else f"{self.prefix}-{number:03d}"
+        return f"{self.prefix}-{number if self.prefix == 'turn' else f'{number:03d}'}"
 
 
-TURN = Kind("conversation_turn", "conversation.md", "", "turn", "content", "speaker", 1.0, ("speaker",))
-DECISION = Kind("decision", "decisions.yaml", "decisions", "DEC", "decision", "made_by", 0.95, ("decision", "made_by"))
+# fmt: off
+TURN = Kind("conversation_turn", "conversation.md", "", "turn", "content", "speaker", 1.0,
+            ("speaker",))
+DECISION = Kind("decision", "decisions.yaml", "decisions", "DEC", "decision", "made_by", 0.95,
+                ("decision", "made_by"))
 FINDING = Kind("finding", "findings.yaml", "findings", "FIND", "finding", "discovered_by", 0.90,
-               ("finding", "discovered_by", "severity"))  # fmt: skip
-PREFERENCE = Kind("preference", "preferences.yaml", "preferences", "PREF", "preference", "created_by", 0.85,
-                  ("preference", "confidence"))  # fmt: skip
-LEARNING = Kind("learning", "learnings.yaml", "learnings", "LEARN", "learning", "learned_by", 0.80, ("learning", "learned_by"))
-RELATIONSHIP = Kind("relationship", "relationships.yaml", "memory_relationships", "REL", "relationship", "created_by", 1.0,
-                    ("source", "target", "relationship"))  # fmt: skip
-GLOBAL_PREFERENCE = Kind("preference", "cross-session-preferences.yaml", "preferences", "GPREF", "preference", "created_by", 0.85,
-                         ("preference", "confidence"))  # fmt: skip
-PATTERN = Kind("pattern", "learned-patterns.yaml", "patterns", "PAT", "pattern", "learned_by", 0.80, ("pattern",))
-
+               ("finding", "discovered_by", "severity"))
+PREFERENCE = Kind("preference", "preferences.yaml", "preferences", "PREF", "preference",
+                  "created_by", 0.85, ("preference", "confidence"))
+LEARNING = Kind("learning", "learnings.yaml", "learnings", "LEARN", "learning", "learned_by", 0.80,
+                ("learning", "learned_by"))
+RELATIONSHIP = Kind("relationship", "relationships.yaml", "memory_relationships", "REL",
+                    "relationship", "created_by", 1.0, ("source", "target", "relationship"))
+GLOBAL_PREFERENCE = Kind("preference", "cross-session-preferences.yaml", "preferences", "GPREF",
+                         "preference", "created_by", 0.85, ("preference", "confidence"))
+PATTERN = Kind("pattern", "learned-patterns.yaml", "patterns", "PAT", "pattern", "learned_by", 0.80,
+               ("pattern",))
+# fmt: on
 SESSION_KINDS = (TURN, DECISION, FINDING, PREFERENCE, LEARNING, RELATIONSHIP)
 GLOBAL_KINDS = (GLOBAL_PREFERENCE, PATTERN)
-
-DELETED_TURN = "deleted"
-STATE_HISTORY = "agent-states/history"
 
 CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
     ("finding", "severity"): severity.WORDS,
@@ -81,7 +87,7 @@ CHOICES: dict[tuple[str, str], tuple[str, ...]] = {
 
 
 class Neighbours(NamedTuple):
-    """What stands beside a memory that was just recorded, each as `ID`, or `SESSION/ID` in another session."""
+    """The memories beside one just recorded, as `ID`, or `SESSION/ID` in another session."""
 
     same_as: str | None = None  # says the very same
     similar: tuple[str, ...] = ()  # the nearest few
@@ -89,7 +95,7 @@ class Neighbours(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """A memory as it stands on disk. `data` holds every field; the rest are shortcuts into it, or what an answer says."""
+    """A memory. `data` holds every field; the rest are shortcuts, or parts of an answer."""
 
     id: str
     type: str
@@ -97,26 +103,23 @@ class Record:
     data: dict[str, Any]
     text: str
     score: float | None = field(default=None, compare=False)  # how well it answers, from 0 to 1
-    explanation: dict[str, float] | None = field(default=None, compare=False)  # what the score is made of, where that was asked for
-    path: tuple[str, ...] = field(default=(), compare=False)  # how it is related to what was asked about
+    explanation: dict[str, float] | None = field(default=None, compare=False)  # parts of the score
+    path: tuple[str, ...] = field(default=(), compare=False)  # how it is related to the asked one
     priority_now: float | None = field(default=None, compare=False)
-    file: str | None = field(default=None, compare=False)  # in an answer: where it stands, below the root
-    marks: tuple[str, ...] = field(default=(), compare=False)  # what an answer adds: `archived`, `superseded by DEC-004`
-    look: Callable[[Record], Neighbours] | None = field(default=None, compare=False, repr=False)  # for what stands beside it
-    holds: bool = field(default=True, compare=False)  # False in an answer for what is superseded, rejected, reverted or resolved
+    file: str | None = field(default=None, compare=False)  # where it stands, below the root
+    marks: tuple[str, ...] = field(default=(), compare=False)  # `archived`, `superseded by DEC-004`
+    look: Callable[[Record], Neighbours] | None = field(default=None, compare=False, repr=False)
+    holds: bool = field(default=True, compare=False)  # False for superseded, rejected, resolved …
 
     @property
     def timestamp(self) -> datetime | None:
-        """None where a hand-written record has none, or none that can be read."""
-        try:
-            return parse_time(str(self.data.get("timestamp") or self.data.get("last_updated")))
-        except (ValueError, OverflowError):
-            return None
+        """Return its time; None where it has none that can be read."""
+        return time_of(self.data.get("timestamp") or self.data.get("last_updated"))
 
     @property
     def by(self) -> str | None:
-        """Who said, decided, found or learned it; None where nobody is named."""
-        actors = [kind.actor for kind in (*SESSION_KINDS, *GLOBAL_KINDS) if kind.type == self.type]
+        """Return who said, decided, found or learned it; None where nobody is named."""
+        actors = [one.actor for one in (*SESSION_KINDS, *GLOBAL_KINDS) if one.type == self.type]
         names = [self.data.get(name) for name in (*actors, "agent_id", "created_by")]
         return next((str(name) for name in names if name), None)
 
@@ -127,7 +130,7 @@ class Record:
 
     @property
     def priority(self) -> float:
-        """The decay priority: as of now in the answer to a question, else as it was last written."""
+        """Return the decay priority: as of now in an answer, else as it was last written."""
         if self.priority_now is not None:
             return self.priority_now
         decay = self.data.get("decay")
@@ -136,12 +139,12 @@ class Record:
 
     @property
     def same_as(self) -> str | None:
-        """The memory of the project that says the very same as the one just recorded, as of the first look; None for none."""
+        """Return the memory of the project that says the very same as the one just recorded."""
         return self._neighbours.same_as
 
     @property
     def similar(self) -> tuple[str, ...]:
-        """Up to three memories of the project that are near to the one just recorded."""
+        """Return up to three memories of the project that are near to the one just recorded."""
         return self._neighbours.similar
 
     @cached_property
@@ -150,41 +153,36 @@ class Record:
 
     @property
     def pinned(self) -> bool:
-        from .priority import is_pinned
-
         return is_pinned(self.data)
 
 
 def as_record(kind: Kind, session: str, value: Mapping[str, Value]) -> Record:
-    return Record(str(value["id"]), kind.type, session, dict(value), str(value.get(kind.text, "")))
+    text = str(value.get(kind.text, ""))
+    return Record(str(value["id"]), kind.type, session, dict(value), text)
 
 
 def is_deleted(kind: Kind, value: Mapping[str, Value]) -> bool:
-    """Whether it is only the place of a turn that was deleted."""
+    """Return whether it is only the place of a turn that was deleted."""
     return kind is TURN and value.get("type") == DELETED_TURN and not value.get("content")
 
 
-def is_counted(kind: Kind, value: Mapping[str, Value]) -> bool:
-    """Return whether it counts as a memory: not the place of a deleted turn, nor an earlier state of an agent."""
-    return not is_deleted(kind, value) and not kind.file.startswith(f"{STATE_HISTORY}/")
-
-
 def kind_of(memory_id: str, kinds: tuple[Kind, ...]) -> Kind | None:
-    """The kind that gives ids of this form, if any does."""
+    """Return the kind that gives ids of this form, if any does."""
     prefix = memory_id.rpartition("-")[0]
     return next((kind for kind in kinds if kind.prefix == prefix), None)
 
 
 def kind_of_file(file: str) -> Kind:
-    """The kind that is kept in a file of a session or of `global/`."""
+    """Return the kind that is kept in a file of a session or of `global/`."""
     if file.startswith(f"{STATE_HISTORY}/"):
         return state_history(file.rpartition("/")[2].removesuffix(".yaml"))
     return next(kind for kind in (*SESSION_KINDS, *GLOBAL_KINDS) if kind.file == file)
 
 
 def state_history(agent: str) -> Kind:
-    """The earlier states of an agent: a record file of its own, so that saving a state does not cost more with each."""
-    return Kind("agent_state", f"{STATE_HISTORY}/{agent}.yaml", "history", "STATE", "", "agent_id", 0.80, ())
+    """Return the kind of an agent's earlier states, which are records in a file of its own."""
+    file = f"{STATE_HISTORY}/{agent}.yaml"
+    return Kind("agent_state", file, "history", "STATE", "", "agent_id", 0.80, ())
 
 
 def is_memory_id(memory_id: object) -> bool:
@@ -192,7 +190,7 @@ def is_memory_id(memory_id: object) -> bool:
 
 
 def is_memory_name(name: object) -> TypeGuard[str]:
-    """Whether it names a memory: `ID`, or `SESSION/ID` for one of another session."""
+    """Return whether it names a memory: `ID`, or `SESSION/ID` for one of another session."""
     if not isinstance(name, str):
         return False
     session, slash, memory_id = name.rpartition("/")
@@ -207,11 +205,11 @@ def split_name(name: str, session: str) -> tuple[str, str]:
 
 def check_memory_id(memory_id: str) -> str:
     if not is_memory_id(memory_id):
-        raise Invalid([f"memory id {memory_id!r} must be 1 to 64 letters, digits, '-', '_' or '.'"])
+        raise Invalid([f"memory id {memory_id!r} must be 1 to 64 {_SIGNS}"])
     return memory_id
 
 
 def check_memory_name(name: str) -> str:
     if not is_memory_name(name):
-        raise Invalid([f"memory {name!r} must be an id of 1 to 64 letters, digits, '-', '_' or '.', or SESSION/ID"])
+        raise Invalid([f"memory {name!r} must be an id of 1 to 64 {_SIGNS}, or SESSION/ID"])
     return name

@@ -2,8 +2,8 @@
 
     critical > high = important > medium > low = minor > info
 
-A finding is stored with the word that was given. Words that mean the same are equal wherever findings are compared, filtered,
-ranked or put in order.
+A finding is stored with the word that was given. Synonyms are equal wherever findings are compared,
+filtered, ranked or sorted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ IN_WORDS = "critical, high (or important), medium, low (or minor) or info"
 
 
 def rank(severity: object) -> int:
-    """Return the place of a severity in the order, 0 for the worst; the place behind the last for what is none."""
+    """Return the place of a severity, 0 for the worst; any other word is behind the last."""
     word = severity.lower() if isinstance(severity, str) else ""
     word = _SYNONYMS.get(word, word)
     return SEVERITIES.index(word) if word in SEVERITIES else len(SEVERITIES)

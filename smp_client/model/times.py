@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # from which the index counts microseconds
 
-# What `render_time` gives: no day ends at 24:00, and no fraction ends in three noughts.
-_RENDERED = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.(?!000Z)\d{3}(?:(?!000)\d{3})?)?Z", re.ASCII)
+# As `render_time` writes it: no day ends at 24:00, and no fraction ends in three noughts.
+_RENDERED = re.compile(
+    r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.(?!000Z)\d{3}(?:(?!000)\d{3})?)?Z", re.ASCII
+)
 
 
 def parse_time(text: str) -> datetime:
-    """Raises ValueError where the text is no time; one without a zone is taken as UTC."""
+    """Return a time. One without a zone is taken as UTC. Raise ValueError where it is no time."""
     time = datetime.fromisoformat(text)
     try:
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
@@ -22,10 +24,10 @@ def parse_time(text: str) -> datetime:
 
 
 def time_of(value: object) -> datetime | None:
-    """Return the time that a field says; None where it says none."""
+    """Return the time of a field; None where it has none."""
     try:
         return parse_time(value) if isinstance(value, str) else None
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
 
 
@@ -41,14 +43,17 @@ def microseconds(time: datetime) -> int:
 
 def render_time(time: datetime) -> str:
     time = time.astimezone(UTC)
-    precision = "seconds" if not time.microsecond else "milliseconds" if not time.microsecond % 1000 else "microseconds"
-    return time.replace(tzinfo=None).isoformat(timespec=precision) + "Z"
+    precision = "microseconds" if time.microsecond % 1000 else "milliseconds"
+    shown = time.replace(tzinfo=None)
+    return shown.isoformat(timespec=precision if time.microsecond else "seconds") + "Z"
 
 
 @functools.lru_cache(maxsize=1024)
 def same_time(text: str) -> str:
-    """The time that a text says, as `render_time` writes it; raises ValueError where it is no time. Most are written so already,
-    and of one memory the same one is asked for more than once."""
+    """Return a time as `render_time` writes it. Raise ValueError where it is no time.
+
+    Most are written so already, and one is asked for more than once.
+    """
     if _RENDERED.fullmatch(text):
         datetime.fromisoformat(text)
         return text

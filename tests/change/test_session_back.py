@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from smp_client import Memory, Session, SessionNotFound, SessionPutAway
-from smp_client.disk import absence as put_away
+from smp_client.disk import scope as put_away
 
 
 def archived(memory: Memory) -> Callable[[], object]:

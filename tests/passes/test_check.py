@@ -17,7 +17,7 @@ from daemons import smp
 from smp_client import Memory, Session
 from smp_client.disk import journal
 from smp_client.disk.locks import Patience, lock
-from smp_client.disk.packing import read_members, write_archive
+from smp_client.disk.packing import make_archive, read_members
 from smp_client.disk.quarantine import quarantined
 from smp_client.disk.scope import UPKEEP
 from smp_client.model.layout import SESSION_DIRECTORIES
@@ -237,10 +237,11 @@ def test_a_bundle_must_hold_what_its_manifest_says(memory: Memory, session: Sess
     """Each record of it, and the manifest itself."""
     name = str(evicted(memory).relative_to(memory.root))
     (_, manifest), (member, raw) = read_members(memory.tree, name)
-    write_archive(memory.tree, name, [("manifest.json", manifest), (member, raw.replace(b"Decision 0", b"Decision 7"))])
+    changed = [("manifest.json", manifest), (member, raw.replace(b"Decision 0", b"Decision 7"))]
+    memory.tree.rename(make_archive(memory.tree, changed), name)
     assert ["DEC-001" in complaint.problem and "is damaged" in complaint.problem for complaint in check(memory)] == [True]
     for members in ([(member, raw)], [("manifest.json", b"{}")], []):
-        write_archive(memory.tree, name, members)
+        memory.tree.rename(make_archive(memory.tree, members), name)
         assert [complaint.file for complaint in check(memory)] == [name.rpartition("/")[2]]
 
 
