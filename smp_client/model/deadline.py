@@ -1,13 +1,10 @@
-"""A limit on the work that one piece of data may cost whoever takes it in.
+"""A limit on the work that one piece of data may cost, and a way to interrupt long work.
 
-The daemon reads what others wrote: edited files, drops, transcripts. All of that is read in linear
-time, and yet one piece must never keep the others waiting. Inside `deadline(…)`, the code that
-reads calls `step()` once for each record, collection or text; the first call after the limit
-raises TookTooLong. Time is that of the processor for this thread, so that a busy machine makes no
-piece look slow.
+One edited file, drop or transcript must never keep the others waiting. Inside `deadline(…)` the code
+that reads calls `step()` for each record; the first call after the limit raises TookTooLong. Time is
+that of the processor for this thread, so that a busy machine makes no piece look slow.
 
-Every access to a file of the tree is a step too. Whoever runs long work inside `interruptible(…)`
-is therefore asked at every step, and can stop the work or look after something else meanwhile.
+Every access to a file of the tree is a step too: `interruptible(…)` is asked at each.
 """
 
 from __future__ import annotations

@@ -60,22 +60,16 @@ class SMPError(Exception):
 class QuotaExceeded(SMPError):
     code = "MEM_E001"
     recoverable = True
-    advice = (
-        "Compact or archive the session, raise storage.quota_bytes in its metadata.yaml,"
-        " or start a new session."
-    )
+    advice = "Compact or archive it, raise its storage.quota_bytes, or start a new session."
 
     def __init__(
         self, session_id: str, *, total_bytes: int, quota_bytes: int, needed_bytes: int
     ) -> None:
-        self.total_bytes = total_bytes
-        self.quota_bytes = quota_bytes
+        self.total_bytes, self.quota_bytes = total_bytes, quota_bytes
         self.needed_bytes = needed_bytes
-        super().__init__(
-            f"Session {session_id} holds {total_bytes:,} of {quota_bytes:,} bytes"
-            f" and this write needs {needed_bytes:,} more; nothing was written.",
-            session_id=session_id,
-        )
+        held = f"Session {session_id} holds {total_bytes:,} of {quota_bytes:,} bytes"
+        needed = f"this write needs {needed_bytes:,} more; nothing was written"
+        super().__init__(f"{held} and {needed}.", session_id=session_id)
 
 
 class LockTimeout(SMPError):
@@ -139,10 +133,7 @@ class StorageFailed(SMPError):
 
 class UnsafePath(SMPError):
     code = "MEM_E011"
-    advice = (
-        "Only plain files and directories below the root are read or written;"
-        " remove or replace this one."
-    )
+    advice = "Only plain files and directories below the root are used; remove or replace this."
 
 
 class NewerFormat(SMPError):
@@ -153,10 +144,7 @@ class NewerFormat(SMPError):
 class TransactionPending(SMPError):
     code = "MEM_E013"
     recoverable = True
-    advice = (
-        "It is safe in the journal and the next write or read of this session finishes it;"
-        " do not repeat it."
-    )
+    advice = "It is safe in the journal, and the next write or read finishes it; do not repeat it."
 
 
 class TransactionEnded(SMPError):

@@ -19,7 +19,7 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class CompactionPolicy:
-    """When a session is made smaller, by how much, and what may go."""
+    """When a session is compacted, by how much, and which memories may be evicted."""
 
     gentle_at_pct: float = 80.0
     gentle_reduction_pct: float = 10.0
@@ -27,12 +27,10 @@ class CompactionPolicy:
     forced_reduction_pct: float = 20.0
     predict_days: float = 1.0  # a session that is full within so many days is compacted; 0: never
     old_conversation_days: float = 7.0
-    recent_conversation_hours: float = 24.0  # what was said since then is never taken out,
-    recent_access_hours: float = 48.0  # nor is what was read since then,
-    preserved_above: float = 0.7  # nor what has more priority than this
-    summarizer: tuple[
-        str, ...
-    ] = ()  # a command that gets old turns on stdin and prints a summary; none for our own
+    recent_conversation_hours: float = 24.0  # turns since then are never evicted,
+    recent_access_hours: float = 48.0  # nor are memories that were read since then,
+    preserved_above: float = 0.7  # nor those with more priority than this
+    summarizer: tuple[str, ...] = ()  # a command: old turns on stdin, a summary on stdout
     summarizer_timeout_s: float = 30.0
     automatic: bool = True
 
@@ -41,15 +39,11 @@ class CompactionPolicy:
         config = metadata.get("compaction_config")
         if not isinstance(config, dict):
             return self
-        share = config.get("threshold")
-        usable = isinstance(share, (int, float)) and not isinstance(share, bool) and 0 < share <= 1
-        return replace(
-            self,
-            automatic=self.automatic and config.get("auto_compact") is not False,
-            gentle_at_pct=100.0 * float(share)
-            if usable and share is not None
-            else self.gentle_at_pct,
-        )
+        share: Any = config.get("threshold")
+        automatic = self.automatic and config.get("auto_compact") is not False
+        if type(share) not in (int, float) or not 0 < share <= 1:
+            return replace(self, automatic=automatic)
+        return replace(self, automatic=automatic, gentle_at_pct=100.0 * share)
 
 
 @dataclass(frozen=True)
@@ -57,6 +51,4 @@ class RetentionPolicy:
     """How long deleted memories can be restored, and after how many days a type is deleted."""
 
     deleted_days: float = 30.0
-    by_type_days: dict[str, float] = field(
-        default_factory=dict
-    )  # conversation_turn, decision, finding, preference…
+    by_type_days: dict[str, float] = field(default_factory=dict)  # by a type such as `finding`
