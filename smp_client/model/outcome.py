@@ -22,10 +22,7 @@ class Action:
 
 @dataclass
 class Outcome:
-    """Everything that was done, or would be done.
-
-    A problem is something that could not be done, with the reason. A note is only to be known.
-    """
+    """Everything that was done, or would be done, with the reasons for anything that was not."""
 
     actions: list[Action] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
