@@ -1,133 +1,84 @@
-"""Which sessions are so full that they must be made smaller, and which of them could not be."""
+"""Sessions that are too full: which must become smaller now, and which could not."""
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
-from smp_client.disk.usage import CRITICAL_PCT, Size, Usage
-from smp_client.disk.usage import level as quota_level
-from smp_client.model.layout import ACTIVE, GLOBAL
-from smp_client.model.policies import CompactionPolicy
+from smp_client import Session
+from smp_client.disk.usage import CRITICAL_PCT, Size
+from smp_client.passes.compaction import policy_of, trigger
 
-from .root import Root
+if TYPE_CHECKING:
+    from .root import Root
 
-AGAIN_AFTER_S = 3600.0  # a session that was compacted is left alone for so long, unless it becomes much fuller
-SOON_AGAIN_S = 30.0  # one that could not be, because somebody had its files or something failed, is not
-GROWN_PCT = 1.0  # of its quota: much fuller
-
-LEFT_ALONE, GENTLE, FORCED = 0, 1, 2
+AGAIN_AFTER_S = 3600.0  # a compacted session rests for so long, unless it grows
+SOON_AGAIN_S = 30.0  # a session whose compaction failed rests for so long
+GROWN_PCT = 1.0  # of its quota
+_GROWN = "SELECT SUM(end - start) FROM memories WHERE scope = ? AND at >= ?"
 
 
 @dataclass(frozen=True)
 class Fill:
-    """How full a session is, and how much of it must go."""
+    """How full a session is, and by how much it must become smaller; 0 % where it may stay."""
 
-    total_bytes: int
-    quota_bytes: int
-    policy: CompactionPolicy
-    reduction_pct: float = 0.0  # nothing where it may stay as it is
+    size: Size
+    reduction_pct: float = 0.0
     reason: str = ""
-
-    @property
-    def pct(self) -> float:
-        return 100 * self.total_bytes / self.quota_bytes
-
-    @property
-    def level(self) -> int:
-        return LEFT_ALONE if not self.reduction_pct else FORCED if self.pct >= self.policy.forced_at_pct else GENTLE
-
-
-@dataclass(frozen=True)
-class _Tried:
-    """The last time that a session was made smaller, or could not be."""
-
-    until: float
-    level: int
-    total_bytes: int
+    is_automatic: bool = True
 
 
 class Fullness:
-    def __init__(self) -> None:
-        self._tried: dict[tuple[str, str], _Tried] = {}  # by root and session
+    """The full sessions of a tree."""
 
-    def fill(self, root: Root, session: str, *, ahead: bool = False) -> Fill | None:
-        """None where there is no such session; `ahead` also looks at how fast it grows."""
-        from smp_client.passes.compaction import trigger
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        # By session: until when it rests, and its size when it was last compacted.
+        self._resting: dict[str, tuple[float, int]] = {}
 
-        row = root.index.connection.execute("SELECT metadata FROM sessions WHERE scope = ?", (session,)).fetchone()
-        try:
-            total = Usage(root.memory.tree, f"{ACTIVE}/{session}").total()
-        except FileNotFoundError:
-            return None
-        metadata = _mapping(json.loads(row[0])) if row and row[0] else {}
-        quota = _mapping(metadata.get("storage")).get("quota_bytes")
-        quota_bytes = quota if isinstance(quota, int) and quota > 0 else root.memory.options.quota_bytes
-        policy = root.memory.options.compaction.for_session(metadata)
-        size = Size(total, quota_bytes, 100 * total / quota_bytes, quota_level(total, quota_bytes), {}, [], None)
-        grown = _grown_in_a_day(root, session) if ahead else 0
-        wanted = trigger(size, grown, replace(policy, automatic=True))
-        return Fill(total, quota_bytes, policy, *(wanted or ()))
+    def measure(self, session: Session, *, ahead: bool = False) -> Fill:
+        """Measure a session; `ahead` also asks how soon it will be full at its present growth."""
+        size, policy, grown = session.size(), policy_of(session), 0
+        if ahead:
+            since = self._root.memory.options.clock() - timedelta(days=1)
+            values = (session.id, round(since.timestamp() * 1e6))
+            grown = self._root.index.connection.execute(_GROWN, values).fetchone()[0] or 0
+        wanted = trigger(size, grown, replace(policy, automatic=True)) or (0.0, "")
+        return Fill(size, *wanted, is_automatic=policy.automatic)
 
-    def is_due(self, root: Root, session: str, *, ahead: bool = False) -> bool:
-        """Whether it must be made smaller now; also takes back or renews what status says of it."""
-        if session == GLOBAL:
-            return False
-        fill = self.fill(root, session, ahead=ahead)
-        about, key = _about(session), (str(root.path), session)
-        if fill is None or not fill.level or fill.pct < CRITICAL_PCT:
-            root.problems.pop(about, None)
-        if fill is None or not fill.level:
-            self._tried.pop(key, None)
-            return False
-        if not fill.policy.automatic:
-            self.note(root, session, fill, "that is switched off for it")
-            return False
-        tried = self._tried.get(key)
-        grown = tried is not None and fill.total_bytes - tried.total_bytes >= fill.quota_bytes * GROWN_PCT / 100
-        return tried is None or time.monotonic() >= tried.until or fill.level > tried.level or grown
+    def is_due(self, session: str, fill: Fill) -> bool:
+        """Return whether a session must become smaller now. Bring its problem up to date."""
+        size = fill.size
+        if not fill.reduction_pct:
+            self._resting.pop(session, None)
+        if not fill.reduction_pct or size.utilization_pct < CRITICAL_PCT:
+            self._root.problems.pop(_about(session), None)
+        if fill.reduction_pct and not fill.is_automatic:
+            self.note(session, fill, "that is switched off for it")
+        until, then = self._resting.get(session, (0.0, 0))
+        has_grown = size.total_bytes - then >= size.quota_bytes * GROWN_PCT / 100
+        is_awake = time.monotonic() >= until or has_grown
+        return bool(fill.reduction_pct) and fill.is_automatic and is_awake
 
-    def note(
-        self, root: Root, session: str, fill: Fill | None, reason: str, *, level: int = 0, failed: bool = False, busy: bool = False
-    ) -> None:
-        """What came of it, and at which level that was; status says why it is still too full, or failed, until it is smaller."""
-        if fill is None:
-            root.problems.pop(_about(session), None)
-            return
-        pause_s = SOON_AGAIN_S if failed or busy else AGAIN_AFTER_S
-        self._tried[str(root.path), session] = _Tried(
-            time.monotonic() + pause_s, max(level, fill.level), fill.total_bytes
-        )  # fmt: skip
-        if failed or fill.pct >= CRITICAL_PCT:
-            root.problems[_about(session)] = (
-                f"Session {session} is {fill.pct:.0f} % full and could not be compacted: {reason.rstrip('.')};"
-                " archive it or raise its quota."
+    def note(self, session: str, fill: Fill, reason: str, *, failed: bool = False) -> None:
+        """Note a compaction. Status says why the session is still too full, until it is not."""
+        pause_s = SOON_AGAIN_S if failed else AGAIN_AFTER_S
+        self._resting[session] = time.monotonic() + pause_s, fill.size.total_bytes
+        self._root.problems.pop(_about(session), None)
+        if failed or fill.size.utilization_pct >= CRITICAL_PCT:
+            self._root.problems[_about(session)] = (
+                f"Session {session} is {fill.size.utilization_pct:.0f} % full and could not be"
+                f" compacted: {reason.rstrip('.')}; archive it or raise its quota."
             )
-        else:
-            root.problems.pop(_about(session), None)
 
-    def forget_others(self, root: Root, sessions: set[str]) -> None:
-        """Takes back what is said of sessions that are not there any more."""
-        for path, session in list(self._tried):
-            if path == str(root.path) and session not in sessions:
-                del self._tried[path, session]
-                root.problems.pop(_about(session), None)
+    def forget_others(self, sessions: set[str]) -> None:
+        """Forget sessions that are not there any more, and their problems."""
+        for session in self._resting.keys() - sessions:
+            del self._resting[session]
+            self._root.problems.pop(_about(session), None)
 
 
 def _about(session: str) -> str:
     return f"fullness of {session}"
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _grown_in_a_day(root: Root, session: str) -> int:
-    since = root.memory.options.clock() - timedelta(days=1)
-    (grown,) = root.index.connection.execute(
-        "SELECT SUM(end - start) FROM memories WHERE scope = ? AND at >= ?", (session, round(since.timestamp() * 1e6))
-    ).fetchone()  # fmt: skip
-    return int(grown or 0)

@@ -68,7 +68,9 @@ class Log:
         """Write these rendered lines, or drop them and note the problem."""
         try:
             # Only the first line after a good one waits for a reader that has stopped reading.
-            self._output.wait(0.0 if self.problem else _STALLED_S)
+            longest_s = 0.0 if self.problem else _STALLED_S
+            if not self._is_file and not select.select([], [sys.stderr], [], longest_s)[1]:
+                raise TimeoutError("nobody reads stderr")
             problem, self.problem = self.problem, ""
             if problem:
                 self.logger.error("log lines lost", component="log", reason=problem)
@@ -76,6 +78,7 @@ class Log:
                 self._output.handle(logging.LogRecord("smp", logging.INFO, "", 0, line, (), None))
         except Exception as error:
             self.problem = f"Log lines are lost: {error}"
+            self.close()  # a stream would write the dropped line later
 
     debug = info = warning = error = critical = exception = msg
 
@@ -88,11 +91,12 @@ class Log:
             exception_formatter=structlog.dev.plain_traceback,
         )  # fmt: skip
         self._least = _LEVELS[settings["log.level"]]
-        if file is None:
-            self._output: _Stderr | _File = _Stderr()
-        else:
-            self._output = _File(file, maxBytes=settings["log.max_bytes"],
-                                 backupCount=settings["log.keep"], delay=True)  # fmt: skip
+        self._is_file = file is not None
+        self._output: logging.Handler = logging.StreamHandler()
+        if file is not None:
+            size, keep = settings["log.max_bytes"], settings["log.keep"]
+            self._output = _File(file, maxBytes=size, backupCount=keep, delay=True)
+        self._output.handleError = _raise  # type: ignore[assignment, method-assign]
 
     def _drop_unimportant(self, _: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         if _LEVELS.get(event["level"], 50) < self._least:
@@ -100,35 +104,16 @@ class Log:
         return event
 
     def _render(self, logger: WrappedLogger, method: str, event: EventDict) -> str:
-        try:
-            if self._is_pretty:
-                shown = {name: value for name, value in event.items() if value not in _EMPTY}
-                last = {name: shown.pop(name) for name in _LAST if name in shown}
-                return self._console(logger, method, shown | last)
-            event = structlog.processors.format_exc_info(logger, method, event)
-            ordered = {name: event.get(name) for name in _FIRST} | dict(event)
-            return json.dumps(ordered, default=str, allow_nan=False)
-        except Exception as error:
-            # A value whose own code fails when it is shown costs the values, not the line.
-            known = {name: value for name in _FIRST if isinstance(value := event.get(name), str)}
-            return json.dumps({**known, "unrenderable": type(error).__name__})
-
-
-class _Stderr(logging.StreamHandler[TextIOWrapper]):
-    def wait(self, longest_s: float) -> None:
-        """Wait until stderr takes a line. A pipe that nobody reads must not stop the daemon."""
-        if not select.select([], [self.stream], [], longest_s)[1]:
-            raise TimeoutError("nobody reads stderr")
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        raise  # `Log.msg` notes it
+        if self._is_pretty:
+            shown = {name: value for name, value in event.items() if value not in _EMPTY}
+            last = {name: shown.pop(name) for name in _LAST if name in shown}
+            return self._console(logger, method, shown | last)
+        event = structlog.processors.format_exc_info(logger, method, event)
+        return json.dumps({name: event.get(name) for name in _FIRST} | dict(event), default=str)
 
 
 class _File(RotatingFileHandler):
     """A file of ours alone: made with mode 0600, and never a link or a FIFO."""
-
-    def wait(self, longest_s: float) -> None:
-        return
 
     def _open(self) -> TextIOWrapper:
         path = Path(self.baseFilename)
@@ -140,13 +125,9 @@ class _File(RotatingFileHandler):
         # File names in a line may hold bytes that are not UTF-8.
         return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
-    def handleError(self, record: logging.LogRecord) -> None:
-        if self.stream is not None:
-            # A stream keeps a line that it could not write, and would write it later.
-            with suppress(OSError):
-                self.stream.close()
-            self.stream = None
-        raise
+
+def _raise(_record: logging.LogRecord) -> None:
+    raise  # the error that is being handled; `Log.msg` notes it
 
 
 def ms_since(started: float) -> float:

@@ -1,7 +1,7 @@
-"""What time does to the sessions of a root, by the clock: decay, lifecycle, archive, compaction, purge.
+"""The jobs of the daemon: scan, rebuild, tidy, scrub, and the passes by which sessions age.
 
-A job is told as pieces of one session each. The worker does one piece after all else that is due, so that notices, cookies and the
-heartbeat never wait for longer than one session takes, however many there are.
+A job is a series of pieces, each for one session. The worker does one piece after all other work
+that is due. So notices, cookies and the heartbeat never wait for longer than one session takes.
 """
 
 from __future__ import annotations
@@ -9,287 +9,306 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from smp_client import LockTimeout, Memory, SMPError
-from smp_client.disk.locks import Patience
+from smp_client import Memory, SessionNotFound, SMPError
+from smp_client.index.take_in import outdated, rebuild
+from smp_client.index.vacuum import asked_for, scrubbing
 from smp_client.model.deadline import step
-from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL
-from smp_client.model.outcome import Outcome
+from smp_client.model.layout import ACTIVE, ARCHIVED, COOKIES, GLOBAL
+from smp_client.model.outcome import Action, Outcome
 from smp_client.model.times import now, render_time
+from smp_client.passes import purge
+from smp_client.passes.compaction import compact, policy_of
+from smp_client.passes.decay import decay
+from smp_client.passes.lifecycle import lifecycle, observe
+from smp_client.passes.overdue import load
+from smp_client.passes.retention import retain
+from smp_client.passes.tidy import tidy
 
-from .fullness import Fullness
-from .jobs import Piece, Run
-from .log import FilteringBoundLogger
+from .fullness import Fill
+from .ingest.debounce import EVERYTHING
+from .jobs import Piece, Run, Skipped
+from .log import ms_since
 from .root import Root
-from .scrubs import Scrubs
 
-DECAY, LIFECYCLE, ARCHIVE, COMPACTION, PURGE = "decay", "lifecycle", "archive", "compaction", "purge"
-TAKES_OUT = (ARCHIVE, COMPACTION, PURGE)  # not where the tree is not as it was
-# A writer who has a file for longer comes first: the piece is tried once more after all others.
-PATIENCE = Patience(timeout_s=1.0, attempts=1)
+if TYPE_CHECKING:
+    from .worker import Worker
+
+SCAN, REBUILD, TIDY, SCRUB = "scan", "rebuild", "tidy", "scrub"
+DECAY, LIFECYCLE, ARCHIVE, PURGE = "decay", "lifecycle", "archive", "purge"
+COMPACTION = "compaction"
+REMOVES = (ARCHIVE, COMPACTION, PURGE)  # never in a tree from which most sessions vanished
+FREQUENT = (TIDY, LIFECYCLE)  # logged only where they did something
 FAILED_AGAIN_S = 3600.0
 MEANWHILE_S = 0.05
-
-
-class Household(Protocol):
-    """What the jobs need of the worker, whose thread they run in."""
-
-    def take_in(self, root: Root, paths: list[Any]) -> bool:
-        """Brings what has changed into the index."""
-
-    def save_successes(self, root: Root) -> None:
-        """Writes down when each job was last done."""
-
-    def go_on(self, pause_s: float) -> None:
-        """Does all that is due but the jobs, and waits for so long where there is nothing."""
+READER_WAIT_S = 0.2  # how long a scrub waits for a reader of the index; all other work waits too
+SCRUB_EVERY_S = 5.0  # between two scrubs, where one could not be finished
+BETWEEN_LOOKS = 10_000  # steps of SQLite between two looks whether to stop
 
 
 class Maintenance:
-    def __init__(self, log: FilteringBoundLogger, household: Household) -> None:
-        self._log = log
-        self._household = household
-        self._fullness = Fullness()
-        self._asked: dict[tuple[str, str], Root] = {}  # by job and root: asked for twice is once
-        self._urgent: dict[tuple[str, str, str], Root] = {}  # by job, root and session
-        self._run: Run | None = None
-        self._failed_at: dict[tuple[str, str], float] = {}  # by job and root
-        self._taking_in: str | None = None  # the session whose own piece is being taken in
-        self._memories: dict[str, Memory] = {}
-        self._scrubs = Scrubs()
-        self.pieces: Mapping[str, Callable[[Root], Iterator[Piece]]] = {
-            DECAY: self._decay, LIFECYCLE: self._lifecycle, ARCHIVE: self._archive, PURGE: self._purge,
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        # By job, tree and session ("" for all): a job that is asked for twice runs once.
+        self._asked: dict[tuple[str, Root, str], None] = {}
+        self._runs: list[Run] = []  # only the last one goes on; it has interrupted the others
+        self._pieces: dict[str, Callable[[Root, str], Iterator[Piece]]] = {
+            SCAN: self._scan, REBUILD: self._rebuild, TIDY: self._tidy, SCRUB: self._scrub,
+            DECAY: self._decay, LIFECYCLE: self._lifecycle, ARCHIVE: self._archive,
+            COMPACTION: self._compaction, PURGE: self._purge,
         }  # fmt: skip
-        self.names = (*self.pieces, COMPACTION)
+        self.names = tuple(self._pieces)
 
-    def ask_for(self, name: str, roots: list[Root]) -> None:
-        """One that is running runs once more after it."""
-        for root in roots:
-            self._asked[name, str(root.path)] = root
+    def ask_for(self, name: str, root: Root, session: str = "") -> None:
+        """Have a job done soon, for all sessions or one. A running job runs again afterwards."""
+        self._asked[name, root, session] = None
 
     def note(self, root: Root, session: str) -> None:
-        """The session has changed: it may have become too full, or be used again."""
-        if session != self._taking_in:  # else by a piece of ours, which knew how large it left it
-            self._weigh(root, session)
-        row = root.index.connection.execute("SELECT status FROM sessions WHERE scope = ?", (session,)).fetchone()
+        """Note that a session has changed: it may be too full now, or be used again."""
+        self._weigh(root, session)
+        sql = "SELECT status FROM sessions WHERE scope = ?"
+        row = root.index.connection.execute(sql, (session,)).fetchone()
         if row is not None and row[0] != "active":
-            self._urgent[LIFECYCLE, str(root.path), session] = root
-
-    def scrub(self, root: Root, cookie: str) -> None:
-        """Has every trace of what was removed taken out of the index; the cookie of whoever waits for that is then removed."""
-        self._scrubs.ask_for(root, cookie)
+            self.ask_for(LIFECYCLE, root, session)
 
     def look(self, root: Root, current: float) -> None:
-        """Somebody may have asked for that, and be gone; or it could not be done."""
-        self._scrubs.look(root, current)
+        """Ask for a scrub that somebody requested without waiting, or that could not be done."""
+        if current >= root.scrub_due and asked_for(root.memory):
+            root.scrub_due = current + SCRUB_EVERY_S
+            self.ask_for(SCRUB, root)
 
     def has_work(self) -> bool:
-        return bool(self._urgent or self._run or self._asked or self._scrubs.has_work())
+        return bool(self._asked or self._runs)
 
     def work(self) -> None:
-        """One piece: of what somebody waits for, else of a session that cannot wait, else of the job that is running, else of the
-        next one."""
-        if self._scrubs.work(self._step):
-            return
-        if self._urgent:
-            (name, _, session), root = next(iter(self._urgent.items()))
-            del self._urgent[name, str(root.path), session]
-            run = Run(name, root, iter([self._one(name, root, session)]), only=session)
-            while not run.is_over:
-                self._step(run)
-            return
-        if self._run is None and self._asked:
-            (name, _), root = next(iter(self._asked.items()))
-            del self._asked[name, str(root.path)]
-            self._run = Run(name, root, self.pieces[name](root))
-        if self._run is not None:
-            self._step(self._run)
-            if self._run.is_over:
-                self._run = None
+        """Do one piece. A scrub or a job of one session interrupts a job of all sessions."""
+        urgent = [key for key in self._asked if key[0] == SCRUB or key[2]]
+        if self._asked and (not self._runs or (urgent and not _is_urgent(self._runs[-1]))):
+            name, root, session = key = (urgent or list(self._asked))[0]
+            del self._asked[key]
+            self._runs.append(Run(name, root, self._pieces[name](root, session), session))
+        if self._runs:
+            run = self._runs[-1]
+            self._step(run)
+            if run.is_over:
+                self._runs.remove(run)
+
+    def run_now(self, name: str, root: Root) -> bool:
+        """Run a whole job at once. Return whether it succeeded."""
+        run = Run(name, root, self._pieces[name](root, ""))
+        while not run.is_over:
+            self._step(run)
+        return not run.failures and not run.skipped
 
     def _step(self, run: Run) -> None:
-        if why := self._unsafe(run):
-            run.is_over = True
-            self._log.warning(f"{run.name} skipped", component="job", root=str(run.root.path), reason=why)
-            if not run.only:
-                run.root.jobs[run.name].did = {"skipped": why}
-            return
-        piece = run.step(self._log)
-        if piece is not None and piece.session:
-            scope = self._taking_in = piece.session
-            self._household.take_in(run.root, [GLOBAL] if scope == GLOBAL else [f"{ACTIVE}/{scope}", f"{ARCHIVED}/{scope}"])
-            self._taking_in = None
+        root, started = run.root, time.perf_counter()
+        if not root.is_there():
+            run.skipped = root.problems["root"]
+        elif "vanished" in root.problems and run.name in (*REMOVES, REBUILD):
+            run.skipped = "the tree is not as it was"
+        else:
+            piece = run.step()
+            if piece is not None and piece.session == GLOBAL:
+                self._worker.take_in(root, [GLOBAL])
+            elif piece is not None and piece.session:
+                places = [f"{ACTIVE}/{piece.session}", f"{ARCHIVED}/{piece.session}"]
+                self._worker.take_in(root, places)
+        run.spent_ms += ms_since(started)
+        run.is_over = run.is_over or bool(run.skipped)
         if run.is_over:
             self._finish(run)
 
-    def _unsafe(self, run: Run) -> str | None:
-        if not run.root.is_there():
-            return run.root.problems["root"]
-        return "the tree is not as it was" if run.name in TAKES_OUT and "vanished" in run.root.problems else None
-
     def _finish(self, run: Run) -> None:
-        if run.only and run.name != COMPACTION:
-            return  # a look in between; the job itself has its own time
-        job = run.root.jobs[run.name]
-        job.did, job.duration_ms, job.last_error = run.did, round(run.spent_ms, 1), None if run.only else run.error
-        if run.is_whole and not (run.only and run.failures):
-            job.last_success = render_time(now())
-        say = self._log.info if run.changed_something or run.failures or run.name != LIFECYCLE else self._log.debug
-        say(run.name, component="job", root=str(run.root.path), duration_ms=job.duration_ms, failed=len(run.failures), **job.did)
+        root, job = run.root, run.root.jobs[run.name]
+        if run.skipped:
+            root.log.warning(f"{run.name} skipped", component="job", reason=run.skipped)
+        if run.only and (run.name != COMPACTION or run.skipped):
+            return  # the job itself has its own time
+        job.did = run.did
+        if run.skipped:
+            return
+        job.duration_ms = round(run.spent_ms, 1)
+        job.last_error = None if run.only else run.error
         if job.last_error:
-            self._failed_at[run.name, str(run.root.path)] = time.monotonic()
+            job.failed_at = time.monotonic()
+        if "" not in run.failures and not (run.only and run.failures):
+            job.last_success = render_time(now())  # every session had its turn
+        is_news = run.failures or set(job.did) - {"sessions"} or run.name not in FREQUENT
+        say = root.log.info if is_news else root.log.debug
+        say(run.name, component="job", duration_ms=job.duration_ms, failed=len(run.failures),
+            **job.did)  # fmt: skip
         if run.name == LIFECYCLE:
-            self._ask_again(run.root)
-        self._household.save_successes(run.root)
+            # A job that failed need not wait for its own time, which may be a week away.
+            for name in (DECAY, ARCHIVE, PURGE):
+                failed = root.jobs[name]
+                if failed.last_error and time.monotonic() - failed.failed_at >= FAILED_AGAIN_S:
+                    self.ask_for(name, root)
+        self._worker.save_successes(root)
 
-    def _ask_again(self, root: Root) -> None:
-        """A job that failed need not wait for its own time, which may be a week away."""
-        for name in self.pieces:
-            failed_at = self._failed_at.get((name, str(root.path)), 0.0)
-            if name != LIFECYCLE and root.jobs[name].last_error and time.monotonic() - failed_at >= FAILED_AGAIN_S:
-                self.ask_for(name, [root])
+    # The jobs for a tree as a whole.
 
-    def _memory(self, root: Root) -> Memory:
-        """The root's memory with less patience, and with whatever options that has now."""
-        memory = self._memories.setdefault(str(root.path), Memory(root.path))
-        memory.options = replace(root.memory.options, patience=PATIENCE)
-        return memory
+    def _scan(self, root: Root, _only: str) -> Iterator[Piece]:
+        def scan() -> Outcome:
+            is_new = not root.index.generation
+            if not self._worker.take_in(root, [EVERYTHING]):
+                raise Skipped("indexing failed and is tried again")
+            if is_new:
+                # A scan into an empty index is a rebuild, so the next one is not due at once.
+                root.jobs[REBUILD].last_success = render_time(now())
+            return Outcome()
 
-    # The jobs.
+        yield Piece("", scan)
 
-    def _decay(self, root: Root) -> Iterator[Piece]:
-        memory = self._memory(root)
-        yield Piece(GLOBAL, partial(_decay_session, memory, GLOBAL))
+    def _rebuild(self, root: Root, _only: str) -> Iterator[Piece]:
+        rebuild(root.memory, root.index)
+        root.edits.look()
+        (count,) = root.index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()
+        left = sum(1 for _ in outdated(root.memory, root.index))
+        yield Piece("", lambda: Outcome(counts=Counter(memories=count, outdated=left)))
+
+    def _tidy(self, root: Root, _only: str) -> Iterator[Piece]:
+        done = tidy(root.memory)
+        actions = [Action(one.scope, "tidied", (), one.what) for one in done if not one.problem]
+        problems = [f"{one.scope}: {one.problem}" for one in done if one.problem]
+        yield Piece("", lambda: Outcome(actions, problems))
+
+    def _scrub(self, root: Root, _only: str) -> Iterator[Piece]:
+        """Take every trace of removed memories out of the index, then answer those who wait."""
+        waiting, root.waiting_for_scrub = root.waiting_for_scrub, []
+        steps = scrubbing(root.memory, root.index, READER_WAIT_S)
+        is_over = False
+
+        def scrub() -> Outcome:
+            nonlocal is_over
+            is_over = True  # also where it fails
+            connection = root.index.connection
+            # Vacuuming a large index takes seconds, and nothing is lost if it is interrupted.
+            connection.set_progress_handler(self._worker.is_interrupted, BETWEEN_LOOKS)
+            try:
+                for _ in steps:
+                    is_over = False
+                    break
+            finally:
+                connection.set_progress_handler(None, 0)
+            return Outcome()
+
+        while not is_over:
+            yield Piece("", scrub)
+        for cookie in waiting:
+            root.memory.tree.unlink(f"{COOKIES}/{cookie}")
+
+    # The passes, session by session.
+
+    def _decay(self, root: Root, _only: str) -> Iterator[Piece]:
+        memory = root.hasty_memory
+        yield Piece(GLOBAL, lambda: decay(memory.everywhere))
         for session in _sessions(memory):
-            yield Piece(session, partial(_decay_session, memory, session))
+            yield Piece(session, lambda session=session: decay(memory._session(session)))  # type: ignore[misc]
 
-    def _lifecycle(self, root: Root) -> Iterator[Piece]:
-        sessions = _sessions(self._memory(root))
-        self._fullness.forget_others(root, set(sessions))
-        yield Piece("", lambda: self._observe(root))
-        for session in sessions:
-            self._weigh(root, session, ahead=True)
-            yield self._one(LIFECYCLE, root, session)
+    def _lifecycle(self, root: Root, only: str) -> Iterator[Piece]:
+        if not only:
+            sessions = _sessions(root.memory)
+            root.fullness.forget_others(set(sessions))
+            for session in sessions:
+                self._weigh(root, session, ahead=True)
+        yield from self._age(root, only, archive=False)
 
-    def _archive(self, root: Root) -> Iterator[Piece]:
-        yield Piece("", lambda: self._observe(root))
-        for session in _sessions(self._memory(root)):
-            yield self._one(ARCHIVE, root, session)
+    def _archive(self, root: Root, _only: str) -> Iterator[Piece]:
+        yield from self._age(root, "", archive=True)
 
-    def _one(self, name: str, root: Root, session: str) -> Piece:
-        """The piece of a job that is about this session."""
-        if name == COMPACTION:
-            return Piece(session, lambda: self._compact(root, session))
-        from smp_client.passes.lifecycle import lifecycle
-        from smp_client.passes.overdue import load
+    def _age(self, root: Root, only: str, *, archive: bool) -> Iterator[Piece]:
+        memory = root.hasty_memory
+        if not only:
+            observe(
+                memory
+            )  # how long each session is seen unused: a leap of the clock does not count
 
-        def age() -> Outcome:
-            memory = self._memory(root)
-            return lifecycle(memory, archive=name == ARCHIVE, only=[session], ledger=load(memory))
+        def age(session: str) -> Outcome:
+            return lifecycle(memory, archive=archive, only=[session], ledger=load(memory))
 
-        return Piece(session, age)
+        for session in [only] if only else _sessions(memory):
+            yield Piece(session, partial(age, session))
+
+    def _purge(self, root: Root, _only: str) -> Iterator[Piece]:
+        """Delete memories past their age, then destroy deleted ones past their time."""
+        memory = root.hasty_memory
+        if memory.options.retention.by_type_days:
+            for session in _sessions(memory):
+                yield Piece(session, lambda session=session: retain(memory._session(session)))  # type: ignore[misc]
+        plan = purge.planned(memory, dry_run=False)
+        yield Piece("", lambda: Outcome(problems=list(plan.problems)))
+        by_session: dict[str, list[purge.Decision]] = {}
+        for decision in plan.going:
+            by_session.setdefault(decision.doomed.session, []).append(decision)
+        # Last, with none: the locks and temporaries that an earlier purge has left.
+        for session, decisions in [*by_session.items(), ("", [])]:
+            destroy = partial(purge.carry_out, by="daemon", forced=False, index=root.index)
+            yield Piece(session, partial(destroy, memory, decisions))
 
     def _weigh(self, root: Root, session: str, *, ahead: bool = False) -> None:
-        """Has a session made smaller soon, where it is too full."""
+        """Ask for a compaction of a session that is too full."""
         try:
-            is_due = self._fullness.is_due(root, session, ahead=ahead)
+            fill = root.fullness.measure(root.memory._session(session), ahead=ahead)
+        except SessionNotFound:
+            return
         except (OSError, SMPError, ValueError, sqlite3.Error) as error:
             # Indexing must not fail for it; whatever it is, status and check say so too.
-            self._log.warning("not weighed", component=COMPACTION, root=str(root.path), session_id=session, error=str(error))
+            root.log.warning(
+                "not weighed", component=COMPACTION, session_id=session, error=str(error)
+            )
             return
-        if is_due:
-            self._urgent[COMPACTION, str(root.path), session] = root
+        if root.fullness.is_due(session, fill):
+            self.ask_for(COMPACTION, root, session)
 
-    def _compact(self, root: Root, session: str) -> Outcome:
-        from smp_client.passes.compaction import compact
+    def _compaction(self, root: Root, only: str) -> Iterator[Piece]:
+        yield Piece(only, partial(self._compact, root, only))
 
-        fill = self._fullness.fill(root, session, ahead=True)
-        if fill is None or not fill.level:
+    def _compact(self, root: Root, name: str) -> Outcome:
+        session = root.hasty_memory._session(name)
+        fill = root.fullness.measure(session, ahead=True)
+        if not root.fullness.is_due(name, fill):
             return Outcome()
-        self._log.info("compacting", component=COMPACTION, root=str(root.path), session_id=session, reason=fill.reason)
+        root.log.info("compacting", component=COMPACTION, session_id=name, reason=fill.reason)
+        work = partial(compact, session, reduction_pct=fill.reduction_pct)
         try:
-            full = self._memory(root)._session(session)
-            going = partial(compact, full, reduction_pct=fill.reduction_pct)
-            outcome = self._while_going_on(going) if fill.policy.summarizer else going()
-        except LockTimeout as error:
-            self._fullness.note(root, session, fill, str(error), busy=True)
-            raise
+            outcome = self._while_going_on(work) if policy_of(session).summarizer else work()
         except Exception as error:
-            self._fullness.note(root, session, fill, str(error), failed=True)
+            root.fullness.note(name, fill, str(error), failed=True)
             raise
-        after = self._fullness.fill(root, session)
-        # To fall short of what was wanted is no failure: it matters when the session is still too full.
-        reason = "; ".join(outcome.problems) or f"{outcome.counts['bytes_freed']:,} bytes were all that may go"
-        self._fullness.note(root, session, after, reason, level=fill.level)
+        freed = f"{outcome.counts['bytes_freed']:,} bytes were all that may go"
+        # A target that was missed matters only while the session is too full.
+        after = Fill(session.size())
+        root.fullness.note(name, after, "; ".join(outcome.problems) or freed)
         return Outcome(outcome.actions)
 
-    def _while_going_on(self, compacting: Callable[[], Outcome]) -> Outcome:
-        """A summarizer of somebody else's takes its time: all but the jobs goes on meanwhile, as if another process compacted."""
+    def _while_going_on(self, work: Callable[[], Outcome]) -> Outcome:
+        """Compact in another thread, because a user's summarizer takes its time."""
         results: list[Outcome | Exception] = []
 
         def run() -> None:
             try:
-                results.append(compacting())
+                results.append(work())
             except Exception as error:
                 results.append(error)
 
-        thread = threading.Thread(target=run, name="summarizer", daemon=True)  # it must not keep the daemon from stopping
+        # A daemon thread, which must not keep the process from stopping.
+        thread = threading.Thread(target=run, name="summarizer", daemon=True)
         thread.start()
         while thread.is_alive():
             step()
-            self._household.go_on(MEANWHILE_S)
+            self._worker.go_on(MEANWHILE_S)
         if isinstance(result := results[0], Exception):
             raise result
         return result
 
-    def _purge(self, root: Root) -> Iterator[Piece]:
-        """First what is too old is deleted, for which its time begins; then what was deleted and is past its time goes for good."""
-        memory = self._memory(root)
-        if memory.options.retention.by_type_days:
-            yield from (Piece(session, partial(_retain, memory, session)) for session in _sessions(memory))
-        yield from _past_its_time(memory, root)
 
-    def _observe(self, root: Root) -> Outcome:
-        """Note how long each session is seen unused: a leap of the clock archives nothing."""
-        from smp_client.passes.lifecycle import observe
-
-        observe(self._memory(root))
-        return Outcome()
-
-
-def _decay_session(memory: Memory, session: str) -> Outcome:
-    from smp_client.passes.decay import decay
-
-    return decay(memory.everywhere if session == GLOBAL else memory._session(session))
+def _is_urgent(run: Run) -> bool:
+    return run.name == SCRUB or bool(run.only)
 
 
 def _sessions(memory: Memory) -> list[str]:
     return [session.id for session in memory._sessions()]
-
-
-def _retain(memory: Memory, session: str) -> Outcome:
-    from smp_client.passes.retention import retain
-
-    return retain(memory._session(session))
-
-
-def _past_its_time(memory: Memory, root: Root) -> Iterator[Piece]:
-    from smp_client.passes import purge
-
-    by_session: dict[str, list[purge.Decision]] = {}
-
-    def decide() -> Outcome:
-        decided = purge.planned(memory, dry_run=False)
-        for decision in decided.going:
-            by_session.setdefault(decision.doomed.session, []).append(decision)
-        return Outcome(problems=list(decided.problems))
-
-    def destroy(decisions: list[purge.Decision]) -> Outcome:
-        return purge.carry_out(memory, decisions, by="daemon", forced=False, index=root.index)
-
-    yield Piece("", decide)
-    yield from (Piece(session, partial(destroy, decisions)) for session, decisions in by_session.items())
-    yield Piece("", partial(destroy, []))  # locks and temporaries that an earlier one has left

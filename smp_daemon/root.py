@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,15 +20,23 @@ from smp_client.model.layout import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE, MARKE
 from smp_client.model.priority import Policy
 from smp_client.model.ranking import Weights
 
+from .fullness import Fullness
 from .ingest.debounce import Debounce
+from .ingest.derived import Derived
+from .ingest.drops import Drops
 from .ingest.notices import Notice
+from .ingest.report import Report
+from .ingest.unlocked_edits import UnlockedEdits
 from .ingest.watcher import Watcher
 from .jobs import Job
+from .log import FilteringBoundLogger
 
 # Whoever asks who leads (`smp status`) takes the lock for an instant.
 LEAD_PATIENCE = Patience(timeout_s=0.5, attempts=1)
 # A client that brings the index up to date, because nobody leads, holds the lock meanwhile.
 CLIENT_PATIENCE_S = 60.0
+# A writer who holds a file for longer comes before a pass over the session.
+PASS_PATIENCE = Patience(timeout_s=1.0, attempts=1)
 LEADING = "leading"
 
 
@@ -37,23 +44,30 @@ class Root:
     """A tree. `lead` takes the lead, `close` gives it up."""
 
     def __init__(
-        self, memory: Memory, debounce: Debounce, polling_s: float,
-        report: Callable[[Root, Notice], None],
-    ) -> None:
+        self, memory: Memory, polling_s: float, report: Callable[[Root, Notice], None],
+        log: FilteringBoundLogger,
+    ) -> None:  # fmt: skip
         self.memory = memory
         memory.options = replace(memory.options, is_leading=True)
-        self._debounce = debounce
-        # The watcher's threads fill the debounce, the worker's thread empties it.
-        self._debounce_lock = threading.Lock()
+        self.log: FilteringBoundLogger = log.bind(root=str(memory.root))
+        # Changed paths that wait to be indexed: the watcher's threads add, the worker's takes.
+        self.waiting = Debounce(0.05, 0.5)
         self.problems: dict[str, str] = {}  # by subject, so that each can go again
         self.jobs: dict[str, Job] = {}  # by name; the worker fills it
         self.known_since: str | None = None  # when a daemon first looked after the tree
         self.lag_ms: float | None = None
+        self.canary, self.canary_sent = "", 0.0  # the file that is under way through the watcher
+        self.proved_at = 0.0  # when a canary last came through
         self.was_there = True  # when the worker last looked
         self.rest_until = 0.0  # after a failure, so that retries do not take all the time
         self.unanswered: set[str] = set()  # cookies whose changes could not be indexed yet
+        self.scrub_due = 0.0
+        self.waiting_for_scrub: list[str] = []  # the cookies of those who wait for one
         self.known_vanished: set[str] = set()
         self.watcher = Watcher(memory.root, lambda notice: report(self, notice), polling_s)
+        self.drops, self.derived, self.report = Drops(self), Derived(self), Report(self)
+        self.edits, self.fullness = UnlockedEdits(self), Fullness(self)
+        self._hasty = Memory(memory.root)
         self._held = ExitStack()
         self._identity: tuple[int, int] | None = None
 
@@ -61,41 +75,22 @@ class Root:
     def path(self) -> Path:
         return self.memory.root
 
-    # Changed paths that wait to be indexed. The debounce bounds their number.
+    @property
+    def hasty_memory(self) -> Memory:
+        """Return the memory with its present options, but with the patience of a pass."""
+        self._hasty.options = replace(self.memory.options, patience=PASS_PATIENCE)
+        return self._hasty
 
-    def note(self, item: Hashable) -> bool:
+    def note(self, path: str) -> bool:
         """Note a changed path. Return whether it is the first one of a batch."""
-        with self._debounce_lock:
-            was_empty = not len(self._debounce)
-            self._debounce.add(item, time.monotonic())
-            return was_empty
+        return self.waiting.add(path, time.monotonic())
 
     def due_in(self, current: float) -> float | None:
-        with self._debounce_lock:
-            due_s = self._debounce.due_in(current)
+        """Return the seconds until changed paths are due; None where there are none."""
+        due_s = self.waiting.due_in(current)
         return None if due_s is None else max(due_s, self.rest_until - current)
 
-    def take_waiting(self) -> list[Hashable]:
-        with self._debounce_lock:
-            return self._debounce.take_all()
-
-    def waiting(self) -> int:
-        with self._debounce_lock:
-            return len(self._debounce)
-
-    def change_debounce(self, debounce: Debounce) -> None:
-        with self._debounce_lock:
-            for item in self._debounce.take_all():
-                debounce.add(item, time.monotonic())
-            self._debounce = debounce
-
-    @property
-    def generation(self) -> int | None:
-        """Return the generation of the index; None where somebody has damaged the file."""
-        try:
-            return self.index.generation
-        except sqlite3.Error:
-            return None
+    # The lead.
 
     def lead(self) -> str | None:
         """Take the lead, for as long as this process lives. Return why the index begins empty."""
@@ -108,6 +103,10 @@ class Root:
         replaced = self._open_index()
         self._held.callback(lambda: self.index.close())
         return replaced
+
+    def close(self) -> None:
+        self.watcher.stop()
+        self._held.close()
 
     def publish(self) -> None:
         """Publish the configured decay, ranking and redaction for every client."""
@@ -144,10 +143,18 @@ class Root:
             return True
         return False
 
+    # The index.
+
     def _open_index(self) -> str | None:
         self.index, replaced = Index.open_or_replace(self.path / INDEX_FILE)
         self._index_inode = os.stat(self.path / INDEX_FILE).st_ino
         return replaced
+
+    def has_sound_index(self) -> bool:
+        try:
+            return self.index.generation >= 0
+        except sqlite3.Error:
+            return False
 
     def index_is_gone(self) -> bool:
         """Return whether somebody has removed or replaced a file of the index."""
@@ -161,10 +168,6 @@ class Root:
         self.index.close()
         self._open_index()
 
-    def close(self) -> None:
-        self.watcher.stop()
-        self._held.close()
-
     def replace_index(self, reason: str) -> None:
         """Begin again with an empty index, because the old one cannot be used."""
         self.index.close()
@@ -172,12 +175,12 @@ class Root:
         (self.path / INDEX_FILE).write_bytes(b"")
         self._open_index()
 
+    # The tree.
+
     def is_there(self) -> bool:
         """Return whether the tree is the one that was led at the start, on the same disk."""
-        wrong = (
-            f"{self.path} is missing, unmounted or without its {MARKER}:"
-            " nothing is forgotten or removed."
-        )
+        missing = f"{self.path} is missing, unmounted or without its {MARKER}"
+        wrong = f"{missing}: nothing is forgotten or removed."
         try:
             self.memory.require_known_version()
             status = os.stat(self.path)
@@ -187,9 +190,8 @@ class Root:
             there, wrong = False, f"{error} Nothing is done there until this daemon is a later one."
         except (OSError, SMPError):
             there = False
-        if there:
-            self.problems.pop("root", None)
-        else:
+        self.problems.pop("root", None)
+        if not there:
             self.problems["root"] = wrong
         return there
 

@@ -1,18 +1,16 @@
-"""The schedule: which jobs are due. APScheduler only puts a job's name into the worker's queue.
+"""The schedule: which jobs are due. The time is an argument, so the caller owns the clock.
 
-It forgets everything at a restart. So `.smp/jobs.json` keeps the last success of each job, and a
-job that was missed while the machine was off runs once at the start. It also believes the clock:
-it counts every run that a leap forward skips, and after a leap back it waits. `follow` mends that.
+`.smp/jobs.json` keeps the last success of each job. A job that was missed while the machine was
+off is due once, at the start. Of APScheduler only the cron expressions are used: its scheduler
+forgets everything at a restart, and believes a clock that leaps.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.cron import CronTrigger
 
 from smp_client import Memory, SMPError
@@ -23,47 +21,53 @@ KNOWN_SINCE = "known_since"  # beside the jobs: when a daemon first looked after
 
 
 class Schedule:
-    """`times` gives each job a cron expression or a number of seconds between two runs."""
+    """`times` has a cron expression, or the seconds between two runs, for each job."""
 
-    def __init__(self, times: Mapping[str, str | float], ask_for: Callable[[str], None]) -> None:
-        self._triggers = {name: _Trigger(when) for name, when in times.items()}
-        self._ask_for = ask_for
-        # A run that is late is still wanted, however late; several late ones are one.
-        defaults = {"coalesce": True, "misfire_grace_time": None, "max_instances": 1}
-        self._scheduler = BackgroundScheduler(timezone=UTC, job_defaults=defaults)
+    def __init__(
+        self, times: Mapping[str, str | float], successes: Mapping[str, str | None], now: datetime
+    ) -> None:
+        self._triggers = {
+            name: CronTrigger.from_crontab(when, timezone=UTC)
+            if isinstance(when, str)
+            else timedelta(seconds=max(1, round(when)))
+            for name, when in times.items()
+        }
+        self._next = {name: self._first(name, successes.get(name), now) for name in times}
 
-    def start(self, last_success: Mapping[str, str | None], now: datetime) -> list[str]:
-        """Start, ask at once for the jobs that were missed, and return their names."""
-        missed = []
-        for name, trigger in self._triggers.items():
-            if _was_missed(trigger, last_success.get(name), now):
-                missed.append(name)
-            self._scheduler.add_job(
-                self._ask_for, trigger, args=[name], id=name, next_run_time=trigger.after(now)
-            )
-        self._scheduler.start()
-        for name in missed:
-            self._ask_for(name)
-        return missed
-
-    def follow(self, now: datetime) -> None:
-        """Adapt to a clock that was set and a machine that slept. It is cheap: call it often."""
-        for job in self._scheduler.get_jobs():
-            soonest = self._triggers[job.id].after(now)
-            if soonest is None or job.next_run_time is None:
+    def due(self, now: datetime) -> list[str]:
+        """Return the jobs that are due. Runs that were missed meanwhile are one. Call it often."""
+        due = []
+        for name, when in self._next.items():
+            if when is None:  # it never comes true
                 continue
-            if job.next_run_time > soonest:
-                job.modify(next_run_time=soonest)
-            elif job.next_run_time <= now:
-                self._scheduler.wakeup()
+            soonest = self._after(name, now)
+            if when <= now:
+                due.append(name)
+                self._next[name] = soonest
+            else:
+                # Sooner, where the clock was set back.
+                self._next[name] = min(when, soonest or when)
+        return due
 
     def next_runs(self) -> dict[str, str]:
-        jobs = self._scheduler.get_jobs()
-        return {job.id: render_time(job.next_run_time) for job in jobs if job.next_run_time}
+        return {name: render_time(when) for name, when in self._next.items() if when}
 
-    def stop(self) -> None:
-        if self._scheduler.running:
-            self._scheduler.shutdown(wait=False)
+    def _first(self, name: str, last_success: str | None, now: datetime) -> datetime | None:
+        """Return the first time: now for a job without a success, else it might never run.
+
+        A success in the future says nothing, for the clock was wrong.
+        """
+        try:
+            return self._after(name, min(now, parse_time(last_success or "")))
+        except (ValueError, OverflowError):
+            return now
+
+    def _after(self, name: str, time: datetime) -> datetime | None:
+        trigger = self._triggers[name]
+        if isinstance(trigger, timedelta):
+            return time + trigger
+        found: datetime | None = trigger.get_next_fire_time(time, time)
+        return found
 
 
 def load_successes(memory: Memory) -> dict[str, str | None]:
@@ -77,36 +81,3 @@ def load_successes(memory: Memory) -> dict[str, str | None]:
 def save_successes(memory: Memory, successes: Mapping[str, str | None]) -> None:
     known = {name: when for name, when in successes.items() if when}
     memory.tree.replace_derived(JOBS_FILE, json.dumps(known).encode())
-
-
-class _Trigger(BaseTrigger):  # type: ignore[misc]
-    """Every so many seconds, or by a cron expression. All runs that were missed become one."""
-
-    def __init__(self, when: str | float) -> None:
-        self._cron = CronTrigger.from_crontab(when, timezone=UTC) if isinstance(when, str) else None
-        self._every = timedelta(seconds=1 if isinstance(when, str) else max(1, round(when)))
-
-    def get_next_fire_time(self, _previous: datetime | None, now: datetime) -> datetime | None:
-        return self.after(now)
-
-    def after(self, time: datetime) -> datetime | None:
-        if self._cron is None:
-            return time + self._every
-        found: datetime | None = self._cron.get_next_fire_time(time, time)
-        return found
-
-
-def _was_missed(trigger: _Trigger, last_success: str | None, now: datetime) -> bool:
-    """Return whether the job should have run since it last succeeded.
-
-    A job without a known success was missed: else it would never run on a machine that is off at
-    its time. A success in the future says nothing, for the clock was wrong.
-    """
-    try:
-        last = parse_time(last_success or "")
-    except (ValueError, OverflowError):
-        return True
-    if last > now:
-        return False
-    due = trigger.after(last)
-    return due is not None and due <= now

@@ -10,8 +10,7 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,30 +18,25 @@ from typing import Any
 
 from smp_client import AlreadyLed, SMPError, __version__
 from smp_client.disk.scopes import is_archived
-from smp_client.index.take_in import outdated, rebuild
 from smp_client.model.deadline import interruptible
 from smp_client.model.layout import COOKIES, GLOBAL, STATUS_FILE
 from smp_client.model.times import now, render_time
-from smp_client.passes.tidy import Tidied, tidy
 from smp_client.redaction.redact import harmless
 
 from .ingest import indexer
-from .ingest.debounce import EVERYTHING, Debounce
-from .ingest.derived import Derived
-from .ingest.drops import Drops
+from .ingest.debounce import EVERYTHING
 from .ingest.notices import Changed, Cookie, Lost, Notice
-from .ingest.report import Report
-from .ingest.unlocked_edits import UnlockedEdits
 from .jobs import Job, Stopping
 from .log import FilteringBoundLogger, ms_since
-from .maintenance import Maintenance
+from .maintenance import REBUILD, SCAN, SCRUB, TIDY, Maintenance
 from .root import Root
 from .schedule import KNOWN_SINCE, save_successes
 
 LOOK_AROUND_S = 1.0
-REST_S = 1.0  # between a failure and trying again
-_SAID = 5  # actions of a tidying that are named
-QUEUE_ROUND = 1000  # after so many, the worker looks after itself before it goes on
+REST_S = 1.0  # between a failure and the next try
+QUEUE_ROUND = 1000  # after so many items, the worker looks after itself
+INDEXING = "indexing"  # the subject of a failure
+AT_ONCE = (SCAN, REBUILD, TIDY)  # jobs that are not done piece by piece
 
 
 @dataclass(frozen=True)
@@ -55,82 +49,79 @@ class Timing:
     # The least time between two writes of a session's YAML indexes and metadata.
     derived_active_s: float = 2.0
     derived_idle_s: float = 60.0  # for sessions that are not active
+    # How long a changed file is quiet before it is indexed, and how long it waits at the most.
+    quiet_s: float = 0.05
+    longest_wait_s: float = 0.5
 
 
 class Worker:
     def __init__(self, timing: Timing, log: FilteringBoundLogger) -> None:
         self.roots: list[Root] = []
-        self.ready = threading.Event()  # set when every root has been watched and then scanned
+        self.ready = threading.Event()  # set when every tree has been watched and then scanned
         self.next_runs: dict[str, str] = {}
         self.log_problem = ""  # why lines of the log are dropped
         self._timing = timing
         self._log = log
-        self._queue: queue.SimpleQueue[tuple[str, Root | None, Any]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._is_stopping = False
-        self._derived = Derived(timing.derived_active_s, timing.derived_idle_s, log)
-        self._drops = Drops(log)
-        self._edits = UnlockedEdits(log)
-        self._report = Report(log)
-        self._canaries: dict[str, tuple[Root, float]] = {}
         self._started_at = render_time(now())
         self._due = {"heartbeat": 0.0, "canary": 0.0, "tidy": 0.0, "look": 0.0}
-        self._maintenance = Maintenance(log, self)
-        self._at_once: dict[str, Callable[[Root], dict[str, Any]]] = {
-            "scan": self._scan_job, "rebuild": self._rebuild_job, "tidy": self._tidy_job,
-        }  # fmt: skip
-        self._proved_at: dict[str, float] = {}  # when a canary last came through, by root
+        self._maintenance = Maintenance(self)
 
     def add(self, root: Root, successes: Mapping[str, str | None]) -> None:
         """Add a tree, with the successes of earlier daemons. Call it before the thread starts."""
-        names = (*self._at_once, *self._maintenance.names)
-        root.jobs = {name: Job(successes.get(name)) for name in names}
+        root.jobs = {name: Job(successes.get(name)) for name in self._maintenance.names}
         root.known_since = successes.get(KNOWN_SINCE) or self._started_at
         self.roots.append(root)
+        self._change(self._timing, {})
 
     # Other threads may call these.
 
     def successes(self) -> dict[str, str | None]:
-        """Return when each job last succeeded for all roots; None where it never did for one.
+        """Return when each job last succeeded for all trees; None where it never did for one.
 
         A pass over sessions does not run at once in a tree that no daemon knew before: it counts
         as done when the tree became known.
         """
         oldest: dict[str, str | None] = {}
-        for name in self.roots[0].jobs:
-            is_pass = name in self._maintenance.names
+        for name in self._maintenance.names:
             times = [
-                root.jobs[name].last_success or (root.known_since if is_pass else None)
+                root.jobs[name].last_success or (None if name in AT_ONCE else root.known_since)
                 for root in self.roots
             ]
             oldest[name] = min(filter(None, times)) if all(times) else None
         return oldest
 
     def is_proved(self, current: float) -> bool:
-        """Return whether the canaries of every root have lately reached the worker."""
-        oldest = min(self._proved_at.get(str(root.path), 0.0) for root in self.roots)
+        """Return whether the canaries of every tree have lately reached the worker."""
+        oldest = min(root.proved_at for root in self.roots)
         return current - oldest < 3 * self._timing.canary_s + 1
 
-    def change(
-        self, timing: Timing, debounce: Callable[[], Debounce], upkeep: Mapping[str, Any]
-    ) -> None:
-        self._queue.put(("change", None, (timing, debounce, upkeep)))
+    def change(self, timing: Timing, upkeep: Mapping[str, Any]) -> None:
+        """Use other settings from now on."""
+        self._queue.put(partial(self._change, timing, upkeep))
 
     def notice(self, root: Root, notice: Notice) -> None:
         if isinstance(notice, Cookie):
-            self._queue.put(("cookie", root, notice.name))
+            self._queue.put(partial(self._answer, root, notice.name))
             return
         if isinstance(notice, Lost) and notice.reason != "polling":
-            self._queue.put(("lost", root, notice.reason))
+            root.log.warning("events lost", component="watcher", reason=notice.reason)
         if root.note(notice.path if isinstance(notice, Changed) else EVERYTHING):
-            self._queue.put(("wake", None, None))
+            self._wake()
 
     def ask_for(self, job: str) -> None:
-        self._queue.put(("job", None, job))
+        work = self._maintenance.run_now if job in AT_ONCE else self._maintenance.ask_for
+        for root in self.roots:
+            self._queue.put(partial(work, job, root))
 
     def stop(self) -> None:
         self._stop.set()
-        self._queue.put(("wake", None, None))
+        self._wake()
+
+    def _wake(self) -> None:
+        self._queue.put(lambda: None)
 
     # Only the worker's own thread calls these.
 
@@ -144,13 +135,18 @@ class Worker:
             raise Stopping
         self._beat(time.monotonic())
 
+    def is_interrupted(self) -> bool:
+        """Return whether a long statement of SQL must end now; beat the heart if it is due."""
+        self._beat(time.monotonic())
+        return self._stop.is_set()
+
     def prepare(self) -> None:
         """Arm the watchers, then scan: every change is either noticed or scanned."""
         for root in self.roots:
             root.watcher.start()
         for root in self.roots:
-            self._run_job("tidy", [root])
-            self._run_job("scan", [root])
+            self._maintenance.run_now(TIDY, root)
+            self._maintenance.run_now(SCAN, root)
             self._heartbeat(root)
 
     def run(self) -> None:
@@ -177,170 +173,137 @@ class Worker:
             except Exception as error:
                 # A disk that fails for a moment, or unexpected data, must not end the daemon.
                 with suppress(Exception):  # the next round meets the same failure again
-                    self._say_failed(error)
+                    for root in self.roots:
+                        self._fail(root, "work", error)
+                        self._heartbeat(root)
                 self._stop.wait(REST_S)
             else:
                 for root in self.roots:
                     root.problems.pop("work", None)
 
-    def _say_failed(self, error: Exception) -> None:
-        self._log.error("work failed", component="worker", error=str(error), exc_info=True)
+    def _fail(self, root: Root, about: str, error: Exception) -> None:
+        """Note a failure of work that is tried again. Replace an index that is damaged."""
+        is_expected = isinstance(error, (OSError, SMPError, sqlite3.Error))
+        root.log.error(f"{about} failed", component="worker", error=str(error),
+                       exc_info=not is_expected)  # fmt: skip
         reason = harmless(str(error) or repr(error))
-        for root in self.roots:
-            root.problems["work"] = f"Something failed and is tried again: {reason}"
-            if isinstance(error, sqlite3.DatabaseError) and root.generation is None:
-                self._index_failed(root, error)
-                root.note(EVERYTHING)
-            self._heartbeat(root)
+        root.problems[about] = f"{about.capitalize()} failed and is tried again: {reason}"
+        is_passing = not isinstance(error, sqlite3.DatabaseError)
+        is_passing = is_passing or isinstance(error, sqlite3.OperationalError)  # as on a full disk
+        if not is_passing and (about == INDEXING or not root.has_sound_index()):
+            root.replace_index(reason)
+        root.rest_until = time.monotonic() + REST_S
+        root.note(EVERYTHING)
 
     def _do_what_is_due(self) -> None:
         self.go_on(self._pause())
-        if self._maintenance.has_work():
-            self._maintenance.work()
+        self._maintenance.work()
 
     def go_on(self, pause_s: float) -> None:
-        """Do all work that is due but the passes over sessions, which call this in between."""
+        """Do all work that is due but the jobs in pieces, which call this in between."""
         self._handle_queue(pause_s)
         current = time.monotonic()
         for root in self.roots:
             if root.due_in(current) == 0 and root.is_there():
-                self.take_in(root, root.take_waiting())
-        if written := self._derived.write(self.roots, current):
-            self._maintenance.note(*written)
+                self.take_in(root, root.waiting.take_all())
+            if written := root.derived.write(current):
+                self._maintenance.note(root, written)
         self._look_after_self(current)
 
     def _pause(self) -> float:
         if self._maintenance.has_work():
             return 0.0
         current = time.monotonic()
-        waits = [due - current for due in (*self._due.values(), *self._derived.due_times())]
-        waits += [wait for root in self.roots if (wait := root.due_in(current)) is not None]
-        # Work that is due for a missing root stays due, and must not keep the worker spinning.
+        waits = [due - current for due in self._due.values()]
+        for root in self.roots:
+            waits += [due - current for due in root.derived.due_times()]
+            waits += [wait for wait in [root.due_in(current)] if wait is not None]
+        # Work that is due for a missing tree stays due, and must not keep the worker spinning.
         least_s = 0.0 if all(root.was_there for root in self.roots) else 0.2
         return max(least_s, min(waits))
 
     def _handle_queue(self, pause_s: float) -> None:
-        try:
-            kind, root, item = self._queue.get(block=bool(pause_s), timeout=pause_s or None)
-        except queue.Empty:
-            return
-        # All that is in the queue already belongs to this round, so that a burst is one batch.
-        for _ in range(QUEUE_ROUND):
-            if kind == "cookie" and root is not None:
-                self._answer(root, item)
-            elif kind == "lost" and root is not None:
-                self._log.warning("events lost", component="watcher", root=str(root.path),
-                                  reason=item)
-            elif kind == "job" and item in self._at_once:
-                self._run_job(item, self.roots)
-            elif kind == "job":
-                self._maintenance.ask_for(item, self.roots)
-            elif kind == "change":
-                self._change(*item)
-            try:
-                kind, root, item = self._queue.get_nowait()
-            except queue.Empty:
-                return
+        """Do everything in the queue, so that a burst is one batch. Wait for the first item."""
+        with suppress(queue.Empty):
+            for _ in range(QUEUE_ROUND):
+                work = self._queue.get(block=bool(pause_s), timeout=pause_s or None)
+                pause_s = 0.0
+                work()
 
-    def _change(
-        self, timing: Timing, debounce: Callable[[], Debounce], upkeep: Mapping[str, Any]
-    ) -> None:
+    def _change(self, timing: Timing, upkeep: Mapping[str, Any]) -> None:
         self._timing = timing
-        self._derived.active_s = timing.derived_active_s
-        self._derived.idle_s = timing.derived_idle_s
         for root in self.roots:
-            root.change_debounce(debounce())
+            root.derived.active_s = timing.derived_active_s
+            root.derived.idle_s = timing.derived_idle_s
+            root.waiting.quiet_s = timing.quiet_s
+            root.waiting.longest_wait_s = timing.longest_wait_s
             root.memory.options = replace(root.memory.options, **upkeep)
             root.publish()
 
     def _answer(self, root: Root, name: str) -> None:
         """Answer a cookie: index every change before it, then remove the cookie."""
-        done = True
-        sent = self._canaries.pop(name, None)
-        if sent is not None:
-            root.lag_ms = round(1000 * (time.monotonic() - sent[1]), 1)
+        if name == root.canary:
+            root.canary = ""
+            root.proved_at = time.monotonic()
+            root.lag_ms = round(1000 * (root.proved_at - root.canary_sent), 1)
             root.problems.pop("canary", None)
-            self._proved_at[str(root.path)] = time.monotonic()
+            is_done = True
         elif name.startswith("reindex-"):
             root.believe_all()
-            done = self._run_job("rebuild", [root])
-        elif name.startswith("scrub-"):
-            done = root.is_there() and self.take_in(root, root.take_waiting())
-            if done:
-                # A scrub takes long, and other work is done between its steps.
-                self._maintenance.scrub(root, name)
-                return
+            is_done = self._maintenance.run_now(REBUILD, root)
         else:
-            done = root.is_there() and self.take_in(root, root.take_waiting())
-        if done:
+            is_done = root.is_there() and self.take_in(root, root.waiting.take_all())
+        if is_done and name.startswith("scrub-"):
+            # A scrub takes long, and other work is done between its steps.
+            root.waiting_for_scrub.append(name)
+            self._maintenance.ask_for(SCRUB, root)
+        elif is_done:
             root.memory.tree.unlink(f"{COOKIES}/{name}")
         elif root.memory.tree.exists(f"{COOKIES}/{name}"):
             root.unanswered.add(name)
             root.rest_until = time.monotonic() + REST_S
             root.note(EVERYTHING)
 
-    def take_in(self, root: Root, paths: list[Any]) -> bool:
+    def take_in(self, root: Root, paths: list[str]) -> bool:
         """Index these paths. Return whether it succeeded; a failure is tried again."""
         started = time.perf_counter()
         try:
-            everything = EVERYTHING in paths
-            if everything:
+            if EVERYTHING in paths:
                 taken = indexer.scan(root.memory, root.index)
             else:
-                taken = indexer.take_in(root.memory, root.index, [str(path) for path in paths])
-            self._after(root, taken, started, "scanned" if everything else "indexed")
-        except sqlite3.DatabaseError as error:
-            self._index_failed(root, error)
+                taken = indexer.take_in(root.memory, root.index, paths)
+            self._after(root, taken, started, "scanned" if EVERYTHING in paths else "indexed")
         except Exception as error:
-            self._indexing_failed(root, error)
-        else:
-            root.problems.pop("indexing", None)
-            root.problems.pop("index", None)
-            while root.unanswered:
-                self._queue.put(("cookie", root, root.unanswered.pop()))
-            return True
-        root.rest_until = time.monotonic() + REST_S
-        root.note(EVERYTHING)
-        return False
-
-    def _indexing_failed(self, root: Root, error: Exception) -> None:
-        reason = harmless(str(error) or repr(error))
-        root.problems["indexing"] = f"Indexing failed and is tried again: {reason}"
-        self._log.error("indexing failed", component="indexer", root=str(root.path),
-                        error=str(error))
-
-    def _index_failed(self, root: Root, error: sqlite3.DatabaseError) -> None:
-        """Note a full disk, which passes. Replace a damaged index."""
-        self._log.error("index failed", component="indexer", root=str(root.path), error=str(error))
-        if isinstance(error, sqlite3.OperationalError):
-            root.problems["indexing"] = f"The index cannot be written: {error}"
-        else:
-            root.replace_index(str(error))
+            self._fail(root, INDEXING, error)
+            return False
+        root.problems.pop(INDEXING, None)
+        root.problems.pop("index", None)
+        while root.unanswered:
+            self._queue.put(partial(self._answer, root, root.unanswered.pop()))
+        return True
 
     def _after(self, root: Root, taken: indexer.Taken, started: float, event: str) -> None:
         """Do the work that follows from a batch: drops, log, ids, derived files, secrets."""
         for scope in taken.inboxes:
-            self._apart(root, f"inbox of {scope}", partial(self._drops.take_in, root, scope))
+            self._apart(root, f"inbox of {scope}", partial(root.drops.take_in, scope))
         vanished = root.believe_vanished(taken.vanished)
-        if vanished:
-            indexer.forget(root.index, vanished)
+        indexer.forget(root.index, vanished)
         if taken.scopes or vanished:
             # Every write leads to a line "indexed".
-            say = self._log.debug if event == "indexed" else self._log.info
-            say(event, component="indexer", root=str(root.path), files=taken.files,
-                added=taken.added, removed=taken.removed, parsed_bytes=taken.parsed_bytes,
+            say = root.log.debug if event == "indexed" else root.log.info
+            say(event, component="indexer", files=taken.files, added=taken.added,
+                removed=taken.removed, parsed_bytes=taken.parsed_bytes,
                 sessions=sorted(taken.scopes)[:20], forgotten=sorted(vanished)[:20],
-                generation=root.index.generation, duration_ms=ms_since(started))
-        self._report.say(root, taken)
+                generation=root.index.generation, duration_ms=ms_since(started))  # fmt: skip
+        root.report.say(taken)
         for scope in taken.scopes:
             if is_archived(scope):
                 continue
-            give_ids = partial(self._drops.give_ids, root, scope)
+            give_ids = partial(root.drops.give_ids, scope)
             self._apart(root, f"giving ids in {scope}", give_ids)
             if scope != GLOBAL:
-                self._derived.note(root, scope)
-                self._maintenance.note(root, scope)
-        self._apart(root, "looking for secrets", partial(self._edits.look, root))
+                root.derived.note(scope)
+        self._apart(root, "looking for secrets", root.edits.look)
 
     def _apart(self, root: Root, about: str, work: Callable[[], None]) -> None:
         """Do this work alone: a failure costs nothing else, and the status names it."""
@@ -350,11 +313,9 @@ class Worker:
         except (OSError, SMPError, sqlite3.Error):
             raise  # a failure of the machine, not of this work: all is tried again
         except Exception as error:
-            reason = harmless(repr(error))
-            sentence = f"{key.capitalize()}, and is tried again at the next change: {reason}"
-            root.problems[key] = sentence
-            self._log.error(key, component="worker", root=str(root.path), error=str(error),
-                            exc_info=True)
+            sentence = f"{key.capitalize()}, and is tried again at the next change:"
+            root.problems[key] = f"{sentence} {harmless(repr(error))}"
+            root.log.error(key, component="worker", error=str(error), exc_info=True)
         else:
             root.problems.pop(key, None)
 
@@ -369,10 +330,11 @@ class Worker:
             self._due["canary"] = current + self._timing.canary_s
             for root in self.roots:
                 self._send_canary(root, current)
-        if current >= min(self._due["tidy"], self._edits.old_versions_due):
+        if current >= min(self._due["tidy"], *(r.edits.old_versions_due for r in self.roots)):
             self._due["tidy"] = current + self._timing.tidy_s
-            self._edits.old_versions_due = math.inf
-            self._run_job("tidy", self.roots)
+            for root in self.roots:
+                root.edits.old_versions_due = math.inf
+                self._maintenance.run_now(TIDY, root)
         self._beat(current)
 
     def _beat(self, current: float) -> None:
@@ -385,54 +347,47 @@ class Worker:
         was_there, root.was_there = root.was_there, root.is_there()
         if not root.was_there:
             if was_there:
-                self._log.error("root is missing", component="daemon", root=str(root.path),
-                                problem=root.problems["root"])
+                problem = root.problems["root"]
+                root.log.error("root is missing", component="daemon", problem=problem)
             return
         root.keep_lead()
         if not was_there:
-            self._log.info("root is back", component="daemon", root=str(root.path))
+            root.log.info("root is back", component="daemon")
             root.note(EVERYTHING)
-        for problem in root.watcher.check():
+        root.problems.pop("watcher", None)
+        if problem := root.watcher.check():
             root.problems["watcher"] = problem
-            break
-        else:
-            root.problems.pop("watcher", None)
-        self._drops.ask_again(root, current)
-        if root in self._edits.unfinished:
-            self._edits.look(root)
+        root.drops.ask_again(current)
+        if root.edits.is_unfinished:
+            root.edits.look()
         self._maintenance.look(root, current)
         if root.index_is_gone():
-            self._log.warning("index is gone", component="indexer", root=str(root.path))
+            root.log.warning("index is gone", component="indexer")
             root.reopen_index()
             root.note(EVERYTHING)
 
     def _send_canary(self, root: Root, current: float) -> None:
+        """Send a file through the watcher. Where the last one was lost, watch and scan anew."""
         if not root.is_there():
             return
-        since = current - 2 * self._timing.canary_s
-        canaries = self._canaries.items()
-        late = [name for name, (owner, sent) in canaries if owner is root and sent < since]
+        is_late = bool(root.canary) and root.canary_sent < current - 2 * self._timing.canary_s
         try:
             is_replaced = root.make_cookies()
-        except (OSError, SMPError) as error:
-            root.problems["canary"] = f"No canary can be sent: {error}"
-            return
-        if is_replaced:
-            self._log.warning("requests replaced", component="daemon", root=str(root.path),
-                              file=COOKIES,
-                              reason="a link or a file stood in the place of the directory")
-        for name in late:
-            del self._canaries[name]
-            root.memory.tree.unlink(f"{COOKIES}/{name}")
-        if late or is_replaced:
-            sentence = "The watcher does not report what happens on the disk; scanning instead."
-            root.problems["canary"] = sentence
-            root.watcher.restart()
-            root.note(EVERYTHING)
-        name = f"canary-{uuid.uuid4().hex}"
-        self._canaries[name] = (root, time.monotonic())
-        try:
-            root.memory.tree.create_cookie(f"{COOKIES}/{name}")
+            if is_replaced:
+                reason = "a link or a file stood in the place of the directory"
+                root.log.warning(
+                    "requests replaced", component="daemon", file=COOKIES, reason=reason
+                )
+            if is_late:
+                root.memory.tree.unlink(f"{COOKIES}/{root.canary}")
+            if is_late or is_replaced:
+                sentence = "The watcher does not report what happens on the disk; scanning instead."
+                root.problems["canary"] = sentence
+                root.watcher.restart()
+                root.note(EVERYTHING)
+            if is_late or is_replaced or not root.canary:
+                root.canary, root.canary_sent = f"canary-{uuid.uuid4().hex}", time.monotonic()
+                root.memory.tree.create_cookie(f"{COOKIES}/{root.canary}")
         except (OSError, SMPError) as error:
             root.problems["canary"] = f"No canary can be sent: {error}"
 
@@ -442,96 +397,19 @@ class Worker:
         status = {
             "version": __version__, "pid": os.getpid(), "started_at": self._started_at,
             "heartbeat_at": render_time(now()), "watching": root.watcher.mode,
-            "lag_ms": root.lag_ms, "unindexed_files": root.waiting(),
+            "lag_ms": root.lag_ms, "unindexed_files": len(root.waiting),
             "problems": sorted(filter(None, [*root.problems.values(), self.log_problem])),
-            "generation": root.generation,
-            "jobs": {
-                name: {"last_success": job.last_success, "next_run": self.next_runs.get(name),
-                       "last_error": job.last_error, "duration_ms": job.duration_ms,
-                       "did": job.did}
-                for name, job in root.jobs.items()
-            },
+            "jobs": {name: {**vars(job), "next_run": self.next_runs.get(name)}
+                     for name, job in root.jobs.items()},
         }  # fmt: skip
         try:
             root.memory.tree.replace_derived(STATUS_FILE, json.dumps(status, indent=1).encode())
         except (OSError, SMPError) as error:
-            self._log.error("no heartbeat", component="daemon", root=str(root.path),
-                            error=str(error))
-
-    # Jobs.
-
-    def _run_job(self, name: str, roots: Sequence[Root]) -> bool:
-        """Run a job for these roots. Return whether it succeeded for all of them."""
-        all_done = True
-        for root in roots:
-            job = root.jobs[name]
-            started = time.perf_counter()
-            try:
-                job.did = self._at_once[name](root)
-            except AlreadyLed:
-                raise
-            except Exception as error:
-                job.last_error = str(error) or repr(error)
-                is_expected = isinstance(error, (OSError, SMPError, sqlite3.Error))
-                self._log.error(f"{name} failed", component="job", root=str(root.path),
-                                error=job.last_error, duration_ms=ms_since(started),
-                                exc_info=not is_expected)
-                all_done = False
-                continue
-            if "skipped" in job.did:
-                self._log.warning(f"{name} skipped", component="job", root=str(root.path),
-                                  reason=job.did["skipped"])
-                all_done = False
-                continue
-            job.duration_ms = ms_since(started)
-            job.last_error = None
-            job.last_success = render_time(now())
-            did_nothing = name == "tidy" and not any(job.did.values())
-            say = self._log.debug if did_nothing else self._log.info
-            say(name, component="job", root=str(root.path), duration_ms=job.duration_ms, **job.did)
-            self.save_successes(root)
-        return all_done
+            root.log.error("no heartbeat", component="daemon", error=str(error))
 
     def save_successes(self, root: Root) -> None:
-        if not root.is_there():
-            return
         try:
             successes = {name: job.last_success for name, job in root.jobs.items()}
             save_successes(root.memory, {**successes, KNOWN_SINCE: root.known_since})
         except OSError as error:
-            self._log.error("the time of a job was not kept", component="job",
-                            root=str(root.path), error=str(error))
-
-    def _scan_job(self, root: Root) -> dict[str, Any]:
-        if not root.is_there():
-            return {"skipped": root.problems["root"]}
-        before = root.index.generation
-        if not self.take_in(root, [EVERYTHING]):
-            return {"skipped": "indexing failed and is tried again"}
-        if not before:
-            # A scan into an empty index is a rebuild, so the next one is not due at once.
-            root.jobs["rebuild"].last_success = render_time(now())
-        return {"changed": root.index.generation != before}
-
-    def _rebuild_job(self, root: Root) -> dict[str, Any]:
-        if not root.is_there() or "vanished" in root.problems:
-            return {"skipped": "the tree is not as it was"}
-        rebuild(root.memory, root.index)
-        self._edits.look(root)
-        (count,) = root.index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()
-        return {"memories": count, "outdated": sum(1 for _ in outdated(root.memory, root.index))}
-
-    def _tidy_job(self, root: Root) -> dict[str, Any]:
-        if not root.is_there():
-            return {"skipped": root.problems["root"]}
-        done = tidy(root.memory)
-        failed = [item.problem for item in done if item.problem]
-        return {"tidied": len(done) - len(failed), "failed": failed, "did": _actions(done)}
-
-
-def _actions(done: Sequence[Tidied]) -> list[str]:
-    """Return the actions of a tidying in words, each once with its number."""
-    counts = Counter(item.what for item in done if not item.problem)
-    named = [what if count == 1 else f"{what} ({count:,} times)" for what, count in counts.items()]
-    more = [f"and {len(named) - _SAID:,} things more"] if len(named) > _SAID else []
-    return named[:_SAID] + more
+            root.log.error("job time not kept", component="job", error=str(error))

@@ -9,8 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from bytes_left import files_with
@@ -22,12 +20,8 @@ from smp_client.index import vacuum
 from smp_client.index.database import Index
 from smp_client.index.rows import Entry
 from smp_client.index.sync import bring_up_to_date
-from smp_client.index.take_in import rebuild
 from smp_client.model.layout import INDEX_FILE, LEAD, LEAD_SCOPE
 from smp_client.passes.tidy import tidy
-from smp_daemon import scrubs
-from smp_daemon.jobs import Stopping
-from smp_daemon.root import Root
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 SECRET = "zqsecretqz4711"
@@ -144,30 +138,6 @@ def test_without_a_daemon_the_next_one_tries_again(memory: Memory, session: Sess
     impatient.close()
 
 
-def test_a_daemon_that_is_told_to_stop_does_not_finish_cleaning(memory: Memory, session: Session) -> None:
-    """What was asked for stays asked for, and the index is as it was. (Seen to fail without a look in between.)"""
-    session.record_finding(f"the {SECRET}", discovered_by="a")
-    for number in range(400):
-        session.record_finding(f"stays {number}", discovered_by="a")
-    index = Index.open(memory.root / INDEX_FILE)
-    rebuild(memory, index)
-    vacuum.ask_for_scrub(memory)
-    looks: list[bool] = []
-
-    def stop() -> None:
-        looks.append(True)
-        raise Stopping
-
-    root = cast("Root", SimpleNamespace(memory=memory, index=index, path=memory.root))
-    with pytest.raises(Stopping), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scrubs, "BETWEEN_LOOKS", 10)
-        patch.setattr(scrubs, "step", stop)
-        for piece in scrubs._pieces(root):
-            piece.do()
-    assert looks
-    assert vacuum.asked_for(memory)
-    assert len(index.hashes("s1", "findings.yaml")) == 401
-    index.close()
 
 
 def test_whoever_leads_does_not_wait_for_itself(memory: Memory, session: Session) -> None:

@@ -98,14 +98,12 @@ def _print_status(found: Status) -> None:
 
 
 def _did(job: dict[str, Any]) -> str:
-    """Return what a job did, in its own words where it has any, else in numbers."""
+    """Return the work of a job in numbers."""
     did = job["did"] if isinstance(job["did"], dict) else {}
     if "skipped" in did:
         return f", skipped: {did['skipped']}"
     counts = [f"{name.replace('_', ' ')} {count:,}" for name, count in did.items()
               if type(count) is int and count]  # fmt: skip
-    if isinstance(did.get("did"), list):
-        counts = [*map(str, did["did"])]
     took = job["duration_ms"]
     if not isinstance(took, (int, float)):
         return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from smp_client import LockTimeout, SessionNotFound
 from smp_client.change.ids import give_ids
@@ -11,24 +12,26 @@ from smp_client.disk.locks import NO_PATIENCE
 from smp_client.disk.scopes import directory_of, kinds_of
 from smp_client.model.layout import GLOBAL
 
-from ..log import FilteringBoundLogger, ms_since
+from ..log import ms_since
 from . import inbox
-from .led_tree import LedTree
+
+if TYPE_CHECKING:
+    from ..root import Root
 
 ROUND = 200  # after so many drops of a session the others get their turn
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-LOCKED_PAUSE_S = 4.0  # at the longest, where somebody writes the file that the drops go into
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0
 
 
 class Drops:
-    def __init__(self, log: FilteringBoundLogger) -> None:
-        self._log = log
-        # By root and session: when its drops are tried again, and after which pause.
-        self._waiting: dict[tuple[str, str], tuple[float, float]] = {}
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        # By session: when its drops are tried again, and after which pause.
+        self._waiting: dict[str, tuple[float, float]] = {}
         self._from_the_front = True
 
-    def take_in(self, root: LedTree, scope: str) -> None:
+    def take_in(self, scope: str) -> None:
         """Take in some drops of a session. The rest, and drops that must wait, are tried again."""
+        root, started = self._root, time.perf_counter()
         try:
             session = root.memory._session(scope)
         except SessionNotFound:  # it was archived or deleted just now
@@ -37,24 +40,29 @@ class Drops:
         # From the back every other time, so that waiting drops do not hold up those behind them.
         self._from_the_front = not self._from_the_front
         held_up: list[inbox.Drop] = []
-        started = time.perf_counter()
-        some = names[:ROUND] if self._from_the_front else names[-ROUND:]
-        for drop in inbox.take_in(session, some):
+        for drop in inbox.take_in(
+            session, names[:ROUND] if self._from_the_front else names[-ROUND:]
+        ):
             if drop.outcome == "waiting":
                 held_up.append(drop)
-                continue
-            if drop.outcome == "gone":
-                continue
-            say = self._log.info if drop.outcome == "taken" else self._log.warning
-            say(f"drop {drop.outcome}", component="inbox", root=str(root.path), session_id=scope,
-                drop=drop.name, memory_id=drop.memory_id, reason=drop.reason,
-                duration_ms=ms_since(started))
-        self._note(root, scope, held_up)
+            elif drop.outcome != "gone":
+                say = root.log.info if drop.outcome == "taken" else root.log.warning
+                say(f"drop {drop.outcome}", component="inbox", session_id=scope, drop=drop.name,
+                    memory_id=drop.memory_id, reason=drop.reason, duration_ms=ms_since(started))  # fmt: skip
+        about, stuck = f"inbox of {scope}", [drop for drop in held_up if not drop.is_being_written]
+        root.problems.pop(about, None)
+        if stuck:
+            root.problems[about] = f"Drops wait in the inbox of {scope}: {stuck[0].reason}"
+        before = self._waiting.pop(scope, None)
+        if held_up:
+            pause_s = min(2 * before[1], LONGEST_PAUSE_S) if before and stuck else FIRST_PAUSE_S
+            self._waiting[scope] = time.monotonic() + pause_s, pause_s
         if len(names) > ROUND and len(held_up) < ROUND:
             root.note(f"active/{scope}/inbox")
 
-    def give_ids(self, root: LedTree, scope: str) -> None:
+    def give_ids(self, scope: str) -> None:
         """Give an id to records that somebody has written into the files without one."""
+        root = self._root
         for (_, file), state in root.index.files(scope).items():
             if not state.bad or file not in kinds_of(scope):
                 continue
@@ -69,34 +77,17 @@ class Drops:
                 root.note(f"{directory_of(scope)}/{file}")  # once more, when its writer is done
                 continue
             if given:
-                self._log.info("ids given", component="inbox", root=str(root.path),
-                               session_id=scope, file=file, memories=given)
+                root.log.info("ids given", component="inbox", session_id=scope, file=file,
+                              memories=given)  # fmt: skip
                 root.note(f"{directory_of(scope)}/{file}")
 
-    def _note(self, root: LedTree, scope: str, held_up: list[inbox.Drop]) -> None:
-        key, about = (str(root.path), scope), f"inbox of {scope}"
-        stuck = [drop for drop in held_up if not drop.is_being_written]
-        if stuck:
-            root.problems[about] = f"Drops wait in the inbox of {scope}: {stuck[0].reason}"
-        else:
-            root.problems.pop(about, None)
-        if not held_up:
-            self._waiting.pop(key, None)
-            return
-        is_locked = any(drop.is_locked_out for drop in held_up)
-        pause_s = FIRST_PAUSE_S
-        if key in self._waiting and stuck:
-            longest_s = LOCKED_PAUSE_S if is_locked else LONGEST_PAUSE_S
-            pause_s = min(2 * self._waiting[key][1], longest_s)
-        self._waiting[key] = (time.monotonic() + pause_s, pause_s)
-
-    def ask_again(self, root: LedTree, current: float) -> None:
-        """Note the inboxes of a root whose drops have waited long enough."""
-        for (path, scope), (due, _) in list(self._waiting.items()):
-            if path != str(root.path) or due > current:
+    def ask_again(self, current: float) -> None:
+        """Note the inboxes whose drops have waited long enough."""
+        for scope, (due, _) in list(self._waiting.items()):
+            if due > current:
                 continue
-            if root.memory.tree.exists(f"active/{scope}"):
-                root.note(f"active/{scope}/inbox")
+            if self._root.memory.tree.exists(f"active/{scope}"):
+                self._root.note(f"active/{scope}/inbox")
             else:
-                del self._waiting[path, scope]
-                root.problems.pop(f"inbox of {scope}", None)
+                del self._waiting[scope]
+                self._root.problems.pop(f"inbox of {scope}", None)

@@ -50,10 +50,9 @@ class Outbox:
 
     def send(self, notice: Changed | Cookie) -> None:
         if isinstance(notice, Changed) and notice.path.endswith(f"/{ACCESS_LOG}"):
-            # Every reader of a memory appends to it, and no index depends on it.
-            return
+            return  # every reader of a memory appends to it, and no index depends on it
         with self._lock:
-            # Where even the Lost cannot be handed over, it stands for this notice as well.
+            # Where a Lost is owed and cannot be handed over, it stands for this notice as well.
             if not self._pay():
                 return
             try:

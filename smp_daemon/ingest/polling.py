@@ -1,4 +1,4 @@
-"""Polling, for trees that cannot be watched, and when to try to watch them again."""
+"""Polling, for trees that cannot be watched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from .notices import Outbox
 
 POLLING = "polling"
 COOKIE_EVERY_S = 0.1
-FIRST_RETRY_S, LONGEST_RETRY_S, CALM_S = 1.0, 60.0, 120.0
 # The system does not announce the changes that other machines make on these file systems.
 REMOTE = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "ceph", "afs", "glusterfs",
@@ -47,22 +46,6 @@ class Polling:
             if time.monotonic() >= due or self._outbox.has_new_cookie():
                 self._outbox.lost(POLLING)
                 due = time.monotonic() + self._every_s
-
-
-class Retry:
-    """When to try again: at once after a calm time, then after 1, 2, 4 … 60 seconds."""
-
-    def __init__(self) -> None:
-        self._delay_s = 0.0
-        self._tried: float | None = None
-
-    def is_due(self, now: float) -> bool:
-        return self._tried is None or now >= self._tried + self._delay_s
-
-    def note(self, now: float) -> None:
-        calm = self._tried is None or now - self._tried > CALM_S
-        self._delay_s = FIRST_RETRY_S if calm else min(2 * self._delay_s, LONGEST_RETRY_S)
-        self._tried = now
 
 
 def remote_filesystem(root: Path) -> str | None:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from smp_client import SMPError
 from smp_client.disk.scopes import directory_of, is_archived
@@ -20,8 +21,8 @@ from smp_client.privacy import leaks
 from smp_client.privacy.leaks import Target, redact
 from smp_client.redaction.redact import Redaction, harmless
 
-from ..log import FilteringBoundLogger
-from .led_tree import LedTree
+if TYPE_CHECKING:
+    from ..root import Root
 
 ROUNDS, ROUNDS_S = 10, 2.0  # of a thousand memories, or so many seconds: then others have a turn
 AGAIN_S = 60.0  # before a redaction that failed is tried again
@@ -30,75 +31,69 @@ _RESTING_S = 3.0  # an old version of a file is kept for longer than a slow writ
 
 
 class UnlockedEdits:
-    def __init__(self, log: FilteringBoundLogger) -> None:
-        self._log = log
-        self.unfinished: set[LedTree] = set()  # trees of which a part is still to be searched
-        self._counted: dict[str, int] = {}  # the number of secrets at the last look, by root
-        self._said: dict[str, set[object]] = {}  # by root; each is reported once
-        self._tried: dict[tuple[str, Spotted], float] = {}  # when a redaction is tried again
-        self.old_versions_due = math.inf  # when tidying can remove what redacted files said before
+    def __init__(self, root: Root) -> None:
+        self.is_unfinished = False  # a part of the tree is still to be searched
+        self.old_versions_due = math.inf  # when tidying can remove old versions of redacted files
+        self._root = root
+        self._count: int | None = None  # of secrets in memories, at the last look
+        self._said: set[object] = set()  # each secret is reported once
+        self._tried: dict[Spotted, float] = {}  # when a redaction is tried again
 
-    def look(self, root: LedTree) -> None:
-        """Search new memories of a tree; report or redact the secrets."""
+    def look(self) -> None:
+        """Search new memories; report or redact the secrets."""
+        root = self._root
         redaction = root.memory.options.redaction or Redaction()
         if not redaction.enabled or redaction.unlocked_edits == "off":
             leaks.forget(root.index)
             return
-        is_new = self._search_memories(root, redaction)
-        path, count = str(root.path), exposures.count(root.index)
-        is_due = any(when <= time.monotonic() for when in self._tried.values())
-        if not is_new and not is_due and self._counted.get(path) == count:
-            return
-        self._counted[path] = count
-        found = exposures.found(root.index) if count else []
-        # A secret that comes back later is reported again.
-        self._said[path] = self._said.get(path, set()) & {secret.key for secret in found}
-        redacts = redaction.unlocked_edits == "redact"
-        going = [s for s in found if redacts and s.is_by_shape and not is_archived(s.scope)]
-        self._report(root, [secret for secret in found if secret not in going], redacts=redacts)
-        self._redact(root, going)
-
-    def _search_memories(self, root: LedTree, redaction: Redaction) -> bool:
-        """Search the memories that are new in the index. Return whether there were any."""
-        self.unfinished.discard(root)
+        self.is_unfinished = False
         number, began = 0, time.monotonic()
         for number, _ in enumerate(leaks.look(root.index, redaction), 1):
             if number >= ROUNDS or time.monotonic() - began > ROUNDS_S:
-                self.unfinished.add(root)
+                self.is_unfinished = True
                 break
-        return number > 0
-
-    def _report(self, root: LedTree, found: Iterable[Spotted], *, redacts: bool) -> None:
-        said = self._said[str(root.path)]
-        new = {secret.key: secret for secret in found if secret.key not in said}
-        said.update(new)
-        for secret, line in leaks.with_lines(root.memory, new.values()):
-            advice = exposures.advice(secret.is_by_shape, redacts=redacts)
-            self._log.warning("secret", component="privacy", root=str(root.path),
-                              session_id=secret.scope, file=secret.file,
-                              memory_id=harmless(secret.id), line=line, kinds=dict(secret.kinds),
-                              advice=f"smp delete takes it out; {advice}")  # fmt: skip
-
-    def _redact(self, root: LedTree, found: list[Spotted]) -> None:
+        count = exposures.count(root.index)
+        is_due = any(when <= time.monotonic() for when in self._tried.values())
+        if not number and not is_due and self._count == count:
+            return
+        self._count = count
+        found = exposures.found(root.index) if count else []
+        # A secret that comes back later is reported again.
+        self._said &= {secret.key for secret in found}
+        redacts = redaction.unlocked_edits == "redact"
+        going = [s for s in found if redacts and s.is_by_shape and not is_archived(s.scope)]
+        self._report((secret for secret in found if secret not in going), redacts=redacts)
         current = time.monotonic()
-        self._tried = {known: when for known, when in self._tried.items() if when > current}
-        due = [secret for secret in found if (str(root.path), secret) not in self._tried]
+        self._tried = {secret: when for secret, when in self._tried.items() if when > current}
+        due = [secret for secret in going if secret not in self._tried]
         for (scope, file), group in groupby(due, key=lambda secret: (secret.scope, secret.file)):
             secrets = list(group)
-            self._tried |= {(str(root.path), secret): current + AGAIN_S for secret in secrets}
-            self._redact_file(root, scope, file, secrets)
+            self._tried |= dict.fromkeys(secrets, current + AGAIN_S)
+            self._redact(scope, file, secrets)
 
-    def _redact_file(self, root: LedTree, scope: str, file: str, secrets: list[Spotted]) -> None:
-        log = self._log.bind(component="privacy", root=str(root.path), session_id=scope, file=file)
+    def _report(self, found: Iterable[Spotted], *, redacts: bool) -> None:
+        new = {secret.key: secret for secret in found if secret.key not in self._said}
+        self._said.update(new)
+        for secret, line in leaks.with_lines(self._root.memory, new.values()):
+            advice = exposures.advice(secret.is_by_shape, redacts=redacts)
+            self._root.log.warning(
+                "secret", component="privacy", session_id=secret.scope, file=secret.file,
+                memory_id=harmless(secret.id), line=line, kinds=dict(secret.kinds),
+                advice=f"smp delete takes it out; {advice}",
+            )  # fmt: skip
+
+    def _redact(self, scope: str, file: str, secrets: list[Spotted]) -> None:
+        root = self._root
+        log = root.log.bind(component="privacy", session_id=scope, file=file)
         ids = [secret.id for secret in secrets if secret.id]
         try:
             left, refused = redact(root.memory, Target(scope, file, ids), Redaction(), BY)
         except (OSError, SMPError) as error:
             # It may work later: somebody holds the lock, or has changed the file just now.
-            self._report(root, secrets, redacts=True)
+            self._report(secrets, redacts=True)
             log.warning("secret stays", reason=harmless(str(error)))
             return
-        self._report(root, [secret for secret in secrets if secret.id in refused], redacts=True)
+        self._report((secret for secret in secrets if secret.id in refused), redacts=True)
         kinds: Counter[str] = Counter()
         for secret in secrets:
             kinds.update(dict(secret.kinds) if secret.id not in refused else {})

@@ -229,7 +229,7 @@ def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
                 large = "\n".join(f"{number} {random.Random(number).random()}" for number in range(22_000))
                 (memory.root / "active/s1/artifacts/large.md").write_text(f"---\nid: large\n---\n{large}\n")
                 began = time.monotonic()
-                wait_until(lambda: daemon.said("index failed"), "the index cannot be written")
+                wait_until(lambda: daemon.said("indexing failed"), "the index cannot be written")
                 found = wait_until(lambda: (found := status(memory.root))["health"] != "ok" and found, "status has noticed")
                 assert found["health"] == "degraded"
                 named = ("The index cannot be written", "The disk is full")
@@ -237,7 +237,7 @@ def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
                 before = untouched(memory.root)
                 assert smp("sync", "--root", memory.root, "--timeout", 2).returncode != 0
                 assert daemon.process.poll() is None
-                assert len(daemon.said("index failed")) < 5 + 1.5 * (time.monotonic() - began)
+                assert len(daemon.said("indexing failed")) < 5 + 1.5 * (time.monotonic() - began)
                 assert untouched(memory.root) == before
                 filler.unlink()
             wait_until(lambda: status(memory.root)["health"] == "ok", "it is well again")

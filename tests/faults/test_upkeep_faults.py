@@ -159,7 +159,7 @@ def leading(root: Path, log_file: Path) -> Iterator[tuple[Worker, Root]]:
     """A worker that has begun, and whose thread is ours."""
     log = Log(Configuration({"log.level": "debug", "log.format": "json", "log.file": log_file}))
     worker = Worker(Timing(), log.logger)
-    led = Root(Memory(root, compaction=CompactionPolicy(gentle_at_pct=50)), Debounce(0.01, 0.1), 2.0, worker.notice)
+    led = Root(Memory(root, compaction=CompactionPolicy(gentle_at_pct=50)), Debounce(0.01, 0.1), 2.0, worker.notice, log.logger)
     led.lead()
     worker.add(led, {})
     worker.prepare()

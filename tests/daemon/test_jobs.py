@@ -1,0 +1,331 @@
+"""Jobs in pieces: failures, sessions that must wait, and sessions that are too full."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from daemons import wait_until
+
+from smp_client import LockTimeout, Memory
+from smp_client.disk.locks import NO_PATIENCE, lock
+from smp_client.index import vacuum
+from smp_client.model.outcome import Action, Outcome
+from smp_client.model.policies import CompactionPolicy
+from smp_client.model.record import DECISION
+from smp_daemon.config.settings import Configuration
+from smp_daemon.ingest import indexer
+from smp_daemon.ingest.notices import Cookie
+from smp_daemon.jobs import Job, Piece, Run, Stopping
+from smp_daemon.log import FilteringBoundLogger, Log
+from smp_daemon.maintenance import Maintenance
+from smp_daemon.root import Root
+
+QUOTA = 100_000
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def log(log_file: Path) -> Iterator[FilteringBoundLogger]:
+    log = Log(Configuration({"log.level": "debug", "log.format": "json", "log.file": log_file}))
+    yield log.logger
+    log.close()
+
+
+@pytest.fixture
+def root(memory: Memory, log: FilteringBoundLogger) -> Iterator[Root]:
+    """A tree that is led, and whose watcher does not run."""
+    root = Root(memory, 2.0, lambda _root, _notice: None, log)
+    root.lead()
+    yield root
+    root.close()
+
+
+@pytest.fixture
+def maintenance(root: Root) -> Maintenance:
+    """Jobs, with a worker that only takes in."""
+
+    def take_in(root: Root, paths: list[str]) -> bool:
+        indexer.take_in(root.memory, root.index, paths)
+        return True
+
+    worker = SimpleNamespace(
+        take_in=take_in, save_successes=lambda root: None, is_interrupted=lambda: True
+    )
+    made = Maintenance(cast("Any", worker))
+    root.jobs = {name: Job() for name in made.names}
+    return made
+
+
+def finish(maintenance: Maintenance) -> None:
+    for _ in range(1000):
+        maintenance.work()
+    assert not maintenance.has_work()
+
+
+def finished(run: Run) -> Run:
+    while not run.is_over:
+        run.step()
+    return run
+
+
+def failing(error: BaseException) -> Callable[[], Outcome]:
+    def fail() -> Outcome:
+        raise error
+
+    return fail
+
+
+def done(session: str) -> Outcome:
+    return Outcome([Action(session, "tidy_up", (session,), "it was untidy", 10)])
+
+
+def test_a_request_from_before_the_lead_is_answered(
+    memory: Memory, log: FilteringBoundLogger
+) -> None:
+    """A request that was made while one daemon died and the next came is not thrown away."""
+    memory.create()
+    request = memory.root / ".smp/cookies/sync-1"
+    request.parent.mkdir(exist_ok=True)
+    request.touch()
+    heard: list[object] = []
+    root = Root(memory, 2.0, lambda _root, notice: heard.append(notice), log)
+    try:
+        root.lead()
+        root.watcher.start()
+        wait_until(lambda: Cookie("sync-1") in heard, "it is handed on")
+    finally:
+        root.close()
+
+
+# One run.
+
+
+def test_every_failure_costs_its_session_only(root: Root, log_file: Path) -> None:
+    """Whatever a piece raises, the pieces behind it are done, and the error counts and names."""
+    errors = [OSError(5, "Input/output error"), RecursionError(), KeyError("x"), ValueError("odd")]
+    bad = [Piece(f"bad{number}", failing(error)) for number, error in enumerate(errors)]
+    good = [Piece(name, lambda name=name: done(name)) for name in "abc"]  # type: ignore[misc]
+    run = finished(Run("decay", root, iter([good[0], *bad, *good[1:]])))
+    assert run.did == {"sessions": 7, "tidy_up": 3, "bytes_freed": 30}
+    named = "bad0: [Errno 5] Input/output error; bad1: RecursionError; bad2: 'x'; …"
+    assert run.error == f"4 of 7 sessions: {named}"
+    lines = [json.loads(line) for line in log_file.read_text().splitlines()]
+    failed = [line["session_id"] for line in lines if line["event"] == "decay failed"]
+    assert failed == ["bad0", "bad1", "bad2", "bad3"]
+    said = next(line for line in lines if line["event"] == "tidy_up")
+    assert (said["component"], said["session_id"], said["reason"], said["bytes_freed"]) == (
+        "decay", "a", "it was untidy", 10,
+    )  # fmt: skip
+
+
+def test_a_locked_session_is_tried_again_after_the_others(root: Root) -> None:
+    tried: list[str] = []
+
+    def busy(name: str, times: int) -> Piece:
+        def do() -> Outcome:
+            tried.append(name)
+            if tried.count(name) <= times:
+                raise LockTimeout("somebody has it")
+            return Outcome()
+
+        return Piece(name, do)
+
+    run = finished(Run("decay", root, iter([busy("once", 1), busy("always", 9), busy("never", 0)])))
+    assert tried == ["once", "always", "never", "once", "always"]
+    assert run.error is not None
+    assert run.error.startswith("1 of 3 sessions: always: somebody has it")
+
+
+def test_being_told_to_stop_is_no_failure(root: Root) -> None:
+    run = Run("decay", root, iter([Piece("a", failing(Stopping()))]))
+    with pytest.raises(Stopping):
+        run.step()
+    assert not run.is_over
+    assert not run.failures
+
+
+def test_sessions_that_cannot_be_listed_are_a_failure_of_the_run(root: Root) -> None:
+    def pieces() -> Iterator[Piece]:
+        yield Piece("a", lambda: done("a"))
+        raise OSError(5, "Input/output error")
+
+    assert finished(Run("decay", root, pieces())).error == "[Errno 5] Input/output error"
+
+
+# Jobs.
+
+
+def test_a_job_asked_for_many_times_while_it_runs_runs_once_more(
+    memory: Memory, root: Root, maintenance: Maintenance, log_file: Path
+) -> None:
+    for name in "abc":
+        memory.create_session(id=name)
+    indexer.scan(root.memory, root.index)
+    maintenance.ask_for("archive", root)
+    maintenance.work()
+    for _ in range(5):
+        maintenance.ask_for("archive", root)
+    finish(maintenance)
+    assert root.jobs["archive"].did == {"sessions": 3}
+    runs = [json.loads(line) for line in log_file.read_text().splitlines()]
+    assert len([line for line in runs if line["event"] == "archive"]) == 2
+
+
+def test_a_locked_session_fails_alone_and_the_run_still_counts(
+    memory: Memory, root: Root, maintenance: Maintenance
+) -> None:
+    for name in "abc":
+        session = memory.create_session(id=name)
+        session.record_decision("D", made_by="x", timestamp="2020-01-01T00:00:00Z")
+    indexer.scan(root.memory, root.index)
+    decay = root.jobs["decay"]
+    with lock(memory.tree, "b", DECISION.file, NO_PATIENCE, "testing"):
+        maintenance.ask_for("decay", root)
+        finish(maintenance)
+    assert decay.last_success is not None
+    assert decay.last_error is not None
+    assert decay.last_error.startswith("1 of 4 sessions: b: ")
+    assert "testing" in decay.last_error
+    maintenance.ask_for("decay", root)
+    finish(maintenance)
+    assert decay.last_error is None
+
+
+@pytest.mark.parametrize("name", ["archive", "purge", "compaction"])
+def test_nothing_is_removed_from_a_tree_that_is_not_as_it_was(
+    memory: Memory, root: Root, maintenance: Maintenance, name: str
+) -> None:
+    """Jobs are skipped while most sessions have disappeared, and while the root itself has."""
+    fill(memory, root, 0.97, "a")
+    root.problems["vanished"] = "3 of 4 sessions have disappeared at once"
+    maintenance.ask_for(name, root, "a" if name == "compaction" else "")
+    finish(maintenance)
+    assert root.jobs[name].last_success is None
+    if name != "compaction":
+        assert root.jobs[name].did == {"skipped": "the tree is not as it was"}
+    (memory.root / ".smp/root.json").unlink()
+    maintenance.ask_for("decay", root)
+    finish(maintenance)
+    assert "is missing, unmounted" in root.jobs["decay"].did["skipped"]
+
+
+def test_a_scrub_that_is_interrupted_stays_asked_for(
+    memory: Memory, root: Root, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM does not wait for a vacuum: the index stays as it was, and the request stays."""
+    session = memory.create_session(id="s1")
+    for number in range(400):
+        session.record_finding(f"stays {number}", discovered_by="a")
+    indexer.scan(root.memory, root.index)
+    vacuum.ask_for_scrub(memory)
+    monkeypatch.setattr("smp_daemon.maintenance.BETWEEN_LOOKS", 10)
+    maintenance.look(root, 1000.0)
+    finish(maintenance)
+    assert root.jobs["scrub"].last_error == "interrupted"
+    assert vacuum.asked_for(memory)
+    assert len(root.index.hashes("s1", "findings.yaml")) == 400
+
+
+# Too full.
+
+
+def fill(memory: Memory, root: Root, share: float, name: str = "full") -> None:
+    """Make a session so full, with its present content included."""
+    if not (memory.root / f"active/{name}").exists():
+        memory.create_session(id=name, quota_bytes=QUOTA)
+    path = memory.root / f"active/{name}/filler.md"
+    path.unlink(missing_ok=True)
+    missing = round(share * QUOTA) - memory.session(name).size().total_bytes
+    path.write_text("x" * missing)
+    indexer.scan(root.memory, root.index)
+
+
+def is_due(memory: Memory, root: Root, *, ahead: bool = False) -> bool:
+    fill = root.fullness.measure(memory.session("full"), ahead=ahead)
+    return root.fullness.is_due("full", fill)
+
+
+def note(memory: Memory, root: Root) -> None:
+    fill = root.fullness.measure(memory.session("full"))
+    root.fullness.note("full", fill, "all of it must stay.")
+
+
+@pytest.mark.parametrize(
+    ("share", "pct"), [(0.79, 0), (0.8, 10), (0.94, 10), (0.95, 20), (1.2, 20)]
+)
+def test_how_much_must_go_depends_on_how_full_it_is(
+    memory: Memory, root: Root, share: float, pct: float
+) -> None:
+    fill(memory, root, share)
+    assert root.fullness.measure(memory.session("full")).reduction_pct == pct
+    assert is_due(memory, root) == bool(pct)
+
+
+def test_a_session_that_could_not_become_smaller_rests(memory: Memory, root: Root) -> None:
+    """It is due again when it has grown by 1 %, but not for each write."""
+    fill(memory, root, 0.85)
+    assert is_due(memory, root)
+    note(memory, root)
+    assert not root.problems
+    fill(memory, root, 0.855)
+    assert not is_due(memory, root)
+    fill(memory, root, 0.87)
+    assert is_due(memory, root)
+    note(memory, root)
+    fill(memory, root, 0.5)
+    assert not is_due(memory, root)
+    fill(memory, root, 0.85)
+    assert is_due(memory, root)
+
+
+def test_status_says_that_a_session_is_full_until_it_is_smaller_or_gone(
+    memory: Memory, root: Root
+) -> None:
+    fill(memory, root, 0.97)
+    note(memory, root)
+    sentence = "Session full is 97 % full and could not be compacted: all of it must stay"
+    assert list(root.problems.values()) == [f"{sentence}; archive it or raise its quota."]
+    assert not is_due(memory, root)
+    assert root.problems
+    fill(memory, root, 0.90)
+    is_due(memory, root)
+    assert not root.problems
+    fill(memory, root, 0.97)
+    note(memory, root)
+    root.fullness.forget_others({"another"})
+    assert not root.problems
+
+
+def test_a_session_may_switch_compaction_off_and_status_says_that_it_is_full(
+    memory: Memory, root: Root
+) -> None:
+    fill(memory, root, 0.5)
+    memory.session("full").update_metadata(compaction_config={"auto_compact": False})
+    fill(memory, root, 0.99)
+    assert not is_due(memory, root)
+    assert "switched off" in root.problems["fullness of full"]
+
+
+def test_a_session_that_will_be_full_within_a_day_is_due_before_it_is(
+    memory: Memory, root: Root
+) -> None:
+    """30 % were written today and 40 % before: at that rate it is full tomorrow."""
+    session = memory.create_session(id="full", quota_bytes=QUOTA)
+    session.add_turn("user", "x" * (QUOTA * 3 // 10))
+    fill(memory, root, 0.71)
+    assert is_due(memory, root, ahead=True)
+    assert not is_due(memory, root)
+    fill(memory, root, 0.60)
+    assert not is_due(memory, root, ahead=True)
+    fill(memory, root, 0.71)
+    memory.options = Memory(memory.root, compaction=CompactionPolicy(predict_days=0)).options
+    assert not is_due(memory, root, ahead=True)
