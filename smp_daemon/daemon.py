@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from smp_client import Memory, SMPError
 from smp_client.model.deadline import interruptible
@@ -51,13 +51,14 @@ class Signals:
             signal.signal(number, lambda number, _frame: self._numbers.put(number))
 
     def wait(self, longest_s: float) -> bool:
-        """Wait for a signal. Return whether it asks to read the settings again."""
-        try:
-            number = self._numbers.get(timeout=longest_s)
-        except queue.Empty:
-            return False
-        self.stop = self.stop or number != signal.SIGHUP
-        return number == signal.SIGHUP
+        """Wait for signals. Return whether one of them asks to read the settings again."""
+        came = set()
+        with suppress(queue.Empty):
+            came.add(self._numbers.get(timeout=longest_s))
+            while True:
+                came.add(self._numbers.get_nowait())
+        self.stop = self.stop or bool(came - {signal.SIGHUP})
+        return signal.SIGHUP in came
 
     def keep_going(self) -> None:
         """Raise Stopping where the daemon was told to stop."""

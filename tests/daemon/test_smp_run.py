@@ -40,7 +40,9 @@ def test_what_is_written_is_indexed_and_equals_a_rebuild(memory: Memory, tmp_pat
         assert smp("sync", "--root", memory.root).stdout == "sync done, by the daemon\n"
         found = index_contents(memory.root)
         wait_until_true(memory.root)
-        assert {row[2] for row in found["memories"] if row[0] == "before"} == {"DEC-001", "FIND-900"}
+        before = [row for row in found["memories"] if row[0] == "before"]
+        assert [sum(id in row for row in before) for id in ("DEC-001", "FIND-900")] == [1, 1]
+        assert len(before) == 2
         assert len([row for row in found["memories"] if row[0] == "restored"]) == 100
 
 
@@ -245,7 +247,7 @@ def test_several_roots_in_one_daemon(tmp_path: Path) -> None:
         for root in roots:
             Memory(root).create_session(id=root.name).record_decision(root.name, made_by="a")
             smp("sync", "--root", root)
-            assert [row[2] for row in index_contents(root)["memories"]] == ["DEC-001"]
+            assert ["DEC-001" in row for row in index_contents(root)["memories"]] == [True]
             assert status(root)["health"] == "ok"
 
 

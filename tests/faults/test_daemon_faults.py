@@ -243,7 +243,7 @@ def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
             wait_until(lambda: status(memory.root)["health"] == "ok", "it is well again")
             assert smp("sync", "--root", memory.root).returncode == 0
             wait_until_true(memory.root)
-            assert any(row[2] == "large" for row in index_contents(memory.root)["memories"])
+            assert any("large" in row for row in index_contents(memory.root)["memories"])
             assert untouched(memory.root) == before
             assert not daemon.said("the worker failed")
 
@@ -356,7 +356,7 @@ def test_a_burst_of_files(tmp_path: Path, files: int) -> None:
             path = memory.root / f"active/s{number % 20}/artifacts/a{number}.md"
             path.write_text(f"---\nid: a{number}\n---\nBurst {number}\n")
         assert smp("sync", "--root", memory.root, "--timeout", 120).returncode == 0
-        assert sum(row[3] == "artifact" for row in index_contents(memory.root)["memories"]) == files
+        assert sum("artifact" in row for row in index_contents(memory.root)["memories"]) == files
         wait_until_true(memory.root)
 
 

@@ -32,7 +32,6 @@ from smp_client.passes import lifecycle, purge
 from smp_client.passes.overdue import FILE as LEDGER
 from smp_client.passes.tidy import tidy
 from smp_daemon.config.settings import Configuration
-from smp_daemon.ingest.debounce import Debounce
 from smp_daemon.log import Log
 from smp_daemon.root import Root
 from smp_daemon.schedule import KNOWN_SINCE, save_successes
@@ -159,7 +158,7 @@ def leading(root: Path, log_file: Path) -> Iterator[tuple[Worker, Root]]:
     """A worker that has begun, and whose thread is ours."""
     log = Log(Configuration({"log.level": "debug", "log.format": "json", "log.file": log_file}))
     worker = Worker(Timing(), log.logger)
-    led = Root(Memory(root, compaction=CompactionPolicy(gentle_at_pct=50)), Debounce(0.01, 0.1), 2.0, worker.notice, log.logger)
+    led = Root(Memory(root, compaction=CompactionPolicy(gentle_at_pct=50)), 2.0, worker.notice, log.logger)
     led.lead()
     worker.add(led, {})
     worker.prepare()
