@@ -1,4 +1,4 @@
-"""The files in `systemd/` and `launchd/`. `python tests/service_examples.py` writes them."""
+"""The files in `systemd/` and `launchd/`. `python tests/daemon/service_examples.py` writes them."""
 
 from __future__ import annotations
 

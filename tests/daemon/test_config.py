@@ -32,7 +32,7 @@ from smp_daemon.config.location import find
 from smp_daemon.config.sample import plain, sample
 from smp_daemon.config.settings import SECTIONS, SETTINGS, Configuration
 
-TOP = Path(__file__).parent.parent
+TOP = Path(__file__).parents[2]
 SMP = [sys.executable, "-c", "from smp_daemon.cli import main; main()"]
 
 

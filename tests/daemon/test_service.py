@@ -28,7 +28,7 @@ from smp_daemon.service import service_file as install
 from smp_daemon.service.description import Service, check, describe, out_of_reach, owner_of
 from smp_daemon.service.service_file import Place, State
 
-TOP = Path(__file__).parent.parent
+TOP = Path(__file__).parents[2]
 SMP = [sys.executable, "-m", "smp_daemon"]
 EXPOSURE = 1.0
 AWKWARD = ["a b", "50%", "%h", "$HOME", "${HOME}", "it's", 'the "best"', "back\\slash", "größe-名", "-x", "a;b", "a=b", "~"]
@@ -57,7 +57,7 @@ def smp(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", examples())
 def test_the_files_in_the_repository_are_what_the_code_renders(name: str) -> None:
-    """`systemd/` and `launchd/` do not drift; `python tests/service_examples.py` makes them anew."""
+    """`systemd/` and `launchd/` do not drift; `python tests/daemon/service_examples.py` makes them anew."""
     assert (TOP / name).read_text() == examples()[name]
 
 
