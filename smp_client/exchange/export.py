@@ -6,9 +6,7 @@ an import compares with them.
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
 import uuid
 from collections import Counter
@@ -18,8 +16,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from ..change.holdings import EVERY, KEPT, holdings, is_in_use, names
-from ..disk import audit
-from ..disk.packing import make_archive, members_in
+from ..disk import audit, bundle
+from ..disk.packing import members_in
 from ..disk.scopes import ARCHIVE, BACKUP
 from ..disk.session_files import METADATA
 from ..disk.tree import Tree, sync
@@ -31,16 +29,7 @@ from ..model.times import render_time
 from ..text.format import format_of
 from ..text.mapping import load_mapping
 from . import forms
-from .entry import (
-    Entry,
-    Transform,
-    Wanted,
-    file_record,
-    header,
-    kind_for,
-    memory_entry,
-    type_for,
-)  # fmt: skip
+from .entry import Entry, Transform, Wanted, file_record, header, kind_for, memory_entry, type_for
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -74,7 +63,8 @@ def session_entries(memory: Memory, name: str, problems: list[str]) -> Iterator[
     found = [*holdings(memory, name, KEPT, problems)]
     evicted = {(one.file, one.id) for one in found if one.place == "evicted"}
     kept = [one for one in found if one.place == "evicted" or (one.file, one.id) not in evicted]
-    kept.sort(key=lambda one: (one.file != METADATA, one.file != TURN.file, one.file, _number(one.value)))
+    tops = (METADATA, TURN.file)
+    kept.sort(key=lambda one: (*(one.file != top for top in tops), one.file, _number(one.value)))
     for one in kept:
         if one.is_file:
             yield from file_entries(name, one.place, one.file, one.raw, problems)
@@ -264,16 +254,9 @@ def copy_bundle(
 
     It is made in the memory's own tree, which may be on another file system.
     """
-    held = [(path, tree.read(path)) for path in paths]
-    items = [{"file": path, "length": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-             for path, content in held]  # fmt: skip
-    by, why = said
-    manifest = {"version": 1, "kind": "export", "session": "", "by": by, "why": why, "until": None,
-                "at": render_time(memory.options.clock()), "batch": "", "facts": {},
-                "items": items}  # fmt: skip
-    head = (_MANIFEST, json.dumps(manifest, ensure_ascii=False).encode())
-    members = [head, *((f"{_FILES}{path}", content) for path, content in held)]
-    temporary = make_archive(memory.tree, members)
+    manifest = bundle.Manifest("export", "", render_time(memory.options.clock()), *said)
+    pieces = (bundle.item_of(path, "", "", tree.read(path), whole=True) for path in paths)
+    temporary = bundle.write(memory.tree, manifest, pieces)
     try:
         with memory.tree.opened(temporary) as descriptor:
             while piece := os.read(descriptor, _COPY_BYTES):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any, cast
+from typing import IO, cast
 
+from ..text.fingerprint import json_of
 from ..text.values import BadYaml, decode, load, render_entries
 from .entry import HEADER, VERSION, Entry, Read, kind_for
 
@@ -115,22 +115,10 @@ def _numbered(source: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _dumps(entry: Entry) -> bytes:
-    try:
-        text = json.dumps(entry, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_finite(entry), ensure_ascii=False)
-        text = text.replace('"\\u0000inf"', "1e999").replace('"\\u0000-inf"', "-1e999")
+    text = json_of(entry)
     if not text.isascii():
         text = _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return text.encode()
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "\0inf" if value > 0 else "\0-inf"
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list) else value
 
 
 def _loads(line: bytes) -> tuple[Entry | None, str]:

@@ -1,8 +1,14 @@
-"""Imports from a path or a stream, their verification, and exports in the layouts of others."""
+"""Imports from a path or a stream, migrations, and exports in the layouts of others.
+
+A migration is a backup of the source, an import, priorities, and a comparison. The backup is a
+bundle of every file that was read, `backup-pre-smp/{name}-{time}.tar.gz` beside the root. Only the
+user removes it.
+"""
 
 from __future__ import annotations
 
 import io
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,13 +17,20 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from ..disk import audit
-from ..model.errors import Invalid
-from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, is_session_id
+from ..model.errors import Invalid, SMPError
+from ..model.layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, is_session_id
 from ..model.outcome import Action, Outcome
 from ..model.record import TURN
 from ..redaction.redact import OFF
 from .entry import Read
-from .export import Selection, entries, require_sessions, session_entries
+from .export import (
+    Selection,
+    copy_bundle,
+    entries,
+    require_sessions,
+    session_entries,
+    write_file,
+)
 from .intake import Intake, Request
 from .layouts import jsonl, jsonl_checked, jsonl_per_kind
 from .layouts.chat import Placer, Turns
@@ -118,6 +131,44 @@ def known_turns(memory: Memory, name: str) -> Turns | None:
             for turn in turns if "summarizes" not in turn}  # fmt: skip
 
 
+def back_up(memory: Memory, found: list[Found], by: str = "user") -> Path:
+    """Copy every file that was found into a bundle beside the root. Return its path."""
+    memory.create()
+    source = found[0].source
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", source.path.name)[:40].strip("-") or "root"
+    at = memory.options.clock()
+    place = memory.root.parent / BACKUP / f"{stem}-{at:%Y%m%dT%H%M%S}.tar.gz"
+    place.parent.mkdir(mode=0o700, exist_ok=True)
+    files = list(dict.fromkeys(file for one in found for file in one.files))
+    said = (by, f"before the import of {source.path}")
+
+    def write(out: IO[bytes]) -> None:
+        copy_bundle(memory, source.tree, files, said, out.write)
+
+    write_file(place, write, overwrite=True)
+    return place
+
+
+def migrate(memory: Memory, found: list[Found], request: Request) -> Outcome:
+    """Back up, import, set the priorities of the imported sessions, and compare both sides."""
+    place = back_up(memory, found, request.by)
+    outcome = import_(memory, found, request, layout=None, extract=True)
+    for name in dict.fromkeys(action.session for action in outcome.actions):
+        if memory.tree.exists(f"{ACTIVE}/{name}"):
+            try:
+                memory._session(name).decay()
+                outcome.actions.append(Action(name, "refresh_priorities", (name,), "imported"))
+            except SMPError as error:
+                outcome.problems.append(f"{name}: its priorities could not be set: {error}")
+    compared = verify(memory, found)
+    outcome.actions += compared.actions
+    outcome.problems += [one for one in compared.problems if one not in outcome.problems]
+    outcome.counts.update({word: compared.counts[word] for word in ("missing", "differ")})
+    said = "It holds everything that was in the source, secrets included."
+    outcome.notes.append(f"The backup is {place}. {said}")
+    return outcome
+
+
 def export_layout(
     memory: Memory, target: str | Path, selection: Selection, *, layout: str,
     overwrite: bool = False, by: str = "user", advance: Callable[[], None] = lambda: None,
@@ -136,8 +187,6 @@ def export_layout(
     found: dict[str, bytes] = {}
     for dump in dumps.values():
         found |= WRITERS[layout](dump)
-    if layout == jsonl_checked.LAYOUT:
-        found |= jsonl_checked.indices(list(dumps.values()))
     names = [name for name in dumps if name != GLOBAL]
     with audit.noted(memory.tree, "export", clock=memory.options.clock, by=by, count=len(names),
                      format=layout, changed=selection.transform is not None or None):  # fmt: skip

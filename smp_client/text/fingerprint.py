@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from .values import Value
 
@@ -27,25 +28,14 @@ def hash_of_bytes(content: bytes) -> str:
 def stored(value: Mapping[str, Value]) -> tuple[Mapping[str, Value], str, str]:
     """Return the fields as they can be stored, the JSON of them, and its hash.
 
-    `id` comes first and `decay` last, as in a file that SMP renders: where a person has written them
+    `id` comes first and `decay` last, as SMP renders them: where a person has written them
     is no difference.
     """
     names = list(value)
-    if ("id" in value and names[0] != "id") or ("decay" in value and names[-1] != "decay"):
-        first = {"id": value["id"]} if "id" in value else {}
-        last = {"decay": value["decay"]} if "decay" in value else {}
-        value = {
-            **first,
-            **{name: value[name] for name in names if name not in ("id", "decay")},
-            **last,
-        }
-    try:
-        data = _encode(value)
-    except ValueError:
-        # SQLite reads no JSON with Infinity or NaN. A number too large for a float is infinite.
-        data = _encode(_finite(dict(value)))
-        for sign in ("", "-"):
-            data = data.replace(f'"{sign}{_INFINITE_JSON}', f"{sign}1e999")
+    order = sorted(names, key=lambda name: (name != "id") + (name == "decay"))
+    if order != names:
+        value = {name: value[name] for name in order}
+    data = json_of(value)
     try:
         encoded = data.encode()
     except UnicodeEncodeError:
@@ -54,6 +44,18 @@ def stored(value: Mapping[str, Value]) -> tuple[Mapping[str, Value], str, str]:
         data = encoded.decode()
         value = json.loads(data)
     return value, data, hash_of_bytes(encoded)
+
+
+def json_of(value: Mapping[str, Any]) -> str:
+    """Return a mapping as JSON, in which an infinite number is too large and NaN is null."""
+    try:
+        return _encode(value)
+    except ValueError:
+        # SQLite reads no JSON with Infinity or NaN. A number too large for a float is infinite.
+        data = _encode(_finite(dict(value)))
+        for sign in ("", "-"):
+            data = data.replace(f'"{sign}{_INFINITE_JSON}', f"{sign}1e999")
+        return data
 
 
 def _finite(value: Value) -> Value:

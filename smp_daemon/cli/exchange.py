@@ -181,9 +181,9 @@ def import_(
     redacted.
     """
     from smp_client import Memory
-    from smp_client.exchange.backup import migrate as migrated
     from smp_client.exchange.intake import Request
     from smp_client.exchange.layouts.recognition import Search
+    from smp_client.exchange.transfer import migrate as migrated
 
     dry_run = call.dry_run
     check_usage(

@@ -399,10 +399,10 @@ def test_written_as_jsonl(wide: Memory, tmp_path: Path) -> None:
 
 
 def test_written_as_jsonl_per_kind(wide: Memory, tmp_path: Path) -> None:
-    """A reader after the document: the manifest counts, the files hold, the index finds."""
+    """A reader after the document: the manifest counts, and the files hold."""
     wide.export_layout(tmp_path / "out", layout="jsonl-per-kind")
     folder = tmp_path / "out/sessions/my-session"
-    manifest, index = (json.loads((folder / name).read_text()) for name in ("manifest.json", "index.json"))
+    manifest = json.loads((folder / "manifest.json").read_text())
     rows = {path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in folder.glob("*.jsonl")}
     assert manifest["statistics"]["total_messages"] == len(rows["conversation"]) == 1
     assert manifest["statistics"]["total_findings"] == len(rows["findings"]) == 2
@@ -413,35 +413,29 @@ def test_written_as_jsonl_per_kind(wide: Memory, tmp_path: Path) -> None:
     assert (decision["approved_by"], decision["references"]["conversations"]) == (["user"], ["turn-1"])
     assert (preference["key"], preference["value"], preference["confidence"]) == ("style", "short", 1.0)
     assert {row["description"]: row["severity"] for row in rows["findings"]} == {"No MFA": "high", "Ask": "info"}
-    assert index["inverted_index"]["oauth"] == ["DEC-001"]
-    assert index["topic_index"]["security"] == ["DEC-001"]
-    assert sorted(index["temporal_index"]["2026-01-11T14"]) == sorted(row["id"] for listed in rows.values() for row in listed)
     shared = json.loads((tmp_path / "out/shared/user-preferences.json").read_text())
     assert shared["preferences"][0]["value"] == "Tea"
 
 
 def test_written_as_jsonl_checked(wide: Memory, tmp_path: Path) -> None:
-    """A reader after the document: validate ids, seek by the index, verify checksums, drop tombstones."""
+    """A reader after the document: validate ids, verify checksums, drop tombstones."""
     wide.export_layout(tmp_path / "out", ["my-session"], layout="jsonl-checked")
     folder = tmp_path / "out/sessions/my_session"
-    index, metadata = (json.loads((folder / name).read_text()) for name in ("index.json", "metadata.json"))
-    log = (folder / "memory.jsonl").read_bytes()
-    for memory_id, known in index["entries"].items():
-        entry = json.loads(log[known["byte_offset"] :].partition(b"\n")[0])
-        assert entry["id"] == memory_id == json.loads(log.splitlines()[known["line_number"] - 1])["id"]
+    metadata = json.loads((folder / "metadata.json").read_text())
+    entries = [json.loads(line) for line in (folder / "memory.jsonl").read_bytes().splitlines()]
+    for entry in entries:
         assert entry["checksum"] == checksum(entry)
         assert re.fullmatch(r"\w{1,32}", entry["id"], re.ASCII)
         assert entry["session_id"] == metadata["session_id"] == "my_session"
         assert entry["type"] in ("conversation", "decision", "finding", "preference")
         assert 0 <= entry["importance"] <= 1
-    assert index["tags"]["security"] == ["DEC_001"]
-    assert metadata["total_entries"] == len(index["entries"]) == 5
+    assert [entry["id"] for entry in entries if "security" in entry["tags"]] == ["DEC_001"]
+    assert metadata["total_entries"] == len(entries) == 5
     assert metadata["statistics"] == {"conversations": 1, "decisions": 1, "findings": 2, "preferences": 1}
-    files = ("memory.jsonl", "index.json", "tombstones.jsonl")
+    files = ("memory.jsonl", "tombstones.jsonl")
     assert metadata["total_size_bytes"] == sum((folder / name).stat().st_size for name in files)
     (gone,) = [json.loads(line) for line in (folder / "tombstones.jsonl").read_text().splitlines()]
     assert (gone["id"], gone["reason"]) == ("LEARN_002", "wrong")
-    assert json.loads((tmp_path / "out/indices/topic_index.json").read_text())["topics"]["security"] == ["my_session"]
 
 
 @pytest.mark.parametrize("layout", ["jsonl", "jsonl-per-kind", "jsonl-checked"])

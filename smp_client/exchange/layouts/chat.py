@@ -43,22 +43,24 @@ _LABELS = frozenset((
 _GENERIC = frozenset(
     ("conversation", "chat", "log", "transcript", "history", "messages", "session", "export", "")
 )
-_WHEN = (r"[\[(]?(?P<time>\d{4}-\d{2}-\d{2}[T ][\d:.,]+(?: ?(?:Z|UTC|[+-]\d{2}:?\d{2}))?"
-         r"|\d{1,2}:\d{2}(?::\d{2})?)[\])]?")  # fmt: skip
+_WHEN = (
+    r"[\[(]?(?P<{}>\d{{4}}-\d{{2}}-\d{{2}}[T ][\d:.,]+(?: ?(?:Z|UTC|[+-]\d{{2}}:?\d{{2}}))?"
+    r"|\d{{1,2}}:\d{{2}}(?::\d{{2}})?)[\])]?"
+)
 _NAME = r"(?P<name>[^\s*:\[\]()#`<>|{}\"][^*:\[\]()#`<>|{}\"\n]{0,63}?)"
-_REST = r"(?:[ \t]+(?P<text>.*)|[ \t]*)"
 _GAP = r"[ \t]{0,9}"
-_BOLD = re.compile(rf"\*\*{_NAME}(?:[ \t]{_WHEN})?(?::\*\*|\*\*{_GAP}:)[ \t]*(?P<text>.*)")
-_STAMPED = re.compile(rf"{_WHEN}{_GAP}(?:[-–|]{_GAP})?(?:\*\*)?<?{_NAME}>?:(?:\*\*)?{_REST}")
-_HEADING = re.compile(rf"#{{1,6}}[ \t]+{_NAME}(?:[ \t][-–]?{_GAP}{_WHEN})?[ \t]*:?(?P<text>)")
-_FORMS = (
-    _BOLD, re.compile(rf"\*\*{_NAME}\*\*[ \t]{{1,9}}{_WHEN}{_GAP}:[ \t]*(?P<text>.*)"), _STAMPED,
-    re.compile(rf"{_NAME}(?: said)?(?:[ \t]{{1,9}}{_WHEN})?:{_REST}"), _HEADING,
-)  # fmt: skip
+_LINE = re.compile(
+    rf"(?:{_WHEN.format('before')}{_GAP}(?:[-–|]{_GAP})?)?(?P<bold>\*\*)?<?{_NAME}>?(?:\*\*)?"
+    rf"(?: said)?(?:[ \t]{{1,9}}{_WHEN.format('behind')})?(?:\*\*)?{_GAP}:(?:\*\*)?"
+    r"(?:[ \t]+(?P<text>.*)|[ \t]*)"
+)
+_HEADING = re.compile(
+    rf"#{{1,6}}[ \t]+{_NAME}(?:[ \t][-–]?{_GAP}{_WHEN.format('behind')})?[ \t]*:?"
+    r"(?P<text>)(?P<before>)(?P<bold>)"
+)
 _FIELD = re.compile(r"(?:\*\*([^*:\n]{1,64}):\*\*|([A-Z][A-Za-z -]{1,31}):)[ \t]*(.*)")
 _OWN = ("speaker", "content", "timestamp", "id", "turn", "decay")
 _TURN = re.compile(r"^(?:<!-- smp -->\n)?## Turn \d", re.MULTILINE)
-_DATE = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
 _MARK = re.compile(
     r"[ \t>]*(?:[-*+][ \t]+|\d{1,3}[.)][ \t]+)?(?:\*\*)?"
     r"(?P<word>decision|finding|preference|learning|lesson)(?:[ \t]*\((?P<by>[^()\n]{1,64})\))?"
@@ -166,25 +168,23 @@ def read(given: Given, placer: Placer) -> Iterator[Read]:
     old = head.get("session") or given.name
     session = placer.place(session_id(old), log, where)
     yield Read(where, _session(session, old, log))
-    begun = time_of(head.get("started") or head.get("created") or head.get("date"))
-    latest = begun or time_of((_DATE.search(given.name) or [""])[0])
-    default = latest or time_of(head.get("updated")) or given.written_at
+    named = (head.get(name) for name in ("started", "created", "date", "updated"))
+    latest = next((at for name in named if (at := time_of(name))), given.written_at)
     for number, said in enumerate(log.turns, 1):
-        at = _time(said.time, latest)
+        text = (said.time or "").removesuffix("UTC").strip().replace(",", ".")
+        at = time_of(text)
         latest = at or latest
-        stamp = {"timestamp": at} if at else {}
+        stamp = {"timestamp": at} if at else {"said_at": text} if text else {}
         record: dict[str, Any] = {"id": TURN.memory_id(number), "turn": number, **stamp,
                                   "speaker": said.speaker, "type": said.type, **said.fields,
                                   "content": said.text}  # fmt: skip
-        if said.time and not at:
-            record["said_at"] = said.time
         made: list[tuple[Kind, dict[str, Any]]] = [(TURN, record)]
         for place, (kind, fields) in enumerate(_marks(said) if given.extract else (), 1):
             own = {"id": f"{record['id']}/{place}", **stamp, "turn_ref": number}
             made.append((kind, {**own, **fields}))
         for kind, one in made:
             entry = memory_entry(session, kind.file, kind.type, one)
-            yield Read(where, entry | {"written_at": latest or default})
+            yield Read(where, entry | {"written_at": latest})
 
 
 def _text(content: bytes) -> str:
@@ -203,15 +203,6 @@ def _session(session: str, old: str, log: Log) -> Entry:
     preamble = "\n".join(log.preamble).strip()
     kept = {"head": log.head, **({"preamble": preamble} if preamble else {})}
     return session_entry(session, LAYOUT, old, {"participants": known, "context": context}, kept)
-
-
-def _time(said: str | None, latest: str | None) -> str | None:
-    """Return the time that a line gives; a time of day is of the day of the turn before."""
-    text = (said or "").strip().removesuffix("UTC").strip().replace(",", ".")
-    if re.fullmatch(r"\d{1,2}:\d{2}(?::\d{2})?", text):
-        full = text.zfill(5 if text.count(":") == 1 else 8)
-        return time_of(f"{latest[:10]}T{full}") if latest else None
-    return time_of(text)
 
 
 # Forms.
@@ -234,7 +225,8 @@ def parsed(name: str, text: str, *, is_forced: bool = False) -> Log:
         found = _speaker(line, known, is_forced=is_forced) if is_open else None
         if found:
             said = [found["text"]] if found["text"] else []
-            log.turns.append(Said(found["name"].strip(), said, found["time"]))
+            when = found["before"] or found["behind"]
+            log.turns.append(Said(found["name"].strip(), said, when))
         elif log.turns:
             log.turns[-1].lines.append(line)
         elif one := _FIELD.fullmatch(line):
@@ -277,23 +269,22 @@ def _names(lines: list[str], is_open: list[bool], head: dict[str, str]) -> froze
     listed = [one[3] for one in fields if (one[1] or one[2]).strip() == "Participants"]
     every = ",".join([head.get("participants", ""), *listed]).split(",")
     people = {one.strip().lower() for one in every if one.strip()}
-    bold = Counter(found["name"].strip().lower() for line, free in zip(lines, is_open, strict=True)
-                   if free and (found := _BOLD.fullmatch(line.strip())))  # fmt: skip
+    free = [line.strip() for line, is_free in zip(lines, is_open, strict=True) if is_free]
+    begun = map(_LINE.fullmatch, free)
+    bold = Counter(one["name"].strip().lower() for one in begun if one and one["bold"])
     often = {name for name, times in bold.items() if times > 1}
     return frozenset(name for name in _SPEAKERS | people | often if name not in _LABELS)
 
 
 def _speaker(line: str, known: frozenset[str], *, is_forced: bool) -> re.Match[str] | None:
     """Return the parts of a line that begins a turn. In a forced log any short name speaks."""
-    for form in _FORMS:
-        found = form.fullmatch(line.strip())
-        if found is None:
-            continue
-        name = found["name"].strip().lower()
-        is_name = form is _STAMPED or (is_forced and form is not _HEADING)
-        if name in known or (is_name and len(name.split()) <= 3 and name not in _LABELS):
-            return found
-    return None
+    found = _HEADING.fullmatch(line.strip()) or _LINE.fullmatch(line.strip())
+    if found is None:
+        return None
+    name = found["name"].strip().lower()
+    is_name = found["before"] or (is_forced and not line.lstrip().startswith("#"))
+    is_short = len(name.split()) <= 3 and name not in _LABELS
+    return found if name in known or (is_name and is_short) else None
 
 
 # Memories that a turn marks.

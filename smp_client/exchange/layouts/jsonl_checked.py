@@ -1,6 +1,6 @@
 """A folder a session with one log, `memory.jsonl`, whose entries have checksums.
 
-Beside it are `metadata.json`, `tombstones.jsonl` and `index.json`; `indices/` is over all sessions.
+Beside it are `metadata.json` and `tombstones.jsonl`. Indexes are neither read nor written.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...model.record import TURN, Kind
@@ -94,52 +95,23 @@ def _session(session: str, name: str, said: Mapping[str, Any]) -> Entry:
 def files(dump: Dump) -> dict[str, bytes]:
     """Return the files of one session. Ids have only letters, digits and underscores there."""
     session, said = _name(dump.session, _SESSION_CHARACTERS), dump.metadata
-    rows: list[bytes] = []
-    index: dict[str, Any] = {"version": 1, "last_updated": said.get("last_accessed"), "entries": {},
-                             "tags": {}, "types": {}}  # fmt: skip
-    at = 0
-    for number, (kind, record) in enumerate(dump.records, 1):
-        entry = _entry(kind, record, session)
-        entry["checksum"] = checksum(entry)
-        told = {name: entry[name] for name in ("type", "timestamp", "tags", "importance")}
-        relevance = entry["importance"] * entry["decay_factor"]
-        index["entries"][entry["id"]] = {"line_number": number, "byte_offset": at, **told,
-                                         "current_relevance": relevance}  # fmt: skip
-        for tag in entry["tags"]:
-            index["tags"].setdefault(tag, []).append(entry["id"])
-        index["types"].setdefault(entry["type"], []).append(entry["id"])
-        rows.append(dumped(entry))
-        at += len(rows[-1])
+    entries = [_entry(kind, record, session) for kind, record in dump.records]
+    rows = [dumped({**entry, "checksum": checksum(entry)}) for entry in entries]
     marks = [{"id": _name(mark["id"], _ID_CHARACTERS), "timestamp": mark.get("at"),
               "reason": mark.get("reason")} for mark in dump.tombstones]  # fmt: skip
     top = f"sessions/{session}"
-    found = {f"{top}/{MEMORY}": b"".join(rows), f"{top}/{TOMBSTONES}": b"".join(map(dumped, marks)),
-             f"{top}/index.json": dumped(index)}  # fmt: skip
-    types = ("conversation", "decision", "finding", "preference")
+    found = {f"{top}/{MEMORY}": b"".join(rows),
+             f"{top}/{TOMBSTONES}": b"".join(map(dumped, marks))}  # fmt: skip
+    counts = Counter(f"{entry['type']}s" for entry in entries)
+    types = ("conversations", "decisions", "findings", "preferences")
     metadata = {
         "session_id": session, "user_id": (said.get("participants") or {}).get("user_id"),
         "created_at": said.get("created_at"), "last_accessed": said.get("last_accessed"),
         "total_entries": len(rows), "total_size_bytes": sum(map(len, found.values())),
         "decay_config": said.get("decay_config", {"enabled": True}), "preferences": {},
-        "statistics": {f"{name}s": len(index["types"].get(name, [])) for name in types},
-        "version": 1,
+        "statistics": {name: counts[name] for name in types}, "version": 1,
     }  # fmt: skip
     return {**found, f"{top}/{METADATA}": dumped(metadata)}
-
-
-def indices(dumps: Sequence[Dump]) -> dict[str, bytes]:
-    """Return the two files over all sessions."""
-    topics: dict[str, list[str]] = {}
-    listed = {}
-    for dump in dumps:
-        session = _name(dump.session, _SESSION_CHARACTERS)
-        begun = dump.metadata.get("created_at")
-        listed[session] = {"created_at": begun, "total_entries": len(dump.records)}
-        tags = {str(tag) for _, record in dump.records for tag in record.get("tags") or []}
-        for tag in sorted(tags):
-            topics.setdefault(tag, []).append(session)
-    return {"indices/global_index.json": dumped({"version": 1, "sessions": listed}),
-            "indices/topic_index.json": dumped({"version": 1, "topics": topics})}  # fmt: skip
 
 
 def _entry(kind: Kind, record: Mapping[str, Any], session: str) -> dict[str, Any]:

@@ -7,7 +7,6 @@ configuration and packed sessions are not read.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,8 +28,6 @@ SHARED: dict[str, Kind] = {"user-preferences.json": GLOBAL_PREFERENCE,
                            "agent-knowledge.json": PATTERN}  # fmt: skip
 _BESIDE = ("id", "timestamp", "decay_factor", "access_count", "last_accessed", "last_decay_update")
 _TAKEN = ("session_id", "created_at", "updated_at", "user_id", "agent_ids", "metadata")
-_SAID = ("content", "decision", "description", "preference", "value")
-_WORD = re.compile(r"\w{2,}")
 _CONFIDENCE = {"explicit": 1.0, "inferred": 0.7, "uncertain": 0.3}
 
 
@@ -147,8 +144,7 @@ def files(dump: Dump) -> dict[str, bytes]:
                        "last_accessed": said.get("last_accessed")},
         "version": "1.0",
     }  # fmt: skip
-    index = _index(dump, [row for listed in rows.values() for row in listed])
-    return {**found, f"{top}/index.json": dumped(index), f"{top}/{MANIFEST}": dumped(manifest)}
+    return {**found, f"{top}/{MANIFEST}": dumped(manifest)}
 
 
 def _entry(kind: Kind, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,23 +169,3 @@ def _entry(kind: Kind, record: Mapping[str, Any]) -> dict[str, Any]:
         given |= {"description": given.pop(kind.text, None), "status": plain.status}
     head = {"id": record["id"], "timestamp": record.get("timestamp")}
     return {**head, **given, "decay_factor": plain.factor}
-
-
-def _index(dump: Dump, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return ids by word, by topic and by hour."""
-    words: dict[str, list[str]] = {}
-    topics: dict[str, list[str]] = {}
-    hours: dict[str, list[str]] = {}
-    for row in rows:
-        said = [str(row[name]) for name in _SAID if row.get(name)]
-        for word in dict.fromkeys(_WORD.findall(" ".join(said).lower())):
-            words.setdefault(word, []).append(row["id"])
-        around = row.get("context")
-        topic = [around["topic"]] if isinstance(around, dict) and "topic" in around else []
-        for name in (*(row.get("tags") or []), *topic):
-            topics.setdefault(str(name), []).append(row["id"])
-        if isinstance(row["timestamp"], str):
-            hours.setdefault(row["timestamp"][:13], []).append(row["id"])
-    return {"session_id": dump.session, "created_at": dump.metadata.get("last_accessed"),
-            "inverted_index": words, "topic_index": topics, "temporal_index": hours,
-            "version": 1}  # fmt: skip
