@@ -7,11 +7,9 @@ nothing but click.
 from __future__ import annotations
 
 import importlib
-import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +42,7 @@ GROUPS = {
         "unpin": ("write", "Let pinned memories of SESSION decay again."),
         "timeline": ("search", "List memories in the order of time."),
         "topics": ("search", "List the topics of SESSION, or of everything."),
-        "stats": ("stats", "Count the memories by kind, project, agent and month."),
+        "stats": ("search", "Count the memories by kind, project, agent and month."),
     },
     "Look after": {
         "sessions": ("sessions", "List the sessions, the one that was used last first."),
@@ -76,26 +74,7 @@ GROUPS = {
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-_OTHER_NAMES = {"anonymise": "anonymize", "ls": "sessions", "get": "show", "rm": "delete"}
-_SECRET_CHARACTERS = 12  # with its quotes; no shorter word is looked at
-
-
-@contextmanager
-def _quoting_no_secret() -> Iterator[None]:
-    """Click quotes a wrong argument in its error, and a mistyped one may be a secret."""
-    try:
-        yield
-    except click.ClickException as error:
-        said = error.format_message()
-        if all(len(word) < _SECRET_CHARACTERS for word in said.split()):
-            raise
-        from smp_client.redaction.redact import harmless
-
-        if (shown := harmless(said)) == said:
-            raise
-        if isinstance(error, click.UsageError):
-            raise click.UsageError(shown, error.ctx) from None
-        raise click.ClickException(shown) from None
+RENAMED = {"anonymise": "anonymize", "ls": "sessions", "get": "show", "rm": "delete"}
 
 
 class LazyGroup(click.Group):
@@ -105,7 +84,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        cmd_name = _OTHER_NAMES.get(cmd_name, cmd_name)
+        cmd_name = RENAMED.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f".{COMMANDS[cmd_name][0]}", __name__)
@@ -116,7 +95,8 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in (*COMMANDS, *_OTHER_NAMES) and not ctx.resilient_parsing:
+        """Suggest commands of a similar name."""
+        if args[0] not in (*COMMANDS, *RENAMED) and not ctx.resilient_parsing:
             import difflib
 
             if close := difflib.get_close_matches(args[0], COMMANDS, cutoff=0.7):
@@ -126,14 +106,6 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """`smp help COMMAND` is `smp COMMAND --help`."""
         return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
-
-    def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        with _quoting_no_secret():
-            return super().make_context(*args, **extra)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with _quoting_no_secret():
-            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         columns = max(map(len, COMMANDS))  # one width for all groups
@@ -159,64 +131,48 @@ def smp() -> None:
 
 
 def main() -> None:
+    """Run the command; print an error as one sentence, without secrets, and exit with its code."""
     with ExitStack() as streams:
-        _fill_standard_streams(streams)
-        output = _own_output()
+        for number in range(3):
+            try:
+                os.fstat(number)
+            except OSError:  # closed: the next file would get its number, and messages go into it
+                streams.enter_context(Path(os.devnull).open("r+b", buffering=0))
+        with suppress(AttributeError, OSError, ValueError):
+            # With a buffer, which PYTHONUNBUFFERED takes away, no part of a write passes for all.
+            how: Any = {"encoding": sys.stdout.encoding, "errors": sys.stdout.errors}
+            sys.stdout = os.fdopen(sys.stdout.fileno(), "w", closefd=False, **how)
+        code: object
         try:
-            smp()
+            code = smp.main(prog_name="smp", standalone_mode=False)
+        except click.Abort:
+            click.echo("Aborted!", err=True)
+            code = EXIT_ERROR
+        except BrokenPipeError:  # nobody reads the rest, as in `smp search | head -1`
+            sys.stdout = None
+            code = EXIT_ERROR
         except Exception as error:
-            from smp_client import SMPError
-            from smp_client.redaction.redact import harmless
-
-            if not isinstance(error, (SMPError, OSError)):
-                raise
-            said = harmless(str(error))
-            if output is not None and output.failed is not None:
-                said = f"the output cannot be written: {output.failed.strerror}."
-                said += " The command may have changed something: look before you repeat it."
-            with suppress(OSError):  # where stderr is full too, nobody can be told
-                click.echo(f"smp: {said}", err=True)
-            sys.exit(EXIT_BY_CODE.get(getattr(error, "code", ""), EXIT_ERROR))
+            code = _said(error)
+        sys.exit(code if isinstance(code, int) else 0)
 
 
-class _Output(io.FileIO):
-    """Standard output that remembers why it could not be written, and drops everything after that.
+def _said(error: Exception) -> int:
+    from smp_client import SMPError
+    from smp_client.redaction.redact import harmless
 
-    Python would try to write the rest once more when it ends, and show a traceback.
-    """
-
-    failed: OSError | None = None
-
-    def write(self, content: Any, /) -> int:
-        if self.failed is not None:
-            return len(content)
-        try:
-            return super().write(content)
-        except OSError as error:
-            self.failed = error
-            raise
-
-
-def _own_output() -> _Output | None:
-    """Replace stdout by a stream of our own; return None where it has no descriptor.
-
-    It has a buffer, which writes all or fails. Without one, as with PYTHONUNBUFFERED, Python takes
-    a part for the whole.
-    """
-    try:
-        output = _Output(sys.stdout.fileno(), "w", closefd=False)
-    except (AttributeError, OSError, ValueError):
-        return None
-    sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(output), encoding=sys.stdout.encoding, errors=sys.stdout.errors
-    )
-    return output
-
-
-def _fill_standard_streams(streams: ExitStack) -> None:
-    """Open closed standard streams: the next file would get the number and messages of stderr."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            streams.enter_context(Path(os.devnull).open("r+b", buffering=0))  # noqa: SIM115
+    if isinstance(error, click.ClickException):
+        said = harmless(error.format_message())  # a mistyped argument may be a secret
+        if isinstance(error, click.NoSuchOption) and not error.possibilities:
+            said = f"{said.rstrip('.')}. Words that begin with a dash go behind --."
+        if isinstance(error, click.UsageError):
+            click.UsageError(said, error.ctx).show()
+        else:
+            click.echo(f"smp: {said}", err=True)
+        return error.exit_code
+    if not isinstance(error, (SMPError, OSError)):
+        raise error
+    if isinstance(error, OSError):
+        sys.stdout = None  # Python would write the rest once more when it ends
+    with suppress(OSError):  # where stderr is full too, nobody can be told
+        click.echo(f"smp: {harmless(str(error))}", err=True)
+    return EXIT_BY_CODE.get(getattr(error, "code", ""), EXIT_ERROR)

@@ -1,14 +1,15 @@
-"""Arguments and options that several commands take, and their completion by the shell."""
+"""How commands are declared: arguments and options as lines of text, and their completion.
+
+A command is a function of one `Call`, which has every argument and option as an attribute.
+"""
 
 from __future__ import annotations
 
-import difflib
-import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -16,8 +17,6 @@ import click
 from smp_client.model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LATEST, find_root
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from smp_client import GlobalMemory, Memory, Session
     from smp_client.model.outcome import Outcome
 
@@ -25,39 +24,36 @@ TYPES = ("turn", "decision", "finding", "preference", "learning", "relationship"
          "state", "artifact", "summary")  # fmt: skip
 KEPT = (ACTIVE, ARCHIVED, GLOBAL)
 ANYWHERE = (ACTIVE, ARCHIVED, DELETED, GLOBAL)
-CONDITIONS = "--topic, --agent, --since, --until, --type, --tag or --text"
-_COMPLETIONS_CAP = 200
-_OPTION = re.compile(r"--[a-z][a-z-]*")
-_PLAIN = re.compile(r"\w[\w.-]*")
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-Completion = Callable[[click.Context, click.Parameter, str], list[Any]]
+# Options by which memories are selected, each with its name in the library.
+CONDITIONS = {"topic": "topic", "agent": "agent", "since": "since", "until": "until",
+              "type": "types", "tag": "tags", "text": "text"}  # fmt: skip
+SELECTING = tuple(f"--{name}" for name in CONDITIONS)
+_NAMED = f"{', '.join(SELECTING[:-1])} or {SELECTING[-1]}"
+# Options that several commands take.
+_SHARED = (
+    "--root DIRECTORY  The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.",
+    "--json            Print JSON.",
+    "--dry-run         Only say what would be done and why; changes nothing.",
+    "--yes             Do not ask. A script is never asked.",
+    "--by ACCOUNT      Who does it, for the audit log; else your account.",
+    "--topic TOPIC     Only about this topic, as smp topics names it.",
+    "--agent WHO       Only from this agent or person.",
+    '--since WHEN      Only from then on; an ISO time, a date, or words: "last 7 days".',
+    "--until WHEN      Only until then, included.",
+    f"--type TYPE...    Only of this kind: {', '.join(TYPES)}; repeat it for several.",
+    "--tag TAG...      Only with this tag or one below it; repeat it for any of several.",
+    "--text TEXT       Only with this text anywhere, in any case.",
+)
+_OPTION = re.compile(r"(?:(-\w), )?(--[a-z-]+)(?: ([^ :]+?)(\.\.\.|!)?(?::(\S+))?)?(?:  +(.*))?")
+_PLAIN = re.compile(r"\w[\w./-]*")  # a value may hold anything, also words that a shell would run
+_COMPLETIONS = 200
 
 
-def option(name: str, help: str, *, to: str = "", **more: Any) -> Decorator:
-    """Return an option; `to` is the name of its parameter, where that is another."""
-    return click.option(name, *([to] if to else []), help=help, **more)
-
-
-def flag(name: str, help: str, *, to: str = "", **more: Any) -> Decorator:
-    return option(name, help, to=to, is_flag=True, **more)
-
-
-def several(options: Sequence[Decorator]) -> Decorator:
-    return lambda command: functools.reduce(lambda made, one: one(made), reversed(options), command)
-
-
-# The tree, the form of the output, and how careful a command is.
-
-
-@dataclass(frozen=True)
-class Call:
-    """The options that commands share. A command has only those that it takes."""
+class Call(SimpleNamespace):
+    """The arguments and options of one call, by their names."""
 
     root: str | None = None
-    as_json: bool = False
-    dry_run: bool = False
-    yes: bool = False
-    by: str = ""
+    json = dry_run = yes = False
 
     def memory(self) -> Memory:
         """Return the memory that a command reads from; raise where there is none."""
@@ -65,14 +61,137 @@ class Call:
         memory.require()
         return memory
 
+    def scope(self) -> GlobalMemory | Session:
+        """Return the memories that hold everywhere (`global`), or the named session."""
+        return find_scope(self.memory(), self.session)
+
+    def conditions(self) -> dict[str, Any]:
+        """Return the conditions that were given. They do not go together with ids."""
+        given = {to: getattr(self, name) for name, to in CONDITIONS.items()}
+        given = {name: value for name, value in given.items() if value not in (None, ())}
+        self.check((self.id and given, f"Give ids, or conditions ({_NAMED}); not both."))
+        return given
+
+    def check(self, *wrong: tuple[object, str]) -> None:
+        """Raise a usage error with the first sentence whose condition holds."""
+        for is_wrong, sentence in wrong:
+            if is_wrong:
+                raise click.UsageError(sentence)
+
+    def ask(self, plan: Callable[[], Outcome], question: Callable[[Any], str], stays: str) -> None:
+        """Ask a person on a terminal about the plan, if it has a question; a no ends the command."""
+        from .output import confirm, is_asked
+
+        if not self.dry_run and not self.yes and is_asked() and (asked := question(plan())):
+            confirm(asked, stays)
+
+    def table(
+        self, found: Any, titles: str, rows: Sequence[Sequence[object]], nothing: str
+    ) -> None:
+        """Print the findings as JSON, or the rows as a table; where there are none, say so."""
+        from . import output as out
+
+        if self.json:
+            out.print_json(found)
+        elif rows:
+            out.print_table(titles, rows)
+        else:
+            out.tell(nothing, err=True)
+
     def finish(self, outcome: Outcome, **more: Any) -> NoReturn:
         """Print the outcome and exit; see `output.finish`."""
         from .output import finish
 
-        finish(outcome, as_json=self.as_json, **more)
+        finish(outcome, as_json=self.json, **more)
 
 
-def in_words(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+# Commands.
+
+
+def command(
+    arguments: str, *options: str, places: Sequence[str] = (ACTIVE,), group: click.Group | None = None,
+    shared: Sequence[str] = ("--root", "--json"),
+) -> Callable[[Callable[[Call], None]], click.Command]:  # fmt: skip
+    """Declare a command by its usage, as `SESSION [ID]...`, and a line for each option.
+
+    An option is `--name`, `--name VALUE`, `--name VALUE:default`, `--name VALUE...` if it can be
+    repeated or `--name VALUE!` if it must be given, and its help. A name alone means a shared
+    option. VALUE says of which type it is. `places` are where a SESSION may be.
+    """
+    values = _values(places)
+    parameters: list[click.Parameter] = []
+    for token in arguments.split():
+        name = token.strip("[].")
+        parameters.append(click.Argument(
+            [name.lower()], required=not token.startswith("["), metavar=token,
+            nargs=-1 if token.endswith("...") else 1, **values.get(name, {}),
+        ))  # fmt: skip
+    known = {line.split()[0]: line for line in _SHARED}
+    for line in (*options, *shared):
+        short, name, value, mark, default, says = _option(known.get(line, line))
+        how: dict[str, Any] = {"is_flag": True}
+        if value:
+            choice = click.Choice(value.split("|")) if "|" in value else None
+            how = values.get(value, {"type": choice}) | {
+                "metavar": value if choice is None else None
+            }
+        how |= {"multiple": True} if mark == "..." else {}
+        how |= {"default": default, "show_default": True} if default else {}
+        names = [name, *([short] if short else []), name.strip("-").replace("-", "_")]
+        parameters.append(click.Option(names, help=says, required=mark == "!", **how))
+
+    def declare(function: Callable[[Call], None]) -> click.Command:
+        def called(**given: Any) -> None:
+            session, ids = given.get("session"), given.get("id")
+            if isinstance(session, str) and isinstance(ids, tuple):
+                name, slash, inner = session.partition("/")  # SESSION/ID
+                named = dict.fromkeys((inner, *ids) if slash else ids)
+                given |= {"session": name, "id": tuple(named)}
+            function(Call(**given))
+
+        made = click.Command(function.__name__.rstrip("_"), callback=called, params=parameters,
+                             help=function.__doc__)  # fmt: skip
+        if group is not None:
+            group.add_command(made)
+        return made
+
+    return declare
+
+
+def _option(line: str) -> tuple[str, ...]:
+    found = _OPTION.fullmatch(line)
+    assert found is not None, line
+    return tuple(part or "" for part in found.groups())
+
+
+def _values(places: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the types of values by the names that they have in the help."""
+    return {
+        "SESSION": {"shell_complete": _completing(lambda memory, _: _sessions(memory, places))},
+        "ID": {"shell_complete": _completing(_deleted_ids if places[0] == DELETED else _ids)},
+        "OLD": {"shell_complete": _completing(_ids)},
+        "NEW": {"shell_complete": _completing(_ids)},
+        "TAG": {"shell_complete": _completing(_tags)},
+        "TYPE": {"callback": _known_types, "shell_complete": _completing(lambda *_: TYPES)},
+        "BATCH": {"shell_complete": _completing(_batches)},
+        "ACCOUNT": {"callback": _in_words, "default": _account},
+        "WHY": {"callback": _in_words},
+        "KIND": {"type": click.Choice([*TYPES[:-1]])},
+        "N": {"type": click.IntRange(min=1)},
+        "COUNT": {"type": click.IntRange(min=0)},
+        "BYTES": {"type": int},
+        "LIMIT": {"type": click.IntRange(min=2048)},
+        "SHELL": {"type": click.Choice(["bash", "zsh", "fish"])},
+        "SECONDS": {"type": float},
+        "0..1": {"type": click.FloatRange(0, 1)},
+        "PCT": {"type": click.FloatRange(0, 100, min_open=True)},
+        "PATH": {"type": click.Path(exists=True, allow_dash=True)},
+        "CONTENT": {"type": click.File("rb")},
+        "DIR": {"type": click.Path(file_okay=False, path_type=Path)},
+    }
+
+
+def _in_words(_ctx: Any, _param: Any, value: str | None) -> str | None:
     if value is None:
         return None
     if not value.strip():
@@ -88,57 +207,20 @@ def _account() -> str:
     return account()
 
 
-root_option = option(
-    "--root", "The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward."
-)
-_SHARED: dict[str, Decorator] = {
-    "by": option("--by", "Who does it, for the audit log.",
-                 metavar="WHO", default=_account, show_default="your account", callback=in_words),
-    "yes": flag("--yes", "Do not ask. A script is never asked."),
-    "root": root_option,
-    "dry_run": flag("--dry-run", "Only say what would be done and why; changes nothing."),
-    "as_json": flag("--json", "Print JSON.", to="as_json"),
-}  # fmt: skip
+def _known_types(_ctx: Any, _param: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the types as the library has them; an error names those of the help."""
+    if not names:
+        return names
+    from smp_client.ask.options import type_named
+
+    problems: list[str] = []
+    known = tuple(type_named(name, problems) for name in names)
+    if problems:
+        raise click.BadParameter(f"There are {', '.join(TYPES)}.")
+    return known
 
 
-def takes(*names: str) -> Decorator:
-    """Give a command `--root`, `--json` and these options, together as its first argument."""
-    chosen = [name for name in _SHARED if name in ("root", "as_json", *names)]
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def called(**given: Any) -> Any:
-            return command(Call(**{name: given.pop(name) for name in chosen}), **given)
-
-        return several([_SHARED[name] for name in chosen])(called)
-
-    return decorate
-
-
-def reason_option(help: str, *, default: str | None = None, required: bool = False) -> Decorator:
-    given: dict[str, Any] = {} if default is None else {"default": default, "show_default": True}
-    return option("--reason", help, required=required, callback=in_words, **given)
-
-
-def check_usage(*wrong: tuple[bool, str]) -> None:
-    for is_wrong, sentence in wrong:
-        if is_wrong:
-            raise click.UsageError(sentence)
-
-
-class TakingWords(click.Command):
-    """A command whose words may begin with a dash; its hint says how to give them."""
-
-    hint = ""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if _OPTION.fullmatch(error.option_name):
-                raise  # mistyped, and click suggests another
-            said = f"No such option: {error.option_name.strip()}. {self.hint}"
-            raise click.UsageError(said, ctx) from error
+# The tree and its sessions.
 
 
 def place_memory(root: str | None, directory: Path | None = None) -> Memory:
@@ -156,54 +238,6 @@ def place_memory(root: str | None, directory: Path | None = None) -> Memory:
     return Memory(place, **(configured.upkeep if loaded.file else {}))
 
 
-# SESSION [ID]...
-
-
-def session_argument(*places: str, required: bool = True) -> Decorator:
-    """SESSION, as `session`: one in `places`, else in use, named as `find_id` takes it."""
-    metavar = "SESSION" if required else "[SESSION]"
-    complete = completing(*(places or (ACTIVE,)))
-    return click.argument("session", metavar=metavar, required=required, shell_complete=complete)
-
-
-def memories_argument(
-    *places: str, required: bool = True, ids: str = "[ID]...", complete_id: Completion | None = None
-) -> Decorator:
-    """SESSION [ID]..., as `session` and `ids`; also SESSION/ID, or `--session` and `--id`.
-
-    `ids` is their name in the usage; without brackets there must be one.
-    """
-    complete_session, complete_ids = completing(*places), complete_id or complete_memory_id
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> Any:
-        sessions = [] if given_session(ctx) else complete_session(ctx, param, incomplete)
-        return sessions or complete_ids(ctx, param, incomplete)
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def given(*, target: tuple[str, ...], old_session: str | None, old_ids: tuple[str, ...],
-                  **rest: Any) -> Any:  # fmt: skip
-            every = [*([old_session] if old_session is not None else []), *target]
-            first, _, inner = every[0].partition("/") if every else ("", "", "")
-            named = (*([inner] if inner else []), *every[1:], *old_ids)
-            check_usage(
-                (not every and bool(required or named), "Missing argument 'SESSION'."),
-                (not named and not ids.startswith("["), f"Missing argument '{ids.rstrip('.')}'."),
-            )
-            chosen = tuple(dict.fromkeys(named))
-            return command(session=first if every else None, ids=chosen, **rest)
-
-        metavar = f"SESSION {ids}" if required else f"[SESSION {ids}]"
-        return several([
-            click.argument("target", nargs=-1, metavar=metavar, shell_complete=complete),
-            click.option("--session", "old_session", hidden=True, shell_complete=complete_session),
-            click.option("--id", "old_ids", multiple=True, hidden=True,
-                         shell_complete=complete_ids),
-        ])(given)  # fmt: skip
-
-    return decorate
-
-
 def find_id(memory: Memory, name: str, *places: str) -> str:
     """Return the id of the session that `name` means, in `places`; with GLOBAL, `global` too."""
     from smp_client.session_name import session_id
@@ -214,180 +248,52 @@ def find_id(memory: Memory, name: str, *places: str) -> str:
 
 
 def find_scope(memory: Memory, name: str) -> GlobalMemory | Session:
-    """Return what holds everywhere (`global`), or the session that `name` means."""
+    """Return the memories that hold everywhere (`global`), or the session that `name` means."""
     return memory.everywhere if name == GLOBAL else memory.session(name)
-
-
-def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    names = {one.lower(): one for one in known if one.isprintable()}
-    close = [names[one] for one in difflib.get_close_matches(name.lower(), names)]
-    return f"Did you mean {' or '.join(close)}?" if close else otherwise
-
-
-@contextmanager
-def suggesting_ids(memory: Memory, session: str, ids: Sequence[str]) -> Iterator[None]:
-    """Where no memory of the session has one of these ids, raise an error with similar ones."""
-    from smp_client import MemoryNotFound, SMPError
-    from smp_client.change.holdings import EVERY, holdings
-    from smp_client.model.record import is_memory_id
-
-    try:
-        yield
-    except MemoryNotFound as error:
-        if error.advice != MemoryNotFound.advice:
-            raise  # it says where the memory is
-        known: set[str] = set()
-        with suppress(SMPError, OSError):
-            every = (one.id for one in holdings(memory, session, EVERY))
-            known = {one for one in every if is_memory_id(one)}
-        unknown = next((one for one in ids if one not in known and "/" not in one), None)
-        if unknown is None:
-            raise
-        advice = did_you_mean(unknown, known, f"smp search --session {session} lists memories.")
-        problem = f"There is no memory {unknown!r} in {session}."
-        raise MemoryNotFound(problem, advice=advice, session_id=session) from error
-
-
-# Conditions.
-
-
-def _known_types(
-    _ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Return the types as the library has them; an error names those of the help."""
-    known: list[str] = []
-    for name in names:
-        from smp_client.ask.options import type_named
-
-        problems: list[str] = []
-        known.append(type_named(name, problems))
-        if problems:
-            near = f"{did_you_mean(name, TYPES)} There are {', '.join(TYPES)}.".lstrip()
-            raise click.BadParameter(f"{name!r} is no kind of memory. {near}")
-    return tuple(known)
-
-
-def completing_values(column: str) -> Completion:
-    """Complete `actor` or `tag`, as the index knows it, of the given session or of all."""
-
-    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-        table = "tags" if column == "tag" else "memories"
-        where = f"(?1 IS NULL OR scope = ?1) AND substr({column}, 1, ?2) = ?3"
-        asked = f"SELECT DISTINCT {column} FROM {table} WHERE {where} LIMIT ?4"  # noqa: S608
-        with suppress(Exception):  # an error would be printed into the line that is being typed
-            memory, session = _memory(ctx), given_session(ctx)
-            scope = session if session in (None, GLOBAL) else memory.session(session).id
-            rows = _indexed(memory, asked, (scope, len(incomplete), incomplete, _COMPLETIONS_CAP))
-            # A value from elsewhere may hold anything, also words that the shell would run.
-            return [value for (value,) in rows if _PLAIN.fullmatch(value)]
-        return []
-
-    return complete
-
-
-def _complete_type(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in TYPES if name.startswith(incomplete)]
-
-
-since_option = option("--since", 'Only from then on; an ISO time, a date, or words: "last 7 days".',
-                      metavar="WHEN")  # fmt: skip
-until_option = option("--until", "Only until then, included.", metavar="WHEN")
-types_option = option("--type", f"Only of this kind: {', '.join(TYPES)}; repeat it for several.",
-                      to="types", multiple=True, metavar="TYPE", callback=_known_types,
-                      shell_complete=_complete_type)  # fmt: skip
-tags_option = option("--tag", "Only with this tag or one below it; repeat it for any of several.",
-                     to="tags", multiple=True, shell_complete=completing_values("tag"))  # fmt: skip
-selecting_options = several([
-    option("--topic", "Only about this topic, as smp topics names it.",
-           metavar="TOPIC", shell_complete=completing_values("tag")),
-    option("--agent", "Only from this agent or person.",
-           metavar="WHO", shell_complete=completing_values("actor")),
-    since_option, until_option, types_option, tags_option,
-    option("--text", "Only with this text anywhere, in any case.", metavar="TEXT"),
-])  # fmt: skip
-
-
-@dataclass(frozen=True)
-class What:
-    """Memories of a session by their ids, or by conditions; or, with neither, all of it."""
-
-    ids: tuple[str, ...]
-    conditions: Mapping[str, Any]
-
-    @property
-    def is_whole(self) -> bool:
-        return not self.ids and not self.conditions
-
-
-def what_is_meant(ids: tuple[str, ...], conditions: Mapping[str, Any]) -> What:
-    given = {name: value for name, value in conditions.items() if value not in (None, ())}
-    check_usage((bool(ids and given), f"Give ids, or conditions ({CONDITIONS}); not both."))
-    return What(ids, given)
 
 
 # Completion.
 
 
-def completing(*places: str) -> Completion:
-    """Complete the ids of the sessions in these places."""
+def _completing(names: Callable[[Memory, str | None], Sequence[str]]) -> Callable[..., list[str]]:
+    """Complete names, of the session that was typed before or of all."""
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-        from smp_client.session_name import sessions_in
+        from smp_client import Memory
 
-        with suppress(Exception):
-            memory = _memory(ctx)
-            kept = [place for place in places if place != GLOBAL]
-            ids = (name for place in kept for name in sessions_in(memory, place))
-            names = [*ids, LATEST, *([GLOBAL] if GLOBAL in places else [])]
-            return [name for name in names if name.startswith(incomplete)]
+        with suppress(Exception):  # an error would be printed into the line that is being typed
+            # While an option is typed, click has not named the arguments yet.
+            session = ctx.params.get("session") or next(iter(ctx.args), None)
+            found = names(Memory(ctx.params.get("root")), session)
+            fitting = (name for name in dict.fromkeys(found) if name.startswith(incomplete))
+            return [name for name in fitting if _PLAIN.fullmatch(name)][:_COMPLETIONS]
         return []
 
     return complete
 
 
-def complete_memory_id(
-    ctx: click.Context, _param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Complete the memories of the session that was given, else all that the index has."""
-    from click.shell_completion import CompletionItem
+def _sessions(memory: Memory, places: Sequence[str]) -> list[str]:
+    from smp_client.session_name import sessions_in
 
-    from smp_client.model.record import is_memory_id
-
-    from .output import cut, one_line
-
-    asked = ("SELECT id, MAX(text) FROM memories WHERE substr(id, 1, ?1) = ?2 GROUP BY id"
-             " ORDER BY id LIMIT ?3")  # fmt: skip
-    with suppress(Exception):
-        memory, session = _memory(ctx), given_session(ctx)
-        if session is None:
-            rows = _indexed(memory, asked, (len(incomplete), incomplete, _COMPLETIONS_CAP))
-        else:  # also memories that nobody has indexed yet
-            begins = [{"field": "id", "operator": "prefix", "value": incomplete}]
-            query = {"filters": begins if incomplete else [], "sort": [{"field": "id"}],
-                     "limit": _COMPLETIONS_CAP}  # fmt: skip
-            rows = [(one.id, one.text) for one in find_scope(memory, session).query(query)]
-        return [CompletionItem(name, help=cut(one_line(text[:200]), 60)) for name, text in rows
-                if name.startswith(incomplete) and is_memory_id(name)]  # fmt: skip
-    return []
+    kept = [place for place in places if place != GLOBAL]
+    ids = [name for place in kept for name in sessions_in(memory, place)]
+    return [*ids, LATEST, *([GLOBAL] if GLOBAL in places else [])]
 
 
-def given_session(ctx: click.Context) -> str | None:
-    """Return the typed session. While an option is typed, click has not named the arguments."""
-    first = next((one.name for one in ctx.command.params if isinstance(one, click.Argument)), None)
-    unnamed = ctx.args[0] if ctx.args and first in ("session", "sessions", "target") else None
-    target = ctx.params.get("target") or (unnamed,)
-    return ctx.params.get("old_session") or ctx.params.get("session") or target[0]
+def _ids(memory: Memory, session: str | None) -> list[str]:
+    asked = find_scope(memory, session) if session else memory
+    counts = {"function": "count", "by": "id", "name": "ids"}
+    return sorted(asked.query({"aggregations": [counts], "limit": 0}).aggregations["ids"])
 
 
-def _memory(ctx: click.Context) -> Memory:
-    from smp_client import Memory
+def _tags(memory: Memory, session: str | None) -> list[str]:
+    asked = find_scope(memory, session) if session else memory
+    return [topic.name for topic in asked.topics()]
 
-    return Memory(ctx.params.get("root"))
+
+def _deleted_ids(memory: Memory, session: str | None) -> list[str]:
+    return [one.id for one in memory.deleted(find_id(memory, session or LATEST, *ANYWHERE))]
 
 
-def _indexed(memory: Memory, asked: str, given: Sequence[Any]) -> list[Any]:
-    from smp_client.index.database import Index
-    from smp_client.model.layout import INDEX_FILE
-
-    with closing(Index.open_to_read(memory.root / INDEX_FILE)) as index:
-        return index.connection.execute(asked, given).fetchall()
+def _batches(memory: Memory, _session: str | None) -> list[str]:
+    return [one.batch for name in memory.tree.list(DELETED) for one in memory.deleted(name)]

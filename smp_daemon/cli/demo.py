@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .arguments import Call, command
+
 if TYPE_CHECKING:
     from smp_client import Memory, Session
 
@@ -58,21 +60,20 @@ TOUR = (
 )  # fmt: skip
 
 
-@click.command()
-@click.option("--root", help="Where to make the tree; else a temporary directory.")
-def demo(root: str | None) -> None:
+@command("", "--root DIRECTORY  Where to make the tree; else a temporary directory.", shared=())
+def demo(call: Call) -> None:
     """Make a small tree of a made-up project and show a few commands on it; needs no daemon.
 
     No existing tree is touched.
     """
-    place = _new_place(root)
+    place = _new_place(call.root)
     tell_story(place, datetime.now(UTC))
     os.environ["SMP_ROOT"] = str(place)
     exported = f"export SMP_ROOT={shlex.quote(str(place))}"
     _say("Two weeks of a made-up project, in a tree of its own:", exported)
-    for says, command in TOUR:
-        _say(says, command)
-        _run(command)
+    for says, line in TOUR:
+        _say(says, line)
+        _run(line)
     click.echo(
         f"\nThe tree is {place}: plain files, look into them."
         f"\nTo go on, run the export above, and then for example:"

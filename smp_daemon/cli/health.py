@@ -8,10 +8,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from . import output as out
-from .arguments import Call, flag, option, session_argument, takes
+from .arguments import Call, command
 from .progress import for_each, progress
 
 if TYPE_CHECKING:
@@ -19,36 +17,19 @@ if TYPE_CHECKING:
     from smp_client.index.status import Status
     from smp_client.index.sync import Request
     from smp_client.model.outcome import Outcome
-    from smp_client.passes.check import Complaint
 
-# The exit codes of `smp status`. A usage error is "cannot tell": a typing error is no outage.
 EXIT_BY_HEALTH = {"ok": 0, "degraded": 1, "down": 2, "unknown": 3}
 _INDEX = ("There is no index", "The index cannot be used")  # so begin problems of the index
 
 
-class _CannotTell(click.UsageError):
-    exit_code = EXIT_BY_HEALTH["unknown"]
-
-
-class _UsageIsUnknown(click.Command):
-    """A command whose usage errors exit with 3."""
-
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        try:
-            return super().make_context(*args, **kwargs)
-        except click.UsageError as error:
-            raise _CannotTell(error.message, error.ctx) from error
-
-
-@click.command()
-@takes()
+@command("")
 def init(call: Call) -> None:
     """Make a sessions tree; does no harm where there is one."""
     from smp_client import Memory
 
     memory = Memory(call.root)
     memory.create()
-    if call.as_json:
+    if call.json:
         out.print_json({"root": str(memory.root)})
     else:
         out.say(f"{memory.root} is ready")
@@ -57,17 +38,15 @@ def init(call: Call) -> None:
 # Status.
 
 
-@click.command(cls=_UsageIsUnknown)
-@flag("--deep", "Compare disk and index file by file.")
-@takes()
-def status(call: Call, deep: bool) -> None:
+@command("", "--deep  Compare disk and index file by file.")
+def status(call: Call) -> None:
     """Report whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (unknown)."""
     from smp_client.disk.place import Place
     from smp_client.index.status import read_status
 
-    found = read_status(Place(call.root), deep=deep)
+    found = read_status(Place(call.root), deep=call.deep)
     names = ("pid", "version", "started_at", "heartbeat_at", "watching")
-    if call.as_json:
+    if call.json:
         out.print_json({"health": found.health, "problems": found.problems,
                     **{name: found.said.get(name) for name in names},
                     "roots": [asdict(found.root)], "jobs": found.said.get("jobs", {})})  # fmt: skip
@@ -79,7 +58,7 @@ def status(call: Call, deep: bool) -> None:
 def _print_status(found: Status) -> None:
     root, said = found.root, found.said
     colour = {"ok": "green", "degraded": "yellow"}.get(found.health, "red")
-    click.echo(click.style(found.health, fg=colour, bold=True) + f"  {out.short_path(root.path)}")
+    out.say(f"{out.styled(found.health, fg=colour, bold=True)}  {out.short_path(root.path)}")
     for problem in found.problems:
         out.tell(f"  ! {problem}", indent=4)
     states = ", ".join(f"{count} {state}" for state, count in sorted(root.sessions.items()))
@@ -110,80 +89,67 @@ def _did(job: dict[str, Any]) -> str:
     return f" ({', '.join(counts) or 'nothing to do'} in {took} ms)"
 
 
-@click.command()
-@option("--timeout", "Seconds to wait for the daemon.",
-        to="timeout_s", default=30.0, show_default=True)  # fmt: skip
-@takes()
-def sync(call: Call, timeout_s: float) -> None:
+@command("", "--timeout SECONDS:30  How long to wait for the daemon.")
+def sync(call: Call) -> None:
     """Wait until everything on disk is in the index."""
-    _bring_up_to_date(call, "sync", timeout_s)
+    _bring_up_to_date(call, "sync")
 
 
-@click.command()
-@option("--timeout", "Seconds to wait for the daemon.",
-        to="timeout_s", default=600.0, show_default=True)  # fmt: skip
-@takes()
-def reindex(call: Call, timeout_s: float) -> None:
+@command("", "--timeout SECONDS:600  How long to wait for the daemon.")
+def reindex(call: Call) -> None:
     """Rebuild the index from the files."""
-    _bring_up_to_date(call, "reindex", timeout_s)
+    _bring_up_to_date(call, "reindex")
 
 
-def _bring_up_to_date(call: Call, request: Request, timeout_s: float) -> None:
+def _bring_up_to_date(call: Call, request: Request) -> None:
     from smp_client import Memory
     from smp_client.index.sync import bring_up_to_date
 
     def waits(leader: str) -> None:
-        told = f"waiting for the daemon ({leader}), at most {timeout_s:g} s"
+        told = f"waiting for the daemon ({leader}), at most {call.timeout:g} s"
         out.tell(f"{told}; smp status says how it is.", err=True)
 
-    done_by = bring_up_to_date(Memory(call.root), request, timeout_s, waits)
-    if call.as_json:
+    done_by = bring_up_to_date(Memory(call.root), request, call.timeout, waits)
+    who = "by the daemon" if done_by == "daemon" else "here: no daemon is running"
+    if call.json:
         out.print_json({"request": request, "done_by": done_by})
     else:
-        who = "by the daemon" if done_by == "daemon" else "here: no daemon is running"
         out.say(f"{request} done, {who}")
 
 
 # Checking and repairing.
 
 
-@click.command()
-@session_argument(required=False)
-@flag("--repair", "Mend what needs no guessing: finish or set aside what a crash cut off, and"
-      " make what is missing. The rest is named, and stays.")  # fmt: skip
-@takes("dry_run")
-def check(call: Call, session: str | None, repair: bool) -> None:
+@command(
+    "[SESSION]",
+    "--repair  Mend what needs no guessing: finish or set aside what a crash cut off, and"
+    " make what is missing. The rest is named, and stays.",
+    "--dry-run",
+)
+def check(call: Call) -> None:
     """Read every file and name mistakes; exits 1 where there is one.
 
     With SESSION, only the files of that one. Without --repair nothing is changed.
     """
-    from smp_client.passes.check import sentence
+    from smp_client import SessionPutAway
+    from smp_client.passes.check import check as check_all
+    from smp_client.passes.check import check_bundles, sentence
 
-    memory = call.memory()
-    if repair:
-        call.finish(_repaired(memory, session, dry_run=call.dry_run))
+    memory, session = call.memory(), call.session
+    if call.repair:
+        call.finish(_repaired(memory, call.session, dry_run=call.dry_run))
     with progress("reading everything" if session is None else f"reading {session}"):
-        complaints = _complaints(memory, session)
-    if call.as_json:
+        try:
+            complaints = memory.session(session).validate() if session else check_all(memory)
+        except SessionPutAway as away:
+            complaints = check_bundles(memory, away.session_id or str(session))
+    if call.json:
         out.print_json([asdict(complaint) for complaint in complaints])
     else:
         for item in complaints:
             out.tell(sentence(item), indent=4)
         out.say(out.counted(len(complaints), "problem") if complaints else "everything can be read")
     sys.exit(1 if complaints else 0)
-
-
-def _complaints(memory: Memory, session: str | None) -> list[Complaint]:
-    from smp_client import SessionPutAway
-    from smp_client.passes.check import check as check_all
-    from smp_client.passes.check import check_bundles
-
-    if session is None:
-        return check_all(memory)
-    try:
-        return memory.session(session).validate()
-    except SessionPutAway as away:
-        return check_bundles(memory, away.session_id or session)
 
 
 def _repaired(memory: Memory, session: str | None, *, dry_run: bool) -> Outcome:
@@ -211,17 +177,21 @@ def _repaired(memory: Memory, session: str | None, *, dry_run: bool) -> Outcome:
             else:
                 outcome.problems.append(": ".join((*about, one.what, one.problem)))
         # Quarantine is no problem, and the sessions have said theirs.
-        further = [sentence(item) for item in check_all(memory)
-                   if item.scope not in known and not item.file.startswith("quarantine/")]
+        further = [
+            sentence(item)
+            for item in check_all(memory)
+            if item.scope not in known and not item.file.startswith("quarantine/")
+        ]
         outcome.problems += [problem for problem in further if problem not in outcome.problems]
     return outcome
 
 
-@click.command()
-@flag("--fix", "Do what is safe: make missing directories, mend files as smp check --repair does,"
-      " rebuild a damaged index.")  # fmt: skip
-@takes()
-def doctor(call: Call, fix: bool) -> None:
+@command(
+    "",
+    "--fix  Do what is safe: make missing directories, mend files as smp check --repair does,"
+    " rebuild a damaged index.",
+)
+def doctor(call: Call) -> None:
     """Look for everything that is wrong and say what to do; exits 1 where something is.
 
     It looks at the settings, the daemon, the index, every file and the service.
@@ -230,10 +200,10 @@ def doctor(call: Call, fix: bool) -> None:
 
     done = Outcome()
     with progress("looking at everything"):
-        if fix:
+        if call.fix:
             done = _mended(call)
         found = list(_wrong(call))
-    if call.as_json:
+    if call.json:
         said = [{"area": area, "problem": problem} for area, problem in found]
         out.print_json({"ok": not found, "found": said, "done": out.outcome_json(done)["actions"]})
     else:
@@ -250,6 +220,7 @@ def _wrong(call: Call) -> Iterator[tuple[str, str]]:
     """Yield each problem, with the next step in its sentence, and the area that it is in."""
     from smp_client.disk.place import Place
     from smp_client.index.status import read_status
+    from smp_client.passes.check import check as check_all
     from smp_client.passes.check import sentence
 
     from ..config.file import BadConfiguration, read
@@ -268,7 +239,7 @@ def _wrong(call: Call) -> Iterator[tuple[str, str]]:
         yield "index" if problem.startswith(_INDEX) else "daemon", problem
     if status.health == "unknown":
         return
-    for item in _complaints(call.memory(), None):
+    for item in check_all(call.memory()):
         yield "files", sentence(item)
     where = service_place(system=False)
     if service_file.state(where) is service_file.State.EDITED:

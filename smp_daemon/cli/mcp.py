@@ -7,36 +7,35 @@ from pathlib import Path
 
 import click
 
-from .arguments import flag, option, place_memory, root_option
+from .arguments import Call, command, place_memory
 
 AGENTS = ("claude", "codex", "copilot", "cursor", "gemini", "opencode")
 _MISSING = "smp mcp needs the package mcp: pip install 'session-memory-persistence[mcp]'"
 
 
-@click.command(epilog="""\b
-smp mcp --install claude
-smp mcp --install codex --yes""")
-@option("--install", "Print how this agent starts the server.",
-        to="agent", type=click.Choice(AGENTS))  # fmt: skip
-@flag("--yes", "With --install: write it into the agent's file, which is copied before.")
-@option("--directory", "The project's directory; else CLAUDE_PROJECT_DIR, else the working"
-        " directory.", type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
-@option("--max-bytes", "No answer is longer.",
-        type=click.IntRange(min=2048), metavar="N", default=8192, show_default=True)  # fmt: skip
-@root_option
-def mcp(
-    agent: str | None, yes: bool, directory: Path | None, max_bytes: int, root: str | None
-) -> None:
+@command(
+    "",
+    f"--install {'|'.join(AGENTS)}  Print how this agent starts the server.",
+    "--yes  With --install: write it into the agent's file, which is copied before.",
+    "--directory DIR  The project's; else CLAUDE_PROJECT_DIR, else the working directory.",
+    "--max-bytes LIMIT:8192  No answer is longer.",
+    shared=["--root"],
+)
+def mcp(call: Call) -> None:
     """Let agents ask and record over the Model Context Protocol.
 
     It answers on standard input and output. Agents start it themselves; --install says how.
+
+    \b
+    smp mcp --install claude
+    smp mcp --install codex --yes
     """
-    place = (directory or Path(os.environ.get("CLAUDE_PROJECT_DIR") or ".")).absolute()
-    if agent is not None:
-        _install(agent, place, root, yes=yes)
+    directory = call.directory or Path(os.environ.get("CLAUDE_PROJECT_DIR") or ".")
+    place = directory.absolute()
+    call.check((call.yes and not call.install, "--yes is for --install."))
+    if call.install:
+        _install(call, place)
         return
-    if yes:
-        raise click.UsageError("--yes is for --install.")
     try:
         from ..mcp.server import serve
     except ModuleNotFoundError as error:
@@ -45,19 +44,19 @@ def mcp(
         raise click.ClickException(_MISSING) from error
     from ..mcp.desk import Desk
 
-    serve(Desk(place_memory(root, place), place, max_bytes))
+    serve(Desk(place_memory(call.root, place), place, call.max_bytes))
 
 
-def _install(agent: str, project: Path, root: str | None, *, yes: bool) -> None:
+def _install(call: Call, project: Path) -> None:
     from ..mcp.install import AGENTS as KNOWN
     from ..mcp.install import apply, plan
     from .output import say
 
-    chosen = KNOWN[agent]
-    wanted = plan(chosen, project, root, os.environ)
+    chosen = KNOWN[call.install]
+    wanted = plan(chosen, project, call.root, os.environ)
     if wanted.after == wanted.before:
         click.echo(f"{chosen.title} knows the server already: {wanted.path}", err=True)
-    elif not yes:
+    elif not call.yes:
         say(wanted.entry.rstrip("\n"))
         click.echo(f"Put this into {wanted.path}, or have it written there with --yes.", err=True)
     else:

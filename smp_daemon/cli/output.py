@@ -7,6 +7,7 @@ any text, and whoever wrote it must not drive the terminal of a reader. So every
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -14,8 +15,8 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,15 +24,14 @@ import click
 
 if TYPE_CHECKING:
     from smp_client import Record
+    from smp_client.change.holdings import Holding
     from smp_client.model.outcome import Action, Outcome
 
 NAMED = 5  # of a longer list, where it must be short
-_LEAST_COLUMNS = 8  # a column that gives way keeps these while another one can
 _PADDED_COLUMNS = 60  # in a pipe, one long cell must not push all the others aside
-_GAP = "  "
+_LEAST_TEXT = 30  # a last column that would get fewer columns stands below its row
 _LABEL_COLUMNS = 14
-_MARKS = re.compile(r"\[[^\[\]]+\]$")
-_MARKS_CHARACTERS, _LEAST_MARKED_COLUMNS = 200, 20
+_MARKS = re.compile(r" (\[[^\[\]]+\])$")
 # Characters that a terminal obeys, that turn the direction of text, or that are none at all.
 _UNSEEN = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
 _DRIVING = re.compile(rf"[\x00-\x08\x0b-\x1f{_UNSEEN}]")
@@ -42,17 +42,13 @@ _DRIVING = re.compile(rf"[\x00-\x08\x0b-\x1f{_UNSEEN}]")
 
 def harmless(text: str) -> str:
     """Return the text with its lines; all else that a terminal obeys is written out: `\\x1b`."""
-    return _DRIVING.sub(_written_out, text.replace("\r\n", "\n").expandtabs(4))
+    text = text.replace("\r\n", "\n").expandtabs(4)
+    return _DRIVING.sub(lambda found: ascii(found[0])[1:-1].replace("\\r", "\\x0d"), text)
 
 
 def one_line(text: str) -> str:
     """Return the harmless text on one line, any white space as one blank."""
     return harmless(" ".join(text.split()))
-
-
-def _written_out(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def width(text: str) -> int:
@@ -83,12 +79,11 @@ def cut(text: str, columns: int) -> str:
 
 
 def cut_text(text: str, columns: int) -> str:
-    """Return the text as `cut` does, but keep the marks in brackets at its end; see `marked`."""
-    marks = _MARKS.search(text[-_MARKS_CHARACTERS:])
-    if marks is None or columns < _LEAST_MARKED_COLUMNS or width(text) <= columns:
+    """Return the text as `cut` does, but keep the marks at its end, if there is room for both."""
+    marks = _MARKS.search(text)
+    if marks is None or width(text) <= columns or width(marks[1]) > columns - 10:
         return cut(text, columns)
-    shown = _end(marks[0], columns * 2 // 3)
-    return f"{cut(text.removesuffix(marks[0]).rstrip(), columns - width(shown) - 1)} {shown}"
+    return f"{cut(text[: marks.start()], columns - width(marks[1]) - 1)} {marks[1]}"
 
 
 def marked(text: str, marks: Sequence[str]) -> str:
@@ -131,10 +126,12 @@ def short_time(time: object) -> str:
         return "" if time is None else one_line(str(time))
 
 
-def short_size(size_bytes: int) -> str:
+def short_size(size_bytes: int | None) -> str:
+    if size_bytes is None:
+        return ""
     size = float(size_bytes)
     for unit in ("B", "KB", "MB"):
-        if size < 1024:
+        if abs(size) < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GB"
@@ -169,10 +166,17 @@ def styled(text: str, **style: Any) -> str:
     return click.style(text, **style) if is_coloured else text
 
 
-def say(text: str) -> None:
+def say(text: str = "") -> None:
     """Print; characters that the output's encoding does not have are written out."""
-    encoding = _encoding()
-    click.echo(text.encode(encoding, "backslashreplace").decode(encoding))
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        click.echo(text.encode(encoding, "backslashreplace").decode(encoding))
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        sys.stdout = None  # Python would try once more when it ends
+        said = f"the output cannot be written: {error.strerror}. The command may have changed"
+        raise click.ClickException(f"{said} something: look before you repeat it.") from error
 
 
 def tell(text: str, *, err: bool = False, indent: int = 0) -> None:
@@ -198,26 +202,22 @@ def print_fields(fields: Mapping[str, Any]) -> None:
     say("\n".join(lines))
 
 
-def print_pairs(pairs: Mapping[str, object], *, cuts: bool = False) -> None:
+def print_pairs(pairs: Mapping[str, object]) -> None:
     """Print each name and its value; an empty value is left out."""
-    columns = terminal_columns() if on_terminal() else 0
     for name, value in pairs.items():
-        text = f"{name:<{_LABEL_COLUMNS}}{one_line(str(value))}" if value else ""
-        if columns:
-            text = cut(text, columns) if cuts else wrapped(text, columns, _LABEL_COLUMNS)
-        if text:
+        if value:
+            text = f"{name:<{_LABEL_COLUMNS}}{one_line(str(value))}"
+            if on_terminal():
+                text = wrapped(text, terminal_columns(), _LABEL_COLUMNS)
             say(styled(text[:_LABEL_COLUMNS], dim=True) + text[_LABEL_COLUMNS:])
 
 
 def print_json(value: Any) -> None:
     """Print JSON that every reader takes: without NaN, and nothing that a terminal obeys."""
-    is_ascii = _encoding().lower().replace("-", "") != "utf8"
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    is_ascii = encoding.lower().replace("-", "") != "utf8"
     text = json.dumps(_finite(value), indent=1, ensure_ascii=is_ascii)
     say(re.sub(f"[{_UNSEEN}]", lambda found: f"\\u{ord(found[0]):04x}", text))
-
-
-def _encoding() -> str:
-    return getattr(sys.stdout, "encoding", None) or "utf-8"
 
 
 def _finite(value: Any) -> Any:
@@ -232,142 +232,101 @@ def record_json(record: Record) -> dict[str, Any]:
     """Return a memory as every command prints it in JSON."""
     from smp_client.model.times import render_time
 
-    when = render_time(record.timestamp) if record.timestamp else None
-    return {
-        "id": record.id, "session": record.session, "type": record.type, "timestamp": when,
-        "by": record.by, "priority": record.priority, "text": record.text, "tags": record.tags,
-        "data": record.data, "marks": record.marks,
-    }  # fmt: skip
+    names = (
+        "id",
+        "session",
+        "type",
+        "timestamp",
+        "by",
+        "priority",
+        "text",
+        "tags",
+        "data",
+        "marks",
+    )
+    time = render_time(record.timestamp) if record.timestamp else None
+    return {name: time if name == "timestamp" else getattr(record, name) for name in names}
+
+
+def held_text(one: Holding) -> str:
+    """Return the text of a memory wherever it is; of a state, all its texts."""
+    from smp_client.change.select import texts_of
+    from smp_client.model.record import kind_of_file
+
+    text = one.value.get("content" if one.is_file else kind_of_file(one.file).text)
+    return str(text or "; ".join(texts_of(one.value)))
 
 
 # Tables.
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of a table. Where a terminal has no room for the table, columns yield in this order:
-
-    `ends`: of an id or a path only the end is shown that tells the rows apart;
-    `spare`: the column is left out, the last one first;
-    `least`: a text that would get fewer columns than these goes to a line of its own below its row;
-    `gives_way`: the column is cut before the others are.
-    """
-
+@dataclass
+class _Column:
     title: str
-    right: bool = False
-    ends: bool = False
-    spare: bool = False
-    least: int = 0
-    gives_way: bool = False
-    style: Callable[[str], dict[str, Any]] | None = None
+    signs: str
+    cells: list[str]
+    size: int
+
+    def shown(self, text: str, *, is_title: bool = False) -> str:
+        text = cut_text(text, self.size) if on_terminal() else text
+        padding = " " * (self.size - width(text))
+        text = styled(text, fg="cyan") if "@" in self.signs and not is_title else text
+        return padding + text if ">" in self.signs else text + padding
 
 
-_SIGNS: dict[str, dict[str, Any]] = {
-    ">": {"right": True}, "~": {"ends": True}, "?": {"spare": True}, "-": {"gives_way": True},
-    "@": {"style": lambda _: {"fg": "cyan"}},
-}  # fmt: skip
+def print_table(titles: str, rows: Sequence[Sequence[object]]) -> None:
+    """Print titles and a line for each row; an empty cell is a `-`, `_` in a title a blank.
 
-
-def columns_of(titles: str) -> list[Column]:
-    """Return columns from their titles: `ID@`, `SESSION~`, `TYPE?`, `SIZE>?`, `TEXT:40`.
-
-    `>` is right, `~` ends, `?` spare, `-` gives way, `@` cyan, a number the least columns; `_` in a
-    title is a blank.
+    Signs behind a title: `>` right, `@` in colour. On a terminal that is too narrow, of `~` only
+    the ends of ids are shown, `?` is left out, and the last column is cut or stands below its row.
+    A pipe gets whole cells.
     """
-    found: list[Column] = []
-    for part in titles.split():
-        name, _, least = part.partition(":")
-        title = name.rstrip("".join(_SIGNS))
-        how: dict[str, Any] = {}
-        for sign in name[len(title) :]:
-            how |= _SIGNS[sign]
-        found.append(Column(title.replace("_", " "), least=int(least or 0), **how))
-    return found
-
-
-def print_table(columns: str | Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
-    """Print titles and a line for each row; an empty cell is a `-`. A pipe gets whole cells."""
-    columns = columns_of(columns) if isinstance(columns, str) else columns
-    titles = [column.title for column in columns]
-    cells = [[one_line("" if cell is None else str(cell)) or "-" for cell in row] for row in rows]
-    natural = {place: max(width(row[place]) for row in (titles, *cells))
-               for place in range(len(columns))}  # fmt: skip
-    terminal = terminal_columns() if on_terminal() else 0
-    if terminal:
-        widths = _fit(columns, cells, natural, terminal)
+    columns: list[_Column] = []
+    for place, name in enumerate(titles.split()):
+        title = name.rstrip(">@~?")
+        texts = ("" if row[place] is None else str(row[place]) for row in rows)
+        cells = [one_line(text) or "-" for text in texts]
+        size = max(map(width, (title, *cells)))
+        columns.append(_Column(title.replace("_", " "), name[len(title) :], cells, size))
+    below: list[str] = []
+    if on_terminal():
+        below = _fit(columns, terminal_columns())
     else:
-        widths = {place: min(each, _PADDED_COLUMNS) for place, each in natural.items()}
-    below = [place for place, column in enumerate(columns) if column.least and place not in widths]
-    lines = [styled(_line(columns, titles, widths, fits=bool(terminal), is_title=True), bold=True)]
-    for row in cells:
-        lines.append(_line(columns, row, widths, fits=bool(terminal)))
-        for place in below:
-            label = f"{titles[place].lower()}: " if len(below) > 1 else ""
-            if row[place] != "-":
-                lines.append(cut_text(f"    {label}{row[place]}", terminal))
+        for column in columns:
+            column.size = min(column.size, _PADDED_COLUMNS)
+    head = "  ".join(column.shown(column.title, is_title=True) for column in columns)
+    lines = [styled(head.rstrip(), bold=True)]
+    for number in range(len(rows)):
+        cells = [column.shown(column.cells[number]) for column in columns]
+        lines += ["  ".join(cells).rstrip(), *below[number : number + 1]]
     say("\n".join(lines))
 
 
-def _line(
-    columns: Sequence[Column], row: Sequence[str], widths: Mapping[int, int], *, fits: bool,
-    is_title: bool = False,
-) -> str:  # fmt: skip
-    cells: list[str] = []
-    for place, size in widths.items():
-        column, text = columns[place], row[place]
-        shown = text
-        if fits:
-            shown = _end(text, size) if column.ends and not is_title else cut_text(text, size)
-        padding = " " * (size - width(shown))
-        if column.style and not is_title:
-            shown = styled(shown, **column.style(text))
-        cells.append(padding + shown if column.right else shown + padding)
-    return _GAP.join(cells).rstrip()
+def _fit(columns: list[_Column], room: int) -> list[str]:
+    """Make the table fit, see `print_table`; return the lines that stand below its rows."""
+    text, below = columns[-1], []
 
+    def lacking(least: int) -> int:
+        others = sum(column.size + 2 for column in columns if column is not text)
+        return others + min(text.size, least) - room
 
-def _fit(
-    columns: Sequence[Column], cells: Sequence[Sequence[str]], natural: Mapping[int, int],
-    terminal: int,
-) -> dict[int, int]:  # fmt: skip
-    """Return the widths of the columns that stand side by side; see Column for how they yield."""
-    widths = {place: min(each, terminal) for place, each in natural.items()}
-
-    def is_too_wide() -> bool:
-        needed = sum(min(each, columns[place].least or each) for place, each in widths.items())
-        return needed + len(_GAP) * (len(widths) - 1) > terminal
-
-    for place, column in enumerate(columns):
-        if column.ends and is_too_wide():
-            least = _least_end(column.title, {row[place] for row in cells})
-            widths[place] = min(widths[place], least)
-    for place, column in reversed(list(enumerate(columns))):
-        if column.spare and is_too_wide():
-            del widths[place]
-    if is_too_wide():
-        widths = {place: each for place, each in widths.items() if not columns[place].least}
-    room = max(terminal - len(_GAP) * (len(widths) - 1), len(widths))
-    while sum(widths.values()) > room:
-        texts = [place for place in widths if 0 < columns[place].least < widths[place]]
-        giving = [place for place in widths
-                  if columns[place].gives_way and widths[place] > _LEAST_COLUMNS]  # fmt: skip
-        widths[max(texts or giving or list(widths), key=lambda place: widths[place])] -= 1
-    return widths
-
-
-def _least_end(title: str, values: Collection[str]) -> int:
-    """Return the columns that show the last part of each value, and each of them as another one."""
-    parts = (min(width(value), len(value.rpartition("-")[2]) + 1) for value in values)
-    size = max([len(title), *parts])
-    while len({_end(value, size) for value in values}) < len(values):
-        size += 1
-    return size
-
-
-def _end(text: str, columns: int) -> str:
-    """Return the end of the text in so many columns, with … where its beginning is left out."""
-    if width(text) <= columns:
-        return text
-    return "…" + cut(text[::-1], columns)[:-1][::-1].lstrip(" -_/")
+    for column in columns:
+        if "~" in column.signs and lacking(_LEAST_TEXT) > 0:
+            ends = [f"…{cell.rpartition('-')[2]}" for cell in column.cells]
+            if len({*ends}) == len({*column.cells}):  # names that commands take, and still differ
+                column.cells = [min(pair, key=len) for pair in zip(ends, column.cells, strict=True)]
+                column.size = max(map(width, (column.title, *column.cells)))
+    for column in reversed(columns[:-1]):
+        if "?" in column.signs and lacking(_LEAST_TEXT) > 0:
+            columns.remove(column)
+    if lacking(_LEAST_TEXT) > 0 and len(columns) > 1:
+        columns.pop()
+        text.size = -2
+        below = [cut_text(f"    {cell}", room) for cell in text.cells]
+    text.size -= max(lacking(text.size), 0) if text in columns else 0
+    while lacking(text.size) > 0:
+        max(columns, key=lambda one: one.size).size -= 1
+    return below
 
 
 # Outcomes.
@@ -400,43 +359,39 @@ def print_problems(outcome: Outcome) -> None:
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "dry_run": outcome.dry_run, "actions": [*map(action_json, outcome.actions)],
-        "problems": outcome.problems, "notes": outcome.notes, "bytes_freed": outcome.bytes_freed,
-        "counts": dict(outcome.counts),
-    }  # fmt: skip
+    names = ("dry_run", "problems", "notes", "bytes_freed")
+    said = {name: getattr(outcome, name) for name in names}
+    actions = [action_json(action) for action in outcome.actions]
+    return {**said, "actions": actions, "counts": dict(outcome.counts)}
 
 
 def action_json(action: Action) -> dict[str, Any]:
     names = ("session", "type", "about", "reason", "bytes_freed", "batch", "place")
-    said = asdict(action)
-    return {name: said[name] if said[name] != "" else None for name in names}
+    said = {name: getattr(action, name) for name in names}
+    return {name: None if value == "" else value for name, value in said.items()}
 
 
 def _print_actions(outcome: Outcome) -> None:
     most = NAMED if on_terminal() else len(outcome.ids)
-    sizes = [action.bytes_freed for action in outcome.actions]
-    title, sign = ("FREED", "") if min(sizes) >= 0 else ("SIZE", "-")
-    size_title = f"{title}>" if any(sizes) else ""
+    sizes = any(action.bytes_freed for action in outcome.actions)
     rows: list[list[object]] = []
-    for action, size in zip(outcome.actions, sizes, strict=True):
+    for action in outcome.actions:
         about = "" if action.about == (action.session,) else listed(action.about, most)
-        freed = (sign if size > 0 else "+") + short_size(abs(size)) if size else None
-        rows.append([action.session, action.type.replace("_", " "), about,
-                     *([freed] if any(sizes) else []), action.reason])  # fmt: skip
-    print_table(f"SESSION~ ACTION WHAT- {size_title} REASON:20", rows)
+        freed = [short_size(action.bytes_freed) if action.bytes_freed else None] if sizes else []
+        rows.append([action.session, action.type.replace("_", " "), about, *freed, action.reason])
+    print_table(f"SESSION~ ACTION WHAT {'FREED>' if sizes else ''} REASON", rows)
     would, freed_bytes = "would be " if outcome.dry_run else "", outcome.bytes_freed
     done = "freed" if freed_bytes > 0 else "taken up"
-    size_said = f", {short_size(abs(freed_bytes))} {would}{done}" if freed_bytes else ""
+    size = f", {short_size(abs(freed_bytes))} {would}{done}" if freed_bytes else ""
     counts = {name: count for name, count in outcome.counts.items() if "bytes" not in name}
     total = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
-    total = total or counted(len(outcome.actions), "action") + size_said
+    total = total or counted(len(outcome.actions), "action") + size
     say(total + ("; nothing was changed" if outcome.dry_run else ""))
 
 
-def asks(*, yes: bool) -> bool:
-    """Whether a person is there to be asked."""
-    return not yes and sys.stdin is not None and sys.stdin.isatty()
+def is_asked() -> bool:
+    """Return whether a person is there to be asked. A script, which has no terminal, never is."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def confirm(question: str, stays: str) -> None:

@@ -1,6 +1,6 @@
 """How far a command is: one line on stderr, on a terminal, once it has taken longer than a second.
 
-The line erases itself, and contains no escape sequence but colour.
+The line erases itself, and contains no escape sequence.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
-import click
-
 from .output import cut, one_line, width
 
 if TYPE_CHECKING:
@@ -22,28 +20,7 @@ if TYPE_CHECKING:
     from smp_client.session import RecordFiles
 
 HIDDEN_S, _BETWEEN_S = 1.0, 0.2
-_BAR_COLUMNS, _LABEL_COLUMNS = 20, 40
 _Files = TypeVar("_Files", bound="RecordFiles")
-
-
-def line(label: str, done: int, total: int | None, passed_s: float) -> str:
-    """Return how many items are done, how fast, and how long the rest will take."""
-    label = cut(one_line(label), _LABEL_COLUMNS)
-    rate = done / passed_s if passed_s > 0 else 0.0
-    speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
-    if total is None or total < 2:
-        return f"{label}  {f'{done:,}  {speed}  ' if done > 1 else ''}{_length(passed_s)}"
-    bar = "#" * round(min(1.0, done / total) * _BAR_COLUMNS)
-    # More may be done than was counted before.
-    left = f"{speed}  {_length(max(total - done, 0) / rate)} left" if rate else _length(passed_s)
-    return f"{label}  [{bar:.<{_BAR_COLUMNS}}]  {done:,}/{total:,}  {left}"
-
-
-def _length(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes >= 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 @contextmanager
@@ -61,9 +38,8 @@ def progress(label: str, total: int | None = None) -> Iterator[Callable[[], None
 
     def write(text: str) -> None:
         plain = text.encode(stream.encoding or "utf-8", "backslashreplace").decode(stream.encoding)
-        is_plain = bool(os.environ.get("NO_COLOR")) or not text.strip()
         with suppress(OSError, ValueError):  # a terminal that is gone stops no work
-            stream.write("\r" + (plain if is_plain else click.style(plain, fg="cyan")))
+            stream.write("\r" + plain)
             stream.flush()
 
     def draw() -> None:
@@ -71,9 +47,9 @@ def progress(label: str, total: int | None = None) -> Iterator[Callable[[], None
         pause_s = HIDDEN_S
         while not is_over.wait(pause_s):
             pause_s = _BETWEEN_S
-            columns = os.get_terminal_size(stream.fileno()).columns or 80
-            now = line(label, done, total, time.monotonic() - began)
-            before, shown = shown, cut(now, columns - 1)
+            count = f"  {done:,}" + (f" of {total:,}" if total else "") if done or total else ""
+            now = f"{one_line(label)}{count}  {time.monotonic() - began:.0f} s"
+            before, shown = shown, cut(now, os.get_terminal_size(stream.fileno()).columns - 1)
             write(shown + " " * (width(before) - width(shown)))
 
     drawing = threading.Thread(target=draw, daemon=True)
@@ -94,19 +70,20 @@ def for_each(
     from smp_client import SessionNotFound, SMPError
     from smp_client.model.outcome import Outcome
 
+    if len(files) == 1:
+        with progress(label):
+            return do(files[0])
     whole = Outcome(dry_run=dry_run)
     with progress(label, len(files)) as advance:
         for one in files:
             name = one.scope.name
             try:
                 part = do(one)
+            except SessionNotFound:
+                continue  # it went meanwhile
             except (SMPError, OSError) as error:
-                if len(files) == 1:
-                    raise
-                # A session that is gone went meanwhile.
-                gone = isinstance(error, SessionNotFound)
-                part = Outcome(problems=[] if gone else [f"{name}: {error}"])
-            for said in (part.problems, part.notes) if len(files) > 1 else ():
+                part = Outcome(problems=[str(error)])
+            for said in (part.problems, part.notes):
                 said[:] = [text if name in text else f"{name}: {text}" for text in said]
             whole.add(part)
             advance()

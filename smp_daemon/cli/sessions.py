@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL
 
 from . import output as out
-from .arguments import (
-    Call,
-    check_usage,
-    find_id,
-    find_scope,
-    flag,
-    memories_argument,
-    option,
-    reason_option,
-    session_argument,
-    takes,
-)
+from .arguments import Call, command, find_id
 from .progress import for_each, progress
 
 if TYPE_CHECKING:
@@ -32,242 +19,202 @@ if TYPE_CHECKING:
     from smp_client.model.outcome import Outcome
     from smp_client.session import RecordFiles
 
-_COLOURS = {"active": "green", "unreadable": "red"}
-_STATES = ("created", "active", "idle", "decaying", "archived", "deleted", "unreadable")
-_CROWDED_PCT = 80
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
-_UNKNOWN = dict.fromkeys((
-    "created_at", "last_activity", "total_bytes", "quota_bytes", "utilization_pct", "project",
-    "topic", "memories", "deleted_at",
-))  # fmt: skip
+_FACTS = ("id", "state", "created_at", "last_activity", "total_bytes", "quota_bytes",
+          "utilization_pct", "project", "topic", "memories", "deleted_at")  # fmt: skip
 
 
-@click.command()
-@option("--state", "Only sessions in this state.", type=click.Choice(_STATES))
-@flag("--all", "Also archived and deleted ones.", to="is_all")
-@takes()
-def sessions(call: Call, state: str | None, is_all: bool) -> None:
+@command(
+    "",
+    "--state created|active|idle|decaying|archived|deleted|unreadable  Only in this state.",
+    "--all  Also archived and deleted ones.",
+)
+def sessions(call: Call) -> None:
     """List the sessions, the one that was used last first.
 
     Reading is a use as well. `latest` is the one that changed last, which may be another.
     """
-    memory = call.memory()
+    memory, state = call.memory(), call.state
     found = _in_use(memory)
-    if is_all or state == "archived":
-        found += map(_archived, memory.by_type("summary"))
-    if is_all or state == "deleted":
-        found += [{**_UNKNOWN, "id": one.session, "state": "deleted", "deleted_at": one.at,
-                   "total_bytes": one.total_bytes} for one in memory.deleted_sessions()]
+    if call.all or state == "archived":
+        for one in memory.by_type("summary"):
+            counts = one.data.get("memories")
+            memories = sum(counts.values()) if isinstance(counts, dict) else None
+            about = {**one.data, "id": one.session, "state": "archived", "memories": memories}
+            found.append({name: about.get(name) for name in _FACTS})
+    if call.all or state == "deleted":
+        found += [{**dict.fromkeys(_FACTS), "id": one.session, "state": "deleted",
+                   "deleted_at": one.at, "total_bytes": one.total_bytes}
+                  for one in memory.deleted_sessions()]  # fmt: skip
     found = [one for one in found if state in (None, one["state"])]
-    if call.as_json:
-        out.print_json(found)
-    elif not found:
-        none = "There are no sessions; smp new makes one."
-        click.echo(f"No sessions are {state}." if state else none, err=True)
-    else:
-        _print_sessions(found)
+    titles = "ID~ STATE CREATED? LAST_ACTIVITY SIZE>? FULL>? MEMORIES> PROJECT? TOPIC"
+    rows = [(one["id"], one["state"], out.short_time(one["created_at"]),
+             out.short_time(one["deleted_at"] or one["last_activity"]),
+             out.short_size(one["total_bytes"]),
+             None if one["utilization_pct"] is None else f"{one['utilization_pct']}%",
+             one["memories"], one["project"], one["topic"]) for one in found]  # fmt: skip
+    none = "There are no sessions; smp new makes one."
+    call.table(found, titles, rows, f"No sessions are {state}." if state else none)
 
 
 def _in_use(memory: Memory) -> list[dict[str, Any]]:
-    from smp_client import SessionNotFound
+    """Return each session in use as a row. Its metadata may be unreadable, or of a later version."""
+    from smp_client import SessionNotFound, SMPError
+    from smp_client.model.times import render_time
     from smp_client.passes.lifecycle import activities
 
     by_session = {"function": "count", "by": "session", "name": "memories"}
-    answer = memory.query({"aggregations": [by_session], "limit": 0})
-    counts = answer.aggregations["memories"]
+    counts = memory.query({"aggregations": [by_session], "limit": 0}).aggregations["memories"]
     every = memory._sessions()
     used = activities(memory, [session.id for session in every])
     found: list[dict[str, Any]] = []
-    for session in every:
+    for session in sorted(every, key=lambda one: used.get(one.id, _LONG_AGO), reverse=True):
+        when = used.get(session.id)
+        about: dict[str, Any] = {**dict.fromkeys(_FACTS), "id": session.id, "state": "unreadable"}
+        about |= {
+            "last_activity": when and render_time(when),
+            "memories": counts.get(session.id, 0),
+        }
         try:
-            about = _described(session, used.get(session.id))
-            found.append({**about, "memories": counts.get(session.id, 0)})
-        except SessionNotFound:  # it went while we looked
-            continue
-    return sorted(found, key=lambda one: used.get(one["id"], _LONG_AGO), reverse=True)
-
-
-def _described(session: Session, used: datetime | None) -> dict[str, Any]:
-    """Return a session as a row. Its metadata may be unreadable, or of a later version."""
-    from smp_client import SessionNotFound, SMPError
-    from smp_client.model.times import render_time
-
-    about: dict[str, Any] = {**_UNKNOWN, "id": session.id, "state": "unreadable",
-                             "last_activity": render_time(used) if used else None}  # fmt: skip
-    try:
-        size = asdict(session.size())
-        about |= {name: size[name] for name in ("total_bytes", "quota_bytes", "utilization_pct")}
-        metadata = session.metadata()
-    except SessionNotFound:
-        raise
-    except SMPError:
-        return about
-    context = metadata.get("context")
-    known = context if isinstance(context, dict) else {}
-    return about | {
-        "state": str(metadata.get("status", "active")), "created_at": metadata.get("created_at"),
-        "project": known.get("project_name"), "topic": known.get("primary_topic"),
-    }  # fmt: skip
-
-
-def _archived(summary: Any) -> dict[str, Any]:
-    data = summary.data
-    counts = data.get("memories")
-    memories = sum(counts.values()) if isinstance(counts, dict) else None
-    names = ("created_at", "last_activity", "total_bytes", "project", "topic")
-    return {**_UNKNOWN, **{name: data.get(name) for name in names}, "id": summary.session,
-            "state": "archived", "memories": memories}  # fmt: skip
-
-
-def _print_sessions(found: list[dict[str, Any]]) -> None:
-    def crowded(share: str) -> dict[str, Any]:
-        return {"fg": "red"} if share != "-" and float(share.rstrip("%")) >= _CROWDED_PCT else {}
-
-    titles = "ID~ STATE CREATED? LAST_ACTIVITY SIZE>? FULL>? MEMORIES> PROJECT? TOPIC:20"
-    columns = out.columns_of(titles)
-    columns[1] = replace(columns[1], style=lambda state: {"fg": _COLOURS.get(state, "yellow")})
-    columns[5] = replace(columns[5], style=crowded)
-    out.print_table(columns, [
-        (one["id"], one["state"], out.short_time(one["created_at"]),
-         out.short_time(one["deleted_at"] or one["last_activity"]),
-         None if one["total_bytes"] is None else out.short_size(one["total_bytes"]),
-         None if one["utilization_pct"] is None else f"{one['utilization_pct']}%",
-         one["memories"], one["project"], one["topic"]) for one in found
-    ])  # fmt: skip
+            size = asdict(session.size())
+            about |= {name: size[name] for name in _FACTS if name in size}
+            metadata = session.metadata()
+            context = metadata.get("context")
+            known = context if isinstance(context, dict) else {}
+            about |= {"state": str(metadata.get("status", "active")),
+                      "created_at": metadata.get("created_at"),
+                      "project": known.get("project_name"),
+                      "topic": known.get("primary_topic")}  # fmt: skip
+        except SessionNotFound:
+            continue  # it went while we looked
+        except SMPError:
+            pass  # what is known of it is listed
+        found.append(about)
+    return found
 
 
 # States and the archive.
 
 
-@click.command()
-@session_argument()
-@reason_option("Why; it is written down.", default="activated by hand")
-@takes("dry_run")
-def activate(call: Call, session: str, reason: str) -> None:
+@command("SESSION", "--reason WHY:activated  Why; it is written down.", "--dry-run")
+def activate(call: Call) -> None:
     """Mark SESSION as in use."""
-    _become(call, session, "active", reason)
+    _become(call, "active")
 
 
-@click.command()
-@session_argument()
-@reason_option("Why; it is written down.", default="deactivated by hand")
-@takes("dry_run")
-def deactivate(call: Call, session: str, reason: str) -> None:
+@command("SESSION", "--reason WHY:deactivated  Why; it is written down.", "--dry-run")
+def deactivate(call: Call) -> None:
     """Mark SESSION as not in use; the next use makes it active again."""
-    _become(call, session, "idle", reason)
+    _become(call, "idle")
 
 
-def _become(call: Call, name: str, state: str, reason: str) -> None:
+def _become(call: Call, state: str) -> None:
     from smp_client.disk.session_files import RESTING
     from smp_client.model.outcome import Action, Outcome
 
-    session = call.memory().session(name)
+    session = call.memory().session(call.session)
     now = str(session.metadata().get("status", "active"))
     is_so = now == "active" if state == "active" else now in RESTING
-    action = Action(session.id, f"become_{state}", (session.id,), reason)
+    action = Action(session.id, f"become_{state}", (session.id,), call.reason)
     if not is_so and not call.dry_run:
-        session.activate(reason) if state == "active" else session.deactivate(reason)
-    call.finish(Outcome([] if is_so else [action], dry_run=call.dry_run),
-           nothing=f"{session.id} is {now}: there is nothing to do.")  # fmt: skip
+        session.activate(call.reason) if state == "active" else session.deactivate(call.reason)
+    nothing = f"{session.id} is {now}: there is nothing to do."
+    call.finish(Outcome([] if is_so else [action], dry_run=call.dry_run), nothing=nothing)
 
 
-@click.command(epilog="""\b
-smp archive session-2026-01-11-abc123 --reason "all done"
-smp archive --due --dry-run""")
-@session_argument(required=False)
-@flag("--due", "Bring each session into the state that is due, as the daemon does.", to="is_due")
-@reason_option("Why; it is written into the summary; else archived by hand.")
-@takes("dry_run")
-def archive(call: Call, session: str | None, is_due: bool, reason: str | None) -> None:
+@command(
+    "[SESSION]",
+    "--due  Bring each session into the state that is due, as the daemon does.",
+    "--reason WHY  Why; it is written into the summary; else archived by hand.",
+    "--dry-run",
+)
+def archive(call: Call) -> None:
     """Put SESSION into the archive, or all that are due; its memories are still found.
 
     With --due, every session that nobody has used for long becomes idle, decaying or archived, and
     one that was used again active.
+
+    \b
+    smp archive session-2026-01-11-abc123 --reason "all done"
+    smp archive --due --dry-run
     """
-    check_usage(
-        ((session is None) != is_due, "Give a session, or --due; not both."),
-        (is_due and reason is not None, "--reason goes with a session: of a due one it is known."),
+    call.check(
+        ((call.session is None) != call.due, "Give a session, or --due; not both."),
+        (call.due and call.reason, "--reason goes with a session: of a due one it is known."),
     )
-    memory = call.memory()
-    if session is None:
-        with progress("ageing"):
+    memory, name = call.memory(), "SESSION"
+    with progress("archiving"):
+        if call.due:
             outcome = memory.age_sessions(dry_run=call.dry_run)
-        call.finish(outcome, note="smp unarchive brings an archived session back.",
-               nothing="Every session is in the state that is due.")  # fmt: skip
-    found = memory.session(session).id
-    with progress(f"archiving {found}"):
-        outcome = memory.archive_session(found, reason or "archived by hand", dry_run=call.dry_run)
-    call.finish(outcome, note=f"smp unarchive {found} brings it back.")
+        else:
+            name, why = memory.session(call.session).id, call.reason or "archived by hand"
+            outcome = memory.archive_session(name, why, dry_run=call.dry_run)
+    nothing = "Every session is in the state that is due."
+    call.finish(outcome, note=f"smp unarchive {name} brings it back.", nothing=nothing)
 
 
-@click.command()
-@session_argument(ARCHIVED)
-@takes("dry_run")
-def unarchive(call: Call, session: str) -> None:
+@command("SESSION", "--dry-run", places=[ARCHIVED])
+def unarchive(call: Call) -> None:
     """Bring SESSION back from the archive."""
     from smp_client.change.move import unarchive as bring_back
 
     memory = call.memory()
-    found = find_id(memory, session, ARCHIVED)
-    with progress(f"bringing back {found}"):
-        outcome = bring_back(memory, found, dry_run=call.dry_run)
+    with progress("bringing back"):
+        name = find_id(memory, call.session, ARCHIVED)
+        outcome = bring_back(memory, name, dry_run=call.dry_run)
     call.finish(outcome)
 
 
 # Decay and compaction.
 
 
-@click.command()
-@session_argument(ACTIVE, GLOBAL, required=False)
-@takes("dry_run")
-def decay(call: Call, session: str | None) -> None:
+@command("[SESSION]", "--dry-run", places=[ACTIVE, GLOBAL])
+def decay(call: Call) -> None:
     """Write the priorities of now into the files; without SESSION everywhere."""
     from smp_client.passes.decay import decay as decay_one
 
-    memory, dry_run = call.memory(), call.dry_run
-    scopes: list[RecordFiles] = [memory.everywhere, *memory.sessions()]
-    if session:
-        scopes = [find_scope(memory, session)]
-    do = functools.partial(decay_one, dry_run=dry_run)
-    call.finish(for_each(scopes, "decaying", do, dry_run=dry_run))
+    memory, how = call.memory(), {"dry_run": call.dry_run}
+    every: list[RecordFiles] = [memory.everywhere, *memory.sessions()]
+    scopes = [call.scope()] if call.session else every
+    call.finish(for_each(scopes, "decaying", lambda one: decay_one(one, **how), **how))
 
 
-def _share(_ctx: click.Context, _param: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not 0 < value <= 100:
-        raise click.BadParameter(f"{value:g} is not more than 0 and at most 100.")
-    return value
+@command(
+    "[SESSION] [ID]...",
+    "--all  Every session that is nearly full; with --reduce, every one.",
+    "--reduce PCT  By how many percent of its size; else 20, or as configured.",
+    "--estimate  Only say how much could be freed at most.",
+    "--list  Only list the evicted memories.",
+    "--bring-back  Bring evicted memories, or only ID..., back.",
+    "--dry-run",
+)
+def compact(call: Call) -> None:
+    """Make SESSION smaller; evicted memories can be brought back.
 
-
-@click.command(epilog="""\b
-smp compact latest --dry-run
-smp compact latest --reduce 30
-smp compact latest turn-12 --bring-back""")
-@memories_argument(ACTIVE, required=False)
-@flag("--all", "Every session that is nearly full; with --reduce, every one.", to="is_all")
-@option("--reduce", "By how many percent of its size; else 20, or as configured.",
-        to="reduce_pct", type=float, metavar="PCT", callback=_share)  # fmt: skip
-@flag("--estimate", "Only say how much could be freed at most.", to="is_estimate")
-@flag("--list", "Only list the evicted memories.", to="is_list")
-@flag("--bring-back", "Bring evicted memories, or only ID..., back.", to="is_back")
-@takes("dry_run")
-def compact(
-    call: Call, session: str | None, ids: tuple[str, ...], is_all: bool, reduce_pct: float | None,
-    is_estimate: bool, is_list: bool, is_back: bool,
-) -> None:  # fmt: skip
-    """Make SESSION smaller; evicted memories can be brought back."""
-    check_usage(
-        ((session is None) != is_all, "Give a session, or --all; not both."),
-        (is_estimate + is_list + is_back + (reduce_pct is not None) > 1,
+    \b
+    smp compact latest --dry-run
+    smp compact latest --reduce 30
+    smp compact latest turn-12 --bring-back
+    """
+    is_back, how = call.bring_back, {"dry_run": call.dry_run}
+    call.check(
+        ((call.session is None) != call.all, "Give a session, or --all; not both."),
+        (sum((call.estimate, call.list, is_back, call.reduce is not None)) > 1,
          "Give only one of --reduce, --estimate, --list and --bring-back."),
-        (bool(ids) and (is_all or not is_back), "Ids go with --bring-back, of one session."),
+        (call.id and not is_back, "Ids go with --bring-back, of one session."),
     )  # fmt: skip
-    memory, dry_run = call.memory(), call.dry_run
-    chosen = memory.sessions() if session is None else [memory.session(session)]
-    if is_estimate:
-        _print_estimates(call, chosen)
+    memory = call.memory()
+    chosen = memory.sessions() if call.all else [memory.session(call.session)]
+    if call.estimate:
+        sizes = [(one.id, one.size().total_bytes, one.estimate_compaction()) for one in chosen]
+        names = ("session", "total_bytes", "estimate_bytes")
+        found = [dict(zip(names, one, strict=True)) for one in sizes]
+        rows = [(name, out.short_size(size), out.short_size(less)) for name, size, less in sizes]
+        titles = "SESSION~ SIZE> COULD_BE_FREED>"
+        call.table(found if call.all else found[0], titles, rows, "There are no sessions.")
         return
-    if is_list:
-        away = [one.session for one in memory.archived_sessions()] if is_all else []
+    if call.list:
+        away = [one.session for one in memory.archived_sessions()] if call.all else []
         _print_evicted(call, memory, [*(one.id for one in chosen), *away])
         return
 
@@ -275,23 +222,21 @@ def compact(
         from smp_client.model.outcome import Outcome
 
         if is_back:
-            return one.bring_back(ids or None, dry_run=dry_run)
-        share = _due_pct(memory, one) if is_all and reduce_pct is None else reduce_pct
-        if is_all and share is None:
+            return one.bring_back(call.id or None, **how)
+        share = _due_pct(memory, one) if call.all and call.reduce is None else call.reduce
+        if call.all and share is None:
             return Outcome()
-        return one.compact(reduction_pct=share, dry_run=dry_run)
+        return one.compact(reduction_pct=share, **how)
 
-    outcome = for_each(chosen, "bringing back" if is_back else "compacting", do, dry_run=dry_run)
-    again = "" if is_all or is_back else f"smp compact {chosen[0].id} --bring-back puts it back."
-    names = ("target_bytes", "before_bytes", "after_bytes", "bytes_freed")
-    sums: dict[str, Any] = {} if is_back else {name: outcome.counts[name] for name in names}
+    outcome = for_each(chosen, "bringing back" if is_back else "compacting", do, **how)
+    again = "" if call.all or is_back else f"smp compact {chosen[0].id} --bring-back puts it back."
+    counted = ("target_bytes", "before_bytes", "after_bytes", "bytes_freed")
+    sums: dict[str, Any] = {} if is_back else {name: outcome.counts[name] for name in counted}
     call.finish(outcome, note=again, success=outcome.success, **sums)
 
 
 def _due_pct(memory: Memory, session: Session) -> float | None:
     """Return by how much the daemon would compact a session now, if compaction were automatic."""
-    from contextlib import suppress
-
     from smp_client import SMPError
     from smp_client.passes.compaction import growth_bytes_per_day, trigger
 
@@ -302,41 +247,20 @@ def _due_pct(memory: Memory, session: Session) -> float | None:
     return due[0] if due else None
 
 
-def _print_estimates(call: Call, chosen: Sequence[Session]) -> None:
-    found: list[dict[str, Any]] = []
-    with progress("estimating", len(chosen)) as advance:
-        for one in chosen:
-            found.append({"session": one.id, "total_bytes": one.size().total_bytes,
-                          "estimate_bytes": one.estimate_compaction()})  # fmt: skip
-            advance()
-    if call.as_json:
-        out.print_json(found if len(found) != 1 else found[0])
-        return
-    out.print_table("SESSION~ SIZE> COULD_BE_FREED>", [
-        (one["session"], out.short_size(one["total_bytes"]), out.short_size(one["estimate_bytes"]))
-        for one in found
-    ])  # fmt: skip
-
-
 def _print_evicted(call: Call, memory: Memory, names: Sequence[str]) -> None:
     from smp_client.change.restore import evicted
-    from smp_client.model.record import kind_of_file, type_of
+    from smp_client.model.record import type_of
 
-    found: list[dict[str, Any]] = []
-    for one in (one for name in names for one in evicted(memory, name)):
-        reason = {"evicted_at": one.facts["at"], **{name: one.facts.get(name) for name in ("operation", "reason")}}
-        text = str(one.value.get(kind_of_file(one.file).text, ""))
-        found.append({"id": one.id, "type": type_of(one.type), "session": one.session, "file": one.file,
-                      "timestamp": one.value.get("timestamp"), **reason, "size_bytes": len(one.raw), "text": text})  # fmt: skip
-    if call.as_json:
-        out.print_json(found)
-    elif not found:
-        out.say("There are no evicted memories.")
-    else:
-        titles = "SESSION~ ID TYPE? WHEN? EVICTED SIZE> REASON:20 TEXT:20"
-        out.print_table(titles, [
-            (one["session"], one["id"], out.short_type(one["type"]), out.short_time(one["timestamp"]),
-             out.short_time(one["evicted_at"]), out.short_size(one["size_bytes"]), one["reason"], one["text"])
-            for one in found
-        ])  # fmt: skip
+    found = [{"session": one.session, "id": one.id, "type": type_of(one.type), "file": one.file,
+              "timestamp": one.value.get("timestamp"), "evicted_at": one.facts["at"],
+              "operation": one.facts.get("operation"), "reason": one.facts.get("reason"),
+              "size_bytes": len(one.raw), "text": out.held_text(one)}
+             for name in names for one in evicted(memory, name)]  # fmt: skip
+    rows = [(one["session"], one["id"], out.short_type(one["type"]),
+             out.short_time(one["timestamp"]), out.short_time(one["evicted_at"]),
+             out.short_size(one["size_bytes"]), one["reason"], one["text"])
+            for one in found]  # fmt: skip
+    titles = "SESSION~ ID TYPE? WHEN? EVICTED SIZE>? REASON? TEXT"
+    call.table(found, titles, rows, "There are no evicted memories.")
+    if rows and not call.json:
         out.tell("smp compact SESSION --bring-back brings them back; first unarchive a session.")

@@ -31,7 +31,7 @@ def run(arguments: list[str], output: Path, root: Path, env: dict[str, str], *, 
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS, ids=["buffered", "unbuffered"])
-@pytest.mark.parametrize("arguments", ["sessions", "sessions --json", "--help", "status", "add s1 turn hello"])
+@pytest.mark.parametrize("arguments", ["sessions", "sessions --json", "status", "add s1 turn hello"])
 def test_a_full_output_is_one_sentence(session: Session, arguments: str, env: dict[str, str]) -> None:
     code, said = run(arguments.split(), Path("/dev/full"), session.scope.tree.root, env)
     assert code == 1

@@ -76,7 +76,7 @@ def test_a_plan_and_what_is_done_then_are_the_same(root: Path) -> None:
     (["--text", "JANE doe"], ["turn-1", "DEC-002", "report", "STATE-001"]),
     (["--since", "today", "--type", "finding"], ["FIND-001"]),
     (["--until", "2020-01-01"], []),
-    (["--id", "vera", "--id", "DEC-001"], ["vera", "DEC-001", "STATE-001"]),
+    (["vera", "DEC-001"], ["vera", "DEC-001", "STATE-001"]),
 ])  # fmt: skip
 def test_each_condition_is_an_option(root: Path, conditions: list[str], expected: list[str]) -> None:
     found = run_json(root, "delete", "first-1", *conditions, "--reason", "r", "--dry-run")
@@ -98,7 +98,7 @@ def test_all_reaches_every_session_and_what_holds_everywhere(root: Path) -> None
     assert [(one["session"], one["id"], one["place"], one["batch"], one["action"]) for one in listed] == [
         ("first-1", "turn-1", "active", batch, "deleted"), ("first-1", "DEC-002", "active", batch, "deleted"),
         ("first-1", "report", "active", batch, "deleted"), ("first-1", "STATE-001", "active", batch, "deleted"),
-        ("global", "PAT-001", "global", batch, "deleted"), ("packed-1", "turn-1", "archived", batch, "deleted"),
+        ("global", "PAT-001", "active", batch, "deleted"), ("packed-1", "turn-1", "archived", batch, "deleted"),
     ]  # fmt: skip
     assert {one["text"] for one in listed if SECRET in one["text"]} == {one["text"] for one in listed}
     assert about(run_json(root, "restore", "--batch", batch, "--dry-run")) == about(run_json(root, "restore", "--batch", batch))
@@ -106,43 +106,41 @@ def test_all_reaches_every_session_and_what_holds_everywhere(root: Path) -> None
 
 
 def test_an_archived_session_and_global_are_named_like_any_other(root: Path) -> None:
-    found = run_json(root, "delete", "pack", "--id", "turn-1", "--reason", "r")
+    found = run_json(root, "delete", "pack", "turn-1", "--reason", "r")
     assert about(found) == [("packed-1", "delete_memories", "archived", ["turn-1"])]
-    assert about(run_json(root, "restore", "turn-1", "--session", "packed")) == [
+    assert about(run_json(root, "restore", "packed", "turn-1")) == [
         ("packed-1", "restore_memories", "archived", ["turn-1"])]  # fmt: skip
-    assert about(run_json(root, "delete", "global", "--id", "PAT-001", "--reason", "r")) == [
+    assert about(run_json(root, "delete", "global", "PAT-001", "--reason", "r")) == [
         ("global", "delete_memories", "active", ["PAT-001"])]  # fmt: skip
-    assert about(run_json(root, "restore", "PAT-001", "--session", "global")) == [
-        ("global", "restore_memories", "global", ["PAT-001"])]  # fmt: skip
+    assert about(run_json(root, "restore", "global", "PAT-001")) == [
+        ("global", "restore_memories", None, ["PAT-001"])]  # fmt: skip
 
 
 def test_nothing_that_fits_is_said_and_is_no_error(root: Path) -> None:
     for flags in ([], ["--dry-run"]):
         done = run(root, "delete", "first-1", "--text", "nobody says this", "--reason", "r", *flags)
         assert done.stdout == "Nothing fits: nothing was deleted.\n"
-    assert "There is no memory 'DEC-009'" in smp("delete", "first-1", "--id", "DEC-009", "--reason", "r", "--root", root).stderr
+    assert "There is no memory 'DEC-009'" in smp("delete", "first-1", "DEC-009", "--reason", "r", "--root", root).stderr
 
 
 WRONG = [
     (["delete", "--reason", "r"], "Give a session, or --all; not both."),
     (["delete", "first-1", "--all", "--text", "x", "--reason", "r"], "Give a session, or --all; not both."),
     (["delete", "--all", "--reason", "r"], "--all needs a condition"),
-    (["delete", "--all", "--id", "DEC-001", "--reason", "r"], "Missing argument 'SESSION'."),
-    (["delete", "first-1", "--id", "DEC-001", "--text", "x", "--reason", "r"], "Give ids, or conditions"),
+    (["delete", "first-1", "DEC-001", "--text", "x", "--reason", "r"], "Give ids, or conditions"),
     (["delete", "global", "--reason", "r"], "Of global, give ids"),
     (["delete", "first-1", "--text", "Jane"], "Missing option '--reason'"),
-    (["delete", "first-1", "--type", "thing", "--reason", "r"], "'thing' is no kind of memory."),
+    (["delete", "first-1", "--type", "thing", "--reason", "r"], "There are turn, decision,"),
     (["restore", "first-1", "DEC-001", "--batch", "b"], "Give only one of ids, --batch and --list."),
     (["restore", "--batch", "b", "--list"], "Give only one of ids, --batch and --list."),
     (["restore"], "Say what: SESSION, SESSION ID, or --batch"),
     (["purge", "first-1", "DEC-001"], "go with --now"),
-    (["purge", "--session", "first-1", "--force"], "go with --now"),
+    (["purge", "first-1", "--force"], "go with --now"),
     (["purge", "--batch", "b"], "go with --now"),
     (["purge", "--now"], "--now destroys what is named"),
-    (["purge", "--now", "--id", "DEC-001"], "Missing argument 'SESSION'"),
-    (["purge", "--now", "--session", "first-1", "--force"], "--force is for overdue memories"),
-    (["purge", "--now", "--session", "first-1", "--id", "DEC-001", "--batch", "b"], "Give ids or --batch, not both."),
-    (["purge", "--now", "--session", "global"], "Of global, give ids"),
+    (["purge", "--now", "first-1", "--force"], "--force is for overdue memories"),
+    (["purge", "--now", "first-1", "DEC-001", "--batch", "b"], "Give ids or --batch, not both."),
+    (["purge", "--now", "global"], "Of global, give ids"),
 ]
 
 
@@ -156,9 +154,9 @@ def test_a_wrong_call_changes_nothing_and_says_what_is_right(root: Path, argumen
 @pytest.mark.parametrize(("arguments", "code"), [
     (["delete", "first-1", "--text", "", "--reason", "r"], 2), (["delete", "--all", "--agent", " ", "--reason", "r"], 2),
     (["delete", "first-1", "--since", "whenever", "--reason", "r"], 2), (["restore", "--batch", "no-such"], 1),
-    (["delete", "first-1", "--id", "metadata", "--reason", "r"], 2), (["restore", "DEC-001", "--session", "first-1"], 1),
-    (["purge", "--batch", "no-such", "--now"], 1), (["purge", "--session", "first-1", "--id", "DEC-009", "--now"], 1),
-    (["purge", "--session", "no-such", "--now"], 1),
+    (["delete", "first-1", "metadata", "--reason", "r"], 2), (["restore", "first-1", "DEC-001"], 1),
+    (["purge", "--batch", "no-such", "--now"], 1), (["purge", "first-1", "DEC-009", "--now"], 1),
+    (["purge", "no-such", "--now"], 1),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_one_sentence_and_changes_nothing(root: Path, arguments: list[str], code: int) -> None:
     before = content(root)
@@ -181,7 +179,7 @@ def test_on_a_terminal_the_question_says_how_many_of_what_and_where(root: Path) 
     arguments = ["delete", "--all", "--text", SECRET, "--reason", "r", "--root", root]
     code, shown, printed = answered("n\n", *arguments)
     assert (code, printed) == (1, "")
-    assert "Delete 1 pattern, 2 turns, 1 decision, 1 artifact and 1 agent state of global, first-1, packed-1" in shown
+    assert "Delete 1 pattern, 2 turns, 1 decision, 1 artifact, 1 agent state of global, first-1, packed-1" in shown
     assert "(PAT-001, turn-1, DEC-002, report, STATE-001 and 1 more)? For 30 days smp restore brings it back." in shown
     assert "Nothing was deleted." in shown
     assert content(root) == before
@@ -189,14 +187,14 @@ def test_on_a_terminal_the_question_says_how_many_of_what_and_where(root: Path) 
     Memory(root).session("first-1").save_agent_state("bert", {"focus": "b"})
     assert "Delete 4 agent states of first-1 (" in answered(
         "n\n", "delete", "first-1", "--type", "state", "--reason", "r", "--root", root)[1]  # fmt: skip
-    code, shown, _ = answered("y\n", "delete", "first-1", "--id", "DEC-001", "--reason", "r", "--root", root)
+    code, shown, _ = answered("y\n", "delete", "first-1", "DEC-001", "--reason", "r", "--root", root)
     assert code == 0
     assert "Delete 1 decision of first-1 (DEC-001)?" in shown
     assert answered("", "delete", "first-1", "--text", "nobody says this", "--reason", "r", "--root", root)[:2] == (0, "")
 
 
 def test_reasons_and_names_do_not_drive_the_terminal(root: Path) -> None:
-    done = run(root, "delete", "first-1", "--id", "DEC-001", "--reason", HOSTILE, "--by", HOSTILE)
+    done = run(root, "delete", "first-1", "DEC-001", "--reason", HOSTILE, "--by", HOSTILE)
     listed = run(root, "restore", "--list")
     assert "\x1b" not in done.output + listed.output
 
@@ -208,15 +206,15 @@ def test_what_is_overdue_and_not_purged_can_still_be_restored(root: Path) -> Non
     Memory(root, clock=days_ago(60)).session("first-1").delete("DEC-001", reason="r")
     (one,) = run_json(root, "restore", "--list")["restorable"]
     assert one["is_overdue"]
-    run(root, "restore", "DEC-001", "--session", "first-1")
+    run(root, "restore", "first-1", "DEC-001")
     assert Memory(root).session("first-1").get("DEC-001").text == "Use OAuth"
 
 
 def test_an_agent_comes_back_with_its_history(root: Path) -> None:
     before = content(root)
-    run(root, "delete", "first-1", "--id", "vera", "--reason", "r")
+    run(root, "delete", "first-1", "vera", "--reason", "r")
     assert not (root / "active/first-1/agent-states/vera.yaml").exists()
-    run(root, "restore", "vera", "--session", "first-1")
+    run(root, "restore", "first-1", "vera")
     history = "active/first-1/agent-states/history/vera.yaml"
     assert content(root)["active/first-1/agent-states/vera.yaml"] == before["active/first-1/agent-states/vera.yaml"]
     assert content(root)[history].replace(b"last_id: 1\n", b"") == before[history]
@@ -225,7 +223,7 @@ def test_an_agent_comes_back_with_its_history(root: Path) -> None:
 def test_the_list_of_one_session_is_of_that_one(root: Path) -> None:
     run(root, "delete", "--all", "--text", SECRET, "--reason", "r")
     for name, ids in (("packed", ["turn-1"]), ("global", ["PAT-001"])):
-        assert [one["id"] for one in run_json(root, "restore", "--list", "--session", name)["restorable"]] == ids
+        assert [one["id"] for one in run_json(root, "restore", "--list", name)["restorable"]] == ids
 
 
 # Erasing.
@@ -235,7 +233,7 @@ def test_erasing_needs_no_other_command(root: Path) -> None:
     """What is not deleted yet is deleted first; a plan changes nothing. Where the same is said elsewhere, that is told."""
     Memory(root).session("first-1").add_turn("user", f"Ask {SECRET}")
     before = content(root)
-    arguments = ["purge", "--session", "first-1", "--id", "DEC-002", "--id", "report", "--now"]
+    arguments = ["purge", "first-1", "DEC-002", "report", "--now"]
     plan = run_json(root, *arguments, "--dry-run")
     assert [action["about"] for action in plan["actions"]] == [["DEC-002", "report"]]
     assert content(root) == before
@@ -255,21 +253,21 @@ def test_a_batch_and_a_session_are_erased_at_once(root: Path) -> None:
     assert run_json(root, "restore", "--list")["restorable"] == []
     run(root, "delete", "packed-1", "--reason", "r")
     for name in ("packed-1", "first-1"):
-        assert [action["type"] for action in run_json(root, "purge", "--session", name, "--now")["actions"]] == ["purge_session"]
+        assert [action["type"] for action in run_json(root, "purge", name, "--now")["actions"]] == ["purge_session"]
     assert run_json(root, "sessions", "--all") == []
 
 
 def test_on_a_terminal_erasing_is_asked_for(root: Path) -> None:
     before = content(root)
-    code, shown, printed = answered("n\n", "purge", "--session", "first", "--id", "DEC-001", "--now", "--root", root)
+    code, shown, printed = answered("n\n", "purge", "first", "DEC-001", "--now", "--root", root)
     assert (code, printed) == (1, "")
     assert "Destroy 1 decision of first-1 (DEC-001) for good? Nothing brings it back. [y/N]" in shown
     assert "Nothing was destroyed." in shown
-    code, shown, _ = answered("n\n", "purge", "--session", "packed", "--now", "--root", root)
+    code, shown, _ = answered("n\n", "purge", "packed", "--now", "--root", root)
     assert code == 1
-    assert "Destroy the session packed-1 (" in shown
+    assert "Destroy 1 session of packed-1 (" in shown
     assert content(root) == before
-    code, _, printed = answered("y\n", "purge", "--session", "first", "--id", "DEC-001", "--now", "--json", "--root", root)
+    code, _, printed = answered("y\n", "purge", "first", "DEC-001", "--now", "--json", "--root", root)
     assert (code, json.loads(printed)["actions"][0]["about"]) == (0, ["DEC-001"])
 
 
@@ -277,18 +275,16 @@ def test_on_a_terminal_erasing_is_asked_for(root: Path) -> None:
 
 
 def test_the_shell_completes_batches_ids_and_places(root: Path) -> None:
-    batch = run_json(root, "delete", "first-1", "--id", "DEC-001", "--reason", "r")["actions"][0]["batch"]
+    batch = run_json(root, "delete", "first-1", "DEC-001", "--reason", "r")["actions"][0]["batch"]
     run(root, "search", "lock")
     assert completed("smp restore --batch ", root) == [batch]
     assert completed("smp purge --batch ", root) == [batch]
     assert completed("smp delete g", root) == ["global"]
     assert completed("smp delete first-1 --type st", root) == ["state"]
-    assert completed("smp delete first-1 --tag sec", root) == ["security.people"]
-    assert completed("smp delete first-1 --topic sec", root) == ["security.people"]
-    assert completed("smp delete --all --agent b", root) == ["bert"]
-    assert completed("smp restore --session g", root) == ["global"]
-    assert completed("smp purge --session p", root) == ["packed-1"]
-    assert completed("smp purge --session first-1 --id D", root) == ["DEC-001", "DEC-002"]
+    assert completed("smp delete first-1 --tag sec", root) == ["security", "security.people"]
+    assert completed("smp restore g", root) == ["global"]
+    assert completed("smp purge p", root) == ["packed-1"]
+    assert completed("smp purge first-1 D", root) == ["DEC-002"]
 
 
 def test_the_audit_log_names_the_account_unless_somebody_else_is_named(memory: Memory) -> None:

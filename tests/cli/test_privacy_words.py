@@ -54,9 +54,9 @@ def in_json(*arguments: object, code: int = 0) -> Any:
 
 
 def test_a_purge_and_a_restore_are_by_somebody(session: Session, memory: Memory) -> None:
-    said("delete", "first-1", "--id", "DEC-001", "--reason", "r")
-    said("restore", "DEC-001", "--session", "first-1", "--by", "rita")
-    said("purge", "--session", "first-1", "--id", "DEC-001", "--now", "--by", "paul")
+    said("delete", "first-1", "DEC-001", "--reason", "r")
+    said("restore", "first-1", "DEC-001", "--by", "rita")
+    said("purge", "first-1", "DEC-001", "--now", "--by", "paul")
     said("delete", "first-1", "--reason", "r")
     said("restore", "first-1")
     assert [(line["action"], line["by"]) for line in read_audit(memory.tree) if line["action"] in ("restore", "purge")] == [
@@ -68,8 +68,8 @@ def test_in_a_pipe_every_id_is_printed(session: Session) -> None:
     arguments = ("delete", "first-1", "--type", "finding", "--reason", "r")
     assert every in said(*arguments, "--dry-run")
     said(*arguments)
-    ids = [part for number in range(1, 8) for part in ("--id", f"FIND-00{number}")]
-    assert every in said("purge", "--session", "first-1", *ids, "--now")
+    ids = [part for number in range(1, 8) for part in (f"FIND-00{number}",)]
+    assert every in said("purge", "first-1", *ids, "--now")
 
 
 def test_on_a_terminal_a_long_list_is_cut(session: Session) -> None:
@@ -80,9 +80,3 @@ def test_on_a_terminal_a_long_list_is_cut(session: Session) -> None:
 # Slips.
 
 
-@pytest.mark.parametrize("arguments", [
-    ["delete", "first-1", "--id", "DEC-01", "--reason", "r"], ["purge", "--session", "first-1", "--id", "DEC-01", "--now"],
-    ["anonymize", "first-1", "--id", "DEC-01"],
-])  # fmt: skip
-def test_an_id_with_a_slip_gets_near_ones_suggested(session: Session, arguments: list[str]) -> None:
-    assert "There is no memory 'DEC-01' in first-1. Did you mean DEC-001?" in said(*arguments, code=1)

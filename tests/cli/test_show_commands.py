@@ -61,10 +61,9 @@ def test_every_place_is_a_row_below_its_session(session: Session, memory: Memory
     lines = shown("--all-about", "JANE roe").splitlines()
     rows = [line.split() for line in lines if line.startswith(("active/", "deleted/"))]
     assert lines.index("s1") < lines.index("s2")
-    assert [row[:4] for row in rows if row[2] == "turn-1"] == [["active/s1/conversation.md:15", "-", "turn-1", "turn"]]
+    assert [row[:4] for row in rows if row[1] == "turn-1"] == [["active/s1/conversation.md:15", "turn-1", "turn", "active"]]
     (gone,) = [line for line in lines if line.startswith("deleted/")]
-    assert gone.split()[:7] == [gone.split()[0], gone.split()[1], "DEC-001", "decision", "deleted", "until",
-                                "2026-03-31"]  # fmt: skip
+    assert gone.split()[2:7] == ["DEC-001", "decision", "deleted", "until", "2026-03-31"]
     assert any(line.endswith(", 7 memories.") for line in lines)
     assert "smp delete --all --text 'JANE roe' --reason … deletes the memories that hold it." in lines
     assert any(line.startswith("smp purge --batch ") for line in lines)
@@ -132,7 +131,7 @@ def test_an_archived_memory_is_shown_with_its_file_and_lines(session: Session, m
     raw = shown("s1", "DEC-001", "--raw")
     memory.archive_session("s1")
     told = shown("s1", "DEC-001").splitlines()
-    assert told[0] == "DEC-001  decision in s1, archived"
+    assert told[0] == "DEC-001  decision in s1 [archived]"
     assert told[1].split(maxsplit=1) == ["where", f"{root}/archived/s1/archive.tar.gz, decisions.yaml, lines 3 to 8"]
     assert told[3].split(maxsplit=2) == ["bring", "back", "smp unarchive s1"]
     assert "decision: Ask Jane Roe first" in told

@@ -8,13 +8,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
-from commands import HOSTILE, completed, index_of, on_a_terminal
+from commands import HOSTILE, completed, on_a_terminal
 from daemons import smp
 
 from smp_client import Memory, Session
-from smp_daemon.cli.arguments import complete_memory_id
 from smp_daemon.cli.output import cut, harmless, one_line, short_size, short_time, width
 
 
@@ -162,9 +160,8 @@ def test_yaml_is_written_all_or_nothing(session: Session) -> None:
         (["artifact", "../a", "T"], "", 2, "smp: artifact '../a' must be"),
         (["artifact", "a", "T", "--field", "self=1"], "", 2, "smp: an artifact cannot have a field 'self'."),
         (["turn", "T", "--ref", "a b"], "", 2, "smp: memory id 'a b' must be"),
-        (["turn", "T", "--turn", "1"], "", 2, "smp: a turn refers to another with --ref turn-N."),
         (["turn", "T", "--field", "x"], "", 2, "smp: field 'x' must be NAME=VALUE."),
-        (["turn", "T", "--field", "x=1", "--field", "x.y=1"], "", 2, "smp: field 'x.y' cannot be both"),
+        (["turn", "T", "--field", "x=1", "--field", "x.y=1"], "", 2, "smp: field 'x.y' is given twice"),
         (["turn", "T", "--field", "x=[1"], "", 2, "smp: field 'x' begins like a list or mapping and is none"),
         (["state", "veritas"], "[1]", 2, "smp: a state must be a mapping in YAML or JSON."),
         (["state", "veritas", "--tag", "x"], "a: 1", 2, "smp: a state has no options but --field"),
@@ -175,8 +172,8 @@ def test_yaml_is_written_all_or_nothing(session: Session) -> None:
         (["relationship", "DEC-001"], "", 2, "Error: Behind 'relationship' there must be SOURCE TARGET RELATION."),
         (["relationship", "A", "B", "r", "more"], "", 2, "Error: There is more than one text"),
         ([], "", 2, "Error: Say the kind behind the session: turn, decision,"),
-        (["turn", "- item"], "", 2, "Error: No such option: -. A text that begins with a dash goes behind --, and options before"),
-        (["turn", "-----BEGIN"], "", 2, "Error: No such option: -----BEGIN. A text that begins with a dash goes behind --"),
+        (["turn", "- item"], "", 2, "Words that begin with a dash go behind --."),
+        (["turn", "-----BEGIN"], "", 2, "Words that begin with a dash go behind --"),
         (["turn", "T", "--tags", "x"], "", 2, "Error: No such option '--tags'"),
         (["turn", "--file", "/nowhere"], "", 2, "'/nowhere': No such file or directory"),
     ],
@@ -203,7 +200,6 @@ def test_sessions_are_listed_the_last_one_first(memory: Memory, session: Session
     memory.create_session(id="newer")
     (memory.root / "active/newer/metadata.yaml").write_text("version: 99\nsession: {}\n")
     memory.create_session(id="long", project="P", topic=topic).add_turn("user", "hello")
-    index_of(memory)
     found = json.loads(smp("sessions", "--root", memory.root, "--json").stdout)
     # Of the last two nothing tells when they were used.
     assert [each["id"] for each in found] == ["long", "s1", "broken", "newer"]
@@ -228,12 +224,10 @@ def test_a_table_fits_the_terminal_and_no_memory_drives_it(memory: Memory) -> No
     memory.create_session(id="plain", project="P", topic="👩‍💻 emoji ❤️ and text that goes on and on and on")
     shown = on_a_terminal("sessions", "--root", memory.root, columns=100)
     assert on_a_terminal("sessions", "--root", memory.root, columns=100, forked=False) == shown
-    assert "\x1b[32mactive\x1b[0m" in shown
     bare = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", bare)
     assert all(width(line) <= 100 for line in bare.splitlines())
     assert len(bare.splitlines()) == 3
-    assert bare.count("…") >= 2
     assert "\x1b" not in on_a_terminal("sessions", "--root", memory.root, columns=100, NO_COLOR="1")
     narrow = re.sub(r"\x1b\[[0-9;]*m", "", on_a_terminal("sessions", "--root", memory.root, columns=30))
     assert all(width(line) <= 30 for line in narrow.splitlines())
@@ -276,32 +270,11 @@ def test_the_shell_completes_commands_kinds_and_sessions(memory: Memory, tmp_pat
     assert completed("smp add g", memory.root) == ["global"]
     assert completed("smp add session-a de", memory.root) == ["decision"]
     memory.session("session-b").record_finding("Slow", discovered_by="a", severity="low")  # which nobody has indexed yet
-    assert completed("smp delete session-b --id ", memory.root) == ["FIND-001"]
-    assert completed("smp delete session-a --tag x --id ", memory.root) == []
+    assert completed("smp delete session-b ", memory.root) == ["FIND-001"]
+    assert completed("smp delete session-a --tag x ", memory.root) == []
     assert completed(f"smp add --root {memory.root} o", tmp_path / "nowhere") == ["other"]
     assert completed("smp add s", tmp_path / "nowhere") == []
     (tmp_path / "file").touch()
     assert completed("smp add s", tmp_path / "file") == []
 
 
-def test_memories_are_completed_from_the_index(memory: Memory, session: Session) -> None:
-    """Those of the session that was given, else all; never an id that a shell could take for something else, and never an error."""
-    session.record_decision("Use OAuth\nand \x1b more", made_by="a")
-    session.record_decision("Second", made_by="a")
-    memory.create_session(id="s2").record_decision("Third", made_by="a")
-    path = memory.root / "active/s1/decisions.yaml"
-    path.write_text(path.read_text() + '  - id: "DEC-$(reboot)"\n    decision: x\n')
-
-    def ids(incomplete: str, **params: Any) -> list[str]:
-        context = click.Context(click.Command("show"))
-        context.params = {"root": str(memory.root), **params}
-        return [item.value for item in complete_memory_id(context, click.Argument(["id"]), incomplete)]
-
-    assert ids("DEC") == []
-    assert ids("DEC", session="s1") == ["DEC-001", "DEC-002"]
-    index_of(memory)
-    assert ids("DEC-001", session="s1") == ["DEC-001"]
-    assert ids("", session="s2") == ["DEC-001"]
-    assert ids("dec%") == []
-    assert ids("DEC") == ["DEC-001", "DEC-002"]
-    assert ids("DEC", session="missing") == []

@@ -96,7 +96,7 @@ def test_the_command_line_takes_what_a_service_runs(tmp_path: Path) -> None:
 
     words = describe([tmp_path / "a", tmp_path / "b"], tmp_path / "c.yaml").command[5:]
     assert run.make_context("run", list(words)).params == {
-        "named": (f"{tmp_path}/a", f"{tmp_path}/b"), "config": f"{tmp_path}/c.yaml"}  # fmt: skip
+        "root": (f"{tmp_path}/a", f"{tmp_path}/b"), "config": f"{tmp_path}/c.yaml"}  # fmt: skip
 
 
 def test_a_log_file_of_the_settings_can_be_written(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def holding(root: Path) -> list[str]:
     return files_with(root, *WORDS)
 
 
-_WAYS = {"text": ["--text", "XYLOPHONE"], "topic": ["--topic", "vault"], "ids": [part for one in GOING for part in ("--id", one)]}
+_WAYS = {"text": ["--text", "XYLOPHONE"], "topic": ["--topic", "vault"], "ids": [part for one in GOING for part in (one,)]}
 
 
 @pytest.mark.parametrize(("way", "is_led"), [
@@ -143,8 +143,8 @@ def test_what_is_erased_leaves_no_byte(session: Session, memory: Memory, tmp_pat
         assert holding(memory.root)
         if is_deleted:
             session.delete(GOING, reason="r")
-        options = [part for one in GOING for part in ("--id", one)]
-        done = smp("purge", "--session", "s1", *options, "--now", "--json", "--root", memory.root)
+        options = [part for one in GOING for part in (one,)]
+        done = smp("purge", "s1", *options, "--now", "--json", "--root", memory.root)
         assert done.returncode == 0, done.stdout + done.stderr
         assert json.loads(done.stdout)["problems"] == []
         assert holding(memory.root) == []

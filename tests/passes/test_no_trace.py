@@ -117,7 +117,7 @@ def test_a_whole_session_goes_and_comes_back_and_goes_for_good(memory: Memory) -
     assert {one.id for one in memory.session("s1").search(NEEDLE, limit=100)} == through
     assert smp("delete", "s1", "--root", memory.root, "--reason", "privacy").returncode == 0
     delete_everything(memory)
-    done = smp("purge", "--session", "s1", "--now", "--root", memory.root, "--json")
+    done = smp("purge", "s1", "--now", "--root", memory.root, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     of_global = ("deleted/global/", ".smp/retired/global+")  # which is deleted, and not purged
     assert [place for place in files_with(memory.root, NEEDLE.encode()) if not place.startswith(of_global)] == []

@@ -108,8 +108,8 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "an option": ("add", "s1", "decision", "x", f"--{TOKEN}"),
     "a command": (TOKEN,),
     "a time": ("search", "x", "--since", TOKEN),
-    "an id": ("delete", "s1", "--id", TOKEN, "--reason", "r"),
-    "a reason": ("delete", "s1", "--id", "DEC-001", "--reason", f"it has {TOKEN}", "--by", TOKEN),
+    "an id": ("delete", "s1", TOKEN, "--reason", "r"),
+    "a reason": ("delete", "s1", "DEC-001", "--reason", f"it has {TOKEN}", "--by", TOKEN),
     "a reason to archive": ("archive", "s1", "--reason", f"it has {TOKEN}"),
     "a reason to delete all": ("delete", "s1", "--reason", f"it has {TOKEN}"),
 }
