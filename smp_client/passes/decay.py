@@ -1,9 +1,9 @@
 """The decay pass: files show each priority as of now, and every reading is counted exactly once.
 
-The index knows each priority as of now, see questions/priorities.py. A record changes where its
-file shows another one in two digits, or where it was read since the last pass. Only the `decay`
-that the library wrote changes, all other bytes stay; a record without one is left as it is. The new
-records and the cut of the access log are one change.
+The index knows each priority as of now, see ask/priorities.py. A record changes where its file
+shows another one in two digits, or where it was read since the last pass. Only its line of `decay`
+changes, all other bytes stay; a record without one is left as it is. The new records and the cut of
+the access log are one change.
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..change.change import Change, Request, apply, replanned
 from ..change.places import is_record_file
 from ..disk import access
 from ..disk.access import Access
+from ..disk.scopes import STATES
 from ..disk.session_files import METADATA
 from ..model.errors import SMPError
 from ..model.layout import ACCESS_LOG
 from ..model.outcome import Action, Outcome
 from ..model.priority import Policy, Rule
-from ..model.record import TURN, Kind, kind_of_file
+from ..model.record import TURN, kind_of_file
 from ..model.times import render_time, time_at, time_of
-from ..text.edits import FEW, Spans, located, spans
+from ..text.edits import FEW, Span, Spans, located, spans
 from ..text.fingerprint import hash_of_bytes
+from ..text.format import format_of
 from ..text.mapping import load_mapping, replace_parts
-from ..text.markdown import MARK as TURN_MARK
 from ..text.values import BadYaml, Value, load, render_flow
-from ..text.yaml_list import ONLY_COMMENTS
 
 if TYPE_CHECKING:
     from ..ask.priorities import View
@@ -43,16 +42,7 @@ _TYPE = "refresh_priorities"
 _DIGITS = 2  # of a priority, in the files
 _DAY = timedelta(days=1)
 _MOST_ACCESSES = (1 << 31) - 1
-_UNREAD: dict[str, Value] = {"priority": 0.0, "last_accessed": None, "access_count": 0,
-                             "base_priority": TURN.base_priority}  # fmt: skip
-_MARKED = re.compile(rb"( *)- id: [^\n]*# smp[ \t\r]*\n")
-_FIELD_LINE = re.compile(rb"\*\*[^*:\n]{1,64}:\*\*[^\n]*\n")
-_TURN_DECAY = b"**Decay:** "
-# The library writes this block, so that of thousands none needs to be parsed and rendered.
-_USUAL = re.compile(
-    rb'(\{priority: )(\d(?:\.\d+)?)(, last_accessed: )("[^"\\]*")(, access_count: )(\d+)'
-    rb"(, base_priority: [\d.]+\})"
-)
+_BLANK = re.compile(rb"(?m)^\r?\n")
 
 
 class Known(NamedTuple):
@@ -79,8 +69,8 @@ class Seen(NamedTuple):
     name: str
     now: datetime
     policy: Policy
-    memories: Mapping[str, list[Known]]  # by file: those that may change
-    records: Mapping[str, Mapping[str, bytes]]  # by file and id: their bytes
+    memories: list[Known]  # those that may change, by file
+    records: Mapping[tuple[str, str], Span]  # the same, by file and id
     ids: frozenset[str]  # of all memories
     metadata: tuple[Mapping[str, Any], bytes] = ({}, b"")  # as fields, and as bytes
     log: bytes = b""  # the whole lines of the access log
@@ -98,20 +88,19 @@ class DecayPlan:
 
 def decay(session: RecordFiles, *, dry_run: bool = False) -> Outcome:
     """Write the priorities as of now, and the readings since the last pass, into the files."""
-    if dry_run:
-        planned = plan(_look(session))
-        return Outcome(planned.actions, planned.problems, dry_run=True)
-    return replanned(lambda: _pass(session))
 
+    def attempt() -> Outcome:
+        seen = _look(session)
+        planned = plan(seen)
+        outcome = Outcome(planned.actions, planned.problems, dry_run=dry_run)
+        if not dry_run:
+            steps = [planned.cut] if planned.cut else []
+            request = Request(planned.changes, steps=steps, parsed=seen.parsed, doing="decaying")
+            kept = apply(session.scope, request).kept
+            outcome.notes += [f"{name} was changed meanwhile, and stays as it is" for name in kept]
+        return outcome
 
-def _pass(session: RecordFiles) -> Outcome:
-    seen = _look(session)
-    planned = plan(seen)
-    steps = [planned.cut] if planned.cut else []
-    request = Request(planned.changes, steps=steps, parsed=seen.parsed, doing="decaying")
-    kept = apply(session.scope, request).kept
-    notes = [f"{memory_id} was changed meanwhile, and stays as it is" for memory_id in kept]
-    return Outcome(planned.actions, planned.problems, notes=notes)
+    return replanned(attempt)
 
 
 def plan(seen: Seen) -> DecayPlan:
@@ -119,50 +108,70 @@ def plan(seen: Seen) -> DecayPlan:
     noted = access.parse(seen.log[-access.READ_CAP_BYTES :])
     made = DecayPlan(problems=list(seen.problems))
     taken = set[str]()
-    for file, memories in seen.memories.items():
-        changes, differing = _of_file(seen.records.get(file, {}), memories, noted)
-        read = {change.id for change in changes if change.id in noted}
-        taken |= read
-        made.changes.extend(changes)
-        if changes:
-            made.actions.append(Action(seen.name, _TYPE, (file,), _reason(differing, len(read))))
+    for file, group in groupby(seen.memories, key=lambda one: one.file):
+        differing, read, count = 0, 0, len(made.changes)
+        for one in group:
+            span, reading = seen.records.get((file, one.id)), noted.get(one.id)
+            new = _renewed(one, span, reading) if span is not None else None
+            if span is None or new is None:
+                continue
+            differing += _block(span).get("priority") != round(one.priority, _DIGITS)
+            read += reading is not None
+            taken |= {one.id} if reading else set()
+            old = one.hash if is_record_file(file) else hash_of_bytes(span.raw)
+            made.changes.append(Change(file, one.id, old, new))
+        if len(made.changes) > count:
+            made.actions.append(Action(seen.name, _TYPE, (file,), _reason(differing, read)))
     # An id that is nowhere may be in a file that cannot be read now: its readings wait.
     gone = set() if seen.problems else noted.keys() - seen.ids
     if gone:
-        reason = f"{_some(len(gone), 'memory that was read is', 'memories that were read are')} gone"
+        reason = (
+            f"{_some(len(gone), 'memory that was read is', 'memories that were read are')} gone"
+        )
         made.actions.append(Action(seen.name, _TYPE, (ACCESS_LOG,), reason))
-    kept = {name: one for name, one in noted.items() if name not in taken | gone}
-    cut = access.cut(seen.log, kept, seen.now) if taken or gone else None
     _plan_session(seen, made, is_read=bool(taken))
-    return replace(made, cut=cut)
+    if not taken and not gone:
+        return made
+    kept = {name: one for name, one in noted.items() if name not in taken | gone}
+    return replace(made, cut=access.cut(seen.log, kept, seen.now))
 
 
-def _of_file(
-    records: Mapping[str, bytes], memories: list[Known], noted: Mapping[str, Access]
-) -> tuple[list[Change], int]:
-    """Return the changes of one file, and how many priorities differ from those that it shows."""
-    changes: list[Change] = []
-    differing = 0
-    for one in memories:
-        file, raw = one.file, records.get(one.id, b"")
-        kind = kind_of_file(file) if is_record_file(file) else None
-        shown = _shown(kind, raw) if kind else _shown_by_state(raw, file)
-        priority, reading = round(one.priority, _DIGITS), noted.get(one.id)
-        if shown is None or (reading is None and (shown.priority == priority or not shown.block)):
-            continue
-        last, count = None, 0
-        if reading is not None:
-            last = render_time(max(reading.last, one.last or reading.last))
-            count = min(one.accesses + reading.times, _MOST_ACCESSES)
-        differing += shown.priority != priority
-        if kind is None:
-            block: Value = {**shown.value(), **_said(priority, last, count)}
-            new = replace_parts(raw, "agent_state", {"decay": block}, file)
-            changes.append(Change(file, one.id, hash_of_bytes(raw), new))
-        else:
-            new = raw[: shown.start] + shown.renewed(priority, last, count) + raw[shown.end :]
-            changes.append(Change(file, one.id, one.hash, new))
-    return changes, differing
+def _renewed(one: Known, span: Span, reading: Access | None) -> bytes | None:
+    """Return the bytes of a memory with its decay as of now; None where it stays as it is."""
+    block, priority = _block(span), round(one.priority, _DIGITS)
+    if not block or (reading is None and block.get("priority") == priority):
+        return None
+    said: dict[str, Value] = {**block, "priority": priority}
+    if reading is not None:
+        said["last_accessed"] = render_time(max(reading.last, one.last or reading.last))
+        said["access_count"] = min(one.accesses + reading.times, _MOST_ACCESSES)
+    if not is_record_file(one.file):
+        return replace_parts(span.raw, "agent_state", {"decay": said}, one.file)
+    raw, flow = span.raw, render_flow(said).encode()
+    start, end = b" " * (len(raw) - len(raw.lstrip(b" ")) + 2) + b"decay: ", len(raw)
+    head = _BLANK.search(raw) if one.file == TURN.file else None
+    if head is not None:
+        start, end = b"**Decay:** ", head.start()  # among the fields
+    line = re.compile(rb"(?m)^%b(\{[^\r\n]*\})\r?$" % re.escape(start)).search(raw, 0, end)
+    if line is not None and _parsed(line[1]) == block:
+        return raw[: line.start(1)] + flow + raw[line.end(1) :]
+    # A turn that was never read has none yet. A record in somebody's own style stays as it is.
+    is_first = head is not None and line is None and reading is not None
+    if head is not None and is_first and format_of(TURN).is_ours(raw, 0):
+        return raw[:end] + start + flow + head[0] + raw[end:]
+    return None
+
+
+def _block(span: Span) -> dict[str, Value]:
+    block = span.value.get("decay")
+    return block if isinstance(block, dict) else {}
+
+
+def _parsed(block: bytes) -> Value:
+    try:
+        return load(block.decode())
+    except (BadYaml, UnicodeDecodeError):
+        return None
 
 
 def session_priority(metadata: Mapping[str, Any], policy: Policy, now: datetime) -> float | None:
@@ -172,10 +181,16 @@ def session_priority(metadata: Mapping[str, Any], policy: Policy, now: datetime)
     last = time_of(metadata.get("last_accessed")) or created
     if not isinstance(block, dict) or last is None:
         return None
-    base, rate = _number(block.get("base_priority"), 1.0), _number(block.get("decay_rate"), 0.05)
-    rules = {**policy.rules, "session": Rule(base, rate, 0.0)}
+
+    def share(name: str, default: float) -> float:
+        value: Any = block.get(name)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return float(value) if is_number and 0 <= value <= 1 else default
+
+    base, rate = share("base_priority", 1.0), share("decay_rate", 0.05)
+    own = replace(policy, rules={**policy.rules, "session": Rule(base, rate, 0.0)})
     age, idle = (now - (created or last)) / _DAY, (now - last) / _DAY
-    own = replace(policy, rules=rules).for_session(metadata)
+    own = own.for_session(metadata)
     exact = own.priority("session", base=None, age_days=age, idle_days=idle, accesses=0)
     return round(exact, _DIGITS)
 
@@ -198,100 +213,6 @@ def _plan_session(seen: Seen, made: DecayPlan, *, is_read: bool) -> None:
     made.changes.append(Change(METADATA, "metadata", hash_of_bytes(content), new))
 
 
-# The decay in the bytes of a record.
-
-
-class Shown(NamedTuple):
-    """The `decay` of a record, and where it stands; empty in a turn that nobody has read."""
-
-    start: int
-    end: int
-    block: bytes
-    priority: Value
-    opening: bytes = b""  # before and behind a block that is not there yet
-    closing: bytes = b""
-
-    def value(self) -> dict[str, Value]:
-        return _parsed(self.block) or {} if self.block else _UNREAD
-
-    def renewed(self, priority: float, last: str | None, count: int) -> bytes:
-        """Return the block with another priority and, where it was read, when and how often."""
-        usual = _USUAL.fullmatch(self.block)
-        if usual is None:
-            block = render_flow({**self.value(), **_said(priority, last, count)}).encode()
-            return self.opening + block + self.closing
-        parts = list(usual.groups())
-        parts[1] = render_flow(priority).encode()
-        if last is not None:
-            parts[3], parts[5] = f'"{last}"'.encode(), str(count).encode()
-        return b"".join(parts)
-
-
-def _said(priority: float, last: str | None, count: int) -> dict[str, Value]:
-    read: dict[str, Value] = {} if last is None else {"last_accessed": last, "access_count": count}
-    return {"priority": priority, **read}
-
-
-def _shown(kind: Kind, raw: bytes) -> Shown | None:
-    """Return the decay of a record that the library wrote: of a list, its last line."""
-    if kind is TURN:
-        return _shown_by_turn(raw)
-    marked = _MARKED.match(raw)
-    # A value of another field cannot have a line at this column.
-    at = raw.rfind(b"\n" + marked[1] + b"  decay: {") if marked else -1
-    if at < 0:
-        return None
-    start = raw.index(b"{", at)
-    end = raw.find(b"\n", start)
-    end = end if end >= 0 else len(raw)
-    end -= raw[end - 1 : end] == b"\r"
-    return _read(raw, start, end) if ONLY_COMMENTS.fullmatch(raw, end) else None
-
-
-def _shown_by_turn(raw: bytes) -> Shown | None:
-    if not raw.startswith(TURN_MARK[:-1]):
-        return None
-    at = raw.find(b"\n", raw.find(b"\n") + 1) + 1  # behind the mark and the heading
-    line_end = b"\r\n" if raw[at - 2 : at] == b"\r\n" else b"\n"
-    found: tuple[int, int] | None = None
-    while line := _FIELD_LINE.match(raw, at):
-        if line[0].startswith(_TURN_DECAY):
-            found = at + len(_TURN_DECAY), line.end() - len(line_end)  # the last one counts
-        at = line.end()
-    if found:
-        return _read(raw, *found)
-    is_end = raw.startswith((b"\n", b"\r\n"), at)
-    return Shown(at, at, b"", None, _TURN_DECAY, line_end) if is_end else None
-
-
-def _shown_by_state(content: bytes, file: str) -> Shown | None:
-    if not content or is_record_file(file) or file.startswith("artifacts/"):
-        return None
-    block = load_mapping(content, "agent_state", file).get("decay")
-    if not isinstance(block, dict):
-        return None
-    return Shown(0, 0, render_flow(block).encode(), block.get("priority"))
-
-
-def _read(raw: bytes, start: int, end: int) -> Shown | None:
-    block = raw[start:end]
-    if usual := _USUAL.fullmatch(block):
-        return Shown(start, end, block, float(usual[2]))
-    value = _parsed(block) if b" #" not in block else None
-    return None if value is None else Shown(start, end, block, value.get("priority"))
-
-
-def _parsed(block: bytes) -> dict[str, Value] | None:
-    try:
-        value = load(block.decode())
-    except (BadYaml, UnicodeDecodeError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-# The session as the plan needs it.
-
-
 def _look(session: RecordFiles) -> Seen:
     """Ask the index, and read only the files in which something differs or was read."""
     scope = session.scope
@@ -300,29 +221,33 @@ def _look(session: RecordFiles) -> Seen:
         log = scope.read(ACCESS_LOG)
         log = log[: log.rfind(b"\n") + 1]
         noted = access.parse(log[-access.READ_CAP_BYTES :])
-        now, policy, known, problems, metadata = session._own_asker().ask(_question)
-        said = [f"{file} was left as it is: {why}" for file, why in problems.items() if why]
-        differing = (one for one in known if one.differs or one.id in noted)
-        changing = [one for one in differing if not problems.get(one.file)]
-        memories = {file: list(group) for file, group in groupby(changing, key=attrgetter("file"))}
-        records: dict[str, Mapping[str, bytes]] = {}
+        now, policy, known, bad, metadata = session._own_asker().ask(_question)
+        problems = [f"{file} was left as it is: {why}" for file, why in bad.items() if why]
+        changing = [one for one in known
+                    if (one.differs or one.id in noted) and not bad.get(one.file)]  # fmt: skip
+        records: dict[tuple[str, str], Span] = {}
         parsed: dict[str, tuple[bytes, Spans]] = {}
-        for file, wanted in memories.items():
+        for file, group in groupby(changing, key=lambda one: one.file):
+            ids = [one.id for one in group]
             try:
                 content = scope.read(file)
-                if not is_record_file(file):
-                    records[file] = {one.id: content for one in wanted}
-                elif len(wanted) <= FEW:
-                    found = located(kind_of_file(file), content, [one.id for one in wanted])
-                    records[file] = {memory_id: span.raw for memory_id, span in found.items()}
+                if file.startswith(f"{STATES}/"):
+                    value = load_mapping(content, "agent_state", file)
+                    found = [Span(ids[0], value, content, None)]
+                elif not is_record_file(file):
+                    continue  # an artifact shows none
+                elif len(ids) <= FEW:
+                    found = [*located(kind_of_file(file), content, ids).values()]
                 else:
                     parsed[file] = content, spans(kind_of_file(file), content)
-                    records[file] = {span.id: span.raw for span in parsed[file][1].records}
+                    found = parsed[file][1].records
+                records |= {(file, span.id): span for span in found}
             except SMPError as error:
-                said.append(f"{file} was left as it is: {error}")
+                problems.append(f"{file} was left as it is: {error}")
         about = metadata, scope.read(METADATA) if metadata else b""
-    ids = frozenset(one.id for one in known)
-    return Seen(scope.name, now, policy, memories, records, ids, about, log, parsed, tuple(said))
+    ids_known = frozenset(one.id for one in known)
+    seen = (scope.name, now, policy, changing, records, ids_known)
+    return Seen(*seen, about, log, parsed, tuple(problems))
 
 
 def _question(
@@ -333,12 +258,14 @@ def _question(
 
     ask = view.index.connection.execute
     joined, columns = source(view)
-    shown = "json_extract(m.data, '$.decay.priority')"
-    last = "COALESCE(m.accessed, m.at)"
-    asked = f"SELECT {last}, m.file, m.id, m.hash, m.accesses, {columns.priority}, {shown} {joined}"
-    rows = ask(f"{asked} WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start", view.scopes)
-    known = [Known(file, memory_id, hash, accesses, time_at(at), exact, said)
-             for at, file, memory_id, hash, accesses, exact, said in rows]  # fmt: skip
+    asked = (
+        "SELECT m.file, m.id, m.hash, m.accesses, COALESCE(m.accessed, m.at),"
+        f" {columns.priority}, json_extract(m.data, '$.decay.priority') {joined}"
+        f" WHERE m.scope = ? AND {NAMED} ORDER BY m.file, m.start"
+    )
+    rows = ask(asked, view.scopes)
+    known = [Known(file, name, hash, accesses, time_at(at), priority, shown)
+             for file, name, hash, accesses, at, priority, shown in rows]  # fmt: skip
     problems = dict(ask("SELECT file, problem FROM files WHERE scope = ?", view.scopes))
     session = ask("SELECT metadata FROM sessions WHERE scope = ?", view.scopes).fetchone()
     return view.now, view.policy, known, problems, json.loads(session[0]) if session else {}
@@ -352,8 +279,3 @@ def _reason(differing: int, read: int) -> str:
 
 def _some(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
-
-
-def _number(value: Any, default: float) -> float:
-    usable = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
-    return float(value) if usable else default
