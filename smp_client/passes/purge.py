@@ -1,4 +1,4 @@
-"""Purging: what was deleted and is past its deadline is destroyed. Nothing else destroys memories.
+"""Purging: deleted memories past their deadline are destroyed. Nothing else destroys memories.
 
 So it must be sure. A deadline must be seen overdue twice (see overdue.py), or a person confirms it;
 the root must have its marker; and most of a tree never goes at once without a person's word.
@@ -10,29 +10,26 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..change.change import Request, apply
 from ..change.holdings import Holding, Place, holdings, in_bundle, is_in_use, place_of
 from ..change.move import delete_session, destroy, sweep
-from ..change.places import is_record_file
 from ..change.restore import delete, removal, sessions_with
 from ..change.select import Selection, agent_of, texts_of
 from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Item
-from ..disk.locks import NO_PATIENCE, lock
 from ..disk.rewrite import file_of_slot
 from ..disk.scopes import ARCHIVE, BACKUP
 from ..disk.session_files import METADATA
-from ..disk.tree import nobody_writes
 from ..index.vacuum import ask_for_scrub, scrub_index
 from ..model import layout
-from ..model.errors import Conflict, Invalid, LockTimeout, MemoryNotFound, NewerFormat, SMPError
-from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LOCKS, MARKER, QUARANTINE, check_session_id
+from ..model.errors import Conflict, Invalid, MemoryNotFound, NewerFormat, SMPError
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, MARKER, QUARANTINE, check_session_id
 from ..model.outcome import Action, Outcome
 from ..model.record import kind_of_file, type_of
 from ..model.times import parse_time, render_time
@@ -53,8 +50,7 @@ _IMPLAUSIBLE_SESSIONS = 5
 _NO_MARKER = f"The root has no {MARKER}, so it is not mounted, or none of ours: nothing is purged."
 _ASKED_FOR = "asked for, without waiting for its deadline"
 _COPIES: tuple[Place, ...] = ("deleted", "undo", "evicted")
-_WAIT_S, _PAUSE_S = 4.0, 0.1  # for programs that have an old version of a file open
-_OLD = (layout.RETIRED, layout.LEAVING)  # where versions wait that a program may have open
+_WAIT_S, _PAUSE_S = 4.0, 0.1  # for old versions of a file, which rest and may be open
 _LINE, _WORD = 12, 25  # characters; a shorter line, or a shorter word alone, may stand anywhere
 _NEEDLES = 200
 
@@ -77,18 +73,13 @@ class Doomed:
         return self.path.endswith(f"/{BACKUP}")
 
     @property
-    def ids(self) -> tuple[str, ...]:
-        return tuple(item.id for item in self.items)
-
-    @property
     def key(self) -> str:
         """The name under which the ledger knows it. Another deadline makes it another."""
         return f"{self.path} {render_time(self.deadline)}"
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What is to become of a bundle, or of some memories in it, and why."""
+class Decision(NamedTuple):
+    """Whether a bundle, or some memories in it, go, and why."""
 
     doomed: Doomed
     purge: bool
@@ -98,19 +89,9 @@ class Decision:
         one = self.doomed
         if one.is_session:
             return Action(one.session, "purge_session", (one.session,), self.reason, one.size_bytes)
-        kinds = tuple(type_of(item.type) for item in one.items)
+        ids, kinds = zip(*((item.id, type_of(item.type)) for item in one.items), strict=True)
         size = sum(item.length for item in one.items)
-        return Action(one.session, "purge_memories", one.ids, self.reason, size, kinds=kinds)
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Everything that a purge decides about, as it was when somebody looked."""
-
-    doomed: tuple[Doomed, ...] = ()
-    sizes: Mapping[str, int] = field(default_factory=dict)  # bytes of every session, wherever it is
-    problems: tuple[str, ...] = ()
-    has_marker: bool = True
+        return Action(one.session, "purge_memories", ids, self.reason, size, kinds=kinds)
 
 
 @dataclass(frozen=True)
@@ -126,19 +107,24 @@ class PurgePlan:
 
 
 def plan(
-    snapshot: Snapshot, ledger: overdue.Ledger, now: datetime, *, force: bool = False
-) -> PurgePlan:
-    """Decide about every deleted bundle. With force, a person confirms the clock and the amount."""
-    if not snapshot.has_marker:
-        return PurgePlan(problems=(_NO_MARKER,))
-    decided = [_decide(one, ledger, now, force=force) for one in snapshot.doomed]
+    doomed: Sequence[Doomed], sizes: Mapping[str, int], ledger: overdue.Ledger, now: datetime, *,
+    force: bool = False,
+) -> PurgePlan:  # fmt: skip
+    """Decide about every deleted bundle. With force, a person confirms the clock and the amount.
+
+    `sizes` are the bytes of every session, wherever it is.
+    """
+    decided = [_decide(one, ledger, now, force=force) for one in doomed]
     whole = {one.doomed.session for one in decided if one.purge and one.doomed.is_session}
     # Memories that were deleted one by one go with their session.
     decided = [one for one in decided if one.doomed.is_session or one.doomed.session not in whole]
-    if (problem := _implausible(whole, snapshot.sizes)) and not force:
-        kept = [replace(one, purge=False, reason=problem) if one.purge else one for one in decided]
-        return PurgePlan(tuple(kept), (*snapshot.problems, problem))
-    return PurgePlan(tuple(decided), snapshot.problems)
+    size, total, count = sum(sizes.get(name, 0) for name in whole), sum(sizes.values()), len(whole)
+    if force or count < _IMPLAUSIBLE_SESSIONS or (2 * count <= len(sizes) and 2 * size <= total):
+        return PurgePlan(tuple(decided))
+    much = f"{count} of {len(sizes)} sessions, {size:,} of {total:,} bytes, would be purged at once"
+    problem = f"{much}, which is unlikely: nothing is. If it is right, run smp purge --force."
+    kept = (one._replace(purge=False, reason=problem) if one.purge else one for one in decided)
+    return PurgePlan(tuple(kept), (problem,))
 
 
 def _decide(one: Doomed, ledger: overdue.Ledger, now: datetime, *, force: bool) -> Decision:
@@ -153,28 +139,6 @@ def _decide(one: Doomed, ledger: overdue.Ledger, now: datetime, *, force: bool) 
     still = (overdue.WAIT_S - waited_s) / 86_400
     reason = f"it is overdue since {until}; it is kept for {still:.1f} days of running time more"
     return Decision(one, force, f"{reason}; confirmed with --force" if force else reason)
-
-
-def _implausible(going: Collection[str], sizes: Mapping[str, int]) -> str | None:
-    size, total = sum(sizes.get(name, 0) for name in going), sum(sizes.values())
-    if len(going) < _IMPLAUSIBLE_SESSIONS or (2 * len(going) <= len(sizes) and 2 * size <= total):
-        return None
-    much = f"{len(going)} of {len(sizes)} sessions, {size:,} of {total:,} bytes, would be purged"
-    unlikely = "at once, which is more than anybody would expect: nothing is."
-    return f"{much} {unlikely} If it is right, run smp purge --force."
-
-
-def look(memory: Memory) -> Snapshot:
-    """Return the bundles in `deleted/`, and how large each session is."""
-    tree = memory.tree
-    if not tree.exists(MARKER):
-        return Snapshot(has_marker=False)
-    problems, sizes = list[str](), Counter[str]()
-    names = tree.directories(DELETED)
-    doomed = [one for name in names for one in doomed_of(memory, name, problems)]
-    for place in (ACTIVE, ARCHIVED, DELETED):
-        sizes.update({name: _size(tree, f"{place}/{name}") for name in tree.directories(place)})
-    return Snapshot(tuple(doomed), sizes, tuple(problems))
 
 
 def doomed_of(memory: Memory, name: str, problems: list[str]) -> list[Doomed]:
@@ -213,14 +177,20 @@ def _size(tree: Tree, directory: str) -> int:
 
 
 def planned(memory: Memory, *, force: bool = False, dry_run: bool = True) -> PurgePlan:
-    """Return the plan of now. Unless it is for show, the ledger notes what is overdue."""
+    """Return the plan of now. Unless it is for show, the ledger notes the overdue bundles."""
     memory.require()
-    snapshot, now = look(memory), memory.options.clock()
-    if not snapshot.has_marker:
-        return plan(snapshot, overdue.Ledger(), now)
-    keys = [one.key for one in snapshot.doomed if one.deadline <= now]
+    tree, now = memory.tree, memory.options.clock()
+    if not tree.exists(MARKER):
+        return PurgePlan(problems=(_NO_MARKER,))
+    problems, sizes = list[str](), Counter[str]()
+    names = tree.directories(DELETED)
+    doomed = [one for name in names for one in doomed_of(memory, name, problems)]
+    for place in (ACTIVE, ARCHIVED, DELETED):
+        sizes.update({name: _size(tree, f"{place}/{name}") for name in tree.directories(place)})
+    keys = [one.key for one in doomed if one.deadline <= now]
     ledger = overdue.look(memory, overdue.DELETED, keys, dry_run=dry_run)
-    return plan(snapshot, ledger, now, force=force)
+    decided = plan(doomed, sizes, ledger, now, force=force)
+    return replace(decided, problems=(*problems, *decided.problems))
 
 
 def purge(
@@ -248,38 +218,29 @@ def purge_now(
     memory.require()
     if not memory.tree.exists(MARKER):
         return Outcome(problems=[_NO_MARKER])
-    if ids is not None and batch is not None:
-        raise Invalid(["ids and a batch cannot be given together"])
+    if (ids is not None and batch is not None) or (name is None and not batch) or batch == "":
+        raise Invalid(["say what is purged: a session, memories of it, or a batch"])
     outcome = Outcome(dry_run=dry_run)
     if batch is not None:
-        decisions = _batch_now(memory, name, batch)
-    elif name is None:
-        raise Invalid(["it must be said of which session"])
+        names = [*sessions_with(memory, batch)] if name is None else [name]
+        decisions = [part for one in names
+                     for part in _parts(memory, one, lambda doomed, _: doomed.batch == batch)]  # fmt: skip
+        if not decisions:
+            where, advice = f" of {name}" if name else "", "smp restore --list shows all batches."
+            said = f"Nothing{where} is deleted under the batch {batch!r}."
+            raise MemoryNotFound(said, advice=advice)
     elif ids is not None:
-        decisions = _memories_now(memory, name, list(dict.fromkeys(ids)), by, outcome)
+        decisions = _memories_now(memory, name or "", list(dict.fromkeys(ids)), by, outcome)
     else:
-        decisions = [_session_now(memory, check_session_id(name), by, outcome)]
+        decisions = [_session_now(memory, check_session_id(name or ""), by, outcome)]
     if dry_run:
         outcome.actions += [one.as_action() for one in decisions]
         return outcome
     outcome.add(carry_out(memory, decisions, by=by, forced=True))
     if outcome.actions and (backups := memory.root.parent / layout.BACKUP).is_dir():
-        note = f"{backups} holds what was imported as it was then, also what was purged now;"
+        note = f"{backups} holds imported files as they were then, also purged memories;"
         outcome.notes.append(f"{note} remove it when you can.")
     return outcome
-
-
-def _batch_now(memory: Memory, name: str | None, batch: str) -> list[Decision]:
-    if not batch:
-        raise Invalid(["a batch has a name; smp restore --list shows it"])
-    names = [*sessions_with(memory, batch)] if name is None else [name]
-    parts = (_parts(memory, one, lambda doomed, _: doomed.batch == batch) for one in names)
-    found = [part for several in parts for part in several]
-    if not found:
-        where = f" of {name}" if name else ""
-        advice = "smp restore --list shows what is deleted."
-        raise MemoryNotFound(f"Nothing{where} is deleted under the batch {batch!r}.", advice=advice)
-    return found
 
 
 def _memories_now(
@@ -290,17 +251,17 @@ def _memories_now(
             pass  # every change that was cut off is done by now
     # Earlier states of an agent go with its state.
     parts = _parts(memory, name, lambda _, item: item.id in ids or agent_of(item) in ids)
-    known = {memory_id for part in parts for memory_id in part.doomed.ids}
+    known = {item.id for part in parts for item in part.doomed.items}
     if known:
         standing = {agent_of(one) or one.id for one in holdings(memory, name)}
-        still = "is erased; one that is not deleted still stands"
+        still = "is purged; one that is not deleted still stands"
         outcome.notes += [f"{name}: only what is in {DELETED}/ of {one} {still}."
-                          f" smp purge {name} {one} --now, once more, erases that too."
+                          f" smp purge {name} {one} --now, once more, purges that too."
                           for one in ids if one in known and one in standing]  # fmt: skip
     left = tuple(one for one in ids if one not in known)
     if not left:
         return parts
-    how = {"reason": "erased at once", "by": by}
+    how = {"reason": "purged at once", "by": by}
     done = delete(memory, name, Selection(left), **how, dry_run=outcome.dry_run)
     outcome.problems += done.problems
     if not outcome.dry_run:
@@ -324,7 +285,7 @@ def _session_now(memory: Memory, session_id: str, by: str, outcome: Outcome) -> 
     size = _size(memory.tree, f"{DELETED}/{session_id}")
     if _is_here(memory, session_id) or not memory.tree.exists(path):
         # Raises Conflict where another session of this name is deleted already.
-        done = delete_session(memory, session_id, "erased at once", by, dry_run=outcome.dry_run)
+        done = delete_session(memory, session_id, "purged at once", by, dry_run=outcome.dry_run)
         outcome.notes += done.notes
         size += done.bytes_freed
     known = [one for one in doomed_of(memory, session_id, []) if one.is_session]
@@ -341,8 +302,8 @@ def carry_out(
 ) -> Outcome:
     """Destroy one after the other; one that fails stops no other. Then clean the index.
 
-    The leader of the root gives its index, and waits for nobody. For anybody else, programs that
-    have an old version open are waited for, and places are noted where others wrote the same words.
+    The leader of the root gives its index, and waits for nobody. For anybody else, old versions of
+    files are waited for, and places are noted where others wrote the same words.
     """
     outcome, words = Outcome(), list[str]()
 
@@ -350,7 +311,9 @@ def carry_out(
         """Write down what goes, durably, before anything of it does."""
         now, deadline = memory.options.clock(), render_time(one.deadline)
         ask_for_scrub(memory, one.session)
-        entry = tombstones.Entry(one.session, gone, one.deleted_at, deadline, one.size_bytes, forced)
+        entry = tombstones.Entry(
+            one.session, gone, one.deleted_at, deadline, one.size_bytes, forced
+        )
         tombstones.note(memory, entry, now)
         audit.note(
             memory.tree, "purge", at=now, by=by, session=one.session, count=len(gone) or 1,
@@ -360,37 +323,37 @@ def carry_out(
 
     for decision in going:
         one = decision.doomed
+        scope = memory._scope(one.session)
         try:
-            scope = memory._scope(one.session)
             with scope.undisturbed("purging"):
-                if one.is_session:
-                    gone = _purge_session(memory, scope, one, note, outcome.notes)
-                else:
-                    gone = _purge_memories(memory, scope, one, note)
+                destroy_one = _purge_session if one.is_session else _purge_memories
+                gone = destroy_one(memory, scope, one, note)
             ask_for_scrub(memory, one.session)  # again: the first may have been served too early
         except (SMPError, OSError) as error:
             outcome.problems.append(f"{one.session}: not purged: {error}")
             continue
         outcome.actions.append(decision.as_action())
         if not one.is_session:
+            files = {held.file for held in gone}
             wait_s = _WAIT_S if index is None else 0.0
-            outcome.problems += _await_closed(memory, one.session, gone, wait_s)
+            outcome.problems += _await_closed(memory, one.session, files, wait_s)
         # Of a memory that was anonymised most words stay on purpose.
         words += [word for held in gone if held.place != "undo" for word in _words_of(held)]
     try:
         remove_abandoned(memory)
-        _remove_locks(memory)
     except OSError as error:
-        outcome.problems.append(f"locks and temporaries could not be removed: {error}")
+        outcome.problems.append(f"temporaries could not be removed: {error}")
     outcome.problems += scrub_index(memory, index)
-    if index is None:
-        outcome.notes += _still_there(memory, words)
+    if index is None and words:
+        from ..privacy.find import notes_about  # late: a daemon does not need it
+
+        every = list(dict.fromkeys(words))
+        some = every[:: len(every) // _NEEDLES + 1]  # of very many lines
+        outcome.notes += notes_about(memory, some, "The same words still stand in")
     return outcome
 
 
-def _purge_session(
-    memory: Memory, scope: Scope, one: Doomed, note: _Note, notes: list[str]
-) -> list[Holding]:
+def _purge_session(memory: Memory, scope: Scope, one: Doomed, note: _Note) -> list[Holding]:
     """Destroy everything that SMP has of a session. Return its memories, if they can be read."""
     tree, name = memory.tree, one.session
     if _is_here(memory, name) or not tree.exists(one.path):
@@ -400,8 +363,6 @@ def _purge_session(
         gone += in_bundle(bundle.read(tree, one.path), name, "deleted")
     note(one, ())
     for path in [*_old_versions(tree, name), f"{QUARANTINE}/{name}"]:
-        notes += [f"{name}: a program still has {file} open; its bytes are gone when it closes it."
-                  for file in _files(tree, path) if _is_open(tree, file)]  # fmt: skip
         _remove(tree, path)
     # The bundles go last: after a crash they say that there is something left to purge.
     places = (f"{ARCHIVED}/{name}", f"{DELETED}/{name}")
@@ -419,8 +380,8 @@ def _purge_memories(memory: Memory, scope: Scope, one: Doomed, note: _Note) -> l
     meant = {_identity(item) for item in one.items}
     gone = [held for held in there if _identity(held) in meant]
     if {*map(_identity, gone)} != meant:
-        why = "what was to be purged has changed meanwhile, and was left"
-        raise Conflict(f"{name}: {why}.", session_id=name)
+        raise Conflict(f"{name}: the memories have changed meanwhile, and were left.",
+                       session_id=name)  # fmt: skip
     problems: list[str] = []
     copies = [held for held in holdings(memory, name, _COPIES, problems) if _identity(held) in meant
               and not held.container.endswith((one.path, f"/{BACKUP}"))]  # fmt: skip
@@ -437,19 +398,28 @@ def _purge_memories(memory: Memory, scope: Scope, one: Doomed, note: _Note) -> l
 
 
 def _identity(one: Holding | Item) -> tuple[str, str, str]:
-    """Return what makes two holdings copies of one memory."""
+    """Return the key that all copies of one memory share."""
     return one.file, one.id, one.hash
 
 
-def _cut_from_quarantine(tree: Tree, name: str, gone: Iterable[Holding]) -> None:
-    """Take the very bytes of these memories out of quarantined pieces, or all of a piece."""
+def _cut_from_quarantine(tree: Tree, name: str, gone: Collection[Holding]) -> None:
+    """Remove these memories from quarantined bytes: by their own bytes, else by their ids."""
     for path in [*tree.files_below(f"{QUARANTINE}/{name}")]:
         if path.endswith(".note.yaml"):
             continue
-        content = tree.read(path)
-        rest = _without(content, gone)
+        content = rest = tree.read(path)
         for one in gone:
-            rest = _without_id(rest, one)
+            if one.is_file:
+                rest = b"" if rest == one.raw else rest
+                continue
+            rest = rest.replace(one.raw.strip(b"\n"), b"")
+            with suppress(
+                NewerFormat
+            ):  # a file in another style is kept since it was rendered plain
+                head, records, _ = spans(kind_of_file(one.file), plain(one.file, rest))
+                left = [span.raw for span in records if span.id != one.id]
+                if len(left) < len(records):
+                    rest = head + b"".join(left) if left else b""
         if not rest.strip():
             tree.unlink(f"{path.removesuffix('.bytes')}.note.yaml")
             tree.unlink(path)
@@ -458,73 +428,29 @@ def _cut_from_quarantine(tree: Tree, name: str, gone: Iterable[Holding]) -> None
     tree.remove_empty(f"{QUARANTINE}/{name}")
 
 
-def _without(content: bytes, gone: Iterable[Holding]) -> bytes:
-    """Return bytes without these records, and none where they are the whole of a memory."""
-    for one in gone:
-        if not one.is_file:
-            content = content.replace(one.raw.strip(b"\n"), b"")
-        elif content == one.raw:
-            return b""
-    return content
-
-
-def _without_id(content: bytes, one: Holding) -> bytes:
-    """Return a file of another style, which is kept here since it was rendered plain, without a record."""
-    if one.is_file:
-        return content
-    with suppress(NewerFormat):
-        head, records, _ = spans(kind_of_file(one.file), plain(one.file, content))
-        left = [span.raw for span in records if span.id != one.id]
-        if len(left) < len(records):
-            return head + b"".join(left) if left else b""
-    return content
-
-
-def _await_closed(memory: Memory, name: str, gone: Sequence[Holding], wait_s: float) -> list[str]:
-    """Wait for old versions of files that still hold a memory; a version that stays is a problem.
+def _await_closed(memory: Memory, name: str, files: Collection[str], wait_s: float) -> list[str]:
+    """Wait until old versions of these files are gone; one that stays is a problem.
 
     A program that has one open may still write into it, so it is not removed before it is closed.
     """
-    tree, until, files = memory.tree, time.monotonic() + wait_s, {held.file for held in gone}
+    tree, until = memory.tree, time.monotonic() + wait_s
     while True:
         if is_in_use(memory, name):
             with suppress(SMPError), memory._scope(name).locked(files, "purging", any_version=True):
-                pass  # whoever takes the locks folds late writes in, and removes what is closed
+                pass  # whoever takes the locks folds late writes in, and removes closed versions
         sweep(memory, name)
-        left = [slot for slot in _old_versions(tree, name) if _holds(tree, slot, gone)]
+        left = [slot for slot in _old_versions(tree, name) if slot.startswith(layout.LEAVING)
+                or file_of_slot(slot.rpartition("/")[2]) in files]  # fmt: skip
         if not left or time.monotonic() >= until:
-            why = "still holds what was purged, because a program has it open"
-            return [f"{name}: {slot} {why}; it goes when that closes it." for slot in left]
+            why = "may hold purged memories until the program that has it open closes it"
+            return [f"{name}: {slot} {why}." for slot in left]
         time.sleep(_PAUSE_S)
 
 
 def _old_versions(tree: Tree, name: str) -> list[str]:
-    paths = [f"{place}/{slot}" for place in _OLD for slot in tree.list(place)]
+    places = (layout.RETIRED, layout.LEAVING)
+    paths = [f"{place}/{slot}" for place in places for slot in tree.list(place)]
     return [path for path in paths if path.rpartition("/")[2].startswith(f"{name}+")]
-
-
-def _holds(tree: Tree, slot: str, gone: Sequence[Holding]) -> bool:
-    if slot.startswith(layout.RETIRED):
-        # An old version of a file that was a memory as a whole is an earlier state of it.
-        file = file_of_slot(slot.rpartition("/")[2])
-        if any(held.is_file and held.file == file for held in gone):
-            return True
-    with suppress(FileNotFoundError):
-        contents = [tree.read(file) for file in _files(tree, slot)]
-        return any(_without(content, gone) != content for content in contents)
-    return False
-
-
-def _files(tree: Tree, path: str) -> list[str]:
-    if not tree.exists(path):
-        return []
-    return [*tree.files_below(path)] if tree.is_directory(path) else [path]
-
-
-def _is_open(tree: Tree, file: str) -> bool:
-    with suppress(SMPError, OSError), tree.opened(file) as descriptor:
-        return nobody_writes(descriptor) is False
-    return False
 
 
 def _remove(tree: Tree, path: str) -> None:
@@ -538,42 +464,10 @@ def _remove(tree: Tree, path: str) -> None:
     tree.sync_parent(path)
 
 
-def _remove_locks(memory: Memory) -> None:
-    """Remove the lock files of purged sessions that are nowhere, unless somebody holds them.
-
-    Each is removed by whoever holds it: a waiter then sees that its lock has lost its name.
-    """
-    tree = memory.tree
-    for name in tombstones.sessions(memory) & set(tree.list(LOCKS)):
-        if any(tree.exists(f"{place}/{name}") for place in (ACTIVE, ARCHIVED, DELETED)):
-            continue
-        for entry in tree.list(f"{LOCKS}/{name}"):
-            file = entry.removesuffix(".lock")
-            with suppress(LockTimeout), lock(tree, name, file, NO_PATIENCE, "purging"):
-                tree.unlink(f"{LOCKS}/{name}/{entry}")
-        tree.remove_empty(f"{LOCKS}/{name}")
-
-
-# Where others wrote the same words.
-
-
 def _words_of(one: Holding) -> list[str]:
     """Return the lines of a memory by which it would be known again; a name or a time is none."""
-    if is_record_file(one.file):
+    texts = [] if one.file == METADATA else [*texts_of(one.value)]
+    if not one.is_file:
         texts = [str(one.value.get(kind_of_file(one.file).text, ""))]
-    else:
-        texts = [*texts_of(one.value)] if one.file != METADATA else []
     lines = (line.strip() for text in texts for line in text.splitlines())
     return [line for line in lines if len(line) >= (_LINE if " " in line else _WORD)]
-
-
-def _still_there(memory: Memory, words: Sequence[str]) -> list[str]:
-    """Return notes of the files that `smp find` would find these lines in, or could not search.
-
-    Of very many lines, some are sought.
-    """
-    from ..privacy.find import notes_about  # late: it is the layer above, and a daemon needs it not
-
-    every = list(dict.fromkeys(words))
-    some = every[:: len(every) // _NEEDLES + 1]
-    return notes_about(memory, some, "The same words still stand in") if some else []
