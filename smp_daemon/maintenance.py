@@ -19,7 +19,7 @@ from smp_client.index.take_in import outdated, rebuild
 from smp_client.index.vacuum import asked_for, scrubbing
 from smp_client.model.deadline import step
 from smp_client.model.layout import ACTIVE, ARCHIVED, COOKIES, GLOBAL
-from smp_client.model.outcome import Action, Outcome
+from smp_client.model.outcome import Outcome
 from smp_client.model.times import now, render_time
 from smp_client.passes import purge
 from smp_client.passes.compaction import compact, policy_of
@@ -171,10 +171,7 @@ class Maintenance:
         yield Piece("", lambda: Outcome(counts=Counter(memories=count, outdated=left)))
 
     def _tidy(self, root: Root, _only: str) -> Iterator[Piece]:
-        done = tidy(root.memory)
-        actions = [Action(one.scope, "tidied", (), one.what) for one in done if not one.problem]
-        problems = [f"{one.scope}: {one.problem}" for one in done if one.problem]
-        yield Piece("", lambda: Outcome(actions, problems))
+        yield Piece("", partial(tidy, root.memory))
 
     def _scrub(self, root: Root, _only: str) -> Iterator[Piece]:
         """Take every trace of removed memories out of the index, then answer those who wait."""

@@ -132,7 +132,7 @@ def test_without_a_daemon_the_next_one_tries_again(memory: Memory, session: Sess
     if next_one == "purge":
         memory.purge_now("s1", ["FIND-002"])
     else:
-        assert "cleaned the index" in [one.what for one in tidy(memory)]
+        assert "cleaned the index" in [action.reason for action in tidy(memory).actions]
     assert elsewhere(memory) == []
     assert vacuum.asked_for(memory) == []
     impatient.close()

@@ -155,7 +155,6 @@ def check(call: Call) -> None:
 def _repaired(memory: Memory, session: str | None, *, dry_run: bool) -> Outcome:
     """Repair one session, or all of them with their bundles and the leftovers of crashes."""
     from smp_client.model.layout import ARCHIVED, DELETED
-    from smp_client.model.outcome import Action
     from smp_client.passes.check import check as check_all
     from smp_client.passes.check import describe_bundles, sentence
     from smp_client.passes.tidy import tidy
@@ -170,12 +169,8 @@ def _repaired(memory: Memory, session: str | None, *, dry_run: bool) -> Outcome:
     with progress("reading everything"):
         for name in sorted(away - known):
             outcome.actions += describe_bundles(memory, name, **how)
-        for one in [] if dry_run else tidy(memory):
-            about = (one.scope,) if one.scope else ()
-            if one.problem is None:
-                outcome.actions.append(Action(one.scope, "tidy", about, one.what))
-            else:
-                outcome.problems.append(": ".join((*about, one.what, one.problem)))
+        if not dry_run:
+            outcome.add(tidy(memory))
         # Quarantine is no problem, and the sessions have said theirs.
         further = [
             sentence(item)

@@ -72,7 +72,7 @@ def every_crash(base: Path, act: Callable[[Memory], Any], stride: int = 1) -> It
 def places(root: Path) -> dict[str, list[str]]:
     """Return where each memory is, by its text, as whoever comes next finds it after tidying."""
     memory = Memory(root)
-    tidied = [one.problem for one in tidy(memory) if one.problem]
+    tidied = tidy(memory).problems
     assert tidied == []
     found: dict[str, list[str]] = {}
     problems: list[str] = []

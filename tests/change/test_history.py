@@ -156,7 +156,7 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def tidy_up(self) -> None:
-        assert [one for one in tidy(self.memory) if one.problem] == []
+        assert tidy(self.memory).problems == []
 
     def _do(self, act: Callable[[Memory], Any], steps: int, *, dies: bool) -> None:
         if dies:

@@ -145,7 +145,7 @@ LEFT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a file for a directory": (
         lambda d: ((d / "artifacts").rmdir(), (d / "artifacts").write_text("")),
-        "s1: artifacts is not a directory. Move it away, and repair again.",
+        "s1/artifacts: it is not a directory. Move it away, and repair.",
     ),
     "a link": (
         lambda d: ((d / "findings.yaml").unlink(), (d / "findings.yaml").symlink_to("/etc/hostname")), "findings.yaml",
