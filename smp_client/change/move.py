@@ -236,9 +236,13 @@ def _leave(
         beside, files = _beside(tree, evicted), _contents(tree, scope.directory)
         aside = bundle.write(tree, *_packing(head, {**files, **beside}))
         slot = f"{LEAVING}/{scope.name}+{uuid.uuid4().hex[:8]}"
-        _note_packed(tree, slot, files)
+        try:
+            _note_packed(tree, slot, files)
+        except OSError:
+            _remove(tree, [aside, f"{slot}.json"])
+            raise
         steps = [{"bundle": target, "aside": aside}, _renaming(tree, scope.directory, slot)]
-        _happen(scope, [*steps, *_unlinks(tree, evicted)], [aside])
+        _happen(scope, [*steps, *_unlinks(tree, evicted)], [aside, f"{slot}.json"])
         # Whoever wrote without a lock while the bundle was made wrote into the directory.
         for _ in range(_TRIES):
             now = _contents(tree, slot)
