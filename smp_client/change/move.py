@@ -74,7 +74,6 @@ class Away:
     reason: str
     until: str  # a deleted session can be restored until then
     total_bytes: int
-    bundle_bytes: int
 
 
 # Archiving.
@@ -391,13 +390,12 @@ def _away(memory: Memory, place: str, name: str) -> list[Away]:
         path = f"{place}/{session_id}/{name}"
         if memory.tree.exists(path):
             try:
-                said, size = bundle.read_manifest(memory.tree, path), memory.tree.stat(path).st_size
+                said = bundle.read_manifest(memory.tree, path)
             except (SMPError, OSError) as error:
-                found.append(Away(session_id, "", "", str(error), "", 0, 0))
+                found.append(Away(session_id, "", "", str(error), "", 0))
                 continue
             total = sum(item.length for item in said.items)
-            one = Away(session_id, said.at, said.by, said.why, said.until or "", total, size)
-            found.append(one)
+            found.append(Away(session_id, said.at, said.by, said.why, said.until or "", total))
     return found
 
 

@@ -120,38 +120,42 @@ def known(priority: float, accesses: int = 0, memory_id: str = "DEC-001") -> Kno
 LATER, EARLIER = START + timedelta(hours=1), START - timedelta(hours=1)
 
 
+def usual(priority: str, count: int = 0, at: str = "12:00") -> str:
+    """Return the decay as the library writes it."""
+    read = f'last_accessed: "2026-01-01T{at}:00Z", access_count: {count}'
+    return f"{{priority: {priority}, {read}, base_priority: 0.95}}"
+
+
 @pytest.mark.parametrize(
     ("line", "priority", "accesses", "noted", "expected"),
     [
-        ("{priority: 0.95, last_accessed: \"2026-01-01T12:00:00Z\", access_count: 0, base_priority: 0.95}", 0.95, 0, None, None),
-        ("{priority: 0.95, last_accessed: \"2026-01-01T12:00:00Z\", access_count: 0, base_priority: 0.95}", 0.9459, 0, None, None),
-        ("{priority: 0.95, last_accessed: \"2026-01-01T12:00:00Z\", access_count: 0, base_priority: 0.95}", 0.944, 0, None,
-         "{priority: 0.94, last_accessed: \"2026-01-01T12:00:00Z\", access_count: 0, base_priority: 0.95}"),
-        ("{priority: 1, last_accessed: \"2026-01-01T12:00:00Z\", access_count: 3, base_priority: 1.0}", 1.0, 3, None, None),
-        ("{priority: 0.8761, last_accessed: \"2026-01-01T12:00:00Z\", access_count: 0, base_priority: 0.95}", 0.8761, 0, None,
-         "{priority: 0.88, last_accessed: \"2026-01-01T12:00:00Z\", access_count: 0, base_priority: 0.95}"),
-        # Read since: when and how often, also where the priority stays; and never earlier than was known.
-        ("{priority: 0.95, last_accessed: \"2026-01-01T12:00:00Z\", access_count: 2, base_priority: 0.95}", 0.95, 2, Access(3, LATER),
-         "{priority: 0.95, last_accessed: \"2026-01-01T13:00:00Z\", access_count: 5, base_priority: 0.95}"),
-        ("{priority: 0.95, last_accessed: \"2026-01-01T12:00:00Z\", access_count: 2, base_priority: 0.95}", 0.96, 2, Access(1, EARLIER),
-         "{priority: 0.96, last_accessed: \"2026-01-01T12:00:00Z\", access_count: 3, base_priority: 0.95}"),
-        ("{priority: 0.95, last_accessed: \"2026-01-01T12:00:00Z\", access_count: 9, base_priority: 0.95}", 1.0, 2**31 - 2, Access(999, START),
-         "{priority: 1.0, last_accessed: \"2026-01-01T12:00:00Z\", access_count: 2147483647, base_priority: 0.95}"),
+        (usual("0.95"), 0.95, 0, None, None),
+        (usual("0.95"), 0.9459, 0, None, None),
+        (usual("0.95"), 0.944, 0, None, usual("0.94")),
+        (usual("0.8761"), 0.8761, 0, None, usual("0.88")),
+        # Read since: when and how often, also where the priority stays; never earlier than known.
+        (usual("0.95", 2), 0.95, 2, Access(3, LATER), usual("0.95", 5, "13:00")),
+        (usual("0.95", 2), 0.96, 2, Access(1, EARLIER), usual("0.96", 3)),
+        (usual("0.95", 9), 1.0, 2**31 - 2, Access(999, START), usual("1.0", 2**31 - 1)),
         # Further keys stay, and so does their order.
-        ("{why: {a: [1, \"}\"]}, priority: 0.95, base_priority: 0.5}", 0.5, 0, None,
-         "{why: {a: [1, \"}\"]}, priority: 0.5, base_priority: 0.5}"),
+        ('{why: {a: [1, "}"]}, priority: 0.95, base_priority: 0.5}', 0.5, 0, None,
+         '{why: {a: [1, "}"]}, priority: 0.5, base_priority: 0.5}'),
         ("{base_priority: 0.5, note: mine}", 0.5, 0, Access(1, START),
-         "{base_priority: 0.5, note: mine, priority: 0.5, last_accessed: \"2026-01-01T12:00:00Z\", access_count: 1}"),
+         '{base_priority: 0.5, note: mine, priority: 0.5, last_accessed: "2026-01-01T12:00:00Z",'
+         " access_count: 1}"),
         ("{priority: high}", 0.5, 0, None, "{priority: 0.5}"),
     ],
 )  # fmt: skip
 def test_which_lines_are_replaced_and_by_what(
     line: str, priority: float, accesses: int, noted: Access | None, expected: str | None
 ) -> None:
-    """A line is replaced where its priority differs in what is shown of it, or where the memory was read; all else in it stays."""
-    made = planned([f"decay: {line}"], [known(priority, accesses)], {"DEC-001": noted} if noted else {})
+    """A line changes where its priority differs in two digits, or where the memory was read."""
+    known_reading = {"DEC-001": noted} if noted else {}
+    made = planned([f"decay: {line}"], [known(priority, accesses)], known_reading)
     record = "  - id: DEC-001 # smp\n    decision: x\n    decay: %s\n"
-    assert [change.new for change in made.changes] == ([(record % expected).encode()] if expected else [])
+    assert [change.new for change in made.changes] == (
+        [(record % expected).encode()] if expected else []
+    )
     assert (made.cut is not None) is (noted is not None)
 
 
