@@ -46,7 +46,7 @@ def tidy(memory: Memory) -> Outcome:
     for name, step in steps:
         about = (name,) if name else ()
         try:
-            outcome.actions += [Action(name, "tidy", about, reason) for reason in step()]
+            outcome.actions += [Action(name, "tidied", about, reason) for reason in step()]
         except Exception as error:  # nobody thought of this
             outcome.problems.append(f"{name or tree.root} was left as it was: {error}")
     return outcome
@@ -106,7 +106,8 @@ def remove_abandoned(memory: Memory) -> list[str]:
     named = journal.asides(tree) if abandoned else set()
     for path in abandoned.keys() - named:
         (tree.remove_directory if abandoned[path] else tree.unlink)(path)
-    return [f"removed the abandoned temporary {path}" for path in abandoned.keys() - named]
+    gone = sorted(path.rpartition("/")[2] for path in abandoned.keys() - named)
+    return [f"removed the abandoned temporary {name}" for name in gone]
 
 
 def _scrub(memory: Memory, problems: list[str]) -> list[str]:

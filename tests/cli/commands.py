@@ -81,7 +81,7 @@ def run_json(root: Path, *arguments: object, code: int = 0) -> Any:
 def actions(found: dict[str, Any]) -> list[tuple[str, str]]:
     """What is done to which session, each once; old versions of files, which are kept for some seconds, are none of ours."""
     named = ((action["session"], action["type"]) for action in found["actions"])
-    return list(dict.fromkeys(name for name in named if name[1] not in ("fold_versions", "tidy")))
+    return list(dict.fromkeys(name for name in named if name[1] not in ("fold_versions", "tidied")))
 
 
 def content(root: Path) -> dict[str, bytes]:
