@@ -1,4 +1,5 @@
-"""The rows of an index, in an order and without keys that depend on history: equal after equal files."""
+"""The rows of an index, in an order and without keys that depend on history: equal after equal
+files."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from smp_client.index.rows import COLUMNS
 OF_MEMORY = "SELECT m.scope, m.file, m.start, {} JOIN memories m ON m.key = memory ORDER BY {}"
 QUERIES = {
     "files": "SELECT scope, file, size, checksum, bad, problem FROM files ORDER BY 1, 2",
-    "memories": f"SELECT scope, file, tags, {', '.join(COLUMNS)} FROM memories ORDER BY scope, file, start",
+    "memories": f"SELECT scope, file, tags, {', '.join(COLUMNS)} FROM memories"
+    " ORDER BY scope, file, start",
     "tags": OF_MEMORY.format("t.tag FROM tags t", "1, 2, 3, 4"),
     "topics": OF_MEMORY.format("t.topic FROM topics t", "1, 2, 3, 4"),
     "refs": OF_MEMORY.format("r.target, r.relation FROM refs r", "1, 2, 3, 4, 5"),

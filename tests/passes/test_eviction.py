@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crossing import at_the_exchange
 from daemons import wait_until
-from test_unlocked_writers import at_the_exchange
 
 from smp_client import Invalid, LockTimeout, Memory, Session
 from smp_client.change.restore import bring_back

@@ -1,4 +1,5 @@
-"""The tree of errors: every class is in the picture, with its own code and a sentence on what to do."""
+"""The tree of errors: every class is in the picture, with its own code and a sentence on what to
+do."""
 
 from __future__ import annotations
 
@@ -11,7 +12,11 @@ import smp_client
 from smp_client import Invalid, QuotaExceeded, SMPError
 from smp_client.model import errors
 
-CLASSES = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, SMPError) and cls is not SMPError]
+CLASSES = [
+    cls
+    for _, cls in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(cls, SMPError) and cls is not SMPError
+]
 DRAWN = dict(re.findall(r"[├└]── (\w+) +(MEM_E\d{3})  \S", errors.__doc__ or ""))
 
 
@@ -29,8 +34,13 @@ def test_codes_are_unique() -> None:
 def test_the_codes_of_the_documents_mean_what_they_say_there() -> None:
     """MEM_E001 to MEM_E006 are those of 000 §10.4."""
     assert [name for name, code in sorted(DRAWN.items(), key=lambda item: item[1])][:6] == [
-        "QuotaExceeded", "LockTimeout", "CorruptionDetected", "InvalidQuery", "SessionNotFound", "CompactionFailed",
-    ]  # fmt: skip
+        "QuotaExceeded",
+        "LockTimeout",
+        "CorruptionDetected",
+        "InvalidQuery",
+        "SessionNotFound",
+        "CompactionFailed",
+    ]
 
 
 def test_every_error_can_be_imported_from_the_package() -> None:
@@ -40,7 +50,8 @@ def test_every_error_can_be_imported_from_the_package() -> None:
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_every_error_says_what_to_do_next(cls: type[SMPError]) -> None:
-    """Each class has a sentence of advice that ends its message, and says whether trying again can help."""
+    """Each class has a sentence of advice that ends its message, and says whether trying again can
+    help."""
     assert re.fullmatch(r"[A-Z].*\.", cls.advice)
     assert isinstance(cls.recoverable, bool)
     error = make(cls)
@@ -63,10 +74,24 @@ def test_advice_can_be_given_for_the_case_at_hand() -> None:
 
 
 def test_which_errors_pass_by_themselves() -> None:
-    """Trying again can help where somebody else may make way, and cannot where the caller or a person must change something."""
+    """Trying again can help where somebody else may make way, and cannot where the caller or a
+    person must change something."""
     passing = {cls.__name__ for cls in CLASSES if cls.recoverable}
-    assert {"QuotaExceeded", "LockTimeout", "Conflict", "StorageFailed", "TransactionPending"} <= passing
-    assert not passing & {"Invalid", "InvalidQuery", "UnsafePath", "NewerFormat", "SessionNotFound", "MemoryNotFound"}
+    assert {
+        "QuotaExceeded",
+        "LockTimeout",
+        "Conflict",
+        "StorageFailed",
+        "TransactionPending",
+    } <= passing
+    assert not passing & {
+        "Invalid",
+        "InvalidQuery",
+        "UnsafePath",
+        "NewerFormat",
+        "SessionNotFound",
+        "MemoryNotFound",
+    }
 
 
 def test_a_full_session_is_told_in_numbers() -> None:

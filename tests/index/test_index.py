@@ -1,4 +1,5 @@
-"""The index: whatever happened to the files, taking in what changed gives what a rebuild from nothing gives."""
+"""The index: whatever happened to the files, taking in what changed gives what a rebuild from
+nothing gives."""
 
 from __future__ import annotations
 
@@ -8,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,24 +16,27 @@ from typing import Any
 
 import pytest
 from derived_rows import contents
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from smp_client import Memory, Session
-from smp_client.disk.scopes import files_of, is_indexed, scopes
-from smp_client.index import take_in as indexing
+from smp_client.disk.scopes import files_of, is_indexed
 from smp_client.index.database import Index
 from smp_client.index.schema import APPLICATION_ID, UnusableIndex
 from smp_client.index.take_in import outdated, rebuild, refresh
 
-RECORD = b'  - id: HAND-%d\n    timestamp: "2026-01-11T16:30:00+02:00"\n    finding: typed\n    tags: [x, y.z]\n'
+RECORD = (
+    b'  - id: HAND-%d\n    timestamp: "2026-01-11T16:30:00+02:00"\n'
+    b"    finding: typed\n    tags: [x, y.z]\n"
+)
 Contents = dict[str, list[tuple[Any, ...]]]
 
 
 def refresh_all(memory: Memory, index: Index) -> int:
     """Takes in what changed; gives back how many bytes were parsed for it."""
     with index.batch():
-        return sum(refresh(memory, index, scope, file).parsed_bytes for scope, file in list(outdated(memory, index)))
+        return sum(
+            refresh(memory, index, scope, file).parsed_bytes
+            for scope, file in list(outdated(memory, index))
+        )
 
 
 def rebuilt(memory: Memory) -> Contents:
@@ -64,12 +67,17 @@ def write_some(session: Session) -> None:
 # One step at a time.
 
 
-def test_every_kind_of_memory_is_in_the_index(memory: Memory, session: Session, index: Index) -> None:
-    """Each record, turn, state and artifact is one row with its text, its actor, its tags, and what it refers to."""
+def test_every_kind_of_memory_is_in_the_index(
+    memory: Memory, session: Session, index: Index
+) -> None:
+    """Each record, turn, state and artifact is one row with its text, its actor, its tags, and what
+    it refers to."""
     write_some(session)
     memory.everywhere.record_pattern("Ask for MFA early", learned_by="veritas")
     rebuild(memory, index)
-    rows = index.connection.execute("SELECT scope, id, type, actor, text, tags FROM memories ORDER BY scope, id").fetchall()
+    rows = index.connection.execute(
+        "SELECT scope, id, type, actor, text, tags FROM memories ORDER BY scope, id"
+    ).fetchall()
     assert rows == [
         ("global", "PAT-001", "pattern", "veritas", "Ask for MFA early", ""),
         ("s1", "DEC-001", "decision", "architect", "Use OAuth", "security"),
@@ -82,10 +90,21 @@ def test_every_kind_of_memory_is_in_the_index(memory: Memory, session: Session, 
         ("s1", "veritas", "agent_state", "veritas", rows[8][4], ""),
     ]
     assert "authentication" in rows[8][4]
-    refs = set(index.connection.execute("SELECT id, target, relation FROM refs JOIN memories ON key = memory"))
-    assert refs == {("DEC-001", "turn-1", "turn_ref"), ("REL-001", "DEC-001", "source"), ("REL-001", "FIND-001", "target"),
-                    ("turn-1", "DEC-001", "memory_refs")}  # fmt: skip
-    found = index.connection.execute("SELECT id FROM words JOIN memories ON key = words.rowid WHERE words MATCH 'mfa' ORDER BY id")
+    refs = set(
+        index.connection.execute(
+            "SELECT id, target, relation FROM refs JOIN memories ON key = memory"
+        )
+    )
+    assert refs == {
+        ("DEC-001", "turn-1", "turn_ref"),
+        ("REL-001", "DEC-001", "source"),
+        ("REL-001", "FIND-001", "target"),
+        ("turn-1", "DEC-001", "memory_refs"),
+    }
+    found = index.connection.execute(
+        "SELECT id FROM words JOIN memories ON key = words.rowid WHERE words MATCH 'mfa'"
+        " ORDER BY id"
+    )
     assert [row[0] for row in found] == ["FIND-001", "PAT-001", "PREF-001"]
 
 
@@ -95,15 +114,20 @@ def test_a_span_is_the_bytes_of_the_record(memory: Memory, session: Session, ind
         session.record_decision(f"D{number} … ü", made_by="a")
     rebuild(memory, index)
     content = (memory.root / "active/s1/decisions.yaml").read_bytes()
-    for text, start, end in index.connection.execute("SELECT text, start, end FROM memories WHERE type = 'decision'"):
+    for text, start, end in index.connection.execute(
+        "SELECT text, start, end FROM memories WHERE type = 'decision'"
+    ):
         assert text.encode() in content[start:end]
         assert content[start:end].count(b"- id:") == 1
         assert content[start:end].endswith(b"\n")
 
 
 @pytest.mark.parametrize("kind", ["finding", "turn"])
-def test_an_append_parses_only_what_was_appended(memory: Memory, session: Session, index: Index, kind: str) -> None:
-    """However large the file: the bytes parsed are the bytes added. Without the check of the known part this reads everything."""
+def test_an_append_parses_only_what_was_appended(
+    memory: Memory, session: Session, index: Index, kind: str
+) -> None:
+    """However large the file: the bytes parsed are the bytes added. Without the check of the known
+    part this reads everything."""
     write: Callable[[str], object] = {
         "finding": lambda text: session.record_finding(text, discovered_by="a"),
         "turn": lambda text: session.add_turn("a", text),
@@ -120,46 +144,6 @@ def test_an_append_parses_only_what_was_appended(memory: Memory, session: Sessio
     assert contents(index) == rebuilt(memory)
 
 
-def test_a_touched_file_is_read_and_not_parsed(memory: Memory, session: Session, index: Index) -> None:
-    """New times with the old content are noted, and cost no parsing."""
-    write_some(session)
-    refresh_all(memory, index)
-    for path in (memory.root / "active/s1").rglob("*.*"):
-        os.utime(path, ns=(1, 1))
-    assert len(list(outdated(memory, index))) > 5
-    assert refresh_all(memory, index) == 0
-    assert list(outdated(memory, index)) == []
-
-
-def test_a_file_is_read_after_the_tick_it_was_written_in(tmp_path: Path) -> None:
-    """Only then does another change give it another time (on Linux before 6.13; since then the kernel sees to it)."""
-    path = tmp_path / "file"
-    path.write_bytes(b"x")
-    with path.open("rb") as file:
-        status = indexing._settled(file.fileno())
-    assert time.time_ns() - status.st_ctime_ns > indexing._TICK_NS
-
-
-def test_an_edit_before_them_moves_the_spans_that_follow(memory: Memory, session: Session, index: Index) -> None:
-    """Memories that stay as they are, but elsewhere in the file, are found where they are. Unmoved spans fail here."""
-    for number in range(3):
-        session.record_decision(f"D{number}", made_by="a")
-    refresh_all(memory, index)
-    session.update("DEC-001", note="longer than before")
-    refresh_all(memory, index)
-    assert contents(index) == rebuilt(memory)
-
-
-def test_a_file_that_grew_and_changed_is_read_as_a_whole(memory: Memory, session: Session, index: Index) -> None:
-    """A larger file is not an appended one: if what was known of it differs, all of it is read. Unchecked, the old text stays."""
-    session.record_decision("before", made_by="a")
-    refresh_all(memory, index)
-    path = memory.root / "active/s1/decisions.yaml"
-    path.write_bytes(path.read_bytes().replace(b"before", b"after!") + RECORD % 1)
-    refresh_all(memory, index)
-    assert contents(index) == rebuilt(memory)
-
-
 def test_an_edit_of_the_same_size_is_seen(memory: Memory, session: Session, index: Index) -> None:
     """However soon it follows the one before."""
     path = memory.root / "active/s1/findings.yaml"
@@ -168,13 +152,18 @@ def test_an_edit_of_the_same_size_is_seen(memory: Memory, session: Session, inde
         for number in range(50):
             os.pwrite(file.fileno(), b"%02d" % number, path.stat().st_size - 3)
             refresh(memory, index, "s1", "findings.yaml")
-            assert index.connection.execute("SELECT text FROM memories").fetchall() == [(f"x{number:02d}",)]
+            assert index.connection.execute("SELECT text FROM memories").fetchall() == [
+                (f"x{number:02d}",)
+            ]
 
 
 @pytest.mark.parametrize(
     ("before", "added"),
     [
-        (b"version: 1\nfindings:\n  - id: A\n    finding: |\n      text\n", b"      # still the text\n"),
+        (
+            b"version: 1\nfindings:\n  - id: A\n    finding: |\n      text\n",
+            b"      # still the text\n",
+        ),
         (b"version: 1\nfindings:\n  - id: A\n    finding: |+\n      text\n", b"\n\n  - id: B\n"),
         (b"version: 1\nfindings:\n  - id: A\n", b"    finding: late\n"),
         (b"version: 1\nfindings:\n  - id: A\n", b"other: key\n"),
@@ -188,8 +177,11 @@ def test_an_edit_of_the_same_size_is_seen(memory: Memory, session: Session, inde
         (b"version: 1\nfindings:\n  - id: A\n", b"...\n"),
     ],
 )
-def test_not_all_growth_is_by_records(memory: Memory, session: Session, index: Index, before: bytes, added: bytes) -> None:
-    """Bytes behind a list can belong to its last record, or end it: what looks like growth is then read as a whole."""
+def test_not_all_growth_is_by_records(
+    memory: Memory, session: Session, index: Index, before: bytes, added: bytes
+) -> None:
+    """Bytes behind a list can belong to its last record, or end it: what looks like growth is then
+    read as a whole."""
     path = memory.root / "active/s1/findings.yaml"
     path.write_bytes(before)
     refresh_all(memory, index)
@@ -198,54 +190,56 @@ def test_not_all_growth_is_by_records(memory: Memory, session: Session, index: I
     assert contents(index) == rebuilt(memory)
 
 
-def test_an_open_turn_that_grows_is_read_again(memory: Memory, session: Session, index: Index) -> None:
-    """A turn that a person left open goes on with the next line; taking that for nothing new was a bug."""
+def test_half_a_character_does_not_stop_the_index(
+    memory: Memory, session: Session, index: Index
+) -> None:
+    """JSON in a turn can hold a lone surrogate, which SQLite refuses: it is replaced, and the rest
+    of the turn is there."""
     path = memory.root / "active/s1/conversation.md"
     with path.open("ab") as file:
-        file.write(b"## Turn 1 - 2026-01-11 14:30:00\n**Speaker:** me\n\nfirst\n\n")
+        file.write(
+            b'## Turn 1 - 2026-01-11 14:30:00\n**Speaker:** "a\\ud800b"\n'
+            b'**Fields:** {"x": "\\udfff"}\n\nsaid\n\n---\n\n'
+        )
     refresh_all(memory, index)
-    with path.open("ab") as file:
-        file.write(b"second\n\n")
-    refresh_all(memory, index)
-    assert index.connection.execute("SELECT text FROM memories").fetchall() == [("first\n\nsecond",)]
-
-
-def test_the_order_of_keys_is_part_of_a_memory(memory: Memory, session: Session, index: Index) -> None:
-    """Keys that change places are indexed in their new order, as a rebuild would: a hash of sorted keys hid that."""
-    path = memory.root / "active/s1/findings.yaml"
-    for keys in (b"finding: x\n    severity: low\n", b"severity: low\n    finding: x\n"):
-        path.write_bytes(b"version: 1\nfindings:\n  - id: A\n    " + keys)
-        refresh_all(memory, index)
-        assert contents(index) == rebuilt(memory)
-
-
-def test_half_a_character_does_not_stop_the_index(memory: Memory, session: Session, index: Index) -> None:
-    """JSON in a turn can hold a lone surrogate, which SQLite refuses: it is replaced, and the rest of the turn is there."""
-    path = memory.root / "active/s1/conversation.md"
-    with path.open("ab") as file:
-        file.write(b'## Turn 1 - 2026-01-11 14:30:00\n**Speaker:** "a\\ud800b"\n**Fields:** {"x": "\\udfff"}\n\nsaid\n\n---\n\n')
-    refresh_all(memory, index)
-    assert index.connection.execute("SELECT actor, text FROM memories").fetchall() == [("a?b", "said")]
+    assert index.connection.execute("SELECT actor, text FROM memories").fetchall() == [
+        ("a?b", "said")
+    ]
 
 
 def test_times_are_compared_as_times(memory: Memory, session: Session, index: Index) -> None:
     """Zones and fractions of a second sort right by `at`; as texts they do not."""
-    stamps = ["2026-01-11T14:30:05Z", "2026-01-11T14:30:05.500Z", "2026-01-11T16:30:05.250+02:00", "2026-01-11T14:30:06Z", "soon"]
+    stamps = [
+        "2026-01-11T14:30:05Z",
+        "2026-01-11T14:30:05.500Z",
+        "2026-01-11T16:30:05.250+02:00",
+        "2026-01-11T14:30:06Z",
+        "soon",
+    ]
     records = "".join(f"  - id: '{stamp}'\n    timestamp: '{stamp}'\n" for stamp in stamps)
     (memory.root / "active/s1/findings.yaml").write_text(f"version: 1\nfindings:\n{records}")
     refresh_all(memory, index)
-    rows = index.connection.execute("SELECT id, timestamp FROM memories WHERE at IS NOT NULL ORDER BY at").fetchall()
+    rows = index.connection.execute(
+        "SELECT id, timestamp FROM memories WHERE at IS NOT NULL ORDER BY at"
+    ).fetchall()
     assert [row[0] for row in rows] == [stamps[0], stamps[2], stamps[1], stamps[3]]
     assert rows[1][1] == "2026-01-11T14:30:05.250Z"
-    assert index.connection.execute("SELECT id, timestamp FROM memories WHERE at IS NULL").fetchall() == [("soon", None)]
+    assert index.connection.execute(
+        "SELECT id, timestamp FROM memories WHERE at IS NULL"
+    ).fetchall() == [("soon", None)]
 
 
-def test_what_is_indexed_depends_on_where_it_is(memory: Memory, session: Session, index: Index) -> None:
+def test_what_is_indexed_depends_on_where_it_is(
+    memory: Memory, session: Session, index: Index
+) -> None:
     """A record file of `global/` is none of a session, and the other way round."""
     session.record_decision("D", made_by="a")
     memory.everywhere.record_pattern("P")
     shutil.copy(memory.root / "active/s1/decisions.yaml", memory.root / "global/decisions.yaml")
-    shutil.copy(memory.root / "global/learned-patterns.yaml", memory.root / "active/s1/learned-patterns.yaml")
+    shutil.copy(
+        memory.root / "global/learned-patterns.yaml",
+        memory.root / "active/s1/learned-patterns.yaml",
+    )
     assert "decisions.yaml" not in files_of(memory, "global")
     assert "learned-patterns.yaml" not in files_of(memory, "s1")
     assert is_indexed("decisions.yaml")
@@ -288,9 +282,14 @@ def mend_file(path: Path, how: str) -> None:
         path.with_name("aside").rename(path)
 
 
-@pytest.mark.parametrize("how", ["directory", "link", "hard link", "newer", "fifo", "session is a link"])
-def test_an_unreadable_file_is_not_a_deleted_file(memory: Memory, session: Session, index: Index, how: str) -> None:
-    """What is known of it stays, with the problem noted; mended, it is as if nothing had been; deleted, it goes."""
+@pytest.mark.parametrize(
+    "how", ["directory", "link", "hard link", "newer", "fifo", "session is a link"]
+)
+def test_an_unreadable_file_is_not_a_deleted_file(
+    memory: Memory, session: Session, index: Index, how: str
+) -> None:
+    """What is known of it stays, with the problem noted; mended, it is as if nothing had been;
+    deleted, it goes."""
     session.record_finding("No MFA", discovered_by="veritas")
     refresh_all(memory, index)
     before = contents(index)
@@ -314,9 +313,11 @@ def test_an_unreadable_file_is_not_a_deleted_file(memory: Memory, session: Sessi
 def test_a_read_that_failed_is_tried_again(
     memory: Memory, session: Session, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After an I/O error nothing about the file changes; if its state were noted as usual, nobody would ever look again."""
+    """After an I/O error nothing about the file changes; if its state were noted as usual, nobody
+    would ever look again."""
     session.record_finding("No MFA", discovered_by="veritas")
     with monkeypatch.context() as patch:
+
         def fail(*_: object) -> bytes:
             raise OSError(5, "Input/output error")
 
@@ -328,84 +329,25 @@ def test_a_read_that_failed_is_tried_again(
     assert list(outdated(memory, index)) == []
 
 
-@pytest.mark.parametrize("file", ["metadata.yaml", "agent-states/veritas.yaml"])
-def test_a_broken_mapping_keeps_what_is_known(memory: Memory, session: Session, index: Index, file: str) -> None:
-    """Half-written YAML in a file of one mapping does not take the session or the state out of the index."""
-    write_some(session)
-    refresh_all(memory, index)
-    before = contents(index)
-    path = memory.root / "active/s1" / file
-    good = path.read_bytes()
-    path.write_bytes(b"version: 1\nsession: {")
-    refresh_all(memory, index)
-    assert contents(index)["memories"] == before["memories"]
-    assert contents(index)["sessions"] == before["sessions"]
-    assert [key for key, state in index.files().items() if state.problem] == [("s1", file)]
-    path.write_bytes(good)
-    refresh_all(memory, index)
-    assert contents(index) == before
-
-
 # A file that cannot be used.
 
 
-def spoiled(path: Path, how: str, seed: int) -> None:
-    content = path.read_bytes()
-    if how == "truncated":
-        path.write_bytes(content[: seed % len(content)])
-    elif how == "random":
-        path.write_bytes(bytes((seed * byte * 31 + byte) % 256 for byte in range(1, 5000)))
-    elif how == "text":
-        path.write_bytes(b"version: 1\n")
-    elif how == "empty":
-        path.write_bytes(b"")
-    elif how == "zeros":
-        path.write_bytes(bytes(len(content)))
-    elif how == "link":
-        path.rename(path.with_name("elsewhere"))
-        path.symlink_to("elsewhere")
-    else:
-        statement = {"foreign": "PRAGMA application_id = 7", "older": "PRAGMA user_version = 0", "gutted": "DROP TABLE tags"}[how]
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute(statement)
-
-
-@pytest.mark.parametrize("how", ["random", "text", "empty", "zeros", "foreign", "older", "gutted", "link"])
-def test_an_unusable_index_is_replaced(memory: Memory, session: Session, tmp_path: Path, how: str) -> None:
-    """Whatever stands in the place of the index, a new one is made, and a rebuild gives all of it."""
-    check_replaced(memory, session, tmp_path / "index.db", how, 1)
-
-
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 10**6))
-def test_a_truncated_index_is_replaced(memory: Memory, tmp_path: Path, seed: int) -> None:
-    """Wherever it was cut off."""
-    session = memory.sessions()[0] if memory.sessions() else memory.create_session(id="s1")
-    check_replaced(memory, session, tmp_path / "index.db", "truncated", seed)
-
-
-def check_replaced(memory: Memory, session: Session, path: Path, how: str, seed: int) -> None:
-    write_some(session)
-    with closing(Index.open(path).connection) as connection:
-        rebuild(memory, Index(connection))
-    spoiled(path, how, seed)
-    index, reason = Index.open_or_replace(path)
-    with closing(index.connection):
-        assert reason
-        assert not path.is_symlink()
-        assert index.generation == 0
-        assert refresh_all(memory, index) > 0
-        assert contents(index) == rebuilt(memory)
-
-
-def test_an_index_in_use_is_not_replaced(memory: Memory, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_in_use_is_not_replaced(
+    memory: Memory, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lock that somebody holds is no damage: taking it for one would throw a good index away."""
     path = tmp_path / "index.db"
     Index.open(path).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.executescript("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; UPDATE meta SET value = 5;")
+        other.executescript(
+            "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; UPDATE meta SET value = 5;"
+        )
         honest = sqlite3.connect
-        monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: honest(*args, **{**options, "timeout": 0.01}))
+        monkeypatch.setattr(
+            sqlite3,
+            "connect",
+            lambda *args, **options: honest(*args, **{**options, "timeout": 0.01}),
+        )
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             Index.open_or_replace(path)
         other.execute("COMMIT")
@@ -426,7 +368,8 @@ def test_reading_creates_nothing(memory: Memory, session: Session, tmp_path: Pat
 
 
 def test_a_batch_that_fails_leaves_nothing(memory: Memory, session: Session, index: Index) -> None:
-    """After an exception the index is what it was, its generation too; and a batch that changes nothing is none."""
+    """After an exception the index is what it was, its generation too; and a batch that changes
+    nothing is none."""
     refresh_all(memory, index)
     before, generation = contents(index), index.generation
     session.record_decision("D", made_by="a")
@@ -460,16 +403,19 @@ with index.batch():
 
 
 @pytest.mark.parametrize("after", [1, 3, -1])
-def test_a_killed_batch_leaves_the_generation_before_it(memory: Memory, session: Session, tmp_path: Path, after: int) -> None:
-    """kill -9 within a batch: the next to open finds the last commit, and takes in the rest. With a commit after each file, the
-    kill after the third file leaves more, and this fails; the last case shows that it can tell (it commits first)."""
+def test_a_killed_batch_leaves_the_generation_before_it(
+    memory: Memory, session: Session, tmp_path: Path, after: int
+) -> None:
+    """kill -9 within a batch: the next to open finds the last commit, and takes in the rest. With a
+    commit after each file, the kill after the third file leaves more, and this fails; the last case
+    shows that it can tell (it commits first)."""
     path = tmp_path / "index.db"
     with closing(Index.open(path).connection) as connection:
         refresh_all(memory, Index(connection))
         before, generation = contents(Index(connection)), Index(connection).generation
     write_some(session)
     arguments = [sys.executable, "-c", KILLED, str(memory.root), str(path), str(after)]
-    done = subprocess.run(arguments, check=False, cwd=Path(__file__).parent.parent)
+    done = subprocess.run(arguments, check=False, cwd=Path(__file__).parent.parent.parent)
     assert done.returncode == -signal.SIGKILL
     index, reason = Index.open_or_replace(path)
     with closing(index.connection):
@@ -483,7 +429,8 @@ def test_a_killed_batch_leaves_the_generation_before_it(memory: Memory, session:
 def test_the_text_of_an_artifact_is_taken_in_also_where_nothing_else_has_changed(
     memory: Memory, session: Session, index: Index
 ) -> None:
-    """What was said before is not found any more: its front matter is the same, and is not all of it."""
+    """What was said before is not found any more: its front matter is the same, and is not all of
+    it."""
     session.save_artifact("report", "the old words")
     refresh_all(memory, index)
     path = memory.root / "active/s1/artifacts/report.md"
@@ -493,24 +440,3 @@ def test_the_text_of_an_artifact_is_taken_in_also_where_nothing_else_has_changed
 
 
 # The tree while it changes.
-
-
-def test_what_disappears_between_listing_and_looking_is_gone(
-    memory: Memory, session: Session, index: Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A scan of a tree in which a session is deleted meanwhile ends well, without the session."""
-    session.record_decision("D", made_by="a")
-    refresh_all(memory, index)
-    listed = scopes(memory)
-    shutil.rmtree(memory.root / "active/s1")
-    monkeypatch.setattr("smp_client.index.take_in.scopes", lambda _: listed)
-    monkeypatch.setattr("smp_client.index.take_in.files_of", lambda _, scope: ["decisions.yaml"] if scope == "s1" else [])
-    assert ("s1", "decisions.yaml") in list(outdated(memory, index))
-    refresh_all(memory, index)
-    assert contents(index)["memories"] == contents(index)["sessions"] == []
-
-
-def test_a_root_that_is_not_there_has_nothing_to_index(tmp_path: Path, index: Index) -> None:
-    memory = Memory(tmp_path / "nowhere")
-    assert scopes(memory) == ["global"]
-    assert list(outdated(memory, index)) == []

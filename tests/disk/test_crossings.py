@@ -1,0 +1,99 @@
+"""What happens when two things cross: a drop and its successor, a failing write and a shell, an
+intent and another session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smp_client import Memory, Session, StorageFailed, TransactionPending
+from smp_client.disk import append, journal
+from smp_client.model.record import DECISION
+from smp_daemon.ingest import inbox
+
+
+def path_of(session: Session, file: str) -> Path:
+    return Path(session.scope.tree.root, session.scope.directory, file)
+
+
+def take_all(session: Session) -> list[str]:
+    return [drop.outcome for drop in inbox.take_in(session, inbox.waiting(session))]
+
+
+def test_a_drop_that_came_under_the_same_name_is_another_drop(session: Session) -> None:
+    """The one that was read goes with the transaction, the new one stays. With the inode alone,
+    looked up by name after reading, the new one was removed unread."""
+    drop = path_of(session, "inbox/a.yaml")
+    drop.write_text("first")
+    read = drop.stat()
+    with session.transaction() as tx:
+        tx.record(DECISION, {"decision": "first", "made_by": "a"})
+        tx.remove_drop("inbox/a.yaml", read)
+        (drop.parent / ".new").write_text("second")
+        (drop.parent / ".new").rename(drop)
+    assert drop.read_text() == "second"
+    assert [record.text for record in session.records("decision")] == ["first"]
+
+
+def test_taking_back_a_failed_write_leaves_what_somebody_else_wrote(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell appends just before our write fails: its record stays. Taking back by length alone
+    cut it off."""
+    session.record_decision("before", made_by="a")
+
+    def fail(descriptor: int, content: bytes) -> None:
+        with path_of(session, "decisions.yaml").open("a") as shell:
+            shell.write("  - {id: DEC-050, decision: theirs}\n")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(append, "write_all", fail)
+        with pytest.raises(StorageFailed):
+            session.record_decision("ours", made_by="a")
+    assert [record.text for record in session.records("decision")] == ["before", "theirs"]
+
+
+def test_an_intent_of_a_removed_session_is_not_for_its_namesake(
+    memory: Memory, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "carry_out", _fail)
+        with pytest.raises(TransactionPending), session.transaction() as tx:
+            tx.record_decision("of the removed one", made_by="a")
+    path_of(session, "").rename(memory.root / "moved-away")
+    again = memory.create_session(id="s1")
+    assert again.records("decision") == []
+    assert any(
+        "of the removed one" in file.read_text()
+        for file in (memory.root / "quarantine/s1").iterdir()
+    )
+
+
+def test_a_damaged_intent_is_set_aside_and_the_session_goes_on(
+    memory: Memory, session: Session
+) -> None:
+    (memory.root / ".smp/journal" / "s1+x.json").write_bytes(b'{"steps": []}\n12345')
+    session.record_decision("goes on", made_by="a")
+    assert session.get("DEC-001").text == "goes on"
+    assert list((memory.root / ".smp/journal").iterdir()) == []
+    assert any(
+        file.read_bytes().endswith(b"12345")
+        for file in (memory.root / "quarantine/s1").glob("*.bytes")
+    )
+
+
+def test_a_half_record_stays_hidden_when_somebody_appends_behind_it(session: Session) -> None:
+    with path_of(session, "decisions.yaml").open("a") as file:
+        file.write("  - id: DEC-001 # smp\n    decision: half\n")
+        file.write("  - {id: DEC-002, decision: theirs}\n")
+    assert [record.text for record in session.records("decision")] == ["theirs"]
+    assert [problem.problem for problem in session.problems()] == [
+        "the record was cut off while it was written"
+    ]
+    assert session.record_decision("next", made_by="a").id == "DEC-003"
+
+
+def _fail(*_: object) -> None:
+    raise OSError(28, "No space left on device")

@@ -1,0 +1,504 @@
+"""Writers that know nothing of locks: a shell that appends, a program that keeps a file open, an
+editor that saves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crossing import at_the_exchange
+from daemons import wait_until
+
+from smp_client import Memory, MemoryNotFound, Session
+from smp_client.disk import append as append_module
+from smp_client.disk import rewrite as rewrite_module
+from smp_client.passes.tidy import tidy
+
+# Appends with `>>` and no lock until the file `stop` is there, and prints how many records that
+# were.
+SHELL_FINDINGS = r"""
+i=0
+while [ ! -e "$2" ]; do
+    i=$((i+1))
+    printf '  - id: SH-%s\n    timestamp: "2026-01-01T00:00:00Z"\n    discovered_by: shell\n'\
+'    finding: shell %s\n' $i $i >> "$1"
+    /bin/true
+done
+echo $i
+"""
+SHELL_TURNS = r"""
+i=0
+while [ ! -e "$2" ]; do
+    i=$((i+1))
+    printf '## Turn %s - 2026-01-01 00:00:00\n**Speaker:** shell\n\nshell %s\n\n---\n\n' \
+        $((1000000+i)) $i >> "$1"
+    /bin/true
+done
+echo $i
+"""
+LOCKED = """
+import sys
+from smp_client import Memory
+session = Memory(sys.argv[1]).session("s1")
+for number in range(int(sys.argv[2])):
+    session.record_finding(f"locked {number}", discovered_by="a")
+    session.add_turn("a", f"locked {number}")
+"""
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/fd").is_dir(), reason="needs /proc to open what was found before"
+)
+RECORD = b"  - id: OPEN-%d\n    finding: written late %d\n"
+
+
+def findings_file(memory: Memory) -> Path:
+    return memory.root / "active/s1/findings.yaml"
+
+
+def texts(session: Session, kind: str = "finding") -> list[str]:
+    return [record.text for record in session.records(kind)]
+
+
+def quarantined(memory: Memory) -> bytes:
+    return b"".join(path.read_bytes() for path in (memory.root / "quarantine").rglob("*.bytes"))
+
+
+def retired(memory: Memory) -> list[Path]:
+    return sorted((memory.root / ".smp/retired").iterdir())
+
+
+def none_is_left(memory: Memory) -> bool:
+    """Whether tidying up removes every old version, once the while is over that each has to
+    stay."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rewrite_module, "GRACE_S", -1.0)
+        tidy(memory)
+    return retired(memory) == []
+
+
+@pytest.mark.parametrize("each", [40, pytest.param(100, marks=pytest.mark.slow)])
+def test_shell_loops_lose_nothing_to_rewrites(
+    session: Session, memory: Memory, tmp_path: Path, each: int
+) -> None:
+    """Shell loops append to findings and conversation while the library makes 200 rewrites, 100 of
+    each, or fewer where it has to be quick, and another adds records under the lock: every record
+    of each is there exactly once."""
+    session.record_finding("pinned", discovered_by="a")
+    session.add_turn("user", "pinned")
+    stop = tmp_path / "stop"
+    folder = memory.root / "active/s1"
+    shells = [
+        subprocess.Popen(
+            ["/bin/sh", "-c", script, "sh", str(folder / file), str(stop)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for script, file in ((SHELL_FINDINGS, "findings.yaml"), (SHELL_TURNS, "conversation.md"))
+    ]
+    other = subprocess.Popen([sys.executable, "-c", LOCKED, str(memory.root), str(each)])
+    for number in range(each):
+        session.update("FIND-001", step=number)
+        (session.unpin if number % 2 else session.pin)("turn-1")
+    assert other.wait(timeout=60) == 0
+    stop.touch()
+    counts = [int(shell.communicate(timeout=60)[0]) for shell in shells]
+    wait_until(lambda: none_is_left(memory), "all is brought over")
+    for kind, count, last in (
+        ("finding", counts[0], session.pin("FIND-001")),
+        ("turn", counts[1], session.pin("turn-1")),
+    ):
+        expected = [
+            "pinned",
+            *(f"locked {number}" for number in range(each)),
+            *(f"shell {number + 1}" for number in range(count)),
+        ]
+        assert Counter(texts(session, kind)) == Counter(expected)
+        assert count > 20, "the shell was too slow to be in anybody's way"
+        assert last.pinned
+    assert session.problems() == []
+    assert quarantined(memory) == b""
+
+
+def test_an_append_between_reading_and_replacing_arrives(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record appended with `>>` after the library has read the file, and before it has replaced
+    it, is there."""
+    session.record_finding("pinned", discovered_by="a")
+    with at_the_exchange(monkeypatch, before=lambda: append_late(memory, 1)):
+        session.pin("FIND-001")
+    assert texts(session) == ["pinned", "written late 1"]
+    assert session.get("FIND-001").pinned
+
+
+def append_late(memory: Memory, number: int) -> None:
+    with findings_file(memory).open("ab") as file:
+        file.write(RECORD % (number, number))
+
+
+def held_up_while_opening(path: Path) -> Callable[..., None]:
+    """A writer that has found the file by its name, but not opened it yet; call it to make it go
+    on: open, write, close."""
+    found = os.open(path, os.O_PATH)
+
+    def go_on(content: bytes, how: int = os.O_APPEND) -> None:
+        descriptor = os.open(f"/proc/self/fd/{found}", os.O_WRONLY | how)
+        os.write(descriptor, content)
+        os.close(descriptor)
+        os.close(found)
+
+    return go_on
+
+
+@needs_proc
+def test_a_writer_that_is_held_up_while_it_opens_the_file_loses_nothing(
+    session: Session, memory: Memory
+) -> None:
+    """It found the file before we replaced it and opens it afterwards. The kernel does not count it
+    before, so that the old version has to stay for a while: removed as soon as nobody had it open,
+    it took the record with it."""
+    session.record_finding("pinned", discovered_by="a")
+    go_on = held_up_while_opening(findings_file(memory))
+    session.pin("FIND-001")
+    session.record_finding("in between", discovered_by="a")
+    tidy(memory)
+    go_on(RECORD % (1, 1))
+    assert none_is_left(memory)
+    assert texts(session) == ["pinned", "in between", "written late 1"]
+
+
+@needs_proc
+def test_a_writer_of_what_we_take_back_loses_nothing(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody opens what we have just put in the place of an edit, and we put the edit back: what
+    is written then arrives.
+
+    While the version that was taken back was named as if it had never been in its place, it was
+    removed unseen."""
+    session.record_finding("pinned", discovered_by="a")
+    session.record_finding("other", discovered_by="a")
+    path = findings_file(memory)
+    content = path.read_bytes()
+    edited = (
+        content[: content.index(b"  - id: FIND-001")]
+        + content[content.index(b"  - id: FIND-002") :]
+    )
+    late: list[Callable[..., None]] = []
+    with (
+        at_the_exchange(
+            monkeypatch,
+            before=lambda: save_by_rename(path, edited),
+            after=lambda: late.append(held_up_while_opening(path)),
+        ),
+        pytest.raises(MemoryNotFound),
+    ):
+        session.pin("FIND-001")
+    late[0](RECORD % (1, 1))
+    assert none_is_left(memory)
+    assert texts(session) == ["other", "written late 1"]
+
+
+def test_an_append_that_is_half_written_when_we_replace_the_file_stays_in_one_piece(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same just before the exchange: it is taken in when it is whole, behind what was written
+    to the new file meanwhile."""
+    session.record_finding("pinned", discovered_by="a")
+    record = RECORD % (1, 1)
+    writers: list[int] = []
+
+    def begin() -> None:
+        writers.append(os.open(findings_file(memory), os.O_WRONLY | os.O_APPEND))
+        os.write(writers[0], record[:25])
+
+    with at_the_exchange(monkeypatch, before=begin):
+        session.pin("FIND-001")
+    append_late(memory, 2)
+    os.write(writers[0], record[25:])
+    os.close(writers[0])
+    assert none_is_left(memory)
+    assert texts(session) == ["pinned", "written late 2", "written late 1"]
+    assert record in findings_file(memory).read_bytes()
+
+
+def test_an_append_that_stands_in_the_file_already_is_not_taken_for_done(
+    session: Session, memory: Memory
+) -> None:
+    """A line that came late is added even where the new file has the same line: only after a crash
+    it may be there already.
+
+    While it was looked for in the whole file, the second of two equal lines was lost.
+    """
+    session.save_artifact("report-1", "checked\n")
+    with kept_open(memory.root / "active/s1/artifacts/report-1.md") as write:
+        session.save_artifact("report-1", "more\nchecked\n")
+        write(b"checked\n")
+    assert none_is_left(memory)
+    assert session.artifact("report-1").text == "more\nchecked\nchecked\n"
+
+
+@pytest.mark.parametrize("arrived", [False, True], ids=["before", "after"])
+def test_what_came_late_is_there_once_after_a_crash(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch, arrived: bool
+) -> None:
+    """Cut off just before or just after it was added to the new file, it is there once when the
+    next writer is done.
+
+    Seen to fail, with it there twice, while the name of the old version did not say that somebody
+    was about to add it."""
+    session.record_finding("pinned", discovered_by="a")
+    honest = rewrite_module.append_extra
+
+    def cut_off(*arguments: Any) -> None:
+        monkeypatch.undo()
+        if arrived:
+            honest(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rewrite_module, "append_extra", cut_off)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        at_the_exchange(pytest.MonkeyPatch(), before=lambda: append_late(memory, 1)),
+    ):
+        session.pin("FIND-001")
+    session.record_finding("last", discovered_by="a")
+    assert none_is_left(memory)
+    assert sorted(texts(session)) == ["last", "pinned", "written late 1"]
+
+
+@contextmanager
+def kept_open(path: Path) -> Iterator[Callable[[bytes], None]]:
+    """Another process that has the file open for appending inside the block; call it to make it
+    write."""
+    program = """
+import os, sys
+descriptor = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND)
+print("open", flush=True)
+while size := sys.stdin.buffer.readline():
+    os.write(descriptor, sys.stdin.buffer.read(int(size)))
+    print("written", flush=True)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        commands, answers = writer.stdin, writer.stdout
+        assert answers.readline() == b"open\n"
+
+        def write(content: bytes) -> None:
+            commands.write(b"%d\n" % len(content) + content)
+            commands.flush()
+            assert answers.readline() == b"written\n"
+
+        yield write
+        commands.close()
+        writer.wait(timeout=60)
+
+
+@pytest.mark.parametrize("begins", ["before we look", "while we write"])
+def test_a_shell_that_writes_line_by_line_is_not_crossed(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    """A shell's printf of several lines is as many writes: our turn comes behind the last, not
+    between.
+
+    Seen to fail where an append looked only at the size that it had noted: the shell's turn was
+    torn in two."""
+    session.add_turn("a", "first")
+    path = memory.root / "active/s1/conversation.md"
+    shell = path.open("ab", buffering=0)
+
+    def begin(*_: Any) -> None:
+        shell.write(b"## Turn 90 - 2026-01-01 00:00:00\n")
+
+    def go_on(_: float) -> None:
+        shell.write(b"**Speaker:** shell\n\nby the shell\n\n---\n\n")
+        shell.close()
+
+    monkeypatch.setattr(rewrite_module.time, "sleep", go_on)
+    if begins == "before we look":
+        begin()
+    else:
+        put = append_module._put
+
+        def crossed(*given: Any) -> bool:
+            monkeypatch.setattr(append_module, "_put", put)
+            begin()
+            return put(*given)
+
+        monkeypatch.setattr(append_module, "_put", crossed)
+    session.add_turn("a", "last")
+    assert shell.closed
+    assert texts(session, "turn") == ["first", "by the shell", "last"]
+
+
+def test_a_file_kept_open_across_a_rewrite_loses_nothing(session: Session, memory: Memory) -> None:
+    """A program that opened the file before a rewrite and writes after it: its record arrives with
+    the next write of ours."""
+    session.record_finding("pinned", discovered_by="a")
+    with kept_open(findings_file(memory)) as write:
+        write(RECORD % (1, 1))
+        session.pin("FIND-001")
+        write(RECORD % (2, 2))
+        assert len(retired(memory)) == 1
+        session.pin("FIND-001")
+        session.record_finding("in between", discovered_by="a")
+        write(RECORD % (3, 3))
+    session.record_finding("last", discovered_by="a")
+    assert sorted(texts(session)) == [
+        "in between",
+        "last",
+        "pinned",
+        "written late 1",
+        "written late 2",
+        "written late 3",
+    ]
+    assert none_is_left(memory)
+
+
+def test_what_a_quiet_writer_left_is_taken_in_while_it_is_still_open(
+    session: Session, memory: Memory
+) -> None:
+    """A program that never closes the file is waited for only while it writes; what it adds later
+    arrives as well, once."""
+    session.record_finding("pinned", discovered_by="a")
+    with kept_open(findings_file(memory)) as write:
+        session.pin("FIND-001")
+        for number in (1, 2):
+            write(RECORD % (number, number))
+            session.record_finding(f"busy {number}", discovered_by="a")
+            assert f"written late {number}" not in texts(session)
+            [old] = retired(memory)
+            os.utime(old, (0, 0))
+            session.record_finding(f"quiet {number}", discovered_by="a")
+            assert texts(session).count(f"written late {number}") == 1
+    session.record_finding("last", discovered_by="a")
+    assert Counter(texts(session)) == Counter(
+        [
+            "pinned",
+            "busy 1",
+            "quiet 1",
+            "written late 1",
+            "busy 2",
+            "quiet 2",
+            "written late 2",
+            "last",
+        ]
+    )
+    assert none_is_left(memory)
+
+
+def save_by_rename(path: Path, content: bytes) -> None:
+    aside = path.with_name("editor.tmp")
+    aside.write_bytes(content)
+    os.replace(aside, path)
+
+
+@pytest.mark.parametrize("save", [save_by_rename, Path.write_bytes], ids=["by rename", "in place"])
+def test_an_edit_that_crosses_a_rewrite_survives(
+    session: Session,
+    memory: Memory,
+    monkeypatch: pytest.MonkeyPatch,
+    save: Callable[[Path, bytes], object],
+) -> None:
+    """An editor that saves the file between our reading and our replacing keeps its edit, and our
+    change is made on top of it.
+
+    `save` renames another file over ours, or truncates ours and writes it anew.
+    """
+    session.record_finding("pinned", discovered_by="a")
+    session.record_finding("to be edited", discovered_by="a")
+    path = findings_file(memory)
+    edited = path.read_bytes().replace(b"to be edited", b"edited by hand")
+    with at_the_exchange(monkeypatch, before=lambda: save(path, edited) and None):
+        session.pin("FIND-001")
+    assert texts(session) == ["pinned", "edited by hand"]
+    assert session.get("FIND-001").pinned
+    assert session.record_finding("last", discovered_by="a").id == "FIND-003"
+    assert none_is_left(memory)
+
+
+def test_an_edit_written_into_the_old_file_is_kept_aside(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An editor that opened the file before our exchange and writes it anew after it: the edit is
+    in quarantine, whole."""
+    session.record_finding("pinned", discovered_by="a")
+    edited = findings_file(memory).read_bytes().replace(b"pinned", b"edited by hand")
+    descriptor = os.open(findings_file(memory), os.O_WRONLY)
+    session.pin("FIND-001")
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, edited)
+    os.close(descriptor)
+    session.record_finding("last", discovered_by="a")
+    assert texts(session) == ["pinned", "last"]
+    assert quarantined(memory) == edited
+    assert none_is_left(memory)
+
+
+def test_an_editor_caught_between_truncating_and_writing_loses_nothing(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Truncated at the moment of the exchange, written afterwards: the caller is told, and the
+    editor's file stays in its place."""
+    session.record_finding("pinned", discovered_by="a")
+    edited = findings_file(memory).read_bytes().replace(b"pinned", b"edited by hand")
+    descriptor = os.open(findings_file(memory), os.O_WRONLY)
+    # The record that is to change is gone from the truncated file, so the change cannot be made on
+    # top of it.
+    with (
+        at_the_exchange(monkeypatch, before=lambda: os.ftruncate(descriptor, 0)),
+        pytest.raises(MemoryNotFound),
+    ):
+        session.pin("FIND-001")
+    os.write(descriptor, edited)
+    os.close(descriptor)
+    session.record_finding("last", discovered_by="a")
+    assert texts(session) == ["edited by hand", "last"]
+    assert none_is_left(memory)
+
+
+def test_an_edit_that_removes_the_record_we_change_is_not_undone_silently(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller is told that its memory has gone, and the edit is at hand: in the file or in
+    quarantine."""
+    session.record_finding("pinned", discovered_by="a")
+    session.record_finding("other", discovered_by="a")
+    content = findings_file(memory).read_bytes()
+    edited = (
+        content[: content.index(b"  - id: FIND-001")]
+        + content[content.index(b"  - id: FIND-002") :]
+    )
+    with (
+        at_the_exchange(monkeypatch, before=lambda: save_by_rename(findings_file(memory), edited)),
+        pytest.raises(MemoryNotFound),
+    ):
+        session.pin("FIND-001")
+    session.record_finding("last", discovered_by="a")
+    assert edited in (quarantined(memory), findings_file(memory).read_bytes()[: len(edited)])
+    assert "other" in texts(session)
+
+
+def test_an_edit_of_the_metadata_survives_our_change(
+    session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changing one part of the metadata keeps what a person wrote into another at the same moment,
+    comments too."""
+    path = memory.root / "active/s1/metadata.yaml"
+    edited = b"# mine\n" + path.read_bytes().replace(b"E-Commerce", b"Shop")
+    with at_the_exchange(monkeypatch, before=lambda: save_by_rename(path, edited)):
+        session.update_metadata(status="idle")
+    assert session.state == "idle"
+    context = session.metadata()["context"]
+    assert isinstance(context, dict)
+    assert context["project_name"] == "Shop"
+    assert path.read_bytes().startswith(b"# mine\n")
