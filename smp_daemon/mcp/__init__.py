@@ -1,1 +1,1 @@
-"""`smp mcp`: agents ask and record over the Model Context Protocol. Optional: nothing else imports this package."""
+"""`smp mcp`: agents ask and record over the Model Context Protocol. Nothing else imports this."""

@@ -1,9 +1,9 @@
-"""What a tool answers: short, fenced and labelled, and never longer than its budget.
+"""The answer of a tool: short, fenced and labelled, and never longer than its budget.
 
 A memory can say anything, so its text is fenced as on the page of a context: nothing in it begins a
-heading, a list, a code block or a tag. Some clients give the model only the text of an answer, others
-only its data. So each must do without the other: the text has each memory in a line, the data has more
-of it. A tool whose answer is to be read as a whole has a text alone.
+heading, a list, a code block or a tag. Some clients give the model only the text of an answer,
+others only its data. So each must do without the other: the text has each memory in a line, the data
+has more of it. A tool whose answer is to be read as a whole has a text alone.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ class Answer:
         return len(self.text.encode()) + data
 
 
-def fitting(entries: Sequence[Any], build: Callable[[Sequence[Any]], Answer], budget: int) -> Answer:
-    """Return the answer with as many of the entries, from the first on, as the budget has room for."""
+def fitting(
+    entries: Sequence[Any], build: Callable[[Sequence[Any]], Answer], budget: int
+) -> Answer:
+    """Return the answer with as many entries, from the first on, as the budget has room for."""
     answer = build(entries)
     while answer.size_bytes > budget and entries:
         entries = entries[: min(len(entries) - 1, len(entries) * budget // answer.size_bytes)]
@@ -59,7 +61,7 @@ def when(record: Record, form: str = "%Y-%m-%d") -> str | None:
 
 
 def marked(record: Record, text: str) -> str:
-    """Return the text with what an answer adds to the memory, such as `superseded by DEC-004`."""
+    """Return the text with the marks of the memory, such as `superseded by DEC-004`."""
     return f"{text} [{plain_name(', '.join(record.marks))}]" if record.marks else text
 
 
@@ -71,30 +73,42 @@ def cut(text: str, characters: int) -> str:
 
 def line(record: Record, characters: int = LINE_CHARACTERS, form: str = "%Y-%m-%d") -> str:
     """Return a memory in one line, with its label."""
-    label = ", ".join(plain_name(part) for part in (name(record), when(record, form), plain_name(record.by)) if part)
+    label = ", ".join(
+        plain_name(part)
+        for part in (name(record), when(record, form), plain_name(record.by))
+        if part
+    )
     return f"- [{label}] {kind(record)}: {marked(record, cut(said(record), characters))}"
 
 
 def said(record: Record) -> str:
-    """Return what a memory says. The text of a relationship is only its name."""
+    """Return the text of a memory; of a relationship, its two ends and its name."""
     if record.type == "relationship":
-        return " ".join(str(record.data.get(part) or "?") for part in ("source", "relationship", "target"))
+        return " ".join(
+            str(record.data.get(part) or "?") for part in ("source", "relationship", "target")
+        )
     return record.text or json.dumps(_telling(record), ensure_ascii=False, default=str)
 
 
 def hit(record: Record) -> dict[str, Any]:
     """Return a memory as data, in short."""
     whole = {
-        "id": name(record), "kind": kind(record), "when": when(record), "who": plain_name(record.by),
-        "text": cut(said(record), HIT_CHARACTERS), "marks": [plain_name(mark) for mark in record.marks],
+        "id": name(record),
+        "kind": kind(record),
+        "when": when(record),
+        "who": plain_name(record.by),
+        "text": cut(said(record), HIT_CHARACTERS),
+        "marks": [plain_name(mark) for mark in record.marks],
         "score": None if record.score is None else round(record.score, 2),
-    }  # fmt: skip
+    }
     return {part: value for part, value in whole.items() if value not in (None, [], "")}
 
 
 def whole(record: Record, more: Sequence[str], place: str, room: int) -> str:
-    """Return a memory with all its fields as Markdown, in at most `room` bytes; its text gives way first."""
-    label = ", ".join(filter(None, (kind(record), when(record, "%Y-%m-%d %H:%M UTC"), plain_name(record.by))))
+    """Return a memory with all its fields as Markdown, in at most `room` bytes."""
+    label = ", ".join(
+        filter(None, (kind(record), when(record, "%Y-%m-%d %H:%M UTC"), plain_name(record.by)))
+    )
     head = f"## {marked(record, f'{plain_name(name(record))} ({label})')}\n"
     text = "\n".join(f"> {one}" for one in fenced_lines(record.text)) or "> (no text)"
     fields = [f"- {plain_name(part)}: {_value(value)}" for part, value in _telling(record).items()]
@@ -110,11 +124,17 @@ def _telling(record: Record) -> dict[str, Any]:
     """Return the fields that say more than the label and the text do."""
     silent: tuple[Any, ...] = (None, "", [], {}, record.by)
     named = _SILENT | {record.type}
-    return {part: value for part, value in record.data.items() if part not in named and value not in silent}
+    return {
+        part: value
+        for part, value in record.data.items()
+        if part not in named and value not in silent
+    }
 
 
 def _value(value: Any) -> str:
-    return fenced(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+    return fenced(
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    )
 
 
 def first_bytes(text: str, room: int) -> str:

@@ -1,7 +1,7 @@
-"""What the tools of one server work on: a tree, the project that is asked about, and the session that is written to.
+"""The desk of one server: a tree, the project that is asked about, the session that is written to.
 
-The project is that of the working directory. Where the tree belongs to the directory or one above it,
-that is the whole tree; where the tree is elsewhere (`--root`, SMP_ROOT), it is the sessions that name
+The project is that of the working directory. Where the tree belongs to the directory or one above,
+that is the whole tree; where it is elsewhere (`--root`, SMP_ROOT), it is the sessions that name
 the directory as their project. The tree is made at the first record.
 """
 
@@ -36,7 +36,9 @@ class Desk:
     directory: Path
     budget: int = BUDGET_BYTES
     _own: dict[str, Session] = field(default_factory=dict)  # the session to write to, by project
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # of making one: calls come in threads
+    _lock: threading.Lock = field(
+        default_factory=threading.Lock
+    )  # of making one: calls come in threads
 
     @property
     def is_empty(self) -> bool:
@@ -47,7 +49,9 @@ class Desk:
         """The directory that the tree belongs to, where it is this one or above it."""
         root = self.memory.root
         above = (self.directory, *self.directory.parents)
-        return next((one for one in above if root in (one / ".bmad/sessions", one / "_bmad/sessions")), None)
+        return next(
+            (one for one in above if root in (one / ".bmad/sessions", one / "_bmad/sessions")), None
+        )
 
     def asked_project(self, given: str | None) -> str | None:
         """Return the project that a question is about; None for the whole tree."""
@@ -56,18 +60,27 @@ class Desk:
         return None if given == EVERY else given
 
     def scope(self, given: str | None, session: str | None = None) -> str:
-        """Return in a sentence what an answer covers, and as of when."""
+        """Return a sentence on the scope of an answer, and its time."""
         project = self.asked_project(given)
-        what = "every session" if project is None else f"project {plain_name(project)} and what holds everywhere"
+        what = (
+            "every session"
+            if project is None
+            else f"project {plain_name(project)} and what holds everywhere"
+        )
         what = f"session {session}" if session else what
-        return f"Scope: {what} in {self.memory.root}, up to date at {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}."
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return f"Scope: {what} in {self.memory.root}, up to date at {now}."
 
     def session_id(self, name: str | None) -> str | None:
         """Return the id of the session that is meant, archived or not."""
-        return name if name in (None, GLOBAL) else session_id(self.memory, name or "", (ACTIVE, ARCHIVED))
+        return (
+            name
+            if name in (None, GLOBAL)
+            else session_id(self.memory, name or "", (ACTIVE, ARCHIVED))
+        )
 
     def own_session(self, project: str | None, agent: str) -> Session:
-        """Return the session that this server writes to, of a project; make it where there is none."""
+        """Return the session of a project that this server writes to, new where there is none."""
         name = project if project not in (None, EVERY) else (self.home or self.directory).name
         assert name is not None
         with self._lock:
@@ -75,8 +88,10 @@ class Desk:
                 if name in self._own and self._own[name].metadata():
                     return self._own[name]
             except SessionNotFound:
-                pass  # it was archived or deleted meanwhile: what comes now is for another one
-            self._own[name] = self.memory.create_session(project=name or None, agents=[file_name(agent)])
+                pass  # it was archived or deleted meanwhile: from now on another one is written
+            self._own[name] = self.memory.create_session(
+                project=name or None, agents=[file_name(agent)]
+            )
             return self._own[name]
 
     def files(self, session: str) -> GlobalMemory | Session:

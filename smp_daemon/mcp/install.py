@@ -1,8 +1,8 @@
-"""How each agent is told to start the server: an entry in a file of its own, all else in which stays.
+"""The entry by which each agent starts the server, in a file of its own, all else in which stays.
 
-JSON is rendered anew with the indent it had. TOML is never rendered: our table is replaced or appended,
-and the result must say what it said before but for our entry. A file that cannot be read as what it
-should be is refused. Before it is written, a copy is put beside it.
+JSON is rendered anew with the indent it had. TOML is never rendered: our table is replaced or
+appended, and the result must say the same as before but for our entry. A file in another format is
+refused. Before it is written, a copy is put beside it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INDENT = re.compile(r"^[\[{]\s*\n([ \t]+)")
 
 @dataclass(frozen=True)
 class Agent:
-    """Where an agent has its servers: a file of the project or, with `~/`, of the user, and a key in it."""
+    """The place of an agent's servers: a file of the project or, with `~/`, the user, and a key."""
 
     title: str
     file: str
@@ -50,16 +50,16 @@ AGENTS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """The file, what it is to hold, and what it holds now (None where it is not there)."""
+    """A file with its new content and its present one (None where it is not there)."""
 
     path: Path
-    entry: str  # what is added, as a person would write it
+    entry: str  # as a person would write it
     after: bytes
     before: bytes | None
 
 
 def plan(agent: Agent, project: Path, root: str | None, environment: Mapping[str, str]) -> Plan:
-    """Return what to write for an agent; raise Conflict where its file cannot be changed with certainty."""
+    """Return the file to write for an agent. Raise Conflict where it cannot be changed safely."""
     path = _path(agent, project, environment)
     before = path.read_bytes() if path.exists() else None
     entry = _entry(agent, root)
@@ -71,12 +71,14 @@ def plan(agent: Agent, project: Path, root: str | None, environment: Mapping[str
             shown, after = _json(text, agent.key, entry)
     except ValueError as error:
         advice = f"Nothing was written; put it there yourself:\n{_alone(agent, entry)}"
-        raise Conflict(f"{path} cannot be read as it should be ({error}).", advice=advice) from error
+        raise Conflict(
+            f"{path} cannot be read as it should be ({error}).", advice=advice
+        ) from error
     return Plan(path, shown, after.encode(), before)
 
 
 def apply(plan: Plan) -> Path | None:
-    """Write the file, and return the copy of what it was."""
+    """Write the file, and return the name of its backup."""
     real = plan.path.resolve()  # files of settings are often links into a repository
     tree = Tree(real.parent)
     tree.create_root(())
@@ -107,8 +109,14 @@ def _path(agent: Agent, project: Path, environment: Mapping[str, str]) -> Path:
 
 
 def _entry(agent: Agent, root: str | None) -> dict[str, Any]:
-    """Return the server as the agent's file describes one. It names this interpreter: agents have a PATH of their own."""
-    arguments = ["-P", "-m", "smp_daemon", "mcp", *(["--root", str(Path(root).absolute())] if root else [])]
+    """Return the server as the agent's file describes one, by this interpreter and not by PATH."""
+    arguments = [
+        "-P",
+        "-m",
+        "smp_daemon",
+        "mcp",
+        *(["--root", str(Path(root).absolute())] if root else []),
+    ]
     if agent.form == "opencode":
         return {"type": "local", "command": [sys.executable, *arguments], "enabled": True}
     if agent.form == "cursor":  # which starts servers in the home directory
@@ -118,7 +126,11 @@ def _entry(agent: Agent, root: str | None) -> dict[str, Any]:
 
 
 def _alone(agent: Agent, entry: Mapping[str, Any]) -> str:
-    return _toml("", agent.key, entry)[0] if agent.file.endswith(".toml") else _json("", agent.key, entry)[0]
+    return (
+        _toml("", agent.key, entry)[0]
+        if agent.file.endswith(".toml")
+        else _json("", agent.key, entry)[0]
+    )
 
 
 def _json(text: str, key: str, entry: Mapping[str, Any]) -> tuple[str, str]:
@@ -131,7 +143,9 @@ def _json(text: str, key: str, entry: Mapping[str, Any]) -> tuple[str, str]:
     new = {**said, key: {**servers, NAME: {**old, **entry}}}
     found = _INDENT.match(text)
     after = json.dumps(new, indent=found[1] if found else 2, ensure_ascii=False)
-    return json.dumps({key: {NAME: new[key][NAME]}}, indent=2, ensure_ascii=False), after + "\n" * (not text or text[-1] == "\n")
+    return json.dumps({key: {NAME: new[key][NAME]}}, indent=2, ensure_ascii=False), after + "\n" * (
+        not text or text[-1] == "\n"
+    )
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The five tools that read: short lists first, then what was asked for whole."""
+"""The five tools that read: short lists first, then whole memories."""
 
 from __future__ import annotations
 
@@ -38,7 +38,14 @@ def search(desk: Desk, given: Given) -> Answer:
         said = DATA_NOTE if records else "Nothing matches."
         scope = desk.scope(given["project"]) + note + more
         lines = "\n".join([said, *map(line, records), scope])
-        return Answer(lines, {"hits": [hit(record) for record in records], "more": has_more, "scope": f"{said} {scope}"})
+        return Answer(
+            lines,
+            {
+                "hits": [hit(record) for record in records],
+                "more": has_more,
+                "scope": f"{said} {scope}",
+            },
+        )
 
     return fitting(found[:limit], build, desk.budget)
 
@@ -57,27 +64,33 @@ def get(desk: Desk, given: Given) -> Answer:
         parts.append(part)
         room -= len(part.encode()) + 2
     if len(shown) < len(records):
-        parts.append(f"{len(records) - len(shown)} more have no room here: ask for fewer at a time.")
+        parts.append(
+            f"{len(records) - len(shown)} more have no room here: ask for fewer at a time."
+        )
     return Answer("\n\n".join([*parts, scope]))
 
 
 def context(desk: Desk, given: Given) -> Answer:
-    """Return what an agent should know of the project, as Markdown."""
+    """Return the context of the project for an agent, as Markdown."""
     scope = desk.scope(given.get("project"))
     room = desk.budget - len(scope.encode()) - 2
     tokens = min(given["max_tokens"], max(room // 4, LEAST_TOKENS))
     about = {"agent": given["agent"], "topic": given["topic"], "task": given["task"]}
     while True:
-        page = desk.memory.context(project=desk.asked_project(given["project"]), max_tokens=tokens, **about)
+        page = desk.memory.context(
+            project=desk.asked_project(given["project"]), max_tokens=tokens, **about
+        )
         size = len(page.encode())
         if size <= room or tokens == LEAST_TOKENS:
             break
-        tokens = max(min(tokens * room // size, tokens - 1), LEAST_TOKENS)  # a character can be four bytes
+        tokens = max(
+            min(tokens * room // size, tokens - 1), LEAST_TOKENS
+        )  # a character can be four bytes
     return Answer(f"{first_bytes(page, room).rstrip()}\n\n{scope}")
 
 
 def timeline(desk: Desk, given: Given) -> Answer:
-    """Return what happened last, oldest first, a line for each memory."""
+    """Return the latest memories, oldest first, a line for each."""
     limit, session = given["limit"], desk.session_id(given["session"])
     found = _asked(desk, session, limit + 1, **_options(desk, given, session))
 
@@ -87,7 +100,10 @@ def timeline(desk: Desk, given: Given) -> Answer:
             return Answer(f"Nothing happened then. {scope}")
         lines = [line(record, form="%Y-%m-%d %H:%M") for record in reversed(records)]
         if len(records) < len(found):
-            lines.append(f"There is more: give until {when(records[-1], '%Y-%m-%dT%H:%M:%SZ')} for what was before.")
+            lines.append(
+                f"There is more: give until {when(records[-1], '%Y-%m-%dT%H:%M:%SZ')} for what was"
+                " before."
+            )
         return Answer("\n".join([DATA_NOTE, *lines, scope]))
 
     return fitting(found[:limit], build, desk.budget)
@@ -96,9 +112,11 @@ def timeline(desk: Desk, given: Given) -> Answer:
 def sessions(desk: Desk, given: Given) -> Answer:
     """Return the sessions that fit, the one with the newest memory first."""
     options = _options(desk, given)
-    said = desk.memory._asker().answer(
-        lambda view, want: by_session(view, want, _TELLING), cast("QueryOptions", options)
-    ).aggregations
+    said = (
+        desk.memory._asker()
+        .answer(lambda view, want: by_session(view, want, _TELLING), cast("QueryOptions", options))
+        .aggregations
+    )
     matching = _matching_sessions(desk, given, options)
     last = {session: time for session, time in said["last"].items() if session != GLOBAL}
     latest = sorted(last, key=lambda session: last[session], reverse=True)
@@ -108,31 +126,48 @@ def sessions(desk: Desk, given: Given) -> Answer:
 
     def build(entries: Sequence[Given]) -> Answer:
         note, scope = DATA_NOTE if entries else "No session fits.", desk.scope(given["project"])
-        data = {"sessions": list(entries), "more": len(entries) < len(chosen), "scope": f"{note} {scope}"}
-        short = [f"- [{one['id']}, {one['when']}] {one['memories']} memories. {one.get('about', '')}" for one in entries]
+        data = {
+            "sessions": list(entries),
+            "more": len(entries) < len(chosen),
+            "scope": f"{note} {scope}",
+        }
+        short = [
+            f"- [{one['id']}, {one['when']}] {one['memories']} memories. {one.get('about', '')}"
+            for one in entries
+        ]
         return Answer("\n".join([note, *short, scope]), data)
 
     return fitting(described, build, desk.budget)
 
 
 def _options(desk: Desk, given: Given, session: str | None = None) -> dict[str, Any]:
-    """Return what narrows a question down, in the words of the library."""
-    names = {"kinds": "types", "tags": "tags", "agent": "agents", "since": "since", "until": "until"}
+    """Return the conditions of a question, in the words of the library."""
+    names = {
+        "kinds": "types",
+        "tags": "tags",
+        "agent": "agents",
+        "since": "since",
+        "until": "until",
+    }
     options = {ours: given[theirs] for theirs, ours in names.items() if given.get(theirs)}
     return options | (within(desk, given["project"]) if session is None else {})
 
 
 def within(desk: Desk, project: str | None) -> dict[str, Any]:
-    """Return what keeps a question to the project that is meant."""
+    """Return the condition that keeps a question to the project that is meant."""
     named = desk.asked_project(project)
     return {} if named is None else {"project": named}
 
 
-def _asked(desk: Desk, session: str | None, limit: int, *filters: Given, **options: Any) -> list[Record]:
-    """Return memories by their time, the latest first; of one session, archived or not, where one is given."""
+def _asked(
+    desk: Desk, session: str | None, limit: int, *filters: Given, **options: Any
+) -> list[Record]:
+    """Return memories by their time, the latest first, of one session or of all."""
     named = [{"field": "session", "operator": "equals", "value": session}] if session else []
     sort = [{"field": "timestamp", "direction": "desc"}]
-    return desk.memory.query({"filters": [*filters, *named], "sort": sort, "limit": limit}, **options)
+    return desk.memory.query(
+        {"filters": [*filters, *named], "sort": sort, "limit": limit}, **options
+    )
 
 
 def _matching_sessions(desk: Desk, given: Given, options: Given) -> list[str] | None:
@@ -198,7 +233,11 @@ def _around(desk: Desk, record: Record, count: int, room: int) -> str:
     """Return the turns just before and after a memory, as many as there is room for."""
     if not count or record.timestamp is None:
         return ""
-    last = [record] if record.type == "turn" else _asked(desk, record.session, 1, types=["turn"], until=record.timestamp)
+    last = (
+        [record]
+        if record.type == "turn"
+        else _asked(desk, record.session, 1, types=["turn"], until=record.timestamp)
+    )
     number = last[0].data.get("turn", 0) if last else 0
     wanted = {"field": "turn", "operator": "between", "value": [number - count, number + count]}
     turns = _asked(desk, record.session, 2 * count + 1, wanted, types=["turn"])

@@ -1,6 +1,6 @@
-"""What a tool takes: one description, from which its schema and the check of each call are made.
+"""The parameters of a tool: one description, which gives its schema and the check of each call.
 
-The check is ours, and not the package's: an agent is told in one sentence what is wrong and what is
+The check is ours, and not the package's: an agent is told in one sentence the mistake and the
 right. It is lenient where the meaning is plain: one text where a list is wanted, "5" for 5.
 """
 
@@ -21,7 +21,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Parameter:
-    """An argument of a tool. `type` is `string`, `integer`, `boolean` or `array`, which is a list of texts."""
+    """An argument of a tool. `type` is `string`, `integer`, `boolean` or `array` (of texts)."""
 
     name: str
     about: str
@@ -49,7 +49,12 @@ class Parameter:
         """Return the value in its type; raise Refused where it is none."""
         if value is None and not self.required:
             return self.default
-        check = {"string": self._text, "integer": self._number, "boolean": self._flag, "array": self._texts}
+        check = {
+            "string": self._text,
+            "integer": self._number,
+            "boolean": self._flag,
+            "array": self._texts,
+        }
         return check[self.type](value)
 
     def _text(self, value: Any) -> str:
@@ -69,19 +74,27 @@ class Parameter:
             number = int(number)
         if type(number) is not int or not self.least <= number <= self.most:
             raise Refused(
-                f"{self.name} must be a whole number from {self.least} to {self.most}, not {shown(value)}."
+                f"{self.name} must be a whole number from {self.least} to {self.most}, not"
+                f" {shown(value)}."
             )
         return number
 
     def _flag(self, value: Any) -> bool:
-        flag = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+        flag = (
+            {"true": True, "false": False}.get(value.lower(), value)
+            if isinstance(value, str)
+            else value
+        )
         if type(flag) is not bool:
             raise Refused(f"{self.name} must be true or false, not {shown(value)}.")
         return flag
 
     def _texts(self, value: Any) -> list[str]:
         values = [value] if isinstance(value, str) else value
-        if not isinstance(values, list) or not self.least * self.required <= len(values) <= self.most:
+        if (
+            not isinstance(values, list)
+            or not self.least * self.required <= len(values) <= self.most
+        ):
             what = f"a list of {self.least} to {self.most} texts"
             raise Refused(f"{self.name} must be {what}, not {shown(value)}.")
         return [self._text(item) for item in values]
@@ -101,12 +114,16 @@ def schema(parameters: Sequence[Parameter]) -> dict[str, Any]:
 
 
 def checked(what: str, parameters: Sequence[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call, all of them, each in its type; raise Refused where one is wrong."""
+    """Return all arguments of a call, each in its type. Raise Refused where one is wrong."""
     names = [one.name for one in parameters]
     wrong = [shown(name) for name in given if name not in names]
     missing = [one.name for one in parameters if one.required and given.get(one.name) is None]
     if wrong or missing:
-        needs = f"{what} needs {' and '.join(missing)}" if missing else f"{what} has no {', '.join(wrong[:3])}"
+        needs = (
+            f"{what} needs {' and '.join(missing)}"
+            if missing
+            else f"{what} has no {', '.join(wrong[:3])}"
+        )
         raise Refused(f"{needs}; its arguments are {', '.join(names) or 'none'}.")
     return {one.name: one.checked(given.get(one.name)) for one in parameters}
 

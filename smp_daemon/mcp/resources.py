@@ -33,7 +33,12 @@ def read(desk: Desk, uri: str) -> str:
     parts = [unquote(part) for part in uri.removeprefix(_PREFIX).split("/")]
     for one in (*RESOURCES, *TEMPLATES):
         form = one.uri.removeprefix(_PREFIX).split("/")
-        is_it = uri.startswith(_PREFIX) and len(form) == len(parts) and form[0] == parts[0] and all(parts)
+        is_it = (
+            uri.startswith(_PREFIX)
+            and len(form) == len(parts)
+            and form[0] == parts[0]
+            and all(parts)
+        )
         if is_it:
             return one.text(desk, *parts[1:])
     addresses = ", ".join(one.uri for one in (*RESOURCES, *TEMPLATES))
@@ -54,7 +59,9 @@ def _preferences(desk: Desk) -> str:
         return lookup.NOTHING
     found = desk.memory.by_type("preference", limit=_PREFERENCES, **lookup.within(desk, None))
     lines = [line(record, 200) for record in found if record.holds]
-    text = "\n".join([f"# Preferences\n{DATA_NOTE}", *(lines or ["None is known yet."]), desk.scope(None)])
+    text = "\n".join(
+        [f"# Preferences\n{DATA_NOTE}", *(lines or ["None is known yet."]), desk.scope(None)]
+    )
     return first_bytes(text, desk.budget)
 
 
@@ -68,14 +75,24 @@ def _memory(desk: Desk, session: str, memory_id: str) -> str:
 
 def _status(desk: Desk) -> str:
     status = read_status(desk.memory)
-    counts = ", ".join(f"{count} {state}" for state, count in status.root.sessions.items()) or "none"
+    counts = (
+        ", ".join(f"{count} {state}" for state, count in status.root.sessions.items()) or "none"
+    )
     lines = [f"# Memory: {status.health}", f"- tree: {desk.memory.root}", f"- sessions: {counts}"]
-    lines += [f"- memories: {status.root.memories:,}", *(f"- {problem}" for problem in status.problems[:10])]
+    lines += [
+        f"- memories: {status.root.memories:,}",
+        *(f"- {problem}" for problem in status.problems[:10]),
+    ]
     return "\n".join(lines)
 
 
 RESOURCES = (
-    Resource("smp://context", "context", "What an agent should know of this project before it goes on.", _context),
+    Resource(
+        "smp://context",
+        "context",
+        "What an agent should know of this project before it goes on.",
+        _context,
+    ),
     Resource("smp://preferences", "preferences", "What the user prefers.", _preferences),
     Resource("smp://status", "status", "Whether the memory and its daemon are well.", _status),
 )

@@ -1,4 +1,4 @@
-"""The three tools that write. What cannot be done is refused before anything is written."""
+"""The three tools that write. A wrong call is refused before anything is written."""
 
 from __future__ import annotations
 
@@ -46,13 +46,15 @@ def record(desk: Desk, given: Given) -> Answer:
     said = f"Recorded as {name(new)}."
     if redacted := new.data.get(FIELD):
         data["redacted"] = redacted
-        said += f" Taken out as secret: {', '.join(f'{count} {what}' for what, count in redacted.items())}."
+        kinds = ", ".join(f"{count} {kind}" for kind, count in redacted.items())
+        said += f" Taken out as secret: {kinds}."
     if new.same_as:
         data["same_as"] = _whole_name(new, new.same_as)
         said += f" The same is there already as {data['same_as']}: forget one of them."
     elif new.similar:
         data["similar"] = [_whole_name(new, other) for other in new.similar]
-        said += f" Near to it: {', '.join(data['similar'])}; if it takes the place of one, memory_update says so."
+        near = ", ".join(data["similar"])
+        said += f" Near to it: {near}; if it takes the place of one, memory_update says so."
     return Answer(said, data)
 
 
@@ -67,7 +69,9 @@ def update(desk: Desk, given: Given) -> Answer:
         if (by.session, by.id) == (old.session, old.id):
             raise Refused("by_id must be another memory than id: nothing supersedes itself.")
     if status == "resolved":
-        files.resolve_finding(old.id, resolved_by=given["client"], action_taken=given["note"] or "resolved")
+        files.resolve_finding(
+            old.id, resolved_by=given["client"], action_taken=given["note"] or "resolved"
+        )
     if changes:
         files.update(old.id, **changes)
     if status == "superseded":
@@ -75,7 +79,9 @@ def update(desk: Desk, given: Given) -> Answer:
     now = _get(desk, name(old))
     memory = hit(now) | {"pinned": now.pinned}
     marks = f" It is {', '.join(memory['marks'])}." if now.marks else ""
-    return Answer(f"Changed {name(now)} ({kind(now)}): {cut(now.text, 80)}{marks}", {"memory": memory})
+    return Answer(
+        f"Changed {name(now)} ({kind(now)}): {cut(now.text, 80)}{marks}", {"memory": memory}
+    )
 
 
 def forget(desk: Desk, given: Given) -> Answer:
@@ -86,8 +92,14 @@ def forget(desk: Desk, given: Given) -> Answer:
     problems: list[str] = []
     for session in dict.fromkeys(one.session for one in found):
         ids = [one.id for one in found if one.session == session]
-        done = desk.memory.delete(session, ids, reason=given["reason"], deleted_by=given["client"], dry_run=is_trial)
-        gone = [] if is_trial else [one for one in desk.memory.deleted(session) if one.batch == done.batch]
+        done = desk.memory.delete(
+            session, ids, reason=given["reason"], deleted_by=given["client"], dry_run=is_trial
+        )
+        gone = (
+            []
+            if is_trial
+            else [one for one in desk.memory.deleted(session) if one.batch == done.batch]
+        )
         until = min((one.recovery_deadline for one in gone), default="")
         batch = {"batch": done.batch, "restorable_until": until} if not is_trial else {}
         batches.append({"ids": [f"{session}/{one}" for one in done.ids], **batch})
@@ -97,7 +109,9 @@ def forget(desk: Desk, given: Given) -> Answer:
     names = ", ".join(one for batch in batches for one in batch["ids"])
     if is_trial:
         return Answer(f"Would delete {names}. Nothing was changed.", data)
-    told = "; ".join(f"batch {one['batch']} until {one['restorable_until'][:10]}" for one in batches)
+    told = "; ".join(
+        f"batch {one['batch']} until {one['restorable_until'][:10]}" for one in batches
+    )
     return Answer(f"Deleted {names}. A person can bring it back with smp restore: {told}.", data)
 
 
@@ -114,16 +128,21 @@ def _written(session: Writer, given: Given, author: str) -> Record:
     if given["kind"] == "decision":
         return session.record_decision(text, made_by=author, **more)
     if given["kind"] == "finding":
-        return session.record_finding(text, discovered_by=author, severity=given["severity"] or "medium", **more)
+        return session.record_finding(
+            text, discovered_by=author, severity=given["severity"] or "medium", **more
+        )
     if given["kind"] == "preference":
         return session.record_preference(text, confidence="explicit", created_by=author, **more)
     return session.record_learning(text, learned_by=author, **more)
 
 
 def _next_steps(desk: Desk, given: Given, author: str, about: list[tuple[str, str]]) -> Answer:
-    """Save what comes next as the agent's state, where the next session sees it first."""
+    """Save the next steps as the agent's state, where the next session sees them first."""
     if about or given["why"] or given["tags"]:
-        raise Refused("next_steps takes text, by and project only; record a decision or a finding for the rest.")
+        raise Refused(
+            "next_steps takes text, by and project only; record a decision or a finding for the"
+            " rest."
+        )
     agent = file_name(author)
     Redaction().require_clean_name("an agent", agent)
     session = desk.own_session(given["project"], given["client"])
@@ -135,10 +154,15 @@ def _related(desk: Desk, given: str) -> tuple[str, str]:
     """Return the word and the memory that an entry of `about` names; raise where there is none."""
     word, _, memory = given.strip().partition(" ")
     if word not in RELATIONS or not memory.strip():
-        raise Refused(f'about must be texts such as "resolves SESSION/FIND-001", with {", ".join(RELATIONS)}.')
+        raise Refused(
+            f'about must be texts such as "resolves SESSION/FIND-001", with {", ".join(RELATIONS)}.'
+        )
     old = _get(desk, memory)
     if word == "resolves" and old.type != FINDING.name:
-        raise Refused(f"{name(old)} is a {kind(old)}: only a finding can be resolved; use replaces or supports.")
+        raise Refused(
+            f"{name(old)} is a {kind(old)}: only a finding can be resolved; use replaces or"
+            " supports."
+        )
     return word, name(old)
 
 
@@ -148,9 +172,14 @@ def _changes(old: Record, given: Given) -> dict[str, Any]:
     if status is None and given["text"] is None and given["note"] is None and given["pin"] is None:
         raise Refused("memory_update needs something to change: status, text, note or pin.")
     if (status == "superseded") != (given["by_id"] is not None):
-        raise Refused("status superseded and by_id, the memory that replaces this one, go together.")
+        raise Refused(
+            "status superseded and by_id, the memory that replaces this one, go together."
+        )
     if status == "resolved" and old.type != FINDING.name:
-        raise Refused(f"{name(old)} is a {kind(old)}: only a finding can be resolved; use rejected or superseded.")
+        raise Refused(
+            f"{name(old)} is a {kind(old)}: only a finding can be resolved; use rejected or"
+            " superseded."
+        )
     changes: dict[str, Any] = {}
     if given["text"] is not None:
         if old.type not in _TEXT_FIELDS:
