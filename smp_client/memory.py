@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from .change.restore import Deleted
     from .change.select import Meant
     from .disk.access import Readings
-    from .disk.published import Published
+    from .disk.policy import Published
     from .exchange.entry import Entry, Transform, Wanted
     from .exchange.transfer import Given
     from .index.fresh import Fresh
@@ -627,7 +627,7 @@ class Memory(Place):
     def _asker_of(self, scopes: Sequence[str]) -> Asker:
         from .ask.asker import Asker
         from .disk.access import Readings
-        from .disk.published import published
+        from .disk.policy import published
         from .index.fresh import Fresh
 
         if self._answering is None:

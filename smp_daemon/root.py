@@ -12,7 +12,7 @@ from pathlib import Path
 
 from smp_client import AlreadyLed, LockTimeout, Memory, NewerFormat, SMPError, UnsafePath
 from smp_client.disk.locks import Patience, holder, lock
-from smp_client.disk.published import publish
+from smp_client.disk.policy import publish
 from smp_client.disk.scopes import has_moved, is_there
 from smp_client.index.database import Index, refuse_links
 from smp_client.index.schema import UnusableIndex

@@ -28,8 +28,8 @@ from smp_client import (
     SessionNotFound,
     SessionPutAway,
 )  # fmt: skip
-from smp_client.disk.packing import TOTAL_CAP_BYTES
 from smp_client.disk.scopes import archived_scopes, directory_of, scopes
+from smp_client.disk.tarball import TOTAL_CAP_BYTES
 from smp_client.index.database import Index
 from smp_client.index.status import read_status
 from smp_client.index.sync import bring_up_to_date

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from smp_client import AccessDenied, Invalid, InvalidQuery, Memory, MemoryNotFound, Session, SessionMemory
 from smp_client.disk import access
-from smp_client.disk.published import POLICY_FILE, Published, publish
+from smp_client.disk.policy import POLICY_FILE, Published, publish
 from smp_client.model.priority import PINNED, Policy, Rule
 from smp_client.model.ranking import Weights
 from smp_client.text.values import DEPTH_CAP

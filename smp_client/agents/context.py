@@ -22,7 +22,7 @@ from ..ask.likeness import Matters, normalised
 from ..ask.options import NEWEST, Answer, Wanted, one_of, require_text
 from ..ask.priorities import View
 from ..disk.scopes import session_of
-from ..index.archived import AWAY
+from ..index.archive import AWAY
 from ..index.sql import Sql
 from ..index.validity import holds
 from ..model.errors import InvalidQuery

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from ..disk import access
-from ..disk.published import Published
+from ..disk.policy import Published
 from ..disk.scope import Options, Scope
 from ..disk.scopes import is_archived
 from ..disk.session_files import METADATA, RESTING
-from ..index.archived import is_away
+from ..index.archive import is_away
 from ..index.fresh import Fresh, Question, Source
 from ..model.errors import InvalidQuery
 from ..model.priority import Policy

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from ..disk.scopes import ARCHIVE, archived_scope, directory_of, is_archived, session_of
 from ..index import doubles
-from ..index.archived import EVICTED, is_away
-from ..index.archived import STATE as ARCHIVED
+from ..index.archive import EVICTED, is_away
+from ..index.archive import STATE as ARCHIVED
 from ..index.database import Index
 from ..index.sql import Sql
 from ..index.validity import holds, marks

@@ -14,8 +14,8 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from ..disk.access import Noted
-from ..index.archived import STATE as ARCHIVED
-from ..index.archived import TYPE as SUMMARY_TYPE
+from ..index.archive import STATE as ARCHIVED
+from ..index.archive import TYPE as SUMMARY_TYPE
 from ..index.database import Index
 from ..index.sql import Sql
 from ..index.validity import factor

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 from ..disk import audit, bundle, journal, rewrite
 from ..disk.bundle import Item, Manifest, item_of
 from ..disk.locks import NO_PATIENCE
-from ..disk.packing import is_inner_path, plain_files
 from ..disk.quarantine import move_aside, set_aside
 from ..disk.scope import Scope
 from ..disk.scopes import ARCHIVE, BACKUP, EVICTED
 from ..disk.session_files import METADATA, artifact_file, state_file
+from ..disk.tarball import is_inner_path, plain_files
 from ..disk.temporaries import temporary_name
 from ..disk.tree import DEEPEST, is_left_alone
 from ..model import errors

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import Any, Literal, get_args
 
-from .packing import damaged, make_archive, members_in, packed_bytes, read_members
 from .scopes import ENDING
+from .tarball import damaged, make_archive, members_in, packed_bytes, read_members
 from .tree import Tree
 
 BundleKind = Literal["archive", "deleted", "evicted", "undo", "export"]

@@ -20,7 +20,7 @@ from ..text.version import HEAD_BYTES, is_versioned, require_known, version_in
 from . import journal, rewrite
 from .journal import UPKEEP as UPKEEP
 from .locks import Lock, Patience, lock, lock_all
-from .published import published
+from .policy import published
 from .scopes import ARCHIVE, BACKUP
 from .tree import Tree, identity
 from .usage import DEFAULT_QUOTA_BYTES, Usage

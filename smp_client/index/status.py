@@ -14,7 +14,7 @@ from typing import Any
 from ..disk.inboxes import rejected, waiting
 from ..disk.locks import holder
 from ..disk.place import Place
-from ..disk.published import POLICY_FILE, published
+from ..disk.policy import POLICY_FILE, published
 from ..disk.quarantine import quarantined
 from ..model.errors import SMPError
 from ..model.layout import (

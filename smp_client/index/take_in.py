@@ -38,7 +38,7 @@ from ..text.fingerprint import hash_of_bytes, stored
 from ..text.format import format_of
 from ..text.mapping import load_mapping
 from ..text.values import Value
-from . import archived
+from . import archive
 from .database import Index
 from .rows import Entry, FileState
 from .validity import endings, own_mark, project_of, subject
@@ -329,14 +329,14 @@ def _packed(scope: str, file: str, content: bytes, index: Index | None = None) -
     packed = unpacked(f"{directory_of(scope)}/{file}", content)
     if file == ARCHIVE:
         facts = packed.manifest.facts
-        said = archived.as_memory({"archived_at": packed.manifest.at, **facts})
+        said = archive.as_memory({"archived_at": packed.manifest.at, **facts})
         value, data, digest = stored(said)
-        summary = _entry(archived.ID, archived.TYPE, value, data, digest, value["timestamp"])
-        topics = tuple(archived.topics_of(value))
-        yield summary._replace(text=archived.told(value), topics=topics)
+        summary = _entry(archive.ID, archive.TYPE, value, data, digest, value["timestamp"])
+        topics = tuple(archive.topics_of(value))
+        yield summary._replace(text=archive.told(value), topics=topics)
         if index is not None:
             project = project_of(facts.get("project"))
-            index.note_session(scope, archived.STATE, archived.metadata_of(facts), project)
+            index.note_session(scope, archive.STATE, archive.metadata_of(facts), project)
     at = 0
     for name, member in packed.members.items():
         path = name.partition("/")[2]

@@ -40,7 +40,7 @@ from ..model import record
 from ..model.record import KEY_CAP_CHARACTERS, PREFERENCE, TURN, type_of
 from ..model.times import microseconds, render_time, time_of
 from . import doubles
-from .archived import STATE as ARCHIVED
+from .archive import STATE as ARCHIVED
 from .database import Index
 from .validity import marks
 

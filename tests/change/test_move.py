@@ -185,7 +185,7 @@ def test_a_bundle_that_was_tampered_with_brings_nothing_back(
 
 def test_a_bomb_is_refused(memory: Memory, filled: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.archive_session("s1")
-    monkeypatch.setattr("smp_client.disk.packing.TOTAL_CAP_BYTES", 1 << 20)
+    monkeypatch.setattr("smp_client.disk.tarball.TOTAL_CAP_BYTES", 1 << 20)
     path = memory.root / "archived/s1/archive.tar.gz"
     repacked(path, {"files/zeros.yaml": bytes(2 << 20)})
     with pytest.raises(CorruptionDetected):

@@ -17,9 +17,9 @@ from daemons import smp
 from smp_client import Memory, Session
 from smp_client.disk import journal
 from smp_client.disk.locks import Patience, lock
-from smp_client.disk.packing import make_archive, read_members
 from smp_client.disk.quarantine import quarantined
 from smp_client.disk.scope import UPKEEP
+from smp_client.disk.tarball import make_archive, read_members
 from smp_client.model.layout import SESSION_DIRECTORIES
 from smp_client.model.record import SESSION_KINDS
 from smp_client.passes.check import check, repair, validate

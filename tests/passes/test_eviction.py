@@ -21,7 +21,7 @@ from daemons import wait_until
 from smp_client import Invalid, LockTimeout, Memory, Session
 from smp_client.change.restore import bring_back
 from smp_client.disk.locks import NO_PATIENCE, lock
-from smp_client.disk.packing import read_members
+from smp_client.disk.tarball import read_members
 from smp_client.model.policies import CompactionPolicy
 from smp_client.passes import compaction
 from smp_client.passes.compaction import compact, estimate, growth_bytes_per_day

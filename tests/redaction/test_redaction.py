@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from smp_client import Invalid, Memory, Session
-from smp_client.disk.published import POLICY_FILE, publish, published
+from smp_client.disk.policy import POLICY_FILE, publish, published
 from smp_client.model.priority import Policy
 from smp_client.model.ranking import Weights
 from smp_client.redaction import secrets
