@@ -14,15 +14,17 @@ active, archived or evicted. An import adds all of them to `active/`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from ..disk.scopes import ARTIFACTS, STATES
-from ..disk.session_files import parse_artifact
-from ..model.layout import GLOBAL, is_file_id, is_session_id
-from ..model.record import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, Kind, state_history
+from ..change.places import holds_memories, id_of_file, is_record_file, type_of_file
+from ..disk.session_files import METADATA, parse_artifact
+from ..model.layout import GLOBAL, is_session_id
+from ..model.record import Kind, kind_of_file
 from ..text.mapping import load_mapping, render_mapping
 from ..text.values import render_entries
+from ..text.version import top_of
 
 Entry: TypeAlias = dict[str, Any]
 Transform: TypeAlias = Callable[[Entry], Entry | None]  # None leaves the entry out
@@ -31,16 +33,12 @@ Wanted: TypeAlias = Callable[[str, str, str, dict[str, Any]], bool]  # session, 
 VERSION = 1
 HEADER = "smp_export"
 IMPORTED, IMPORTED_ID = "imported", "imported_id"
-PROFILE = "user-profile.yaml"
-_SESSION_KINDS = {kind.file: kind for kind in SESSION_KINDS}
-_GLOBAL_KINDS = {kind.file: kind for kind in GLOBAL_KINDS}
 _SHAPES: dict[str, dict[str, type | tuple[type, ...]]] = {
     "session": {"session": str, "metadata": (dict, type(None))},
     "memory": {"session": str, "file": str, "record": dict},
     "tombstone": {"session": str, "id": str},
     "end": {"entries": int},
 }
-_TOPS = {"agent_state": "agent_state", "user_profile": "user_profile"}
 
 
 class Read(NamedTuple):
@@ -56,42 +54,35 @@ def header() -> Entry:
     return {HEADER: VERSION}
 
 
+@functools.lru_cache(maxsize=4096)
 def kind_for(session: str, file: str) -> Kind | None:
     """Return the kind whose records a file of this session holds; None for any other file."""
-    if session == GLOBAL:
-        return _GLOBAL_KINDS.get(file)
-    agent = file.removeprefix(f"{STATE_HISTORY}/").removesuffix(".yaml")
-    if file == f"{STATE_HISTORY}/{agent}.yaml" and is_file_id(agent):
-        return state_history(agent)
-    return _SESSION_KINDS.get(file)
+    is_held = holds_memories(file, GLOBAL if session == GLOBAL else "")
+    return kind_of_file(file) if is_held and is_record_file(file) else None
 
 
 def type_for(session: str, file: str) -> str | None:
     """Return the type of the memories in a file of this session; None for a file without any."""
     if kind := kind_for(session, file):
         return kind.type
-    folder, _, name = file.rpartition("/")
-    stem, _, ending = name.rpartition(".")
-    if session == GLOBAL:
-        return "user_profile" if file == PROFILE else None
-    known = {(STATES, "yaml"): "agent_state", (ARTIFACTS, "md"): "artifact"}
-    return known.get((folder, ending)) if is_file_id(stem) else None
+    is_held = holds_memories(file, GLOBAL if session == GLOBAL else "") and file != METADATA
+    return type_of_file(file) if is_held else None
 
 
-def file_record(file: str, type: str, content: bytes) -> dict[str, Any]:
-    """Return the fields of a file that is one memory."""
-    stem = file.rpartition("/")[2].rpartition(".")[0]
-    if type != "artifact":
-        return {**load_mapping(content, _TOPS[type], file), "id": stem}
+def file_record(file: str, content: bytes) -> dict[str, Any]:
+    """Return the fields of a file that is one memory. Raises where it cannot be read."""
+    top = top_of(file)
+    if top is not None:
+        return {**load_mapping(content, top, file), "id": id_of_file(file)}
     head, text = parse_artifact(content)
-    return {**head, "id": stem, "content": text}
+    return {**head, "id": id_of_file(file), "content": text}
 
 
-def file_content(type: str, record: Mapping[str, Any]) -> bytes:
+def file_content(file: str, record: Mapping[str, Any]) -> bytes:
     """Return the bytes of a file that is one memory."""
-    if type != "artifact":
-        fields = {name: value for name, value in record.items() if name != "id"}
-        return render_mapping(_TOPS[type], fields)
+    top = top_of(file)
+    if top is not None:
+        return render_mapping(top, {name: record[name] for name in record if name != "id"})
     head = {name: value for name, value in record.items() if name != "content"}
     front = "".join(line + "\n" for line in render_entries(head, 0))
     before = f"---\n{front}---\n" if head.keys() != {"id"} else ""
@@ -130,5 +121,5 @@ def problem_of(entry: Entry) -> str:
     if not isinstance(memory_id, str) or not memory_id:
         return "a memory must have an id that is a text"
     is_file = kind_for(session, file) is None
-    is_named = not is_file or file.rpartition("/")[2].rpartition(".")[0] == memory_id
+    is_named = not is_file or id_of_file(file) == memory_id
     return "" if is_named else f"{memory_id!r} is not the name of {file}"

@@ -96,7 +96,7 @@ def file_entries(
         if bad:
             problems.append(f"{session}/{file}: {bad} records cannot be read, and were left out")
     elif content and (type := type_for(session, file)):
-        yield memory_entry(session, file, type, file_record(file, type, content), place)
+        yield memory_entry(session, file, type, file_record(file, content), place)
 
 
 def deleted_entries(memory: Memory, name: str, problems: list[str]) -> Iterator[Entry]:

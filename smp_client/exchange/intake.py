@@ -344,7 +344,7 @@ class Intake:
         """Write a file that is one memory: the state of an agent, an artifact, the profile."""
         type = type_for(session.name, file) or ""
         self._memory._scope(session.name).redaction.require_clean_name(f"an {type}", value["id"])
-        content = file_content(type, value)
+        content = file_content(file, value)
         self._files(session)._replace(file, lambda _: content, f"importing {value['id']}")
         session.counts["added"] += value["id"] in session.listed.get("added", ())
 

@@ -20,7 +20,11 @@ _texts = st.one_of(st.text(max_size=20), st.sampled_from([
     "---\nupdated: x\n---\n- (a) b"]))  # fmt: skip
 _scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), _texts)
 _json = st.recursive(
-    _scalars, lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(_texts, inner, max_size=4)), max_leaves=10
+    _scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(_texts, inner, max_size=4)
+    ),
+    max_leaves=10,
 )
 _keys = st.sampled_from([
     "id", "type", "ts", "data", "timestamp", "content", "checksum", "tags", "references", "priority", "access", "decay", "turn",
@@ -93,7 +97,11 @@ def test_any_bytes_as_a_log(content: bytes) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.binary(max_size=60), st.integers(0, 2000), st.sampled_from(["jsonl", "json", "yaml", "markdown", "bundle"]))
+@given(
+    st.binary(max_size=60),
+    st.integers(0, 2000),
+    st.sampled_from(["jsonl", "json", "yaml", "markdown", "bundle"]),
+)
 def test_an_export_with_damaged_bytes(noise: bytes, at: int, form: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
         memory = Memory(Path(directory) / "source")
@@ -102,4 +110,7 @@ def test_an_export_with_damaged_bytes(noise: bytes, at: int, form: str) -> None:
         memory.export(stream, exact=form == "bundle", format=None if form == "bundle" else form)
         content = stream.getvalue()
         place = at % len(content)
-        imported(io.BytesIO(content[:place] + noise + content[place + len(noise) :]), Path(directory) / "out")
+        imported(
+            io.BytesIO(content[:place] + noise + content[place + len(noise) :]),
+            Path(directory) / "out",
+        )

@@ -40,18 +40,27 @@ def in_json(*arguments: object, code: int = 0) -> dict[str, Any]:
 def test_there_and_back(root: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     for name in ("all.yaml", "all.md", "all.json", "all.jsonl"):
-        assert "1 session as 3 entries" in ran("export", "--all", "-o", tmp_path / name, "--root", root)
-    assert "2 added; nothing was changed" in ran("import", tmp_path / "all.md", "--dry-run", "--root", other)
+        assert "1 session as 3 entries" in ran(
+            "export", "--all", "-o", tmp_path / name, "--root", root
+        )
+    assert "2 added; nothing was changed" in ran(
+        "import", tmp_path / "all.md", "--dry-run", "--root", other
+    )
     assert not other.exists()
     assert "2 added" in ran("import", tmp_path / "all.md", "--root", other)
     assert in_json("import", tmp_path / "all.json", "--root", other)["counts"] == {"known": 2}
-    assert in_json("import", tmp_path / "all.jsonl", "--verify", "--root", other)["counts"]["missing"] == 0
+    assert (
+        in_json("import", tmp_path / "all.jsonl", "--verify", "--root", other)["counts"]["missing"]
+        == 0
+    )
     export = ran("export", "s1", "--root", root, "--format", "jsonl")
     assert "2 added" in ran("import", "-", "--root", tmp_path / "third", input=export)
 
 
 def test_an_exact_export(root: Path, tmp_path: Path) -> None:
-    assert "files" in ran("export", "--all", "--exact", "-o", tmp_path / "all.tar.gz", "--root", root)
+    assert "files" in ran(
+        "export", "--all", "--exact", "-o", tmp_path / "all.tar.gz", "--root", root
+    )
     assert "2 added" in ran("import", tmp_path / "all.tar.gz", "--root", tmp_path / "other")
     ran("export", "--all", "--exact", "--format", "yaml", "--root", root, code=2)
 
@@ -71,11 +80,19 @@ def test_a_migration(root: Path, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "kickoff.md").write_text(LOG)
-    (notes / "bad.jsonl").write_text('{"type": "decision", "ts": "2026-01-11T14:30:00Z", "data": {"decision": "x"}}\nnope\n')
+    (notes / "bad.jsonl").write_text(
+        '{"type": "decision", "ts": "2026-01-11T14:30:00Z", "data": {"decision": "x"}}\nnope\n'
+    )
     done = in_json("import", notes, "--migrate", "--root", root, code=1)
     assert [problem.partition(": ")[0] for problem in done["problems"]] == ["bad.jsonl, line 2"]
-    assert (done["counts"]["added"], done["counts"]["missing"], done["counts"]["differ"]) == (4, 0, 0)
-    assert {"import", "refresh_priorities", "compare"} <= {action["type"] for action in done["actions"]}
+    assert (done["counts"]["added"], done["counts"]["missing"], done["counts"]["differ"]) == (
+        4,
+        0,
+        0,
+    )
+    assert {"import", "refresh_priorities", "compare"} <= {
+        action["type"] for action in done["actions"]
+    }
     (backup,) = (root.parent / "backup-pre-smp").glob("notes-*.tar.gz")
     with tarfile.open(backup) as packed:
         held = packed.extractfile("files/kickoff.md")
@@ -92,8 +109,20 @@ def test_layouts_and_what_they_leave_out(root: Path, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "note: jsonl has no place for 1 × artifact" in done.stderr
     assert "2 added" in ran("import", tmp_path / "out", "--root", tmp_path / "other")
-    assert "is there already" in ran("export", "--all", "--layout", "jsonl", "-o", tmp_path / "out", "--root", root, code=1)
-    ran("export", "--all", "--layout", "jsonl-checked", "-o", tmp_path / "out", "--force", "--root", root)
+    assert "is there already" in ran(
+        "export", "--all", "--layout", "jsonl", "-o", tmp_path / "out", "--root", root, code=1
+    )
+    ran(
+        "export",
+        "--all",
+        "--layout",
+        "jsonl-checked",
+        "-o",
+        tmp_path / "out",
+        "--force",
+        "--root",
+        root,
+    )
 
 
 @pytest.mark.parametrize("arguments", [
@@ -110,11 +139,17 @@ def test_errors_are_one_sentence(root: Path, tmp_path: Path) -> None:
     said = ran("import", tmp_path / "x.bin", "--root", root, code=2)
     assert said.startswith("smp: ")
     assert "Traceback" not in said
-    assert "holds nothing in the layout jsonl-checked" in ran("import", tmp_path, "--as", "jsonl-checked", "--root", root, code=2)
+    assert "holds nothing in the layout jsonl-checked" in ran(
+        "import", tmp_path, "--as", "jsonl-checked", "--root", root, code=2
+    )
 
 
 def test_a_selection(root: Path, tmp_path: Path) -> None:
     ran("export", "s1", "--type", "decision", "-o", tmp_path / "d.jsonl", "--root", root)
-    assert in_json("import", tmp_path / "d.jsonl", "--root", tmp_path / "other")["counts"] == {"added": 1}
+    assert in_json("import", tmp_path / "d.jsonl", "--root", tmp_path / "other")["counts"] == {
+        "added": 1
+    }
     ran("export", "s1", "--id", "turn-1", "-o", tmp_path / "t.jsonl", "--root", root)
-    assert in_json("import", tmp_path / "t.jsonl", "--root", tmp_path / "other")["counts"] == {"added": 1}
+    assert in_json("import", tmp_path / "t.jsonl", "--root", tmp_path / "other")["counts"] == {
+        "added": 1
+    }

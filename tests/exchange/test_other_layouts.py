@@ -82,11 +82,16 @@ def write_per_kind(folder: Path) -> Path:
 
 
 def write_checked(folder: Path) -> Path:
-    write_lines(folder / "memory.jsonl", [{**entry, "checksum": checksum(entry)} for entry in CHECKED])
+    write_lines(
+        folder / "memory.jsonl", [{**entry, "checksum": checksum(entry)} for entry in CHECKED]
+    )
     (folder / "metadata.json").write_text(json.dumps({
         "session_id": "s1", "user_id": "user123", "created_at": "2026-01-10T14:00:00.000Z", "total_entries": 42,
         "decay_config": {"enabled": True, "half_life_hours": 168}, "preferences": {"language": "en"}}))  # fmt: skip
-    write_lines(folder / "tombstones.jsonl", [{"id": "mem_009", "timestamp": "2026-01-11T00:00:00Z", "reason": "asked"}])
+    write_lines(
+        folder / "tombstones.jsonl",
+        [{"id": "mem_009", "timestamp": "2026-01-11T00:00:00Z", "reason": "asked"}],
+    )
     return folder
 
 
@@ -99,11 +104,22 @@ def test_jsonl(memory: Memory, tmp_path: Path) -> None:
     session = memory.session("s1")
     assert (session.get("turn-1").text, session.get("turn-1").data["speaker"]) == ("Hello", "user")
     decision = session.get("m002", count_access=False).data
-    assert (decision["decision"], decision["made_by"], decision["timestamp"]) == ("Use OAuth", "architect", SINGLE[1]["ts"])
+    assert (decision["decision"], decision["made_by"], decision["timestamp"]) == (
+        "Use OAuth",
+        "architect",
+        SINGLE[1]["ts"],
+    )
     assert (decision["decay"]["priority"], decision["decay"]["access_count"]) == (0.95, 3)
-    assert (session.get("m003").data["finding"], session.get("m003").data["severity"]) == ("Missing MFA", "critical")
+    assert (session.get("m003").data["finding"], session.get("m003").data["severity"]) == (
+        "Missing MFA",
+        "critical",
+    )
     preference = session.get("m004").data
-    assert (preference["key"], preference["value"], preference["topic"]) == ("verification_depth", "thorough", "verification_depth")
+    assert (preference["key"], preference["value"], preference["topic"]) == (
+        "verification_depth",
+        "thorough",
+        "verification_depth",
+    )
     write_lines(source, [*SINGLE, {**SINGLE[0], "id": "m005"}])
     assert dict(memory.import_(source).counts) == {"known": 4, "added": 1}
     assert session.turns()[-1].id == "turn-2"
@@ -111,15 +127,28 @@ def test_jsonl(memory: Memory, tmp_path: Path) -> None:
 
 def test_jsonl_marks_ids_and_unknown_types(memory: Memory, tmp_path: Path) -> None:
     again = {**SINGLE[1], "data": {"decision": "Use SAML", "by": "dev"}}
-    odd = {"id": "a b/c", "type": "insight", "ts": 1768142400, "data": "Words", "extra": {"deep": [1]}}
+    odd = {
+        "id": "a b/c",
+        "type": "insight",
+        "ts": 1768142400,
+        "data": "Words",
+        "extra": {"deep": [1]},
+    }
     source = write_lines(tmp_path / "s1.jsonl", [*SINGLE, SINGLE[0], again, odd, {"type": "finding", "data": {"issue": "No id"}},
                                                  {"id": "m003", "deleted": True, "ts": "2026-01-12T00:00:00Z"}])  # fmt: skip
     assert memory.import_(source).counts["added"] == 6
     session = memory.session("s1")
     assert {record.text for record in session.records("decision")} == {"Use OAuth", "Use SAML"}
     (learning,) = session.records("learning")
-    assert (learning.data["imported_id"], learning.data["original_type"], learning.text) == ("a b/c", "insight", "Words")
-    assert (learning.data["extra"], learning.data["timestamp"]) == ({"deep": [1]}, "2026-01-11T14:40:00Z")
+    assert (learning.data["imported_id"], learning.data["original_type"], learning.text) == (
+        "a b/c",
+        "insight",
+        "Words",
+    )
+    assert (learning.data["extra"], learning.data["timestamp"]) == (
+        {"deep": [1]},
+        "2026-01-11T14:40:00Z",
+    )
     assert [record.text for record in session.records("finding")] == ["No id"]
     assert memory.import_(source).counts["added"] == 0
     assert memory.verify_import(source).success
@@ -128,7 +157,13 @@ def test_jsonl_marks_ids_and_unknown_types(memory: Memory, tmp_path: Path) -> No
 def test_a_mark_deletes_once(memory: Memory, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "s1.jsonl", SINGLE)
     memory.import_(source)
-    write_lines(source, [*SINGLE, {"id": "m001", "deleted": True, "ts": "2026-01-12T00:00:00Z", "reason": "private"}])
+    write_lines(
+        source,
+        [
+            *SINGLE,
+            {"id": "m001", "deleted": True, "ts": "2026-01-12T00:00:00Z", "reason": "private"},
+        ],
+    )
     assert memory.import_(source).counts["deleted"] == 1
     (gone,) = memory.session("s1").deleted()
     assert (gone.id, gone.reason) == ("turn-1", "private")
@@ -151,11 +186,18 @@ def test_jsonl_per_kind(memory: Memory, tmp_path: Path) -> None:
                                                                                  ["database_selection"])  # fmt: skip
     assert turn["metadata"] == PER_KIND["conversation"][0]["metadata"]
     decision = session.get("dec-001", count_access=False).data
-    assert (decision["agreed_by"], decision["impact"], decision["tags"]) == (["user-789"], "high", ["database"])
+    assert (decision["agreed_by"], decision["impact"], decision["tags"]) == (
+        ["user-789"],
+        "high",
+        ["database"],
+    )
     assert decision["references"] == ["turn-1", "finding-003"]
     assert decision["imported"]["tags"] == ["database", "two words"]
     assert decision["imported"]["references"] == PER_KIND["decisions"][0]["references"]
-    assert (decision["decay"]["priority"], decision["decay"]["imported"]) == (0.475, {"decay_factor": 0.5})
+    assert (decision["decay"]["priority"], decision["decay"]["imported"]) == (
+        0.475,
+        {"decay_factor": 0.5},
+    )
     finding = session.get("finding-003").data
     assert (finding["severity"], finding["imported"]["severity"]) == ("critical", "blocker")
     assert finding["resolution"] == {"status": "open"}
@@ -164,8 +206,14 @@ def test_jsonl_per_kind(memory: Memory, tmp_path: Path) -> None:
     assert (preference["confidence"], preference["imported"]["confidence"]) == ("inferred", 0.9)
     about = session.metadata()
     assert about["context"] == MANIFEST["metadata"]
-    assert about["imported"]["manifest"] == {"statistics": {"total_messages": 127}, "version": "1.0"}  # type: ignore[index,call-overload]
-    assert {record.text for record in memory.everywhere.records("preference")} == {"style: short", "a: 1"}
+    assert about["imported"]["manifest"] == {
+        "statistics": {"total_messages": 127},
+        "version": "1.0",
+    }  # type: ignore[index,call-overload]
+    assert {record.text for record in memory.everywhere.records("preference")} == {
+        "style: short",
+        "a: 1",
+    }
     assert memory.import_(tmp_path / "p").counts["known"] == 6
 
 
@@ -178,7 +226,10 @@ def test_jsonl_checked(memory: Memory, tmp_path: Path) -> None:
     assert decision["timestamp"] == CHECKED[0]["timestamp"]
     assert session.turns()[0].text == "How do I do é OAuth2?"
     assert session.metadata()["decay_config"] == {"enabled": True, "half_life_hours": 168}
-    write_lines(folder / "tombstones.jsonl", [{"id": "mem_001", "timestamp": "2026-01-11T00:00:00Z", "reason": "asked"}])
+    write_lines(
+        folder / "tombstones.jsonl",
+        [{"id": "mem_001", "timestamp": "2026-01-11T00:00:00Z", "reason": "asked"}],
+    )
     assert memory.import_(tmp_path / "memory").counts["deleted"] == 1
     assert session.deleted()[0].reason == "asked"
 
@@ -187,8 +238,16 @@ def test_jsonl_checked(memory: Memory, tmp_path: Path) -> None:
     {"sort_keys": True, "separators": (",", ":"), "ensure_ascii": False}, {"separators": (",", ":"), "ensure_ascii": False},
     {"sort_keys": True}, {},
 ])  # fmt: skip
-def test_checksums_over_any_usual_form_of_json(memory: Memory, tmp_path: Path, form: Values) -> None:
-    lines = [{**entry, "checksum": "sha256:" + hashlib.sha256(json.dumps(entry, **form).encode()).hexdigest()} for entry in CHECKED]
+def test_checksums_over_any_usual_form_of_json(
+    memory: Memory, tmp_path: Path, form: Values
+) -> None:
+    lines = [
+        {
+            **entry,
+            "checksum": "sha256:" + hashlib.sha256(json.dumps(entry, **form).encode()).hexdigest(),
+        }
+        for entry in CHECKED
+    ]
     lines.append({**lines[0], "id": "mem_003"})
     write_lines(tmp_path / "s1/memory.jsonl", lines)
     done = memory.import_(tmp_path / "s1")
@@ -200,7 +259,9 @@ def test_bad_lines_are_reported_with_file_line_and_reason(memory: Memory, tmp_pa
     good = [json.dumps(line) for line in SINGLE]
     bad = ["{nope", '{"id": "x", "id": "y"}', '["a"]', '{"id": "x"}', '{"type": "finding", "data": {"issue": NaN}}',
            '{"type": "finding", "data": "\\ud800"}', '{"type": "finding", "data": ' + "[" * 100 + "]" * 100 + "}"]  # fmt: skip
-    (tmp_path / "s1.jsonl").write_bytes("\n".join([*good, *bad]).encode() + b'\n{"id": "\xff"}\n\n{"id": "cut')
+    (tmp_path / "s1.jsonl").write_bytes(
+        "\n".join([*good, *bad]).encode() + b'\n{"id": "\xff"}\n\n{"id": "cut'
+    )
     done = memory.import_(tmp_path / "s1.jsonl")
     assert done.counts["added"] == 4
     told = [re.fullmatch(r"s1\.jsonl, line (\d+): (.+)", problem) for problem in done.problems]
@@ -248,10 +309,17 @@ def test_a_log_and_what_it_marks(memory: Memory, tmp_path: Path) -> None:
         ("User", "Which database?"), ("Rosa", "PostgreSQL."), ("user", "Fine.")]  # fmt: skip
     assert session.turns()[2].data["timestamp"] == "2026-01-11T14:31:00Z"
     decision, finding = session.get("DEC-001").data, session.get("FIND-001").data
-    assert (decision["decision"], decision["made_by"], decision["turn_ref"]) == ("Use PostgreSQL 16", "Rosa", 2)
+    assert (decision["decision"], decision["made_by"], decision["turn_ref"]) == (
+        "Use PostgreSQL 16",
+        "Rosa",
+        2,
+    )
     assert (finding["finding"], finding["discovered_by"]) == ("No backups", "Rosa")
     assert session.metadata()["context"] == {"title": "Kickoff"}
-    assert Memory(tmp_path / "bare").import_(tmp_path / "kickoff.md", extract=False).counts["added"] == 3
+    assert (
+        Memory(tmp_path / "bare").import_(tmp_path / "kickoff.md", extract=False).counts["added"]
+        == 3
+    )
 
 
 def test_a_log_that_grows_is_gone_on_with(memory: Memory, tmp_path: Path) -> None:
@@ -266,13 +334,17 @@ def test_a_log_that_grows_is_gone_on_with(memory: Memory, tmp_path: Path) -> Non
     assert memory.import_(log).counts["added"] == 0
 
 
-def test_a_log_that_was_edited_is_a_new_session_and_that_is_said(memory: Memory, tmp_path: Path) -> None:
+def test_a_log_that_was_edited_is_a_new_session_and_that_is_said(
+    memory: Memory, tmp_path: Path
+) -> None:
     log = tmp_path / "kickoff.md"
     log.write_text(CHAT)
     memory.import_(log)
     log.write_text(CHAT.replace("PostgreSQL.", "SQLite."))
     done = memory.import_(log)
-    assert done.notes == ["kickoff.md does not go on with session kickoff: it became the new session kickoff-2"]
+    assert done.notes == [
+        "kickoff.md does not go on with session kickoff: it became the new session kickoff-2"
+    ]
     assert memory.session("kickoff-2").turns()[1].text.startswith("SQLite.")
     assert memory.import_(log).counts["added"] == 0
     assert len(memory.session("kickoff").turns()) == 3
@@ -336,7 +408,9 @@ def test_a_memlog_with_all_its_tags(memory: Memory, tmp_path: Path) -> None:
     assert [(turn.data["speaker"], turn.data["type"]) for turn in session.turns()] == [
         ("unknown", "note"), ("unknown", "question"), ("user", "assumption"), ("unknown", "constraint"), ("coach", "direction"),
         ("user", "decision"), ("unknown", "insight"), ("unknown", "gap"), ("coach", "note"), ("unknown", "note")]  # fmt: skip
-    found = [record for kind in ("decision", "finding", "learning") for record in session.records(kind)]
+    found = [
+        record for kind in ("decision", "finding", "learning") for record in session.records(kind)
+    ]
     kept = {record.text: record.data.get("category") for record in found}
     assert kept == {"works offline": "constraint", "optimize for the first-timer": "direction", "one account first": None,
                     "is consent too heavy?": "question", "people have one bank": "assumption", "no numbers yet": "gap",
@@ -355,12 +429,18 @@ def test_a_memlog_with_all_its_tags(memory: Memory, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Memory:
     memory = Memory(tmp_path_factory.mktemp("wide") / "sessions")
-    session = memory.create_session(id="my-session", user="u1", project="Shop", agents=["architect"])
+    session = memory.create_session(
+        id="my-session", user="u1", project="Shop", agents=["architect"]
+    )
     session.add_turn("user", "Hello", tags=["oauth"], timestamp="2026-01-11T14:30:00Z")
     session.record_decision("Use OAuth", made_by="architect", tags=["security"], references=["turn-1"], agreed_by=["user"],
                             timestamp="2026-01-11T14:31:00Z")  # fmt: skip
-    session.record_finding("No MFA", discovered_by="qa", severity="high", timestamp="2026-01-11T14:32:00Z")
-    session.record_preference("short", topic="style", confidence="explicit", timestamp="2026-01-11T14:33:00Z")
+    session.record_finding(
+        "No MFA", discovered_by="qa", severity="high", timestamp="2026-01-11T14:32:00Z"
+    )
+    session.record_preference(
+        "short", topic="style", confidence="explicit", timestamp="2026-01-11T14:33:00Z"
+    )
     session.record_learning("Ask", learned_by="dev", timestamp="2026-01-11T14:34:00Z")
     session.record_learning("Gone", learned_by="dev", timestamp="2026-01-11T14:35:00Z")
     session.delete("LEARN-002", reason="wrong")
@@ -387,11 +467,21 @@ def read_single(folder: Path) -> list[Values]:
 def test_written_as_jsonl(wide: Memory, tmp_path: Path) -> None:
     done = wide.export_layout(tmp_path / "out", layout="jsonl")
     entries = read_single(tmp_path / "out")
-    assert [entry["type"] for entry in entries] == ["conversation", "decision", "finding", "preference", "finding"]
+    assert [entry["type"] for entry in entries] == [
+        "conversation",
+        "decision",
+        "finding",
+        "preference",
+        "finding",
+    ]
     assert entries[0]["data"]["role"] == "user"
     assert (entries[1]["data"]["decision"], entries[1]["data"]["by"]) == ("Use OAuth", "architect")
     finding = entries[2]["data"]
-    assert (finding["issue"], finding["severity"], finding["status"]) == ("No MFA", "high", "resolved")
+    assert (finding["issue"], finding["severity"], finding["status"]) == (
+        "No MFA",
+        "high",
+        "resolved",
+    )
     assert (entries[3]["data"]["key"], entries[3]["data"]["value"]) == ("style", "short")
     assert '"deleted": true' in (tmp_path / "out/my-session.jsonl").read_text()
     assert {note.partition(" has no place for ")[2] for note in done.notes} == {
@@ -403,16 +493,35 @@ def test_written_as_jsonl_per_kind(wide: Memory, tmp_path: Path) -> None:
     wide.export_layout(tmp_path / "out", layout="jsonl-per-kind")
     folder = tmp_path / "out/sessions/my-session"
     manifest = json.loads((folder / "manifest.json").read_text())
-    rows = {path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in folder.glob("*.jsonl")}
+    rows = {
+        path.stem: [json.loads(line) for line in path.read_text().splitlines()]
+        for path in folder.glob("*.jsonl")
+    }
     assert manifest["statistics"]["total_messages"] == len(rows["conversation"]) == 1
     assert manifest["statistics"]["total_findings"] == len(rows["findings"]) == 2
-    assert manifest["statistics"]["size_bytes"] == sum(path.stat().st_size for path in folder.glob("*.jsonl"))
+    assert manifest["statistics"]["size_bytes"] == sum(
+        path.stat().st_size for path in folder.glob("*.jsonl")
+    )
     assert (manifest["session_id"], manifest["metadata"]["project_name"]) == ("my-session", "Shop")
-    (message,), (decision,), (preference,) = rows["conversation"], rows["decisions"], rows["preferences"]
+    (message,), (decision,), (preference,) = (
+        rows["conversation"],
+        rows["decisions"],
+        rows["preferences"],
+    )
     assert (message["role"], message["content"], message["decay_factor"]) == ("user", "Hello", 1.0)
-    assert (decision["approved_by"], decision["references"]["conversations"]) == (["user"], ["turn-1"])
-    assert (preference["key"], preference["value"], preference["confidence"]) == ("style", "short", 1.0)
-    assert {row["description"]: row["severity"] for row in rows["findings"]} == {"No MFA": "high", "Ask": "info"}
+    assert (decision["approved_by"], decision["references"]["conversations"]) == (
+        ["user"],
+        ["turn-1"],
+    )
+    assert (preference["key"], preference["value"], preference["confidence"]) == (
+        "style",
+        "short",
+        1.0,
+    )
+    assert {row["description"]: row["severity"] for row in rows["findings"]} == {
+        "No MFA": "high",
+        "Ask": "info",
+    }
     shared = json.loads((tmp_path / "out/shared/user-preferences.json").read_text())
     assert shared["preferences"][0]["value"] == "Tea"
 
@@ -431,7 +540,12 @@ def test_written_as_jsonl_checked(wide: Memory, tmp_path: Path) -> None:
         assert 0 <= entry["importance"] <= 1
     assert [entry["id"] for entry in entries if "security" in entry["tags"]] == ["DEC_001"]
     assert metadata["total_entries"] == len(entries) == 5
-    assert metadata["statistics"] == {"conversations": 1, "decisions": 1, "findings": 2, "preferences": 1}
+    assert metadata["statistics"] == {
+        "conversations": 1,
+        "decisions": 1,
+        "findings": 2,
+        "preferences": 1,
+    }
     files = ("memory.jsonl", "tombstones.jsonl")
     assert metadata["total_size_bytes"] == sum((folder / name).stat().st_size for name in files)
     (gone,) = [json.loads(line) for line in (folder / "tombstones.jsonl").read_text().splitlines()]
@@ -445,7 +559,9 @@ def test_an_export_in_a_layout_is_read_by_us_too(wide: Memory, tmp_path: Path, l
     assert other.import_(tmp_path / "out").problems == []
     (session,) = other.sessions()
     assert [turn.text for turn in session.turns()] == ["Hello"]
-    assert {record.text for kind in ("decision", "finding") for record in session.records(kind)} == {"Use OAuth", "No MFA", "Ask"}
+    assert {
+        record.text for kind in ("decision", "finding") for record in session.records(kind)
+    } == {"Use OAuth", "No MFA", "Ask"}
 
 
 def test_a_folder_is_replaced_only_if_it_is_such_an_export(wide: Memory, tmp_path: Path) -> None:

@@ -24,12 +24,19 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 def filled(root: Path) -> Memory:
     """A memory with one of everything: active, archived, evicted-like texts, global."""
     memory = Memory(root)
-    session = memory.create_session(id="s1", user="user-123", project="Shop", agents=["architect"], tags=["oauth"])
+    session = memory.create_session(
+        id="s1", user="user-123", project="Shop", agents=["architect"], tags=["oauth"]
+    )
     session.add_turn("user", "Hello\n\n---\n## Turn 9\n```yaml\nentry: end\n```", tags=["greeting"])
     session.add_turn("architect", "  It's 007, no: `on` \u2028 \u0085 é 漢 \U0001f600\n")
     decision = session.record_decision("Use OAuth: 2.0", made_by="architect", score=math.inf, tags=["security.oauth"],
                                        alternatives_considered=[{"option": "SAML", "rejected_because": "# heavy"}])  # fmt: skip
-    finding = session.record_finding("No MFA", discovered_by="veritas", severity="critical", nested={"a": [1, 2.0, None, True, {}]})
+    finding = session.record_finding(
+        "No MFA",
+        discovered_by="veritas",
+        severity="critical",
+        nested={"a": [1, 2.0, None, True, {}]},
+    )
     session.record_preference("short answers", topic="style", confidence="explicit")
     session.record_learning("Retries help", learned_by="dev")
     session.relate(decision.id, finding.id, "resolves")
@@ -96,7 +103,10 @@ def test_an_exact_export_holds_the_files_and_is_imported(source: Memory, tmp_pat
         assert held is not None
         assert held.read() == (source.root / "active/s1/decisions.yaml").read_bytes()
     assert listed["kind"] == "export"
-    assert {item["file"] for item in listed["items"]} >= {"active/s1/conversation.md", "archived/old/archive.tar.gz"}
+    assert {item["file"] for item in listed["items"]} >= {
+        "active/s1/conversation.md",
+        "archived/old/archive.tar.gz",
+    }
     other = Memory(tmp_path / "other")
     assert other.import_(file).problems == []
     assert values(other) == values(source)
@@ -107,10 +117,14 @@ def test_streams_packed_files_and_pipes(source: Memory, tmp_path: Path) -> None:
     source.export(stream, ["s1"], format="jsonl")
     file = tmp_path / "s1.jsonl.gz"
     file.write_bytes(gzip.compress(stream.getvalue()))
-    for number, given in enumerate((file, io.BytesIO(stream.getvalue()), io.BytesIO(file.read_bytes()))):
+    for number, given in enumerate(
+        (file, io.BytesIO(stream.getvalue()), io.BytesIO(file.read_bytes()))
+    ):
         other = Memory(tmp_path / str(number))
         assert other.import_(given).problems == []
-        assert values(other) == {key: value for key, value in values(source).items() if key[0] == "s1"}
+        assert values(other) == {
+            key: value for key, value in values(source).items() if key[0] == "s1"
+        }
     with pytest.raises(Invalid, match="no export"):
         Memory(tmp_path / "none").import_(io.BytesIO(b"hello"))
     assert not (tmp_path / "none").exists() or values(Memory(tmp_path / "none")) == {}
@@ -129,7 +143,9 @@ def test_ours_stays_and_the_conflict_is_listed(tmp_path: Path) -> None:
     assert memory.session("s1").get("DEC-001").text == "Use SAML"
     verified = memory.verify_import(tmp_path / "all.yaml")
     assert not verified.success
-    assert [one.about for one in verified.actions if one.type == "differ"] == [("architect", "DEC-001")]
+    assert [one.about for one in verified.actions if one.type == "differ"] == [
+        ("architect", "DEC-001")
+    ]
     taken = memory.import_(tmp_path / "all.yaml", replace=True)
     assert taken.counts["replaced"] == 2
     assert memory.session("s1").get("DEC-001").text == "Use OAuth: 2.0"
@@ -145,7 +161,9 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     memory.session("s1").record_decision("One more", made_by="dev")
     memory.export(tmp_path / "all.jsonl", ["s1"], overwrite=True)
     verified = other.verify_import(tmp_path / "all.jsonl")
-    assert [(one.type, one.about) for one in verified.actions if one.type == "missing"] == [("missing", ("DEC-002",))]
+    assert [(one.type, one.about) for one in verified.actions if one.type == "missing"] == [
+        ("missing", ("DEC-002",))
+    ]
     assert verified.counts["missing"] == 1
     assert other.import_(tmp_path / "all.jsonl").counts["added"] == 1
     assert other.session("s1").record_decision("Mine", made_by="me").id == "DEC-003"
@@ -210,7 +228,9 @@ def test_secrets_are_redacted_at_the_door(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "one")
     done = memory.import_(tmp_path / "x.jsonl")
     assert done.counts["added"] == 4
-    held = b"".join(path.read_bytes() for path in (memory.root / "active").rglob("*") if path.is_file())
+    held = b"".join(
+        path.read_bytes() for path in (memory.root / "active").rglob("*") if path.is_file()
+    )
     assert TOKEN.encode() not in held
     assert held.count(b"[redacted: github token]") == 5
     assert memory.import_(tmp_path / "x.jsonl").counts["known"] == 4
@@ -233,7 +253,9 @@ def test_an_archived_session_is_compared_and_not_written(tmp_path: Path) -> None
 
 
 def test_a_selection_and_a_change_on_the_way(source: Memory, tmp_path: Path) -> None:
-    source.export(tmp_path / "d.jsonl", ["s1"], wanted=lambda session, file, type, value: type == "decision")
+    source.export(
+        tmp_path / "d.jsonl", ["s1"], wanted=lambda session, file, type, value: type == "decision"
+    )
     other = Memory(tmp_path / "other")
     assert other.import_(tmp_path / "d.jsonl").counts["added"] == 1
 
@@ -255,11 +277,15 @@ def test_a_selection_and_a_change_on_the_way(source: Memory, tmp_path: Path) -> 
     (lambda text: text.replace('"session": "s1"', '"session": "../s1"'), "no id of a session"),
     (lambda text: text.replace('"DEC-001"', "7", 1), "id that is a text"),
 ])  # fmt: skip
-def test_a_damaged_export_says_where(source: Memory, tmp_path: Path, cut: Callable[[str], str], said: str) -> None:
+def test_a_damaged_export_says_where(
+    source: Memory, tmp_path: Path, cut: Callable[[str], str], said: str
+) -> None:
     source.export(tmp_path / "all.jsonl", ["s1"])
     (tmp_path / "all.jsonl").write_text(cut((tmp_path / "all.jsonl").read_text()))
     done = Memory(tmp_path / "other").import_(tmp_path / "all.jsonl")
-    assert any(said in problem and "all.jsonl" in problem for problem in done.problems), done.problems
+    assert any(said in problem and "all.jsonl" in problem for problem in done.problems), (
+        done.problems
+    )
 
 
 def test_files_are_not_overwritten_and_names_are_checked(source: Memory, tmp_path: Path) -> None:
@@ -285,7 +311,9 @@ def test_a_session_larger_than_its_limit_is_reported(tmp_path: Path) -> None:
     assert any("more than its 5,000" in note for note in done.notes)
 
 
-def test_an_import_waits_for_no_reader_and_loses_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_waits_for_no_reader_and_loses_no_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Somebody records a decision between the look and the write: both are there, each with its own id."""
     memory = filled(tmp_path / "one")
     memory.export(tmp_path / "all.jsonl", ["s1"])
@@ -298,7 +326,9 @@ def test_an_import_waits_for_no_reader_and_loses_no_writer(tmp_path: Path, monke
 
     def crossing(scope: Any, kind: Any, given: Any, size: int) -> Any:
         if kind.file == "decisions.yaml" and not crossed:
-            crossed.append(Memory(other.root).session("s1").record_decision("Mine", made_by="me").id)
+            crossed.append(
+                Memory(other.root).session("s1").record_decision("Mine", made_by="me").id
+            )
         return honest(scope, kind, given, size)
 
     monkeypatch.setattr(intake, "append_many", crossing)
@@ -306,7 +336,9 @@ def test_an_import_waits_for_no_reader_and_loses_no_writer(tmp_path: Path, monke
     texts = [record.text for record in other.session("s1").records("decision")]
     assert crossed == ["DEC-001"]
     assert texts == ["Mine"]
-    assert [one.about for one in other.import_(tmp_path / "all.jsonl").actions if one.type == "conflict"] == [("DEC-001",)]
+    assert [
+        one.about for one in other.import_(tmp_path / "all.jsonl").actions if one.type == "conflict"
+    ] == [("DEC-001",)]
 
 
 def test_exchange_is_imported_late() -> None:
