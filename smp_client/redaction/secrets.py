@@ -359,7 +359,7 @@ def says_secret(name: str) -> str:
 def kind_of(name: str, value: str, *, is_set: bool = False) -> str | None:
     """Return of which kind of secret the value of a name is; None where it is none.
 
-    A password has a digit or a sign, or is any word that is set: `PASSWORD=word`, `password: "word"`.
+    A password has a digit or a sign, or is a word that is set: `PASSWORD=word`, `password: "word"`.
     A token must look random.
     """
     word = says_secret(name)

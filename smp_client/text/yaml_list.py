@@ -39,6 +39,7 @@ _MARKED = re.compile(rb"[^\n]*# smp[ \t\r]*\n")
 _OTHER_KEY = re.compile(rb"\n[^\s#-]")
 _SOMETHING = re.compile(rb"\S")
 _LAST_ID = re.compile(rb"^last_id:[ \t]*(\d{1,15})(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_ODD_LAST_ID = re.compile(rb"^(?:\xef\xbb\xbf)?[\"']?last_id[\"']?[ \t]*:", re.MULTILINE)
 _FOREIGN = "this is not part of a record"
 
 
@@ -188,7 +189,7 @@ def _is_plain(content: bytes, listed: re.Match[bytes]) -> bool:
     if _OTHER_KEY.search(content, listed.end()):
         return False
     head = content[: listed.start()]
-    if b"last_id" in head and not _LAST_ID.search(head):
+    if _ODD_LAST_ID.search(head) and not _LAST_ID.search(head):
         return False
     if _first_dash(content, listed):
         return True

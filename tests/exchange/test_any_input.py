@@ -1,4 +1,5 @@
-"""Any bytes and any JSON as the input of an import: an outcome or a plain error, never a traceback."""
+"""Any bytes and any JSON as the input of an import: an outcome or a plain error, never a
+traceback."""
 
 from __future__ import annotations
 
@@ -15,8 +16,10 @@ from smp_client import Memory, SMPError
 from smp_client.exchange.layouts.recognition import LAYOUTS
 
 _texts = st.one_of(st.text(max_size=20), st.sampled_from([
-    "s1", "DEC-001", "turn-1", "decisions.yaml", "conversation.md", "memory", "../x", "2026-01-11T14:30:00Z", "global", "latest",
-    "conversation", "decision", "preference", "\ud800", "\x00", "a" * 200, "User: Hi\nAssistant: Ho",
+    "s1", "DEC-001", "turn-1", "decisions.yaml", "conversation.md", "memory", "../x",
+    "2026-01-11T14:30:00Z", "global", "latest",
+    "conversation", "decision", "preference", "\ud800", "\x00", "a" * 200,
+    "User: Hi\nAssistant: Ho",
     "---\nupdated: x\n---\n- (a) b"]))  # fmt: skip
 _scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), _texts)
 _json = st.recursive(
@@ -27,20 +30,27 @@ _json = st.recursive(
     max_leaves=10,
 )
 _keys = st.sampled_from([
-    "id", "type", "ts", "data", "timestamp", "content", "checksum", "tags", "references", "priority", "access", "decay", "turn",
-    "metadata", "context", "role", "message", "confidence", "severity", "status", "importance", "decay_factor", "imported",
+    "id", "type", "ts", "data", "timestamp", "content", "checksum", "tags", "references",
+    "priority", "access", "decay", "turn",
+    "metadata", "context", "role", "message", "confidence", "severity", "status", "importance",
+    "decay_factor", "imported",
     "deleted", "key", "value", "speaker"])  # fmt: skip
 _entry = st.dictionaries(_keys, _json, max_size=8)
 _own = st.fixed_dictionaries(
     {"entry": st.sampled_from(["session", "memory", "tombstone", "end"])},
     optional={"session": _texts, "place": _texts, "type": _texts, "metadata": _entry, "id": _texts,
-              "file": st.sampled_from(["decisions.yaml", "conversation.md", "agent-states/a.yaml", "artifacts/a.md", "x"]),
-              "record": st.one_of(_entry, *(_entry.map(lambda one, name=name: {**one, "id": name}) for name in ("DEC-001", "a"))),
+              "file": st.sampled_from(["decisions.yaml", "conversation.md", "agent-states/a.yaml",
+              "artifacts/a.md", "x"]),
+              "record": st.one_of(_entry, *(_entry.map(lambda one, name=name: {**one,
+              "id": name}) for name in ("DEC-001", "a"))),
               "entries": _json, "written_at": _texts})  # fmt: skip
 _lines = st.lists(st.one_of(_entry, _json), max_size=5)
-_files = {"s1.jsonl": _lines, "memory.jsonl": _lines, "conversation.jsonl": _lines, "decisions.jsonl": _lines,
-          "manifest.json": st.lists(_json, min_size=1, max_size=1), "metadata.json": st.lists(_entry, min_size=1, max_size=1),
-          "tombstones.jsonl": _lines, "shared/user-preferences.json": st.lists(_json, min_size=1, max_size=1)}  # fmt: skip
+_files = {"s1.jsonl": _lines, "memory.jsonl": _lines, "conversation.jsonl": _lines,
+    "decisions.jsonl": _lines,
+          "manifest.json": st.lists(_json, min_size=1, max_size=1),
+          "metadata.json": st.lists(_entry, min_size=1, max_size=1),
+          "tombstones.jsonl": _lines, "shared/user-preferences.json": st.lists(_json, min_size=1,
+              max_size=1)}  # fmt: skip
 
 
 def dumped(value: Any) -> bytes:
@@ -64,7 +74,8 @@ def imported(source: Path | io.BytesIO, root: Path, layout: str | None = None) -
 
 @settings(max_examples=50, deadline=None)
 @given(st.one_of(st.binary(max_size=200), st.lists(_own, max_size=5).map(
-    lambda entries: b"".join(map(dumped, [{"smp_export": 1}, *entries, {"entry": "end", "entries": len(entries)}])))))  # fmt: skip
+    lambda entries: b"".join(map(dumped, [{"smp_export": 1}, *entries, {"entry": "end",
+        "entries": len(entries)}])))))  # fmt: skip
 def test_any_export(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:
         imported(io.BytesIO(content), Path(directory) / "sessions")
@@ -84,9 +95,12 @@ def test_any_json_in_any_layout(files: dict[str, list[Any]], layout: str | None)
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.one_of(st.binary(max_size=300), _texts.map(lambda text: text.encode("utf-8", "surrogatepass")), st.lists(st.sampled_from([
-    "User: Hi", "**Bob:** Ho", "```", "Decision: x", "---", "## Turn 1 - 2026-01-11", "<!-- smp -->", "# T", "- (decision by a) b",
-    "[14:30] a: b", "updated: 2026", "", "**Speaker:** x", "[99:99] user: b", "Participants: a, b"]), max_size=12).map(
+@given(st.one_of(st.binary(max_size=300), _texts.map(lambda text: text.encode("utf-8",
+    "surrogatepass")), st.lists(st.sampled_from([
+    "User: Hi", "**Bob:** Ho", "```", "Decision: x", "---", "## Turn 1 - 2026-01-11",
+    "<!-- smp -->", "# T", "- (decision by a) b",
+    "[14:30] a: b", "updated: 2026", "", "**Speaker:** x", "[99:99] user: b",
+        "Participants: a, b"]), max_size=12).map(
         lambda lines: "\n".join(lines).encode())))  # fmt: skip
 def test_any_bytes_as_a_log(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -126,9 +126,11 @@ def test_layouts_and_what_they_leave_out(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [
-    ("export",), ("export", "s1", "--all"), ("export", "--all", "--json"), ("export", "--all", "--layout", "jsonl"),
+    ("export",), ("export", "s1", "--all"), ("export", "--all", "--json"), ("export", "--all",
+     "--layout", "jsonl"),
     ("export", "s1", "--name", "x"), ("export", "--all", "--id", "DEC-001"), ("import", "nowhere"),
-    ("import", "-", "--migrate"), ("import", ".", "--migrate", "--verify"), ("import", ".", "--migrate", "--dry-run"),
+    ("import", "-", "--migrate"), ("import", ".", "--migrate", "--verify"), ("import", ".",
+     "--migrate", "--dry-run"),
 ])  # fmt: skip
 def test_usage(root: Path, arguments: tuple[str, ...]) -> None:
     assert "Usage" in ran(*arguments, "--root", root, code=2)

@@ -18,46 +18,64 @@ from smp_client import Conflict, Invalid, Memory
 Values = dict[str, Any]
 
 SINGLE: list[Values] = [
-    {"id": "m001", "type": "conversation", "ts": "2026-01-11T14:30:00Z", "data": {"role": "user", "content": "Hello"},
+    {"id": "m001", "type": "conversation", "ts": "2026-01-11T14:30:00Z", "data": {"role": "user",
+     "content": "Hello"},
      "priority": 1.0, "access": 0},
-    {"id": "m002", "type": "decision", "ts": "2026-01-11T14:31:00Z", "data": {"decision": "Use OAuth", "by": "architect"},
+    {"id": "m002", "type": "decision", "ts": "2026-01-11T14:31:00Z",
+     "data": {"decision": "Use OAuth", "by": "architect"},
      "priority": 0.95, "access": 3},
-    {"id": "m003", "type": "finding", "ts": "2026-01-11T14:32:00Z", "data": {"issue": "Missing MFA", "severity": "critical"},
+    {"id": "m003", "type": "finding", "ts": "2026-01-11T14:32:00Z", "data": {"issue": "Missing MFA",
+     "severity": "critical"},
      "priority": 0.9, "access": 1},
     {"id": "m004", "type": "preference", "ts": "2026-01-11T14:33:00Z",
      "data": {"key": "verification_depth", "value": "thorough"}, "priority": 0.85, "access": 5},
 ]  # fmt: skip
 MANIFEST: Values = {
-    "session_id": "s1", "created_at": "2026-01-11T10:00:00Z", "updated_at": "2026-01-11T14:30:00Z", "user_id": "user-789",
+    "session_id": "s1", "created_at": "2026-01-11T10:00:00Z", "updated_at": "2026-01-11T14:30:00Z",
+    "user_id": "user-789",
     "agent_ids": ["bmad-master", "architect"],
-    "metadata": {"project_name": "payment-system", "session_type": "architecture_review", "tags": ["architecture", "payments"]},
+    "metadata": {"project_name": "payment-system", "session_type": "architecture_review",
+    "tags": ["architecture", "payments"]},
     "statistics": {"total_messages": 127}, "version": "1.0",
 }  # fmt: skip
 PER_KIND: dict[str, list[Values]] = {
     "conversation": [
-        {"id": "msg-001", "timestamp": "2026-01-11T10:05:23Z", "agent_id": "architect", "role": "assistant",
-         "content": "I recommend PostgreSQL.", "context": {"conversation_id": "conv-xyz", "topic": "database_selection"},
+        {"id": "msg-001", "timestamp": "2026-01-11T10:05:23Z", "agent_id": "architect",
+         "role": "assistant",
+         "content": "I recommend PostgreSQL.", "context": {"conversation_id": "conv-xyz",
+         "topic": "database_selection"},
          "metadata": {"tokens": 15, "references": ["dec-001"]}, "decay_factor": 1.0}],
     "decisions": [
-        {"id": "dec-001", "timestamp": "2026-01-11T10:10:00Z", "made_by": "architect", "approved_by": ["user-789"],
+        {"id": "dec-001", "timestamp": "2026-01-11T10:10:00Z", "made_by": "architect",
+         "approved_by": ["user-789"],
          "decision": "Use PostgreSQL", "rationale": "ACID",
-         "alternatives_considered": [{"option": "MongoDB", "rejected_reason": "Eventual consistency risk"}], "impact": "high",
-         "tags": ["database", "two words"], "references": {"conversations": ["msg-001"], "findings": ["finding-003"]},
+         "alternatives_considered": [{"option": "MongoDB",
+         "rejected_reason": "Eventual consistency risk"}], "impact": "high",
+         "tags": ["database", "two words"], "references": {"conversations": ["msg-001"],
+         "findings": ["finding-003"]},
          "decay_factor": 0.5}],
     "findings": [
-        {"id": "finding-003", "timestamp": "2026-01-11T10:08:15Z", "discovered_by": "analyst", "category": "scalability",
-         "severity": "blocker", "description": "No pooling", "evidence": "missing", "recommendation": "HikariCP",
+        {"id": "finding-003", "timestamp": "2026-01-11T10:08:15Z", "discovered_by": "analyst",
+         "category": "scalability",
+         "severity": "blocker", "description": "No pooling", "evidence": "missing",
+         "recommendation": "HikariCP",
          "status": "open", "tags": ["performance"], "decay_factor": 1.0}],
     "preferences": [
-        {"id": "pref-001", "timestamp": "2026-01-11T10:00:00Z", "category": "communication", "key": "response_style",
-         "value": "concise", "context": "brief", "confidence": 0.9, "learned_from": ["sess-1"], "decay_factor": 1.0}],
+        {"id": "pref-001", "timestamp": "2026-01-11T10:00:00Z", "category": "communication",
+         "key": "response_style",
+         "value": "concise", "context": "brief", "confidence": 0.9, "learned_from": ["sess-1"],
+         "decay_factor": 1.0}],
 }  # fmt: skip
 CHECKED: list[Values] = [
-    {"id": "mem_001", "session_id": "s1", "timestamp": "2026-01-10T14:23:45.678Z", "type": "decision",
-     "content": {"decision": "Use code flow", "rationale": "safe", "alternatives": ["PKCE"]}, "importance": 0.9,
+    {"id": "mem_001", "session_id": "s1", "timestamp": "2026-01-10T14:23:45.678Z",
+     "type": "decision",
+     "content": {"decision": "Use code flow", "rationale": "safe", "alternatives": ["PKCE"]},
+     "importance": 0.9,
      "decay_factor": 1.0, "tags": ["oauth2"], "references": ["mem_002"]},
-    {"id": "mem_002", "session_id": "s1", "timestamp": "2026-01-10T14:23:44Z", "type": "conversation",
-     "content": {"role": "user", "message": "How do I do é OAuth2?", "metadata": {"x": 1}}, "importance": 0.8,
+    {"id": "mem_002", "session_id": "s1", "timestamp": "2026-01-10T14:23:44Z",
+     "type": "conversation",
+     "content": {"role": "user", "message": "How do I do é OAuth2?", "metadata": {"x": 1}},
+     "importance": 0.8,
      "decay_factor": 0.5, "tags": ["oauth2"], "references": []},
 ]  # fmt: skip
 
@@ -69,7 +87,8 @@ def write_lines(path: Path, lines: list[Values]) -> Path:
 
 
 def checksum(entry: Values) -> str:
-    text = json.dumps({key: value for key, value in entry.items() if key != "checksum"}, sort_keys=True,
+    text = json.dumps({key: value for key, value in entry.items() if key != "checksum"},
+        sort_keys=True,
                       separators=(",", ":"), ensure_ascii=False)  # fmt: skip
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -86,8 +105,10 @@ def write_checked(folder: Path) -> Path:
         folder / "memory.jsonl", [{**entry, "checksum": checksum(entry)} for entry in CHECKED]
     )
     (folder / "metadata.json").write_text(json.dumps({
-        "session_id": "s1", "user_id": "user123", "created_at": "2026-01-10T14:00:00.000Z", "total_entries": 42,
-        "decay_config": {"enabled": True, "half_life_hours": 168}, "preferences": {"language": "en"}}))  # fmt: skip
+        "session_id": "s1", "user_id": "user123", "created_at": "2026-01-10T14:00:00.000Z",
+        "total_entries": 42,
+        "decay_config": {"enabled": True, "half_life_hours": 168},
+            "preferences": {"language": "en"}}))  # fmt: skip
     write_lines(
         folder / "tombstones.jsonl",
         [{"id": "mem_009", "timestamp": "2026-01-11T00:00:00Z", "reason": "asked"}],
@@ -134,8 +155,10 @@ def test_jsonl_marks_ids_and_unknown_types(memory: Memory, tmp_path: Path) -> No
         "data": "Words",
         "extra": {"deep": [1]},
     }
-    source = write_lines(tmp_path / "s1.jsonl", [*SINGLE, SINGLE[0], again, odd, {"type": "finding", "data": {"issue": "No id"}},
-                                                 {"id": "m003", "deleted": True, "ts": "2026-01-12T00:00:00Z"}])  # fmt: skip
+    source = write_lines(tmp_path / "s1.jsonl", [*SINGLE, SINGLE[0], again, odd, {"type": "finding",
+    "data": {"issue": "No id"}},
+                                                 {"id": "m003", "deleted": True,
+                                                  "ts": "2026-01-12T00:00:00Z"}])  # fmt: skip
     assert memory.import_(source).counts["added"] == 6
     session = memory.session("s1")
     assert {record.text for record in session.records("decision")} == {"Use OAuth", "Use SAML"}
@@ -182,8 +205,8 @@ def test_jsonl_per_kind(memory: Memory, tmp_path: Path) -> None:
     assert (done.problems, done.counts["added"]) == ([], 6)
     session = memory.session("s1")
     turn = session.turns()[0].data
-    assert (turn["speaker"], turn["role"], turn["memory_refs"], turn["tags"]) == ("architect", "assistant", ["dec-001"],
-                                                                                 ["database_selection"])  # fmt: skip
+    assert (turn["speaker"], turn["role"]) == ("architect", "assistant")
+    assert (turn["memory_refs"], turn["tags"]) == (["dec-001"], ["database_selection"])
     assert turn["metadata"] == PER_KIND["conversation"][0]["metadata"]
     decision = session.get("dec-001", count_access=False).data
     assert (decision["agreed_by"], decision["impact"], decision["tags"]) == (
@@ -235,7 +258,8 @@ def test_jsonl_checked(memory: Memory, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [
-    {"sort_keys": True, "separators": (",", ":"), "ensure_ascii": False}, {"separators": (",", ":"), "ensure_ascii": False},
+    {"sort_keys": True, "separators": (",", ":"), "ensure_ascii": False}, {"separators": (",", ":"),
+     "ensure_ascii": False},
     {"sort_keys": True}, {},
 ])  # fmt: skip
 def test_checksums_over_any_usual_form_of_json(
@@ -257,8 +281,10 @@ def test_checksums_over_any_usual_form_of_json(
 
 def test_bad_lines_are_reported_with_file_line_and_reason(memory: Memory, tmp_path: Path) -> None:
     good = [json.dumps(line) for line in SINGLE]
-    bad = ["{nope", '{"id": "x", "id": "y"}', '["a"]', '{"id": "x"}', '{"type": "finding", "data": {"issue": NaN}}',
-           '{"type": "finding", "data": "\\ud800"}', '{"type": "finding", "data": ' + "[" * 100 + "]" * 100 + "}"]  # fmt: skip
+    bad = ["{nope", '{"id": "x", "id": "y"}', '["a"]', '{"id": "x"}',
+        '{"type": "finding", "data": {"issue": NaN}}',
+           '{"type": "finding", "data": "\\ud800"}',
+               '{"type": "finding", "data": ' + "[" * 100 + "]" * 100 + "}"]  # fmt: skip
     (tmp_path / "s1.jsonl").write_bytes(
         "\n".join([*good, *bad]).encode() + b'\n{"id": "\xff"}\n\n{"id": "cut'
     )
@@ -266,7 +292,8 @@ def test_bad_lines_are_reported_with_file_line_and_reason(memory: Memory, tmp_pa
     assert done.counts["added"] == 4
     told = [re.fullmatch(r"s1\.jsonl, line (\d+): (.+)", problem) for problem in done.problems]
     assert [int(one[1]) for one in told if one] == [5, 6, 7, 8, 9, 10, 11, 12, 14]
-    for number, word in ((1, "stands twice"), (2, "in braces"), (3, "neither a type"), (5, "surrogate"), (6, "deeper"),
+    for number, word in ((1, "stands twice"), (2, "in braces"), (3, "neither a type"), (5,
+        "surrogate"), (6, "deeper"),
                          (7, "UTF-8"), (8, "cut off")):  # fmt: skip
         assert word in (told[number] or [""])[0]
 
@@ -359,9 +386,11 @@ def test_two_logs_of_one_name(memory: Memory, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [
-    "User: Hi\nAssistant: Ho", "**User:** Hi\n\n**Assistant:** Ho", "### User\nHi\n\n### Assistant\nHo",
+    "User: Hi\nAssistant: Ho", "**User:** Hi\n\n**Assistant:** Ho",
+    "### User\nHi\n\n### Assistant\nHo",
     "[2026-01-11 14:30] user: Hi\n[14:31] bob: Ho", "14:30 User: Hi\n14:31 Assistant: Ho",
-    "## Turn 1 - 2026-01-11 14:30:00\n**Speaker:** user\n\nHi\n\n---\n\n## Turn 2\n**Speaker:** bob\n\nHo\n\n---\n",
+    "## Turn 1 - 2026-01-11 14:30:00\n**Speaker:** user\n\nHi\n\n---\n\n"
+    "## Turn 2\n**Speaker:** bob\n\nHo\n\n---\n",
     "---\nsession: talk\n---\nUser said: Hi\nChatGPT said: Ho",
 ])  # fmt: skip
 def test_the_forms_of_a_log(memory: Memory, tmp_path: Path, text: str) -> None:
@@ -406,14 +435,18 @@ def test_a_memlog_with_all_its_tags(memory: Memory, tmp_path: Path) -> None:
     assert (done.problems, done.counts["added"]) == ([], 17)
     session = memory.session("run-1")
     assert [(turn.data["speaker"], turn.data["type"]) for turn in session.turns()] == [
-        ("unknown", "note"), ("unknown", "question"), ("user", "assumption"), ("unknown", "constraint"), ("coach", "direction"),
-        ("user", "decision"), ("unknown", "insight"), ("unknown", "gap"), ("coach", "note"), ("unknown", "note")]  # fmt: skip
+        ("unknown", "note"), ("unknown", "question"), ("user", "assumption"), ("unknown",
+         "constraint"), ("coach", "direction"),
+        ("user", "decision"), ("unknown", "insight"), ("unknown", "gap"), ("coach", "note"),
+         ("unknown", "note")]  # fmt: skip
     found = [
         record for kind in ("decision", "finding", "learning") for record in session.records(kind)
     ]
     kept = {record.text: record.data.get("category") for record in found}
-    assert kept == {"works offline": "constraint", "optimize for the first-timer": "direction", "one account first": None,
-                    "is consent too heavy?": "question", "people have one bank": "assumption", "no numbers yet": "gap",
+    assert kept == {"works offline": "constraint", "optimize for the first-timer": "direction",
+        "one account first": None,
+                    "is consent too heavy?": "question", "people have one bank": "assumption",
+                    "no numbers yet": "gap",
                     "both are one lever": "insight"}  # fmt: skip
     about = session.metadata()
     assert about["context"] == {"primary_topic": "Onboarding", "goal": "lift retention"}
@@ -433,7 +466,8 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Memory:
         id="my-session", user="u1", project="Shop", agents=["architect"]
     )
     session.add_turn("user", "Hello", tags=["oauth"], timestamp="2026-01-11T14:30:00Z")
-    session.record_decision("Use OAuth", made_by="architect", tags=["security"], references=["turn-1"], agreed_by=["user"],
+    session.record_decision("Use OAuth", made_by="architect", tags=["security"],
+        references=["turn-1"], agreed_by=["user"],
                             timestamp="2026-01-11T14:31:00Z")  # fmt: skip
     session.record_finding(
         "No MFA", discovered_by="qa", severity="high", timestamp="2026-01-11T14:32:00Z"

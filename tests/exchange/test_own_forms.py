@@ -1,4 +1,4 @@
-"""Exports of SMP and their import: values travel, ids decide, ours stays, deletions are made once."""
+"""Exports of SMP and their import: values travel, ids decide, ours stays."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def filled(root: Path) -> Memory:
     )
     session.add_turn("user", "Hello\n\n---\n## Turn 9\n```yaml\nentry: end\n```", tags=["greeting"])
     session.add_turn("architect", "  It's 007, no: `on` \u2028 \u0085 é 漢 \U0001f600\n")
-    decision = session.record_decision("Use OAuth: 2.0", made_by="architect", score=math.inf, tags=["security.oauth"],
-                                       alternatives_considered=[{"option": "SAML", "rejected_because": "# heavy"}])  # fmt: skip
+    decision = session.record_decision("Use OAuth: 2.0", made_by="architect", score=math.inf,
+        tags=["security.oauth"],
+                                       alternatives_considered=[{"option": "SAML",
+                                           "rejected_because": "# heavy"}])  # fmt: skip
     finding = session.record_finding(
         "No MFA",
         discovered_by="veritas",
@@ -301,20 +303,11 @@ def test_files_are_not_overwritten_and_names_are_checked(source: Memory, tmp_pat
     assert list(tmp_path.glob(".*")) == []
 
 
-def test_a_session_larger_than_its_limit_is_reported(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "one", quota_bytes=5_000)
-    lines = [{"id": f"m{number}", "type": "decision", "ts": "2026-01-11T14:30:00Z", "data": {"decision": "x" * 100, "by": "a"}}
-             for number in range(100)]  # fmt: skip
-    (tmp_path / "big.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    done = memory.import_(tmp_path / "big.jsonl")
-    assert done.counts["added"] == 100
-    assert any("more than its 5,000" in note for note in done.notes)
-
-
 def test_an_import_waits_for_no_reader_and_loses_no_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody records a decision between the look and the write: both are there, each with its own id."""
+    """Somebody records a decision between the look and the write: both are there, each with its
+    own id."""
     memory = filled(tmp_path / "one")
     memory.export(tmp_path / "all.jsonl", ["s1"])
     other = Memory(tmp_path / "other")

@@ -21,12 +21,15 @@ KNOWN = Names(["Anna Berg", "Zoë O'Neill", "王伟", "Will Ray", "user-123"], [
         ("anna_berg anna-berg anna.berg annaBerg AnnaBerg", "User-1 User-1 User-1 User-1 User-1"),
         ("Berg, Anna", "User-1"),
         ("test_Anna_login for /Anna/", "test_User-1_login for /User-1/"),
-        ("Annabel, Annotation, Bergen, Susanna, Anna1", "Annabel, Annotation, Bergen, Susanna, Anna1"),
-        ("Zoë, ZOË, Zoe\u0308 but not Zoe or Zoe\u0301", "User-1, User-1, User-1 but not Zoe or Zoe\u0301"),
+        ("Annabel, Annotation, Bergen, Susanna, Anna1",
+         "Annabel, Annotation, Bergen, Susanna, Anna1"),
+        ("Zoë, ZOË, Zoe\u0308 but not Zoe or Zoe\u0301",
+         "User-1, User-1, User-1 but not Zoe or Zoe\u0301"),
         ("O’Neill and zoë o'neill", "User-1 and User-1"),
         ("王伟说你好", "User-1说你好"),
         ("Will asks: will you? WILL.", "User-1 asks: will you? User-1."),
-        ("the Red Fox project, red-fox, red_fox; a red hen", "the Project-A project, Project-A, Project-A; a red hen"),
+        ("the Red Fox project, red-fox, red_fox; a red hen",
+         "the Project-A project, Project-A, Project-A; a red hen"),
         ("user-123, USER_123, not user-1234", "User-1, User-1, not user-1234"),
         ("anna.berg@example.org and Anna.Berg@Example.org", "Email-1 and Email-1"),
         ("a@b.org, then c@d.org, then a@b.org", "Email-1, then Email-2, then Email-1"),
@@ -79,9 +82,12 @@ def test_what_is_to_be_kept_must_be_known() -> None:
 
 
 PIECES = st.sampled_from([
-    "Anna Berg", "anna", "Berg_", "Zoë", "Apollo", "Apollo-", "anna.berg@example.org", "+49 170 1234567", "10.11.12.13",
-    "User-1", "Email-1", "/path/1", "/Users/anna/x.py", "~/apollo", "password: hunter2xyz9", "token=Secret-1",
-    "AKIAIOSFODNN7ABCDEFG", "4111 1111 1111 1111", "DE89370400440532013000", "2026-01-11T14:30:00Z", "DEC-001",
+    "Anna Berg", "anna", "Berg_", "Zoë", "Apollo", "Apollo-", "anna.berg@example.org",
+    "+49 170 1234567", "10.11.12.13",
+    "User-1", "Email-1", "/path/1", "/Users/anna/x.py", "~/apollo", "password: hunter2xyz9",
+    "token=Secret-1",
+    "AKIAIOSFODNN7ABCDEFG", "4111 1111 1111 1111", "DE89370400440532013000", "2026-01-11T14:30:00Z",
+    "DEC-001",
     "annotation", "\n", "'s", "[removed]", "https://example.org/anna?x=1", "ß", "`",
 ])  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Secrets are taken out at every door: nothing under the root holds a byte of one, and what is written says what kind it was."""
+"""Secrets are taken out at every door: nothing under the root holds a byte of one, and what is
+written says what kind it was."""
 
 from __future__ import annotations
 
@@ -33,12 +34,14 @@ REDACTED = {"github_token": 1}
 
 
 def places_of(root: Path, secret: str) -> list[str]:
-    """The files below the root that hold the bytes of it, the index and its WAL included. By another process: in this one, closing
-    a file of SQLite's would take away the locks that SQLite has on it."""
+    """Return the files below the root that hold these bytes, the index and its WAL included.
+
+    Another process reads them: closing a file of SQLite's here would take away SQLite's locks.
+    """
     done = subprocess.run(
         ["grep", "-rlaF", secret, "."], cwd=root, capture_output=True, text=True, check=False
     )
-    # What goes while it is looked for holds nothing; what cannot be read now, because somebody is wiping it, may.
+    # A file that goes meanwhile holds nothing; one that cannot be read may.
     unread = [line for line in done.stderr.splitlines() if "No such file" not in line]
     return sorted(line.removeprefix("./") for line in [*done.stdout.splitlines(), *unread])
 
@@ -76,10 +79,12 @@ def _in_transaction(write: Callable[[Any], Any]) -> Callable[[Memory, Session], 
 DOORS: dict[str, Callable[[Memory, Session], Any]] = {
     "turn": lambda _, s: s.add_turn("user", SAYS),
     "decision": lambda _, s: s.record_decision(SAYS, made_by="architect"),
-    "finding": lambda _, s: s.record_finding("A token", discovered_by="veritas", location={"lines": ["a", SAYS]}),
+    "finding": lambda _, s: s.record_finding("A token", discovered_by="veritas",
+    location={"lines": ["a", SAYS]}),
     "preference": lambda _, s: s.record_preference("Rotate tokens", context=SAYS),
     "learning": lambda _, s: s.record_learning(SAYS, learned_by="veritas"),
-    "relationship": lambda _, s: s.relate(s.add_turn("user", "hello").id, s.add_turn("user", "hi").id, "resolves", note=SAYS),
+    "relationship": lambda _, s: s.relate(s.add_turn("user", "hello").id, s.add_turn("user",
+    "hi").id, "resolves", note=SAYS),
     "speaker": lambda _, s: s.add_turn(SAYS, "hello"),
     "state": lambda _, s: s.save_agent_state("veritas", {"working_memory": {"notes": [SAYS]}}),
     "artifact": lambda _, s: s.save_artifact("report", f"# Report\n{SAYS}\n"),
@@ -94,22 +99,26 @@ DOORS: dict[str, Callable[[Memory, Session], Any]] = {
     "resolution": lambda _, s: s.resolve_finding(
         s.record_finding("F", discovered_by="a").id, resolved_by="user", action_taken=SAYS
     ),
-    "small interface": lambda m, s: SessionMemory(s.id, m.root).add("preference", {"key": "note", "value": {"told": SAYS}}),
+    "small interface": lambda m, s: SessionMemory(s.id, m.root).add("preference", {"key": "note",
+    "value": {"told": SAYS}}),
     "agent": lambda _, s: s.agent("veritas").record_learning(SAYS),
     "agent's state": lambda _, s: s.agent("veritas").save_state({"notes": SAYS}),
     "party": lambda _, s: s.party().record_finding(SAYS, discovered_by="veritas"),
     "inputs of a party": lambda _, s: s.party().record_decision("D", inputs={"veritas": SAYS}),
     "turn in a transaction": _in_transaction(lambda tx: tx.add_turn("user", SAYS)),
     "decision in a transaction": _in_transaction(lambda tx: tx.record_decision(SAYS, made_by="a")),
-    "change in a transaction": _in_transaction(lambda tx: tx.update(tx.record_decision("D", made_by="a").id, rationale=SAYS)),
-    "state in a transaction": _in_transaction(lambda tx: tx.save_agent_state("veritas", {"notes": SAYS})),
+    "change in a transaction": _in_transaction(lambda tx: tx.update(tx.record_decision("D",
+    made_by="a").id, rationale=SAYS)),
+    "state in a transaction": _in_transaction(lambda tx: tx.save_agent_state("veritas",
+    {"notes": SAYS})),
     "artifact in a transaction": _in_transaction(lambda tx: tx.save_artifact("report", SAYS)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_secret_stays_outside_of_every_door(memory: Memory, door: str) -> None:
-    """With redaction off, each door leaves the token in a file: `test_off_means_off` shows that this can fail."""
+    """With redaction off, each door leaves the token in a file: `test_off_means_off` shows that
+    this can fail."""
     session = memory.create_session(id="s1") if "of a session" not in door else None
     DOORS[door](memory, session)  # type: ignore[arg-type]
     session = memory.session("s1")
@@ -176,7 +185,8 @@ def test_the_command_says_what_was_taken_out(memory: Memory) -> None:
 
 
 def test_a_record_says_how_many_of_which_kind_and_counts_add_up(session: Session) -> None:
-    """In a file and back: a turn keeps it among its fields, every other kind as a field of its own."""
+    """In a file and back: a turn keeps it among its fields, every other kind as a field of its
+    own."""
     made = session.record_decision(
         f"{TOKEN} and {TOKEN}", made_by="a", login={"password": PASSWORD}
     )
@@ -237,8 +247,10 @@ def test_a_name_or_a_key_that_is_a_secret_is_refused_without_quoting_it(
 @pytest.mark.parametrize(
     "fields",
     [
-        {"severity": TOKEN}, {"tags": [f"! {TOKEN}"]}, {"tags": [[TOKEN]]}, {"tags": TOKEN}, {"timestamp": TOKEN},
-        {"note": {1: TOKEN}}, {"note": {(TOKEN,): 1}}, {TOKEN: object()}, {"tags": [{"password": PASSWORD}]},
+        {"severity": TOKEN}, {"tags": [f"! {TOKEN}"]}, {"tags": [[TOKEN]]}, {"tags": TOKEN},
+         {"timestamp": TOKEN},
+        {"note": {1: TOKEN}}, {"note": {(TOKEN,): 1}}, {TOKEN: object()},
+         {"tags": [{"password": PASSWORD}]},
     ],
 )  # fmt: skip
 def test_an_error_does_not_quote_a_secret(session: Session, fields: dict[str, Any]) -> None:
@@ -249,7 +261,8 @@ def test_an_error_does_not_quote_a_secret(session: Session, fields: dict[str, An
 
 
 def test_a_reason_is_written_too(memory: Memory, session: Session) -> None:
-    """What is said of a deletion ends up in its record; of an archive in the summary, of a state in the metadata."""
+    """What is said of a deletion ends up in its record; of an archive in the summary, of a state
+    in the metadata."""
     session.record_decision("D", made_by="a")
     session.delete(id="DEC-001", reason=SAYS)
     assert SHOWN in str(session.deleted())
@@ -372,7 +385,8 @@ def test_own_patterns_are_taken_out_under_their_name(memory: Memory) -> None:
 @pytest.mark.parametrize(
     ("name", "pattern", "says"),
     [
-        ("a", "(", "'a' is no regular expression: missing"), ("a", "x*", "'a' matches the empty text"),
+        ("a", "(", "'a' is no regular expression: missing"), ("a", "x*",
+         "'a' matches the empty text"),
         ("a", 3, "'a' must be a text"), ("A b", "x", "the name of a pattern"),
         ("a", "x" * 1001, "at most 1000"), ("a", "(?P<", "'a' is no regular"),
     ],
@@ -384,7 +398,8 @@ def test_a_pattern_that_makes_no_sense_is_named(name: str, pattern: Any, says: s
 
 
 def test_what_is_published_holds_for_every_other_process(memory: Memory) -> None:
-    """Also for one that was open already, and for the command; a memory that is given its own uses that."""
+    """Also for one that was open already, and for the command; a memory that is given its own uses
+    that."""
     session = memory.create_session(id="s1")
     assert session.record_decision("badge 77", made_by="a").text == "badge 77"
     publish(
@@ -397,7 +412,10 @@ def test_what_is_published_holds_for_every_other_process(memory: Memory) -> None
         session.record_decision("badge 77 of a@example.com", made_by="a").text
         == "[redacted: badge] of [redacted: email]"
     )
-    code = "import sys, smp_client; print(smp_client.Memory(sys.argv[1]).session('s1').add_turn('user', 'badge 77').text)"
+    code = (
+        "import sys, smp_client; session = smp_client.Memory(sys.argv[1]).session('s1')\n"
+        "print(session.add_turn('user', 'badge 77').text)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, str(memory.root)], capture_output=True, text=True, check=True
     )
@@ -414,9 +432,11 @@ def test_what_is_published_holds_for_every_other_process(memory: Memory) -> None
 
 SAID = {"enabled": False, "personal": [], "patterns": {}}
 NONSENSE = [
-    "", "{", "[]", "[" * 100_000, json.dumps({"redaction": False}), json.dumps({"redaction": {"enabled": False}}),
+    "", "{", "[]", "[" * 100_000, json.dumps({"redaction": False}),
+    json.dumps({"redaction": {"enabled": False}}),
     *(json.dumps({"redaction": SAID | wrong}) for wrong in (
-        {"enabled": 0}, {"personal": ["shoe_size"]}, {"personal": [[]]}, {"patterns": []}, {"patterns": {"a": "x*"}},
+        {"enabled": 0}, {"personal": ["shoe_size"]}, {"personal": [[]]}, {"patterns": []},
+         {"patterns": {"a": "x*"}},
     )),
 ]  # fmt: skip
 
@@ -461,8 +481,7 @@ def test_the_command_takes_what_is_configured_also_without_a_daemon(
 
 
 def test_times_and_what_comes_twice_hide_no_secret() -> None:
-    """Many are asked about at once: what repeats is looked at once, and a time not at all. Fails where a word that only begins with
-    a time is passed over too."""
+    """A text that repeats is searched once, and a time not at all; a word may begin with a time."""
     at, token = "2026-01-11T14:00:00Z", "ghp_" + "a1B2c3D4e5" * 4
     assert Redaction().is_clean([{"timestamp": at, "text": at}] * 3)
     for text in (token, f"{at} {token}", f"{at}-{token}", f"{at}:{token}"):
@@ -475,15 +494,18 @@ def test_times_and_what_comes_twice_hide_no_secret() -> None:
 
 
 @pytest.mark.parametrize("text", [
-    "DB_PASSWORD=letmein", "PGPASSWORD=letmein psql", "pwd=letmein", "password='letmein'", 'password: "letmein"',
+    "DB_PASSWORD=letmein", "PGPASSWORD=letmein psql", "pwd=letmein", "password='letmein'",
+    'password: "letmein"',
 ])  # fmt: skip
 def test_a_plain_word_that_is_set_or_quoted_is_a_password(text: str) -> None:
     assert Redaction().redacted_text(text)[0] == text.replace("letmein", "[redacted: password]")
 
 
 @pytest.mark.parametrize("text", [
-    "password: required", "password=None", "login(user, password=password)", "PASSWORD=${DB_PASSWORD}",
-    "password='<password>'", "password=self.password", "PASSWORD=xxx", "bypass=true", "pwd=/home", "password: letmein",
+    "password: required", "password=None", "login(user, password=password)",
+    "PASSWORD=${DB_PASSWORD}",
+    "password='<password>'", "password=self.password", "PASSWORD=xxx", "bypass=true", "pwd=/home",
+    "password: letmein",
 ])  # fmt: skip
 def test_a_word_that_stands_for_a_password_stays(text: str) -> None:
     assert Redaction().redacted_text(text)[0] == text

@@ -1,4 +1,5 @@
-"""A secret given as a name, an id, a time or a kind: refused, and in no file, lock, audit log or message."""
+"""A secret given as a name, an id, a time or a kind: refused, and in no file, lock, audit log or
+message."""
 
 from __future__ import annotations
 

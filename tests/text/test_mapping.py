@@ -1,4 +1,5 @@
-"""Files that are one mapping: parts are replaced one by one, and a person's comments elsewhere stay."""
+"""Files that are one mapping: parts are replaced one by one, and a person's comments elsewhere
+stay."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ after:
   - x # keep 8
 """
 PARTS: dict[str, Value] = {
-    "id": "s1", "storage": {"quota_bytes": 5}, "note": "some text\n\n# not a comment\n", "empty": None, "tags": ["a", "b"],
+    "id": "s1", "storage": {"quota_bytes": 5}, "note": "some text\n\n# not a comment\n",
+    "empty": None, "tags": ["a", "b"],
 }  # fmt: skip
 
 parts = st.dictionaries(keys, nested, max_size=4)
@@ -51,9 +53,12 @@ def kept(content: bytes) -> list[bytes]:
 def forms() -> dict[str, bytes]:
     content = HAND_WRITTEN.encode()
     return {
-        "as it is": content, "CRLF": content.replace(b"\n", b"\r\n"), "byte order mark": b"\xef\xbb\xbf" + content,
-        "byte order mark, beyond ASCII": b"\xef\xbb\xbf" + HAND_WRITTEN.replace("# keep", "# ünï 🙂 # keep").encode(),
-        "beyond ASCII": HAND_WRITTEN.replace("# keep", "# ünï 🙂 # keep").encode(), "no line end": content.rstrip(),
+        "as it is": content, "CRLF": content.replace(b"\n", b"\r\n"),
+        "byte order mark": b"\xef\xbb\xbf" + content,
+        "byte order mark, beyond ASCII": b"\xef\xbb\xbf" + HAND_WRITTEN.replace("# keep",
+        "# ünï 🙂 # keep").encode(),
+        "beyond ASCII": HAND_WRITTEN.replace("# keep", "# ünï 🙂 # keep").encode(),
+        "no line end": content.rstrip(),
         "wide": HAND_WRITTEN.replace("\n  ", "\n      ").encode(),
     }  # fmt: skip
 
@@ -61,13 +66,16 @@ def forms() -> dict[str, bytes]:
 @pytest.mark.parametrize("form", forms())
 @pytest.mark.parametrize(
     "changes",
-    [{"id": "s2"}, {"storage": {"quota_bytes": 7}}, {"note": "x\ny"}, {"note": None}, {"empty": 1}, {"tags": None}, {"tags": []},
-     {"new": {"a": [1, {"b": 2}]}}, {"id": "x", "tags": ["c"], "new": 1, "storage": None}, {"empty": None}],
+    [{"id": "s2"}, {"storage": {"quota_bytes": 7}}, {"note": "x\ny"}, {"note": None}, {"empty": 1},
+     {"tags": None}, {"tags": []},
+     {"new": {"a": [1, {"b": 2}]}}, {"id": "x", "tags": ["c"], "new": 1, "storage": None},
+      {"empty": None}],
 )  # fmt: skip
 def test_a_changed_part_leaves_the_comments_of_the_others(
     form: str, changes: dict[str, Value]
 ) -> None:
-    """Comments outside the changed parts, the parts themselves and whatever stands beside the top key are as before."""
+    """Comments outside the changed parts, the parts themselves and whatever stands beside the top
+    key are as before."""
     content = forms()[form]
     after = replace_parts(content, "session", changes, "metadata.yaml")
     wanted = {
@@ -87,8 +95,10 @@ def test_a_changed_part_leaves_the_comments_of_the_others(
 
 @pytest.mark.parametrize(
     "content",
-    [b'{"version": 1, "other": [1], "session": {"id": "s1", "x": 1}}', b"session: {id: s1, x: 1}\nother: [1]\n",
-     b"other: [1]\nsession:\n  {id: s1,\n  x: 1}\n", b"? session\n: id: s1\n  x: 1\n? other\n: - 1\n",
+    [b'{"version": 1, "other": [1], "session": {"id": "s1", "x": 1}}',
+     b"session: {id: s1, x: 1}\nother: [1]\n",
+     b"other: [1]\nsession:\n  {id: s1,\n  x: 1}\n",
+     b"? session\n: id: s1\n  x: 1\n? other\n: - 1\n",
      b"other: [1]\n'session': {\"id\": s1, x: 1}\n"],
 )  # fmt: skip
 def test_a_style_that_cannot_be_spliced_is_rendered_with_all_it_holds(content: bytes) -> None:
@@ -109,7 +119,8 @@ def test_a_style_that_cannot_be_spliced_is_rendered_with_all_it_holds(content: b
 def test_any_change_of_any_mapping_gives_the_expected_mapping(
     old: dict[str, Value], changes: dict[str, Value], beside: dict[str, Value]
 ) -> None:
-    """The result loads to the old parts with the changes; None takes one out; the rest of the file is the same."""
+    """The result loads to the old parts with the changes; None takes one out; the rest of the file
+    is the same."""
     content = render_mapping("top", old)
     if beside:
         content += render_mapping("x", beside).replace(b"version: 1\nx:", b"beside:", 1)

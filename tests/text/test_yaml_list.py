@@ -594,6 +594,7 @@ def test_any_bytes_are_parsed_into_spans_that_are_true(content: bytes) -> None:
 
 
 @given(damaged())
+@example(b"vlast_id: 31\ndecisions:\n  - id: DEC-001\n")
 @settings(max_examples=200, deadline=None)
 def test_a_file_rendered_plain_is_plain_and_says_the_same(content: bytes) -> None:
     """Rendering it again changes nothing, and no number that an id has had is given again."""
@@ -611,7 +612,8 @@ def test_a_file_rendered_plain_is_plain_and_says_the_same(content: bytes) -> Non
 
 
 @example(
-    b'decisions:\n  - decision: "\nLine one\n "\n    id: DEC-002\n  - decay: {n: 1}\n    id: DEC-001\n',
+    b'decisions:\n  - decision: "\nLine one\n "\n    id: DEC-002\n'
+    b"  - decay: {n: 1}\n    id: DEC-001\n",
     "DEC-001",
     False,
 )
