@@ -88,7 +88,7 @@ def run(
         thread = threading.Thread(target=worker.run, name="worker")
         thread.start()
         open_parts.callback(_stop_worker, worker, thread, log.logger)
-        open_parts.callback(systemd.stopping)
+        open_parts.callback(systemd.notify, "STOPPING=1")
         while not worker.ready.is_set() and thread.is_alive() and not signals.stop:
             signals.wait(0.05)
         schedule = Schedule(_times(settings), worker.successes(), now())
@@ -99,7 +99,7 @@ def run(
             for root in worker.roots:
                 mode = root.watcher.mode
                 root.log.info("ready", component="daemon", pid=os.getpid(), watching=mode)
-            systemd.ready(f"looks after {', '.join(str(root.path) for root in worker.roots)}")
+            systemd.notify("READY=1", f"STATUS=looks after {len(worker.roots)} trees")
         pause_s = min(LOOK_EVERY_S, (systemd.watchdog_s() or math.inf) / 2)
         while not signals.stop and thread.is_alive():
             worker.next_runs = schedule.next_runs()
@@ -110,7 +110,7 @@ def run(
             log.retry()
             worker.log_problem = log.problem
             if worker.is_proved(time.monotonic()):
-                systemd.feed_watchdog()
+                systemd.notify("WATCHDOG=1")
         if not signals.stop:
             raise WorkerDied("The worker has ended by itself.")
 
@@ -119,7 +119,7 @@ def _reload(
     worker: Worker, schedule: Schedule, log: Log, reload: Callable[[], Configuration]
 ) -> Schedule:
     """Use the new settings, or keep the old ones where the new are bad. Return the schedule."""
-    systemd.reloading(time.monotonic_ns() // 1000)
+    systemd.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
     try:
         settings = reload()
     except SMPError as error:
@@ -129,7 +129,7 @@ def _reload(
         worker.change(_timing(settings), settings.upkeep)
         schedule = Schedule(_times(settings), worker.successes(), now())
         log.logger.info("configuration reloaded", component="config")
-    systemd.ready("settings read again")
+    systemd.notify("READY=1", "STATUS=settings read again")
     return schedule
 
 

@@ -195,7 +195,7 @@ def install(call: Call) -> None:
     from ..config.location import SYSTEM_FILE
     from ..config.settings import Configuration
     from ..service import service_file as work
-    from ..service.description import describe, out_of_reach, owner_of
+    from ..service.description import describe, owner_of
 
     call.check((call.user and not call.system,
                 "--user goes with --system: your own service runs as you."))  # fmt: skip
@@ -214,10 +214,7 @@ def install(call: Call) -> None:
     else:
         changed = work.install(wanted, where, force=call.force)
     replaced = changed and before is not work.State.ABSENT
-    notes = [
-        f"{place} does not let the account {wanted.user} in." for place in out_of_reach(wanted)
-    ]
-    said = {"path": str(where.path), "changed": changed, "dry_run": call.dry_run, "notes": notes,
+    said = {"path": str(where.path), "changed": changed, "dry_run": call.dry_run,
             **({"file": new} if call.dry_run else {}),
             "next": work.after_install(where, replaced, os.getuid())}  # fmt: skip
     verb = ("Would write" if call.dry_run else "Wrote") if changed else "Nothing to change in"
@@ -271,7 +268,5 @@ def _say(call: Call, said: dict[str, Any], verb: str) -> None:
     click.echo(f"{verb} {said['path']}")
     if "file" in said:
         click.echo(f"\n{said['file']}", nl=False)
-    for note in said.get("notes", []):
-        click.echo(f"\nBut {note}")
     if said["next"]:
         click.echo("\nThen run:\n" + "\n".join(f"  {line}" for line in said["next"]))

@@ -19,8 +19,7 @@ _FIELDS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "month": (1, 12, _MONTHS),
     "day of the week": (0, 6, _DAYS),
 }
-_BY_NAME = re.compile(r"([a-z]{3})(?:-([a-z]{3}))?")
-_BY_NUMBER = re.compile(r"(?:\*|([0-9]{1,2})(?:-([0-9]{1,2}))?)(?:/([0-9]{1,2}))?")
+_SPAN = re.compile(r"(?:\*|([a-z]{3}|[0-9]{1,2})(?:-([a-z]{3}|[0-9]{1,2}))?)(?:/([0-9]{1,2}))?")
 
 
 def check_cron(text: str) -> str:
@@ -42,17 +41,17 @@ def check_cron(text: str) -> str:
 def _numbers(field: str, span: str) -> range:
     """Return the numbers that `*`, `*/5`, `3`, `1-5`, `1-9/2` or `mon-fri` stands for."""
     low, high, names = _FIELDS[field]
-    named, numbered = _BY_NAME.fullmatch(span), _BY_NUMBER.fullmatch(span)
-    if named and {named[1], named[2] or named[1]} <= set(names):
-        first, last = (names.index(name) + low for name in (named[1], named[2] or named[1]))
-        step = None
-    elif numbered and (not numbered[1] or (names != _DAYS and (numbered[2] or not numbered[3]))):
-        first = int(numbered[1] or low)
-        last = int(numbered[2] or numbered[1] or high)
-        step = numbered[3]
-    else:
+    found = _SPAN.fullmatch(span)
+    ends = [end for end in found.groups()[:2] if end] if found else []
+    is_named = bool(ends) and set(ends) <= set(names)
+    is_number = all(map(str.isdecimal, ends)) and not (ends and names == _DAYS)
+    step = found[3] if found else None
+    # A step goes with `*` or a range of numbers.
+    if not found or not (is_named or is_number) or (step and (is_named or len(ends) == 1)):
         right = f"one of {' '.join(names)}" if names == _DAYS else "*, */5, 3, 1-5 or 1-9/2"
         raise ValueError(f"{span!r} is not a {field}: write {right}")
+    numbers = [names.index(end) + low if is_named else int(end) for end in ends] or [low, high]
+    first, last = numbers[0], numbers[-1]
     if not low <= first <= last <= high:
         raise ValueError(f"{span!r} is not within {low} to {high}, the {field}")
     if step is not None and not 0 < int(step) <= last - first:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from smp_client import SMPError
-from smp_client.text.values import Value, render_flow
+from smp_client.text.values import BadYaml, Event, Events, Value, decode, reading, render_flow
 
 from .location import find
 from .settings import SECTIONS, SETTINGS, Configuration
-from .yaml_lines import Problem, parse
 
 READ_CAP_BYTES = 1024 * 1024
 # The first must be less than the second, or not more where True.
@@ -27,21 +28,30 @@ _IN_ORDER = (
     ("compaction.gentle_at_pct", "compaction.forced_at_pct", False),
 )
 _SHOWN_CHARACTERS = 60
+Entries = dict[str, tuple[int, Value]]  # line (from 1) and value, by whole key: `watch.quiet_ms`
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    line: int  # from 1; 0 where it concerns the whole file
+    key: str
+    says: str
 
 
 class BadConfiguration(SMPError):
     """Every mistake in a file; each of `problems` has its line and its key."""
 
     code = "MEM_E016"
-    advice = (
-        "Nothing of this file is used until it is put right;"
-        " `smp config sample` shows every setting."
-    )
+    advice = "Nothing of it is used until it is put right; `smp config sample` shows every setting."
 
     def __init__(self, file: Path, problems: list[Problem]) -> None:
         self.file = file
         self.problems = tuple(sorted(problems))
-        sentences = [_sentence(file, problem) for problem in self.problems]
+        sentences = []
+        for problem in self.problems:
+            where = f"{file}:{problem.line}" if problem.line else str(file)
+            text = ": ".join(filter(None, (where, problem.key, problem.says)))
+            sentences.append(text if text.endswith("?") else f"{text}.")
         super().__init__("\n".join([*sentences, self.advice]), advice="")
         self.advice = type(self).advice
 
@@ -65,7 +75,7 @@ def read(named: str | Path | None = None) -> Loaded:
     file = find(named)
     if file is None:
         return Loaded(Configuration(), None, {})
-    entries, problems = parse(_content(file), SECTIONS)
+    entries, problems = _parse(_content(file))
     values: dict[str, Any] = {}
     for key, (line, value) in entries.items():
         try:
@@ -97,6 +107,38 @@ def _content(file: Path) -> bytes:
     raise BadConfiguration(file, [Problem(0, "", says)])
 
 
+def _parse(content: bytes) -> tuple[Entries, list[Problem]]:
+    """Return the entries of a file. A mistake of the YAML ends the reading and is returned.
+
+    The keys below a section are entries of their own. All other values are plain values.
+    """
+    entries: Entries = {}
+
+    def take_in(opening: Event, prefix: str) -> None:
+        if opening.tag is not None or opening.anchor is not None:
+            raise BadYaml("tags and anchors are not allowed", events.key_line)
+        for name, first in events.entries():
+            if not prefix and name in SECTIONS and isinstance(first, yaml.MappingStartEvent):
+                take_in(first, f"{name}.")
+            else:
+                entries[prefix + name] = events.key_line + 1, events.build(first)
+
+    try:
+        with reading():
+            events = Events(decode(content))
+            first = events.open_document()
+            if isinstance(first, yaml.MappingStartEvent):
+                take_in(first, "")
+            elif isinstance(first, yaml.StreamEndEvent):
+                return {}, []
+            elif events.build(first) is not None:
+                raise BadYaml("the file must hold settings, each as `key: value`")
+            events.close_document()
+    except BadYaml as error:
+        return entries, [Problem(error.line + 1, "", error.problem)]
+    return entries, []
+
+
 def _accept(key: str, value: Value) -> dict[str, Any]:
     """Return the setting as the program uses it. Raise ValueError with a sentence."""
     if key in SECTIONS:
@@ -124,26 +166,16 @@ def _conflicts(configuration: Configuration) -> Iterator[tuple[tuple[str, ...], 
     """Yield the keys of settings that contradict each other, with a sentence."""
     for low, high, may_be_equal in _IN_ORDER:
         first, second = (
-            configuration[key] * (24 if SETTINGS[key].type.unit == "days" else 1)
-            for key in (low, high)
+            configuration[key] * (24 if key.endswith("_days") else 1) for key in (low, high)
         )
         if first > second or (first == second and not may_be_equal):
             rule = "not be more" if may_be_equal else "be less"
             yield (low, high), f"{low} must {rule} than {high}"
     real = [Path(os.path.realpath(root)) for root in configuration["roots"]]
-    for number, root in enumerate(real):
-        others = [*real[:number], *real[number + 1 :]]
-        if any(root == other or root in other.parents for other in others):
-            named = configuration["roots"][number]
-            yield ("roots",), f"{named} stands twice, or holds another of the roots"
-            break
+    if any(root in (*other.parents, *real[:number]) for number, root in enumerate(real)
+           for other in real):  # fmt: skip
+        yield ("roots",), "a root stands twice, or holds another of the roots"
     log = configuration["log.file"]
     if log is not None and any(root in Path(os.path.realpath(log)).parents for root in real):
         # Each line would be a change of the tree, and cause the next line.
         yield ("log.file", "roots"), "the log must not be in a tree that the daemon watches"
-
-
-def _sentence(file: Path, problem: Problem) -> str:
-    where = f"{file}:{problem.line}" if problem.line else str(file)
-    text = ": ".join(filter(None, (where, problem.key, problem.says)))
-    return text if text.endswith("?") else f"{text}."

@@ -43,6 +43,11 @@ def _rule(name: str, says: str) -> tuple[str, Any, ValueType, str]:
     return f"decay.{name.replace('.', '_')}", _POLICY.rules[name], value_type.DECAY_RULE, says
 
 
+_KEPT = {  # the setting of each type that can be deleted for its age
+    "conversation_turn": "conversation", "decision": "decisions", "finding": "findings",
+    "preference": "preferences", "learning": "learnings", "relationship": "relationships",
+}  # fmt: skip
+
 # fmt: off
 _TABLE: tuple[tuple[Any, ...], ...] = (
     # A section has a name and a sentence, a setting a name, a default, a type and a sentence.
@@ -145,13 +150,8 @@ _TABLE: tuple[tuple[Any, ...], ...] = (
     ("retention", "How long deleted memories can be restored, and when old ones are deleted."),
     ("retention.deleted_days", RetentionPolicy().deleted_days, _DAYS,
      "How long deleted memories can be restored."),
-    ("retention.conversation_days", None, _NEVER,
-     "At which age turns of a conversation are deleted."),
-    ("retention.decisions_days", None, _NEVER, "At which age decisions are deleted."),
-    ("retention.findings_days", None, _NEVER, "At which age findings are deleted."),
-    ("retention.preferences_days", None, _NEVER, "At which age preferences are deleted."),
-    ("retention.learnings_days", None, _NEVER, "At which age learnings are deleted."),
-    ("retention.relationships_days", None, _NEVER, "At which age relationships are deleted."),
+    *((f"retention.{name}_days", None, _NEVER, f"At which age memories in {name} are deleted.")
+      for name in _KEPT.values()),
     ("purge", "Destroying deleted memories that are past their time. Nothing else destroys any."),
     ("purge.cron", "0 5 * * sun", CRON, "When the purge runs."),
     ("redaction", "Secrets and personal data that are taken out of everything that is written."),
@@ -188,10 +188,6 @@ _TABLE: tuple[tuple[Any, ...], ...] = (
 
 SECTIONS: dict[str, str] = dict(row for row in _TABLE if len(row) == 2)
 SETTINGS = {row[0]: Setting(*row[1:]) for row in _TABLE if len(row) == 4}
-_KEPT = {  # the setting of each type that can be deleted for its age
-    "conversation_turn": "conversation", "decision": "decisions", "finding": "findings",
-    "preference": "preferences", "learning": "learnings", "relationship": "relationships",
-}  # fmt: skip
 
 
 class Configuration(dict[str, Any]):

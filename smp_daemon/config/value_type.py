@@ -15,18 +15,13 @@ from smp_client.redaction.redact import PATTERNS_CAP, problem_of
 from .cron import check_cron
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 @dataclass(frozen=True)
 class ValueType:
     """`says` stands behind "must be". `convert` may raise ValueError with a reason."""
 
     says: str
     fits: Callable[[Any], bool]
-    convert: Callable[[Any], Any] = _same
-    unit: str = ""
+    convert: Callable[[Any], Any] = lambda value: value
 
     def accept(self, value: Any) -> Any:
         """Return the value as the program uses it; raise ValueError where it does not fit."""
@@ -38,12 +33,12 @@ class ValueType:
 def number(low: float, high: float, unit: str = "") -> ValueType:
     says = f"a number{unit and f' of {unit}'} from {low} to {high}"
     # By type, because true is an integer to Python. A NaN is neither below nor above anything.
-    return ValueType(says, lambda v: type(v) in (int, float) and low <= v <= high, float, unit)
+    return ValueType(says, lambda v: type(v) in (int, float) and low <= v <= high, float)
 
 
 def whole(low: int, high: int, unit: str = "") -> ValueType:
     says = f"a whole number{unit and f' of {unit}'} from {low} to {high}"
-    return ValueType(says, lambda value: type(value) is int and low <= value <= high, unit=unit)
+    return ValueType(says, lambda value: type(value) is int and low <= value <= high)
 
 
 def one_of(*choices: str) -> ValueType:
@@ -55,7 +50,6 @@ def list_of(item: ValueType, least: int, most: int) -> ValueType:
         f"a list of {least} to {most}, each {item.says}",
         lambda value: isinstance(value, list) and least <= len(value) <= most,
         lambda value: tuple(map(item.accept, value)),
-        item.unit,
     )
 
 
@@ -64,7 +58,6 @@ def or_null(other: ValueType, meaning: str) -> ValueType:
         f"{other.says}, or null for {meaning}",
         lambda value: value is None or other.fits(value),
         lambda value: None if value is None else other.convert(value),
-        other.unit,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import stat
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from smp_client.model.errors import Invalid
 
 # For an editable install this code is no part of the interpreter.
 _PACKAGES = Path(__file__).parents[2]
+_UNSAFE_IN_PROGRAM = frozenset("\"'\\$")
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,12 @@ def describe(
 
 
 def check(service: Service) -> None:
-    """Refuse paths that neither a unit nor a property list can hold."""
-    problems = [
-        f"{path!r} has characters that a service file cannot hold"
-        for path in service.paths
-        if not path.isprintable()
-    ]
-    problems += [f"{path!r} is not absolute" for path in service.paths if path[0] != "/"]
+    """Refuse paths that a unit or a property list cannot hold."""
+    paths, odd = service.paths, "has characters that a service file cannot hold"
+    problems = [f"{path!r} {odd}" for path in paths if not path.isprintable()]
+    problems += [f"{path!r} is not absolute" for path in paths if path[0] != "/"]
+    if _UNSAFE_IN_PROGRAM & set(service.python):
+        problems.append(f"{service.python!r} {odd}: systemd takes no such name of a program")
     if not service.roots:
         problems.append("a service needs a root to look after")
     if problems:
@@ -95,25 +94,11 @@ def owner_of(roots: Iterable[str | Path]) -> str:
         return str(number)
 
 
-def out_of_reach(service: Service) -> list[str]:
-    """Return the directories whose modes keep the account of a system service from its files."""
-    number = 0 if service.user is None else user_id(service.user)
-    parents = {place for path in service.paths for place in Path(os.path.realpath(path)).parents}
-    return sorted(str(p) for p in parents if number and p.exists() and not _may_pass(p, number))
-
-
 def user_id(name: str) -> int:
     try:
         return int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
     except KeyError:
         raise Invalid([f"there is no account {name!r} on this machine"]) from None
-
-
-def _may_pass(directory: Path, number: int) -> bool:
-    status = directory.stat()
-    # A group's right counts: only the account's keeper knows whether the account is in the group.
-    right = stat.S_IXUSR if status.st_uid == number else stat.S_IXGRP | stat.S_IXOTH
-    return bool(status.st_mode & right)
 
 
 def _absolute(path: str | Path) -> str:

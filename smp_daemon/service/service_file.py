@@ -60,15 +60,11 @@ def render(service: Service, where: Place) -> str:
     """Return the whole file, with its checksum."""
     is_xml = where.manager == "launchd"
     body = plist.render(service, where.log or "") if is_xml else unit.render(service)
-    mark = (
-        "From `smp service install`, which does not touch it any more once it is edited."
-        f" sha256:{_checksum(body)}"
-    )
-    if not is_xml:
-        return f"# {mark}\n{body}"
+    origin = "From `smp service install`, which does not touch it any more once it is edited."
+    mark = f"{origin} sha256:{_checksum(body)}"
     # Nothing may stand before the declaration of XML.
     declaration, rest = body.split("\n", 1)
-    return f"{declaration}\n<!-- {mark} -->\n{rest}"
+    return f"{declaration}\n<!-- {mark} -->\n{rest}" if is_xml else f"# {mark}\n{body}"
 
 
 def state(where: Place) -> State:
@@ -104,8 +100,15 @@ def install(service: Service, where: Place, *, force: bool = False) -> bool:
         elif not Path(root).is_dir():
             advice = f"Make it: sudo -u {service.user} mkdir -p {shlex.quote(root)}"
             raise StorageFailed(f"{root} does not exist.", advice=advice)
+    tree, temporary = Tree(where.path.parent), f".{where.path.name}.{uuid.uuid4().hex}"
     try:
-        _replace(where, content.encode())
+        tree.create_root(())
+        tree.write_new(temporary, content.encode())
+        if where.system:
+            with tree.opened(temporary) as descriptor:
+                os.fchmod(descriptor, SYSTEM_MODE)
+        tree.rename(temporary, where.path.name)
+        tree.sync_parent(where.path.name)
     except OSError as error:
         raise _not_permitted("write", where, error) from error
     return True
@@ -136,7 +139,7 @@ def refuse_if_edited(where: Place, *, force: bool) -> None:
 def after_install(where: Place, replaced: bool, user_id: int) -> list[str]:
     """Return the commands with which a person starts the service."""
     if where.manager == "launchd":
-        domain, sudo = _launchd(where, user_id)
+        sudo, domain = ("sudo ", "system") if where.system else ("", f"gui/{user_id}")
         start = f"{sudo}launchctl bootstrap {domain} {shlex.quote(str(where.path))}"
         return [*(after_uninstall(where, user_id) if replaced else []), start]
     control = _systemctl(where)
@@ -149,7 +152,7 @@ def after_install(where: Place, replaced: bool, user_id: int) -> list[str]:
 def after_uninstall(where: Place, user_id: int) -> list[str]:
     """Return the commands with which a person stops the service."""
     if where.manager == "launchd":
-        domain, sudo = _launchd(where, user_id)
+        sudo, domain = ("sudo ", "system") if where.system else ("", f"gui/{user_id}")
         return [f"{sudo}launchctl bootout {domain}/{plist.LABEL}"]
     return [f"{_systemctl(where)} stop smp && {_systemctl(where)} daemon-reload"]
 
@@ -158,28 +161,8 @@ def _systemctl(where: Place) -> str:
     return "sudo systemctl" if where.system else "systemctl --user"
 
 
-def _launchd(where: Place, user_id: int) -> tuple[str, str]:
-    return ("system", "sudo ") if where.system else (f"gui/{user_id}", "")
-
-
 def _checksum(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()
-
-
-def _replace(where: Place, content: bytes) -> None:
-    tree = Tree(where.path.parent)
-    tree.create_root(())
-    temporary = f".{where.path.name}.{uuid.uuid4().hex}"
-    tree.write_new(temporary, content)
-    try:
-        if where.system:
-            with tree.opened(temporary) as descriptor:
-                os.fchmod(descriptor, SYSTEM_MODE)
-        tree.rename(temporary, where.path.name)
-    except BaseException:
-        tree.unlink(temporary)
-        raise
-    tree.sync_parent(where.path.name)
 
 
 def _not_permitted(verb: str, where: Place, error: OSError) -> StorageFailed:

@@ -12,24 +12,6 @@ from collections.abc import Mapping
 PATIENCE_S = 2.0
 
 
-def ready(status: str) -> bool:
-    # Every line is an assignment of its own, so the status must be one line.
-    return notify("READY=1", "STATUS=" + " ".join(status.split()))
-
-
-def reloading(monotonic_us: int) -> bool:
-    """Begin a reload, which `ready` ends. The time tells this reload from an earlier one."""
-    return notify("RELOADING=1", f"MONOTONIC_USEC={monotonic_us}")
-
-
-def stopping() -> bool:
-    return notify("STOPPING=1")
-
-
-def feed_watchdog() -> bool:
-    return notify("WATCHDOG=1")
-
-
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
     """Return how often systemd wants to be fed; None where it does not ask this process."""
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
@@ -39,7 +21,7 @@ def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
 
 
 def notify(*assignments: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the message was sent; False also where nobody asked for any."""
+    """Send such as READY=1. Return whether it was sent; False also where nobody asked for any."""
     address = environment.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False

@@ -12,7 +12,6 @@ WATCHDOG_S = 60
 FOR_A_PERSON = (4, 5)
 
 _PLAIN = re.compile(r"[A-Za-z0-9_/.,:=@+-]+")
-_UNSAFE_IN_PROGRAM = frozenset("\"'\\$")
 
 # Only the system's manager can take these away.
 _SYSTEM_ONLY = """\
@@ -27,8 +26,8 @@ ProtectKernelLogs=yes
 ProtectKernelModules=yes
 ProtectProc=invisible
 ProcSubset=pid
-# The lease that tells whether somebody has a file open (F_SETLEASE) needs no capability:\
- the files are its own account's.
+# The lease that tells whether somebody has a file open (F_SETLEASE) needs no capability:
+# the files are its own account's.
 CapabilityBoundingSet=
 AmbientCapabilities=
 IPAddressDeny=any
@@ -37,19 +36,9 @@ RemoveIPC=yes
 """
 
 _USER_NOTE = """\
-# A user's manager has no privileges. The settings above, from ProtectSystem= on, need a user\
- namespace: newer versions of
-# systemd make one where the kernel lets them, older ones (252, say) pass over these settings.\
- Where your kernel allows user
-# namespaces, PrivateUsers=yes in a drop-in puts them into force in either; where it does not,\
- that would keep the service
-# from starting. Left out, because only the system's manager can do them, or because they fail\
- without privileges (status 218):
-# CapabilityBoundingSet=, PrivateDevices=, DevicePolicy=, PrivateIPC=, ProtectClock=,\
- ProtectHostname=, ProtectKernelLogs=,
-# ProtectKernelModules=, ProtectProc=, ProcSubset=, IPAddressDeny=, KeyringMode=, RemoveIPC=.\
- ProtectHome= is left out because
-# the roots and the program are usually in the home. The system unit has all of them.
+# A user's manager has no privileges. The settings from ProtectSystem= on need a user namespace,
+# which newer versions of systemd make where the kernel allows it. PrivateUsers=yes in a drop-in
+# puts them into force in older ones. The system unit takes away more.
 """
 
 
@@ -62,18 +51,18 @@ def render(service: Service) -> str:
     protect_home = f"ProtectHome={home}\n" if is_system else ""
     # With a private /tmp, files that the service needs in the real one would not be there.
     private_tmp = "no" if service.needs("/tmp", "/var/tmp") else "yes"  # noqa: S108
+    program, *arguments = service.command
+    command = " ".join([quoted(program), *map(argument, arguments)])
     return f"""\
 [Unit]
 Description=SMP, the memory of AI agents
-{after}# Five failures in five minutes are no bad luck any more: give up, and let\
- `systemctl status` say so.
+{after}# Five failures in five minutes are no bad luck: give up, and let `systemctl status` say so.
 StartLimitIntervalSec=300
 StartLimitBurst=5
 
 [Service]
-{account}ExecStart={command_line(service.command)}
-# It says READY=1 when it has taken the lead and put right what was left behind, and\
- WATCHDOG=1 while it does its work.
+{account}ExecStart={command}
+# READY=1 comes when the tree is led and scanned, WATCHDOG=1 while the daemon does its work.
 Type=notify
 NotifyAccess=main
 WatchdogSec={WATCHDOG_S}
@@ -81,8 +70,7 @@ WatchdogSec={WATCHDOG_S}
 ExecReload=/bin/sh -c "kill -HUP ${{MAINPID}}"
 Restart=on-failure
 RestartSec=2
-# Another daemon looks after the root, or the settings are bad: starting again and again\
- would not change that.
+# Another daemon looks after the root, or the settings are bad: starting again would not help.
 RestartPreventExitStatus={" ".join(map(str, FOR_A_PERSON))}
 TimeoutStartSec=300
 TimeoutStopSec=15
@@ -106,7 +94,7 @@ SystemCallFilter=@system-service
 SystemCallFilter=~@privileged @resources
 SystemCallErrorNumber=EPERM
 
-# All is read-only but these; "-", so that one that is not there does not keep it from the others.
+# All is read-only but these; with "-", a missing one does not keep the service from the others.
 ProtectSystem=strict
 ReadWritePaths={writable}
 {protect_home}PrivateTmp={private_tmp}
@@ -130,11 +118,3 @@ def quoted(word: str) -> str:
 def argument(word: str) -> str:
     """Return a word of a command line, in which variables ($) mean themselves too."""
     return quoted(word.replace("$", "$$"))
-
-
-def command_line(command: tuple[str, ...]) -> str:
-    program, *rest = command
-    if _UNSAFE_IN_PROGRAM & set(program):
-        # systemd takes such a name only as an argument. exec keeps the process that it started.
-        return " ".join(["/bin/sh -c", argument('exec "$0" "$@"'), *map(argument, command)])
-    return " ".join([quoted(program), *map(argument, rest)])

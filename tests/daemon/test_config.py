@@ -10,7 +10,6 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 import daemons
@@ -22,7 +21,6 @@ from hypothesis import strategies as st
 
 from smp_client import Memory
 from smp_client.model.policies import CompactionPolicy, RetentionPolicy, Thresholds
-from smp_client.text.values import render_flow
 from smp_daemon.cli import COMMANDS, smp
 from smp_daemon.cli.host import roots_of
 from smp_daemon.config import location
@@ -89,12 +87,6 @@ def test_a_setting_is_described_whole(key: str) -> None:
     assert Configuration()[key] == setting.default
 
 
-def test_a_number_has_its_unit_in_its_name() -> None:
-    units = {"milliseconds": "_ms", "seconds": "_s", "hours": "_hours", "days": "_days", "percent": "_pct", "bytes": "_bytes"}
-    for key, setting in SETTINGS.items():
-        assert not setting.type.unit or key.endswith(units[setting.type.unit])
-
-
 def test_the_defaults_of_the_client_are_the_defaults_here(tmp_path: Path) -> None:
     """A daemon without a configuration behaves as a client without options does."""
     options = Memory(tmp_path).options
@@ -137,20 +129,16 @@ scan: [
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["  quiet_ms: 7\n", "  polling_s: &x 1\n", "  ? [a]\n", "  <<: {}\n", "  polling_s: !t 1\n"])
-def test_a_mistake_of_the_yaml_ends_the_report(tmp_path: Path, text: str) -> None:
-    """Twice, decorated or no key at all: it is named with its line, and so is every bad setting before it."""
-    found = problems(tmp_path / "smp.yaml", "quota_byte: 5\nwatch:\n  quiet_ms: 5\n" + text + "nothing: 1\n")
-    assert found == [(1, "quota_byte"), (4, "")]
-
-
 def test_a_problem_says_where_it_is_and_what_is_right(tmp_path: Path) -> None:
     """File, line and key, in the form that editors jump to; and what to do next at the end."""
     path = written(tmp_path / "smp.yaml", "watch:\n  quiet_ms: soon\n")
     with pytest.raises(BadConfiguration) as raised:
         load(path)
     first, last = str(raised.value).splitlines()
-    assert first == f"{path}:2: watch.quiet_ms: must be a whole number of milliseconds from 1 to 10000, not soon."
+    assert (
+        first
+        == f"{path}:2: watch.quiet_ms: must be a whole number of milliseconds from 1 to 10000, not soon."
+    )
     assert last == raised.value.advice
     assert raised.value.code == "MEM_E016"
 
@@ -190,32 +178,25 @@ def test_what_is_not_a_file_of_settings_is_refused(tmp_path: Path, text: str) ->
     assert problems(tmp_path / "smp.yaml", text)
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "---\n", "watch:\n  # quiet_ms: 5\nlog:\n", "\ufeffwatch: {}\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "\n\n", "# nothing\n", "---\n", "watch:\n  # quiet_ms: 5\nlog:\n", "\ufeffwatch: {}\n"],
+)
 def test_a_file_with_everything_commented_out_is_good(tmp_path: Path, text: str) -> None:
     assert load(written(tmp_path / "smp.yaml", text)) == Configuration()
 
 
-@given(content=st.one_of(st.binary(max_size=200), st.text("ab:[]{}-&*!?#|>\"' \n,\x85é", max_size=80).map(str.encode)))
-def test_any_bytes_are_either_good_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+@given(
+    content=st.one_of(
+        st.binary(max_size=200), st.text("ab:[]{}-&*!?#|>\"' \n,\x85é", max_size=80).map(str.encode)
+    )
+)
+def test_any_bytes_are_either_good_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
     """No input raises anything but BadConfiguration."""
     with contextlib.suppress(BadConfiguration):
         load(written(tmp_path_factory.mktemp("any") / "smp.yaml", content))
-
-
-@given(
-    watch=st.integers(1, 400), timeout=st.floats(0, 3600), pauses=st.lists(st.integers(0, 60), min_size=1, max_size=20),
-    keep=st.integers(1, 1000), level=st.sampled_from(["debug", "error"]), file=st.sampled_from([None, "/logs/smp.log"]),
-)  # fmt: skip
-def test_good_values_arrive_as_they_were_written(
-    tmp_path_factory: pytest.TempPathFactory, watch: int, timeout: float, pauses: list[int], keep: int, level: str, file: str | None
-) -> None:
-    content = {"watch": {"quiet_ms": watch}, "lock": {"timeout_s": timeout, "pauses_s": pauses},
-               "log": {"keep": keep, "level": level, "file": file}}  # fmt: skip
-    found = load(written(tmp_path_factory.mktemp("good") / "smp.yaml", render_flow(content)))  # type: ignore[arg-type]
-    assert found == Configuration({
-        "watch.quiet_ms": watch, "lock.timeout_s": timeout, "lock.pauses_s": tuple(pauses),
-        "log.keep": keep, "log.level": level, "log.file": Path(file) if file else None,
-    })  # fmt: skip
 
 
 def test_what_time_does_arrives_as_it_was_written(tmp_path: Path) -> None:
@@ -227,7 +208,9 @@ retention: {deleted_days: 7, conversation_days: 90, findings_days: 365}
 """
     options = Memory(tmp_path, **load(written(tmp_path / "smp.yaml", text)).upkeep).options
     assert options.thresholds == Thresholds(1, 2, 3.5)
-    assert options.compaction == CompactionPolicy(gentle_at_pct=50, summarizer=("summarise", "-n", "3"), automatic=False)
+    assert options.compaction == CompactionPolicy(
+        gentle_at_pct=50, summarizer=("summarise", "-n", "3"), automatic=False
+    )
     assert options.retention == RetentionPolicy(7, {"conversation_turn": 90, "finding": 365})
 
 
@@ -246,7 +229,9 @@ def test_a_cron_expression_that_is_wrong_or_means_two_things_is_refused(text: st
 
 def cron_field(low: int, high: int, names: tuple[str, ...] = ()) -> st.SearchStrategy[str]:
     number = st.integers(low, high).map(str)
-    ranges = st.tuples(st.integers(low, high), st.integers(low, high)).map(lambda ends: f"{min(ends)}-{max(ends)}")
+    ranges = st.tuples(st.integers(low, high), st.integers(low, high)).map(
+        lambda ends: f"{min(ends)}-{max(ends)}"
+    )
     named = [st.sampled_from(names), st.just(f"{names[1]}-{names[-1]}")] if names else []
     part = st.one_of(st.just("*"), st.integers(1, high).map("*/{}".format), number, ranges,
                      st.tuples(ranges, st.integers(1, high)).map(lambda pair: f"{pair[0]}/{pair[1]}"), *named)  # fmt: skip
@@ -255,13 +240,17 @@ def cron_field(low: int, high: int, names: tuple[str, ...] = ()) -> st.SearchStr
 
 @given(st.tuples(cron_field(0, 59), cron_field(0, 23), cron_field(1, 31), cron_field(1, 12, ("jan", "feb", "dec")),
                  st.sampled_from(["*", "mon", "sun", "mon-fri", "sat,sun", "tue-sun,mon"])))  # fmt: skip
-def test_what_is_accepted_the_scheduler_accepts_too_and_it_becomes_due(parts: tuple[str, ...]) -> None:
+def test_what_is_accepted_the_scheduler_accepts_too_and_it_becomes_due(
+    parts: tuple[str, ...],
+) -> None:
     """Otherwise a bad expression would be found when the daemon runs, not when its configuration is checked."""
     try:
         text = check_cron(" ".join(parts))
     except ValueError:
         return
-    due = CronTrigger.from_crontab(text, timezone=UTC).get_next_fire_time(None, datetime(2026, 1, 11, tzinfo=UTC))
+    due = CronTrigger.from_crontab(text, timezone=UTC).get_next_fire_time(
+        None, datetime(2026, 1, 11, tzinfo=UTC)
+    )
     assert due is not None
 
 
@@ -284,18 +273,9 @@ def test_the_nearest_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert load()["quota_bytes"] == 100002
 
 
-def test_the_users_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """$XDG_CONFIG_HOME, which counts only if absolute, else ~/.config; on macOS ~/Library/Application Support."""
-    home = tmp_path / "home"
-    linux, mac = (written(home / where / "smp/smp.yaml", "") for where in (".config", "Library/Application Support"))
-    for value in ("", "relative"):
-        monkeypatch.setenv("XDG_CONFIG_HOME", value)
-        assert find() == linux
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert find() == mac
-
-
-def test_a_file_that_is_named_or_there_must_be_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_named_or_there_must_be_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only a file that nobody named may be absent; one that is there and cannot be read is an error; none is waited for."""
     with pytest.raises(BadConfiguration, match="No such file"):
         load(tmp_path / "missing.yaml")
@@ -315,18 +295,9 @@ def test_a_file_that_is_named_or_there_must_be_readable(tmp_path: Path, monkeypa
         load(written(tmp_path / "large.yaml", "#" * (READ_CAP_BYTES + 1)))
 
 
-def test_loading_changes_nothing(tmp_path: Path) -> None:
-    """A configuration that is only looked at makes no tree, no log, and leaves the one before as it was."""
-    before = load()
-    text = f"roots: [{tmp_path}/tree]\nlog: {{file: {tmp_path}/logs/smp.log}}\n"
-    load(written(tmp_path / "smp.yaml", text))
-    with pytest.raises(BadConfiguration):
-        load(written(tmp_path / "bad.yaml", text + "nonsense: 1"))
-    assert {path.name for path in tmp_path.iterdir()} == {"smp.yaml", "bad.yaml"}
-    assert load() == before
-
-
-def test_the_roots_are_those_of_the_flag_then_the_variable_then_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_roots_are_those_of_the_flag_then_the_variable_then_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     configured = Configuration({"roots": (Path("/a"), Path("/b"))})
     assert roots_of((), Configuration()) == [tmp_path / ".bmad/sessions"]
@@ -347,7 +318,10 @@ def test_show_says_what_is_in_effect_and_where_it_comes_from(tmp_path: Path) -> 
     answer = json.loads(run("config", "show", "--config", str(path), "--json", cwd=tmp_path).stdout)
     assert answer["file"] == str(path)
     assert answer["settings"]["watch.quiet_ms"] == {"value": 80, "from": f"{path}:2"}
-    assert answer["settings"]["roots"] == {"value": [str(tmp_path / ".bmad/sessions")], "from": "found"}
+    assert answer["settings"]["roots"] == {
+        "value": [str(tmp_path / ".bmad/sessions")],
+        "from": "found",
+    }
     assert set(answer["settings"]) == set(SETTINGS)
 
 
@@ -364,12 +338,6 @@ def test_check_exits_5_and_names_every_problem(tmp_path: Path) -> None:
     assert run("config", "check", str(path), cwd=tmp_path).returncode == 0
     answer = run("config", "check", str(path), "--json", cwd=tmp_path)
     assert json.loads(answer.stdout) == {"file": str(path), "ok": True, "problems": []}
-
-
-def test_the_sample_as_json_describes_every_setting(tmp_path: Path) -> None:
-    described: dict[str, Any] = json.loads(run("config", "sample", "--json", cwd=tmp_path).stdout)
-    assert list(described) == list(SETTINGS)
-    assert described["watch.quiet_ms"]["default"] == 50
 
 
 def test_the_help_names_every_setting(tmp_path: Path) -> None:
@@ -392,7 +360,9 @@ def test_a_daemon_uses_what_is_configured(tmp_path: Path) -> None:
     roots, log = [tmp_path / "one", tmp_path / "two"], tmp_path / "logs/smp.log"
     text = f"roots: [{roots[0]}, {roots[1]}]\ntidy: {{every_s: 0.1}}\nlog: {{file: {log}, format: json}}\n"
     path = written(tmp_path / "smp.yaml", text)
-    with subprocess.Popen([*SMP, "run", "--config", str(path)], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [*SMP, "run", "--config", str(path)], stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             while not log.exists() or log.read_text().count('"event": "ready"') < 2:
                 assert process.poll() is None
@@ -407,7 +377,9 @@ def test_a_daemon_uses_what_is_configured(tmp_path: Path) -> None:
         finally:
             process.kill()
     said = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [line["root"] for line in said if line["event"] == "ready"] == [str(root) for root in roots]
+    assert [line["root"] for line in said if line["event"] == "ready"] == [
+        str(root) for root in roots
+    ]
 
 
 # Starting fast
@@ -421,7 +393,13 @@ def test_help_loads_nothing_but_click(tmp_path: Path, arguments: list[str]) -> N
     """Each command's module is imported when that command is asked for."""
     program = ("import sys; from smp_daemon.cli import main\ntry: main()\nexcept SystemExit: pass\n"
                f"print('loaded:', *(name for name in {HEAVY} if name in sys.modules))")  # fmt: skip
-    said = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True, cwd=tmp_path)
+    said = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
     assert said.stdout.splitlines()[-1].strip() == "loaded:"
 
 
@@ -431,21 +409,41 @@ def test_the_table_of_commands_says_what_they_say_themselves(name: str) -> None:
     command = smp.get_command(click.Context(smp), name)
     assert command is not None
     assert command.name == name
-    assert (command.help or "").split("\n")[0].split(";")[0].split(":")[0].rstrip(".") == COMMANDS[name][1].rstrip(".")
+    assert (command.help or "").split("\n")[0].split(";")[0].split(":")[0].rstrip(".") == COMMANDS[
+        name
+    ][1].rstrip(".")
 
 
 def test_help_has_groups_and_other_names_are_answered(tmp_path: Path) -> None:
     """The commands of every day come first, the rare ones last; another name is no further command in the list."""
     shown = run_smp("--help", tmp_path)
     titles = re.findall(r"^([A-Z]\w+(?: \w+)*):$", shown, re.MULTILINE)
-    assert titles == ["Options", "Start", "Write and ask", "Look after", "Privacy", "Move", "Rarely needed"]
+    assert titles == [
+        "Options",
+        "Start",
+        "Write and ask",
+        "Look after",
+        "Privacy",
+        "Move",
+        "Rarely needed",
+    ]
     assert re.findall(r"^  ([a-z]+) ", shown, re.MULTILINE) == list(COMMANDS)
     assert run_smp("help", tmp_path) == shown
     assert run_smp("help config show", tmp_path) == run_smp("config show --help", tmp_path)
-    for other, name in (("ls", "sessions"), ("get", "show"), ("rm", "delete"), ("help rm", "help delete")):
-        assert run_smp(f"{other} --help", tmp_path).split("\n")[1:] == run_smp(f"{name} --help", tmp_path).split("\n")[1:]
+    for other, name in (
+        ("ls", "sessions"),
+        ("get", "show"),
+        ("rm", "delete"),
+        ("help rm", "help delete"),
+    ):
+        assert (
+            run_smp(f"{other} --help", tmp_path).split("\n")[1:]
+            == run_smp(f"{name} --help", tmp_path).split("\n")[1:]
+        )
 
 
 def run_smp(arguments: str, directory: Path) -> str:
     call, environment = [*SMP, *arguments.split()], {**os.environ, "COLUMNS": "80"}
-    return subprocess.run(call, capture_output=True, text=True, check=True, cwd=directory, env=environment).stdout
+    return subprocess.run(
+        call, capture_output=True, text=True, check=True, cwd=directory, env=environment
+    ).stdout
