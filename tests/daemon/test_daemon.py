@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import PATIENCE_S, no_hang, wait_until
+from daemons import PATIENCE_S, no_hang
 
 from smp_client import Memory, TransactionPending
 from smp_client.disk import journal
-from smp_client.passes import tidy
 
 SMP = [sys.executable, "-c", "from smp_daemon.cli import main; main()"]
 
 
-# Sends the daemon a signal from inside every step of its main thread through a lock of Python's own, that is while it holds it.
+# Sends the daemon a signal from inside every step of its main thread through a lock of Python's
+# own, that is while it holds it.
 SIGNALLED_INSIDE_LOCKS = """
 import os, signal, sys, threading
 
@@ -41,9 +40,13 @@ main()
 
 
 @contextmanager
-def running(root: Path, command: Sequence[str] = SMP) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+def running(
+    root: Path, command: Sequence[str] = SMP
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """A daemon that has said it is ready, and what it said."""
-    process = subprocess.Popen([*command, "run", "--root", str(root)], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*command, "run", "--root", str(root)], stderr=subprocess.PIPE, text=True
+    )
     assert process.stderr is not None
     try:
         line: dict[str, Any] = {}
@@ -77,18 +80,30 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> No
 
 def test_a_signal_that_comes_while_a_lock_is_held_does_not_hang_it(tmp_path: Path) -> None:
     """Lock by lock: a handler that waits for one that the main thread holds would wait for ever."""
-    with no_hang(), running(tmp_path / "sessions", [sys.executable, "-c", SIGNALLED_INSIDE_LOCKS]) as (process, _):
+    with (
+        no_hang(),
+        running(tmp_path / "sessions", [sys.executable, "-c", SIGNALLED_INSIDE_LOCKS]) as (
+            process,
+            _,
+        ),
+    ):
         assert process.stderr is not None
-        reloaded = (json.loads(line)["event"] == "configuration reloaded" for line in process.stderr)
+        reloaded = (
+            json.loads(line)["event"] == "configuration reloaded" for line in process.stderr
+        )
         assert sum(itertools.islice(filter(None, reloaded), 3)) == 3
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_a_second_daemon_says_who_leads_and_the_next_takes_over_after_a_kill(tmp_path: Path) -> None:
+def test_a_second_daemon_says_who_leads_and_the_next_takes_over_after_a_kill(
+    tmp_path: Path,
+) -> None:
     root = tmp_path / "sessions"
     with running(root) as (process, _):
-        second = subprocess.run([*SMP, "run", "--root", str(root)], capture_output=True, text=True, check=False)
+        second = subprocess.run(
+            [*SMP, "run", "--root", str(root)], capture_output=True, text=True, check=False
+        )
         assert second.returncode == 4
         assert f"pid {process.pid}" in second.stderr
         assert second.stderr.count("\n") == 1
@@ -98,9 +113,15 @@ def test_a_second_daemon_says_who_leads_and_the_next_takes_over_after_a_kill(tmp
             assert said["event"] == "ready"
 
 
-def test_it_finishes_a_transaction_that_nobody_came_back_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_finishes_a_transaction_that_nobody_came_back_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = Memory(tmp_path / "sessions")
     session = memory.create_session(id="s")
+
+    def _fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
     with monkeypatch.context() as patch:
         patch.setattr(journal, "carry_out", _fail)
         with pytest.raises(TransactionPending), session.transaction() as tx:
@@ -110,74 +131,15 @@ def test_it_finishes_a_transaction_that_nobody_came_back_for(tmp_path: Path, mon
         assert list((memory.root / ".smp/journal").iterdir()) == []
 
 
-def test_tidying_removes_old_temporaries_only(memory: Memory) -> None:
-    """One that is an hour old belongs to nobody; a fresh one may be in use."""
-    memory.create()
-    temporary = memory.root / ".smp/tmp"
-    for name, age_s in (("old", tidy.ABANDONED_S + 60), ("fresh", 0)):
-        (temporary / name).mkdir()
-        (temporary / f"{name}.file").write_text("x")
-        then = (temporary / name).stat().st_mtime - age_s
-        for path in (temporary / name, temporary / f"{name}.file"):
-            os.utime(path, (then, then))
-    tidy.tidy(memory)
-    assert {path.name for path in temporary.iterdir()} == {"fresh", "fresh.file"}
-
-
 def test_a_root_that_cannot_be_made_is_one_clear_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    failed = subprocess.run([*SMP, "run", "--root", str(tmp_path / "file/x")], capture_output=True, text=True, check=False)
+    failed = subprocess.run(
+        [*SMP, "run", "--root", str(tmp_path / "file/x")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert failed.returncode == 1
     assert failed.stderr.startswith("smp: Could not make")
     assert failed.stderr.endswith("Name a directory as the root.\n")
     assert failed.stderr.count("\n") == 1
-
-
-def test_a_log_that_cannot_be_written_does_not_stop_it(tmp_path: Path) -> None:
-    """stderr on a full device: the daemon works on and stops cleanly. With a logger that raises, it exited at its first line."""
-    root = tmp_path / "sessions"
-    with Path("/dev/full").open("w") as full:
-        process = subprocess.Popen([*SMP, "run", "--root", str(root)], stderr=full)
-    try:
-        while not (root / ".smp/locks/+daemon/lead.lock").exists():
-            assert process.poll() is None
-        process.terminate()
-        assert process.wait(PATIENCE_S) == 0
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _fail(*_: object) -> None:
-    raise OSError(28, "No space left on device")
-
-
-def tagged(number: int, *tags: str) -> str:
-    head = f"  - id: FIND-{number:03d}\n    timestamp: 2026-01-01T00:00:00Z\n    discovered_by: a\n"
-    return f"{head}    finding: f{number}\n    tags: [{', '.join(tags)}]\n"
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to see what a process takes up")
-@pytest.mark.parametrize("of_each", [1, 5000])
-def test_tags_of_their_own_take_up_no_room(tmp_path: Path, of_each: int) -> None:
-    """Indexes are made of 4.6 MB of memories, each with tags that no other has, and nothing is refused or taken out for them."""
-    memory = Memory(tmp_path / "sessions")
-    session = memory.create_session(id="s")
-    records, number = ["version: 1\nfindings:\n"], 0
-    left = 4_600_000
-    while left > 0:
-        number += 1
-        records.append(tagged(number, *(f"t{number * of_each + tag:x}" for tag in range(of_each))))
-        left -= len(records[-1])
-    findings = memory.root / "active/s/findings.yaml"
-    findings.write_text("".join(records))
-    before = session.size().total_bytes
-    with running(memory.root) as (process, _):
-        written = memory.root / "active/s/indexes/agents.yaml"
-        wait_until(lambda: written.exists() and f"FIND-{number}" in written.read_text(), "the indexes are written")
-        peak = Path(f"/proc/{process.pid}/status").read_text().partition("VmHWM:")[2].split()[0]
-    assert int(peak) < 256 * 1024
-    assert sum(file.stat().st_size for file in written.parent.iterdir()) < before
-    assert abs(session.size().total_bytes - before) < 1000  # the metadata
-    assert session.record_decision("there is room", made_by="a").id == "DEC-001"
-    assert findings.read_text() == "".join(records)

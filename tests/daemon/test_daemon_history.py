@@ -1,4 +1,4 @@
-"""Any history of writes, edits, moves, deletions, kills and restarts ends with an index that equals a rebuild."""
+"""After any history of writes, moves, kills and restarts the index equals a rebuild."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ from hypothesis import strategies as st
 
 from smp_client import Memory
 
-STEPS = ("record", "update", "turn", "state", "hand", "replace", "break", "rename", "remove", "drop", "kill", "sync")
+STEPS = (
+    "record",
+    "update",
+    "turn",
+    "state",
+    "hand",
+    "replace",
+    "break",
+    "rename",
+    "remove",
+    "drop",
+    "kill",
+    "sync",
+)
 
 
 class History:
@@ -21,7 +34,9 @@ class History:
         self.directory = directory
         self.memory = Memory(directory / "sessions")
         for number in range(4):
-            self.memory.create_session(id=f"s{number}").record_decision("first", made_by="a", tags=["x"])
+            self.memory.create_session(id=f"s{number}").record_decision(
+                "first", made_by="a", tags=["x"]
+            )
         self.renamed = 0
         self.start()
 
@@ -50,7 +65,9 @@ class History:
             with decisions.open("a") as file:
                 file.write(f"  - {{id: BAD-{number}, decision: [}}\n")
         elif name == "drop":
-            (folder / f"inbox/{number}.yaml").write_text("type: learning\nlearning: dropped\nlearned_by: a\n")
+            (folder / f"inbox/{number}.yaml").write_text(
+                "type: learning\nlearning: dropped\nlearned_by: a\n"
+            )
         else:
             self.change_sessions_or_daemon(name)
 
@@ -75,7 +92,6 @@ class History:
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 99)), min_size=5, max_size=25))
 def test_after_any_history_the_index_equals_a_rebuild(steps: list[tuple[str, int]]) -> None:
-    """The daemon is killed at any moment, and started again, while the tree changes in every way."""
     with tempfile.TemporaryDirectory() as directory:
         history = History(Path(directory))
         try:

@@ -12,7 +12,6 @@ from daemons import Daemon, smp, status, wait_until
 
 from smp_client import Memory, Session
 from smp_client.disk.tree import Tree
-from smp_client.passes.check import check
 
 DEEP, DEEPEST = 1200, 32
 pytestmark = pytest.mark.usefixtures("short_grace")
@@ -55,7 +54,6 @@ def deep(memory: Memory) -> Iterator[Session]:
 
 
 def depth_of(directory: Path) -> int:
-    """How many directories are inside each other below it, found without following them one by one by name."""
     found, descriptor = 0, os.open(directory, os.O_RDONLY)
     while inner := [entry.name for entry in os.scandir(descriptor) if entry.is_dir()]:
         below = os.open(inner[0], os.O_RDONLY, dir_fd=descriptor)
@@ -85,33 +83,12 @@ def test_it_is_deleted_and_purged(memory: Memory, deep: Session) -> None:
     outcome = memory.purge_now("deep")
     assert outcome.success
     left = [path for path in memory.root.rglob("*deep*") if path.is_file()]
-    assert [path.name for path in left if b"kept" in path.read_bytes() or b"far down" in path.read_bytes()] == []
+    assert [
+        path.name
+        for path in left
+        if b"kept" in path.read_bytes() or b"far down" in path.read_bytes()
+    ] == []
     assert not (memory.root / "quarantine/deep").exists()
-
-
-def test_another_is_purged_and_found(memory: Memory, deep: Session, tmp_path: Path) -> None:
-    """A purge, a search, an export and a check go on beside it, and say where they did not look."""
-    found = list(memory.all_about("the words of the other one"))
-    assert {one.path for one in found if not one.problem} == {"active/other/findings.yaml"}
-    assert [f"deeper than {DEEPEST} directories" in one.problem for one in found if one.problem] == [True]
-    assert memory.export(tmp_path / "all.jsonl").problems == []
-    assert [one.problem for one in check(memory)] == [f"it is deeper than {DEEPEST} directories, and not looked into"]
-    outcome = memory.purge_now("other", ["FIND-001"])
-    assert outcome.success
-    assert any(f"deeper than {DEEPEST} directories" in note for note in outcome.notes)
-    assert b"the words of the other one" not in (memory.root / "active/other/findings.yaml").read_bytes()
-
-
-def test_a_name_that_no_archive_holds_keeps_nothing_from_it(memory: Memory, session: Session) -> None:
-    long = memory.root / "active/s1" / ("x" * 200)
-    (long / ("y" * 200) / ("z" * 200)).mkdir(parents=True)
-    (long / ("y" * 200) / ("z" * 200) / "note.txt").write_text("far to the right")
-    (memory.root / "active/s1/bell\a.txt").write_text("ding")
-    outcome = memory.archive_session("s1")
-    assert (outcome.success, len(outcome.notes)) == (True, 2)
-    aside = memory.root / "quarantine/s1"
-    files = [path for path in aside.rglob("*") if path.is_file() and path.suffix != ".yaml"]
-    assert {path.read_text() for path in files} == {"far to the right", "ding"}
 
 
 def test_a_daemon_goes_on(memory: Memory, deep: Session, tmp_path: Path) -> None:
@@ -120,8 +97,13 @@ def test_a_daemon_goes_on(memory: Memory, deep: Session, tmp_path: Path) -> None
         daemon.wait_ready()
         nest(memory.root / "active/other", "e")
         make(memory.root.joinpath("active/other/long", *["x" * 200] * 25))
-        (memory.root / "active/other/decisions.yaml").write_text("decisions:\n  - id: DEC-x\n    decision: seen all the same\n")
-        wait_until(lambda: "seen all the same" in smp("search", "seen", "--root", memory.root).stdout, "it is seen")
+        (memory.root / "active/other/decisions.yaml").write_text(
+            "decisions:\n  - id: DEC-x\n    decision: seen all the same\n"
+        )
+        wait_until(
+            lambda: "seen all the same" in smp("search", "seen", "--root", memory.root).stdout,
+            "it is seen",
+        )
         assert status(memory.root)["health"] == "ok"
     finally:
         daemon.stop()

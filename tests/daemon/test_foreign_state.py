@@ -1,4 +1,4 @@
-"""What stands in the tree is data, `.smp/` too: it can come with a cloned repository, and must neither stop nor weaken anything."""
+"""Everything in the tree is data, `.smp/` too: it can come with a cloned repository."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def sealed(content: Any) -> bytes:
 
 STATES = {
     "deep note": (".smp/locks/s1/decisions.yaml.lock", b"[" * 60_000),
-    "high note": (".smp/locks/s1/decisions.yaml.lock", json.dumps({"note": {"last": 10**70}}).encode()),
+    "high note": (".smp/locks/s1/decisions.yaml.lock",
+    json.dumps({"note": {"last": 10**70}}).encode()),
     "float note": (".smp/locks/s1/decisions.yaml.lock", b'{"note": {"last": 1e70, "size": 1e70}}'),
     "deep marker": (".smp/root.json", b"[" * 60_000),
     "deep status": (".smp/status.json", b"[" * 60_000),
@@ -34,18 +35,23 @@ STATES = {
     "deep jobs": (".smp/jobs.json", b"[" * 60_000),
     "deep policy": (".smp/policy.json", b"[" * 60_000),
     "intent of another form": (".smp/journal/s1+1.json", sealed(["steps"])),
-    "intent without a file": (".smp/journal/s1+1.json", sealed({"version": 1, "steps": [{"append": "x", "at": 0}]})),
-    "intent outside": (".smp/journal/s1+1.json", sealed({"version": 1, "steps": [{"file": "../../x", "content": "x"}]})),
-    "intent of an odd file": (".smp/journal/s1+1.json", sealed({"version": 1, "steps": [{"file": "odd", "append": "x", "at": 0}]})),
-    "intent of wrong types": (".smp/journal/s1+1.json", sealed({"version": 1, "steps": [{"file": "decisions.yaml", "splice": 3}]})),
-    "deep intent": (".smp/journal/s1+1.json", b"[" * 60_000 + b"\n" + str(zlib.crc32(b"[" * 60_000)).encode()),
+    "intent without a file": (".smp/journal/s1+1.json", sealed({"version": 1,
+    "steps": [{"append": "x", "at": 0}]})),
+    "intent outside": (".smp/journal/s1+1.json", sealed({"version": 1, "steps": [{"file": "../../x",
+    "content": "x"}]})),
+    "intent of an odd file": (".smp/journal/s1+1.json", sealed({"version": 1,
+    "steps": [{"file": "odd", "append": "x", "at": 0}]})),
+    "intent of wrong types": (".smp/journal/s1+1.json", sealed({"version": 1,
+    "steps": [{"file": "decisions.yaml", "splice": 3}]})),
+    "deep intent": (".smp/journal/s1+1.json",
+    b"[" * 60_000 + b"\n" + str(zlib.crc32(b"[" * 60_000)).encode()),
     "no index": (".smp/index.db", b"this is no database"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_file_of_somebody_else_costs_only_itself(memory: Memory, state: str) -> None:
-    """Writing, reading, asking and status go on; ids go on from where they were; nothing outside of the tree is touched."""
+    """Writing, reading, asking and status go on."""
     session = memory.create_session(id="s1")
     session.record_decision("First", made_by="a")
     memory.search("first")
@@ -55,17 +61,22 @@ def test_a_file_of_somebody_else_costs_only_itself(memory: Memory, state: str) -
     (memory.root / name).write_bytes(content)
     again = Memory(memory.root)
     assert again.session("s1").record_decision("Second", made_by="a").id == "DEC-002"
-    assert [record.text for record in again.session("s1").records("decision")] == ["First", "Second"]
+    assert [record.text for record in again.session("s1").records("decision")] == [
+        "First",
+        "Second",
+    ]
     assert {record.id for record in again.search("first second")} == {"DEC-001", "DEC-002"}
     assert not (memory.root.parent / "x").exists()
     assert not (memory.root / ".smp/journal/s1+1.json").exists()
     if "intent" in state:
         assert [*(memory.root / "quarantine/s1").glob("*.bytes")]
-    assert smp("status", "--root", memory.root).returncode == 2, "there is no daemon, and status can say so"
+    assert smp("status", "--root", memory.root).returncode == 2, (
+        "there is no daemon, and status can say so"
+    )
 
 
 def test_a_daemon_starts_on_all_of_them(memory: Memory, tmp_path: Path) -> None:
-    """And indexes what is written meanwhile. Seen to fail before: the worker ended with the error of one file."""
+    """And indexes what is written meanwhile."""
     memory.create_session(id="s1").record_decision("First", made_by="a")
     memory.close()
     for name, content in STATES.values():
@@ -79,18 +90,30 @@ def test_a_daemon_starts_on_all_of_them(memory: Memory, tmp_path: Path) -> None:
 def test_a_file_in_the_tree_cannot_turn_redaction_off(memory: Memory) -> None:
     """It can only add: personal data and patterns. The program itself can."""
     session = memory.create_session(id="s1")
-    policy = {"redaction": {"enabled": False, "personal": ["email"], "patterns": {}, "unlocked_edits": "off"}}
+    policy = {
+        "redaction": {
+            "enabled": False,
+            "personal": ["email"],
+            "patterns": {},
+            "unlocked_edits": "off",
+        }
+    }
     (memory.root / ".smp/policy.json").write_text(json.dumps(policy))
     text = f"The token is {SECRET}, ask jane@example.com"
-    assert session.record_decision(text, made_by="a").text == "The token is [redacted: github token], ask [redacted: email]"
+    assert (
+        session.record_decision(text, made_by="a").text
+        == "The token is [redacted: github token], ask [redacted: email]"
+    )
     off = Memory(memory.root, redaction=Redaction(enabled=False)).session("s1")
     assert off.record_decision(text, made_by="a").text == text
 
 
 @pytest.mark.parametrize(
     "statement",
-    ["CREATE TRIGGER t AFTER INSERT ON memories BEGIN DELETE FROM memories; END", "CREATE VIEW v AS SELECT 1",
-     "CREATE TABLE more (x)", "DROP TABLE topics; CREATE VIEW topics AS SELECT 1 AS scope, 2 AS topic, 3 AS memory"],
+    ["CREATE TRIGGER t AFTER INSERT ON memories BEGIN DELETE FROM memories; END",
+    "CREATE VIEW v AS SELECT 1",
+     "CREATE TABLE more (x)",
+     "DROP TABLE topics; CREATE VIEW topics AS SELECT 1 AS scope, 2 AS topic, 3 AS memory"],
     ids=["trigger", "view", "table", "replaced"],
 )  # fmt: skip
 def test_an_index_with_another_schema_is_replaced(memory: Memory, statement: str) -> None:
@@ -116,9 +139,21 @@ def test_a_note_of_somebody_else_gives_no_id_twice(memory: Memory) -> None:
     session = memory.create_session(id="s1")
     session.record_finding("First", discovered_by="a", severity="low")
     content = (memory.root / "active/s1/findings.yaml").read_bytes()
-    note = {"version": 1, "size": len(content), "checksum": zlib.crc32(content), "indent": 2, "last": 0}
+    note = {
+        "version": 1,
+        "size": len(content),
+        "checksum": zlib.crc32(content),
+        "indent": 2,
+        "last": 0,
+    }
     (memory.root / ".smp/locks/s1/findings.yaml.lock").write_text(json.dumps({"note": note}))
-    assert Memory(memory.root).session("s1").record_finding("Second", discovered_by="a", severity="low").id == "FIND-002"
+    assert (
+        Memory(memory.root)
+        .session("s1")
+        .record_finding("Second", discovered_by="a", severity="low")
+        .id
+        == "FIND-002"
+    )
 
 
 def test_a_link_in_the_journal_costs_only_itself(memory: Memory) -> None:

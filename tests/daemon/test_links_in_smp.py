@@ -1,4 +1,4 @@
-"""Links below `.smp/`, as a cloned repository can bring them along: replaced, named once, and what they lead to is not touched."""
+"""Links below `.smp/`, as a cloned repository can bring them: replaced, never followed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = ["cookies", "index.db", "index.db-shm", "index.db-wal", "index.db-journa
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A directory that holds a file which nobody may touch; a link leads to the directory, or to the file."""
+    """A directory that holds a file which nobody may touch."""
     directory = tmp_path / "outside"
     directory.mkdir()
     (directory / "file").write_bytes(b"precious")
@@ -30,15 +30,22 @@ def put_link(root: Path, name: str, outside: Path) -> None:
 
 
 def is_untouched(outside: Path) -> bool:
-    return [path.name for path in outside.iterdir()] == ["file"] and (outside / "file").read_bytes() == b"precious"
+    return [path.name for path in outside.iterdir()] == ["file"] and (
+        outside / "file"
+    ).read_bytes() == b"precious"
 
 
 def has_no_traceback(daemon: Daemon) -> bool:
-    return not any("exception" in line for line in daemon.lines()) and "Traceback" not in daemon.log.read_text()
+    return (
+        not any("exception" in line for line in daemon.lines())
+        and "Traceback" not in daemon.log.read_text()
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_link_that_is_there_at_the_start(memory: Memory, session: Session, tmp_path: Path, outside: Path, name: str) -> None:
+def test_a_link_that_is_there_at_the_start(
+    memory: Memory, session: Session, tmp_path: Path, outside: Path, name: str
+) -> None:
     session.record_decision("One", made_by="a")
     assert smp("sync", "--root", memory.root).returncode == 0
     put_link(memory.root, name, outside)
@@ -57,7 +64,9 @@ def test_a_link_that_is_there_at_the_start(memory: Memory, session: Session, tmp
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_link_that_comes_while_it_runs(memory: Memory, session: Session, tmp_path: Path, outside: Path, name: str) -> None:
+def test_a_link_that_comes_while_it_runs(
+    memory: Memory, session: Session, tmp_path: Path, outside: Path, name: str
+) -> None:
     config = settings_file(tmp_path, canary={"every_s": 1})
     with running(memory.root, log=tmp_path / "log", config=config) as daemon:
         put_link(memory.root, name, outside)

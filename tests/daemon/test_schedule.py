@@ -48,7 +48,7 @@ def started(times: dict[str, str | float] = TIMES) -> Schedule:
 def test_a_job_that_was_missed_is_due_once(
     successes: dict[str, str | None], missed: list[str]
 ) -> None:
-    """However often it was missed, and where nothing is known; not after a success in the future."""
+    """However often it was missed, and where nothing is known."""
     schedule = Schedule(TIMES, successes, NOON)
     assert schedule.due(NOON) == missed
     assert schedule.due(NOON) == []

@@ -1,4 +1,4 @@
-"""A simulated year: sessions live, age, are archived, brought back, deleted and purged, and nothing is lost or gone too early."""
+"""A simulated year: sessions live, age, are archived, brought back, deleted and purged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from smp_client import Memory, QuotaExceeded, Record, Session
 from smp_client.change.holdings import EVERY, holdings
 from smp_client.model.record import SESSION_KINDS, kind_of_file
 from smp_client.passes import overdue
-from smp_client.passes.compaction import SUMMARIZES, compact, growth_bytes_per_day, policy_of, trigger
+from smp_client.passes.compaction import (
+    SUMMARIZES,
+    compact,
+    growth_bytes_per_day,
+    policy_of,
+    trigger,
+)
 from smp_client.passes.decay import decay
 from smp_client.passes.lifecycle import lifecycle
 from smp_client.passes.purge import purge
@@ -34,7 +40,9 @@ class Known:
 
     name: str
     ends: datetime  # when nobody uses it any more
-    texts: dict[str, str] = field(default_factory=dict)  # of every memory that was acknowledged and not purged, by id
+    texts: dict[str, str] = field(
+        default_factory=dict
+    )  # of every memory that was acknowledged and not purged, by id
     kept: set[str] = field(default_factory=set)  # that may never be taken out
     used: datetime = START
     deleted: dict[str, datetime] = field(default_factory=dict)  # memories, and when
@@ -61,7 +69,11 @@ class Year:
         while len(self.known) < due:
             self._create()
         for one in self.known.values():
-            if self.now < one.ends and self._is_active(one) and self.random.random() < 150 * step / (self.end - START):
+            if (
+                self.now < one.ends
+                and self._is_active(one)
+                and self.random.random() < 150 * step / (self.end - START)
+            ):
                 self._write(one)
         if self.known and self.random.random() < 0.001 * self.wanted * step / timedelta(hours=1):
             with suppress(QuotaExceeded):
@@ -69,8 +81,12 @@ class Year:
 
     def _create(self) -> None:
         name = f"session-{len(self.known)}"
-        self.memory.create_session(id=name, user="user-1", topic=self.random.choice(["payments", "login", "search"]))
-        self.known[name] = Known(name, self.now + (self.end - START) * self.random.uniform(0.01, 0.16), used=self.now)
+        self.memory.create_session(
+            id=name, user="user-1", topic=self.random.choice(["payments", "login", "search"])
+        )
+        self.known[name] = Known(
+            name, self.now + (self.end - START) * self.random.uniform(0.01, 0.16), used=self.now
+        )
         self._count("created")
 
     def _write(self, one: Known) -> None:
@@ -78,7 +94,12 @@ class Year:
         one.used = self.now
         try:
             for _ in range(self.random.randrange(1, 6)):
-                self._note(one, session.add_turn(self.random.choice(["user", "architect"]), self._words("We decided it.")))
+                self._note(
+                    one,
+                    session.add_turn(
+                        self.random.choice(["user", "architect"]), self._words("We decided it.")
+                    ),
+                )
             self._record(one, session, self.random.randrange(5))
             session.save_agent_state("veritas", {"seen": len(one.texts)})
         except QuotaExceeded:
@@ -87,18 +108,32 @@ class Year:
 
     def _record(self, one: Known, session: Session, kind: int) -> None:
         if kind == 0:
-            self._note(one, session.record_decision(self._words("Use it"), made_by="architect"), kept=True)
+            self._note(
+                one, session.record_decision(self._words("Use it"), made_by="architect"), kept=True
+            )
         elif kind == 1:
-            found = self._note(one, session.record_finding(self._words("It breaks"), discovered_by="veritas"), kept=True)
+            found = self._note(
+                one,
+                session.record_finding(self._words("It breaks"), discovered_by="veritas"),
+                kept=True,
+            )
             if self.random.random() < 0.5:
                 session.resolve_finding(found.id, resolved_by="architect", action_taken="mended")
                 one.kept.discard(found.id)
         elif kind == 2:
-            self._note(one, session.record_preference(self._words("Rather so"), confidence="explicit"), kept=True)
+            self._note(
+                one,
+                session.record_preference(self._words("Rather so"), confidence="explicit"),
+                kept=True,
+            )
         elif kind == 3:
-            self._note(one, session.record_preference(self._words("Maybe so"), confidence="uncertain"))
+            self._note(
+                one, session.record_preference(self._words("Maybe so"), confidence="uncertain")
+            )
         else:
-            learned = self._note(one, session.record_learning(self._words("So it is"), learned_by="veritas"))
+            learned = self._note(
+                one, session.record_learning(self._words("So it is"), learned_by="veritas")
+            )
             if self.random.random() < 0.3:
                 session.pin(learned.id)
                 one.kept.add(learned.id)
@@ -121,7 +156,11 @@ class Year:
         if self._is_active(one):
             session = self.memory.session(one.name)
             present = self._present(session)
-            standing = [memory_id for memory_id in one.texts if memory_id not in one.deleted and memory_id in present]
+            standing = [
+                memory_id
+                for memory_id in one.texts
+                if memory_id not in one.deleted and memory_id in present
+            ]
             if chance < 0.4 and standing:
                 session.get(self.random.choice(standing))
                 one.used = self.now
@@ -162,10 +201,15 @@ class Year:
         if self.now.hour % 6:
             return  # which is often enough
         before = {session.id for session in self.memory.sessions()}
-        outcome = lifecycle(self.memory, archive=self.now.hour < step / timedelta(hours=1) or step > timedelta(hours=12))
+        outcome = lifecycle(
+            self.memory,
+            archive=self.now.hour < step / timedelta(hours=1) or step > timedelta(hours=12),
+        )
         assert outcome.problems == []
         for name in before - {session.id for session in self.memory.sessions()}:
-            assert self.now - self.known[name].used >= ARCHIVED_AFTER, f"{name} was archived too early"
+            assert self.now - self.known[name].used >= ARCHIVED_AFTER, (
+                f"{name} was archived too early"
+            )
             self._count("archived")
         if self.now.hour % 12 == 0:
             for session in self.memory.sessions():
@@ -184,7 +228,9 @@ class Year:
                 assert self.now - one.gone_at >= RETAINED, f"{one.name} was purged too early"
                 one.is_purged, one.texts = True, {}
             for memory_id in action.about if action.type == "purge_memories" else ():
-                assert self.now - one.deleted.pop(memory_id) >= RETAINED, f"{memory_id} of {one.name} was purged too early"
+                assert self.now - one.deleted.pop(memory_id) >= RETAINED, (
+                    f"{memory_id} of {one.name} was purged too early"
+                )
                 del one.texts[memory_id]
                 one.kept.discard(memory_id)
             self._count(action.type)
@@ -193,7 +239,10 @@ class Year:
 
     def check(self, *, all_of_it: bool = False) -> None:
         for one in self.known.values():
-            signature = [_signature(self.memory.root / place / one.name) for place in ("active", "archived", "deleted")]
+            signature = [
+                _signature(self.memory.root / place / one.name)
+                for place in ("active", "archived", "deleted")
+            ]
             if not all_of_it and self._signatures.get(one.name) == (signature, one.is_purged):
                 continue
             self._signatures[one.name] = (signature, one.is_purged)
@@ -226,14 +275,18 @@ class Year:
             lost = {memory_id for memory_id in one.kept if memory_id not in one.deleted} - standing
             assert lost == set(), f"{one.name}: {lost} may never be evicted"
             size = self.memory.session(one.name).size()
-            assert size.total_bytes <= size.quota_bytes + 12_000  # the YAML indexes are written by whoever looks after it
+            assert (
+                size.total_bytes <= size.quota_bytes + 12_000
+            )  # the YAML indexes are written by whoever looks after it
 
     def _is_active(self, one: Known) -> bool:
         return (self.memory.root / "active" / one.name).is_dir()
 
     def _present(self, session: Session) -> set[str]:
         turns = {turn.id for turn in session.turns() if turn.data.get("type") != "summary"}
-        return turns | {record.id for kind in SESSION_KINDS[1:] for record in session.records(kind.name)}
+        return turns | {
+            record.id for kind in SESSION_KINDS[1:] for record in session.records(kind.name)
+        }
 
     def _words(self, beginning: str) -> str:
         return f"{beginning} {' '.join(self.random.choice(['alpha', 'beta', 'gamma', 'delta']) for _ in range(12))}"
@@ -253,7 +306,7 @@ def _signature(directory: Path) -> list[tuple[str, int, int, int]]:
 
 @pytest.fixture
 def quick_root(tmp_path: Path) -> Iterator[Path]:
-    """On a filesystem in memory where there is one: a year has more writes than a disk wants to wait for."""
+    """On a filesystem in memory where there is one."""
     if not os.access("/dev/shm", os.W_OK):
         yield tmp_path / "sessions"
         return
@@ -266,16 +319,20 @@ def quick_root(tmp_path: Path) -> Iterator[Path]:
     [
         pytest.param(4, 110, timedelta(hours=24), 3, id="a few months, day by day"),
         pytest.param(6, 140, timedelta(hours=24), 1, id="some months more", marks=pytest.mark.slow),
-        pytest.param(30, 365, timedelta(hours=2), 1, id="a year, two hours at a time", marks=pytest.mark.slow),
+        pytest.param(
+            30, 365, timedelta(hours=2), 1, id="a year, two hours at a time", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_year(
-    quick_root: Path, sessions: int, days: int, step: timedelta, seed: int, monkeypatch: pytest.MonkeyPatch
+    quick_root: Path,
+    sessions: int,
+    days: int,
+    step: timedelta,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each memory is in exactly one place: in its session, deleted, taken out by compaction, in the archive, or purged. Nothing
-    that must stay is taken out, nothing is archived or purged early, no session outgrows its quota. Checked after every step for
-    whatever has changed, and for everything at the end. (With compaction taking out pinned memories, or a purge that does not
-    wait, it fails within the first simulated weeks.)"""
+    """Each memory is in exactly one place."""
     monkeypatch.setattr("smp_client.change.move.GRACE_S", -1.0)
     monkeypatch.setattr("smp_client.disk.rewrite.GRACE_S", -1.0)
     year = Year(quick_root, sessions, days, seed=seed)
@@ -286,5 +343,13 @@ def test_a_year(
         year.check()
         year.now += step
     year.check(all_of_it=True)
-    happened = {"created", "compacted", "archived", "unarchived", "deleted", "sessions deleted", "purge_session"}
+    happened = {
+        "created",
+        "compacted",
+        "archived",
+        "unarchived",
+        "deleted",
+        "sessions deleted",
+        "purge_session",
+    }
     assert happened <= year.counts.keys(), year.counts

@@ -76,7 +76,8 @@ def test_a_drop_may_change_or_resolve_a_memory(session: Session, daemon: Daemon)
     [
         ({"update": "DEC-009", "confidence": "high"}, "DEC-009"),
         ({"update": "DEC-001", "confidence": "certain"}, "'confidence' must be one of"),
-        ({"update": "DEC-001", "when": "2026-01-11"}, "'timestamp' of a decision cannot be changed"),
+        ({"update": "DEC-001", "when": "2026-01-11"},
+        "'timestamp' of a decision cannot be changed"),
         ({"update": "DEC-001", "memory_id": "x"}, "cannot set a field 'memory_id'"),
         ({"update": "../DEC-001", "confidence": "high"}, "memory id '../DEC-001'"),
         ({"update": ["DEC-001"], "confidence": "high"}, "memory id"),
@@ -174,31 +175,6 @@ def test_other_names_of_fields_are_understood_in_drops_and_in_yaml(session: Sess
         assert not OTHER_NAMES.keys() & record.data.keys()
 
 
-def test_a_name_beside_the_own_one_and_a_time_that_is_none_stay_fields(session: Session) -> None:
-    drop(
-        session,
-        "a.yaml",
-        "type: decision\ndecision: Use OAuth\ntext: In full\nwho: me\nby: you\nwhen: next week\nkind: final\n",
-    )
-    drop(session, "b.yaml", "kind: turn\ntype: question\nwho: user\ncontent: Why?\n")
-    assert [found.outcome for found in inbox.take_in(session, inbox.waiting(session))] == [
-        "taken",
-        "taken",
-    ]
-    data = session.get("DEC-001").data
-    further = ("decision", "text", "made_by", "who", "when", "kind")
-    assert [data[name] for name in further] == [
-        "Use OAuth",
-        "In full",
-        "you",
-        "me",
-        "next week",
-        "final",
-    ]
-    turn = session.get("turn-1").data
-    assert (turn["type"], turn["speaker"], turn["content"]) == ("question", "user", "Why?")
-
-
 def test_a_bad_drop_among_many_costs_only_itself(session: Session) -> None:
     """They go in together, and where one of them cannot be written, each by itself."""
     for number in range(20):
@@ -239,7 +215,6 @@ def locks_counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_many_drops_are_one_transaction(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Taking in thousands costs as many intents and locks of the file as there are batches, and not as there are drops."""
     recorded: list[int] = []
     record, locked = journal.record, locks_counted(monkeypatch)
     monkeypatch.setattr(
@@ -259,20 +234,6 @@ def test_many_drops_are_one_transaction(session: Session, monkeypatch: pytest.Mo
         == [found.memory_id for found in drops]
         == [f"DEC-{number + 1:03}" for number in range(inbox.BATCH + 3)]
     )
-
-
-def test_drops_wait_together_for_whoever_writes_their_file(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The lock is asked for once, however many there are, and a number is given to none that waits."""
-    for number in range(20):
-        drop(session, f"{number:02}.yaml", f"type: decision\ndecision: Number {number}\nby: a\n")
-    with locks.lock(session.scope.tree, "s1", "decisions.yaml", locks.NO_PATIENCE, "thinking"):
-        locked = locks_counted(monkeypatch)
-        waiting = list(inbox.take_in(session, inbox.waiting(session)))
-    assert {found.outcome for found in waiting} == {"waiting"}
-    assert locked.count("decisions.yaml") == 1
-    assert next(inbox.take_in(session, inbox.waiting(session))).memory_id == "DEC-001"
 
 
 def test_drops_that_are_recorded_and_not_removed_yet_are_not_taken_twice(
