@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 # The kernel does not count a writer that has found the name and not opened it yet.
 GRACE_S = 2.0
-_ABANDONED_S = 3600.0
 _TRIES = 4
 _SHOWN_CHARACTERS = 60
 _NOTHING_CHANGED = "or rename this session; nothing was changed."
@@ -413,18 +412,16 @@ def sweep(memory: Memory, only: str | None = None) -> list[str]:
         session_id, path = name.partition("+")[0], f"{LEAVING}/{name}"
         if not is_session_id(session_id) or (only is not None and session_id != only):
             continue
-        if name.endswith(".json"):
-            with suppress(FileNotFoundError):
-                age_s = time.time() - tree.stat(path).st_mtime
-                if age_s > _ABANDONED_S and not tree.exists(path.removesuffix(".json")):
-                    tree.unlink(path)  # the note of a directory that never left
-            continue
         scope = memory._scope(session_id)
         options = replace(scope.options, patience=NO_PATIENCE)
         try:
             hurried = Scope(tree, session_id, scope.directory, options)
             with hurried.undisturbed("removing what has left"):
-                _sweep_one(memory, path, session_id)
+                slot = path.removesuffix(".json")
+                if not tree.exists(slot):
+                    tree.unlink(f"{slot}.json")  # the note of a directory that never left
+                elif path == slot:
+                    _sweep_one(memory, slot, session_id)
         except LockTimeout:
             continue  # whoever holds the lock is at work there
         except (SMPError, OSError) as error:

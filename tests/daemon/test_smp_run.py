@@ -180,7 +180,7 @@ def test_a_bad_drop_is_put_aside_with_what_is_wrong(memory: Memory, tmp_path: Pa
 
 
 def test_status_tells_up_down_killed_and_hung(memory: Memory, tmp_path: Path) -> None:
-    """And its exit code; a mistyped flag is "cannot tell"."""
+    """And its exit code."""
     memory.create_session(id="s").record_decision("D", made_by="a")
     assert smp("status", "--root", tmp_path / "nowhere").returncode == 3
     assert smp("status", "--root", memory.root).returncode == 2
