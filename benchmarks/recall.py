@@ -1,129 +1,238 @@
-"""How often `session.search` finds the right answer: `python -m benchmarks.recall DIRECTORY…`
+"""How often a search finds the right memory: `python -m benchmarks.recall [DIRECTORY…]`
 
-Each directory is a conversation with its questions, as JSON lines:
+Without a directory, four kinds of text are asked. Chats, meetings and logs of code agents are made
+by a seeded generator, because no public ones come with Python: an answer seldom has the words of
+its question, the turns around it do, and others say nearly the same of somebody else. The decision
+records are real: the chapters of Python's own language reference, looked up by their titles.
+Each kind has a part to tune the ranking on and a part to report, made of other words.
 
-    documents.jsonl   {"id": "D1:3", "text": "…", "speaker": "Ann", "timestamp": "2023-05-08T13:56:00"}   in the order of speaking
+A directory holds one conversation and its questions, as JSON lines:
+
+    documents.jsonl   {"id": "D1:3", "text": "…", "speaker": "Ann", "timestamp": "…"}   in order
     questions.jsonl   {"question": "When did Ann …?", "answers": ["D1:3"]}
 
-Only `id`, `text`, `question` and `answers` are needed; `--documents` and `--questions` name two files instead of directories. Every
-document becomes a turn of a session of its own conversation, written and asked as any client would. Printed are the share of the
-right answers among the first 5 and 10 (recall@5, recall@10), how often at least one is among the first 10 (hit@10), and the mean
-reciprocal rank of the first right one (MRR).
+Beside SMP stands plain FTS5 in the same run: BM25 with porter, the same stop words, any word.
+hit@10 is how often a right memory is among the first ten, MRR the mean of 1 / its place.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
+import re
+import sqlite3
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from pydoc_data.topics import topics
+from typing import Any, NamedTuple
 
-from smp_client import Memory, Session
+import yaml
 
-DEPTH = 50  # answers that are looked through for the reciprocal rank
+from smp_client import Memory
+from smp_client.ask.text import words
+
+DEPTH = 50  # answers that are looked through for the mean reciprocal rank
+BEGIN = datetime(2025, 1, 6, 9, tzinfo=UTC)
+NOW = datetime(2025, 12, 1, tzinfo=UTC)
+PARTS = ("tune", "report")
 
 
-@dataclass
-class Tally:
-    recall_5: list[float] = field(default_factory=list)
-    recall_10: list[float] = field(default_factory=list)
-    hit_10: list[float] = field(default_factory=list)
-    reciprocal: list[float] = field(default_factory=list)
-    seconds: float = 0.0
+class Document(NamedTuple):
+    speaker: str
+    text: str
+    title: str = ""  # of a decision; without one it is a turn
 
-    def add(self, found: Sequence[str], right: set[str], seconds: float) -> None:
-        self.recall_5.append(len(right & set(found[:5])) / len(right))
-        self.recall_10.append(len(right & set(found[:10])) / len(right))
-        self.hit_10.append(float(bool(right & set(found[:10]))))
-        self.reciprocal.append(next((1 / rank for rank, one in enumerate(found, 1) if one in right), 0.0))
-        self.seconds += seconds
 
-    def merge(self, other: Tally) -> None:
-        for name in ("recall_5", "recall_10", "hit_10", "reciprocal"):
-            getattr(self, name).extend(getattr(other, name))
-        self.seconds += other.seconds
+class Sample(NamedTuple):
+    """Memories in their order, and questions with the places of their answers."""
 
-    def figures(self) -> dict[str, float]:
-        count = len(self.recall_5) or 1
-        return {
-            "questions": len(self.recall_5),
-            **{name: round(sum(values) / count, 4) for name, values in (
-                ("recall@5", self.recall_5), ("recall@10", self.recall_10), ("hit@10", self.hit_10), ("MRR", self.reciprocal))},
-            "ms per search": round(1000 * self.seconds / count, 2),
+    documents: list[Document]
+    questions: list[tuple[str, set[int]]]
+
+
+SAID: dict[str, Any] = yaml.safe_load((Path(__file__).with_suffix(".yaml")).read_text("utf-8"))
+
+
+def name(draw: random.Random) -> str:
+    return "".join(draw.sample(SAID["syllables"], 2)).capitalize()
+
+
+def talk(
+    draw: random.Random, people: Sequence[str], matters: Sequence[str], padded: bool
+) -> Sample:
+    """Return a talk in which every matter comes up with several people and aspects."""
+    sample = Sample([], [])
+    small_talk = SAID["small_talk"]
+    facts = [
+        (who, matter, said) for who in people for matter in matters for said in SAID["aspects"]
+    ]
+    for who, matter, (lead, answer, question) in draw.sample(facts, 90):
+        spoken, asked = matter.split("|")
+        fill = {
+            "m": spoken, "q": asked if draw.random() < 0.3 else spoken, "p": who, "w": name(draw),
+            "n": draw.randint(2, 40), "it": f"the {spoken}" if draw.random() < 0.4 else "it",
         }  # fmt: skip
+        padding = " ".join(draw.sample(small_talk, 4)) if padded else ""
+        other = draw.choice([person for person in people if person != who])
+        sample.documents.append(Document(other, f"{padding} {lead.format(**fill)}"))
+        sample.questions.append((question.format(**fill), {len(sample.documents)}))
+        sample.documents.append(Document(who, f"{answer.format(**fill)} {padding}"))
+        for _ in range(draw.randint(1, 4)):
+            # Small talk names matters, too.
+            named = f" As for the {draw.choice(matters).split('|')[0]}, later."
+            said = draw.choice(small_talk) + (named if draw.random() < 0.3 else "")
+            sample.documents.append(Document(draw.choice(people), said))
+    return sample
 
 
-def lines(path: Path, *needed: str) -> Iterator[dict[str, Any]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SystemExit(f"{path} cannot be read: {error}. --help says what must be in it.") from error
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            try:
-                found = json.loads(line)
-            except ValueError as error:
-                raise SystemExit(f"{path}:{number}: {error}") from error
-            if not isinstance(found, dict) or any(name not in found for name in needed):
-                raise SystemExit(f"{path}:{number}: it must be a mapping with {' and '.join(needed)}")
-            yield found
+def chats(part: str, seed: int) -> Sample:
+    draw = random.Random(f"chat {part} {seed}")
+    return talk(draw, draw.sample(SAID["people"], 2), SAID["matters"][part], padded=False)
 
 
-def fill(session: Session, documents: Path) -> dict[str, str]:
-    """Writes the documents as turns; gives back the id of each by the id of its turn."""
-    ids: dict[str, str] = {}
-    with session.transaction() as transaction:
-        for document in lines(documents, "id", "text"):
-            stamp = document.get("timestamp") or None
-            turn = transaction.add_turn(str(document.get("speaker") or "user"), str(document["text"]), timestamp=stamp)
-            ids[turn.id] = str(document["id"])
-    return ids
+def meetings(part: str, seed: int) -> Sample:
+    draw = random.Random(f"meeting {part} {seed}")
+    return talk(draw, draw.sample(SAID["people"], 5), SAID["tasks"][part], padded=True)
 
 
-def measure(memory: Memory, name: str, documents: Path, questions: Path) -> Tally:
-    session = memory.create_session(id=name, quota_bytes=1 << 30)
-    ids = fill(session, documents)
-    session.search("warm", limit=1)
-    tally = Tally()
-    for question in lines(questions, "question", "answers"):
-        right = {str(one) for one in question["answers"]} & set(ids.values())
-        if right:
-            begun = time.perf_counter()
-            answer = session.search(str(question["question"]), limit=DEPTH, count_access=False)
-            tally.add([ids[record.id] for record in answer], right, time.perf_counter() - begun)
-    return tally
+def logs(part: str, seed: int) -> Sample:
+    """Return what a code agent wrote: a task, tool output with paths and errors, and its reason."""
+    draw = random.Random(f"log {part} {seed}")
+    sample = Sample([], [])
+    for number in range(100, 220):
+        task, other = draw.choice(SAID["tasks"][part]).split("|")
+        file = f"{name(draw).lower()}/{name(draw).lower()}.py"
+        error = draw.choice(SAID["errors"])
+        trace = [
+            f"{name(draw).lower()}.py:{draw.randint(1, 500)}" for _ in range(draw.randint(2, 60))
+        ]
+        first, asked = len(sample.documents), other if draw.random() < 0.3 else task
+        said = {
+            "user": f"The tests of the {task} fail again, please look. Ticket OPS-{number}.",
+            "tool": f"FAILED {error} at {file}:{draw.randint(3, 900)} {' '.join(trace)}",
+            "agent": f"Found it: {draw.choice(SAID['causes'])}. I changed {file} and ran all.",
+            "shell": f"{draw.randint(20, 900)} passed in {draw.randint(1, 90)} s",
+        }
+        sample.documents.extend(Document(who, text) for who, text in said.items())
+        cause = f"What was the cause of the {error} in {file}?"
+        why = f"Why did the tests of the {asked} fail in OPS-{number}?"
+        sample.questions.extend([(cause, {first + 2}), (why, {first, first + 2})])
+    return sample
+
+
+def records(part: str, seed: int) -> Sample:
+    """Return long documents with titles: real text, the same in each round but for its order."""
+    sample = Sample([], [])
+    halves = sorted(topics)[PARTS.index(part) :: 2]
+    random.Random(seed).shuffle(halves)
+    for topic in halves:
+        # Each chapter with a title of its own is a record.
+        parts = re.split(r"(?:^|\n)([^\n]{4,70})\n[*=~-]{4,}\n", topics[topic])
+        for title, body in zip(parts[1::2], parts[2::2], strict=True):
+            if len(body) > 400:
+                sample.questions.append((title, {len(sample.documents)}))
+                sample.documents.append(Document("architect", body, title if seed % 2 else topic))
+    return sample
+
+
+KINDS: dict[str, Callable[[str, int], Sample]] = {
+    "chats": chats, "meetings": meetings, "decision records": records, "agent logs": logs,
+}  # fmt: skip
+
+
+def read(directory: Path) -> Sample:
+    def lines(name: str) -> Iterator[dict[str, Any]]:
+        text = (directory / name).read_text(encoding="utf-8")
+        return (json.loads(line) for line in text.splitlines() if line.strip())
+
+    said = list(lines("documents.jsonl"))
+    places = {str(one["id"]): place for place, one in enumerate(said)}
+    documents = [Document(str(one.get("speaker") or "user"), str(one["text"])) for one in said]
+    asked = [(str(one["question"]), {places[str(a)] for a in one["answers"] if str(a) in places})
+             for one in lines("questions.jsonl")]  # fmt: skip
+    return Sample(documents, [one for one in asked if one[1]])
+
+
+def by_smp(sample: Sample, root: Path) -> Callable[[str], list[int]]:
+    session = Memory(root, clock=lambda: NOW, count_access=False, fsync="batch").create_session(
+        id="s", quota_bytes=1 << 30
+    )
+    ids: dict[str, int] = {}
+    every = (NOW - BEGIN) / (len(sample.documents) + 1)
+    with session.transaction() as tx:
+        for place, (speaker, text, title) in enumerate(sample.documents):
+            at = BEGIN + place * timedelta(seconds=int(every.total_seconds()))
+            if title:
+                made = tx.record_decision(title, made_by=speaker, rationale=text, timestamp=at)
+            else:
+                made = tx.add_turn(speaker, text, timestamp=at)
+            ids[made.id] = place
+    return lambda question: [ids[record.id] for record in session.search(question, limit=DEPTH)]
+
+
+def by_fts5(sample: Sample) -> Callable[[str], list[int]]:
+    table = sqlite3.connect(":memory:")
+    table.execute("CREATE VIRTUAL TABLE said USING fts5 (text, tokenize='porter unicode61')")
+    texts = (
+        (place, f"{one.speaker} {one.title} {one.text}")
+        for place, one in enumerate(sample.documents)
+    )
+    table.executemany("INSERT INTO said (rowid, text) VALUES (?, ?)", texts)
+    asked = f"SELECT rowid FROM said WHERE said MATCH ? ORDER BY bm25(said) LIMIT {DEPTH}"
+
+    def search(question: str) -> list[int]:
+        match = " OR ".join(f'"{word}"' for word in words(question))
+        return [place for (place,) in table.execute(asked, (match,))] if match else []
+
+    return search
+
+
+def figures(
+    searches: Sequence[tuple[Callable[[str], list[int]], Sample]],
+) -> tuple[int, float, float]:
+    """Return the number of questions, hit@10 and MRR."""
+    ranks: list[int] = []
+    for search, sample in searches:
+        for question, right in sample.questions:
+            found = search(question)
+            ranks.append(next((place for place, one in enumerate(found, 1) if one in right), 0))
+    count = len(ranks) or 1
+    return (
+        len(ranks),
+        sum(0 < rank <= 10 for rank in ranks) / count,
+        sum(1 / rank for rank in ranks if rank) / count,
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.recall", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("benchmarks.recall", description=__doc__, formatter_class=form)
+    parser.add_argument(
+        "directories", nargs="*", type=Path, help="each with documents.jsonl and questions.jsonl"
     )
-    parser.add_argument("directories", nargs="*", type=Path, help="each with documents.jsonl and questions.jsonl")
-    parser.add_argument("--documents", type=Path)
-    parser.add_argument("--questions", type=Path)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--part", choices=PARTS, help="only this part")
+    parser.add_argument("--rounds", type=int, default=4, help="samples of each kind (%(default)s)")
     given = parser.parse_args()
-    sets = [(one.name, one / "documents.jsonl", one / "questions.jsonl") for one in given.directories]
-    if given.documents and given.questions:
-        sets.append((given.documents.stem, given.documents, given.questions))
+    sets = {str(one): [read(one)] for one in given.directories}
     if not sets:
-        parser.error("name a directory, or --documents and --questions")
-    total, each = Tally(), {}
-    with tempfile.TemporaryDirectory() as directory:
-        for number, (name, documents, questions) in enumerate(sets):
-            # In a root of its own: what others have said is nothing to it.
-            tally = measure(Memory(Path(directory, str(number))), f"conversation-{number}", documents, questions)
-            each[name] = tally.figures()
-            total.merge(tally)
-    if given.json:
-        print(json.dumps({"all": total.figures(), "each": each}, indent=1))
-        return
-    for name, figures in [*each.items(), ("all", total.figures())]:
-        print(f"{name:<16}" + "".join(f"{figure:>12} {title}" for title, figure in figures.items()))
+        parts = [part for part in PARTS if given.part in (None, part)]
+        sets = {
+            f"{kind}, {part}": [make(part, seed) for seed in range(given.rounds)]
+            for part in parts
+            for kind, make in KINDS.items()
+        }
+    print(f"{'text':<28}{'questions':>10}{'hit@10':>9}{'FTS5':>9}{'MRR':>9}{'FTS5':>9}")
+    for title, samples in sets.items():
+        with tempfile.TemporaryDirectory() as directory:
+            ours = figures(
+                [(by_smp(one, Path(directory, str(n))), one) for n, one in enumerate(samples)]
+            )
+        bare = figures([(by_fts5(one), one) for one in samples])
+        shown = (ours[1], bare[1], ours[2], bare[2])
+        print(f"{title:<28}{ours[0]:>10}" + "".join(f"{one:>9.3f}" for one in shown), flush=True)
 
 
 if __name__ == "__main__":

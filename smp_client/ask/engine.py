@@ -21,17 +21,19 @@ from ..index.database import Index
 from ..index.sql import Sql
 from ..index.validity import holds, marks
 from ..model.errors import InvalidQuery
-from ..model.record import TURN, Record, type_of
+from ..model.record import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, type_of
 from ..model.times import time_at
+from .bm25 import Words, known, owned, strengths
 from .fields import shown
-from .matching import Matching, Row, owned
 from .options import NEWEST, Answer, Wanted, one_of, sayable
 from .priorities import View, source
 from .spec import Aggregation, Specification, has_field, understand, unknown_field
-from .text import Concept, match_expression, words
-from .vocabulary import Vocabulary
+from .text import Term, question_of, quoted, words
 
-_CANDIDATES = 200  # of the best by text alone, among which priority and importance may still change the order
+_CANDIDATES = 100  # the best by text alone, among which priority and importance may change the order
+_LOOKED_UP = 2  # words: whoever looks for a word or two wants to see them, and not the turns beside
+_NAMED_CAP = 8  # ids in one question
+_ID = re.compile("|".join(rf"\b{kind.prefix}-\d+\b" for kind in (*SESSION_KINDS, *GLOBAL_KINDS)))
 _LIKENESS_WORDS = 24
 _READ_AT_ONCE = 500
 _WORD = re.compile(r"[^\W_]+")
@@ -47,44 +49,37 @@ class Ranked(NamedTuple):
 
 
 def find(view: View, want: Wanted, text: str = "") -> Answer:
-    """The memories that are wanted; those that match the text, where it has words."""
-    vocabulary = Vocabulary(view.index.connection)
-    asked = match_expression(text, vocabulary.matching, vocabulary.has)
-    if asked.exclude:
-        want = want.also(Sql("m.key NOT IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.exclude,)))
-    if not asked.match and not asked.exclude and text.strip():
+    """Return the memories that are wanted; those that match the text, where it has words."""
+    question = question_of(text)
+    if not question.terms and question.test is None and text.strip():
         return Answer(note=f"There is no word to look for in {shown(text)}.")
-    if not asked.match:
+    if question.test is not None:
+        want = want.also(question.test.sql)
+    if not question.terms or (question.test is not None and question.test.is_open):
         return read(view, ranked(view, want))
-    if not asked.is_plain:
-        want = want.also(Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (asked.match,)))
     # From the beginning, so that every page is one of the same whole.
-    whole = replace(want, offset=0, limit=None if want.limit is None else want.offset + want.limit)
+    end = None if want.limit is None else want.offset + want.limit
+    whole = replace(want, offset=0, limit=end)
     found = _called(view, whole, text.strip())
-    known = {item.key for item in found}
-    matching = Matching(view, asked.concepts, text)
-    found += [item for item in _matching(view, whole, matching) if item.key not in known]
-    answer = read(view, found[want.offset : whole.limit])
-    answer.tried = matching.tried
-    answer.note = _note(matching.tried)
+    named = {item.key for item in found}
+    is_plain = question.test is None
+    terms = known(view, question.terms, text if is_plain else "")
+    around = is_plain and len(question.terms) > _LOOKED_UP
+    found += [item for item in _matching(view, whole, terms, around) if item.key not in named]
+    answer = read(view, found[want.offset : end])
+    answer.note = terms.note
     return answer
 
 
 def similar(view: View, want: Wanted, text: str, itself: Record | None = None) -> Answer:
-    """Memories whose text is like this one; of a memory, all but itself."""
-    telling = [Concept(word, f'"{word}"', is_extra=True) for word in _telling(words(text))]
-    matching = Matching(view, telling, without=(scope_of(itself), itself.id) if itself else None)
-    return read(view, _matching(view, want, matching))
-
-
-def _note(tried: Mapping[str, Sequence[str]]) -> str | None:
-    """One sentence on the words that were looked for in other forms."""
-    said = [f'No memory has "{word}"; looked for {_quoted(others)} instead.' for word, others in tried.items()]
-    return " ".join(said) or None
-
-
-def _quoted(words: Sequence[str]) -> str:
-    return " and ".join(f'"{word}"' for word in words)
+    """Return memories whose text is like this one; of a memory, all but itself."""
+    # Longer words are rarer, and say what a text is about.
+    telling = sorted(words(text), key=len, reverse=True)[:_LIKENESS_WORDS]
+    if itself is not None:
+        own = (scope_of(itself), itself.id)
+        want = want.also(Sql("NOT (m.scope = ? AND m.id = ?)", own))
+    terms = [Term(word, quoted(word)) for word in telling]
+    return read(view, _matching(view, want, known(view, terms), around=False))
 
 
 def scope_of(record: Record) -> str:
@@ -245,71 +240,68 @@ def _of_keys(want: Wanted, keys: Sequence[int]) -> Wanted:
 
 
 def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
-    """The memories whose id the text is."""
-    if " " in text:
+    """Return the memories that the text names: it is their id, or has it among its words."""
+    names = _ID.findall(text)[:_NAMED_CAP] if " " in text else [text, text.upper(), text.lower()]
+    if not names:
         return []
-    named = want.also(one_of("m.id", [sayable(form) for form in dict.fromkeys((text, text.upper(), text.lower()))]))
+    named = want.also(one_of("m.id", [sayable(name) for name in dict.fromkeys(names)]))
     return [item._replace(score=1.0) for item in ranked(view, named)]
 
 
-def _matching(view: View, want: Wanted, matching: Matching) -> list[Ranked]:
-    """With a text, which leads."""
-    keys, found = _candidates(view, want, matching)
-    strengths = matching.strengths([row[:5] for row in found])
+def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Ranked]:
+    """Return the memories that match, in their order: the text leads.
+
+    Priority, importance and use can change the order of the best by text alone, which are the same
+    for every page; the rest follows by its text.
+    """
+    if not terms.match:
+        return []
+    joined, columns = source(view, by_key=True)
+    needed = None if want.limit is None or want.order else want.offset + want.limit
+    test, tables = Sql("1"), ""
+    is_least = want.min_priority is not None
+    is_part = len(view.scopes) > 1 and not terms.is_all
+    if want.conditions or want.tags or want.without_tags or is_least or is_part:
+        condition, given = where(view, replace(want, has_keys=True))
+        tables = "memories m"
+        if want.min_priority is not None:
+            condition += f" AND {columns.priority} >= {float(want.min_priority)}"
+            tables = joined.removeprefix("FROM ")
+        test = Sql(condition, tuple(given))
+    count = None if needed is None else max(needed, _CANDIDATES)
+    matches = strengths(view, terms, tables, test, count, around=around)
+    keys = list(matches)[:count]
     weights = view.weights
     answers: list[Ranked] = []
-    # Hints can lift several above a perfect match: then the best of them is the measure.
-    whole = max([matching.perfect, *strengths.values()])
-    # Which of a few no longer hold is quicker told than which of all.
-    ended = marks(view.index, keys)
-    for key, *_, priority, importance, recency, state in found:
-        valid = weights.ended if key in ended else 1.0
-        match = strengths[key] / whole
-        rest = weights.text + weights.time * priority + weights.importance * importance + weights.access * recency
-        others = (1 - weights.influence + weights.influence * rest) * state * valid
-        score = match * others
-        explanation = _explained(score=score, match=match, priority=priority, importance=importance, use=recency, state=state,
-                                 holds=valid) if want.explain else None  # fmt: skip
-        if want.min_relevance is None or score >= want.min_relevance:
-            answers.append(Ranked(key, priority, round(score, 4), explanation))
-    if not want.order:
-        # Only so many are weighed with care, the same ones whichever page is asked for; the rest follows as it was estimated.
-        place = {key: number for number, key in enumerate(keys)}
-        answers.sort(key=lambda item: (max(place[item.key] - _CANDIDATES + 1, 0), -(item.score or 0.0)))
-    end = None if want.limit is None else want.offset + want.limit
-    return answers[want.offset : end]
-
-
-def _candidates(view: View, want: Wanted, matching: Matching) -> tuple[list[int], list[Row]]:
-    """Those that may be in the answer, by a rough estimate and then in their order."""
-    joined, columns = source(view, by_key=True)
-    condition, given = where(view, replace(want, has_keys=True))
-    if want.min_priority is not None:
-        condition += f" AND {columns.priority} >= {float(want.min_priority)}"
-    asked = (
-        f"SELECT m.key, m.actor, m.text, m.tags, m.timestamp, {columns.priority} AS priority, m.importance,"
-        f" {columns.recency}, {columns.state} {joined} WHERE m.key IN (SELECT value FROM json_each(?)) AND {condition}"
-        f" ORDER BY {want.order or NEWEST}"
+    rows = view.index.connection.execute(
+        f"SELECT m.key, {columns.priority} AS priority, m.importance, {columns.recency},"
+        f" {columns.state}, {columns.holds} {joined}"
+        f" WHERE m.key IN (SELECT value FROM json_each(?)) ORDER BY {want.order or NEWEST}",
+        (json.dumps(keys),),
     )
-
-    def read_these(keys: Sequence[int]) -> list[Row]:
-        return view.index.connection.execute(asked, (json.dumps(keys), *given)).fetchall()
-
-    count = None if want.limit is None or want.order else max(_CANDIDATES, want.offset + want.limit)
-    return matching.best(count, read_these)
+    for key, priority, importance, recency, state, still in rows:
+        rest = weights.text + weights.time * priority
+        rest += weights.importance * importance + weights.access * recency
+        others = (1 - weights.influence + weights.influence * rest) * state * still
+        score = matches[key] * others
+        if want.min_relevance is not None and score < want.min_relevance:
+            continue
+        explanation = _explained(
+            score=min(score, 1.0), match=min(matches[key], 1.0), priority=priority,
+            importance=importance, use=recency, state=state, holds=still,
+        ) if want.explain else None  # fmt: skip
+        answers.append(Ranked(key, priority, score, explanation))
+    if not want.order:
+        place = {key: number for number, key in enumerate(keys)}
+        late = _CANDIDATES - 1
+        answers.sort(key=lambda item: (max(place[item.key] - late, 0), -(item.score or 0.0)))
+    end = None if want.limit is None else want.offset + want.limit
+    return [one._replace(score=round(min(one.score or 0.0, 1.0), 4)) for one in answers[want.offset : end]]
 
 
 def _explained(**parts: float) -> dict[str, float]:
     """Return what a score is made of."""
     return {name: round(value, 4) for name, value in parts.items()}
-
-
-def _telling(candidates: Sequence[str]) -> list[str]:
-    """The rarer words of a text, which say what it is about."""
-    if len(candidates) <= _LIKENESS_WORDS:
-        return list(candidates)
-    # Longer words are rarer, and asking for how often each occurs would cost more than it brings.
-    return sorted(candidates, key=len, reverse=True)[:_LIKENESS_WORDS]
 
 
 def _require_fields(view: View, said: Specification) -> None:

@@ -66,12 +66,10 @@ class Answer(list[Record]):
     aggregations: dict[str, Any]
     related: list[Record]
     note: str | None  # a sentence on words that were looked for otherwise, or that there were none
-    tried: dict[str, tuple[str, ...]]  # by a word that no memory has, those looked for instead
 
     def __init__(self, records: Sequence[Record] = (), note: str | None = None) -> None:
         super().__init__(records)
         self.note = note
-        self.tried = {}
         self.aggregations = {}
         self.related = []
 

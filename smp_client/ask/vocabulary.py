@@ -1,76 +1,88 @@
-"""The words that the index has, for a question whose own words are written otherwise.
+"""Words of the index that a word may be meant for, when no memory has the word itself.
 
-The index has stems (`authent` of authentication), so a word is compared with the stems it may have.
+The index has stems (`authent` of authentication), so the word is compared with stems.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
+import unicodedata
 
-from .text import TERM_CAP, as_stemmed, folded
+from .text import is_stop, quoted
 
 _BEGINNING = 4  # letters: too many words begin with fewer
 _PER_SLIP = 5  # letters: one slip in fewer makes too many other words
+_CLOSE_CAP = 5  # stems that one word may be meant for
+_SPLIT_CAP = 30  # letters of two words written as one
 _FAR = 1000
-_CLOSE_CAP = 5  # words that one may be meant for
+_ENDING = re.compile(r"(?:ing|ed|es|s)$")
 
 
-class Vocabulary:
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._ask = connection.execute
-        self._by_letter: dict[str, list[str]] = {}
-
-    def matching(self, pattern: str) -> list[str]:
-        """Return the stems that a pattern with stars matches, the most frequent first."""
-        asked = "SELECT term FROM terms WHERE term GLOB ? ORDER BY cnt DESC LIMIT ?"
-        return [stem for (stem,) in self._ask(asked, (pattern, TERM_CAP))]
-
-    def has(self, word: str) -> bool:
-        """Return whether any memory has the word, in any form of it."""
-        asked = "SELECT 1 FROM words WHERE words MATCH ? LIMIT 1"
-        return self._ask(asked, (f'"{word}"',)).fetchone() is not None
-
-    def beginning_with(self, word: str) -> list[str]:
-        """Return the stems that begin with the word, the most frequent first."""
-        begins = folded(word)
-        if len(begins) < _BEGINNING:
-            return []
-        asked = "SELECT term FROM terms WHERE term >= ? AND term < ? ORDER BY cnt DESC LIMIT ?"
-        return [stem for (stem,) in self._ask(asked, (begins, _behind(begins), TERM_CAP))]
-
-    def close_to(self, word: str) -> list[str]:
-        """Return the stems that the word may be meant for: the longest that begins it, if that is
-        more than half of it; else those with the fewest slips."""
-        word = folded(word)
-        if len(word) < _PER_SLIP or not word.isalpha():
-            return []
-        stems = self._with_letter(word[0])
-        least = max(len(word) // 2, _BEGINNING)
-        if begun := [stem for stem in stems if word.startswith(stem) and len(stem) > least]:
-            return [max(begun, key=len)]
-        forms = [form for form in as_stemmed(word) if len(form) >= _PER_SLIP]
-        slips = {stem: min((_slips(form, stem) for form in forms), default=_FAR) for stem in stems}
-        fewest = min(slips.values(), default=_FAR)
-        close = [stem for stem in stems if slips[stem] == fewest]
-        return [] if fewest == _FAR else close[:_CLOSE_CAP]
-
-    def _with_letter(self, letter: str) -> list[str]:
-        """Return all stems with this first letter: it is seldom the one that is mistyped."""
-        if letter not in self._by_letter:
-            asked = "SELECT term FROM terms WHERE term >= ? AND term < ? ORDER BY cnt DESC"
-            rows = self._ask(asked, (letter, _behind(letter)))
-            self._by_letter[letter] = [stem for (stem,) in rows]
-        return self._by_letter[letter]
+def begun(word: str) -> str:
+    """Return a match for longer words that begin with the word; empty for a short one."""
+    return f"{quoted(word)} *" if len(word) >= _BEGINNING else ""
 
 
-def _behind(beginning: str) -> str:
-    """Return a text that stands right behind all that begin so."""
-    return beginning + chr(0x10FFFF)
+def split(word: str) -> str:
+    """Return a match for the word written as two: `backup` as `back up`."""
+    if not _PER_SLIP <= len(word) <= _SPLIT_CAP or not word.isalpha():
+        return ""
+    # The first says something: `often` is not "of ten".
+    cuts = [cut for cut in range(1, len(word) - 1) if not is_stop(word[:cut])]
+    return " OR ".join(quoted(f"{word[:cut]} {word[cut:]}") for cut in cuts)
+
+
+def close(connection: sqlite3.Connection, word: str) -> str:
+    """Return a match for the stems nearest to the word; empty where none is near.
+
+    Near is the longest stem that begins the word and is more than half of it, else the stems
+    with the fewest slips. In a script without blanks between words it is any that holds the word.
+    """
+    word = _folded(word)
+    if not word.isascii() and not _has_cases(word):
+        asked = "SELECT term FROM terms WHERE INSTR(term, ?) LIMIT ?"
+        rows = connection.execute(asked, (word, 10 * _CLOSE_CAP))
+        return " OR ".join(quoted(stem) for (stem,) in rows)
+    if len(word) < _PER_SLIP or not word.isalpha():
+        return ""
+    # The first two letters are seldom those that are mistyped.
+    asked = "SELECT term FROM terms WHERE term >= ? AND term < ?"
+    rows = connection.execute(asked, (word[:2], word[:2] + chr(0x10FFFF)))
+    stems = [stem for (stem,) in rows]
+    least = max(len(word) // 2, _BEGINNING)
+    beginning = [stem for stem in stems if word.startswith(stem) and len(stem) > least]
+    if beginning:
+        return _of_stem(max(beginning, key=len))
+    stems = [stem for stem in stems if len(stem) >= _PER_SLIP]
+    # A stem may have lost an ending that the word has.
+    bare = _ENDING.sub("", word)
+    slips = {
+        stem: min(_slips(form, stem) for form in {word, bare, word[: len(stem)]}) for stem in stems
+    }
+    fewest = min(slips.values(), default=_FAR)
+    near = [stem for stem in stems if slips[stem] == fewest < _FAR]
+    return " OR ".join(map(_of_stem, near[:_CLOSE_CAP]))
+
+
+def _of_stem(stem: str) -> str:
+    # FTS5 stems a stem once more, which can only make it shorter.
+    return f"{quoted(stem)} *"
+
+
+def _folded(word: str) -> str:
+    """Return the word without its accents, as unicode61 writes terms."""
+    plain = unicodedata.normalize("NFD", word.lower())
+    kept = "".join(letter for letter in plain if not "\u0300" <= letter <= "\u036f")
+    return unicodedata.normalize("NFC", kept)
+
+
+def _has_cases(word: str) -> bool:
+    return word.upper() != word.lower()
 
 
 def _slips(one: str, other: str) -> int:
-    """Return how many letters are missing, wrong, too many or swapped; _FAR for more than one word
-    may have of them."""
+    """Return how many letters are missing, wrong, too many or swapped; _FAR for too many."""
     allowed = len(one) // _PER_SLIP
     # A slip changes the length by one at most, and the letters by two: that settles most words.
     if abs(len(one) - len(other)) > allowed or len(set(one) ^ set(other)) > 2 * allowed:
@@ -84,6 +96,4 @@ def _slips(one: str, other: str) -> int:
             if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == wanted:
                 cost = min(cost, last[j - 2] + 1)
             row.append(cost)
-        if min(row) > allowed:
-            return _FAR
     return row[-1] if row[-1] <= allowed else _FAR

@@ -6,10 +6,11 @@ about equally well.
     score = match · (1 - influence + influence · rest) · state · holds
     rest = w.text + w.time · priority + w.importance · importance + w.access · use
 
-`match` is the share of the question's weight that the memory has (see matching.py). `use` is how
-lately it was read. Everything counts less of a session that is on its way out (`state`), and the
-summary of an archived one less than its memories. A memory that no longer holds has `ended` times
-its score (`holds`). Without a text the score is the weighted mean of priority, importance and use.
+`match` is BM25 as a share: 1 for a memory of usual length with every word of the question once (see
+ask/bm25.py); a score above 1 is shown as 1. `use` is how lately the memory was read. Everything
+counts less of a session that is on its way out (`state`), and the summary of an archived one less
+than its memories. A memory that no longer holds has `ended` times its score (`holds`). Without a
+text the score is the weighted mean of priority, importance and use.
 """
 
 from __future__ import annotations

@@ -635,13 +635,10 @@ def test_the_commands_show_what_is_archived(memory: Memory) -> None:
     assert "Amounts in francs [archived]" in smp("timeline", *root).stdout
     assert json.loads(smp("search", "francs", "--json", *root).stdout)[0]["marks"] == ["archived"]
     assert smp("search", "--type", "summary", *root).stdout == smp("search", "--type", "summary", *root).stdout
-    for command in (("show", "old"), ("show", "old", "summary")):
-        shown = smp(*command, *root)
-        assert shown.returncode == 0, shown.stderr
-        profiler = "name: profiler\n    memories: 2"
-        for part in ("archived", "Shop", "Keep invoices for ten years", "FIND-001", profiler, "smp unarchive old"):
-            assert part in shown.stdout
-    assert smp("show", "old", "--raw", *root).stdout == (memory.root / "archived/old/summary.yaml").read_text()
+    shown = smp("show", "old", *root).stdout
+    profiler = "name: profiler\n    memories: 2"
+    for part in ("archived", "Shop", "Keep invoices for ten years", "FIND-001", profiler, "smp unarchive old"):
+        assert part in shown
     assert '"id": "summary"' in smp("show", "old", "--json", *root).stdout
     for name in (("old", "FIND-001"), ("old/FIND-001",), ("FIND-001",)):
         shown = smp("show", *name, *root)

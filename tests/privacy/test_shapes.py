@@ -15,7 +15,7 @@ from smp_client import Redaction
 from smp_client.redaction.personal import PERSONAL_KINDS, personal
 from smp_client.redaction.secrets import SECRET_KINDS, Found, secrets
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).parent.parent / "corpus"
 Find = Callable[[str], list[Found]]
 
 

@@ -1,0 +1,200 @@
+"""A typed text becomes a question to FTS5: each rule on a real table, and no text that FTS5 refuses."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+from daemons import no_hang
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from smp_client.ask.text import MARK_CAP, STOP_WORDS, WORD_CAP, Asked, question_of, words
+
+RECORDS = {  # text, more, actor, tags
+    "group": ("Caroline went to the LGBTQ support group on 7 May", "", "Caroline", "community"),
+    "oauth": ("We chose OAuth2.0 for authentication", "DEC-001", "alice", "security auth"),
+    "token": ("An authentic token, rotated hourly", "DEC-002", "bob", "security"),
+    "store": ("Two databases, one keyboard; the tests are running", "", "bob", "storage"),
+    "names": ("call foo_bar from user@host.example", "", "carol", "code"),
+    "umlaut": ("Der Dienst läuft, the naïve café", "", "dora", ""),
+    "cjk": ("日本語 テスト 🎉 party", "", "emi", ""),
+    "music": ("O'Brien's band won't play; reauthorise the amplifier", "", "Fay", "music"),
+}
+EVERYTHING = set(RECORDS)
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:")
+    columns = "text, more, actor, tags"
+    connection.execute(f"CREATE TABLE memories (key INTEGER PRIMARY KEY, {columns})")
+    connection.execute(
+        f"CREATE VIRTUAL TABLE words USING fts5 ({columns}, tokenize='porter unicode61')"
+    )
+    for target in (f"memories (key, {columns})", f"words (rowid, {columns})"):
+        rows = ((key, *record) for key, record in enumerate(RECORDS.values()))
+        connection.executemany(f"INSERT INTO {target} VALUES (?, ?, ?, ?, ?)", rows)
+    yield connection
+    connection.close()
+
+
+def ask(table: sqlite3.Connection, text: str) -> set[str]:
+    """Return the names of the records found: by the test, else by any term, else all."""
+    question = question_of(text)
+    condition, given = "1", ()
+    if question.test is not None:
+        condition, given = question.test.sql
+    elif question.terms:
+        condition = "m.key IN (SELECT rowid FROM words WHERE words MATCH ?)"
+        given = (" OR ".join(term.match for term in question.terms),)
+    rows = table.execute(f"SELECT m.key FROM memories m WHERE {condition}", given)
+    names = list(RECORDS)
+    return {names[key] for (key,) in rows}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # questions
+        ("When did Caroline go to the LGBTQ support group?", {"group"}),
+        ("What's Caroline's group?", {"group"}),
+        ("caroline’s", {"group"}),
+        ("who ran authentication, databases?", {"oauth", "token", "store"}),
+        ("run", {"store"}),
+        ("won't Brien", {"music"}),
+        # nothing but stop words: all of them
+        ("to the", {"group", "store", "umlaut", "music"}),
+        ("won't", {"music"}),
+        # words that are several to FTS5
+        ("OAuth2.0", {"oauth"}),
+        ("bar_foo", {"names"}),
+        ("user@host", {"names"}),
+        ("DEC-001", {"oauth"}),
+        ("la\u0308uft", {"umlaut"}),
+        ("LAUFT", {"umlaut"}),
+        ("日本語", {"cjk"}),
+        # required
+        ('"support group"', {"group"}),
+        ('"group support"', set()),
+        ("+security databases", {"oauth", "token"}),
+        ("“support group” databases", {"group"}),
+        ("+Caroline's", {"group"}),
+        ("+security +hourly", {"token"}),
+        ("+the", {"group", "store", "umlaut", "music"}),
+        ("C+ foo", {"names"}),
+        # excluded
+        ("security -hourly", {"oauth"}),
+        ("security NOT hourly", {"oauth"}),
+        ('security -"rotated hourly"', {"oauth"}),
+        ("security -(hourly oauth2)", set()),
+        ("-security", EVERYTHING - {"oauth", "token"}),
+        ("-security -band", EVERYTHING - {"oauth", "token", "music"}),
+        ("NOT NOT hourly", {"token"}),
+        ("band - security", {"music", "oauth", "token"}),
+        ("security -🎉", {"oauth", "token"}),
+        # operators
+        ("security AND hourly", {"token"}),
+        ("security AND databases", set()),
+        ("hourly OR band", {"token", "music"}),
+        ("hourly or band", {"token", "music"}),
+        ("security AND NOT hourly", {"oauth"}),
+        ("band OR security AND hourly", {"music", "token"}),
+        ("(band OR security) AND hourly", {"token"}),
+        ("band hourly AND security", {"token"}),
+        ("hourly OR NOT security", EVERYTHING - {"oauth"}),
+        ("NOT (hourly OR band)", EVERYTHING - {"token", "music"}),
+        ("NOT hourly OR NOT security", EVERYTHING - {"token"}),
+        ("+(band OR hourly) security", {"music", "token"}),
+        ("🎉 AND hourly", {"token"}),
+        ("foo() AND bar", {"names"}),
+        # stars
+        ("auth*", {"oauth", "token"}),
+        ("databa*", {"store"}),
+        ("+databa*", {"store"}),
+        ("security -authentic*", set()),
+        ("foo_b*", {"names"}),
+        # nothing to look for
+        ("", EVERYTHING),
+        ('?! -- + - () "" \'', EVERYTHING),
+        ("\x00\ud800", EVERYTHING),
+        # a text that does not add up is plain words
+        ("AND hourly", {"token"}),
+        ("hourly AND OR band", {"token", "music"}),
+        ("hourly AND (band", {"token", "music"}),
+        ("hourly) AND band", {"token", "music"}),
+        ('hourly "band', {"token", "music"}),
+        ("(" * 50 + "hourly" + ")" * 50 + " AND band", {"token", "music"}),
+        # syntax of FTS5 is none here
+        ("text:hourly", {"token"}),
+        ("^hourly", {"token"}),
+        ("NEAR(hourly band, 2)", {"token", "music"}),
+        ("hourly\x00band", {"token", "music"}),
+        ("hour\ud800ly", set()),
+    ],
+)
+def test_each_rule_finds_what_it_says(
+    table: sqlite3.Connection, text: str, found: set[str]
+) -> None:
+    assert ask(table, text) == found
+
+
+def test_an_exclusion_alone_is_told_from_nothing_at_all() -> None:
+    assert question_of("") == Asked()
+    excluded = question_of("-foo")
+    assert excluded.terms == ()
+    assert excluded.test is not None
+    assert excluded.test.is_open
+
+
+def test_words_and_marks_are_capped() -> None:
+    """Of many words the longest stay; with too many quotes none of them means anything."""
+    many = question_of(" ".join(f"w{number}" for number in range(1000)) + " w99999").terms
+    assert len(many) == WORD_CAP
+    assert "w99999" in [term.word for term in many]
+    pasted = question_of('"one two" ' * (MARK_CAP + 1))
+    assert pasted.test is None
+    assert [term.match for term in pasted.terms] == ['"one"', '"two"']
+
+
+@pytest.mark.parametrize("part", ["x", "a b ", '"', "(", "a.", "'", "*", "-", "+a ", "NOT ", "n't"])
+def test_a_long_text_of_anything_is_answered_soon(table: sqlite3.Connection, part: str) -> None:
+    text = part * (200_000 // len(part))
+    with no_hang():
+        ask(table, text)
+        words(text)
+
+
+FRAGMENTS = (
+    '"', "'", "(", ")", " ", " AND ", " OR ", " NOT ", "*", "NEAR(", ":", "^", "-", "+", "{", "\\",
+    "\x00", "\ud800", "\u0301", "🎉", "“", "text:", "a", "the", "hourly", "'s", "n't", "日本", "_", "7",
+)  # fmt: skip
+any_text = st.text() | st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join)
+
+
+@given(any_text)
+@example('"a\x00b" -"')
+@example("a*" * 40)
+@example("NOT (" * 19 + "a" + ")" * 19)
+@settings(max_examples=400, deadline=None)
+def test_any_text_is_a_question(table: sqlite3.Connection, text: str) -> None:
+    """No text makes FTS5 or SQLite raise, and none is refused."""
+    ask(table, text)
+    found = words(text)
+    assert len(found) == len(set(found))
+    assert not set(found) & STOP_WORDS
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("When did Caroline go to the group?", ["caroline", "go", "group"]),
+        ("Caroline's group; CAROLINE didn't", ["caroline", "group"]),
+        ("foo_bar, DEC-001!", ["foo", "bar", "dec", "001"]),
+        ("it is the", []),
+        ("🎉 läuft", ["läuft"]),
+    ],
+)
+def test_words_are_lower_case_in_order_and_without_stop_words(text: str, found: list[str]) -> None:
+    assert words(text) == found
