@@ -29,7 +29,7 @@ from ..model.errors import CorruptionDetected, Invalid, SessionNotFound, SMPErro
 from ..model.layout import ACTIVE as SESSIONS
 from ..model.outcome import Action, Outcome
 from ..model.policies import HOURS_PER_DAY, Thresholds
-from ..model.times import EPOCH, render_time, time_of
+from ..model.times import EPOCH, render_time, time_at, time_of
 from ..redaction.redact import harmless
 from ..text.contents import plain_fields
 from ..text.mapping import load_mapping, replace_parts
@@ -47,12 +47,6 @@ _FUTURE = timedelta(days=1)
 _STATUSES = {"become_active": ACTIVE, "become_idle": IDLE, "become_decaying": DECAYING,
              "archive": ARCHIVED}  # fmt: skip
 _TYPES = {status: type for type, status in _STATUSES.items()}
-_JULIAN_EPOCH, _DAY_MS = 2440587.5, 86_400_000
-_CHANGED = (f"CAST(ROUND((julianday(json_extract(data, '$.updated_at')) - {_JULIAN_EPOCH})"
-            f" * {_DAY_MS}) AS INTEGER) * 1000")  # fmt: skip
-# Looking for the word is far quicker than reading JSON; and SQLite takes also 'now' for a time.
-_WAS_CHANGED = ("instr(data, '\"updated_at\"') AND"
-                " json_extract(data, '$.updated_at') GLOB '[0-9][0-9][0-9][0-9]-*'")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,26 +77,26 @@ def state_for(idle_for: timedelta, thresholds: Thresholds) -> str:
     return IDLE if hours >= thresholds.idle_after_hours else ACTIVE
 
 
-def plan(standings: Iterable[Standing], thresholds: Thresholds, now: datetime) -> list[Action]:
+def plan(standings: Iterable[Standing], thresholds: Thresholds, now: datetime) -> list[Transition]:
     """Return what is due, each with its reason. An unknown status stands for `active`."""
-    return [action for standing in standings if (action := _due(standing, thresholds, now))]
-
-
-def _due(standing: Standing, thresholds: Thresholds, now: datetime) -> Transition | None:
-    last = standing.last_activity
-    if last is None:
-        return None
-    due = state_for(max(now - last, timedelta()), thresholds)
-    if due == ARCHIVED and standing.waited_s < wait_s(thresholds):
-        due = DECAYING
-    name, status, since = standing.session, standing.status, standing.since
-    if due == status or (due == ACTIVE and status not in (CREATED, IDLE, DECAYING)):
-        return None
-    is_younger = due == ACTIVE or (due == IDLE and status == DECAYING)
-    if is_younger and status in RESTING and since and last <= since <= now:
-        return None  # made so by hand, or by other thresholds, and not used since
-    reason = _reason(status, due, last, thresholds, now)
-    return Transition(name, _TYPES[due], (name,), reason, before=status, last_activity=last)
+    found: list[Transition] = []
+    for one in standings:
+        last, status, name = one.last_activity, one.status, one.session
+        if last is None:
+            continue
+        due = state_for(max(now - last, timedelta()), thresholds)
+        if due == ARCHIVED and one.waited_s < wait_s(thresholds):
+            due = DECAYING
+        if due == status or (due == ACTIVE and status not in (CREATED, IDLE, DECAYING)):
+            continue
+        is_younger = due == ACTIVE or (due == IDLE and status == DECAYING)
+        if is_younger and status in RESTING and one.since and last <= one.since <= now:
+            continue  # made so by hand, or by other thresholds, and not used since
+        reason = _reason(status, due, last, thresholds, now)
+        found.append(
+            Transition(name, _TYPES[due], (name,), reason, before=status, last_activity=last)
+        )
+    return found
 
 
 def wait_s(thresholds: Thresholds) -> float:
@@ -115,9 +109,11 @@ def _reason(before: str, due: str, last: datetime, thresholds: Thresholds, now: 
     if due == ACTIVE:
         again = f"used again at {render_time(last)}"
         return "a new session is active at once" if before == CREATED else again
-    limit = {IDLE: f"idle after {thresholds.idle_after_hours:,.10g} hours",
-             DECAYING: f"decaying after {thresholds.decaying_after_days:,.10g} days",
-             ARCHIVED: f"archived after {thresholds.archive_after_days:,.10g} days"}[due]
+    limit = {
+        IDLE: f"idle after {thresholds.idle_after_hours:,.10g} hours",
+        DECAYING: f"decaying after {thresholds.decaying_after_days:,.10g} days",
+        ARCHIVED: f"archived after {thresholds.archive_after_days:,.10g} days",
+    }[due]
     hours = (now - last) // timedelta(hours=1)
     in_hours = f"{hours} hour{'' if hours == 1 else 's'}"
     length = f"{hours // 24} days" if hours >= 48 else in_hours
@@ -137,34 +133,32 @@ def activities(
 
 
 def _activities(view: View, *, readings: bool = True) -> dict[str, datetime]:
-    within = view.within("scope")
-    limit = microseconds(min(view.now, datetime.max.replace(tzinfo=UTC) - _FUTURE) + _FUTURE)
-    found: dict[str, int] = {}
+    within, ask = view.within("scope"), view.index.connection.execute
+    limit = min(view.now, datetime.max.replace(tzinfo=UTC) - _FUTURE) + _FUTURE
+    found: dict[str, datetime] = {}
 
-    def take(query: str) -> None:
-        for scope, *times in view.index.connection.execute(query, within.parameters):
-            note(scope, times)
+    def note(scope: str, *times: datetime | None) -> None:
+        for time in times:
+            if time is not None and EPOCH < time <= limit:
+                found[scope] = max(found.get(scope, EPOCH), time)
 
-    def note(scope: str, times: Iterable[int | None]) -> None:
-        past = (time for time in times if time is not None and time <= limit)
-        found[scope] = max([found.get(scope, 0), *past])
-
+    names = ("created_at", "last_accessed") if readings else ("created_at",)
     asked = f"SELECT scope, metadata FROM sessions WHERE {within.text}"
-    for scope, metadata in view.index.connection.execute(asked, within.parameters):
-        names = ("created_at", "last_accessed") if readings else ("created_at",)
-        stamps = (time_of(json.loads(metadata).get(name)) for name in names)
-        note(scope, [microseconds(stamp) for stamp in stamps if stamp])
-    columns = ("at", "accessed") if readings else ("at",)
-    newest = ", ".join(f"MAX(CASE WHEN {one} <= {limit} THEN {one} END)" for one in columns)
-    own = f"FROM memories WHERE {within.text}"
-    take(f"SELECT scope, {newest} {own} GROUP BY scope")
-    changed = f"SELECT scope, {_CHANGED} AS changed {own} AND {_WAS_CHANGED}"
-    take(f"SELECT scope, MAX(changed) FROM ({changed}) WHERE changed <= {limit} GROUP BY scope")
-    if readings:
-        noted = f"FROM temp.noted WHERE {within.text} AND last <= {limit}"
-        take(f"SELECT scope, MAX(last) {noted} GROUP BY scope")
-    return {scope: min(EPOCH + timedelta(microseconds=time), view.now)
-            for scope, time in found.items() if time > 0}  # fmt: skip
+    for scope, metadata in ask(asked, within.parameters):
+        note(scope, *(time_of(json.loads(metadata).get(name)) for name in names))
+    sources = [("at", "memories")]
+    sources += [("accessed", "memories"), ("last", "temp.noted")] if readings else []
+    for column, table in sources:
+        past = f"{within.text} AND {column} <= {microseconds(limit)}"
+        query = f"SELECT scope, MAX({column}) FROM {table} WHERE {past} GROUP BY scope"
+        for scope, at in ask(query, within.parameters):
+            note(scope, time_at(at))
+    # Looking for the word is far quicker than reading the JSON of every memory.
+    changed = f"{within.text} AND instr(data, '\"updated_at\"')"
+    query = f"SELECT scope, json_extract(data, '$.updated_at') FROM memories WHERE {changed}"
+    for scope, stamp in ask(query, within.parameters):
+        note(scope, time_of(stamp))
+    return {scope: min(time, view.now) for scope, time in found.items()}
 
 
 def lifecycle(
@@ -206,20 +200,17 @@ def _key(session: str, last: datetime) -> str:
     return f"{session} {render_time(last)}"
 
 
-def apply(memory: Memory, action: Action) -> Outcome:
+def apply(memory: Memory, action: Transition) -> Outcome:
     """Do what is due, unless the session has changed since that was decided."""
-    session = memory._session(action.session)
-    before = action.before if isinstance(action, Transition) else session.state
-    status = _STATUSES[action.type]
+    session, status = memory._session(action.session), _STATUSES[action.type]
     if status == ARCHIVED:
         from ..change.move import archive  # late: it loads tar and gzip
 
-        planned = action.last_activity if isinstance(action, Transition) else None
-        if session.state != before or (planned and last_activity(session) > planned):
-            return Outcome()
-        return archive(memory, session.id, action.reason)
+        last, planned = last_activity(session), action.last_activity
+        is_other = session.state != action.before or (planned is not None and last > planned)
+        return Outcome() if is_other else archive(memory, session.id, action.reason)
     with session.scope.undisturbed("changing where the session is in its life"):
-        is_done = _change_status(session.scope, status, action.reason, only_from=(before,))
+        is_done = _change_status(session.scope, status, action.reason, only_from=(action.before,))
     return Outcome([action] if is_done else [])
 
 
