@@ -159,19 +159,6 @@ def test_which_lines_are_replaced_and_by_what(
     assert (made.cut is not None) is (noted is not None)
 
 
-def test_the_reasons() -> None:
-    lines = [DECAY % (priority, "T", 0) for priority in ("0.9", "0.8", "0.7")]
-
-    def reasons(priorities: tuple[float, float, float], *read: str) -> list[str]:
-        memories = [known(priority, memory_id=name) for name, priority in zip("ABC", priorities, strict=True)]
-        return [action.reason for action in planned(lines, memories, {name: Access(1, START) for name in read}).actions]
-
-    assert reasons((0.9, 0.7, 0.6)) == ["2 priorities differ from what the file shows"]
-    assert reasons((0.9, 0.7, 0.6), "A") == ["2 priorities differ from what the file shows, 1 was read since the last pass"]
-    assert reasons((0.9, 0.8, 0.7)) == []
-    assert reasons((0.9, 0.8, 0.7), "A", "B") == ["2 were read since the last pass"]
-
-
 @pytest.mark.parametrize(
     ("metadata", "days", "expected"),
     [
@@ -228,16 +215,6 @@ def test_only_decay_lines_change(session: Session, clock: Clock) -> None:
     assert outcome.success
 
 
-def test_what_is_shown_is_what_every_answer_says(session: Session, clock: Clock) -> None:
-    """After a pass the file shows what the formula says at that time."""
-    read(session, "DEC-001", "DEC-002", "DEC-002", "turn-1", "FIND-001", "veritas")
-    clock.go(days=3, hours=5)
-    decay(session)
-    for record in session.search(count_access=False, limit=100):
-        if record.type not in ("artifact", "turn") or record.id == "turn-1":
-            assert shown(session, record.id)["priority"] == round(record.priority, 2), record.id
-
-
 def test_reading_is_taken_in(session: Session, clock: Clock) -> None:
     """How often and when last; what was read is then in the records and no longer in the log, except for an artifact."""
     read(session, "DEC-001", "DEC-002", "veritas", "report")
@@ -260,15 +237,6 @@ def test_reading_is_taken_in(session: Session, clock: Clock) -> None:
     assert noted(session) == {"report": 1}
     assert session.metadata()["decay"]["last_decay_update"] == "2026-01-03T12:00:00Z"  # type: ignore[index,call-overload]
     assert session.problems() == []
-
-
-def test_a_second_pass_changes_nothing(session: Session, clock: Clock) -> None:
-    read(session, "DEC-001", "turn-2", "report", "veritas")
-    clock.go(days=5)
-    decay(session)
-    once = contents(session)
-    assert decay(session).actions == []
-    assert contents(session) == once
 
 
 def test_a_pass_that_finds_nothing_to_change_writes_no_file(session: Session, clock: Clock) -> None:
@@ -450,15 +418,6 @@ def test_a_conversation_with_other_line_ends(session: Session, clock: Clock) -> 
     assert shown(session, "turn-1")["access_count"] == 1
 
 
-def test_the_next_append_knows_the_file(session: Session, clock: Clock) -> None:
-    """The note in the lock is that of the new file, so the next writer need not parse it."""
-    clock.go(days=10)
-    decay(session)
-    note = (Path(session.scope.tree.root) / ".smp/locks/s1/decisions.yaml.lock").read_text()
-    assert f'"size": {path(session, "decisions.yaml").stat().st_size}' in note
-    assert session.record_decision("one more", made_by="a").id == "DEC-005"
-
-
 # Between the plan and its apply
 
 
@@ -490,19 +449,6 @@ def test_what_was_changed_since_the_plan_is_planned_again(
     assert [shown(session, name)["access_count"] for name in ("DEC-001", "DEC-003", "DEC-004")] == [1, 1, 0]
     assert session.get("DEC-003", count_access=False).data["tags"] == ["mine"]
     assert noted(session) == {}
-
-
-def test_a_pass_that_never_gets_between_two_edits_leaves_all_for_the_next(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read(session, "DEC-001", "DEC-002")
-    edits = [lambda number=number: session.update("DEC-001", counted=number) for number in range(3)]
-    before_applying(monkeypatch, *edits)
-    with pytest.raises(Conflict):
-        decay(session)
-    assert (shown(session, "DEC-002")["access_count"], noted(session)) == (0, {"DEC-001": 1, "DEC-002": 1})
-    decay(session)
-    assert (shown(session, "DEC-002")["access_count"], noted(session)) == (1, {})
 
 
 def test_a_reading_between_the_plan_and_its_apply_is_not_lost(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -581,16 +527,6 @@ def test_an_edit_before_a_recorded_pass_is_finished_is_kept(session: Session, mo
     assert noted(session) == {}
 
 
-def test_files_that_are_gone_do_not_come_back(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    read(session, "DEC-001", "veritas")
-    cut_off(session, monkeypatch)
-    for file in ("decisions.yaml", "agent-states/veritas.yaml", "access.log"):
-        path(session, file).unlink()
-    session.scope.recover()
-    assert journal.pending(session.scope) == []
-    assert not any(path(session, file).exists() for file in ("decisions.yaml", "agent-states/veritas.yaml", "access.log"))
-
-
 def test_a_large_log_is_not_folded_under_a_recorded_pass(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else what is to be cut out of it would not be found, and be counted twice. Without the look into the journal it was."""
     read(session, "DEC-001")
@@ -600,16 +536,6 @@ def test_a_large_log_is_not_folded_under_a_recorded_pass(session: Session, monke
     session.scope.recover()
     assert shown(session, "DEC-001")["access_count"] == 1
     assert noted(session) == {"DEC-001": 1}
-
-
-def test_a_log_with_the_inode_of_an_earlier_one_is_read_anew(session: Session) -> None:
-    """Filesystems give inodes again. What was known of the earlier log was taken for a part of the later one."""
-    readings = access.Readings()
-    log = path(session, "access.log")
-    log.write_bytes(b"# taken in 2026-01-01T12:00:00Z 1 00000001\n2026-01-01T12:00:00Z DEC-001*5\n")
-    assert readings.of(session.scope)["DEC-001"].times == 5
-    log.write_bytes(b"# taken in 2026-01-01T12:00:00Z 2 00000002\n2026-01-01T12:00:00Z DEC-001*2\n2026-01-01T12:00:00Z DEC-002\n")
-    assert noted(session) == {name: one.times for name, one in readings.of(session.scope).items()} == {"DEC-001": 2, "DEC-002": 1}
 
 
 WRITER = """

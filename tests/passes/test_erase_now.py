@@ -16,7 +16,6 @@ from bytes_left import files_with
 from daemons import running, smp
 
 from smp_client import Invalid, Memory, MemoryNotFound, Session, SessionNotFound
-from smp_client.disk.audit import read as read_audit
 from smp_client.index.sync import bring_up_to_date
 from smp_client.passes import purge
 
@@ -198,17 +197,6 @@ def test_erasing_a_session_goes_on_where_a_crash_cut_it_off(
     assert holding(memory.root) == []
 
 
-def test_what_is_erased_of_a_batch_is_that_batch(session: Session, memory: Memory) -> None:
-    first = session.delete(["DEC-001", "turn-2"], reason="r")
-    session.delete("FIND-001", reason="r")
-    plan = memory.purge_now("s1", batch=first.batch, dry_run=True)
-    assert [sorted(action.about) for action in plan.actions] == [["DEC-001", "turn-2"]]
-    memory.purge_now("s1", batch=first.batch)
-    assert [one.id for one in memory.deleted("s1")] == ["FIND-001"]
-    with pytest.raises(MemoryNotFound):
-        memory.purge_now("s1", batch=first.batch)
-
-
 def test_what_is_named_wrongly_erases_nothing(session: Session, memory: Memory) -> None:
     session.delete("FIND-001", reason="r")
     before = holding(memory.root)
@@ -230,18 +218,3 @@ def test_what_holds_everywhere_is_erased(memory: Memory) -> None:
     memory.search("xylophone")
     assert memory.purge_now("global", ["PAT-001", "user-profile"]).problems == []
     assert holding(memory.root) == []
-
-
-def test_erasing_is_noted_without_content(session: Session, memory: Memory) -> None:
-    memory.purge_now("s1", ["DEC-001", "turn-2"], by="me")
-    lines = [(line["action"], line["session"], line["count"]) for line in read_audit(memory.tree)]
-    assert lines == [("delete", "s1", 2), ("purge", "s1", 2)]
-    assert "audit.log" not in holding(memory.root)
-
-
-def test_where_else_the_words_stand_is_said(session: Session, memory: Memory) -> None:
-    outcome = memory.purge_now("s1", ["DEC-001"])
-    (note,) = outcome.notes
-    assert outcome.problems == []
-    assert "The same words still stand in" in note
-    assert "active/s1/findings.yaml" in note

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,13 +17,12 @@ import pytest
 from crossing import at_the_exchange
 from daemons import wait_until
 
-from smp_client import Invalid, LockTimeout, Memory, Session
+from smp_client import Invalid, Memory, Session
 from smp_client.change.restore import bring_back
-from smp_client.disk.locks import NO_PATIENCE, lock
 from smp_client.disk.tarball import read_members
 from smp_client.model.policies import CompactionPolicy
 from smp_client.passes import compaction
-from smp_client.passes.compaction import compact, estimate, growth_bytes_per_day
+from smp_client.passes.compaction import compact, estimate
 from smp_client.passes.tidy import tidy
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -121,21 +119,6 @@ def test_what_is_freed_is_what_the_files_became_smaller(full: Session) -> None:
     assert full.problems() == []
 
 
-def test_nothing_more_goes_than_the_target_asks_for(full: Session) -> None:
-    result = compact(full, reduction_pct=10)
-    assert result.success
-    assert result.problems == []
-    assert (
-        result.counts["target_bytes"]
-        <= result.counts["bytes_freed"]
-        < 2 * result.counts["target_bytes"]
-    )
-    assert {action.type for action in result.actions} == {
-        "remove_decayed",
-        "summarize_conversation",
-    }
-
-
 def test_what_was_taken_out_comes_back_byte_for_byte(full: Session) -> None:
     """After compaction and back, every record file is as it was, but for the line that notes the last number."""
     before = contents(full)
@@ -207,15 +190,6 @@ def test_a_dry_run_changes_nothing_and_says_the_same(full: Session) -> None:
     )  # the heads, and what the metadata say
 
 
-def test_the_metadata_say_when_and_how_large(full: Session) -> None:
-    """`total_bytes` is right but for the few bytes by which the note itself makes the metadata longer."""
-    for _ in range(2):
-        compact(full, reduction_pct=90)
-        storage: Any = full.metadata()["storage"]
-        assert storage["last_compaction"] == "2026-03-01T12:00:00Z"
-        assert abs(storage["total_bytes"] - full.size().total_bytes) < 50
-
-
 def test_earlier_states_go_and_the_current_one_stays(full: Session) -> None:
     for mood in ("calm", "busy", "tired", "awake"):
         full.save_agent_state("veritas", {"mood": mood, "notes": "x" * 500})
@@ -253,14 +227,6 @@ def test_a_session_that_may_not_be_made_smaller_says_why(full: Session) -> None:
 def test_a_share_that_makes_no_sense_is_refused(full: Session, share: Any) -> None:
     with pytest.raises(Invalid):
         compact(full, reduction_pct=share)
-
-
-def test_growth_is_what_was_added_within_a_day(full: Session) -> None:
-    said = folder(full) / "conversation.md"
-    before = growth_bytes_per_day(full)
-    size = said.stat().st_size
-    full.add_turn("user", "more " * 100)
-    assert growth_bytes_per_day(full) - before == said.stat().st_size - size
 
 
 def test_every_option_of_the_policy_counts(full: Session) -> None:
@@ -408,27 +374,6 @@ def test_an_edit_at_the_very_moment_of_the_exchange_stays(
     assert len(full.turns()) == 41
 
 
-def test_what_is_appended_at_the_exchange_is_kept(
-    full: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A turn that a shell appends just before, or just after, is there."""
-    path = folder(full) / "conversation.md"
-
-    def append(number: int) -> None:
-        with path.open("ab") as file:
-            file.write(
-                b"## Turn %d - 2026-03-01 00:00:00\n**Speaker:** shell\n\nlate %d\n\n---\n\n"
-                % (number, number)
-            )
-
-    with at_the_exchange(monkeypatch, before=lambda: append(1001)):
-        assert compact(full, reduction_pct=40).success
-    with at_the_exchange(monkeypatch, after=lambda: append(1002)):
-        bring_back(full)
-    assert [turn.text for turn in full.turns()[-2:]] == ["late 1001", "late 1002"]
-    assert len(full.turns()) == 43
-
-
 def test_of_two_with_one_id_neither_goes(full: Session) -> None:
     """Without the last the first would answer again: both stay, in the conversation and in a list."""
     for name, double in (
@@ -522,43 +467,3 @@ def test_other_writers_lose_nothing_to_repeated_compaction(
     assert len(texts) == known["turn"] + each + count
     assert len(full.records("finding")) == known["finding"] + each
     assert full.problems() == []
-
-
-def test_a_file_that_stays_locked_leaves_everything_as_it_was(full: Session) -> None:
-    """Somebody holds the findings: LockTimeout, no copy is left, and the next compaction is as the first would have been."""
-    before = everything(full)
-    hurried = opened(full.scope.tree.root, patience=NO_PATIENCE)
-    with (
-        lock(full.scope.tree, "s1", "findings.yaml", NO_PATIENCE, "holding"),
-        pytest.raises(LockTimeout),
-    ):
-        compact(hurried, reduction_pct=90)
-    assert everything(full) == before
-    assert compact(hurried, reduction_pct=90).actions
-
-
-def test_two_compactions_at_once_take_turns(full: Session) -> None:
-    before = contents(full)
-    sessions = [opened(full.scope.tree.root) for _ in range(3)]
-    threads = [
-        threading.Thread(target=compact, args=(one,), kwargs={"reduction_pct": 90})
-        for one in sessions
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(eviction_files(full)) == 1
-    bring_back(full)
-    assert without_heads(contents(full)) == before
-
-
-def test_a_history_that_cannot_be_read_stays_and_stops_nothing(full: Session) -> None:
-    """States of a newer version are nobody's to evict; all else goes as it would."""
-    history = folder(full) / "agent-states/history/veritas.yaml"
-    full.save_agent_state("veritas", {"mood": "calm"})
-    full.save_agent_state("veritas", {"mood": "busy"})
-    history.write_text(history.read_text().replace("version: 1", "version: 99", 1))
-    before = history.read_bytes()
-    assert compact(full, reduction_pct=10).actions
-    assert history.read_bytes() == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from smp_client import Invalid, Memory, Session, SessionNotFound, SessionPutAway
+from smp_client import Invalid, Memory, Session, SessionPutAway
 from smp_client.disk.locks import Patience, lock
 from smp_client.model.policies import Thresholds
 from smp_client.model.times import render_time
@@ -68,14 +67,6 @@ def rest(session: Session, clock: Clock, **time: float) -> None:
 )  # fmt: skip
 def test_each_state_begins_where_it_is_said_to(idle_for: timedelta, state: str) -> None:
     assert state_for(idle_for, Thresholds()) == state
-
-
-def test_the_thresholds_are_those_that_are_given() -> None:
-    """Also where one is later than the next: the furthest state that is due is the one."""
-    quick = Thresholds(idle_after_hours=1, decaying_after_days=0.5, archive_after_days=1)
-    assert [state_for(hours * HOUR, quick) for hours in (0, 1, 12, 24)] == ["active", "idle", "decaying", "archived"]
-    assert state_for(2 * DAY, Thresholds(idle_after_hours=math.inf, decaying_after_days=1)) == "decaying"
-    assert state_for(9999 * DAY, Thresholds(archive_after_days=math.inf)) == "decaying"
 
 
 GOLDEN: dict[str, tuple[Standing, tuple[str, str] | None]] = {
@@ -142,15 +133,6 @@ def test_what_is_due_and_why(case: str) -> None:
     assert all(action.session == "s" and action.about == ("s",) for action in found)
 
 
-def test_a_plan_is_the_same_again_once_it_is_done() -> None:
-    """What a transition leads to is not due for another one at the same moment."""
-    after = {"become_active": "active", "become_idle": "idle", "become_decaying": "decaying"}
-    for standing, expected in GOLDEN.values():
-        if expected and expected[0] in after:
-            then = Standing(standing.session, after[expected[0]], standing.last_activity, NOON)
-            assert plan([then], Thresholds(), NOON) == []
-
-
 # What counts as use.
 
 
@@ -206,11 +188,6 @@ def test_a_time_in_the_future_keeps_nothing_alive(session: Session, clock: Clock
     assert last_activity(session) == NOON + HOUR
     clock.forward(days=8)
     assert last_activity(session) == NOON + HOUR
-
-
-def test_a_clock_that_goes_a_little_wrong_is_believed_up_to_now(session: Session) -> None:
-    session.add_turn("user", "from a machine whose clock is ahead", timestamp=render_time(NOON + 3 * HOUR))
-    assert last_activity(session) == NOON
 
 
 def test_times_in_any_zone_and_words_that_are_no_times(session: Session, clock: Clock) -> None:
@@ -324,11 +301,6 @@ def test_a_full_session_grows_old_too(memory: Memory, clock: Clock) -> None:
     assert session.state == "idle"
 
 
-def test_there_must_be_a_memory(tmp_path: Path) -> None:
-    with pytest.raises(SessionNotFound, match="There is no memory at"):
-        lifecycle.lifecycle(Memory(tmp_path / "nowhere"))
-
-
 # Back to active.
 
 
@@ -357,13 +329,6 @@ def test_a_write_brings_it_back_at_once(session: Session, clock: Clock, write: s
     now = render_time(clock.now)
     assert (found["status"], found["status_since"], found["status_reason"]) == ("active", now, "written to")
     assert found["last_accessed"] == now
-
-
-def test_restoring_a_memory_brings_it_back(session: Session, clock: Clock) -> None:
-    session.delete("DEC-001", reason="a test")
-    rest(session, clock, days=2)
-    session.restore("DEC-001")
-    assert session.state == "active"
 
 
 READS: dict[str, Callable[[Memory, Session], Any]] = {
@@ -430,16 +395,6 @@ def test_a_write_does_not_wait_for_the_waking(memory: Memory, session: Session, 
     assert len(session.turns()) == 2
 
 
-def test_an_active_session_is_left_alone(session: Session, clock: Clock) -> None:
-    """No byte of its metadata changes with use."""
-    path = session.scope.tree.root / "active/s1/metadata.yaml"
-    before = (path.read_bytes(), path.stat().st_ino)
-    clock.forward(hours=3)
-    for use in USES.values():
-        use(session)
-    assert (path.read_bytes(), path.stat().st_ino) == before
-
-
 # By hand.
 
 
@@ -482,26 +437,3 @@ def test_a_reason_must_be_words(session: Session, reason: Any) -> None:
 
 
 # Where a session is that is not in its place.
-
-
-def test_a_deleted_session_says_how_it_comes_back(memory: Memory, session: Session) -> None:
-    """Everything that asks for it says so, also what had it before; one of which only memories were deleted is simply not there."""
-    memory.delete_session("s1", reason="a test")
-    for ask in (lambda: memory.session("s1"), lambda: session.add_turn("user", "x"), lambda: session.search("x"), session.metadata):
-        with pytest.raises(SessionPutAway, match=r"is deleted since 2026-03-01T12:00:00Z\. smp restore s1, or memory\.undelete"):
-            ask()
-    memory.undelete_session("s1")
-    assert memory.session("s1").get("DEC-001")
-    memory.session("s1").delete("DEC-001", reason="a test")
-    (memory.root / "active/s1").rename(memory.root / "elsewhere")
-    with pytest.raises(SessionNotFound, match="There is no session 's1'") as caught:
-        memory.session("s1")
-    assert caught.value.code == "MEM_E005"
-
-
-def test_an_archive_that_cannot_be_read_is_named_all_the_same(memory: Memory, session: Session) -> None:
-    memory.archive_session("s1")
-    (memory.root / "archived/s1/archive.tar.gz").write_bytes(b"torn")
-    with pytest.raises(SessionPutAway, match=r"Session 's1' is archived\. smp unarchive"):
-        memory.session("s1")
-    assert memory.sessions() == []

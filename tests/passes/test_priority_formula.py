@@ -61,13 +61,6 @@ def test_the_formula(rule: str, age: float, idle: float, accesses: int, expected
     assert priority(rule, age, idle, accesses) == pytest.approx(expected, abs=1e-9)
 
 
-def test_the_formula_of_the_document_is_that_of_a_turn() -> None:
-    """000 §7.1 spells it out with 0.05, 0.01 and 0.01, which are the figures of a turn, and without a least priority."""
-    for age, idle, accesses in ((0, 0, 0), (3, 1, 2), (20, 20, 7), (30, 0.5, 19), (12, 12, 100)):
-        spelled = math.exp(-0.05 * idle) * math.exp(-0.01 * age) + min(0.2, accesses * 0.01)
-        assert priority("conversation_turn", age, idle, accesses) == pytest.approx(max(0.1, min(1, spelled)), abs=1e-12)
-
-
 @pytest.mark.parametrize(
     ("rule", "least"),
     [
@@ -98,24 +91,10 @@ def test_reading_counts_up_to_a_fifth() -> None:
     assert priority("decision", 0, accesses=3) == priority("decision", 0, accesses=1_000) == 1.0
 
 
-def test_a_base_of_its_own() -> None:
-    assert priority("decision", 10, base=0.5) == pytest.approx(0.4, abs=1e-9)  # 0.335 lies below the least
-    assert priority("conversation_turn", 10, base=0.5) == pytest.approx(0.2744058180, abs=1e-9)
-    assert priority("conversation_turn", 0, base=0.0) == 0.1
-
-
 def test_a_clock_that_went_back_makes_nothing_younger_than_new() -> None:
     for rule in Policy().rules:
         assert priority(rule, -100, -3) == priority(rule, 0, 0)
     assert priority("conversation_turn", 10, -5) == pytest.approx(math.exp(-0.1), abs=1e-12)
-
-
-def test_it_only_ever_falls_while_nobody_reads_and_only_ever_rises_with_reading() -> None:
-    for rule in Policy().rules:
-        over_time = [priority(rule, day / 2) for day in range(400)]
-        assert over_time == sorted(over_time, reverse=True)
-        with_reading = [priority(rule, 50, 10, times) for times in range(40)]
-        assert with_reading == sorted(with_reading)
 
 
 def test_a_rate_can_be_given_as_a_half_life() -> None:
@@ -350,28 +329,6 @@ def test_a_reading_need_not_count(counted: Session) -> None:
     assert lines(counted) == []
 
 
-def test_reading_makes_a_memory_matter_more(counted: Session) -> None:
-    """It is as fresh as when it was last read, and gains a little with each reading; the record file stays as it is."""
-    file = log_of(counted).with_name("decisions.yaml")
-    before = file.read_bytes()
-    seen = [counted.get("DEC-001").priority for _ in range(12)]
-    assert seen[:3] == pytest.approx([0.95 * math.exp(-0.8), 0.95 * math.exp(-0.2) + 0.02, 0.95 * math.exp(-0.2) + 0.04], abs=1e-4)
-    assert seen == sorted(seen)
-    assert seen[-1] == pytest.approx(0.95 * math.exp(-0.2) + 0.2, abs=1e-4)
-    assert counted.get("DEC-002", count_access=False).priority == seen[0]
-    assert counted.search("number")[0].id == "DEC-001"
-    assert Memory(counted.scope.tree.root, clock=lambda: NOW).session("s1").get("DEC-001").priority == seen[-1]
-    assert file.read_bytes() == before
-
-
-def test_two_memories_of_one_root_count_together(counted: Session) -> None:
-    other = Memory(counted.scope.tree.root, clock=lambda: NOW).session("s1")
-    for _ in range(3):
-        counted.get("DEC-001")
-        other.get("DEC-001")
-    assert counted.get("DEC-001").priority == pytest.approx(0.95 * math.exp(-0.2) + 6 * 0.02, abs=1e-4)
-
-
 def test_what_cannot_be_noted_was_read_all_the_same(counted: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk, and with something else in the place of the log."""
 
@@ -428,13 +385,6 @@ def test_a_large_log_is_folded_and_says_the_same(counted: Session) -> None:
     assert counted.get("DEC-001").priority == pytest.approx(0.95 * math.exp(-0.23) + 0.2, abs=1e-4)
 
 
-def test_a_log_of_many_memories_that_cannot_be_folded_small_is_begun_again(counted: Session) -> None:
-    log_of(counted).write_text("".join(f"2026-01-30T12:00:00Z DEC-{number}\n" for number in range(12_000)))
-    counted.get("DEC-001")
-    assert not log_of(counted).exists()
-    assert counted.get("DEC-001").text == "number 0"
-
-
 def test_readings_by_many_at_once_are_all_noted(counted: Session) -> None:
     """Each is one append, so that none is torn by another."""
     readers = [threading.Thread(target=lambda: [counted.get("DEC-001") for _ in range(25)]) for _ in range(6)]
@@ -443,16 +393,3 @@ def test_readings_by_many_at_once_are_all_noted(counted: Session) -> None:
     for reader in readers:
         reader.join()
     assert access.parse(log_of(counted).read_bytes())["DEC-001"].times == 150
-
-
-def test_reading_everything_leaves_every_question_possible(tmp_path: Path) -> None:
-    """All memories of a large session have been read: what the log says of each is part of every question."""
-    memory = Memory(tmp_path / "sessions", clock=lambda: NOW)
-    session = memory.create_session(id="s1", quota_bytes=10**9)
-    text = "".join(f'  - {{id: DEC-{number}, decision: "number {number}", made_by: a}}\n' for number in range(1_500))
-    with log_of(session).with_name("decisions.yaml").open("a") as file:
-        file.write(text)
-    assert len(session.by_type("decision", count_access=True)) == 1_500
-    assert len(session.by_type("decision", count_access=True)) == 1_500
-    assert session.search('"number 17"')[0].id == "DEC-17"
-    assert session.query({"filters": []}, limit=1)[0].priority == pytest.approx(0.99, abs=0.01)

@@ -209,36 +209,6 @@ def test_a_leap_forward_destroys_nothing_before_somebody_could_see_it(
     assert session.restore("FIND-001").text == SECRET
 
 
-def test_a_clock_that_goes_back_makes_it_wait(session: Session, memory: Memory, clock: Clock) -> None:
-    session.delete("FIND-001", reason="r")
-    clock.live(31)
-    purge(memory)
-    clock.leap(-2)
-    for days in (0.9, 1, 5.9):
-        assert purge(memory).actions == []
-        clock.live(days)
-    assert purge(memory).actions == []
-    clock.live(0.2)
-    assert [action.about for action in purge(memory).actions] == [("FIND-001",)]
-
-
-def test_uptime_of_many_short_lives_counts_and_time_when_it_was_off_does_not(
-    session: Session, memory: Memory, clock: Clock
-) -> None:
-    """Six hours a day: 6 days of uptime are 24 of them. Each run is by another process."""
-    session.delete("FIND-001", reason="r")
-    clock.live(31)
-    purge(memory)
-    for _ in range(23):
-        clock.live(0.25)
-        assert purge(Memory(memory.root, clock=clock)).actions == []
-        clock.leap(0.75)
-        clock.running_s = 0.0
-        assert purge(Memory(memory.root, clock=clock)).actions == []
-    clock.live(0.26)
-    assert len(purge(memory).actions) == 1
-
-
 # Destroying memories.
 
 
@@ -256,18 +226,6 @@ def test_what_was_purged_is_noted_once_and_without_a_word(session: Session, memo
         "purged_at": "2026-07-02T12:00:00Z", "forced": True,
     }  # fmt: skip
     assert left(memory, b"private matter") == []
-
-
-def test_only_the_batch_that_is_overdue_goes(session: Session, memory: Memory, clock: Clock) -> None:
-    session.delete("FIND-001", reason="r")
-    clock.leap(10)
-    session.delete("DEC-001", reason="later")
-    clock.leap(25)
-    assert [action.about for action in purge(memory, force=True).actions] == [("FIND-001",)]
-    assert left(memory) == []
-    said = yaml.safe_load((memory.root / "deleted/s1/deletion-record.yaml").read_text())["deletion"]
-    assert [item["id"] for item in said["deleted_items"]] == ["DEC-001"]
-    assert session.restore("DEC-001").text == "stays where it is"
 
 
 def test_no_byte_is_left_in_anything_that_smp_made(session: Session, memory: Memory, clock: Clock) -> None:
@@ -423,15 +381,6 @@ def test_no_byte_is_left_of_a_session(tmp_path: Path, was_archived: bool, is_led
     (entry,) = purged(memory)
     assert (entry["session"], entry["what"]) == ("s1", "session")
     memory.close()
-
-
-def test_a_deleted_session_waits_like_its_memories(session: Session, memory: Memory, clock: Clock) -> None:
-    memory.delete_session("s1", reason="over")
-    clock.live(31)
-    assert purge(memory).actions == []
-    clock.live(6.1)
-    assert [action.type for action in purge(memory).actions] == ["purge_session"]
-    assert left(memory) == []
 
 
 def test_the_name_is_free_again_when_nothing_of_the_old_session_is_left(
