@@ -164,25 +164,28 @@ class CompactionPlan:
         return records + sum(run.freed for run in self.runs)
 
     def actions(self) -> list[Action]:
-        """Return one action for each run and each record, and one for the states of each agent."""
+        """Return one action for each run of turns, and one for the other records of each file."""
         by_key = {one.item.key: one for one in self.taken}
         found = [self._run_action(run, [by_key[turn.key] for turn in run.turns])
                  for run in self.runs]  # fmt: skip
-        others = [one for one in self.taken if one.item.file != TURN.file]
-        for group in _grouped(others):
+        groups: dict[tuple[str, str], list[Taken]] = {}
+        for one in self.taken:
+            if one.item.file != TURN.file:
+                groups.setdefault((one.operation, one.item.file), []).append(one)
+        for (operation, _), group in groups.items():
             freed = sum(one.item.bytes for one in group)
-            found.append(self._action(group, group[0].operation, group[0].reason, freed))
+            found.append(self._action(group, operation, group[0].reason, freed))
         return sorted(found, key=lambda action: OPERATIONS.index(action.type))
 
     def _run_action(self, run: Run, turns: Sequence[Taken]) -> Action:
-        reasons = Counter(one.operation for one in turns)
-        days = [f"{turn.at:%Y-%m-%d}" for turn in run.turns]
-        when = f"on {days[0]}" if days[0] == days[-1] else f"from {days[0]} to {days[-1]}"
-        why = {DECAYED: "decayed", OLD: "old"}
-        counts = ", ".join(f"{count} {why[name]}" for name, count in sorted(reasons.items()))
+        days = [f"{turn.at:%Y-%m-%d}" for turn in (run.turns[0], run.turns[-1])]
+        when = f"on {days[0]}" if days[0] == days[1] else f"from {days[0]} to {days[1]}"
+        decayed = sum(one.operation == DECAYED for one in turns)
+        counts = [f"{decayed} decayed", f"{len(turns) - decayed} old"]
+        why = ", ".join(count for count in counts if not count.startswith("0 "))
         instead = f"; {run.turns[0].id} sums them up" if run.summary else ""
-        operation = OLD if OLD in reasons else DECAYED
-        return self._action(turns, operation, f"said {when}: {counts}{instead}", run.freed)
+        operation = DECAYED if decayed == len(turns) else OLD
+        return self._action(turns, operation, f"said {when}: {why}{instead}", run.freed)
 
     def _action(self, group: Sequence[Taken], operation: str, reason: str, freed: int) -> Action:
         about = tuple(one.item.id for one in group)
@@ -200,15 +203,6 @@ class CompactionPlan:
         why = f"these stay ({'; '.join(each)})" if sizes else "no other memory is there"
         short = f"{self.target_bytes:,} bytes were to be freed, {self.bytes_freed:,} can be"
         return f"{self.session}: {short}: {why}"
-
-
-def _grouped(taken: Sequence[Taken]) -> Iterator[list[Taken]]:
-    """Yield each record by itself, and the earlier states of each agent together."""
-    for key, group in groupby(taken, lambda one: one.item.file if one.operation == EARLIER else ""):
-        if key:
-            yield [*group]
-        else:
-            yield from ([one] for one in group)
 
 
 def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None:
@@ -246,7 +240,7 @@ def plan(
     lines: dict[str, list[Line]] = {}
 
     def runs(count: int) -> Iterator[Run]:
-        """Yield the runs of the turns among the first candidates. A turn that stays breaks a run."""
+        """Yield the runs of turns among the first candidates. A turn that stays breaks one."""
         chosen = {one.item.id: one.operation for one in order[:count] if one.item.file == TURN.file}
         for group in _unbroken(turns, chosen):
             run = Run(tuple(group))
@@ -293,14 +287,12 @@ def _candidates(
     by_priority = sorted(free, key=lambda item: (item.priority, *_age(item)))
     decayed = [item for item in by_priority if item.priority < below]
     others = [item for item in by_priority if item.priority >= below]
-    why = "its priority of {:.2f} is below {:g}"
-    found = [Taken(item, DECAYED, why.format(item.priority, below))
-             for item in decayed if item.type != RELATIONSHIP.name]  # fmt: skip
+    why = f"a priority below {below:g}"
+    found = [Taken(item, DECAYED, why) for item in decayed if item.type != RELATIONSHIP.name]
     gone = {one.item.id for one in found}
     # A relationship goes only with one of its ends.
-    found += [Taken(item, DECAYED, f"{why.format(item.priority, below)}, and {ends[0]} goes too")
-              for item in decayed if item.type == RELATIONSHIP.name
-              and (ends := sorted(gone & {*item.refs}))]  # fmt: skip
+    links = [item for item in decayed if item.type == RELATIONSHIP.name and gone & {*item.refs}]
+    found += [Taken(item, DECAYED, why) for item in links]
     old = [item for item in others if item.type == TURN.name and item.at is not None
            and now - item.at > timedelta(days=days)]  # fmt: skip
     found += [

@@ -100,9 +100,9 @@ def test_a_memory_that_stays_says_why(one: Item, reason: str) -> None:
 @pytest.mark.parametrize(
     ("one", "operation", "reason"),
     [
-        (item("PREF-001", "preference", 90, 0.2), "remove_decayed", "its priority of 0.20 is below 0.3"),
+        (item("PREF-001", "preference", 90, 0.2), "remove_decayed", "a priority below 0.3"),
         (item("DEC-001", "decision", 90, 0.2, closed=True), "remove_decayed",
-         "its priority of 0.20 is below 0.3"),
+         "a priority below 0.3"),
         (item("FIND-001", "finding", 9, 0.5, closed=True), "archive_findings", "it is resolved"),
         (turn(1, 30, 0.1), "remove_decayed", "said on 2026-01-30: 1 decayed; turn-1 sums them up"),
         (turn(1, 8, 0.6), "summarize_conversation", "said on 2026-02-21: 1 old; turn-1 sums them up"),
