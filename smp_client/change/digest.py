@@ -1,4 +1,4 @@
-"""What a person would want to know of a session that is packed away: the facts of an archive.
+"""The facts of an archive: the summary of a packed session for a person.
 
 A pure function of the session's files, so that it can be made again whenever the archive changes.
 """
@@ -6,44 +6,55 @@ A pure function of the session's files, so that it can be made again whenever th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ..disk.session_files import METADATA
 from ..model.errors import SMPError
 from ..model.priority import is_resolved, status_of
-from ..model.record import (
-    DECISION,
-    FINDING,
-    LEARNING,
-    PREFERENCE,
-    SESSION_KINDS,
-    TURN,
-    Kind,
-    name_of,
-)
+from ..model.record import SESSION_KINDS, Kind, name_of
 from ..text.format import format_of
 from ..text.mapping import load_mapping
 from ..text.values import Value
 
-_MEMORIES = 50  # of each kind that is listed, the newest
-_TEXT_CHARACTERS = 1000  # of each; the whole text is in the archive
-_TURNS, _GIST_CHARACTERS = 5, 200
-_TOPICS = 30
+_MEMORIES, _TURNS, _TOPICS = 50, 5, 30  # that are listed, the newest and the most frequent
+_TEXT_CHARACTERS, _GIST_CHARACTERS = 1000, 200  # of each; the whole text is in the archive
 
 
 def digest(session_id: str, files: Mapping[str, bytes]) -> dict[str, Any]:
-    """Return what there is to say of a session that consists of these files."""
-    metadata = _metadata(files.get(METADATA, b""))
+    """Return the facts of a session of these files. A file that cannot be read says nothing."""
+    metadata: dict[str, Value] = {}
+    found: dict[str, list[dict[str, Value]]] = {}
+    with suppress(SMPError):
+        metadata = load_mapping(files.get(METADATA, b""), "session", METADATA)
+    for kind in SESSION_KINDS:
+        found[kind.name] = []
+        with suppress(SMPError):
+            records = format_of(kind).parse(files.get(kind.file, b"")).records
+            found[kind.name] = [record.value for record in records if record.has_id]
     context, people = _mapping(metadata.get("context")), _mapping(metadata.get("participants"))
-    found = {kind: _records(kind, files.get(kind.file, b"")) for kind in SESSION_KINDS}
     every = [value for values in found.values() for value in values]
     times = sorted(stamp for value in every if isinstance(stamp := value.get("timestamp"), str))
-    actors = Counter(str(actor) for kind, values in found.items() for value in values
-                     if (actor := value.get(kind.actor)))  # fmt: skip
-    about = [*every, {"tags": context.get("tags"), "topic": context.get("primary_topic")}]
-    topics = Counter(str(name) for value in about
-                     for name in [*_listed(value.get("tags")), value.get("topic")] if name)  # fmt: skip
+    actors, topics = Counter[str](), Counter[str]()
+    for kind in SESSION_KINDS:
+        actors.update(str(value[kind.actor]) for value in found[kind.name] if value.get(kind.actor))
+    about = {"tags": context.get("tags"), "topic": context.get("primary_topic")}
+    for value in [*every, about]:
+        tags = value.get("tags")
+        names = [*(tags if isinstance(tags, list) else []), value.get("topic")]
+        topics.update(str(name) for name in names if name)
+    kinds = {kind.name: kind for kind in SESSION_KINDS}
+
+    def newest(name: str, *fields: str) -> list[dict[str, Value]]:
+        """Return the newest memories of a kind with these fields, the newest first."""
+        values = found[name][: -_MEMORIES - 1 : -1]
+        return [_line(kinds[name], value, fields, _TEXT_CHARACTERS) for value in values]
+
+    found["decision"] = [{**value, "status": status_of(value)} for value in found["decision"]]
+    counts: dict[str, Any] = {name: len(values) for name, values in found.items() if values}
+    found["finding"] = [value for value in found["finding"] if not is_resolved(value)]
+    turns = found["conversation_turn"][-_TURNS:]
     return {
         "session_id": session_id,
         "project": context.get("project_name"),
@@ -54,55 +65,26 @@ def digest(session_id: str, files: Mapping[str, bytes]) -> dict[str, Any]:
         "created_at": metadata.get("created_at"),
         "first_activity": times[0] if times else None,
         "last_activity": times[-1] if times else None,
-        "participants": [{"name": name, "memories": count} for name, count in actors.most_common()],
-        "memories": {name_of(kind.name): len(values) for kind, values in found.items() if values},
-        "topics": [{"name": name, "mentions": count} for name, count in topics.most_common(_TOPICS)],
-        "decisions": [_line(DECISION, value, made_by=value.get("made_by"), timestamp=value.get("timestamp"),
-                            status=status_of(value)) for value in _newest(found[DECISION])],
-        "open_findings": [_line(FINDING, value, severity=value.get("severity"))
-                          for value in _newest(found[FINDING]) if not is_resolved(value)],
-        "preferences": [_line(PREFERENCE, value, confidence=value.get("confidence"))
-                        for value in _newest(found[PREFERENCE])],
-        "learnings": [_line(LEARNING, value, learned_by=value.get("learned_by")) for value in _newest(found[LEARNING])],
-        "last_turns": [_line(TURN, value, _GIST_CHARACTERS, speaker=value.get("speaker"))
-                       for value in found[TURN][-_TURNS:]],
+        "participants": [{"name": name, "memories": n} for name, n in actors.most_common()],
+        "memories": {name_of(name): count for name, count in counts.items()},
+        "topics": [{"name": name, "mentions": n} for name, n in topics.most_common(_TOPICS)],
+        "decisions": newest("decision", "made_by", "timestamp", "status"),
+        "open_findings": newest("finding", "severity"),
+        "preferences": newest("preference", "confidence"),
+        "learnings": newest("learning", "learned_by"),
+        "last_turns": [_line(kinds["conversation_turn"], value, ("speaker",), _GIST_CHARACTERS)
+                       for value in turns],
     }  # fmt: skip
 
 
-def _records(kind: Kind, content: bytes) -> list[dict[str, Value]]:
-    try:
-        return [record.value for record in format_of(kind).parse(content).records if record.has_id]
-    except SMPError:
-        return []
-
-
-def _metadata(content: bytes) -> dict[str, Value]:
-    """Return the metadata, and nothing where they cannot be read: the memories say more."""
-    try:
-        return load_mapping(content, "session", METADATA)
-    except SMPError:
-        return {}
-
-
-def _newest(values: list[dict[str, Value]]) -> Iterable[dict[str, Value]]:
-    return values[: -_MEMORIES - 1 : -1]
-
-
 def _line(
-    kind: Kind, value: Mapping[str, Value], characters: int = _TEXT_CHARACTERS, **further: Any
+    kind: Kind, value: Mapping[str, Value], fields: tuple[str, ...], characters: int
 ) -> dict[str, Value]:
     text = " ".join(str(value.get(kind.text, "")).split())
     text = text if len(text) <= characters else f"{text[: characters - 1].rstrip()}…"
-    return {
-        "id": value.get("id"),
-        **{name: str(said) for name, said in further.items() if said},
-        "text": text,
-    }
+    known: dict[str, Value] = {name: str(value[name]) for name in fields if value.get(name)}
+    return {"id": value.get("id"), **known, "text": text}
 
 
 def _mapping(value: Value) -> dict[str, Value]:
     return value if isinstance(value, dict) else {}
-
-
-def _listed(value: Value) -> list[Value]:
-    return value if isinstance(value, list) else []

@@ -68,7 +68,8 @@ class Holding:
 
 
 def holdings(
-    memory: Memory, session: str, places: Collection[Place] = KEPT, problems: list[str] | None = None
+    memory: Memory, session: str, places: Collection[Place] = KEPT,
+    problems: list[str] | None = None,
 ) -> Iterator[Holding]:  # fmt: skip
     """Yield every memory of a session, or of `global`, in these places.
 
@@ -191,9 +192,9 @@ def _active(memory: Memory, session: str, problems: list[str]) -> Iterator[Holdi
         further = [
             f"{STATE_HISTORY}/{name}" for name in scope.tree.sizes(scope.path(STATE_HISTORY))
         ]
-    further = [file for file in further
-               if holds_memories(file, session) and scope.tree.exists(scope.path(file))]  # fmt: skip
-    for file in [*files_of(memory, session), *further]:
+    further = [file for file in further if holds_memories(file, session)]
+    there = [file for file in further if scope.tree.exists(scope.path(file))]
+    for file in [*files_of(memory, session), *there]:
         try:
             yield from in_file(session, "active", "", file, scope.read(file))
         except (SMPError, OSError) as error:

@@ -183,7 +183,7 @@ def undelete_session(
     with scope.undisturbed("restoring the session"):
         if not memory.tree.exists(target):
             advice = "smp restore --list shows what can be restored."
-            raise SessionNotFound(f"There is no deleted session {session_id!r} under {memory.root}.",
+            raise SessionNotFound(f"There is no deleted session {session_id!r}.",
                                   session_id=session_id, advice=advice)  # fmt: skip
         for place in (ACTIVE, ARCHIVED):
             _require_room(memory, session_id, place)
@@ -228,8 +228,9 @@ def _leave(
     """Move the directory of a session, and its evicted bundles, out of `active/` into a bundle."""
     tree, session = memory.tree, memory._session(scope.name)
     states, artifacts = session.agent_states(), session.artifacts()
-    locked = [METADATA, *(kind.file for kind in session.kinds), *map(state_file, states),
-              *(state_history(agent).file for agent in states), *map(artifact_file, artifacts)]  # fmt: skip
+    kinds = [*session.kinds, *map(state_history, states)]
+    locked = [METADATA, *(kind.file for kind in kinds), *map(state_file, states),
+              *map(artifact_file, artifacts)]  # fmt: skip
     with scope.locked(locked, "packing the session"):
         beside, files = _beside(tree, evicted), _contents(tree, scope.directory)
         aside = bundle.write(tree, *_packing(head, {**files, **beside}))

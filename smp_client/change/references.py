@@ -1,4 +1,4 @@
-"""The references of a memory, and what became of each: one to a deleted memory stays, and says so."""
+"""The references of a memory, each with its state: one to a deleted memory stays, and says so."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def targets(value: Mapping[str, Any]) -> Iterator[tuple[str, str, bool]]:
 def told(
     files: RecordFiles, found: Collection[tuple[str, str, bool]], here: Collection[str]
 ) -> list[Reference]:
-    """Return each reference once, with what became of its memory."""
+    """Return each reference once, with the state of its memory."""
     tree, name = files.scope.tree, files.scope.name
     missing = {target for target, *_ in found} - set(here)
     known: dict[str, tuple[str, str | None]] = dict.fromkeys(here, (HERE, None))
@@ -102,7 +102,7 @@ def taken_by_hand(place: Place, scope: str, gone: Collection[str]) -> list[str]:
 def _whereabouts(
     tree: Tree, name: str, wanted: Collection[str]
 ) -> dict[str, tuple[str, str | None]]:
-    """Return which are in `global`, and what became of the others where something tells."""
+    """Return which are in `global`, and the states of the others where something tells."""
     found: dict[str, tuple[str, str | None]] = {**states(tree, name, wanted)}
     for memory_id in wanted:
         kind = kind_of(memory_id, GLOBAL_KINDS)

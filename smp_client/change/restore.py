@@ -311,8 +311,8 @@ def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool) -> 
     held = sorted(found, key=lambda one: one.container, reverse=True)  # the newest copy comes back
     if missing := sorted((wanted or set()) - {one.id for one in held}):
         advice = f"smp compact {session.id} --list, or session.evicted(), lists them."
-        raise MemoryNotFound(f"{', '.join(missing[:5])} of {session.id}: compaction has not evicted it.",
-                             session_id=session.id, advice=advice)  # fmt: skip
+        said = f"{', '.join(missing[:5])} of {session.id}: compaction has not evicted it."
+        raise MemoryNotFound(said, session_id=session.id, advice=advice)
     # A turn comes back with all turns of its run.
     runs = {_run(one) for one in held if wanted is None or one.id in wanted} - {None}
     chosen = [one for one in held if wanted is None or one.id in wanted or _run(one) in runs]
@@ -343,8 +343,9 @@ def _bring_back(session: Session, wanted: set[str] | None, *, dry_run: bool) -> 
         if back:
             kinds = tuple(type_of(one.type) for one in back.values())
             size = -sum(len(one.raw) for one in back.values())
-            outcome.actions.append(Action(session.id, "bring_back", tuple(back), f"back into {file}",
-                                          size, kinds=kinds))  # fmt: skip
+            about, reason = tuple(back), f"back into {file}"
+            action = Action(session.id, "bring_back", about, reason, size, kinds=kinds)
+            outcome.actions.append(action)
     if not dry_run:
         request = Request(changes, quota_bytes=session.quota_bytes(), doing="bringing back")
         kept = apply(session.scope, request).kept

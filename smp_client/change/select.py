@@ -65,7 +65,7 @@ class Selection:
         texts = [("topic", self.topic), ("agent", self.agent), ("text", self.text)]
         problems = [f"{name!r} must be a text that is not empty"
                     for name, text in [*texts, *(("tag", tag) for tag in self.tags)]
-                    if text is not None and not (isinstance(text, str) and text.strip())]  # fmt: skip
+                    if text is not None and not str(text).strip()]  # fmt: skip
         if (self.ids is not None) is (self.text is not None or self.asks_index):
             problems.append("say which memories: their ids, or what they have in common, not both")
         if problems:
@@ -146,8 +146,10 @@ def _described(
 
     scopes = [name] if name == GLOBAL else [name, archived_scope(name)]
     keys = memory._asker_of(scopes).ask(question)
-    meant = [one for one in found
-             if (one.container.rpartition("/")[2] or one.file, one.type, one.id) in keys]  # fmt: skip
+    files = [one.container.rpartition("/")[2] or one.file for one in found]
+    meant = [
+        one for one, file in zip(found, files, strict=True) if (file, one.type, one.id) in keys
+    ]
     agents = {agent_of(one) for one in meant if one.is_file} - {None}
     return [one for one in found if one in meant or (not one.is_file and agent_of(one) in agents)]
 
@@ -158,7 +160,7 @@ def agent_of(one: Holding | Item) -> str | None:
 
 
 def require_known(memory: Memory, name: str, ids: Collection[str], meant: list[Holding]) -> None:
-    """Raise for the first id that names no memory, with what became of it."""
+    """Raise for the first id that names no memory, with its state."""
     known = {one.id for one in meant} | {agent_of(one) for one in meant}
     for memory_id in ids:
         if memory_id not in known:

@@ -23,7 +23,7 @@ _HAPPENED = {
 
 
 def states(tree: Tree, name: str, wanted: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Return what became of memories of a session, and when. An unreadable file says nothing.
+    """Return the states of memories of a session, and since when. An unreadable file says nothing.
 
     Of several places that know of a memory, `deleted/` tells, then the evicted, then the purged.
     """

@@ -1,1 +1,1 @@
-"""What time does to sessions: each pass is a pure plan with reasons, and an apply."""
+"""The passes over sessions: each is a pure plan with reasons, and an apply."""

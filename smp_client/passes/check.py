@@ -1,4 +1,4 @@
-"""The check: it reads everything once, says what is wrong, and repairs what needs no guess.
+"""The check: it reads everything once, names each fault, and repairs those that need no guess.
 
 Every file is parsed, every bundle read back against its manifest, and the index compared with the
 files. A repair throws nothing away: bytes in the way of the next record go to quarantine.
@@ -51,7 +51,7 @@ _UNDESCRIBED = "it does not say what the bundles beside it hold"
 
 @dataclass(frozen=True)
 class Complaint:
-    """Something that is not as it should be; `advice` says what to do about it."""
+    """Something that is not as it should be; `advice` says how to mend it."""
 
     scope: str
     file: str
@@ -85,7 +85,7 @@ def check(memory: Memory) -> list[Complaint]:
 
 
 def validate(session: Session) -> list[Complaint]:
-    """Return what is wrong with one session and its bundles."""
+    """Return the faults of one session and its bundles."""
     session.scope.require()
     place, name = Place(session.scope.tree.root), session.id
     found = [*_of_files(place, name, session)]
@@ -95,7 +95,7 @@ def validate(session: Session) -> list[Complaint]:
 
 
 def _of_files(memory: Place, scope: str, files: RecordFiles | None) -> Iterator[Complaint]:
-    """Yield what is wrong with the files of a scope. Those of an archive are checked as a bundle."""
+    """Yield the faults in the files of a scope. An archive is checked as a bundle."""
     if files is not None:
         with suppress(Exception):  # a file that cannot be read at all is named below
             for bad in files.problems():
@@ -257,7 +257,7 @@ def _wrong_bundles(tree: Tree, name: str) -> Iterator[Complaint]:
 
 
 def _wrong_description(tree: Tree, directory: str) -> str | None:
-    """Return the file for people beside bundles, if it does not say what they hold."""
+    """Return the file for people beside bundles, if it is not that of their manifests."""
     path, content = inventory.rendered(tree, directory)
     with suppress(SMPError, OSError):
         return path if content is not None and tree.read(path) != content else None

@@ -78,7 +78,7 @@ def state_for(idle_for: timedelta, thresholds: Thresholds) -> str:
 
 
 def plan(standings: Iterable[Standing], thresholds: Thresholds, now: datetime) -> list[Transition]:
-    """Return what is due, each with its reason. An unknown status stands for `active`."""
+    """Return the transitions that are due, with reasons. An unknown status counts as `active`."""
     found: list[Transition] = []
     for one in standings:
         last, status, name = one.last_activity, one.status, one.session
@@ -201,7 +201,7 @@ def _key(session: str, last: datetime) -> str:
 
 
 def apply(memory: Memory, action: Transition) -> Outcome:
-    """Do what is due, unless the session has changed since that was decided."""
+    """Change the state of a session, unless the session has changed since the plan."""
     session, status = memory._session(action.session), _STATUSES[action.type]
     if status == ARCHIVED:
         from ..change.move import archive  # late: it loads tar and gzip

@@ -67,8 +67,10 @@ def load(memory: Place) -> Ledger:
     """Return the ledger; an empty one where the file is missing, or makes no sense."""
     try:
         said: Any = json.loads(memory.tree.read(FILE))
-        first = {str(sort): {str(key): float(at) for key, at in keys.items()}
-                 for sort, keys in said["first"].items()}
+        first = {
+            str(sort): {str(key): float(at) for key, at in keys.items()}
+            for sort, keys in said["first"].items()
+        }
         ledger = Ledger(float(said["uptime_s"]), float(said["running_s"]), first)
         numbers = [ledger.uptime_s, ledger.running_s]
         numbers += [at for keys in first.values() for at in keys.values()]

@@ -223,8 +223,8 @@ def purge_now(
     outcome = Outcome(dry_run=dry_run)
     if batch is not None:
         names = [*sessions_with(memory, batch)] if name is None else [name]
-        decisions = [part for one in names
-                     for part in _parts(memory, one, lambda doomed, _: doomed.batch == batch)]  # fmt: skip
+        parts = (_parts(memory, one, lambda doomed, _: doomed.batch == batch) for one in names)
+        decisions = [decision for several in parts for decision in several]
         if not decisions:
             where, advice = f" of {name}" if name else "", "smp restore --list shows all batches."
             said = f"Nothing{where} is deleted under the batch {batch!r}."
@@ -308,7 +308,7 @@ def carry_out(
     outcome, words = Outcome(), list[str]()
 
     def note(one: Doomed, gone: Sequence[Holding]) -> None:
-        """Write down what goes, durably, before anything of it does."""
+        """Write down the purge, durably, before anything goes."""
         now, deadline = memory.options.clock(), render_time(one.deadline)
         ask_for_scrub(memory, one.session)
         entry = tombstones.Entry(

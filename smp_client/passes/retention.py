@@ -20,7 +20,6 @@ from ..model.times import EPOCH
 
 if TYPE_CHECKING:
     from ..ask.priorities import View
-    from ..memory import Memory
     from ..session import Session
 
 DELETED_BY = "smp"
@@ -50,14 +49,6 @@ def plan(standings: Iterable[Standing], policy: RetentionPolicy, now: datetime) 
                f"older than {policy.by_type_days[type]:g} days, the retention of {type_of(type)}")
         for (session, type), ids in old.items()
     ]  # fmt: skip
-
-
-def retention(memory: Memory, *, dry_run: bool = False) -> Outcome:
-    """Delete the memories too old of every session. A session that fails stops no other."""
-    whole = Outcome(dry_run=dry_run)
-    for session in memory._sessions() if memory.options.retention.by_type_days else ():
-        whole.add(retain(session, dry_run=dry_run))
-    return whole
 
 
 def retain(session: Session, *, dry_run: bool = False) -> Outcome:

@@ -167,7 +167,7 @@ class CommandFailed(Exception):
 
 
 def by_command(command: Sequence[str], turns: Sequence[Item], timeout_s: float) -> str:
-    """Return the command's summary of the turns, which it gets as plain text. Raises CommandFailed."""
+    """Return a command's summary of the turns, which it gets as text. Raises CommandFailed."""
     times = (f"{turn.at:{_MINUTE}}" if turn.at else "at an unknown time" for turn in turns)
     said = (f"{turn.id}, {when}, {turn.actor}:\n{turn.text}\n"
             for turn, when in zip(turns, times, strict=True))  # fmt: skip

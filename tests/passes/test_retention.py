@@ -9,12 +9,19 @@ import pytest
 
 from smp_client import Memory
 from smp_client.disk.locks import Patience, lock
-from smp_client.model.outcome import Action
+from smp_client.model.outcome import Action, Outcome
 from smp_client.model.policies import RetentionPolicy
-from smp_client.passes.retention import Standing, plan, retain, retention
+from smp_client.passes.retention import Standing, plan, retain
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 POLICY = RetentionPolicy(by_type_days={"conversation_turn": 90, "finding": 365.5})
+
+
+def retention(memory: Memory, *, dry_run: bool = False) -> Outcome:
+    whole = Outcome(dry_run=dry_run)
+    for session in memory.sessions():
+        whole.add(retain(session, dry_run=dry_run))
+    return whole
 
 
 def days_ago(days: float) -> datetime:
@@ -33,7 +40,10 @@ def test_each_type_has_days_of_its_own_and_what_is_pinned_stays() -> None:
         Standing("b", "turn-1", "conversation_turn", days_ago(91)),
         Standing("b", "turn-2", "conversation_turn", days_ago(-400)),
     ]
-    turns, findings = "older than 90 days, the retention of turn", "older than 365.5 days, the retention of finding"
+    turns, findings = (
+        "older than 90 days, the retention of turn",
+        "older than 365.5 days, the retention of finding",
+    )
     assert plan(standings, POLICY, NOW) == [
         Action("a", "delete_old", ("turn-1", "turn-3"), turns),
         Action("a", "delete_old", ("FIND-002",), findings),
@@ -44,19 +54,29 @@ def test_each_type_has_days_of_its_own_and_what_is_pinned_stays() -> None:
 
 def test_what_no_file_of_records_holds_is_not_deleted() -> None:
     """Artifacts and agents' states are not deleted one by one."""
-    old = [Standing("a", "report", "artifact", days_ago(900)), Standing("a", "vera", "agent_state", days_ago(900))]
+    old = [
+        Standing("a", "report", "artifact", days_ago(900)),
+        Standing("a", "vera", "agent_state", days_ago(900)),
+    ]
     assert plan(old, RetentionPolicy(by_type_days={"artifact": 1, "agent_state": 1}), NOW) == []
 
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Memory:
-    memory = Memory(tmp_path / "sessions", clock=lambda: NOW, retention=POLICY, patience=Patience(timeout_s=0.1, attempts=1))
+    memory = Memory(
+        tmp_path / "sessions",
+        clock=lambda: NOW,
+        retention=POLICY,
+        patience=Patience(timeout_s=0.1, attempts=1),
+    )
     for name in ("a", "b"):
         session = memory.create_session(id=name)
         for days in (200, 100, 10):
             session.add_turn("user", f"said {days} days ago", timestamp=days_ago(days))
         for days in (500, 400, 1):
-            session.record_finding(f"found {days} days ago", discovered_by="vera", timestamp=days_ago(days))
+            session.record_finding(
+                f"found {days} days ago", discovered_by="vera", timestamp=days_ago(days)
+            )
         session.pin("FIND-002")
     return memory
 
@@ -92,7 +112,9 @@ def test_a_session_that_fails_does_not_keep_the_others(memory: Memory) -> None:
     with lock(memory.tree, "a", "upkeep", memory.options.patience, "archiving"):
         outcome = retention(memory)
     assert {action.session for action in outcome.actions} == {"b"}
-    assert [problem.startswith("a: nothing was deleted for its age") for problem in outcome.problems] == [True]
+    assert [
+        problem.startswith("a: nothing was deleted for its age") for problem in outcome.problems
+    ] == [True]
 
 
 def test_how_long_deleted_memories_are_kept_is_configured(memory: Memory) -> None:
