@@ -18,11 +18,22 @@ def test_the_demo_shows_commands_with_their_real_output(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"export SMP_ROOT={root}" in done.stdout
     parts = dict(re.findall(r"^\$ smp (.*)\n((?:(?!\$ |# |\n).*\n)*)", done.stdout, re.M))
-    assert {line.split()[0] for line in parts} == {"sessions", "search", "context", "delete", "restore"}
+    assert {line.split()[0] for line in parts} == {
+        "sessions",
+        "search",
+        "context",
+        "delete",
+        "restore",
+    }
     (search,) = (said for line, said in parts.items() if "database" in line)
     assert "[superseded by storage/DEC-001]" in search
-    assert "SQLite" not in done.stdout[done.stdout.index("$ smp context") : done.stdout.index("$ smp delete")]
-    assert sorted(smp("sessions", "--root", root).stdout.splitlines()) == sorted(parts["sessions"].splitlines())
+    assert (
+        "SQLite"
+        not in done.stdout[done.stdout.index("$ smp context") : done.stdout.index("$ smp delete")]
+    )
+    assert sorted(smp("sessions", "--root", root).stdout.splitlines()) == sorted(
+        parts["sessions"].splitlines()
+    )
     assert smp("check", "--root", root).returncode == 0
 
 
@@ -33,7 +44,10 @@ def test_two_weeks_have_passed_and_what_was_deleted_is_back(tmp_path: Path) -> N
     assert memory.search(since="13 days ago", until="12 days ago")
     assert memory.search(since="yesterday")
     assert [record.id for record in memory.search("muster")] == ["turn-1"]
-    assert {action["action"] for action in map(json.loads, (root / "audit.log").read_text().splitlines())} == {"delete", "restore"}
+    assert {
+        action["action"]
+        for action in map(json.loads, (root / "audit.log").read_text().splitlines())
+    } == {"delete", "restore"}
 
 
 def test_the_demo_touches_nothing_that_exists(tmp_path: Path) -> None:
@@ -50,7 +64,9 @@ def test_the_demo_touches_nothing_that_exists(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (made,) = temporary.glob("smp-demo-*")
     assert f"The tree is {made}/.bmad/sessions" in done.stdout
-    assert {path: held for path, held in _files(tmp_path).items() if temporary not in path.parents} == before
+    assert {
+        path: held for path, held in _files(tmp_path).items() if temporary not in path.parents
+    } == before
 
 
 def _files(top: Path) -> dict[Path, bytes]:

@@ -42,7 +42,9 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
     directory = tmp_path / "page"
     directory.mkdir()
     wrong = [output for output in outputs(page.read_text(), directory) if not output.agrees()]
-    assert not wrong, "\n".join(f"shown:\n{output.shown}\nprinted:\n{output.real}" for output in wrong)
+    assert not wrong, "\n".join(
+        f"shown:\n{output.shown}\nprinted:\n{output.real}" for output in wrong
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -57,11 +59,20 @@ def test_the_instructions_for_agents_work_in_a_new_project(tmp_path: Path) -> No
     said = ""
     for words in ("first", "second"):
         session = ""
-        for text, line in zip(("", "", "tea", "milk", "sugar"), re.findall(r"`(smp [^`]+)`", lines), strict=True):
-            command = line.replace("TASK", words).replace("TEXT", f"{words}: {text}").replace("SESSION", session)
+        for text, line in zip(
+            ("", "", "tea", "milk", "sugar"), re.findall(r"`(smp [^`]+)`", lines), strict=True
+        ):
+            command = (
+                line.replace("TASK", words)
+                .replace("TEXT", f"{words}: {text}")
+                .replace("SESSION", session)
+            )
             done = smp(*shlex.split(command)[1:], cwd=tmp_path)
             assert done.returncode == 0, done.stderr
-            session, said = session or done.stdout.strip(), done.stdout if "context" in command else said
+            session, said = (
+                session or done.stdout.strip(),
+                done.stdout if "context" in command else said,
+            )
     assert set(re.findall(r"first: (\w+)", said)) == {"tea", "milk", "sugar"}
 
 
@@ -77,8 +88,19 @@ def test_one_page_names_every_command() -> None:
     for name in COMMANDS:
         command = program.get_command(context, name)
         assert command is not None
-        real |= {f"{name} {inner}" for inner in command.commands} if isinstance(command, click.Group) else {name}
-    assert set(re.findall(r"^\| `smp ([a-z ]+)` \|", (TOP / "docs/operate.md").read_text(), re.MULTILINE)) == real
+        real |= (
+            {f"{name} {inner}" for inner in command.commands}
+            if isinstance(command, click.Group)
+            else {name}
+        )
+    assert (
+        set(
+            re.findall(
+                r"^\| `smp ([a-z ]+)` \|", (TOP / "docs/operate.md").read_text(), re.MULTILINE
+            )
+        )
+        == real
+    )
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
@@ -116,7 +138,9 @@ def test_the_examples_of_format_are_in_the_format(tmp_path: Path) -> None:
     )  # fmt: skip
 
     def shape(value: object) -> object:
-        return {key: shape(item) for key, item in value.items()} if isinstance(value, dict) else None
+        return (
+            {key: shape(item) for key, item in value.items()} if isinstance(value, dict) else None
+        )
 
     assert shape(shown) == shape(made)
     assert not parse(decisions.encode(), "decisions").bad
@@ -134,8 +158,14 @@ def test_format_gives_the_numbers_of_the_code() -> None:
 
 def test_format_gives_the_order_of_the_locks() -> None:
     paragraph = FORMAT[FORMAT.index("### 9.1 Locks") : FORMAT.index("### 9.2")]
-    named = [name for name in layout.LOCK_ORDER if name not in {kind.file for kind in GLOBAL_KINDS} | {"user-profile.yaml"}]
-    positions = [paragraph.index(f"`{name}*`" if name.endswith("/") else f"`{name}`") for name in named]
+    named = [
+        name
+        for name in layout.LOCK_ORDER
+        if name not in {kind.file for kind in GLOBAL_KINDS} | {"user-profile.yaml"}
+    ]
+    positions = [
+        paragraph.index(f"`{name}*`" if name.endswith("/") else f"`{name}`") for name in named
+    ]
     assert positions == sorted(positions)
 
 
@@ -159,7 +189,12 @@ def test_design_names_every_package_and_nothing_that_is_not_there() -> None:
 
 def test_the_project_speaks_of_the_project_alone() -> None:
     """No path of the machine it was made on is anywhere in it."""
-    for path in [*TOP.glob("*.md"), *TOP.glob("*/*.md"), *TOP.glob("smp_*/**/*.py"), *TOP.glob("tests/**/*.py")]:
+    for path in [
+        *TOP.glob("*.md"),
+        *TOP.glob("*/*.md"),
+        *TOP.glob("smp_*/**/*.py"),
+        *TOP.glob("tests/**/*.py"),
+    ]:
         assert not re.search(r"/(?:work|root|home/\w+)/", path.read_text()), path
 
 

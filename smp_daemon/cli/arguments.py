@@ -85,6 +85,15 @@ class Call(SimpleNamespace):
         if not self.dry_run and not self.yes and is_asked() and (asked := question(plan())):
             confirm(asked, stays)
 
+    def print(self, found: Any, text: str) -> None:
+        """Print the findings as JSON, or the text."""
+        from . import output as out
+
+        if self.json:
+            out.print_json(found)
+        else:
+            out.say(text)
+
     def table(
         self, found: Any, titles: str, rows: Sequence[Sequence[object]], nothing: str
     ) -> None:
@@ -168,12 +177,10 @@ def _values(places: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the types of values by the names that they have in the help."""
     return {
         "SESSION": {"shell_complete": _completing(lambda memory, _: _sessions(memory, places))},
-        "ID": {"shell_complete": _completing(_deleted_ids if places[0] == DELETED else _ids)},
+        "ID": {"shell_complete": _completing(_ids)},
         "OLD": {"shell_complete": _completing(_ids)},
         "NEW": {"shell_complete": _completing(_ids)},
-        "TAG": {"shell_complete": _completing(_tags)},
         "TYPE": {"callback": _known_types, "shell_complete": _completing(lambda *_: TYPES)},
-        "BATCH": {"shell_complete": _completing(_batches)},
         "ACCOUNT": {"callback": _in_words, "default": _account},
         "WHY": {"callback": _in_words},
         "KIND": {"type": click.Choice([*TYPES[:-1]])},
@@ -284,16 +291,3 @@ def _ids(memory: Memory, session: str | None) -> list[str]:
     asked = find_scope(memory, session) if session else memory
     counts = {"function": "count", "by": "id", "name": "ids"}
     return sorted(asked.query({"aggregations": [counts], "limit": 0}).aggregations["ids"])
-
-
-def _tags(memory: Memory, session: str | None) -> list[str]:
-    asked = find_scope(memory, session) if session else memory
-    return [topic.name for topic in asked.topics()]
-
-
-def _deleted_ids(memory: Memory, session: str | None) -> list[str]:
-    return [one.id for one in memory.deleted(find_id(memory, session or LATEST, *ANYWHERE))]
-
-
-def _batches(memory: Memory, _session: str | None) -> list[str]:
-    return [one.batch for name in memory.tree.list(DELETED) for one in memory.deleted(name)]

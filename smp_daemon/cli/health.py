@@ -29,10 +29,7 @@ def init(call: Call) -> None:
 
     memory = Memory(call.root)
     memory.create()
-    if call.json:
-        out.print_json({"root": str(memory.root)})
-    else:
-        out.say(f"{memory.root} is ready")
+    call.print({"root": str(memory.root)}, f"{memory.root} is ready")
 
 
 # Status.
@@ -111,10 +108,7 @@ def _bring_up_to_date(call: Call, request: Request) -> None:
 
     done_by = bring_up_to_date(Memory(call.root), request, call.timeout, waits)
     who = "by the daemon" if done_by == "daemon" else "here: no daemon is running"
-    if call.json:
-        out.print_json({"request": request, "done_by": done_by})
-    else:
-        out.say(f"{request} done, {who}")
+    call.print({"request": request, "done_by": done_by}, f"{request} done, {who}")
 
 
 # Checking and repairing.

@@ -147,13 +147,10 @@ def check(call: Call) -> None:
                     for one in error.problems]  # fmt: skip
         out.print_json({"file": str(error.file), "ok": False, "problems": problems})
         sys.exit(EXIT_BY_CODE[error.code])
-    if call.json:
-        out.print_json({"file": loaded.file and str(loaded.file), "ok": True, "problems": []})
-    elif loaded.file is None:
-        out.say("There is no configuration file: the defaults are used.")
-    else:
-        given = f"{len(loaded.lines)} of {len(SETTINGS)} settings are given in it"
-        out.say(f"{loaded.file} is good: {given}.")
+    given = f"{len(loaded.lines)} of {len(SETTINGS)} settings are given in it"
+    none = "There is no configuration file: the defaults are used."
+    said: dict[str, Any] = {"file": loaded.file and str(loaded.file), "ok": True, "problems": []}
+    call.print(said, f"{loaded.file} is good: {given}." if loaded.file else none)
 
 
 @command("", group=config, shared=_JSON)
@@ -163,13 +160,9 @@ def sample(call: Call) -> None:
     from ..config.sample import sample as whole
     from ..config.settings import SETTINGS
 
-    if call.json:
-        out.print_json({
-            key: {"default": plain(one.default), "must_be": one.type.says, "says": one.says}
-            for key, one in SETTINGS.items()
-        })  # fmt: skip
-    else:
-        click.echo(whole(), nl=False)
+    said = {key: {"default": plain(one.default), "must_be": one.type.says, "says": one.says}
+            for key, one in SETTINGS.items()}  # fmt: skip
+    call.print(said, whole().removesuffix("\n"))
 
 
 # The service.

@@ -192,28 +192,26 @@ def _restorable(memory: Memory, problems: list[str]) -> Iterator[dict[str, Any]]
     from smp_client.model.times import render_time
 
     now = render_time(memory.options.clock())
+
+    def row(session: str, id: str | None, type: str, until: Any, **more: Any) -> dict[str, Any]:
+        is_overdue = str(until) <= now
+        return {"session": session, "id": id, "type": type, "recovery_deadline": until,
+                "is_overdue": is_overdue, **more}  # fmt: skip
+
     for away in memory.deleted_sessions():
-        yield {
-            "session": away.session, "id": None, "type": "session", "deleted_at": away.at,
-            "recovery_deadline": away.until, "is_overdue": str(away.until) <= now,
-            "deleted_by": away.by, "reason": away.reason, "batch": None, "place": "",
-            "action": "deleted", "text": None,
-        }  # fmt: skip
+        yield row(away.session, None, "session", away.until, deleted_at=away.at,
+                  deleted_by=away.by, reason=away.reason, batch=None, place=None,
+                  action="deleted", text=None)  # fmt: skip
     for name in memory.tree.directories(DELETED):
         is_named = name == GLOBAL or is_session_id(name)
         for one in holdings(memory, name, ("deleted", "undo"), problems) if is_named else ():
-            if one.container.endswith(f"/{BACKUP}"):
-                continue
             facts = one.facts
-            yield {
-                "session": name, "id": one.id, "type": type_of(one.type),
-                "recovery_deadline": facts.get("until"),
-                "is_overdue": str(facts.get("until")) <= now, "deleted_at": facts.get("at"),
-                "deleted_by": facts.get("by"), "reason": facts.get("why"),
-                "batch": facts.get("batch") or None, "place": facts.get("place") or "active",
-                "action": "anonymised" if one.place == "undo" else "deleted",
-                "text": out.held_text(one),
-            }  # fmt: skip
+            if not one.container.endswith(f"/{BACKUP}"):
+                yield row(name, one.id, type_of(one.type), facts.get("until"),
+                          deleted_at=facts.get("at"), deleted_by=facts.get("by"),
+                          reason=facts.get("why"), batch=facts.get("batch") or None,
+                          place=facts.get("place") or "active", text=out.held_text(one),
+                          action="anonymised" if one.place == "undo" else "deleted")  # fmt: skip
 
 
 # Purging.
@@ -263,26 +261,20 @@ def purge(call: Call) -> None:
     if call.now or call.force:
         question = "Destroy {} for good? Nothing brings it back."
         call.ask(lambda: do(True), lambda plan: _asked(question, plan), "Nothing was destroyed.")
-    waiting = [] if call.now else _waiting(call, memory)
+    waiting: list[Action] = []
+    if not call.now:
+        from smp_client.passes.purge import planned
+
+        decided = planned(memory, force=call.force).decisions
+        waiting = [one.as_action() for one in decided if not one.purge]
     with progress("purging"):
         outcome = do(call.dry_run)
+    outcome.notes += [f"{one.session} keeps {out.listed(one.about)}: {one.reason} smp purge --force"
+                      " destroys it now." for one in waiting if "overdue" in one.reason]  # fmt: skip
     named = out.listed([*dict.fromkeys(one.session for one in waiting)])
     nothing = f"Nothing is due yet. Waiting: {named}; smp restore --list names the memories."
     kept = [{"session": one.session, "about": one.about, "reason": one.reason} for one in waiting]
     call.finish(outcome, nothing=nothing if kept else "There is nothing to do.", kept=kept)
-
-
-def _waiting(call: Call, memory: Memory) -> list[Action]:
-    """Return the bundles that a purge leaves; say why those stay that are overdue."""
-    from smp_client.passes.purge import planned
-
-    kept = [one for one in planned(memory, force=call.force).decisions if not one.purge]
-    overdue = [one for one in kept if one.doomed.deadline <= memory.options.clock()]
-    for one in [] if call.json else overdue:
-        action = one.as_action()
-        note = f"note: {action.session} keeps {out.listed(action.about)}: {action.reason}"
-        out.tell(f"{note} smp purge --force destroys it now.", err=True)
-    return [one.as_action() for one in kept]
 
 
 # Anonymising.

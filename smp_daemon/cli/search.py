@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from smp_client import Memory, Record
 
 _EXPLAINED = ("match", "priority", "importance", "use", "state", "holds")  # as in JSON
-_FAR_INSIDE, _BEFORE = 40, 12  # characters before a match that would be cut off on a terminal
 _BAR_COLUMNS, _NAME_COLUMNS, _ROWS = 24, 40, 12
 _ASKED = (ACTIVE, GLOBAL)
 
@@ -74,7 +72,7 @@ def search(call: Call) -> None:
     rows = [(_figure(record.score), record.id, *[record.session][:is_all],
              out.short_type(record.type), out.short_time(record.timestamp),
              *(_figure((record.explanation or {}).get(name)) for name in parts),
-             out.marked(_around_a_match(text_of(record), text), record.marks))
+             out.marked(text_of(record), record.marks))
             for record in found]  # fmt: skip
     shares = " ".join(f"{name.upper()}>" for name in parts)
     titles = f"SCORE> ID@ {'SESSION~' if is_all else ''} TYPE? WHEN? {shares} TEXT"
@@ -94,21 +92,6 @@ def _result_json(memory: Memory, record: Record) -> dict[str, Any]:
              "rationale": record.data.get("rationale")}  # fmt: skip
     explained = {} if record.explanation is None else {"explanation": record.explanation}
     return {name: whole[name] for name in names} | explained
-
-
-def _around_a_match(text: str, question: str) -> str:
-    """Return, on a terminal, the part of a long text that matches."""
-    from smp_client.ask.text import words
-
-    # Words are stemmed, so that the end of one need not be in the text.
-    beginnings = [re.escape(word[: max(4, len(word) - 3)]) for word in words(question)]
-    if not beginnings or not out.on_terminal():
-        return text
-    match = re.search(rf"\b(?:{'|'.join(beginnings)})", text, re.IGNORECASE)
-    if match is None or match.start() <= _FAR_INSIDE:
-        return text
-    before = text[match.start() - _BEFORE : match.start()]
-    return "…" + before[before.find(" ") + 1 :] + text[match.start() :]
 
 
 def text_of(record: Any) -> str:

@@ -65,12 +65,8 @@ def new(call: Call) -> None:
         phase=call.phase, topic=call.topic, tags=call.tag, agents=call.agent,
     )  # fmt: skip
     redacted: Any = dict(session.metadata()).get("redacted") or {}
-    if call.json:
-        quota = session.quota_bytes()
-        out.print_json({"id": session.id, "root": str(memory.root), "quota_bytes": quota,
-                        "redacted": redacted})  # fmt: skip
-    else:
-        out.say(session.id)
+    said = {"id": session.id, "root": str(memory.root), "quota_bytes": session.quota_bytes()}
+    call.print({**said, "redacted": redacted}, session.id)
     _note_secrets(redacted)
 
 
@@ -176,12 +172,9 @@ def add(call: Call) -> None:
 
         with suppress(SMPError, OSError, sqlite3.Error):  # a failing index must not fail the write
             beside = {"same_as": written[0].same_as, "similar": written[0].similar}
-    if call.json:
-        found = [{**out.record_json(record), "redacted": kinds, **beside}
-                 for record, kinds in zip(written, taken, strict=True)]  # fmt: skip
-        out.print_json(found if is_yaml else found[0])
-    else:
-        out.say("\n".join(record.id for record in written))
+    found = [{**out.record_json(record), "redacted": kinds, **beside}
+             for record, kinds in zip(written, taken, strict=True)]  # fmt: skip
+    call.print(found if is_yaml else found[0], "\n".join(record.id for record in written))
     _note_secrets(sum(taken, Counter[str]()))
     if beside.get("same_as"):
         click.echo(f"note: the same stands already as {beside['same_as']}.", err=True)
@@ -367,17 +360,15 @@ def _load(text: str) -> Value:
 
 
 def _change(
-    call: Call, ids: Sequence[str], change: Callable[[Writer, str], Record],
+    call: Call, names: Sequence[str], change: Callable[[Writer, str], Record],
     said: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Change one memory, or several all or none, and print their ids. `said` may hold secrets."""
     target = call.scope()
-    records = _all_or_none(target, ids, change)
-    if call.json:
-        found = [out.record_json(record) for record in records]
-        out.print_json(found if len(found) > 1 else found[0])
-    else:
-        out.say("\n".join(record.id for record in records))
+    records = _all_or_none(target, names, change)
+    found = [out.record_json(record) for record in records]
+    ids = "\n".join(record.id for record in records)
+    call.print(found if len(found) > 1 else found[0], ids)
     _note_secrets(target.scope.redaction.spotted(said or {}))
 
 

@@ -30,7 +30,9 @@ SAID = {
 
 @pytest.fixture
 def session(tmp_path: Path) -> Session:
-    made = Memory(tmp_path / "sessions", clock=lambda: NOW, count_access=False).create_session(id="s1")
+    made = Memory(tmp_path / "sessions", clock=lambda: NOW, count_access=False).create_session(
+        id="s1"
+    )
     for said in SAID.values():
         made.record_learning(said, learned_by="ann", timestamp=NOW)
     return made
@@ -62,7 +64,9 @@ def found(session: Session, text: str, **options: float) -> list[str]:
         ("Frontend", {"frontend", "front-end"}),
     ],
 )
-def test_a_compound_is_found_however_it_is_written(session: Session, text: str, first: set[str]) -> None:
+def test_a_compound_is_found_however_it_is_written(
+    session: Session, text: str, first: set[str]
+) -> None:
     assert set(found(session, text)[: len(first)]) == first
 
 
@@ -143,7 +147,9 @@ def test_without_a_text_what_matters_most_is_listed(session: Session) -> None:
 
 def test_the_command_says_it_on_stderr(session: Session) -> None:
     def ask(*arguments: str) -> tuple[str, str]:
-        done = CliRunner().invoke(smp, ["search", *arguments, "--root", str(session.scope.tree.root)])
+        done = CliRunner().invoke(
+            smp, ["search", *arguments, "--root", str(session.scope.tree.root)]
+        )
         assert done.exit_code == 0
         return done.stdout, done.stderr
 
@@ -160,7 +166,13 @@ def test_the_command_says_it_on_stderr(session: Session) -> None:
 def test_thirty_everyday_questions(tmp_path: Path) -> None:
     """`python -m benchmarks.questions` prints these numbers; a change of the ranking may not lose what was won."""
     memory = questions.build(tmp_path / "sessions")
-    assert sum(memory.summary().memories.get(kind, 0) for kind in ("decision", "finding", "preference", "learning")) > 100
+    assert (
+        sum(
+            memory.summary().memories.get(kind, 0)
+            for kind in ("decision", "finding", "preference", "learning")
+        )
+        > 100
+    )
     places = questions.ranks(memory)
     assert len(places) == 30
     assert sum(place == 1 for place in places.values()) >= 15

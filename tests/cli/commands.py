@@ -1,4 +1,4 @@
-"""`smp` as people, scripts and shells call it: in this process, in another one, or on a terminal."""
+"""`smp` as people, scripts and shells call it: as a process, on a terminal, or completed."""
 
 from __future__ import annotations
 
@@ -7,60 +7,82 @@ import json
 import os
 import pty
 import re
+import shlex
 import struct
 import termios
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner, Result
 from daemons import smp, started
-
-from smp_client import Memory
-from smp_client.index.database import Index
-from smp_client.index.take_in import rebuild
-from smp_client.model.layout import INDEX_FILE
-from smp_daemon.cli import smp as main_command
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b1m \u202egnp.exe\rover\nnext\ttab\x7f"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 DRIVING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 
 
-def on_a_terminal(*arguments: object, columns: int, forked: bool = True, fails: bool = False, **variables: str) -> str:
-    """What the command prints on a terminal of this width."""
+def run(root: Path, line: str, *more: object, code: int = 0, **options: Any) -> str:
+    """Return the output of a command; of one that is to fail, its errors."""
+    done = smp(*shlex.split(line), *more, "--root", root, **options)
+    assert done.returncode == code, (line, done.stdout, done.stderr)
+    return done.stderr if code else done.stdout
+
+
+def run_json(root: Path, line: str, *more: object, code: int = 0, **options: Any) -> Any:
+    done = smp(*shlex.split(line), "--json", "--root", root, *more, **options)
+    assert done.returncode == code, (line, done.stdout, done.stderr)
+    return json.loads(done.stdout)
+
+
+def on_a_terminal(
+    *arguments: object, columns: int, forked: bool = True, fails: bool = False, **variables: str
+) -> str:
+    """Return the output of the command on a terminal of this width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm", **variables}
     environment.pop("COLUMNS", None)
     process = started(arguments, [theirs, theirs, theirs], environment, forked=forked)
     os.close(theirs)
+    shown = _read(ours)
+    assert bool(process.wait()) == fails, shown
+    return shown.replace("\r\n", "\n")
+
+
+def answered(answer: str, root: Path, line: str) -> tuple[int, str, str]:
+    """Return the exit code of a command that a person answers, its questions, and its output."""
+    ours, theirs = pty.openpty()
+    reading, writing = os.pipe()
+    environment = {**os.environ, "TERM": "xterm"}
+    words = [*shlex.split(line), "--root", root]
+    process = started(words, [theirs, writing, theirs], environment)
+    os.close(theirs)
+    os.close(writing)
+    os.write(ours, answer.encode())
+    shown = _read(ours)
+    with os.fdopen(reading, "rb") as pipe:
+        printed = pipe.read().decode()
+    return process.wait(), shown, printed
+
+
+def _read(terminal: int) -> str:
     pieces: list[bytes] = []
-    try:
-        while piece := os.read(ours, 65536):
+    with suppress(OSError):  # so Linux says that the other end was closed
+        while piece := os.read(terminal, 65536):
             pieces.append(piece)
-    except OSError:
-        pass  # how Linux says that the other end was closed
-    os.close(ours)
-    assert bool(process.wait()) == fails, b"".join(pieces)
-    return b"".join(pieces).decode().replace("\r\n", "\n")
+    os.close(terminal)
+    return b"".join(pieces).decode()
 
 
 def completed(typed: str, root: Path) -> list[str]:
-    """What the shell would offer for the last word."""
-    words = typed.split(" ")
+    """Return the words that the shell would offer for the last one."""
     environment = {**os.environ, "_SMP_COMPLETE": "bash_complete", "SMP_ROOT": str(root),
-                   "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}  # fmt: skip
+                   "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}  # fmt: skip
     done = smp(env=environment)
     assert not done.stderr
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
-
-
-def index_of(memory: Memory) -> None:
-    index = Index.open(memory.root / INDEX_FILE)
-    rebuild(memory, index)
-    index.close()
 
 
 def days_ago(days: float) -> Callable[[], datetime]:
@@ -68,44 +90,13 @@ def days_ago(days: float) -> Callable[[], datetime]:
     return lambda: then
 
 
-def run(root: Path, *arguments: object, code: int = 0, **options: Any) -> Result:
-    done = CliRunner().invoke(main_command, [*map(str, arguments), "--root", str(root)], **options)
-    assert done.exit_code == code, (done.output, done.exception)
-    return done
-
-
-def run_json(root: Path, *arguments: object, code: int = 0) -> Any:
-    return json.loads(run(root, *arguments, "--json", code=code).stdout)
-
-
 def actions(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """What is done to which session, each once; old versions of files, which are kept for some seconds, are none of ours."""
+    """Return each session and what is done to it; looking after old versions is left out."""
     named = ((action["session"], action["type"]) for action in found["actions"])
     return list(dict.fromkeys(name for name in named if name[1] not in ("fold_versions", "tidied")))
 
 
 def content(root: Path) -> dict[str, bytes]:
-    """All that is not SMP's own."""
-    paths = (path for path in root.rglob("*") if path.is_file())
-    return {name: path.read_bytes() for path in paths if not (name := str(path.relative_to(root))).startswith(".smp/")}
-
-
-def answered(answer: str, *arguments: object, forked: bool = True) -> tuple[int, str, str]:
-    """The exit code of a command that a person on a terminal gives this answer, what it prints there, and what into a pipe."""
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm"}
-    reading, writing = os.pipe()
-    process = started(arguments, [theirs, writing, theirs], environment, forked=forked)
-    os.close(theirs)
-    os.close(writing)
-    os.write(ours, answer.encode())
-    shown = b""
-    try:
-        while piece := os.read(ours, 65536):
-            shown += piece
-    except OSError:
-        pass  # how Linux says that the other end was closed
-    os.close(ours)
-    with open(reading, "rb") as pipe:
-        printed = pipe.read().decode()
-    return process.wait(), shown.decode(), printed
+    """Return all files but SMP's own."""
+    files = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if not name.startswith(".smp/")}

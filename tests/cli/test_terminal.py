@@ -1,55 +1,62 @@
-"""Every listing at 80 columns, on a real pseudo-terminal: no line is wider, and nothing that tells rows apart is cut."""
+"""Every listing at 80 columns, on a real pseudo-terminal; hostile texts, and a full output."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+import resource
+import subprocess
 from pathlib import Path
 
 import pytest
-from commands import on_a_terminal
-from daemons import smp
+from commands import COLOUR, DRIVING, HOSTILE, days_ago, on_a_terminal, run, run_json
+from daemons import SMP, smp
 from once import copied
 
-from smp_client import Memory
-from smp_daemon.cli.output import cut_text, width, wrapped
+from smp_client import Memory, Session
+from smp_daemon.cli.output import (
+    cut,
+    cut_text,
+    harmless,
+    one_line,
+    short_size,
+    short_time,
+    width,
+    wrapped,
+)
 
 pytestmark = pytest.mark.usefixtures("short_grace")
-COLUMNS = 80
-LONG = "We keep the refresh tokens in an http-only cookie, since every script on the page can read local storage"
+COLUMNS, LIMIT_BYTES = 80, 4096
+LONG = (
+    "We keep the refresh tokens in an http-only cookie, since every script can read local storage"
+)
 TOPICS = {
-    "session-2026-01-11-abc123": "authentication and sessions of customers", "session-2026-01-11-abc124": "billing",
-    "session-2026-01-12-ffff00": "search in the shop", "session-2026-01-13-0e0e0e": "日本語のプロジェクト日本語のプロジェクト",
-}  # fmt: skip
+    "session-2026-01-11-abc123": "authentication and sessions of customers",
+    "session-2026-01-11-abc124": "billing",
+    "session-2026-01-12-ffff00": "search in the shop",
+    "session-2026-01-13-0e0e0e": "日本語のプロジェクト日本語のプロジェクト",
+}
 ARCHIVED, DELETED, ANONYMISED, WHOLE = TOPICS
-
-
-def days_ago(days: float) -> Callable[[], datetime]:
-    then = datetime.now(UTC) - timedelta(days=days)
-    return lambda: then
 
 
 def stocked(root: Path) -> None:
     memory = Memory(root, clock=days_ago(120))
     for name, topic in TOPICS.items():
-        session = memory.create_session(id=name, project="E-Commerce Platform", topic=topic, user="jane")
-        session.add_turn("user", f"Please look at {topic}, and at what Jane Doe of Elm Street 5 wrote about it last week")
-        session.record_decision(f"{LONG}: {topic}", made_by="architect", tags=["security.tokens", "frontend"])
+        session = memory.create_session(id=name, project="E-Commerce Platform", topic=topic)
+        session.add_turn("user", f"Please look at {topic}, and at the letter of Jane Doe about it")
+        session.record_decision(f"{LONG}: {topic}", made_by="architect", tags=["security.tokens"])
         session.record_decision("Use PostgreSQL 16", made_by="architect", tags=["database"])
-        session.record_finding(f"The login has no rate limit, as Jane Doe found. {LONG}", discovered_by="security-reviewer",
-                               severity="critical", tags=["security"])  # fmt: skip
+        session.record_finding(f"No rate limit, as Jane Doe found. {LONG}", severity="critical",
+                               discovered_by="security-reviewer", tags=["security"])  # fmt: skip
         session.record_learning("x " * 900, learned_by="a-developer-with-a-long-name")
         session.relate("DEC-001", "FIND-001", "resolves")
         session.save_artifact("report-of-the-review", f"# Report\n{LONG}")
-    memory.everywhere.record_pattern("Jane Doe likes tabs", learned_by="dev")
     memory = Memory(root)
-    memory.archive_session(ARCHIVED, "done with it for now, since all of it is merged and nobody will look at it")
-    memory.delete(DELETED, ["DEC-002", "FIND-001"], reason="made by mistake, and nobody wants to have it any more")
+    memory.archive_session(ARCHIVED, "done with it for now, since all of it is merged for long")
+    memory.delete(DELETED, ["DEC-002", "FIND-001"], reason="made by mistake, and nobody wants it")
     memory.anonymize(ANONYMISED)
-    gone = memory.create_session(id="gone-1")
-    gone.add_turn("user", "x")
+    memory.create_session(id="gone-1").add_turn("user", "x")
     memory.delete_session("gone-1", reason="made by mistake")
     memory.close()
 
@@ -61,79 +68,157 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copied(stocked, tmp_path / ".bmad/sessions")
 
 
-def shown(*arguments: object, fails: bool = False) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", on_a_terminal(*arguments, columns=COLUMNS, fails=fails))
+def shown(line: str, root: Path, columns: int = COLUMNS, fails: bool = False) -> str:
+    place = root.relative_to(Path.cwd())
+    return COLOUR.sub(
+        "", on_a_terminal(*line.split(), "--root", place, columns=columns, fails=fails)
+    )
 
 
-LISTINGS = [
-    "sessions", "sessions --all", "search jane rate limit", "search rate limit --explain", "search --session latest --explain",
-    "timeline", "timeline latest", "topics", "topics latest", "restore --list", "show 0e0e0e", f"show {ARCHIVED}",
-    "show global", f"show {WHOLE} DEC-001", f"show {ARCHIVED} DEC-001", f"show {DELETED} FIND-001",
-    "show --all-about jane", f"compact {WHOLE} --reduce 2 --dry-run", f"compact {WHOLE} --estimate", "compact --all --list",
-    f"archive {WHOLE} --dry-run", "archive --due --dry-run", "delete --all --text jane --reason r --dry-run --yes",
-    f"delete {WHOLE} --reason r --dry-run --yes", f"anonymize {WHOLE} --dry-run", "decay --dry-run", "purge --dry-run",
-]  # fmt: skip
+LISTINGS = f"""
+sessions
+sessions --all
+search jane rate limit
+search rate limit --explain
+search --session latest --explain
+timeline
+timeline latest
+topics
+restore --list
+show 0e0e0e
+show {ARCHIVED}
+show global
+show {WHOLE} DEC-001
+show {ARCHIVED} DEC-001
+show {DELETED} FIND-001
+show --all-about jane
+compact {WHOLE} --reduce 2 --dry-run
+compact {WHOLE} --estimate
+compact --all --list
+archive --due --dry-run
+delete --all --text jane --reason r --dry-run
+anonymize {WHOLE} --dry-run
+decay --dry-run
+purge --dry-run
+stats
+"""
 
 
-@pytest.mark.parametrize("listing", LISTINGS)
+@pytest.mark.parametrize("listing", LISTINGS.strip().splitlines())
 def test_no_line_of_a_listing_is_wider_than_the_terminal(root: Path, listing: str) -> None:
-    lines = shown(*listing.split(), "--root", root.relative_to(Path.cwd())).splitlines()
+    lines = shown(listing, root).splitlines()
     assert lines
     assert [line for line in lines if width(line) > COLUMNS] == []
 
 
-def test_status_is_not_wider_either(root: Path) -> None:
-    """No daemon runs, so it fails; a sentence of it needs two lines."""
-    lines = shown("status", "--root", root.relative_to(Path.cwd()), fails=True).splitlines()
+def test_status_and_doctor_are_not_wider_either(root: Path) -> None:
+    """No daemon runs, so they fail; a sentence of them needs two lines."""
+    lines = shown("status", root, fails=True).splitlines()
     assert lines[0] == "down  .bmad/sessions"
-    assert "  ! No daemon is running for this root. smp run starts one, and smp service" in lines
+    lines += shown("doctor", root, fails=True).splitlines()
     assert [line for line in lines if width(line) > COLUMNS] == []
 
 
 def test_sessions_are_told_apart_by_their_endings_which_are_taken_as_names(root: Path) -> None:
-    """Not by their beginnings, which are the same; what the table shows can be typed."""
-    lines = shown("sessions", "--root", root).splitlines()[1:]
-    names = [line.split()[0].removeprefix("…") for line in lines]
+    """Their beginnings are the same; what the table shows can be typed."""
+    names = [line.split()[0].removeprefix("…") for line in shown("sessions", root).splitlines()[1:]]
     assert sorted(names) == ["0e0e0e", "abc124", "ffff00"]
-    found = [json.loads(smp("show", name, "--json", "--root", root).stdout)["id"] for name in names]
+    found = [run_json(root, f"show {name}")["id"] for name in names]
     assert sorted(found) == [DELETED, ANONYMISED, WHOLE]
-    results = shown("search", "refresh tokens", "--root", root)
-    assert {"…abc123", "…abc124", "…ffff00", "…0e0e0e"} <= set(results.split())
+    ends = {"…abc123", "…abc124", "…ffff00", "…0e0e0e"}
+    assert ends <= set(shown("search refresh tokens", root).split())
 
 
-
-
-def test_what_no_longer_holds_is_marked_also_where_the_text_is_cut(root: Path) -> None:
-    """In a table, on a line of its own and in the timeline."""
-    for listing in (["search", "rate limit"], ["search", "rate limit", "--explain"], ["timeline", WHOLE]):
-        assert re.search(r"… \[resolved by DEC-001\]$", shown(*listing, "--root", root), re.MULTILINE)
-    text = "A text that is longer than the table has room for [superseded by session-2026-01-11-abc123/DEC-001]"
-    assert cut_text(text, 70) == "A text that is long… [superseded by session-2026-01-11-abc123/DEC-001]"
-    assert cut_text("short [archived]", 40) == "short [archived]"
+def test_a_memory_that_no_longer_holds_is_marked_also_where_its_text_is_cut(root: Path) -> None:
+    for listing in ("search rate limit", "search rate limit --explain", f"timeline {WHOLE}"):
+        assert re.search(r"… \[resolved by DEC-001\]$", shown(listing, root), re.MULTILINE)
+    text = "A text that is longer than the table has room for [superseded by a-session/DEC-001]"
+    assert cut_text(text, 50) == "A text that is… [superseded by a-session/DEC-001]"
     assert all(width(cut_text(text, columns)) <= columns for columns in range(1, 120))
 
 
 def test_a_pipe_gets_every_column_whole(root: Path) -> None:
-    lines = smp("search", "refresh tokens", "--type", "decision", "--root", root).stdout.splitlines()
+    lines = run(root, "search refresh tokens --type decision").splitlines()
     assert lines[0].split() == ["SCORE", "ID", "SESSION", "TYPE", "WHEN", "TEXT"]
     assert not any("…" in line for line in lines)
     assert any(ARCHIVED in line and LONG in line for line in lines)
-    assert not any(line.startswith("    ") for line in lines)
 
 
-def test_the_timeline_has_a_limit(root: Path) -> None:
-    """The last ones; how many came before is said."""
-    whole = json.loads(smp("timeline", WHOLE, "--json", "--root", root).stdout)
-    done = smp("timeline", WHOLE, "--limit", 2, "--json", "--root", root)
-    assert json.loads(done.stdout) == whole[-2:]
-    assert done.stderr == f"{len(whole) - 2} earlier ones are not listed.\n"
-    assert smp("timeline", WHOLE, "--limit", 200, "--root", root).stderr == ""
-    assert smp("timeline", WHOLE, "--limit", 0, "--root", root).returncode == 2
+def test_no_memory_drives_the_terminal_that_it_is_shown_on(tmp_path: Path) -> None:
+    """Colours are the command's own, and NO_COLOR takes them away; JSON keeps the text."""
+    memory = Memory(tmp_path / "s")
+    session = memory.create_session(id="hostile", project="日本語のプロジェクト" * 5, topic=HOSTILE)
+    session.add_turn("user", f"hostile {HOSTILE}")
+    root = ("--root", memory.root)
+    seen = on_a_terminal("sessions", *root, columns=100)
+    assert on_a_terminal("sessions", *root, columns=100, forked=False) == seen
+    seen += on_a_terminal("search", "hostile", *root, columns=100)
+    assert "\x1b[36mturn-1\x1b[0m" in seen
+    for words in (
+        ["timeline"],
+        ["show", "hostile"],
+        ["show", "turn-1"],
+        ["show", "turn-1", "--raw"],
+    ):
+        seen += on_a_terminal(*words, *root, columns=30)
+    assert not DRIVING.search(COLOUR.sub("", seen))
+    assert "\x1b" not in on_a_terminal("timeline", *root, columns=30, NO_COLOR="1")
+    assert "\x1b" not in run(memory.root, "sessions")
+    as_json = on_a_terminal("sessions", "--json", *root, columns=100)
+    assert not DRIVING.search(as_json)
+    assert json.loads(as_json)[0]["topic"] == HOSTILE
 
 
-@pytest.mark.parametrize(("text", "lines"), [
-    ("one two three", ["one two", "  three"]), ("  one two", ["  one two"]), ("", [""]),
-    ("one a-word-that-is-longer three", ["one a-word-that-is-longer", "  three"]),
-])  # fmt: skip
-def test_a_sentence_is_broken_between_words(text: str, lines: list[str]) -> None:
-    assert wrapped(text, 9, 2).split("\n") == lines
+def test_text_is_made_harmless_and_measured() -> None:
+    written = r"\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b1m \u202egnp.exe over next tab\x7f"
+    assert one_line(HOSTILE) == written
+    assert harmless("a\r\nb\tc\rd") == "a\nb   c\\x0dd"
+    texts = ("abc", "日本", "e\u0301", "❤\ufe0f", "👍")
+    assert [width(text) for text in texts] == [3, 4, 1, 2, 2]
+    cuts = [cut("日本語", columns) for columns in (6, 5, 4, 1)]
+    assert cuts == ["日本語", "日本…", "日…", "…"]
+    assert len(cut("e" + "\u0301" * 10_000, 10)) <= 81
+    assert wrapped("one two three", 9, 2) == "one two\n  three"
+    assert wrapped("a a-word-that-is-longer b", 9, 2) == "a a-word-that-is-longer\n  b"
+    assert short_time("2026-01-11T14:30:59+02:00") == "2026-01-11 12:30"
+    assert [short_time(None), short_time("soon\x1b")] == ["", "soon\\x1b"]
+    sizes = [short_size(size) for size in (1023, 1536, 10 * 1024**2, 3 * 1024**3)]
+    assert sizes == ["1023 B", "1.5 KB", "10.0 MB", "3.0 GB"]
+
+
+def test_an_encoding_without_the_characters_is_no_failure(memory: Memory) -> None:
+    memory.create_session(id="s", topic="日本")
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    assert r"\u65e5\u672c" in run(memory.root, "sessions", env=environment)
+    assert run_json(memory.root, "sessions", env=environment)[0]["topic"] == "日本"
+
+
+@pytest.mark.parametrize("buffering", ["", "1"])
+def test_a_full_output_is_one_sentence(session: Session, tmp_path: Path, buffering: str) -> None:
+    """No traceback, and no list that is cut off in silence, also without a buffer."""
+    session.add_turn("user", "word " * 20 * LIMIT_BYTES)
+    environment = {**os.environ, "PYTHONUNBUFFERED": buffering}
+
+    def limit() -> None:  # a write that crosses the limit is cut, as on a disk that is just full
+        resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT_BYTES, LIMIT_BYTES))
+
+    for words, target, why in (
+        ("status", "/dev/full", "No space left on device"),
+        ("add s1 turn hello", "/dev/full", "No space left on device"),
+        ("show s1 turn-1", tmp_path / "out", "File too large"),
+    ):
+        command = [*SMP, *words.split(), "--root", str(session.scope.tree.root)]
+        with Path(target).open("wb") as stdout:
+            done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True,
+                                  check=False, env=environment,
+                                  preexec_fn=limit if why == "File too large" else None)  # fmt: skip
+        (said,) = done.stderr.splitlines()
+        assert (done.returncode, f"the output cannot be written: {why}." in said) == (1, True)
+
+
+def test_a_closed_output_harms_no_file(session: Session) -> None:
+    """The next file that is opened gets its number, and no message may go into it."""
+    command = f"exec {' '.join(SMP)} add s1 turn hello --root {session.scope.tree.root} >&- 2>&-"
+    assert subprocess.run(["bash", "-c", command], check=False).returncode == 0
+    assert [turn.text for turn in session.turns()] == ["hello"]
+    assert smp("check", "--root", session.scope.tree.root).returncode == 0
