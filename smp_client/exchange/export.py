@@ -266,7 +266,7 @@ def copy_bundle(
 
 
 def bundle_entries(content: IO[bytes], name: str, problems: list[str]) -> Iterator[Entry]:
-    """Yield what the files of an exact export say: active and archived sessions, and `global`."""
+    """Yield the entries of an exact export: active and archived sessions, and `global`."""
     for member, held in members_in(content, name):
         top, _, rest = member.removeprefix(_FILES).partition("/")
         session, _, file = rest.partition("/")

@@ -103,7 +103,7 @@ class _Session:
 
 
 class Intake:
-    """One import into a memory. `sessions` counts what became of the entries of each session."""
+    """One import into a memory. `sessions` counts the entries of each session by their fate."""
 
     def __init__(self, memory: Memory, request: Request) -> None:
         self._memory, self._request = memory, request
@@ -436,7 +436,7 @@ class Intake:
                 outcome.actions.append(Action(name, type, tuple(named), reason))
 
     def _apply_tombstones(self, session: _Session) -> None:
-        """Delete what the source has deleted, once: a tombstone that has done so is noted."""
+        """Delete the memories that the source deleted, once: a used tombstone is noted."""
         meant = session.tombstones.keys() - session.applied.keys()
         ours = {source_id: session.ids.get(source_id, str(entry["record"]["id"]))
                 for (_, source_id), entry in session.known.items()

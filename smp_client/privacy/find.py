@@ -320,5 +320,5 @@ def _text(content: bytes) -> str:
 
 
 def _printable(name: str) -> str:
-    """Return the name of a file with what is no character written out."""
+    """Return the name of a file with escapes for bytes that are no character."""
     return name.encode("utf-8", "backslashreplace").decode()

@@ -113,8 +113,8 @@ class Target(NamedTuple):
 def redact(memory: Memory, target: Target, redaction: Redaction, by: str) -> Redacted:
     """Take the secrets out of memories of a file in one step.
 
-    Raises Conflict where nothing could be taken out or somebody changed the file just now,
-    CorruptionDetected where it cannot be read, and SecretKey where each has a secret as a key.
+    Raises Conflict where nothing could be taken out, or somebody changed the file just now.
+    Raises CorruptionDetected where it is unreadable, SecretKey where each has a secret as a key.
     """
     from ..index.vacuum import ask_for_scrub, scrub_index  # late: they load the index
 
@@ -212,7 +212,7 @@ def _forget_all(index: Index) -> None:
 
 
 def _note(index: Index, change: str, rows: Iterable[tuple[str, Any]]) -> None:
-    """Note in one step what was found. The generation stays, as no answer changes by this."""
+    """Note the finds in one step. The generation stays, as no answer changes by this."""
     index.begin()
     try:
         index.connection.executemany(change, rows)

@@ -226,7 +226,7 @@ errors.conceal = harmless
 
 
 def problem_of(name: object, pattern: object) -> str | None:
-    """Return what is wrong with an own pattern; None where it can be used."""
+    """Return the mistake in an own pattern; None where it can be used."""
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
         right = "1 to 40 small letters, digits or '_', beginning with a letter"
         return f"the name of a pattern must be {right}, not {name!r}"

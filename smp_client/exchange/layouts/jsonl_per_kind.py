@@ -92,7 +92,7 @@ def _session(session: str, name: str, manifest: Mapping[str, Any]) -> Entry:
 def read_shared(folder: Folder) -> Iterator[Read]:
     """Yield the memories of `shared/`, which become ours of `global/`.
 
-    The layout does not say what the files hold: a list of objects, lists by category, or pairs.
+    The layout leaves the form open: a list of objects, lists by category, or pairs.
     """
     for file, kind in SHARED.items():
         content = folder.read(file)

@@ -1,6 +1,6 @@
 """A folder in the layout of another program: written aside, and named when it is whole.
 
-The layouts are written in one direction. FORMAT.md lists what each of them has no place for.
+The layouts are written in one direction. FORMAT.md lists their losses.
 """
 
 from __future__ import annotations
