@@ -23,14 +23,7 @@ from ..model.outcome import Action, Outcome
 from ..model.record import TURN
 from ..redaction.redact import OFF
 from .entry import Read
-from .export import (
-    Selection,
-    copy_bundle,
-    entries,
-    require_sessions,
-    session_entries,
-    write_file,
-)
+from .export import Selection, copy_bundle, entries, require_sessions, session_entries, write_file
 from .intake import Intake, Request
 from .layouts import jsonl, jsonl_checked, jsonl_per_kind
 from .layouts.chat import Placer, Turns

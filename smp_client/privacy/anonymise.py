@@ -24,12 +24,7 @@ from ..disk.session_files import METADATA, parse_artifact
 from ..model.errors import Invalid, SMPError
 from ..model.layout import ARCHIVED, DELETED, GLOBAL
 from ..model.outcome import Action, Outcome
-from ..model.record import (
-    RELATIONSHIP,
-    TURN,
-    check_memory_id,
-    type_of,
-)
+from ..model.record import RELATIONSHIP, TURN, check_memory_id, type_of
 from ..text.edits import spans
 from ..text.fingerprint import hash_of, hash_of_bytes, summary_hash
 from ..text.mapping import load_mapping, replace_parts

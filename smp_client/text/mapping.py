@@ -61,7 +61,7 @@ def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: 
 
 def is_plain(content: bytes, top: str) -> bool:
     """Return whether the parts stand on lines of their own, below a line of the top key."""
-    return re.search(_top_line(top).encode(), content, re.MULTILINE) is not None
+    return re.search(_top_line(top), content.decode("utf-8", "replace"), re.MULTILINE) is not None
 
 
 def render_anew(content: bytes, top: str, parts: Mapping[str, Value]) -> bytes:
@@ -73,7 +73,7 @@ def render_anew(content: bytes, top: str, parts: Mapping[str, Value]) -> bytes:
 
 
 def _top_line(top: str) -> str:
-    return rf"^\W*{re.escape(top)}[\"']?[ \t]*:[ \t]*(?:#[^\n]*)?\r?$"
+    return rf"^\ufeff?[\"']?{re.escape(top)}[\"']?[ \t]*:[ \t]*(?:#[^\n]*)?\r?$"
 
 
 def _spliced(text: str, top: str, changes: Mapping[str, Value]) -> str:

@@ -16,17 +16,7 @@ from datetime import datetime
 from ..model.layout import FORMAT_VERSION
 from ..model.record import Kind
 from .document import CUT_OFF, INDENT, Bad, Lines, Located, RecordList
-from .values import (
-    BadYaml,
-    Events,
-    Value,
-    decode,
-    load,
-    reading,
-    render_entries,
-    render_flow,
-    yaml,
-)
+from .values import BadYaml, Events, Value, decode, load, reading, render_entries, render_flow, yaml
 from .version import renewed, stated, version_in
 
 # Ends the first line of a record that the library wrote. Such a record ends with its `decay` line,
