@@ -178,6 +178,8 @@ def _key(key: Any, where: str, problems: list[str]) -> str:
 
 
 def _text(text: str, where: str, problems: list[str]) -> str:
+    if type(text) is str and text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

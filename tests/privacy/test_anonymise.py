@@ -100,17 +100,9 @@ def shape(value: Any) -> Any:
 
 
 _FIXED = (
-    "id",
-    "timestamp",
-    "decay",
-    "turn",
-    "turn_ref",
-    "memory_refs",
-    "type",
-    "severity",
-    "confidence",
-    "relationship",
-)
+    "id", "timestamp", "decay", "turn", "turn_ref", "memory_refs", "type", "severity",
+    "confidence", "relationship",
+)  # fmt: skip
 
 
 def structure(memory: Memory) -> dict[tuple[str, ...], Any]:

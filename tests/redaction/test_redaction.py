@@ -350,16 +350,8 @@ def test_personal_data_stay_unless_they_are_asked_for(memory: Memory) -> None:
 
 
 PIECES = [
-    "ACME-123456",
-    "+49 170 1234567",
-    "555-123-4567",
-    "a@b.org",
-    "5",
-    " ",
-    "-",
-    "2026 ",
-    TOKEN,
-]
+    "ACME-123456", "+49 170 1234567", "555-123-4567", "a@b.org", "5", " ", "-", "2026 ", TOKEN,
+]  # fmt: skip
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=6))
