@@ -84,16 +84,5 @@ def test_a_damaged_intent_is_set_aside_and_the_session_goes_on(
     )
 
 
-def test_a_half_record_stays_hidden_when_somebody_appends_behind_it(session: Session) -> None:
-    with path_of(session, "decisions.yaml").open("a") as file:
-        file.write("  - id: DEC-001 # smp\n    decision: half\n")
-        file.write("  - {id: DEC-002, decision: theirs}\n")
-    assert [record.text for record in session.records("decision")] == ["theirs"]
-    assert [problem.problem for problem in session.problems()] == [
-        "the record was cut off while it was written"
-    ]
-    assert session.record_decision("next", made_by="a").id == "DEC-003"
-
-
 def _fail(*_: object) -> None:
     raise OSError(28, "No space left on device")

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from smp_client import Memory, QuotaExceeded, Session
-from smp_client.disk.usage import level
 
 BIG = "x" * 30_000
 LISTED: list[str] | None = None
@@ -107,23 +106,6 @@ def test_the_size_is_that_of_the_files(filled: Session, memory: Memory) -> None:
     assert filled.scope.usage.total() == size.total_bytes
     assert size.utilization_pct == round(100 * size.total_bytes / size.quota_bytes, 1)
     assert size.components["other"] == len("by hand")
-
-
-@pytest.mark.parametrize(
-    ("total", "expected"),
-    [
-        (799, "ok"),
-        (800, "warning"),
-        (949, "warning"),
-        (950, "critical"),
-        (999, "critical"),
-        (1000, "full"),
-        (1100, "full"),
-    ],
-)
-def test_the_levels_begin_at_80_95_and_100_percent(total: int, expected: str) -> None:
-    """The thresholds of 000 §9.1, each inclusive."""
-    assert level(total, 1000) == expected
 
 
 def test_how_long_it_will_last_follows_from_its_growth(tmp_path: Path) -> None:

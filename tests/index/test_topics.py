@@ -10,7 +10,7 @@ import pytest
 from smp_client import Memory, Session
 from smp_client.index.database import Index
 from smp_client.index.take_in import rebuild
-from smp_client.index.topics import overview_of, timeline_of, topics_of
+from smp_client.index.topics import timeline_of, topics_of
 
 DAY = "2026-01-11T"
 
@@ -142,26 +142,6 @@ def test_a_timeline_can_be_of_a_time(
     assert all(event in timeline_of(index, "first") for event in asked)
 
 
-def test_agents_are_those_who_spoke_or_made_something(
-    memory: Memory, first: Session, index: Index
-) -> None:
-    """The busiest first; turns are counted, other memories named."""
-    rebuild(memory, index)
-    veritas, architect = overview_of(index, "first").agents
-    assert (veritas.name, veritas.message_count, veritas.memories) == (
-        "veritas",
-        1,
-        {"findings": ["FIND-001"]},
-    )
-    assert (veritas.first_active, veritas.last_active) == (f"{DAY}10:20:00Z", f"{DAY}10:30:00Z")
-    assert veritas.topics == ("mfa", "security", "oauth.tokens")
-    assert (architect.name, architect.message_count, architect.memories) == (
-        "architect",
-        0,
-        {"decisions": ["DEC-001"]},
-    )
-
-
 def test_the_topics_of_several_sessions_are_merged(
     memory: Memory, first: Session, second: Session, index: Index
 ) -> None:
@@ -184,29 +164,6 @@ def test_the_topics_of_several_sessions_are_merged(
         "in the second session, it is only a word"
     )
     assert list(merged)[:2] == ["security", "billing"]
-
-
-def test_several_sessions_are_one_timeline_and_one_set_of_agents(
-    memory: Memory, first: Session, second: Session, index: Index
-) -> None:
-    rebuild(memory, index)
-    both = ["first", "second"]
-    events = [(event.session, event.ref) for event in timeline_of(index, both)]
-    assert events == [
-        ("first", "DEC-001"),
-        ("second", "DEC-001"),
-        ("first", "FIND-001"),
-        ("first", "turn-1"),
-        ("second", "turn-1"),
-    ]
-    assert events[-1:] == [
-        (event.session, event.ref) for event in timeline_of(index, both, microseconds("10:31:00"))
-    ]
-    architect = overview_of(index, both).agents[0]
-    assert (architect.name, architect.memories) == (
-        "architect",
-        {"decisions": ["first/DEC-001", "second/DEC-001"]},
-    )
 
 
 def test_what_is_kept_for_all_sessions_has_topics_too(

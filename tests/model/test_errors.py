@@ -65,35 +65,6 @@ def make(cls: type[SMPError]) -> SMPError:
     return Invalid(["one thing", "another"]) if cls is Invalid else cls("Something happened.")
 
 
-def test_advice_can_be_given_for_the_case_at_hand() -> None:
-    """A better sentence than the usual one takes its place, for this error only."""
-    error = errors.Conflict("The name is taken.", advice="Choose another id.", session_id="s1")
-    assert str(error) == "The name is taken. Choose another id."
-    assert error.session_id == "s1"
-    assert errors.Conflict.advice != error.advice
-
-
-def test_which_errors_pass_by_themselves() -> None:
-    """Trying again can help where somebody else may make way, and cannot where the caller or a
-    person must change something."""
-    passing = {cls.__name__ for cls in CLASSES if cls.recoverable}
-    assert {
-        "QuotaExceeded",
-        "LockTimeout",
-        "Conflict",
-        "StorageFailed",
-        "TransactionPending",
-    } <= passing
-    assert not passing & {
-        "Invalid",
-        "InvalidQuery",
-        "UnsafePath",
-        "NewerFormat",
-        "SessionNotFound",
-        "MemoryNotFound",
-    }
-
-
 def test_a_full_session_is_told_in_numbers() -> None:
     """QuotaExceeded carries the three numbers and shows them."""
     error = make(QuotaExceeded)
