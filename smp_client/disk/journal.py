@@ -113,9 +113,10 @@ def load(scope: Scope, name: str) -> list[Step]:
 
 def _refuse(scope: Scope, name: str, why: str = _FOREIGN) -> None:
     """Quarantine an intent that is none of ours: it can have come with a cloned repository."""
-    content = scope.tree.read(name)
-    set_aside(scope.tree, scope.name, "journal", 0, content, why, scope.options.clock())
-    scope.tree.unlink(name)
+    with suppress(FileNotFoundError):  # another process was first
+        content = scope.tree.read(name)
+        set_aside(scope.tree, scope.name, "journal", 0, content, why, scope.options.clock())
+        scope.tree.unlink(name)
 
 
 def _require_sound(scope: Scope, step: Any) -> None:

@@ -103,16 +103,13 @@ def lock_all(
 
 def holder(tree: Tree, scope: str, file: str) -> str | None:
     """Return who holds the lock now, in words; None when nobody does. Asking writes nothing."""
-    try:
-        with tree.opened(_lock_name(scope, file), os.O_RDONLY) as descriptor:
+    with suppress(FileNotFoundError), tree.opened(_lock_name(scope, file)) as descriptor:
+        try:
             # A share of the kernel's lock, so that many may ask at once.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None
-    except FileNotFoundError:
-        return None
-    except BlockingIOError:
-        with tree.opened(_lock_name(scope, file), os.O_RDONLY) as descriptor:
+        except BlockingIOError:
             return _describe(descriptor)
+    return None
 
 
 def _acquire(tree: Tree, scope: str, file: str, patience: Patience, doing: str) -> int:

@@ -73,9 +73,9 @@ def directory_of(scope: str) -> str:
 
 def is_there(memory: Place, scope: str) -> bool:
     """Return whether a scope still exists. One that cannot be looked at does."""
-    if is_archived(scope):
-        return bool(files_of(memory, scope))
     try:
+        if is_archived(scope):
+            return bool(files_of(memory, scope))
         return memory.tree.exists(directory_of(scope))
     except (OSError, UnsafePath):
         return True

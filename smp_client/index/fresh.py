@@ -98,6 +98,11 @@ class Fresh:
             for _, index in self._idle:
                 index.close()
             self._idle.clear()
+        self._forget_memory()
+
+    def _forget_memory(self) -> None:
+        """Close the index in memory: it may be large, and the file can be asked again."""
+        with self._lock:
             if self._in_memory:
                 self._in_memory.close()
                 self._in_memory = None
@@ -112,7 +117,9 @@ class Fresh:
             with self._opened() as index:
                 if index is not None:
                     question.prepare(index)
-                    return self._answer_from(index, question)
+                    answer = self._answer_from(index, question)
+                    self._forget_memory()
+                    return answer
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _UNUSABLE:
                 raise
