@@ -188,9 +188,7 @@ def _add(scope: Scope, file: str, held: Lock, tail: Tail, content: bytes, quota:
                 if is_written and scope.options.fsync == "every_write":
                     sync(descriptor)
             except OSError as error:
-                written = read_from(descriptor, tail.size)
-                if written and content.startswith(written):  # nobody else has written there
-                    os.ftruncate(descriptor, tail.size)
+                _undo(descriptor, tail.size, content)
                 problem = f"Could not write {file}: {error}."
                 raise StorageFailed(problem, session_id=scope.name) from error
             if is_written:
@@ -213,6 +211,13 @@ def _put(scope: Scope, descriptor: int, content: bytes, size: int | None, quota:
             return False
         write_all(descriptor, content)
         return True
+
+
+def _undo(descriptor: int, size: int, content: bytes) -> None:
+    """Cut off the part of `content` that was written, unless somebody else has written there."""
+    written = read_from(descriptor, size)
+    if written and content.startswith(written):
+        os.ftruncate(descriptor, size)
 
 
 # The note for the next writer.
