@@ -60,11 +60,7 @@ def append(scope: Scope, kind: Kind, fields: Mapping[str, Value], quota: Quota) 
     """Give a record its id under the lock, make it durable, and return it with its id."""
     with scope.locked([kind.file], f"adding a {kind.name}") as held:
         tail = tail_of(scope, kind, held[kind.file])
-        tail.last += 1
-        value = with_id(kind, tail.last, fields)
-        content = tail.opening + format_of(kind).render(value, tail.indent)
-        _add(scope, kind.file, held[kind.file], tail, content, quota)
-        return value
+        return _add(scope, kind, held[kind.file], tail, [fields], quota)[0]
 
 
 def append_many(
@@ -80,20 +76,8 @@ def append_many(
         tail = tail_of(scope, kind, held[kind.file])
         if size != (0 if is_new else tail.size):
             return None
-        values: list[dict[str, Value]] = []
-        for fields in given:
-            prefix, _, number = str(fields.get("id", "")).rpartition("-")
-            if "id" not in fields:
-                tail.last += 1
-                values.append(with_id(kind, tail.last, fields))
-                continue
-            if prefix == kind.prefix and number.isdecimal() and len(number) <= _NUMBER_DIGITS:
-                tail.last = max(tail.last, int(number))
-            values.append(dict(fields))
-        form = format_of(kind)
-        content = tail.opening + b"".join(form.render(value, tail.indent) for value in values)
-        _add(scope, kind.file, held[kind.file], tail, content, lambda: None)
-        return values, tail.size + len(content)
+        values = _add(scope, kind, held[kind.file], tail, given, lambda: None)
+        return values, int(held[kind.file].note["size"])
 
 
 def reserve(scope: Scope, kind: Kind, count: int) -> Reserved:
@@ -175,12 +159,24 @@ def _numbers(kind: Kind, content: bytes) -> Iterator[int]:
     return (int(match[1]) for match in re.finditer(rb"(?m)^" + line, content))
 
 
-def _add(scope: Scope, file: str, held: Lock, tail: Tail, content: bytes, quota: Quota) -> None:
-    """Write behind the tail, within the quota, and note the new tail.
+def _add(
+    scope: Scope, kind: Kind, held: Lock, tail: Tail,
+    given: Iterable[Mapping[str, Value]], quota: Quota,
+) -> list[dict[str, Value]]:  # fmt: skip
+    """Write records behind the tail, within the quota, and note the new tail.
 
-    Where that fails, everything is as it was.
+    Return them with their ids. Where that fails, everything is as it was.
     """
-    path, size = scope.path(file), tail.size
+    values: list[dict[str, Value]] = []
+    for fields in given:
+        prefix, _, number = str(fields.get("id", "")).rpartition("-")
+        if "id" not in fields:
+            tail.last += 1
+        elif prefix == kind.prefix and number.isdecimal() and len(number) <= _NUMBER_DIGITS:
+            tail.last = max(tail.last, int(number))
+        values.append(dict(fields) if "id" in fields else with_id(kind, tail.last, fields))
+    form, path, size = format_of(kind), scope.path(kind.file), tail.size
+    content = tail.opening + b"".join(form.render(value, tail.indent) for value in values)
     for is_last in (False, False, True):
         with scope.tree.opened(path, os.O_RDWR | os.O_APPEND) as descriptor:
             try:
@@ -189,12 +185,13 @@ def _add(scope: Scope, file: str, held: Lock, tail: Tail, content: bytes, quota:
                     sync(descriptor)
             except OSError as error:
                 _undo(descriptor, tail.size, content)
-                problem = f"Could not write {file}: {error}."
+                problem = f"Could not write {kind.file}: {error}."
                 raise StorageFailed(problem, session_id=scope.name) from error
             if is_written:
                 note_tail(held, tail, content, os.fstat(descriptor))
-                return
+                break
         size = len(read_whole(scope.tree, path))
+    return values
 
 
 def _put(scope: Scope, descriptor: int, content: bytes, size: int | None, quota: Quota) -> bool:

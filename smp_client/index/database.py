@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from ..disk.access import Noted
 
 _WORDS = "text, more, actor, tags, owner"
-_DECAY = re.compile(r'"decay": \{[^{}]*\}')  # in the data of a memory
-_AGED = ("start", "end", "hash", "data", "base", "accessed", "accesses")
 _TRY_MS = 200  # of waiting inside SQLite, where nobody can be interrupted
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
 
@@ -250,8 +246,6 @@ class Index:
                 moved.append((entry.start, entry.end, key))
         self.connection.executemany("UPDATE memories SET start = ?, end = ? WHERE key = ?", moved)
         went = {key: one for (one, _), same in left.items() for key, _, _ in same}
-        new, aged = self._age(went, new)
-        went = {key: one for key, one in went.items() if key not in aged}
         gone = json.dumps(list(went))
         shifted = json.dumps([*went, *(key for *_, key in moved)])
         those = "IN (SELECT value FROM json_each(?))"
@@ -269,30 +263,6 @@ class Index:
         if ended or subjects:
             judge(self.connection, (), ended, subjects)
         return len(new), list(went.values())
-
-    def _age(self, went: dict[int, str], new: list[Entry]) -> tuple[list[Entry], set[int]]:
-        """Update memories of which only the decay changed, as by a pass. Their words stay.
-
-        Return the entries that are left, and the keys of the updated memories.
-        """
-        before, after = Counter(went.values()), Counter(entry.id for entry in new)
-        # Of several with one id nobody can tell which has become which.
-        keys = {one: key for key, one in went.items() if before[one] == after[one] == 1}
-        changes: list[tuple[Any, ...]] = []
-        rest: list[Entry] = []
-        for entry in new:
-            key = keys.get(entry.id, 0)
-            asked = "SELECT data, text FROM memories WHERE key = ?"
-            row = self.connection.execute(asked, (key,)).fetchone() if key else None
-            old, now = _DECAY.subn("", row[0] if row else ""), _DECAY.subn("", entry.data)
-            # Found twice, it also names another part. Artifacts have their text beside the data.
-            if row and old[0] == now[0] and row[1] == entry.text and max(old[1], now[1]) <= 1:
-                changes.append((*(getattr(entry, column) for column in _AGED), key))
-            else:
-                rest.append(entry)
-        columns = ", ".join(f"{column} = ?" for column in _AGED)
-        self.connection.executemany(f"UPDATE memories SET {columns} WHERE key = ?", changes)
-        return rest, {change[-1] for change in changes}
 
     def add(self, scope: str, file: str, entries: Iterable[Entry]) -> None:
         ask, many = self.connection.execute, self.connection.executemany
