@@ -60,9 +60,9 @@ def _noted(
 
 def packed_bytes(members: Iterable[tuple[str, bytes]]) -> int:
     """Return how large an archive of these members would be."""
-    counted = _Counted()
-    _pack(cast("IO[bytes]", counted), members)
-    return counted.size_bytes
+    raw = io.BytesIO()
+    _pack(raw, members)
+    return raw.tell()
 
 
 def _pack(raw: IO[bytes], members: Iterable[tuple[str, bytes]]) -> None:
@@ -128,19 +128,6 @@ def plain_files(tree: Tree, directory: str) -> Iterator[str]:
     for path in tree.files_below(directory):
         with tree.opened(path):
             yield path.removeprefix(f"{directory}/")
-
-
-class _Counted:
-    """A file that keeps nothing but its size."""
-
-    size_bytes = 0
-
-    def write(self, piece: bytes) -> int:
-        self.size_bytes += len(piece)
-        return len(piece)
-
-    def flush(self) -> None:
-        """GzipFile asks for it at its end."""
 
 
 class _Capped:
