@@ -353,7 +353,7 @@ def _append_once(tree: Tree, path: str, content: bytes, at: int) -> None:
 
 
 def _missing(behind: bytes, whole: bytes, content: bytes) -> tuple[int, bytes]:
-    """Return how much stays of the bytes behind the place of an append, and what has to follow."""
+    """Return how many bytes stay behind the place of an append, and the bytes that follow."""
     # Ids are never given twice: equal bytes are this step's own, even where an edit moved them.
     if content in whole:
         return len(behind), b""

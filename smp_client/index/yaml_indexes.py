@@ -1,7 +1,7 @@
 """The index of one session as YAML, for people and for agents in any language.
 
-`indexes/` has topics, timeline and agents. They say what topics.py says of the session and nothing
-else: equal memories give equal bytes.
+`indexes/` has topics, timeline and agents. They show the topics of topics.py and nothing else:
+equal memories give equal bytes.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def deadline(seconds: float = LIMIT_S) -> Iterator[None]:
 
 @contextmanager
 def interruptible(ask: Callable[[], None]) -> Iterator[None]:
-    """Call `ask` at every step of the work inside. What it raises ends the work there."""
+    """Call `ask` at every step of the work inside. An exception of it ends the work."""
     token = _ask.set(ask)
     try:
         yield
