@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -235,53 +235,29 @@ def test_a_transaction_on_a_full_disk_is_seen_whole(
 # What has become of the index.
 
 
-def damage_nothing(index: Path) -> None: ...
-def damage_by_rubbish(index: Path) -> None:
-    index.write_bytes(b"rubbish" * 1000)
-
-
-def damage_by_emptying(index: Path) -> None:
-    index.write_bytes(b"")
-
-
-def damage_by_cutting(index: Path) -> None:
-    os.truncate(index, index.stat().st_size // 2)
-
-
-def damage_in_the_middle(index: Path) -> None:
+def spoil_the_middle(index: Path) -> None:
     with index.open("r+b") as file:
         file.seek(4096)
         file.write(os.urandom(index.stat().st_size - 4096))
 
 
-def damage_by_another_program(index: Path) -> None:
-    index.unlink()
-    with sqlite3.connect(index) as connection:
-        connection.execute("CREATE TABLE theirs (x)")
-    connection.close()
+def say(index: Path, statement: str) -> None:
+    with closing(sqlite3.connect(index)) as connection, connection:
+        connection.execute(statement)
 
 
-def damage_by_another_version(index: Path) -> None:
-    with sqlite3.connect(index) as connection:
-        connection.execute("PRAGMA user_version = 2")
-    connection.close()
-
-
-def damage_by_removing(index: Path) -> None:
-    index.unlink()
-
-
-def damage_by_a_directory(index: Path) -> None:
-    index.unlink()
-    index.mkdir()
-
-
-def damage_by_a_link(index: Path) -> None:
-    index.rename(index.with_name("elsewhere"))
-    index.symlink_to("elsewhere")
-
-
-DAMAGES = [value for name, value in globals().copy().items() if name.startswith("damage_")]
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda index: None,
+    "rubbish": lambda index: index.write_bytes(b"rubbish" * 1000),
+    "emptied": lambda index: index.write_bytes(b""),
+    "cut off": lambda index: os.truncate(index, index.stat().st_size // 2),
+    "in the middle": spoil_the_middle,
+    "another program": lambda index: (index.unlink(), say(index, "CREATE TABLE theirs (x)")),
+    "another version": lambda index: say(index, "PRAGMA user_version = 2"),
+    "removed": lambda index: index.unlink(),
+    "a directory": lambda index: (index.unlink(), index.mkdir()),
+    "a link": lambda index: index.rename(index.with_name("away")) and index.symlink_to("away"),
+}
 
 
 def remove_side_files(index: Path) -> None:
@@ -304,9 +280,9 @@ def with_thirty(root: Path) -> None:
         pytest.param(True, False, id="while it is open-nobody leads", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_whatever_becomes_of_the_index_the_answer_is_right(
-    tmp_path: Path, damage: Callable[[Path], None], *, is_open: bool, is_led: bool
+    tmp_path: Path, damage: str, *, is_open: bool, is_led: bool
 ) -> None:
     """Nothing is lost with it, since the files are the truth; and where nobody leads, it is made
     again."""
@@ -317,7 +293,7 @@ def test_whatever_becomes_of_the_index_the_answer_is_right(
     if not is_open:
         memory._answering[0].close()
         remove_side_files(memory.root / INDEX_FILE)
-    damage(memory.root / INDEX_FILE)
+    DAMAGES[damage](memory.root / INDEX_FILE)
     session.record_decision("after", made_by="a")
     with led(memory) if is_led else pytest.MonkeyPatch.context():
         for _ in range(3):

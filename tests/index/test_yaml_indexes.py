@@ -41,75 +41,43 @@ def rendered(memory: Memory, index: Index, session: str = "s1") -> dict[str, Any
 
 @pytest.fixture
 def documented(memory: Memory) -> Session:
-    """The session that the documents tell of: two decisions, two findings, two preferences, four
-    turns."""
-    day = "2026-01-11T"
-    session = memory.create_session(
-        id="s1", user="user-123", topic="authentication", tags=["oauth", "security", "requirements"]
-    )
-    session.update_metadata(created_at=f"{day}14:30:00Z")
-    session.add_turn(
-        "user",
-        "Let's review the authentication requirements for the platform.",
-        timestamp=f"{day}14:30:00Z",
-    )
-    session.add_turn(
-        "bmad-master",
-        "I'll coordinate a comprehensive review with our specialists.",
-        memory_refs=["DEC-001"],
-        timestamp=f"{day}14:30:05Z",
-    )
-    session.add_turn(
-        "veritas",
-        "**CRITICAL:** No MFA requirement specified [FIND-001]",
-        memory_refs=["FIND-001", "FIND-002"],
-        timestamp=f"{day}14:30:30Z",
-    )
-    session.add_turn(
-        "user",
-        "Good catches. MFA should be required for all admin users.",
-        memory_refs=["PREF-001"],
-        timestamp=f"{day}14:35:00Z",
-    )
-    session.record_decision(
-        "Use multi-agent review",
-        made_by="bmad-master",
-        tags=["process", "collaboration"],
-        timestamp=f"{day}14:30:05Z",
-    )
-    session.record_decision(
-        "Use OAuth 2.0 with JWT",
-        made_by="architect",
-        tags=["architecture", "security", "authentication"],
-        timestamp=f"{day}14:40:00Z",
-    )
-    session.record_finding(
-        "No MFA requirement specified",
-        discovered_by="veritas",
-        severity="critical",
-        tags=["security", "authentication", "mfa"],
-        timestamp=f"{day}14:30:30Z",
-    )
-    session.record_finding(
-        "Session timeout not defined",
-        discovered_by="veritas",
-        severity="important",
-        tags=["security", "authentication", "session"],
-        timestamp=f"{day}14:30:30Z",
-    )
-    session.record_preference(
-        "MFA required for admin users",
-        topic="mfa_requirements",
-        confidence="explicit",
-        applies_to={"domains": ["authentication", "security"]},
-        timestamp=f"{day}14:35:00Z",
-    )
-    session.record_preference(
-        "Prefer comprehensive verification",
-        topic="verification_depth",
-        applies_to={"domains": ["security", "authentication", "authorization"]},
-        timestamp=f"{day}15:00:00Z",
-    )
+    """Two decisions, two findings, two preferences and four turns, as the documents have them."""
+
+    def at(time: str) -> dict[str, Any]:
+        return {"timestamp": f"2026-01-11T{time}Z"}
+
+    tags = ["oauth", "security", "requirements"]
+    session = memory.create_session(id="s1", user="user-123", topic="authentication", tags=tags)
+    session.update_metadata(created_at=at("14:30:00")["timestamp"])
+    for speaker, said, refs, time in (
+        ("user", "Let's review the authentication requirements for the platform.", [], "14:30:00"),
+        ("bmad-master", "I'll coordinate a comprehensive review with our specialists.",
+         ["DEC-001"], "14:30:05"),
+        ("veritas", "**CRITICAL:** No MFA requirement specified [FIND-001]",
+         ["FIND-001", "FIND-002"], "14:30:30"),
+        ("user", "Good catches. MFA should be required for all admin users.",
+         ["PREF-001"], "14:35:00"),
+    ):  # fmt: skip
+        session.add_turn(speaker, said, **({"memory_refs": refs} if refs else {}), **at(time))
+    for text, by, tags, time in (
+        ("Use multi-agent review", "bmad-master", ["process", "collaboration"], "14:30:05"),
+        ("Use OAuth 2.0 with JWT", "architect", ["architecture", "security", "authentication"],
+         "14:40:00"),
+    ):  # fmt: skip
+        session.record_decision(text, made_by=by, tags=tags, **at(time))
+    for text, severity, topic in (
+        ("No MFA requirement specified", "critical", "mfa"),
+        ("Session timeout not defined", "important", "session"),
+    ):
+        tags = ["security", "authentication", topic]
+        found = {"discovered_by": "veritas", "severity": severity, "tags": tags}
+        session.record_finding(text, **found, **at("14:30:30"))
+    applies: dict[str, Any] = {"domains": ["authentication", "security"]}
+    session.record_preference("MFA required for admin users", topic="mfa_requirements",
+                              confidence="explicit", applies_to=applies, **at("14:35:00"))  # fmt: skip
+    applies = {"domains": ["security", "authentication", "authorization"]}
+    session.record_preference("Prefer comprehensive verification", topic="verification_depth",
+                              applies_to=applies, **at("15:00:00"))  # fmt: skip
     return session
 
 
