@@ -15,7 +15,7 @@ import os
 import re
 import threading
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import MappingProxyType
@@ -27,7 +27,7 @@ from ..model.times import parse_time, render_time
 from . import journal
 from .locks import NO_PATIENCE, brief_lock
 from .scope import Scope
-from .tree import read_from, sync, write_all
+from .tree import read_from, sync, version_of, write_all
 
 _FOLD_BYTES = 256 * 1024
 READ_CAP_BYTES = 4 * _FOLD_BYTES
@@ -87,7 +87,7 @@ def _fold(scope: Scope) -> None:
 class _Known(NamedTuple):
     """A log that was read: its identity, its first bytes, how much was read, and the readings."""
 
-    identity: tuple[int, int, int] = (0, 0, 0)
+    version: Sequence[int] = (0, 0, 0)
     head: bytes = b""
     done: int = 0
     noted: Noted = Noted()
@@ -111,7 +111,7 @@ class Readings:
             with self._lock:
                 known = self._known.get(scope.name, _Known())
                 # Most logs are as they were. Another file is opened with care.
-                if _identity(os.lstat(f"{os.fspath(scope.tree.root)}/{path}")) != known.identity:
+                if version_of(os.lstat(f"{os.fspath(scope.tree.root)}/{path}")) != known.version:
                     with scope.tree.opened(path) as descriptor:
                         known = self._known[scope.name] = _read(descriptor, known)
                 return known.noted
@@ -121,7 +121,7 @@ class Readings:
 
 def _read(descriptor: int, known: _Known) -> _Known:
     status = os.fstat(descriptor)
-    is_same = known.identity[0] == status.st_ino and known.done <= status.st_size
+    is_same = known.version[0] == status.st_ino and known.done <= status.st_size
     # A replaced log's inode may be given to a later one, which then begins with another mark.
     if not is_same or os.pread(descriptor, len(known.head), 0) != known.head:
         known = _Known(done=max(0, status.st_size - READ_CAP_BYTES), noted=Noted())
@@ -132,11 +132,7 @@ def _read(descriptor: int, known: _Known) -> _Known:
     noted.log = known.noted.log
     done = known.done + len(lines)
     head = known.head or os.pread(descriptor, min(_HEAD_BYTES, done), 0)
-    return _Known(_identity(status), head, done, noted)
-
-
-def _identity(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    return _Known(version_of(status), head, done, noted)
 
 
 def parse(content: bytes, known: Mapping[str, Access] = MappingProxyType({})) -> dict[str, Access]:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from ..model.times import render_time
-from .tree import Tree, sync, write_all
+from .tree import Tree
 
 FILE = "audit.log"
 _IDS_CAP = 200  # a line must stay short enough to be written at once
@@ -49,12 +49,7 @@ def note(
         with suppress(FileExistsError):  # another process was first
             tree.create(FILE, b"")
     text = json.dumps(_without_secrets(line), ensure_ascii=False).encode("utf-8", "replace")
-    with tree.opened(FILE, os.O_RDWR | os.O_APPEND) as descriptor:
-        size = os.fstat(descriptor).st_size
-        # A line that a crash has cut off must not swallow this one.
-        ends = not size or os.pread(descriptor, 1, size - 1) == b"\n"
-        write_all(descriptor, (text if ends else b"\n" + text) + b"\n")
-        sync(descriptor)
+    tree.append_line(FILE, text + b"\n")
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from .locks import NO_PATIENCE, Patience, lock, lock_all
 from .quarantine import set_aside
 from .rewrite import rewrite
 from .tree import Tree, read_from, sync, write_all
+from .tree import version_of as version_of
 
 if TYPE_CHECKING:
     from .scope import Scope
@@ -399,8 +400,3 @@ def _remove_drop(tree: Tree, path: str, read: list[int]) -> None:
         tree.unlink(aside)
     else:
         tree.rename_beside(aside, path)
-
-
-def version_of(status: os.stat_result) -> list[int]:
-    """Return numbers by which a file that is to be removed is known to be unchanged."""
-    return [status.st_ino, status.st_size, status.st_mtime_ns]

@@ -19,7 +19,7 @@ from ..model.errors import Invalid, UnsafePath
 from ..model.priority import Policy, Rule
 from ..model.ranking import Weights
 from ..redaction.redact import Redaction
-from .tree import Tree
+from .tree import Tree, version_of
 
 POLICY_FILE = ".smp/policy.json"
 _VERSION = 1
@@ -59,7 +59,7 @@ class Published:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._path = f"{os.fspath(tree.root)}/{POLICY_FILE}"
-        self._identity: tuple[int, int, int] | None = None
+        self._version: list[int] | None = None
         self._answering, self._redaction, self._sound = (Policy(), Weights()), Redaction(), True
 
     def now(self) -> tuple[Policy, Weights]:
@@ -78,18 +78,17 @@ class Published:
     def _look(self) -> None:
         try:
             # Every write asks this, so only the name is looked at.
-            status = os.lstat(self._path)
-            identity = (status.st_ino, status.st_size, status.st_mtime_ns)
+            version = version_of(os.lstat(self._path))
         except OSError:
-            identity = None
-        if self._identity == identity:
+            version = None
+        if self._version == version:
             return
         said = None
         with suppress(OSError, UnsafePath, ValueError, RecursionError):  # anybody can write a file
-            said = json.loads(self._tree.read(POLICY_FILE)) if identity else None
+            said = json.loads(self._tree.read(POLICY_FILE)) if version else None
         self._answering, self._redaction = _answering(said), _redaction(said)
-        self._sound = identity is None or (isinstance(said, dict) and said.keys() >= _PARTS)
-        self._identity = identity
+        self._sound = version is None or (isinstance(said, dict) and said.keys() >= _PARTS)
+        self._version = version
 
 
 _BY_TREE: WeakKeyDictionary[Tree, Published] = WeakKeyDictionary()

@@ -22,7 +22,7 @@ from ..model.layout import RETIRED
 from ..text.format import is_plain, plain
 from .quarantine import set_aside
 from .tree import GRACE_S as QUIET_S
-from .tree import nobody_writes, read_from, sync, write_all
+from .tree import nobody_writes, read_from
 
 if TYPE_CHECKING:
     from .scope import Scope
@@ -208,19 +208,10 @@ def _take_in(scope: Scope, file: str, slot: str, extra: bytes) -> str:
             name = f"{slot.rpartition('+')[0]}+{os.urandom(4).hex()}-{size}"
             slot = _renamed(scope, slot, name)
             scope.tree.sync_parent(slot)
-            append_extra(scope, path, extra)
+            scope.tree.append_line(path, extra)
     except FileNotFoundError:
         _set_aside(scope, file, extra, _GONE)
     return slot
-
-
-def append_extra(scope: Scope, path: str, extra: bytes) -> None:
-    """Append bytes on a line of their own, durably."""
-    with scope.tree.opened(path, os.O_RDWR | os.O_APPEND) as descriptor:
-        size = os.fstat(descriptor).st_size
-        ends = not size or os.pread(descriptor, 1, size - 1) == b"\n"
-        write_all(descriptor, extra if ends else b"\n" + extra)
-        sync(descriptor)
 
 
 def _retire(scope: Scope, file: str, slot: str, folded: bytes) -> None:

@@ -242,6 +242,15 @@ class Tree:
                 self.unlink(name)
                 raise
 
+    def append_line(self, name: str, content: bytes) -> None:
+        """Append bytes to a file on a line of their own, durably."""
+        with self.opened(name, os.O_RDWR | os.O_APPEND) as descriptor:
+            size = os.fstat(descriptor).st_size
+            # A line that a crash has cut off must not swallow this one.
+            ends = not size or os.pread(descriptor, 1, size - 1) == b"\n"
+            write_all(descriptor, content if ends else b"\n" + content)
+            sync(descriptor)
+
     def create_cookie(self, name: str) -> None:
         """Make an empty file whose only purpose is to be noticed."""
         os.close(self.open(name, os.O_WRONLY | os.O_CREAT))
@@ -427,6 +436,11 @@ def sync(descriptor: int) -> None:
 def identity(status: os.stat_result) -> list[int]:
     """Return numbers of which one changes whenever somebody writes the file."""
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def version_of(status: os.stat_result) -> list[int]:
+    """Return numbers by which a file is known to be the one that was read, for a journal too."""
+    return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 def nobody_writes(descriptor: int) -> bool | None:

@@ -19,6 +19,7 @@ from daemons import wait_until
 from smp_client import Memory, MemoryNotFound, Session
 from smp_client.disk import append as append_module
 from smp_client.disk import rewrite as rewrite_module
+from smp_client.disk.tree import Tree
 from smp_client.passes.tidy import tidy
 
 # Appends with `>>` and no lock until the file `stop` is there, and prints how many records that
@@ -254,7 +255,7 @@ def test_what_came_late_is_there_once_after_a_crash(
     Seen to fail, with it there twice, while the name of the old version did not say that somebody
     was about to add it."""
     session.record_finding("pinned", discovered_by="a")
-    honest = rewrite_module.append_extra
+    honest = Tree.append_line
 
     def cut_off(*arguments: Any) -> None:
         monkeypatch.undo()
@@ -262,7 +263,7 @@ def test_what_came_late_is_there_once_after_a_crash(
             honest(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(rewrite_module, "append_extra", cut_off)
+    monkeypatch.setattr(Tree, "append_line", cut_off)
     with (
         pytest.raises(KeyboardInterrupt),
         at_the_exchange(pytest.MonkeyPatch(), before=lambda: append_late(memory, 1)),
