@@ -158,7 +158,7 @@ class RecordFiles(Writer):
             content = self.scope.read(kind.file)
             found = format_of(kind).parse(content)
             problems += [Problem(kind.file, bad.line, bad.problem) for bad in found.bad]
-            lines = Lines(content, b"\n")
+            lines = Lines(content)
             nameless = [record for record in found.records if not record.has_id]
             why = "the record has no id, or one that is no text"
             problems += [Problem(kind.file, lines.at(record.start), why) for record in nameless]

@@ -130,7 +130,7 @@ def _of_files(memory: Place, scope: str, files: RecordFiles | None) -> Iterator[
 
 def _doubles(scope: str, file: str, content: bytes) -> Iterator[Complaint]:
     """Yield the ids that more than one record of a file has."""
-    lines, found = Lines(content, b"\n"), dict[str, list[int]]()
+    lines, found = Lines(content), dict[str, list[int]]()
     for record in format_of(kinds_of(scope)[file]).parse(content).records:
         if record.has_id:
             found.setdefault(str(record.value["id"]), []).append(lines.at(record.start))

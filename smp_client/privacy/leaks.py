@@ -89,7 +89,7 @@ def with_lines(memory: Place, leaks: Iterable[Spotted]) -> Iterator[tuple[Spotte
     in_order = sorted(leaks, key=lambda one: (one.scope, one.file, one.start))
     for (scope, file), group in groupby(in_order, key=lambda one: (one.scope, one.file)):
         try:
-            lines = Lines(memory.tree.read(f"{directory_of(scope)}/{file}"), b"\n")
+            lines = Lines(memory.tree.read(f"{directory_of(scope)}/{file}"))
         except (OSError, UnsafePath):
             lines = None
         yield from ((one, lines.at(one.start) if lines else None) for one in group)

@@ -416,15 +416,16 @@ _REFERENCE = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ALGORITHM = (
-    r"(?:(?:scram|pbkdf|argon|bcrypt|scrypt|hmac|hkdf|sha|md|aes|gcm|cbc|rsa|hs|rs|es|ed|nist|fips|sp"
-    r"|oauth|base|utf|jwt|plus|v=)\d{0,5}[a-z]{0,2}|\d{1,4}[a-z]?|bits?|url|hashed|encoded|salt)"
+    r"(?:(?:scram|pbkdf|argon|bcrypt|scrypt|hmac|hkdf|sha|md|aes|gcm|cbc|rsa|hs|rs|es|ed|nist|fips"
+    r"|sp|oauth|base|utf|jwt|plus|v=)\d{0,5}[a-z]{0,2}|\d{1,4}[a-z]?|bits?|url|hashed|encoded|salt)"
 )
 _FACT = re.compile(
     rf"""
     [xX*.•…?_\#-]+ | x{{3,}}[-_x\d]* | 0+ | \\u2022.* | 0x[0-9a-f]{{1,8}} | 1password
     | v\d{{1,4}} | \#\d+
     | [<>=~≥≤±+-]*\d+(?:[.,]\d+)*\s?(?:[-–+x/]\s?\d*)?\s?
-      (?:%|char(?:acter)?s?|bits?|bytes?|words?|tokens?|[kmgt]i?b?|ms|[smhdwy]|secs?|seconds?|mins?|minutes?|hours?|days?|weeks?|months?|years?)?[.+]?
+      (?:%|char(?:acter)?s?|bits?|bytes?|words?|tokens?|[kmgt]i?b?|ms|[smhdwy]
+      |secs?|seconds?|mins?|minutes?|hours?|days?|weeks?|months?|years?)?[.+]?
     | \d{{4}}-\d{{2}}(?:-\d{{2}}(?:[T ][\d:.]+(?:Z|[+-]\d\d:?\d\d)?)?)?
     | \d{{1,2}}[./:]\d\d(?:[./:]\d{{2,4}})?
     | v?\d+(?:\.\d+)+(?:[-+.]?(?:rc|alpha|beta|dev|post|a|b)?\.?\d*)?
@@ -436,8 +437,8 @@ _FACT = re.compile(
 )
 # What a form asks of a value: `required|string|min:8`.
 _RULE = re.compile(
-    r"(?:required|nullable|present|string|integer|numeric|min|max|between|size|digits|confirmed|same"
-    r"|password|alpha|email|unique|mixed|letters|numbers|symbols)\w*(?::[\w.,]{1,60})?"
+    r"(?:required|nullable|present|string|integer|numeric|min|max|between|size|digits|confirmed"
+    r"|same|password|alpha|email|unique|mixed|letters|numbers|symbols)\w*(?::[\w.,]{1,60})?"
 )
 _HUMP = re.compile(r"[a-z][A-Z]|[A-Z]{2}[a-z]")
 _NUMBERED = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*\d{1,2}|[A-Z]+\d{1,2}|\d{1,2}[A-Za-z][a-z]+")
@@ -453,7 +454,8 @@ def _stands_for(value: str) -> bool:
     if _REFERENCE.fullmatch(value):  # base64 has slashes too, but no names between them
         return "//" in value[:12] or not any(map(_is_scrambled, value.split("/")))
     is_blank = re.search(
-        r"(?<![a-z])(?:yours?|redacted|replace|insert|goes|xxx+)(?![a-z])", value.lower()
+        r"(?<![a-z])(?:yours?|redacted|replace|insert|goes|change(?:me|it)|xxx+)(?![a-z])",
+        value.lower(),
     )
     return bool(is_blank) and not _mixed(value)
 

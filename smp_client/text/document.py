@@ -8,7 +8,6 @@ So comments and blank lines below a record belong to it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import AnyStr, Generic
 
 from ..model.deadline import step
 from .values import Value
@@ -68,15 +67,14 @@ class RecordList:
         return next(named, None)
 
 
-class Lines(Generic[AnyStr]):
-    """Counts the line of a place in a text, from 1. Places that come in order cost one look."""
+class Lines:
+    """Counts the line of a place in a file, from 1. Places that come in order cost one look."""
 
-    def __init__(self, text: AnyStr, line_end: AnyStr) -> None:
-        self._text: AnyStr = text
-        self._line_end: AnyStr = line_end
+    def __init__(self, content: bytes) -> None:
+        self._content = content
         self._known = (0, 1)
 
     def at(self, place: int) -> int:
         start, line = self._known if self._known[0] <= place else (0, 1)
-        self._known = (place, line + self._text.count(self._line_end, start, place))
+        self._known = (place, line + self._content.count(b"\n", start, place))
         return self._known[1]

@@ -202,7 +202,7 @@ def _parse_turns(content: bytes, offset: int) -> RecordList:
     headings = list(_HEADING.finditer(content, offset))
     found = RecordList(listed=True)
     ends = [*(heading.start() for heading in headings[1:]), len(content)]
-    lines = Lines(content, b"\n")
+    lines = Lines(content)
     for heading, end in zip(headings, ends, strict=False):
         found.take(_read_turn(content, heading, end, lines.at(heading.start())))
     return found

@@ -138,7 +138,7 @@ class YamlList:
             lines.pop()
         own = b"".join(lines)
         # A line that looks like a comment may be a line of a text: only reading tells.
-        item = _read_record(own, 0, len(own), Lines(own, b"\n"))
+        item = _read_record(own, 0, len(own), Lines(own))
         return len(own) if isinstance(item, Located) and item.value == value else len(raw)
 
     def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes:
@@ -206,7 +206,7 @@ def _parse_by_lines(content: bytes, listed: re.Match[bytes] | None) -> RecordLis
 
 def _read_chunks(content: bytes, offset: int, found: RecordList) -> None:
     """Read the records behind an offset. Something foreign below a record is bad by itself."""
-    lines = Lines(content, b"\n")
+    lines = Lines(content)
     starts = [match.start() for match in _dashes(found.indent).finditer(content, offset)]
     first = starts[0] if starts else len(content)
     if not ONLY_COMMENTS.fullmatch(content, offset, first):
@@ -239,7 +239,7 @@ def _border(content: bytes, start: int, end: int, indent: int) -> int | None:
     return foreign.start()
 
 
-def _read_record(content: bytes, start: int, end: int, lines: Lines[bytes]) -> Located | Bad:
+def _read_record(content: bytes, start: int, end: int, lines: Lines) -> Located | Bad:
     """Read one record by itself. Lines are counted only for bad ones: a tail may be far down."""
     try:
         with reading():
@@ -283,7 +283,7 @@ def _find_line(content: bytes, first: int, indent: int, memory_id: str) -> Locat
         if begins.match(content, start):
             following = _dashes(indent).search(content, start + indent + 1)
             end = following.start() if following else len(content)
-            item = _read_record(content, start, end, Lines(content, b"\n"))
+            item = _read_record(content, start, end, Lines(content))
             is_it = isinstance(item, Located) and item.value.get("id") == memory_id
             return item if is_it and isinstance(item, Located) else None
         if re.search(rb"\bid[\"']?[ \t]*:\s*[\"']?\Z", content[max(at - 16, 0) : at]):
@@ -318,7 +318,7 @@ def _parse_whole(content: bytes, key: str) -> RecordList:
     elif events.build(root) is not None:
         raise BadYaml(f"expected a mapping with the list {key!r}", root.start_mark.line)
     events.close_document()
-    at, known, lines = len(content) - len(text.encode()), 0, Lines(content, b"\n")
+    at, known, lines = len(content) - len(text.encode()), 0, Lines(content)
     starts: list[int] = []
     for index, _ in items:
         at += len(text[known:index].encode())

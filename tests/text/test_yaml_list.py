@@ -64,44 +64,6 @@ decisions: # keep 1
   n: 3
 # keep 3
 """,
-    "wide indentation": """\
-version: 1
-decisions:
-        -   id:       DEC-001   # keep 1
-            made_by:  ann
-            decision: "Use OAuth"
-            tags:
-                - a
-                # keep 2
-                - b
-        # keep 3
-        -   id:       DEC-002
-            made_by:  bob
-            decision: >
-                Line one
-
-                line two
-            n:        3
-""",
-    "dash on its own line": """\
-version: 1
-decisions:
-    -
-        # keep 1
-        id: DEC-001
-        made_by: ann
-        decision: Use OAuth
-        tags: ["a", 'b']
-    # keep 2
-    -
-
-        id: DEC-002
-        decision: |2+
-          Line one
-          line two
-        made_by: bob
-        n: 3
-""",
     "flow records": """\
 version: 1
 decisions:

@@ -22,7 +22,7 @@ from typing import Any
 from ...model.record import FINDING, PREFERENCE, TURN, Kind
 from ...text.markdown import parse as parse_conversation
 from ..entry import Entry, Read, memory_entry
-from .memlog import NAME, TAGS, front_matter, is_memlog, read_memlog
+from .memlog import NAME, TAGS, front_matter, read_memlog
 from .shape import UNKNOWN, good_tags, participants, session_entry, session_id, time_of
 
 LAYOUT = "markdown-log"
@@ -210,7 +210,7 @@ def _session(session: str, old: str, log: Log) -> Entry:
 
 def parsed(name: str, text: str, *, is_forced: bool = False) -> Log:
     """Return the turns of a log, whatever its form."""
-    if is_memlog(name, text):
+    if name.lower().endswith(NAME):
         head, noted = read_memlog(text)
         turns = [Said(one.by or UNKNOWN, [one.text], type=one.tag or "note") for one in noted]
         return Log(head, turns)

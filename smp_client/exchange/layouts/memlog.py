@@ -25,20 +25,11 @@ _TAG = re.compile(r"(?:by (?P<only>.+))|(?P<type>.+?)(?: by (?P<by>.+))?")
 
 
 class Noted(NamedTuple):
-    """One entry: its line, its tag, who made it, and its text."""
+    """One entry: its tag, who made it, and its text."""
 
-    line: int
     tag: str
     by: str
     text: str
-
-
-def is_memlog(name: str, text: str) -> bool:
-    """Return whether a file is a memlog, by its name or by its form."""
-    if name.lower().endswith(NAME):
-        return True
-    head, noted = read_memlog(text) if text.startswith("---\n") else ({}, [])
-    return "updated" in head and 0 < len(noted) < 2 * sum(bool(one.tag or one.by) for one in noted)
 
 
 def read_memlog(text: str) -> tuple[dict[str, str], list[Noted]]:
@@ -46,12 +37,12 @@ def read_memlog(text: str) -> tuple[dict[str, str], list[Noted]]:
     lines = text.split("\n")
     head, start = front_matter(lines)
     noted: list[Noted] = []
-    for number, line in enumerate(lines[start:], start + 1):
+    for line in lines[start:]:
         if found := _ENTRY.fullmatch(line.rstrip()):
             parts = _TAG.fullmatch((found["tag"] or "").strip())
             tag = (parts["type"] or "").strip().lower() if parts else ""
             by = (parts["only"] or parts["by"] or "").strip() if parts else ""
-            noted.append(Noted(number, tag, by, found["text"]))
+            noted.append(Noted(tag, by, found["text"]))
         elif noted and line.strip():
             noted[-1] = noted[-1]._replace(text=f"{noted[-1].text}\n{line.rstrip()}")
     return head, noted
