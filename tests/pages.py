@@ -1,15 +1,16 @@
 """The README and the pages of docs/ as scripts: each runs from top to bottom in an empty directory.
 
     ```sh            is run, and must succeed
-    ```console       has `$ command` lines, each with its output behind it; `…` stands for anything in its line,
-                     and as a line of its own for any lines
+    ```console       has `$ command` lines, each with its output behind it; `…` stands for
+                     anything in its line, and as a line of its own for any lines
     ```console daemon  is the same while a daemon runs
-    ```python        is run; all of a page share their names; a ```text block right behind it is its output
+    ```python        is run; all of a page share their names; a ```text block right behind it
+                     is its output
     ```yaml NAME     is written to the file NAME
-    ```bash, ```text are only read: they need a machine of their own (installation, services), or are pictures
+    ```bash, ```text are only read: they need a machine of their own, or are pictures
 
-Times, scores, sizes, paths and ids of sessions made on the way may differ. `python tests/pages.py FILE…`
-writes the outputs as they are now into the files.
+Times, scores, sizes, paths and ids of sessions made on the way may differ.
+`python tests/pages.py FILE…` writes the outputs as they are now into the files.
 """
 
 from __future__ import annotations

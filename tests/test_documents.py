@@ -38,7 +38,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
-    """Each runs from top to bottom; `python tests/pages.py FILE` writes the outputs of today into it."""
+    """Each runs from top to bottom; `python tests/pages.py FILE` writes its outputs anew."""
     directory = tmp_path / "page"
     directory.mkdir()
     wrong = [output for output in outputs(page.read_text(), directory) if not output.agrees()]
@@ -77,7 +77,7 @@ def test_the_instructions_for_agents_work_in_a_new_project(tmp_path: Path) -> No
 
 
 def test_one_page_names_every_command() -> None:
-    """Each command of `smp`, those of a group included, has its row in the table, and no other has one."""
+    """Each command, those of a group included, has its row in the table; no other has one."""
     import click
 
     from smp_daemon.cli import COMMANDS
@@ -199,7 +199,7 @@ def test_the_project_speaks_of_the_project_alone() -> None:
 
 
 def test_memory_finds_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A given root, then SMP_ROOT, then the nearest tree upward, also under _bmad, then one to be made here."""
+    """A given root, SMP_ROOT, the nearest tree upward, also under _bmad, or a new one here."""
     monkeypatch.delenv("SMP_ROOT", raising=False)
     inner = tmp_path / "a/b"
     inner.mkdir(parents=True)

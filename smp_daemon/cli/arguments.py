@@ -79,7 +79,7 @@ class Call(SimpleNamespace):
                 raise click.UsageError(sentence)
 
     def ask(self, plan: Callable[[], Outcome], question: Callable[[Any], str], stays: str) -> None:
-        """Ask a person on a terminal about the plan, if it has a question; a no ends the command."""
+        """Ask a person on a terminal about the plan; without a question, go on. A no ends it."""
         from .output import confirm, is_asked
 
         if not self.dry_run and not self.yes and is_asked() and (asked := question(plan())):
@@ -118,8 +118,8 @@ class Call(SimpleNamespace):
 
 
 def command(
-    arguments: str, *options: str, places: Sequence[str] = (ACTIVE,), group: click.Group | None = None,
-    shared: Sequence[str] = ("--root", "--json"),
+    arguments: str, *options: str, places: Sequence[str] = (ACTIVE,),
+    group: click.Group | None = None, shared: Sequence[str] = ("--root", "--json"),
 ) -> Callable[[Callable[[Call], None]], click.Command]:  # fmt: skip
     """Declare a command by its usage, as `SESSION [ID]...`, and a line for each option.
 

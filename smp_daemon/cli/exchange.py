@@ -11,7 +11,7 @@ from smp_client.model.layout import DELETED
 
 from . import output as out
 from .arguments import KEPT, SELECTING, Call, command, find_id
-from .privacy import NAMING, naming, say_limits
+from .privacy import NAMING, limits, naming
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -83,23 +83,21 @@ def export(call: Call) -> None:
             how |= {"format": call.format, "exact": call.exact, "deleted": call.deleted}
             done = memory.export(target, chosen, **how)
     done.problems += changed.problems if changed else []
-    if output == _STANDARD:
-        sys.stdout.flush()
-    elif call.json:
-        said = {"file": str(Path(output).absolute()), **out.outcome_json(done)}
-        if changed:
-            said |= {"replaced": changed.counts(), "cannot_find": changed.cannot_find}
-        out.print_json(said)
-    else:
+    more: dict[str, Any] = {"file": str(Path(output).absolute())}
+    if changed:
+        done.notes += limits(changed.agents, changed.cannot_find)
+        more |= {"replaced": changed.counts(), "cannot_find": changed.cannot_find}
+
+    def print_counts() -> None:
         counts = done.counts
         parts = f"{counts['files']:,} files" if call.exact else f"{counts['entries']:,} entries"
         size = out.short_size(counts["bytes"])
-        out.tell(f"{out.counted(counts['sessions'], 'session')} as {parts}, {size}, in {output}")
-    if not call.json:
-        if changed:
-            say_limits(changed.agents, changed.cannot_find)
-        out.print_problems(done)
-    sys.exit(1 if done.problems else 0)
+        if output != _STANDARD:
+            sessions = out.counted(counts["sessions"], "session")
+            out.tell(f"{sessions} as {parts}, {size}, in {output}")
+
+    sys.stdout.flush()
+    call.finish(done, body=print_counts, **more)
 
 
 def _selected(memory: Memory, ids: tuple[str, ...], given: Mapping[str, Any]) -> Wanted | None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import output as out
 from .arguments import Call, command
@@ -69,21 +69,10 @@ def _print_status(found: Status) -> None:
     for name, job in sorted(said.get("jobs", {}).items()):
         next_run = "" if found.health == "down" else f", next {job['next_run'] or 'when needed'}"
         failed = f", failed: {job['last_error']}" if job["last_error"] else ""
-        last = f"last {job['last_success'] or 'never'}{_did(job)}"
+        did = job["did"] if isinstance(job["did"], dict) else {}
+        skipped = f", skipped: {did['skipped']}" if "skipped" in did else ""
+        last = f"last {job['last_success'] or 'never'}{skipped}"
         out.tell(f"  {name}: {last}{next_run}{failed}", indent=4)
-
-
-def _did(job: dict[str, Any]) -> str:
-    """Return the work of a job in numbers."""
-    did = job["did"] if isinstance(job["did"], dict) else {}
-    if "skipped" in did:
-        return f", skipped: {did['skipped']}"
-    counts = [f"{name.replace('_', ' ')} {count:,}" for name, count in did.items()
-              if type(count) is int and count]  # fmt: skip
-    took = job["duration_ms"]
-    if not isinstance(took, (int, float)):
-        return ""
-    return f" ({', '.join(counts) or 'nothing to do'} in {took} ms)"
 
 
 @command("", "--timeout SECONDS:30  How long to wait for the daemon.")

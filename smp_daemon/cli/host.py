@@ -27,8 +27,8 @@ _PLACED = (
 
 @command(
     "",
-    "--root DIRECTORY...  A sessions tree; repeat it for several. Else SMP_ROOT, else the configured"
-    " ones, else the nearest .bmad/sessions upward, else a new one here.",
+    "--root DIRECTORY...  A sessions tree; repeat it for several. Else SMP_ROOT, else those of the"
+    " settings, else the nearest .bmad/sessions upward, else a new one here.",
     "--config FILE  The settings; else SMP_CONFIG, else your own file, else the system's. See"
     " smp config sample.",
     shared=(),
@@ -122,10 +122,8 @@ def show(call: Call) -> None:
         said = {key: {"value": value, "from": origins[key]} for key, value in values.items()}
         out.print_json({"file": loaded.file and str(loaded.file), "settings": said})
         return
-    texts = {key: render_flow(value) for key, value in values.items()}
-    widths = max(map(len, texts)), min(40, max(map(len, texts.values())))
-    for key, text in texts.items():
-        out.say(f"{key:<{widths[0]}}  {text:<{widths[1]}}  {origins[key]}")
+    rows = [(key, render_flow(value), origins[key]) for key, value in values.items()]
+    out.print_table("SETTING VALUE FROM", rows)
 
 
 @command("[FILE]", group=config, shared=_JSON)

@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -334,28 +334,28 @@ def _fit(columns: list[_Column], room: int) -> list[str]:
 
 def finish(
     outcome: Outcome, *, as_json: bool, note: str = "", nothing: str = "There is nothing to do.",
-    **further: Any,
+    body: Callable[[], None] | None = None, **further: Any,
 ) -> NoReturn:  # fmt: skip
-    """Print the outcome, and exit with 1 if it has a problem. `further` is for JSON alone."""
+    """Print the outcome, and exit with 1 if it has a problem.
+
+    `body` prints it in place of the table of actions; `further` is for JSON alone.
+    """
     if as_json:
         print_json({**outcome_json(outcome), **further})
-    else:
-        if outcome.actions:
-            _print_actions(outcome)
-            if note and not outcome.dry_run:
-                tell(note)
-        elif nothing and not outcome.problems:
-            tell(nothing)
-        print_problems(outcome)
-    sys.exit(1 if outcome.problems else 0)
-
-
-def print_problems(outcome: Outcome) -> None:
-    """Print notes and problems on stderr."""
-    for note in outcome.notes:
-        tell(f"note: {note}", err=True)
+        sys.exit(1 if outcome.problems else 0)
+    if body is not None:
+        body()
+    elif outcome.actions:
+        _print_actions(outcome)
+    elif not outcome.problems:
+        tell(nothing)
+    if note and outcome.actions and not outcome.dry_run:
+        tell(note)
+    for sentence in outcome.notes:
+        tell(f"note: {sentence}", err=True)
     for problem in outcome.problems:
         tell(f"smp: {problem}", err=True)
+    sys.exit(1 if outcome.problems else 0)
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:

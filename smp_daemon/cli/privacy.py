@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
-
-import click
 
 from smp_client.model.layout import DELETED, GLOBAL
 from smp_client.model.outcome import Action, Outcome
@@ -176,11 +173,9 @@ def _print_restorable(call: Call, memory: Memory) -> NoReturn:
              one["batch"], out.short_time(one["deleted_at"]), one["deleted_by"], one["reason"],
              one["text"]) for one in found]  # fmt: skip
     titles = "SESSION~ ID TYPE? UNTIL BATCH DELETED? BY? REASON? TEXT"
-    told = {"restorable": found, "problems": problems}
-    call.table(told, titles, rows, "There is nothing to restore.")
-    if not call.json:
-        out.print_problems(Outcome(problems=problems))
-    sys.exit(1 if problems else 0)
+    nothing = "There is nothing to restore."
+    outcome = Outcome(problems=problems)
+    call.finish(outcome, body=lambda: call.table(found, titles, rows, nothing), restorable=found)
 
 
 def _restorable(memory: Memory, problems: list[str]) -> Iterator[dict[str, Any]]:
@@ -269,8 +264,8 @@ def purge(call: Call) -> None:
         waiting = [one.as_action() for one in decided if not one.purge]
     with progress("purging"):
         outcome = do(call.dry_run)
-    outcome.notes += [f"{one.session} keeps {out.listed(one.about)}: {one.reason} smp purge --force"
-                      " destroys it now." for one in waiting if "overdue" in one.reason]  # fmt: skip
+    outcome.notes += [f"{one.session} keeps {out.listed(one.about)}: {one.reason}"
+                      for one in waiting if "overdue" in one.reason]  # fmt: skip
     named = out.listed([*dict.fromkeys(one.session for one in waiting)])
     nothing = f"Nothing is due yet. Waiting: {named}; smp restore --list names the memories."
     kept = [{"session": one.session, "about": one.about, "reason": one.reason} for one in waiting]
@@ -343,36 +338,31 @@ def anonymize(call: Call) -> None:
     call.ask(lambda: do(True), question, "Nothing was changed.")
     with progress("anonymising"):
         done = do(call.dry_run)
-    if call.json:
-        plain = asdict(replace(done, counts=Counter()))  # asdict cannot copy a counter
-        out.print_json({**plain, "counts": done.counts, "memories": done.ids})
-        sys.exit(1 if done.problems else 0)
-    if done.replacements:
-        titles = "PLACEHOLDER PLACES> KIND" + (" STANDS_FOR" if done.dry_run else "")
-        out.print_table(titles, [
-            (one.placeholder, one.count, one.kind.replace("_", " "), *[one.what][: done.dry_run])
-            for one in done.replacements
-        ])  # fmt: skip
-    end = " would be changed; nothing was changed" if done.dry_run else " changed"
-    out.say(out.counted(len(done.ids), "memory") + end)
-    if done.batch:
-        out.tell(f"For {days} smp restore --batch {done.batch} brings back the originals.")
-    if done.erased and done.earlier:
-        out.tell("The originals of earlier anonymisations are destroyed.")
-    elif done.earlier:
+    done.notes += limits(done.agents, done.cannot_find) if done.actions else []
+    note = f"For {days} smp restore --batch {done.batch} brings back the originals."
+    if done.earlier and not done.erased:
         purging = "; ".join(f"smp purge --batch {batch} --now" for batch in done.earlier)
-        out.tell(f"Earlier originals can still be restored. --now destroys them, or {purging}.")
-    if done.actions:
-        say_limits(done.agents, done.cannot_find)
-    out.print_problems(done)
-    sys.exit(1 if done.problems else 0)
+        done.notes.append(f"Earlier originals can still be restored; {purging} destroys them.")
+
+    def print_replacements() -> None:
+        if done.replacements:
+            titles = "PLACEHOLDER PLACES> KIND" + (" STANDS_FOR" if done.dry_run else "")
+            out.print_table(titles, [
+                (one.placeholder, one.count, one.kind.replace("_", " "),
+                 *[one.what][: done.dry_run]) for one in done.replacements
+            ])  # fmt: skip
+        end = " would be changed; nothing was changed" if done.dry_run else " changed"
+        out.say(out.counted(len(done.ids), "memory") + end)
+
+    names = ("batch", "session", "agents", "earlier", "cannot_find", "erased")
+    told = {name: getattr(done, name) for name in names}
+    told |= {"memories": done.ids, "replacements": [asdict(one) for one in done.replacements]}
+    call.finish(done, body=print_replacements, note=note if done.batch else "", **told)
 
 
-def say_limits(agents: Sequence[str], cannot_find: Sequence[str]) -> None:
-    """Print on stderr what a person must know who passes an anonymous text on."""
-    if agents:
-        out.tell(f"note: taken for agents, and kept: {out.listed(agents)}. Give a person among them"
-                 " with --name.", err=True)  # fmt: skip
-    click.echo("note: not looked for, or not found:", err=True)
-    for sentence in cannot_find:
-        out.tell(f"  - {sentence}", err=True)
+def limits(agents: Sequence[str], cannot_find: Sequence[str]) -> list[str]:
+    """Return what a person must know who passes an anonymous text on."""
+    kept = (
+        f"taken for agents, and kept: {out.listed(agents)}. Give a person among them with --name."
+    )
+    return [*([kept] if agents else []), *(f"not found: {sentence}" for sentence in cannot_find)]

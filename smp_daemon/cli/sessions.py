@@ -58,7 +58,7 @@ def sessions(call: Call) -> None:
 
 
 def _in_use(memory: Memory) -> list[dict[str, Any]]:
-    """Return each session in use as a row. Its metadata may be unreadable, or of a later version."""
+    """Return each session in use as a row. Its metadata may be unreadable or too new."""
     from smp_client import SessionNotFound, SMPError
     from smp_client.model.times import render_time
     from smp_client.passes.lifecycle import activities

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -67,15 +67,15 @@ def show(call: Call) -> None:
         else:
             click.echo(content, nl=False)
         return
-    shown = [_read(memory, held, count_access=not call.no_count) for held in found]
+    told = [_described(memory, held, _read(memory, held, count_access=not call.no_count))
+            for held in found]  # fmt: skip
     if call.json:
-        told = [_memory_json(memory, *one) for one in zip(found, shown, strict=True)]
         out.print_json(told if len(told) > 1 else told[0])
         return
-    for number, (held, record) in enumerate(zip(found, shown, strict=True)):
+    for number, one in enumerate(told):
         if number:
             out.say()
-        _print_memory(memory, held, record)
+        _print_memory(one, str(memory.root))
 
 
 def _meant(memory: Memory, name: str, ids: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -121,79 +121,70 @@ def _read(memory: Memory, held: Sequence[Holding], *, count_access: bool) -> Rec
     return None
 
 
-def _memory_json(memory: Memory, held: Sequence[Holding], record: Record | None) -> dict[str, Any]:
+def _described(memory: Memory, held: Sequence[Holding], record: Record | None) -> dict[str, Any]:
+    """Return all that is known of a memory: its fields, its places and its neighbours."""
     from smp_client import Record as Made
     from smp_client.model.record import type_of
 
     one = held[0]
     text = out.held_text(one)
     made = record or Made(one.id, type_of(one.type), one.session, {}, text, marks=(one.place,))
-    copies = [_place_json(memory, other) for other in held]
+    places = [{
+        "state": other.place, "file": str(memory.root / other.where),
+        "member": other.file if other.container else None,
+        "lines": [other.line, other.line + other.raw.rstrip().count(b"\n")] if other.line else None,
+        "until": other.facts.get("until"), "facts": dict(other.facts),
+    } for other in held]  # fmt: skip
     decay = one.value.get("decay")
     return {
-        **out.record_json(made),
-        "data": one.value,
-        **copies[0],
-        "copies": copies[1:],
+        **out.record_json(made), "data": one.value, **places[0], "copies": places[1:],
         "stored_priority": decay.get("priority") if isinstance(decay, dict) else None,
-        "related": [{"id": near.id, "type": near.type, "text": near.text, "path": near.path}
+        "related": [{"id": near.id, "type": near.type, "text": text_of(near), "path": near.path}
                     for near in _around(memory, one, "related")],
         "references": [asdict(other) for other in _around(memory, one, "references")],
     }  # fmt: skip
 
 
-def _place_json(memory: Memory, one: Holding) -> dict[str, Any]:
-    return {
-        "state": one.place,
-        "file": str(memory.root / one.where),
-        "member": one.file if one.container else None,
-        "lines": [one.line, one.line + one.raw.rstrip().count(b"\n")] if one.line else None,
-        "until": one.facts.get("until"),
-        "facts": dict(one.facts),
-    }
-
-
-def _print_memory(memory: Memory, held: Sequence[Holding], record: Record | None) -> None:
-    one = held[0]
-    where = f"{out.short_type(one.type)} in {one.session}"
-    head = out.marked(where, record.marks) if record else f"{where}, {one.place}"
-    out.say(f"{out.styled(out.one_line(one.id), fg='cyan', bold=True)}  {head}")
-    if record and one.place == "active":
-        decay = one.value.get("decay")
-        stored = decay.get("priority") if isinstance(decay, dict) else None
+def _print_memory(told: Mapping[str, Any], root: str) -> None:
+    name, session, place, facts = (told[key] for key in ("id", "session", "state", "facts"))
+    where = f"{out.short_type(told['type'])} in {session}"
+    named = out.styled(out.one_line(name), fg="cyan", bold=True)
+    out.say(f"{named}  {out.marked(where, told['marks'])}")
+    if place == "active":
+        stored = told["stored_priority"]
         last = "" if stored is None else f", {stored:.2f} as last written"
-        pinned = ", pinned" if record.pinned else ""
-        out.print_pairs({"priority": f"{record.priority:.2f} now{last}{pinned}"})
-    for number, other in enumerate(held):
-        told = _place_json(memory, other)
-        path = out.short_path(told["file"])
-        if other.container:  # a long name, of which a terminal shows the part below the root
-            path = f"{other.where if out.on_terminal() else path}, {other.file}"
-        first, last_line = told["lines"] or (0, 0)
+        pinned = ", pinned" if told["data"].get("pinned") else ""
+        out.print_pairs({"priority": f"{told['priority']:.2f} now{last}{pinned}"})
+    for number, one in enumerate((told, *told["copies"])):
+        path = out.short_path(one["file"])
+        if one["member"]:  # a long name, of which a terminal shows the part below the root
+            path = one["file"].removeprefix(f"{root}/") if out.on_terminal() else path
+            path += f", {one['member']}"
+        first, last_line = one["lines"] or (0, 0)
         lines = f", line {first}" if first == last_line else f", lines {first} to {last_line}"
-        place = f" ({other.place})" if number else ""
-        out.print_pairs({"also" if number else "where": path + (lines if first else "") + place})
-    if one.place != "active":
-        facts, by_batch = one.facts, bool(one.facts.get("batch"))
-        why = facts.get("reason") or facts.get("why")
-        back = {
-            "archived": f"smp unarchive {one.session}",
-            "evicted": f"smp compact {one.session} {one.id} --bring-back",
-        }.get(one.place, f"smp restore {one.session}" + (f" {one.id}" if by_batch else ""))
-        until = f", until {out.short_time(facts['until'])}" if facts.get("until") else ""
-        whole = "" if by_batch or one.place != "deleted" else ", with its session"
+        kept = f" ({one['state']})" if number else ""
+        out.print_pairs({"also" if number else "where": path + (lines if first else "") + kept})
+    if place != "active":
+        by_batch = bool(facts.get("batch"))
+        whole = "" if by_batch or place != "deleted" else ", with its session"
         on = f"on {out.short_time(facts.get('at'))} by {facts.get('by')}{whole}"
-        out.print_pairs({one.place: f"{on}: {why}", "bring back": back + until})
+        back = {
+            "archived": f"smp unarchive {session}",
+            "evicted": f"smp compact {session} {name} --bring-back",
+        }.get(place, f"smp restore {session}" + (f" {name}" if by_batch else ""))
+        until = f", until {out.short_time(told['until'])}" if told["until"] else ""
+        why = facts.get("reason") or facts.get("why")
+        out.print_pairs({place: f"{on}: {why}", "bring back": back + until})
     states: list[str] = []
-    for near in _around(memory, one, "references"):
-        state = {"here": "", "unknown": "not known"}.get(near.state, near.state)
-        on = f" {near.at[:10]}" if near.at else ""
-        states.append(f"{near.id} ({state}{on})" if state else near.id)
+    for near in told["references"]:
+        state = {"here": "", "unknown": "not known"}.get(near["state"], near["state"])
+        on = f" {near['at'][:10]}" if near["at"] else ""
+        states.append(f"{near['id']} ({state}{on})" if state else near["id"])
     out.print_pairs({"references": ", ".join(states)})
-    for number, near in enumerate(_around(memory, one, "related")):
-        out.print_pairs({"" if number else "related": f"{near.path[-1]}: {text_of(near)}"})
+    for number, near in enumerate(told["related"]):
+        out.print_pairs({"" if number else "related": f"{near['path'][-1]}: {near['text']}"})
     out.say()
-    out.print_fields(one.value)
+    out.print_fields(told["data"])
 
 
 def _around(memory: Memory, one: Holding, name: str) -> Sequence[Any]:
@@ -246,13 +237,9 @@ def _show_session(call: Call, memory: Memory, name: str) -> None:
     project = (context.get("project_name"), context.get("project_phase"))
     tags = context.get("tags")
     first, last = map(out.short_time, (summary.first_activity, summary.last_activity))
-    total, quota = (
-        out.short_size(size[key]) if size else "" for key in ("total_bytes", "quota_bytes")
-    )
+    total, quota = (out.short_size(size and size[f"{key}_bytes"]) for key in ("total", "quota"))
     counts = {out.short_type(type): count for type, count in summary.memories.items()}
-    out.say(
-        out.styled(name, fg="cyan", bold=True) + (f"  {about['state']}" if about["state"] else "")
-    )
+    out.say(f"{out.styled(name, fg='cyan', bold=True)}  {about['state'] or ''}".rstrip())
     out.print_pairs({
         "problem": about["problem"],
         "project": ", ".join(str(part) for part in project if part),

@@ -146,10 +146,8 @@ def add(call: Call) -> None:
         records = _load(text or "")
         given = records if isinstance(records, list) else [records]
     else:
-        own: Any = (
-            _load(text or "{}") if kind == "state" else {} if text is None else {"text": text}
-        )
-        if not isinstance(own, dict):
+        own: Any = {} if text is None else {"text": text}
+        if kind == "state" and not isinstance(own := _load(text or "{}"), dict):
             raise Invalid(["a state must be a mapping in YAML or JSON"])
         given = [{**dict(zip(_FIELDS.get(str(kind), ()), words, strict=False)), **own}]
     news: list[tuple[Kind | str, dict[str, Any]]] = []
@@ -260,9 +258,7 @@ def _file_fields(
     """Return the fields of an agent's state, or of an artifact: each is a file, with a name."""
     key = _FIELDS[kind][0]
     if key not in own:
-        raise Invalid(
-            [f"{key!r} of {'an artifact' if kind == 'artifact' else 'a state'} is missing"]
-        )
+        raise Invalid([f"{key!r} of {'a state' if kind == 'state' else 'an artifact'} is missing"])
     if kind == "state":
         if shared:
             raise Invalid(["a state has no options but --field; say everything else in its YAML"])
@@ -281,9 +277,8 @@ def _file_fields(
         try:
             fields["timestamp"] = parse_time(str(fields["timestamp"]))
         except ValueError as error:
-            raise Invalid(
-                [f"timestamp {fields['timestamp']!r} must be an ISO 8601 time"]
-            ) from error
+            wrong = f"timestamp {fields['timestamp']!r} must be an ISO 8601 time"
+            raise Invalid([wrong]) from error
     return {**fields, "content": content}
 
 

@@ -103,7 +103,8 @@ def test_stats_count_memories_by_kind_project_agent_and_month(root: Path) -> Non
     month = told["month"].popitem()  # of the one that was written without a time
     assert month[1] == 1
     assert told == {
-        "memories": 5, "sessions": 3, "kind": {"decision": 2, "finding": 1, "learning": 1, "turn": 1},
+        "memories": 5, "sessions": 3,
+        "kind": {"decision": 2, "finding": 1, "learning": 1, "turn": 1},
         "project": {"Shop": 3, "-": 1, "Ferry": 1}, "agent": {"ann": 3, "bob": 1, "user": 1},
         "month": {"2026-01": 1, "2026-02": 3},
     }  # fmt: skip
@@ -130,8 +131,9 @@ def test_the_script_of_bash_completes(root: Path, tmp_path: Path) -> None:
     program.chmod(0o755)
     typed = 'COMP_WORDS=(smp show sh); COMP_CWORD=2; _smp_completion smp; echo "${COMPREPLY[@]}"'
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SMP_ROOT": str(root)}
-    done = subprocess.run(["bash", "-c", f"{smp('completion', 'bash').stdout}\n{typed}"], capture_output=True,
-                          text=True, check=True, env=environment)  # fmt: skip
+    script = f"{smp('completion', 'bash').stdout}\n{typed}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True,
+                          env=environment)  # fmt: skip
     assert done.stdout.strip() == "shop-1"
 
 

@@ -251,5 +251,5 @@ def test_the_audit_log_names_the_account_unless_somebody_else_is_named(root: Pat
     run(root, "purge first-1 DEC-001 --now --by paul")
     found = [(line["action"], line["by"]) for line in read_audit(Memory(root).tree)]
     account = pwd.getpwuid(os.geteuid()).pw_name
-    assert found == [
-        ("delete", account), ("restore", "rita"), ("delete", "paul"), ("purge", "paul")]  # fmt: skip
+    names = [("delete", account), ("restore", "rita"), ("delete", "paul"), ("purge", "paul")]
+    assert found == names

@@ -94,9 +94,9 @@ def test_a_memory_is_shown_with_its_place_and_its_neighbours(
         ("archive", "DEC-001", "DEC-001  decision in s1 [archived]", "smp unarchive s1"),
         ("evict", "FIND-001", "FIND-001  finding in s1 [evicted",
          "smp compact s1 FIND-001 --bring-back"),
-        ("delete", "DEC-001", "DEC-001  decision in s1, deleted",
+        ("delete", "DEC-001", "DEC-001  decision in s1 [deleted]",
          "smp restore s1 DEC-001, until 2026-03-31 12:00"),
-        ("delete all", "turn-1", "turn-1  turn in s1, deleted",
+        ("delete all", "turn-1", "turn-1  turn in s1 [deleted]",
          "smp restore s1, until 2026-03-31 12:00"),
     ],
 )  # fmt: skip

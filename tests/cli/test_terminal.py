@@ -211,7 +211,7 @@ def test_a_full_output_is_one_sentence(session: Session, tmp_path: Path, bufferi
         with Path(target).open("wb") as stdout:
             done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True,
                                   check=False, env=environment,
-                                  preexec_fn=limit if why == "File too large" else None)  # fmt: skip
+                                  preexec_fn=None if target == "/dev/full" else limit)  # fmt: skip
         (said,) = done.stderr.splitlines()
         assert (done.returncode, f"the output cannot be written: {why}." in said) == (1, True)
 

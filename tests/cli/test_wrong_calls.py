@@ -1,4 +1,4 @@
-"""A wrong call says what is right in one sentence, exits with a code of its own, and changes nothing."""
+"""A wrong call names the right one in a sentence, has an exit code, and changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ add s1 turn T --field x=1 --field x.y=1             | 2 | field 'x.y' is given t
 add s1 turn T --field x=[1                          | 2 | begins like a list or mapping and is none
 add s1 state v '[1]'                                | 2 | a state must be a mapping in YAML or JSON.
 add s1 state v 'a: 1' --tag x                       | 2 | a state has no options but --field
-add s1 pattern P                                    | 2 | a pattern belongs to global: smp add global.
+add s1 pattern P                                    | 2 | a pattern belongs to global: smp add
 add s1 turn --yaml 'a: ['                           | 2 | the YAML cannot be read, line
 add s1 turn                                         | 2 | There is no text: give it behind the kind
 add s1 turn two words                               | 2 | There is more than one text

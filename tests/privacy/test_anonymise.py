@@ -395,7 +395,7 @@ def test_the_command_shows_and_does_it(filled: Session, memory: Memory, tmp_path
     assert "Anna" not in done.stdout
     again = smp("anonymize", "--root", memory.root, "s1")
     assert "0 memories changed" in again.stdout
-    assert f"smp purge --batch {said['batch']} --now" in again.stdout
+    assert f"smp purge --batch {said['batch']} --now" in again.stderr
     back = smp("restore", "--root", memory.root, "--batch", said["batch"])
     assert back.returncode == 0, back.stderr
     assert filled.get("turn-2").text.startswith("Thanks, Anna.")
