@@ -58,7 +58,6 @@ class Run:
     name: str
     root: Root
     pieces: Iterator[Piece]
-    only: str = ""  # the session, where the run is for one session alone
     done: Counter[str] = field(default_factory=Counter)
     failures: dict[str, str] = field(default_factory=dict)  # by session
     skipped: str = ""

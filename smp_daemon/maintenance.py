@@ -42,6 +42,7 @@ SCAN, REBUILD, TIDY, SCRUB = "scan", "rebuild", "tidy", "scrub"
 DECAY, LIFECYCLE, ARCHIVE, PURGE = "decay", "lifecycle", "archive", "purge"
 COMPACTION = "compaction"
 REMOVES = (ARCHIVE, COMPACTION, PURGE)  # never in a tree from which most sessions vanished
+URGENT = (SCRUB, COMPACTION)  # somebody waits for it, or a session is nearly full
 FREQUENT = (TIDY, LIFECYCLE)  # logged only where they did something
 FAILED_AGAIN_S = 3600.0
 MEANWHILE_S = 0.05
@@ -53,27 +54,18 @@ BETWEEN_LOOKS = 10_000  # steps of SQLite between two looks whether to stop
 class Maintenance:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        # By job, tree and session ("" for all): a job that is asked for twice runs once.
-        self._asked: dict[tuple[str, Root, str], None] = {}
+        self._asked: dict[tuple[str, Root], None] = {}  # a job that is asked for twice runs once
         self._runs: list[Run] = []  # only the last one goes on; it has interrupted the others
-        self._pieces: dict[str, Callable[[Root, str], Iterator[Piece]]] = {
+        self._pieces: dict[str, Callable[[Root], Iterator[Piece]]] = {
             SCAN: self._scan, REBUILD: self._rebuild, TIDY: self._tidy, SCRUB: self._scrub,
             DECAY: self._decay, LIFECYCLE: self._lifecycle, ARCHIVE: self._archive,
             COMPACTION: self._compaction, PURGE: self._purge,
         }  # fmt: skip
         self.names = tuple(self._pieces)
 
-    def ask_for(self, name: str, root: Root, session: str = "") -> None:
-        """Have a job done soon, for all sessions or one. A running job runs again afterwards."""
-        self._asked[name, root, session] = None
-
-    def note(self, root: Root, session: str) -> None:
-        """Note that a session has changed: it may be too full now, or be used again."""
-        self._weigh(root, session)
-        sql = "SELECT status FROM sessions WHERE scope = ?"
-        row = root.index.connection.execute(sql, (session,)).fetchone()
-        if row is not None and row[0] != "active":
-            self.ask_for(LIFECYCLE, root, session)
+    def ask_for(self, name: str, root: Root) -> None:
+        """Have a job done soon. A running job runs again afterwards."""
+        self._asked[name, root] = None
 
     def look(self, root: Root, current: float) -> None:
         """Ask for a scrub that somebody requested without waiting, or that could not be done."""
@@ -85,12 +77,12 @@ class Maintenance:
         return bool(self._asked or self._runs)
 
     def work(self) -> None:
-        """Do one piece. A scrub or a job of one session interrupts a job of all sessions."""
-        urgent = [key for key in self._asked if key[0] == SCRUB or key[2]]
-        if self._asked and (not self._runs or (urgent and not _is_urgent(self._runs[-1]))):
-            name, root, session = key = (urgent or list(self._asked))[0]
+        """Do one piece. An urgent job interrupts one that goes over all sessions."""
+        urgent = [key for key in self._asked if key[0] in URGENT]
+        if self._asked and (not self._runs or (urgent and self._runs[-1].name not in URGENT)):
+            name, root = key = (urgent or list(self._asked))[0]
             del self._asked[key]
-            self._runs.append(Run(name, root, self._pieces[name](root, session), session))
+            self._runs.append(Run(name, root, self._pieces[name](root)))
         if self._runs:
             run = self._runs[-1]
             self._step(run)
@@ -99,7 +91,7 @@ class Maintenance:
 
     def run_now(self, name: str, root: Root) -> bool:
         """Run a whole job at once. Return whether it succeeded."""
-        run = Run(name, root, self._pieces[name](root, ""))
+        run = Run(name, root, self._pieces[name](root))
         while not run.is_over:
             self._step(run)
         return not run.failures and not run.skipped
@@ -124,18 +116,16 @@ class Maintenance:
 
     def _finish(self, run: Run) -> None:
         root, job = run.root, run.root.jobs[run.name]
-        if run.skipped:
-            root.log.warning(f"{run.name} skipped", component="job", reason=run.skipped)
-        if run.only and (run.name != COMPACTION or run.skipped):
-            return  # the job itself has its own time
         job.did = run.did
         if run.skipped:
+            root.log.warning(f"{run.name} skipped", component="job", reason=run.skipped)
             return
         job.duration_ms = round(run.spent_ms, 1)
-        job.last_error = None if run.only else run.error
+        # Of a session that could not be compacted, its fullness says so.
+        job.last_error = None if run.name == COMPACTION else run.error
         if job.last_error:
             job.failed_at = time.monotonic()
-        if "" not in run.failures and not (run.only and run.failures):
+        if "" not in run.failures:
             job.last_success = render_time(now())  # every session had its turn
         is_news = run.failures or set(job.did) - {"sessions"} or run.name not in FREQUENT
         say = root.log.info if is_news else root.log.debug
@@ -151,7 +141,7 @@ class Maintenance:
 
     # The jobs for a tree as a whole.
 
-    def _scan(self, root: Root, _only: str) -> Iterator[Piece]:
+    def _scan(self, root: Root) -> Iterator[Piece]:
         def scan() -> Outcome:
             is_new = not root.index.generation
             if not self._worker.take_in(root, [EVERYTHING]):
@@ -163,17 +153,17 @@ class Maintenance:
 
         yield Piece("", scan)
 
-    def _rebuild(self, root: Root, _only: str) -> Iterator[Piece]:
+    def _rebuild(self, root: Root) -> Iterator[Piece]:
         rebuild(root.memory, root.index)
         root.edits.look()
         (count,) = root.index.connection.execute("SELECT COUNT(*) FROM memories").fetchone()
         left = sum(1 for _ in outdated(root.memory, root.index))
         yield Piece("", lambda: Outcome(counts=Counter(memories=count, outdated=left)))
 
-    def _tidy(self, root: Root, _only: str) -> Iterator[Piece]:
+    def _tidy(self, root: Root) -> Iterator[Piece]:
         yield Piece("", partial(tidy, root.memory))
 
-    def _scrub(self, root: Root, _only: str) -> Iterator[Piece]:
+    def _scrub(self, root: Root) -> Iterator[Piece]:
         """Take every trace of removed memories out of the index, then answer those who wait."""
         waiting, root.waiting_for_scrub = root.waiting_for_scrub, []
         steps = scrubbing(root.memory, root.index, READER_WAIT_S)
@@ -200,37 +190,32 @@ class Maintenance:
 
     # The passes, session by session.
 
-    def _decay(self, root: Root, _only: str) -> Iterator[Piece]:
+    def _decay(self, root: Root) -> Iterator[Piece]:
         memory = root.hasty_memory
         yield Piece(GLOBAL, lambda: decay(memory.everywhere))
         for session in _sessions(memory):
             yield Piece(session, lambda session=session: decay(memory._session(session)))  # type: ignore[misc]
 
-    def _lifecycle(self, root: Root, only: str) -> Iterator[Piece]:
-        if not only:
-            sessions = _sessions(root.memory)
-            root.fullness.forget_others(set(sessions))
-            for session in sessions:
-                self._weigh(root, session, ahead=True)
-        yield from self._age(root, only, archive=False)
+    def _lifecycle(self, root: Root) -> Iterator[Piece]:
+        root.fullness.forget_others(set(_sessions(root.memory)))
+        yield from self._age(root, archive=False)
 
-    def _archive(self, root: Root, _only: str) -> Iterator[Piece]:
-        yield from self._age(root, "", archive=True)
+    def _archive(self, root: Root) -> Iterator[Piece]:
+        yield from self._age(root, archive=True)
 
-    def _age(self, root: Root, only: str, *, archive: bool) -> Iterator[Piece]:
+    def _age(self, root: Root, *, archive: bool) -> Iterator[Piece]:
         memory = root.hasty_memory
-        if not only:
-            observe(
-                memory
-            )  # how long each session is seen unused: a leap of the clock does not count
+        observe(memory)  # how long each session is seen unused: a leap of the clock does not count
 
         def age(session: str) -> Outcome:
+            if not archive:
+                self.weigh(root, session, ahead=True)
             return lifecycle(memory, archive=archive, only=[session], ledger=load(memory))
 
-        for session in [only] if only else _sessions(memory):
+        for session in _sessions(memory):
             yield Piece(session, partial(age, session))
 
-    def _purge(self, root: Root, _only: str) -> Iterator[Piece]:
+    def _purge(self, root: Root) -> Iterator[Piece]:
         """Delete memories past their age, then destroy deleted ones past their time."""
         memory = root.hasty_memory
         if memory.options.retention.by_type_days:
@@ -246,7 +231,7 @@ class Maintenance:
             destroy = partial(purge.carry_out, by="daemon", forced=False, index=root.index)
             yield Piece(session, partial(destroy, memory, decisions))
 
-    def _weigh(self, root: Root, session: str, *, ahead: bool = False) -> None:
+    def weigh(self, root: Root, session: str, *, ahead: bool = False) -> None:
         """Ask for a compaction of a session that is too full."""
         try:
             fill = root.fullness.measure(root.memory._session(session), ahead=ahead)
@@ -259,10 +244,14 @@ class Maintenance:
             )
             return
         if root.fullness.is_due(session, fill):
-            self.ask_for(COMPACTION, root, session)
+            root.too_full[session] = None
+            self.ask_for(COMPACTION, root)
 
-    def _compaction(self, root: Root, only: str) -> Iterator[Piece]:
-        yield Piece(only, partial(self._compact, root, only))
+    def _compaction(self, root: Root) -> Iterator[Piece]:
+        while root.too_full:
+            session = next(iter(root.too_full))
+            del root.too_full[session]
+            yield Piece(session, partial(self._compact, root, session))
 
     def _compact(self, root: Root, name: str) -> Outcome:
         session = root.hasty_memory._session(name)
@@ -301,10 +290,6 @@ class Maintenance:
         if isinstance(result := results[0], Exception):
             raise result
         return result
-
-
-def _is_urgent(run: Run) -> bool:
-    return run.name == SCRUB or bool(run.only)
 
 
 def _sessions(memory: Memory) -> list[str]:

@@ -63,6 +63,7 @@ class Root:
         self.unanswered: set[str] = set()  # cookies whose changes could not be indexed yet
         self.scrub_due = 0.0
         self.waiting_for_scrub: list[str] = []  # the cookies of those who wait for one
+        self.too_full: dict[str, None] = {}  # sessions to be compacted, in their order
         self.known_vanished: set[str] = set()
         self.watcher = Watcher(memory.root, lambda notice: report(self, notice), polling_s)
         self.drops, self.derived, self.report = Drops(self), Derived(self), Report(self)

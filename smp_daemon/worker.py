@@ -181,17 +181,21 @@ class Worker:
                 for root in self.roots:
                     root.problems.pop("work", None)
 
-    def _fail(self, root: Root, about: str, error: Exception) -> None:
-        """Note a failure of work that is tried again. Replace an index that is damaged."""
+    def _note_failure(self, root: Root, about: str, error: Exception) -> None:
         is_expected = isinstance(error, (OSError, SMPError, sqlite3.Error))
         root.log.error(f"{about} failed", component="worker", error=str(error),
                        exc_info=not is_expected)  # fmt: skip
         reason = harmless(str(error) or repr(error))
         root.problems[about] = f"{about.capitalize()} failed and is tried again: {reason}"
-        is_passing = not isinstance(error, sqlite3.DatabaseError)
-        is_passing = is_passing or isinstance(error, sqlite3.OperationalError)  # as on a full disk
-        if not is_passing and (about == INDEXING or not root.has_sound_index()):
-            root.replace_index(reason)
+
+    def _fail(self, root: Root, about: str, error: Exception) -> None:
+        """Note a failure, rest, and scan anew. Replace an index that is damaged."""
+        self._note_failure(root, about, error)
+        is_damage = isinstance(error, sqlite3.DatabaseError) and not isinstance(
+            error, sqlite3.OperationalError  # as on a full disk, which passes
+        )  # fmt: skip
+        if is_damage and (about == INDEXING or not root.has_sound_index()):
+            root.replace_index(str(error))
         root.rest_until = time.monotonic() + REST_S
         root.note(EVERYTHING)
 
@@ -207,7 +211,7 @@ class Worker:
             if root.due_in(current) == 0 and root.is_there():
                 self.take_in(root, root.waiting.take_all())
             if written := root.derived.write(current):
-                self._maintenance.note(root, written)
+                self._maintenance.weigh(root, written)
         self._look_after_self(current)
 
     def _pause(self) -> float:
@@ -285,15 +289,14 @@ class Worker:
     def _after(self, root: Root, taken: indexer.Taken, started: float, event: str) -> None:
         """Do the work that follows from a batch: drops, log, ids, derived files, secrets."""
         for scope in taken.inboxes:
-            self._apart(root, f"inbox of {scope}", partial(root.drops.take_in, scope))
+            self._apart(root, f"taking in drops of {scope}", partial(root.drops.take_in, scope))
         vanished = root.believe_vanished(taken.vanished)
         indexer.forget(root.index, vanished)
         if taken.scopes or vanished:
             # Every write leads to a line "indexed".
             say = root.log.debug if event == "indexed" else root.log.info
             say(event, component="indexer", files=taken.files, added=taken.added,
-                removed=taken.removed, parsed_bytes=taken.parsed_bytes,
-                sessions=sorted(taken.scopes)[:20], forgotten=sorted(vanished)[:20],
+                removed=taken.removed, sessions=sorted(taken.scopes)[:20], forgotten=sorted(vanished)[:20],
                 generation=root.index.generation, duration_ms=ms_since(started))  # fmt: skip
         root.report.say(taken)
         for scope in taken.scopes:
@@ -307,17 +310,14 @@ class Worker:
 
     def _apart(self, root: Root, about: str, work: Callable[[], None]) -> None:
         """Do this work alone: a failure costs nothing else, and the status names it."""
-        key = f"{about} failed"
         try:
             work()
         except (OSError, SMPError, sqlite3.Error):
             raise  # a failure of the machine, not of this work: all is tried again
         except Exception as error:
-            sentence = f"{key.capitalize()}, and is tried again at the next change:"
-            root.problems[key] = f"{sentence} {harmless(repr(error))}"
-            root.log.error(key, component="worker", error=str(error), exc_info=True)
+            self._note_failure(root, about, error)
         else:
-            root.problems.pop(key, None)
+            root.problems.pop(about, None)
 
     # The worker's own regular work.
 

@@ -73,13 +73,13 @@ def forget_success(memory: Memory, *names: str) -> None:
 # The life of a session
 
 
-def test_a_session_ages_by_itself_and_is_active_as_soon_as_it_is_used(
+def test_a_session_ages_by_itself_and_is_active_when_it_is_used_again(
     memory: Memory, tmp_path: Path
 ) -> None:
     """Each by its age, with its reason in the log."""
     idle, decaying = old_session(memory, "idle", 2 * DAY), old_session(memory, "decaying", 8 * DAY)
     fresh = memory.create_session(id="fresh")
-    config = settings_file(tmp_path, lifecycle={"check_every_s": 86_400})
+    config = settings_file(tmp_path, lifecycle={"check_every_s": 1})
     with running(memory.root, log=tmp_path / "log", config=config) as daemon:
         jobs_done(daemon)
         assert (idle.state, decaying.state, fresh.state) == ("idle", "decaying", "active")
