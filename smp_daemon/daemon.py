@@ -99,7 +99,7 @@ def run(
             for root in worker.roots:
                 mode = root.watcher.mode
                 root.log.info("ready", component="daemon", pid=os.getpid(), watching=mode)
-            systemd.notify("READY=1", f"STATUS=looks after {len(worker.roots)} trees")
+            systemd.notify("READY=1", f"STATUS=trees looked after: {len(worker.roots)}")
         pause_s = min(LOOK_EVERY_S, (systemd.watchdog_s() or math.inf) / 2)
         while not signals.stop and thread.is_alive():
             worker.next_runs = schedule.next_runs()

@@ -1,4 +1,4 @@
-"""A job over a tree: its last result, and a run of it in pieces, between which other work is done."""
+"""A job for a tree: its last result, and a run of it in pieces with other work in between."""
 
 from __future__ import annotations
 

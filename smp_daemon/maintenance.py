@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from smp_client import Memory, SessionNotFound, SMPError
+from smp_client import Memory, Session, SessionNotFound, SMPError
 from smp_client.index.take_in import outdated, rebuild
 from smp_client.index.vacuum import asked_for, scrubbing
 from smp_client.model.deadline import step
@@ -193,8 +193,7 @@ class Maintenance:
     def _decay(self, root: Root) -> Iterator[Piece]:
         memory = root.hasty_memory
         yield Piece(GLOBAL, lambda: decay(memory.everywhere))
-        for session in _sessions(memory):
-            yield Piece(session, lambda session=session: decay(memory._session(session)))  # type: ignore[misc]
+        yield from _each(memory, decay)
 
     def _lifecycle(self, root: Root) -> Iterator[Piece]:
         root.fullness.forget_others(set(_sessions(root.memory)))
@@ -219,8 +218,7 @@ class Maintenance:
         """Delete memories past their age, then destroy deleted ones past their time."""
         memory = root.hasty_memory
         if memory.options.retention.by_type_days:
-            for session in _sessions(memory):
-                yield Piece(session, lambda session=session: retain(memory._session(session)))  # type: ignore[misc]
+            yield from _each(memory, retain)
         plan = purge.planned(memory, dry_run=False)
         yield Piece("", lambda: Outcome(problems=list(plan.problems)))
         by_session: dict[str, list[purge.Decision]] = {}
@@ -290,6 +288,16 @@ class Maintenance:
         if isinstance(result := results[0], Exception):
             raise result
         return result
+
+
+def _each(memory: Memory, work: Callable[[Session], Outcome]) -> Iterator[Piece]:
+    """Yield this work for each session, which is opened when its turn comes."""
+
+    def do(session: str) -> Outcome:
+        return work(memory._session(session))
+
+    for session in _sessions(memory):
+        yield Piece(session, partial(do, session))
 
 
 def _sessions(memory: Memory) -> list[str]:

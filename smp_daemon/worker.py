@@ -291,13 +291,14 @@ class Worker:
         for scope in taken.inboxes:
             self._apart(root, f"taking in drops of {scope}", partial(root.drops.take_in, scope))
         vanished = root.believe_vanished(taken.vanished)
-        indexer.forget(root.index, vanished)
+        if vanished:
+            indexer.forget(root.index, vanished)
         if taken.scopes or vanished:
             # Every write leads to a line "indexed".
             say = root.log.debug if event == "indexed" else root.log.info
             say(event, component="indexer", files=taken.files, added=taken.added,
-                removed=taken.removed, sessions=sorted(taken.scopes)[:20], forgotten=sorted(vanished)[:20],
-                generation=root.index.generation, duration_ms=ms_since(started))  # fmt: skip
+                removed=taken.removed, sessions=sorted(taken.scopes)[:20],
+                forgotten=sorted(vanished)[:20], duration_ms=ms_since(started))  # fmt: skip
         root.report.say(taken)
         for scope in taken.scopes:
             if is_archived(scope):
@@ -381,7 +382,7 @@ class Worker:
             if is_late:
                 root.memory.tree.unlink(f"{COOKIES}/{root.canary}")
             if is_late or is_replaced:
-                sentence = "The watcher does not report what happens on the disk; scanning instead."
+                sentence = "The watcher does not report changes on the disk; scanning instead."
                 root.problems["canary"] = sentence
                 root.watcher.restart()
                 root.note(EVERYTHING)

@@ -48,7 +48,8 @@ class Drops:
             elif drop.outcome != "gone":
                 say = root.log.info if drop.outcome == "taken" else root.log.warning
                 say(f"drop {drop.outcome}", component="inbox", session_id=scope, drop=drop.name,
-                    memory_id=drop.memory_id, reason=drop.reason, duration_ms=ms_since(started))  # fmt: skip
+                    memory_id=drop.memory_id, reason=drop.reason,
+                    duration_ms=ms_since(started))  # fmt: skip
         about, stuck = f"inbox of {scope}", [drop for drop in held_up if not drop.is_being_written]
         root.problems.pop(about, None)
         if stuck:

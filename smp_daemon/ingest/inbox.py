@@ -64,7 +64,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class _Order:
-    """A drop that could be read; `carry_out` returns the id of the memory that is new or changes."""
+    """A drop that could be read; `carry_out` returns the id of its memory."""
 
     name: str
     read: os.stat_result
@@ -150,7 +150,7 @@ def _parse(name: str, content: bytes) -> dict[str, Any]:
 
 
 def _order(session: Session, fields: dict[str, Any]) -> Callable[[Transaction], str]:
-    """Return the change that the fields of a drop ask for: a new memory, or another state of one."""
+    """Return the work that a drop asks for: a new memory, or a change of one."""
     named = taken_type(fields, _TYPES)
     for key in (_UPDATE, _RESOLVE):
         # Of a new memory it can be a field like any other.

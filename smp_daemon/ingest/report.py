@@ -44,7 +44,8 @@ class Report:
                 advice = "the id names the last of them; give the others an id of their own"
                 root.log.warning("one id, several memories", component="indexer", session_id=scope,
                                  count=len(ids), memories=ids[:_SHOWN],
-                                 files=sorted({file for file, _, _ in found}), advice=advice)  # fmt: skip
+                                 files=sorted({file for file, _, _ in found}),
+                                 advice=advice)  # fmt: skip
 
     def _is_news(self, key: tuple[str, str], about: object) -> bool:
         """Return whether this is to be logged now; None means that nothing is wrong any more."""

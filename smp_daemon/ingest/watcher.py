@@ -174,7 +174,7 @@ class Inotify:
         return {wd for place in places for wd in self._cover(place)}
 
     def _cover(self, top: str) -> set[WatchDescriptor]:
-        """Watch a directory, and all below it in a recursive place. Watch each before listing it."""
+        """Watch a directory, in a recursive place with all below it; each before it is listed."""
         seen: set[WatchDescriptor] = set()
         waiting = [top]
         while waiting:
@@ -217,7 +217,7 @@ class Inotify:
 
 
 class Observed:
-    """A watchdog observer on the whole root, for macOS: its one stream of events keeps the order."""
+    """A watchdog observer on the whole root, for macOS, where one stream keeps the order."""
 
     mode = "fsevents"
 

@@ -26,8 +26,10 @@ def sealed(content: Any) -> bytes:
 
 STATES = {
     "deep note": (".smp/locks/s1/decisions.yaml.lock", b"[" * 60_000),
-    "high note": (".smp/locks/s1/decisions.yaml.lock",
-    json.dumps({"note": {"last": 10**70}}).encode()),
+    "high note": (
+        ".smp/locks/s1/decisions.yaml.lock",
+        json.dumps({"note": {"last": 10**70}}).encode(),
+    ),
     "float note": (".smp/locks/s1/decisions.yaml.lock", b'{"note": {"last": 1e70, "size": 1e70}}'),
     "deep marker": (".smp/root.json", b"[" * 60_000),
     "deep status": (".smp/status.json", b"[" * 60_000),
@@ -35,18 +37,28 @@ STATES = {
     "deep jobs": (".smp/jobs.json", b"[" * 60_000),
     "deep policy": (".smp/policy.json", b"[" * 60_000),
     "intent of another form": (".smp/journal/s1+1.json", sealed(["steps"])),
-    "intent without a file": (".smp/journal/s1+1.json", sealed({"version": 1,
-    "steps": [{"append": "x", "at": 0}]})),
-    "intent outside": (".smp/journal/s1+1.json", sealed({"version": 1, "steps": [{"file": "../../x",
-    "content": "x"}]})),
-    "intent of an odd file": (".smp/journal/s1+1.json", sealed({"version": 1,
-    "steps": [{"file": "odd", "append": "x", "at": 0}]})),
-    "intent of wrong types": (".smp/journal/s1+1.json", sealed({"version": 1,
-    "steps": [{"file": "decisions.yaml", "splice": 3}]})),
-    "deep intent": (".smp/journal/s1+1.json",
-    b"[" * 60_000 + b"\n" + str(zlib.crc32(b"[" * 60_000)).encode()),
+    "intent without a file": (
+        ".smp/journal/s1+1.json",
+        sealed({"version": 1, "steps": [{"append": "x", "at": 0}]}),
+    ),
+    "intent outside": (
+        ".smp/journal/s1+1.json",
+        sealed({"version": 1, "steps": [{"file": "../../x", "content": "x"}]}),
+    ),
+    "intent of an odd file": (
+        ".smp/journal/s1+1.json",
+        sealed({"version": 1, "steps": [{"file": "odd", "append": "x", "at": 0}]}),
+    ),
+    "intent of wrong types": (
+        ".smp/journal/s1+1.json",
+        sealed({"version": 1, "steps": [{"file": "decisions.yaml", "splice": 3}]}),
+    ),
+    "deep intent": (
+        ".smp/journal/s1+1.json",
+        b"[" * 60_000 + b"\n" + str(zlib.crc32(b"[" * 60_000)).encode(),
+    ),
     "no index": (".smp/index.db", b"this is no database"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -110,12 +122,14 @@ def test_a_file_in_the_tree_cannot_turn_redaction_off(memory: Memory) -> None:
 
 @pytest.mark.parametrize(
     "statement",
-    ["CREATE TRIGGER t AFTER INSERT ON memories BEGIN DELETE FROM memories; END",
-    "CREATE VIEW v AS SELECT 1",
-     "CREATE TABLE more (x)",
-     "DROP TABLE topics; CREATE VIEW topics AS SELECT 1 AS scope, 2 AS topic, 3 AS memory"],
+    [
+        "CREATE TRIGGER t AFTER INSERT ON memories BEGIN DELETE FROM memories; END",
+        "CREATE VIEW v AS SELECT 1",
+        "CREATE TABLE more (x)",
+        "DROP TABLE topics; CREATE VIEW topics AS SELECT 1 AS scope, 2 AS topic, 3 AS memory",
+    ],
     ids=["trigger", "view", "table", "replaced"],
-)  # fmt: skip
+)
 def test_an_index_with_another_schema_is_replaced(memory: Memory, statement: str) -> None:
     """A trigger would run inside our own statements."""
     session = memory.create_session(id="s1")

@@ -76,8 +76,7 @@ def test_a_drop_may_change_or_resolve_a_memory(session: Session, daemon: Daemon)
     [
         ({"update": "DEC-009", "confidence": "high"}, "DEC-009"),
         ({"update": "DEC-001", "confidence": "certain"}, "'confidence' must be one of"),
-        ({"update": "DEC-001", "when": "2026-01-11"},
-        "'timestamp' of a decision cannot be changed"),
+        ({"update": "DEC-001", "when": "2026-01-11"}, "'timestamp' of a decision cannot"),
         ({"update": "DEC-001", "memory_id": "x"}, "cannot set a field 'memory_id'"),
         ({"update": "../DEC-001", "confidence": "high"}, "memory id '../DEC-001'"),
         ({"update": ["DEC-001"], "confidence": "high"}, "memory id"),
