@@ -1,4 +1,5 @@
-"""What is taken for a secret or for something personal, and what is not: held against the corpora in corpus/."""
+"""What is taken for a secret or for something personal, and what is not: held against the corpora
+in corpus/."""
 
 from __future__ import annotations
 
@@ -43,24 +44,34 @@ def missed(find: Find, name: str) -> Iterator[str]:
         plain, spans = marked(text)
         found = find(plain)
         if found != [Found(*span, kind) for span in spans]:
-            yield f"{kind}: {plain!r}: found {[(plain[one.start : one.end], one.kind) for one in found]}"
+            spotted = [(plain[one.start : one.end], one.kind) for one in found]
+            yield f"{kind}: {plain!r}: found {spotted}"
 
 
 def touched(find: Find, name: str) -> Iterator[str]:
     for group, text in entries(name):
         if found := find(text):
-            yield f"{group}: {text!r}: taken {[(text[one.start : one.end], one.kind) for one in found]}"
+            taken = [(text[one.start : one.end], one.kind) for one in found]
+            yield f"{group}: {text!r}: taken {taken}"
 
 
 @pytest.mark.parametrize(
     ("find", "shapes", "look_alikes", "least"),
-    [(secrets, "secrets.yaml", "look-alikes.yaml", (60, 200)), (personal, "personal.yaml", "impersonal.yaml", (60, 100))],
+    [
+        (secrets, "secrets.yaml", "look-alikes.yaml", (60, 200)),
+        (personal, "personal.yaml", "impersonal.yaml", (60, 100)),
+    ],
     ids=["secrets", "personal"],
 )
 def test_every_shape_is_found_and_every_look_alike_kept(
-    find: Find, shapes: str, look_alikes: str, least: tuple[int, int], capsys: pytest.CaptureFixture[str]
+    find: Find,
+    shapes: str,
+    look_alikes: str,
+    least: tuple[int, int],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each marked span is found, exactly and as what it is, nothing else is, and the rates of both corpora are printed."""
+    """Each marked span is found, exactly and as what it is, nothing else is, and the rates of both
+    corpora are printed."""
     not_found, taken = list(missed(find, shapes)), list(touched(find, look_alikes))
     of_shapes, of_look_alikes = len(entries(shapes)), len(entries(look_alikes))
     with capsys.disabled():
@@ -92,15 +103,34 @@ WHITE = st.text(" \t\n", min_size=1, max_size=8)
 
 
 @given(st.sampled_from(entries("secrets.yaml")), WHITE, WHITE)
-def test_a_secret_is_found_whatever_white_space_is_around_it(entry: tuple[str, str], before: str, after: str) -> None:
+def test_a_secret_is_found_whatever_white_space_is_around_it(
+    entry: tuple[str, str], before: str, after: str
+) -> None:
     plain, spans = marked(entry[1])
     found = secrets(before + plain + after)
     assert [(one.start - len(before), one.end - len(before)) for one in found] == spans
 
 
 KEPT = [text for _, text in entries("look-alikes.yaml")]
-GLUE = ["password", "token: ", "=", ": ", '"', "'", "\\n", "://", "@", "Bearer ", "--", "[redacted: token]", "&", "İ"]
-PIECES = st.one_of(st.sampled_from(SHAPES), st.sampled_from(KEPT), st.sampled_from(GLUE), st.text(max_size=20))
+GLUE = [
+    "password",
+    "token: ",
+    "=",
+    ": ",
+    '"',
+    "'",
+    "\\n",
+    "://",
+    "@",
+    "Bearer ",
+    "--",
+    "[redacted: token]",
+    "&",
+    "İ",
+]
+PIECES = st.one_of(
+    st.sampled_from(SHAPES), st.sampled_from(KEPT), st.sampled_from(GLUE), st.text(max_size=20)
+)
 MIXTURES = st.lists(PIECES, max_size=6).map("".join)
 
 
@@ -117,7 +147,7 @@ def test_what_is_found_is_in_the_text_in_order_and_never_overlaps(text: str) -> 
 
 @given(MIXTURES)
 def test_redacting_once_is_enough(text: str) -> None:
-    """What is put in place of a secret is not taken for one, alone or with what stands around it."""
+    """A placeholder is not taken for a secret, alone or with the text around it."""
     once, _ = Redaction().redacted_text(text)
     assert Redaction().redacted_text(once) == (once, {})
 
@@ -129,26 +159,35 @@ def test_words_are_never_touched(text: str) -> None:
 
 
 HOSTILE = [
-    "password" * 9, "ghp_", "sk-", "asksk-", "-eyJ", "eyJ.", "://x:", "://x:@", "a://b:c@d", "-----BEGIN PRIVATE KEY-----",
-    "'password':", "password: '", 'token="', "pass(", "token for ", "key: |\n", "bearer ", "basic A", "machine a login b ",
-    "curl -u a", "mysql -", "1.1.1.", "@a.", "a@", "0 1", "DE89 ", "4111 ", "/a", "C:\\a b", "\\\\a\\", "2001:", "+4 ", "--token ",
-    "xoxb-", ".a.", "AAAA:APA91b", ":AA", "8Q~", "\\", "_", "sig=%2", "x" * 50, "password=hunter2xyz ",
-    "cookie: ", "cookie: a=b; ", "cookie: sess", "docker login a ", "ldapa -w", "mysql -h ", "pass=abcd efgh ", "(555) 123-",
+    "password" * 9, "ghp_", "sk-", "asksk-", "-eyJ", "eyJ.", "://x:", "://x:@", "a://b:c@d",
+    "-----BEGIN PRIVATE KEY-----",
+    "'password':", "password: '", 'token="', "pass(", "token for ", "key: |\n", "bearer ",
+    "basic A", "machine a login b ",
+    "curl -u a", "mysql -", "1.1.1.", "@a.", "a@", "0 1", "DE89 ", "4111 ", "/a", "C:\\a b",
+    "\\\\a\\", "2001:", "+4 ", "--token ",
+    "xoxb-", ".a.", "AAAA:APA91b", ":AA", "8Q~", "\\", "_", "sig=%2", "x" * 50,
+    "password=hunter2xyz ",
+    "cookie: ", "cookie: a=b; ", "cookie: sess", "docker login a ", "ldapa -w", "mysql -h ",
+    "pass=abcd efgh ", "(555) 123-",
     "555.123.", "de89 ", "4111.", "password: a|", "authorization: bearer ", "password=" + "a" * 200,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_long_hostile_text_comes_to_an_end(piece: str) -> None:
-    """No pattern tries one way after the other: with `(?:[a-z]+)+:` in place of a name, no test run would see the end of it."""
+    """No pattern tries one way after the other: with `(?:[a-z]+)+:` in place of a name, no test
+    run would see the end of it."""
     text = (piece * (40_000 // len(piece) + 1))[:40_000]
     secrets(text)
     personal(text)
 
 
-@pytest.mark.parametrize("piece", ["token=", "password=sha1-", "--token ", "[redacted: token] token="])
+@pytest.mark.parametrize(
+    "piece", ["token=", "password=sha1-", "--token ", "[redacted: token] token="]
+)
 def test_only_a_secret_is_read_to_its_end(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many names in one run, each read to the end of it, would take time that grows with the square."""
+    """Many names in one run, each read to the end of it, would take time that grows with the
+    square."""
     reads: list[int] = []
 
     class Rest:

@@ -215,7 +215,9 @@ def assert_redacted(session: Session, memory: Memory) -> None:
     assert session.artifact("report").text == f"# Report\n{SHOWN}\n"
     assert session.artifact("note").text == f"{SHOWN}\n"
     assert session.artifact("note").data["redacted"] == REDACTED
-    assert session.metadata()["context"]["primary_topic"] == SHOWN  # type: ignore[call-overload, index]
+    context = session.metadata()["context"]
+    assert isinstance(context, dict)
+    assert context["primary_topic"] == SHOWN
     assert memory.everywhere.get("PAT-x").text == SHOWN
     assert session.get("DEC-001").text == "Nothing secret"
     assert session.problems() == []
