@@ -234,15 +234,17 @@ def place_memory(root: str | None, directory: Path | None = None) -> Memory:
     """Return the memory that a command is about, as configured, whether it exists or not."""
     from smp_client import Memory
 
-    from ..config.file import read
+    from ..config.location import find
 
-    loaded = read()
-    configured = loaded.configuration
     place = Path(root) if root else find_root(directory)
+    if find() is None:  # without a file, the options hold that the daemon has published
+        return Memory(place)
+    from ..config.file import load
+
+    configured = load()
     if not root and not place.is_dir() and len(configured["roots"]) == 1:
         place = configured["roots"][0]
-    # Without a file, the options hold that the daemon has published.
-    return Memory(place, **(configured.upkeep if loaded.file else {}))
+    return Memory(place, **configured.upkeep)
 
 
 def find_id(memory: Memory, name: str, *places: str) -> str:
