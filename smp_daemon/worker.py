@@ -137,7 +137,9 @@ class Worker:
 
     def is_interrupted(self) -> bool:
         """Return whether a long statement of SQL must end now; beat the heart if it is due."""
-        self._beat(time.monotonic())
+        # SQLite would swallow a Stopping that a step of the heartbeat raises.
+        with interruptible(lambda: None):
+            self._beat(time.monotonic())
         return self._stop.is_set()
 
     def prepare(self) -> None:

@@ -14,6 +14,7 @@ from daemons import wait_until
 from smp_client import LockTimeout, Memory
 from smp_client.disk.locks import NO_PATIENCE, lock
 from smp_client.index import vacuum
+from smp_client.model.deadline import interruptible, step
 from smp_client.model.outcome import Action, Outcome
 from smp_client.model.policies import CompactionPolicy
 from smp_client.model.record import DECISION
@@ -24,6 +25,7 @@ from smp_daemon.jobs import Job, Piece, Run, Stopping
 from smp_daemon.log import FilteringBoundLogger, Log
 from smp_daemon.maintenance import Maintenance
 from smp_daemon.root import Root
+from smp_daemon.worker import Timing, Worker
 
 QUOTA = 100_000
 
@@ -233,6 +235,18 @@ def test_a_scrub_that_is_interrupted_stays_asked_for(
     assert root.jobs["scrub"].last_error == "interrupted"
     assert vacuum.asked_for(memory)
     assert len(root.index.hashes("s1", "findings.yaml")) == 400
+
+
+def test_a_stop_inside_a_statement_of_sql_is_not_lost(
+    root: Root, log: FilteringBoundLogger
+) -> None:
+    worker = Worker(Timing(heartbeat_s=0.0), log)
+    worker.add(root, {})
+    worker.stop()
+    with interruptible(worker._keep_going):
+        assert worker.is_interrupted()
+        with pytest.raises(Stopping):
+            step()
 
 
 # Too full.
