@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -100,10 +100,14 @@ def _meant(memory: Memory, name: str, ids: tuple[str, ...]) -> tuple[str, tuple[
 
 
 def _held(memory: Memory, session: str, memory_id: str) -> list[Holding]:
-    """Return every copy of a memory, the one that is in use first."""
+    """Return a memory that is in use, else every copy of it elsewhere."""
     from smp_client import MemoryNotFound
-    from smp_client.change.holdings import EVERY, holdings
+    from smp_client.change.holdings import EVERY, holdings, in_use, is_in_use
 
+    if is_in_use(memory, session):  # without reading the rest of a large session
+        for one in in_use(memory, session, [memory_id]):
+            content = memory._scope(session).read(one.file)
+            return [replace(one, line=1 + content.count(b"\n", 0, content.find(one.raw)))]
     found = [one for one in holdings(memory, session, EVERY) if one.id == memory_id]
     if not found:
         advice = f"smp search --session {session} lists memories."
