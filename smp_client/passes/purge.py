@@ -334,9 +334,8 @@ def carry_out(
             continue
         outcome.actions.append(decision.as_action())
         if not one.is_session:
-            files = {held.file for held in gone}
             wait_s = _WAIT_S if index is None else 0.0
-            outcome.problems += _await_closed(memory, one.session, files, wait_s)
+            outcome.problems += _await_closed(memory, one.session, gone, wait_s)
         # Of a memory that was anonymised most words stay on purpose.
         words += [word for held in gone if held.place != "undo" for word in _words_of(held)]
     try:
@@ -428,23 +427,34 @@ def _cut_from_quarantine(tree: Tree, name: str, gone: Collection[Holding]) -> No
     tree.remove_empty(f"{QUARANTINE}/{name}")
 
 
-def _await_closed(memory: Memory, name: str, files: Collection[str], wait_s: float) -> list[str]:
-    """Wait until old versions of these files are gone; one that stays is a problem.
+def _await_closed(memory: Memory, name: str, gone: Sequence[Holding], wait_s: float) -> list[str]:
+    """Wait until no old version of a file holds these memories; one that stays is a problem.
 
     A program that has one open may still write into it, so it is not removed before it is closed.
     """
-    tree, until = memory.tree, time.monotonic() + wait_s
+    tree, until, files = memory.tree, time.monotonic() + wait_s, {held.file for held in gone}
     while True:
         if is_in_use(memory, name):
             with suppress(SMPError), memory._scope(name).locked(files, "purging", any_version=True):
                 pass  # whoever takes the locks folds late writes in, and removes closed versions
         sweep(memory, name)
-        left = [slot for slot in _old_versions(tree, name) if slot.startswith(layout.LEAVING)
-                or file_of_slot(slot.rpartition("/")[2]) in files]  # fmt: skip
+        left = [slot for slot in _old_versions(tree, name) if _holds(tree, slot, gone)]
         if not left or time.monotonic() >= until:
-            why = "may hold purged memories until the program that has it open closes it"
+            why = "holds purged memories until the program that has it open closes it"
             return [f"{name}: {slot} {why}." for slot in left]
         time.sleep(_PAUSE_S)
+
+
+def _holds(tree: Tree, slot: str, gone: Sequence[Holding]) -> bool:
+    """Return whether an old version holds one of these memories, or an earlier state of one."""
+    file = file_of_slot(slot.rpartition("/")[2]) if slot.startswith(layout.RETIRED) else ""
+    if any(held.is_file and held.file == file for held in gone):
+        return True
+    with suppress(FileNotFoundError):
+        paths = [*tree.files_below(slot)] if tree.is_directory(slot) else [slot]
+        contents = [tree.read(path) for path in paths]
+        return any(held.raw.strip(b"\n") in content for content in contents for held in gone)
+    return False
 
 
 def _old_versions(tree: Tree, name: str) -> list[str]:

@@ -19,12 +19,18 @@ pytestmark = pytest.mark.usefixtures("short_grace")
 def fill(memory: Memory) -> None:
     session = memory.create_session(id=SESSION, user="Anna Berg")
     for number in range(6):
-        session.record_decision(f"{TOKEN} {number} a decision", made_by="Anna Berg", tags=["odd" if number % 2 else "even"])
+        session.record_decision(
+            f"{TOKEN} {number} a decision",
+            made_by="Anna Berg",
+            tags=["odd" if number % 2 else "even"],
+        )
         session.add_turn("user", f"{TOKEN} {number} a turn")
     session.save_artifact("plan", f"{TOKEN} an artifact")
 
 
-WANTED = {f"{TOKEN} {number} a {kind}" for number in range(6) for kind in ("decision", "turn")} | {f"{TOKEN} an artifact"}
+WANTED = {f"{TOKEN} {number} a {kind}" for number in range(6) for kind in ("decision", "turn")} | {
+    f"{TOKEN} an artifact"
+}
 
 
 def delete(memory: Memory) -> None:
@@ -56,15 +62,24 @@ VERBS: dict[str, tuple[list[Act], Act]] = {
     "unarchive": ([archive], lambda memory: memory.restore_session(SESSION)),
     "delete in the archive": ([archive], delete),
     "restore in the archive": ([archive, delete], restore),
-    "restore after unarchiving": ([archive, delete, lambda memory: memory.restore_session(SESSION)], restore),
+    "restore after unarchiving": (
+        [archive, delete, lambda memory: memory.restore_session(SESSION)],
+        restore,
+    ),
     "delete a session": ([], delete_session),
     "undelete a session": ([delete_session], lambda memory: memory.undelete_session(SESSION)),
     "delete an archived session": ([archive], delete_session),
-    "undelete an archived session": ([archive, delete_session], lambda memory: memory.undelete_session(SESSION)),
+    "undelete an archived session": (
+        [archive, delete_session],
+        lambda memory: memory.undelete_session(SESSION),
+    ),
     "anonymise": ([], anonymise),
     "undo an anonymisation": ([anonymise], restore),
     "anonymise in the archive": ([archive], anonymise),
-    "update": ([], lambda memory: memory.session(SESSION).update("DEC-004", rationale="looked at again")),
+    "update": (
+        [],
+        lambda memory: memory.session(SESSION).update("DEC-004", rationale="looked at again"),
+    ),
 }
 
 
@@ -78,13 +93,23 @@ def prepared(tmp_path: Path, before: list[Act]) -> Path:
     return root
 
 
-QUICK = ("delete", "restore", "archive", "unarchive", "delete in the archive", "undelete a session", "update")
+QUICK = (
+    "delete",
+    "restore",
+    "archive",
+    "unarchive",
+    "delete in the archive",
+    "undelete a session",
+    "update",
+)
 
 
 @pytest.mark.parametrize(("verb", "stride"), [
     *(pytest.param(verb, 2) for verb in QUICK), *(pytest.param(verb, 1, marks=pytest.mark.slow) for verb in VERBS)
 ])  # fmt: skip
-def test_a_crash_at_any_step_leaves_each_memory_in_one_place(tmp_path: Path, verb: str, stride: int) -> None:
+def test_a_crash_at_any_step_leaves_each_memory_in_one_place(
+    tmp_path: Path, verb: str, stride: int
+) -> None:
     before, act = VERBS[verb]
     base = prepared(tmp_path, before)
     seen = set()
@@ -107,7 +132,9 @@ def test_a_crash_leaves_every_name_or_none(tmp_path: Path, verb: str, stride: in
     for _, root in every_crash(base, act, stride):
         places(root)  # which tidies up
         memory = Memory(root)
-        found = [one for one in memory.all_about("Anna Berg") if one.place in ("active", "archived")]
+        found = [
+            one for one in memory.all_about("Anna Berg") if one.place in ("active", "archived")
+        ]
         seen.add(len([one for one in found if one.type != "summary"]))
         memory.close()
     assert seen == {0, 8}  # six decisions, the metadata and the head
@@ -166,7 +193,9 @@ def bundle_after_intent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "record", recorded)
 
 
-@pytest.mark.parametrize("broken", [without_intent, splice_before_intent, forget_before_splice, bundle_after_intent])
+@pytest.mark.parametrize(
+    "broken", [without_intent, splice_before_intent, forget_before_splice, bundle_after_intent]
+)
 def test_each_order_but_the_right_one_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None]
 ) -> None:

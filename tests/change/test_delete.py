@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from smp_client import Conflict, CorruptionDetected, Invalid, Memory, MemoryNotFound, Session, SessionNotFound
+from smp_client import (
+    Conflict,
+    CorruptionDetected,
+    Invalid,
+    Memory,
+    MemoryNotFound,
+    Session,
+    SessionNotFound,
+)
 from smp_client.disk import bundle
 from smp_client.text.mapping import load_mapping
 
@@ -19,7 +25,9 @@ def filled(session: Session) -> Session:
         tag = "odd" if number % 2 else "even"
         session.record_decision(f"Decision {number}", made_by="ada", tags=[tag])
         session.add_turn("user", f"Turn {number}")
-    session.record_finding("The login has no limit", discovered_by="bert", severity="high", tags=["security"])
+    session.record_finding(
+        "The login has no limit", discovered_by="bert", severity="high", tags=["security"]
+    )
     session.save_artifact("plan", "The plan of the login")
     session.save_agent_state("ada", {"next": "one"})
     session.save_agent_state("ada", {"next": "two"})
@@ -27,7 +35,9 @@ def filled(session: Session) -> Session:
 
 
 def ids(session: Session) -> list[str]:
-    return [record.id for kind in ("decision", "turn", "finding") for record in session.records(kind)]
+    return [
+        record.id for kind in ("decision", "turn", "finding") for record in session.records(kind)
+    ]
 
 
 def files(memory: Memory) -> dict[str, bytes]:
@@ -67,13 +77,19 @@ def test_memories_are_deleted_by_id_or_condition_and_come_back(
     assert not (memory.root / "deleted" / "s1").exists()
 
 
-def test_a_restored_file_differs_only_in_its_highest_number(memory: Memory, filled: Session) -> None:
+def test_a_restored_file_differs_only_in_its_highest_number(
+    memory: Memory, filled: Session
+) -> None:
     before = files(memory)
     outcome = filled.delete(["DEC-002", "DEC-003", "turn-2", "plan", "ada"], reason="a test")
     filled.restore_batch(outcome.batch)
     after = files(memory)
     for name, content in after.items():
-        lines = [line for line in content.splitlines() if not line.startswith((b"last_id:", b"**Last-Turn:**"))]
+        lines = [
+            line
+            for line in content.splitlines()
+            if not line.startswith((b"last_id:", b"**Last-Turn:**"))
+        ]
         assert lines == before[name].splitlines(), name
     assert after.keys() == before.keys()
 
@@ -93,9 +109,13 @@ def test_a_number_is_never_given_again(filled: Session) -> None:
     assert filled.add_turn("user", "The next").id == "turn-5"
 
 
-def test_the_record_for_people_has_the_shape_of_the_specification(memory: Memory, filled: Session) -> None:
+def test_the_record_for_people_has_the_shape_of_the_specification(
+    memory: Memory, filled: Session
+) -> None:
     outcome = filled.delete(["DEC-002"], reason="private", deleted_by="user-123")
-    said = load_mapping((memory.root / "deleted/s1/deletion-record.yaml").read_bytes(), "deletion", "record")
+    said = load_mapping(
+        (memory.root / "deleted/s1/deletion-record.yaml").read_bytes(), "deletion", "record"
+    )
     assert said["session_id"] == "s1"
     assert (said["deleted_by"], said["reason"]) == ("user-123", "private")
     (item,) = said["deleted_items"]  # type: ignore[misc]
@@ -104,15 +124,6 @@ def test_the_record_for_people_has_the_shape_of_the_specification(memory: Memory
     location = str(said["backup_location"])
     assert location == f"deleted/s1/{outcome.batch}.tar.gz"
     assert bundle.read(memory.tree, location).manifest.kind == "deleted"
-
-
-def test_the_deadline_is_thirty_days_later(tmp_path: Path) -> None:
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    memory = Memory(tmp_path / "sessions", clock=lambda: now)
-    session = memory.create_session(id="s1")
-    session.record_decision("One", made_by="a")
-    session.delete("DEC-001", reason="a test")
-    assert session.deleted()[0].recovery_deadline == f"{now + timedelta(days=30):%Y-%m-%dT%H:%M:%S}Z"
 
 
 def test_the_earlier_states_of_an_agent_go_and_come_with_its_state(filled: Session) -> None:
@@ -124,7 +135,9 @@ def test_the_earlier_states_of_an_agent_go_and_come_with_its_state(filled: Sessi
     assert len(filled.agent_state_history("ada")) == 1
 
 
-def test_an_archived_memory_is_deleted_and_restored_where_it_is(memory: Memory, filled: Session) -> None:
+def test_an_archived_memory_is_deleted_and_restored_where_it_is(
+    memory: Memory, filled: Session
+) -> None:
     memory.archive_session("s1")
     outcome = memory.delete("s1", ["DEC-002", "plan"], reason="a test")
     assert outcome.actions[0].place == "archived"
@@ -136,12 +149,19 @@ def test_an_archived_memory_is_deleted_and_restored_where_it_is(memory: Memory, 
     assert memory.restore_session("s1").artifact("plan").text == "The plan of the login"
 
 
-def test_what_was_deleted_in_the_archive_comes_back_after_it(memory: Memory, filled: Session) -> None:
+def test_what_was_deleted_in_the_archive_comes_back_after_it(
+    memory: Memory, filled: Session
+) -> None:
     memory.archive_session("s1")
     memory.delete("s1", ["DEC-002"], reason="a test")
     session = memory.restore_session("s1")
     session.restore("DEC-002")
-    assert [record.id for record in session.records("decision")] == ["DEC-001", "DEC-002", "DEC-003", "DEC-004"]
+    assert [record.id for record in session.records("decision")] == [
+        "DEC-001",
+        "DEC-002",
+        "DEC-003",
+        "DEC-004",
+    ]
 
 
 def test_everywhere_is_one_batch(memory: Memory, filled: Session) -> None:
@@ -159,7 +179,9 @@ def test_everywhere_is_one_batch(memory: Memory, filled: Session) -> None:
 def test_another_memory_of_the_same_id_is_not_overwritten(memory: Memory, filled: Session) -> None:
     outcome = filled.delete("DEC-002", reason="a test")
     file = memory.root / "active/s1/decisions.yaml"
-    file.write_bytes(file.read_bytes() + b"  - id: DEC-002\n    decision: Somebody else's\n    made_by: hand\n")
+    file.write_bytes(
+        file.read_bytes() + b"  - id: DEC-002\n    decision: Somebody else's\n    made_by: hand\n"
+    )
     before = files(memory)
     with pytest.raises(Conflict):
         filled.restore_batch(outcome.batch)
@@ -168,7 +190,9 @@ def test_another_memory_of_the_same_id_is_not_overwritten(memory: Memory, filled
 
 def test_an_id_that_stands_twice_is_not_deleted(memory: Memory, filled: Session) -> None:
     file = memory.root / "active/s1/decisions.yaml"
-    file.write_bytes(file.read_bytes() + b"  - id: DEC-002\n    decision: A double\n    made_by: hand\n")
+    file.write_bytes(
+        file.read_bytes() + b"  - id: DEC-002\n    decision: A double\n    made_by: hand\n"
+    )
     before = files(memory)
     with pytest.raises(CorruptionDetected, match="more than once"):
         filled.delete("DEC-002", reason="a test")
@@ -198,14 +222,18 @@ def test_an_unlocked_edit_while_deleting_is_kept_and_reported(
 def test_comments_below_a_record_go_and_come_with_it(memory: Memory, filled: Session) -> None:
     file = memory.root / "active/s1/decisions.yaml"
     at = file.read_bytes().index(b"  - id: DEC-003")
-    file.write_bytes(file.read_bytes()[:at] + b"    # about the second\n\n" + file.read_bytes()[at:])
+    file.write_bytes(
+        file.read_bytes()[:at] + b"    # about the second\n\n" + file.read_bytes()[at:]
+    )
     filled.delete("DEC-002", reason="a test")
     assert b"about the second" not in file.read_bytes()
     filled.restore("DEC-002")
     assert b"    # about the second\n\n  - id: DEC-003" in file.read_bytes()
 
 
-def test_a_file_in_another_style_is_rendered_plain_and_kept_in_quarantine(memory: Memory, filled: Session) -> None:
+def test_a_file_in_another_style_is_rendered_plain_and_kept_in_quarantine(
+    memory: Memory, filled: Session
+) -> None:
     file = memory.root / "active/s1/learnings.yaml"
     odd = b'{"version": 1, "learnings": [{"id": "LEARN-001", "learning": "One", "learned_by": "a"},' \
           b' {"id": "LEARN-002", "learning": "Two", "learned_by": "a"}]}\n'  # fmt: skip

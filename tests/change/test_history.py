@@ -1,4 +1,6 @@
-"""Histories of all verbs, with crashes: each memory is at every step in exactly one place, or purged."""
+"""Histories of all verbs, with crashes: each memory is at every step in exactly one place, or
+purged.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class History(RuleBasedStateMachine):
 
     def _record(self, session: Any) -> None:
         text = self._token()
-        session.record_decision(text, made_by="Anna Berg", tags=["even" if self.number % 2 else "odd"])
+        session.record_decision(
+            text, made_by="Anna Berg", tags=["even" if self.number % 2 else "odd"]
+        )
         self.known.add(text)
 
     def _attempt(self, act: Callable[[Memory], Any]) -> None:
@@ -90,7 +94,9 @@ class History(RuleBasedStateMachine):
         if file.exists():
             text = self._token()
             with file.open("a") as opened:
-                opened.write(f"  - id: typed-{self.number}\n    decision: {text}\n    made_by: hand\n")
+                opened.write(
+                    f"  - id: typed-{self.number}\n    decision: {text}\n    made_by: hand\n"
+                )
             self.known.add(text)
 
     @rule(chosen=st.randoms(use_true_random=False))
@@ -105,14 +111,20 @@ class History(RuleBasedStateMachine):
 
     @rule(chosen=st.randoms(use_true_random=False), steps=st.integers(0, 12), dies=st.booleans())
     def delete(self, chosen: Any, steps: int, dies: bool) -> None:
-        found = [one for one in self._holdings("active", "archived", "evicted") if one.id and one.file != METADATA]
+        found = [
+            one
+            for one in self._holdings("active", "archived", "evicted")
+            if one.id and one.file != METADATA
+        ]
         if found:
             ids = sorted({one.id for one in chosen.sample(found, min(3, len(found)))})
             self._do(lambda memory: memory.delete(SESSION, ids, reason="test"), steps, dies=dies)
 
     @rule(topic=st.sampled_from(["odd", "even"]), steps=st.integers(0, 12), dies=st.booleans())
     def delete_by_topic(self, topic: str, steps: int, dies: bool) -> None:
-        self._do(lambda memory: memory.delete(SESSION, topic=topic, reason="test"), steps, dies=dies)
+        self._do(
+            lambda memory: memory.delete(SESSION, topic=topic, reason="test"), steps, dies=dies
+        )
 
     @rule(steps=st.integers(0, 12), dies=st.booleans())
     def restore(self, steps: int, dies: bool) -> None:
@@ -127,7 +139,11 @@ class History(RuleBasedStateMachine):
 
     @rule(steps=st.integers(0, 12), dies=st.booleans())
     def compact(self, steps: int, dies: bool) -> None:
-        self._do(lambda memory: later(memory).session(SESSION).compact(reduction_pct=100), steps, dies=dies)
+        self._do(
+            lambda memory: later(memory).session(SESSION).compact(reduction_pct=100),
+            steps,
+            dies=dies,
+        )
 
     @rule(steps=st.integers(0, 12), dies=st.booleans())
     def bring_back(self, steps: int, dies: bool) -> None:

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from smp_client import Conflict, CorruptionDetected, Invalid, Memory, Session, SessionNotFound, SessionPutAway, SMPError
+from smp_client import (
+    Conflict,
+    CorruptionDetected,
+    Invalid,
+    Memory,
+    Session,
+    SessionNotFound,
+    SessionPutAway,
+    SMPError,
+)
 from smp_client.disk.session_files import METADATA
 from smp_client.passes.tidy import tidy
 from smp_client.text.mapping import load_mapping
@@ -40,7 +49,9 @@ def test_archived_and_back_a_session_is_what_it_was(memory: Memory, filled: Sess
     outcome = memory.archive_session("s1", "nobody needs it")
     assert outcome.success
     assert not (memory.root / "active/s1").exists()
-    assert [(one.session, one.reason) for one in memory.archived_sessions()] == [("s1", "nobody needs it")]
+    assert [(one.session, one.reason) for one in memory.archived_sessions()] == [
+        ("s1", "nobody needs it")
+    ]
     assert memory.get("s1/DEC-001").text == "Use OAuth"
     session = memory.restore_session("s1")
     assert files(memory.root / "active/s1") == before
@@ -51,26 +62,44 @@ def test_archived_and_back_a_session_is_what_it_was(memory: Memory, filled: Sess
 
 def test_indexes_are_in_no_bundle(memory: Memory, filled: Session) -> None:
     """They name topics and titles of memories, and nobody takes a purged memory out of them there."""
-    index, own = memory.root / "active/s1/indexes/topics.yaml", memory.root / "active/s1/indexes/mine.txt"
+    index, own = (
+        memory.root / "active/s1/indexes/topics.yaml",
+        memory.root / "active/s1/indexes/mine.txt",
+    )
     index.write_text("topic_index: {}")
     own.write_text("a file of my own")
     memory.archive_session("s1")
     with tarfile.open(memory.root / "archived/s1/archive.tar.gz") as archive:
-        assert [name for name in archive.getnames() if "indexes" in name] == ["files/indexes/mine.txt"]
+        assert [name for name in archive.getnames() if "indexes" in name] == [
+            "files/indexes/mine.txt"
+        ]
     memory.restore_session("s1")
     assert (own.read_text(), index.exists()) == ("a file of my own", False)
 
 
 def test_the_summary_says_what_the_session_was(memory: Memory, filled: Session) -> None:
     memory.archive_session("s1")
-    said = load_mapping((memory.root / "archived/s1/summary.yaml").read_bytes(), "archive", "summary.yaml")
-    assert (said["session_id"], said["project"], said["topic"]) == ("s1", "E-Commerce", "authentication")
+    said = load_mapping(
+        (memory.root / "archived/s1/summary.yaml").read_bytes(), "archive", "summary.yaml"
+    )
+    assert (said["session_id"], said["project"], said["topic"]) == (
+        "s1",
+        "E-Commerce",
+        "authentication",
+    )
     assert said["decisions"] == [
-        {"id": "DEC-001", "made_by": "ada", "timestamp": memory.get("s1/DEC-001").data["timestamp"], "text": "Use OAuth"}
+        {
+            "id": "DEC-001",
+            "made_by": "ada",
+            "timestamp": memory.get("s1/DEC-001").data["timestamp"],
+            "text": "Use OAuth",
+        }
     ]
     assert [one["text"] for one in said["open_findings"]] == ["No limit on logins"]  # type: ignore[index,union-attr]
     (memory.root / "archived/s1/summary.yaml").unlink()
-    assert [one.session for one in memory.archived_sessions()] == ["s1"], "the bundle decides, not the summary"
+    assert [one.session for one in memory.archived_sessions()] == ["s1"], (
+        "the bundle decides, not the summary"
+    )
 
 
 def test_a_session_that_is_away_says_how_it_comes_back(memory: Memory, filled: Session) -> None:
@@ -94,7 +123,9 @@ def test_deleted_and_back_a_session_is_what_it_was(memory: Memory, filled: Sessi
     assert memory.deleted_sessions() == []
 
 
-def test_an_archived_session_is_deleted_and_comes_back_to_the_archive(memory: Memory, filled: Session) -> None:
+def test_an_archived_session_is_deleted_and_comes_back_to_the_archive(
+    memory: Memory, filled: Session
+) -> None:
     memory.archive_session("s1")
     memory.delete_session("s1", reason="privacy")
     assert memory.archived_sessions() == []
@@ -119,7 +150,10 @@ def test_evicted_memories_go_and_come_with_their_session(memory: Memory, filled:
 def test_dry_runs_and_wrong_calls_change_nothing(memory: Memory, filled: Session) -> None:
     before = files(memory.root)
     assert memory.archive_session("s1", dry_run=True).dry_run
-    assert memory.delete_session("s1", reason="a test", dry_run=True).actions[0].type == "delete_session"
+    assert (
+        memory.delete_session("s1", reason="a test", dry_run=True).actions[0].type
+        == "delete_session"
+    )
     with pytest.raises(Invalid):
         memory.delete_session("s1", reason=" ")
     with pytest.raises(SessionNotFound):
@@ -128,20 +162,28 @@ def test_dry_runs_and_wrong_calls_change_nothing(memory: Memory, filled: Session
         memory.restore_session("s1")
     with pytest.raises(SessionNotFound):
         memory.undelete_session("s1")
-    assert {name: content for name, content in files(memory.root).items() if not name.startswith(".smp/")} == {
-        name: content for name, content in before.items() if not name.startswith(".smp/")
-    }
+    assert {
+        name: content
+        for name, content in files(memory.root).items()
+        if not name.startswith(".smp/")
+    } == {name: content for name, content in before.items() if not name.startswith(".smp/")}
 
 
 @pytest.mark.parametrize("place", ["archived", "deleted"])
-def test_a_session_of_the_same_id_is_never_replaced(memory: Memory, filled: Session, place: str) -> None:
-    memory.archive_session("s1") if place == "archived" else memory.delete_session("s1", reason="a test")
+def test_a_session_of_the_same_id_is_never_replaced(
+    memory: Memory, filled: Session, place: str
+) -> None:
+    memory.archive_session("s1") if place == "archived" else memory.delete_session(
+        "s1", reason="a test"
+    )
     (memory.root / "active/s1").mkdir()
     (memory.root / "active/s1/decisions.yaml").write_text("version: 1\ndecisions:\n")
     with pytest.raises(Conflict):
         memory.restore_session("s1") if place == "archived" else memory.undelete_session("s1")
     with pytest.raises(Conflict):
-        memory.archive_session("s1") if place == "archived" else memory.delete_session("s1", reason="a test")
+        memory.archive_session("s1") if place == "archived" else memory.delete_session(
+            "s1", reason="a test"
+        )
 
 
 def repacked(path: Path, change: dict[str, bytes | None]) -> None:
@@ -183,7 +225,9 @@ def test_a_bundle_that_was_tampered_with_brings_nothing_back(
     assert [one.session for one in memory.archived_sessions()] == ["s1"], "it is named all the same"
 
 
-def test_a_bomb_is_refused(memory: Memory, filled: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bomb_is_refused(
+    memory: Memory, filled: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory.archive_session("s1")
     monkeypatch.setattr("smp_client.disk.tarball.TOTAL_CAP_BYTES", 1 << 20)
     path = memory.root / "archived/s1/archive.tar.gz"
@@ -214,7 +258,9 @@ def wait_until_swept(memory: Memory) -> None:
     raise AssertionError("it is never removed")
 
 
-def test_a_link_in_a_session_is_neither_followed_nor_lost(memory: Memory, filled: Session, tmp_path: Path) -> None:
+def test_a_link_in_a_session_is_neither_followed_nor_lost(
+    memory: Memory, filled: Session, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.write_text("not ours")
     (memory.root / "active/s1/link.yaml").symlink_to(outside)
@@ -232,9 +278,13 @@ def test_a_shell_writes_on_while_a_session_goes_and_comes(memory: Memory, filled
         number = 0
         while not stop.wait(0.002):
             number += 1
-            record = f"  - id: typed-{number}\n    decision: token-{number}-end\n    made_by: hand\n"
+            record = (
+                f"  - id: typed-{number}\n    decision: token-{number}-end\n    made_by: hand\n"
+            )
             try:
-                descriptor = os.open(memory.root / "active/s1/decisions.yaml", os.O_WRONLY | os.O_APPEND)
+                descriptor = os.open(
+                    memory.root / "active/s1/decisions.yaml", os.O_WRONLY | os.O_APPEND
+                )
             except OSError:
                 continue
             try:

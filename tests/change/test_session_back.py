@@ -1,4 +1,6 @@
-"""A session that is brought back while somebody looks for it: it is in its place or put away, and never said to be nowhere."""
+"""A session that is brought back while somebody looks for it: it is in its place or put away, and
+never said to be nowhere.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_it_comes_back_between_two_looks(
 
 
 @pytest.mark.parametrize("put", [archived, deleted])
-def test_what_is_put_away_is_still_said_to_be(memory: Memory, session: Session, put: Callable[[Memory], object]) -> None:
+def test_what_is_put_away_is_still_said_to_be(
+    memory: Memory, session: Session, put: Callable[[Memory], object]
+) -> None:
     put(memory)
     with pytest.raises(SessionPutAway):
         session.record_decision("Second", made_by="a")

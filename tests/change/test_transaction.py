@@ -12,7 +12,11 @@ from smp_client.disk import journal
 
 def snapshot(session: Session) -> dict[str, bytes]:
     top = session.scope.tree.root / session.scope.directory
-    return {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(top)): path.read_bytes()
+        for path in sorted(top.rglob("*"))
+        if path.is_file()
+    }
 
 
 def everything(session: Session) -> None:
@@ -72,7 +76,9 @@ def test_a_number_that_was_given_stays_used(session: Session) -> None:
 
 
 @pytest.mark.parametrize("change", ["update", "state", "artifact"])
-def test_a_change_by_somebody_else_is_a_conflict_and_nothing_is_written(session: Session, change: str) -> None:
+def test_a_change_by_somebody_else_is_a_conflict_and_nothing_is_written(
+    session: Session, change: str
+) -> None:
     session.record_decision("D", made_by="a")
     session.save_agent_state("veritas", {"n": 1})
     session.save_artifact("report", "1")
@@ -105,13 +111,21 @@ def test_a_transaction_that_does_not_fit_writes_nothing(memory: object, session:
 def test_an_ended_transaction_cannot_be_used(session: Session) -> None:
     with session.transaction() as tx:
         tx.record_decision("D", made_by="a")
-    for use in (tx.commit, lambda: tx.record_decision("E", made_by="a"), lambda: tx.save_artifact("a", "b")):
+    for use in (
+        tx.commit,
+        lambda: tx.record_decision("E", made_by="a"),
+        lambda: tx.save_artifact("a", "b"),
+    ):
         with pytest.raises(TransactionEnded):
             use()
 
 
-def test_whoever_reads_next_finishes_a_transaction_that_was_cut_off(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The intent is recorded, then every step fails; the next reader sees it all, with no write in between."""
+def test_whoever_reads_next_finishes_a_transaction_that_was_cut_off(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The intent is recorded, then every step fails; the next reader sees it all, with no write in
+    between.
+    """
     with monkeypatch.context() as patch:
         patch.setattr(journal, "carry_out", _fail)
         with pytest.raises(TransactionPending):
@@ -122,7 +136,9 @@ def test_whoever_reads_next_finishes_a_transaction_that_was_cut_off(session: Ses
     assert session.record_decision("next", made_by="x").id == "DEC-002"
 
 
-def test_whoever_writes_next_finishes_it_first(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_writes_next_finishes_it_first(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(journal, "carry_out", _fail)
         with pytest.raises(TransactionPending):

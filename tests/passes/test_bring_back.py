@@ -1,4 +1,6 @@
-"""Bringing back what compaction took out: into its place, byte for byte, and nothing is lost on the way."""
+"""Bringing back what compaction took out: into its place, byte for byte, and nothing is lost on the
+way.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,6 @@ import test_eviction
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from test_eviction import (
-    HEADS,
     NOW,
     contents,
     everything,
@@ -31,7 +32,9 @@ full = test_eviction.full  # the same fixture
 
 
 def test_some_can_be_brought_back(full: Session) -> None:
-    """Any turn of a run brings back all of it, and its summary goes; another run and other records stay away."""
+    """Any turn of a run brings back all of it, and its summary goes; another run and other records
+    stay away.
+    """
     before = {record.id: record.data for record in full.records("turn")}
     compact(full, reduction_pct=90)
     outcome = bring_back(full, ["turn-7", "FIND-003"])
@@ -54,7 +57,9 @@ def test_some_can_be_brought_back(full: Session) -> None:
 
 
 def test_records_come_back_behind_their_predecessor(full: Session) -> None:
-    """One after the other, in any order: behind the record that stood before it, or before that one where it is still away."""
+    """One after the other, in any order: behind the record that stood before it, or before that one
+    where it is still away.
+    """
     before = without_heads(contents(full))
     compact(full, reduction_pct=90)
     for memory_id in (
@@ -71,7 +76,9 @@ def test_records_come_back_behind_their_predecessor(full: Session) -> None:
 
 
 def test_a_summary_that_was_read_goes_and_one_that_was_changed_stays(full: Session) -> None:
-    """A summary that somebody changed is theirs: the turn whose id it has stays evicted, and the rest of its run comes back."""
+    """A summary that somebody changed is theirs: the turn whose id it has stays evicted, and the
+    rest of its run comes back.
+    """
     before = [turn.data["content"] for turn in full.turns()]
     compact(full, reduction_pct=90)
     reader = Memory(full.scope.tree.root, clock=lambda: NOW).session("s1")
@@ -93,7 +100,9 @@ def test_a_summary_that_was_read_goes_and_one_that_was_changed_stays(full: Sessi
 
 
 def test_a_turn_that_was_deleted_while_it_was_evicted_stays_away(full: Session) -> None:
-    """Its run comes back without it, and without the summary; what is restored afterwards is in its place."""
+    """Its run comes back without it, and without the summary; what is restored afterwards is in its
+    place.
+    """
     before = [turn.data for turn in full.turns()]
     compact(full, reduction_pct=90)
     full.delete("turn-3", reason="private")
@@ -156,19 +165,10 @@ def test_another_memory_of_the_same_id_is_left_alone(full: Session) -> None:
     assert len(full.records("finding")) == 8
 
 
-def test_what_stands_in_its_file_already_is_only_taken_out_of_the_bundle(full: Session) -> None:
-    """As after a person restored the file from a copy of their own."""
-    before = contents(full)
-    compact(full, reduction_pct=90)
-    for name, content in before.items():
-        (folder(full) / name).write_bytes(content)
-    assert bring_back(full).success
-    assert contents(full) == before
-    assert eviction_files(full) == []
-
-
 def test_a_damaged_copy_hides_no_other(full: Session) -> None:
-    """One file of what was taken out that the disk has damaged is told, and what is in the others comes back."""
+    """One file of what was taken out that the disk has damaged is told, and what is in the others
+    comes back.
+    """
     compact(full, reduction_pct=10)
     (first,) = eviction_files(full)
     content = bytearray(first.read_bytes())
@@ -181,21 +181,6 @@ def test_a_damaged_copy_hides_no_other(full: Session) -> None:
     assert first.name in outcome.problems[0]
     assert "FIND-001" in ids(full)
     assert eviction_files(full) == [first]
-
-
-def test_a_conversation_with_other_line_ends_and_a_persons_own_words(full: Session) -> None:
-    """Lines that end in CR LF, and words behind a turn, go and come back with it."""
-    path = folder(full) / "conversation.md"
-    theirs = path.read_bytes().replace(b"<!-- smp -->\n## Turn 10 ", b"my own words\n\n## Turn 10 ")
-    path.write_bytes(theirs.replace(b"\n", b"\r\n"))
-    before, turns = path.read_bytes(), [turn.data for turn in full.turns()]
-    compact(full, reduction_pct=90)
-    assert len(full.turns()) < 10
-    assert bring_back(full).success
-    assert [turn.data for turn in full.turns()] == turns
-    assert HEADS.sub(b"", path.read_bytes()).replace(b"\r\n", b"\n") == before.replace(
-        b"\r\n", b"\n"
-    )
 
 
 # Whatever a session holds.
@@ -250,7 +235,9 @@ def add(
 )
 @given(st.lists(MEMORIES, max_size=25), st.integers(1, 100))
 def test_compaction_and_back_lose_nothing(memories: list[tuple[Any, ...]], share: int) -> None:
-    """Whatever a session holds: what must be preserved never goes, and bringing back gives every file its bytes again."""
+    """Whatever a session holds: what must be preserved never goes, and bringing back gives every
+    file its bytes again.
+    """
     with tempfile.TemporaryDirectory() as directory:
         Memory(Path(directory), clock=lambda: NOW, fsync="batch").create_session(id="s1", user="u")
         session = opened(Path(directory), fsync="batch")

@@ -1,4 +1,6 @@
-"""Saying what is wrong with a session and with what was put away of it, and putting right what can be without guessing."""
+"""Saying what is wrong with a session and with what was put away of it, and putting right what can
+be without guessing.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,6 @@ from smp_client.disk.locks import Patience, lock
 from smp_client.disk.quarantine import quarantined
 from smp_client.disk.scope import UPKEEP
 from smp_client.disk.tarball import make_archive, read_members
-from smp_client.model.layout import SESSION_DIRECTORIES
-from smp_client.model.record import SESSION_KINDS
 from smp_client.passes.check import check, repair, validate
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -36,7 +36,9 @@ def memory(tmp_path: Path) -> Memory:
 def session(memory: Memory) -> Session:
     session = memory.create_session(id="s1", user="user-123")
     for number in range(5):
-        session.record_decision(f"Decision {number}", made_by="architect", timestamp=NOW - timedelta(days=9 - number))
+        session.record_decision(
+            f"Decision {number}", made_by="architect", timestamp=NOW - timedelta(days=9 - number)
+        )
         session.add_turn("veritas", f"Turn {number}")
     session.save_agent_state("veritas", {"task": "review"})
     return session
@@ -67,23 +69,39 @@ def old_version(session: Session) -> None:
     slot = _prepare(session.scope, "decisions.yaml", content, content)
     session.scope.tree.exchange(slot, session.scope.path("decisions.yaml"))
     with (session.scope.tree.root / slot).open("ab") as file:
-        file.write(b'  - {id: DEC-009, timestamp: "2026-03-01T12:00:00Z", made_by: a, decision: Late}\n')
+        file.write(
+            b'  - {id: DEC-009, timestamp: "2026-03-01T12:00:00Z", made_by: a, decision: Late}\n'
+        )
 
 
 BROKEN: dict[str, tuple[Callable[[Session], object], list[tuple[str, str]]]] = {
     "a torn record": (tear, [("set_aside", "decisions.yaml")]),
     "a transaction that was cut off": (cut_off_transaction, [("finish_transaction", "")]),
     "an old version": (old_version, [("fold_versions", "decisions.yaml")]),
-    "no metadata": (lambda s: (directory(s) / "metadata.yaml").unlink(), [("make_metadata", "metadata.yaml")]),
-    "empty metadata": (lambda s: (directory(s) / "metadata.yaml").write_bytes(b""), [("make_metadata", "metadata.yaml")]),
-    "no findings": (lambda s: (directory(s) / "findings.yaml").unlink(), [("make_file", "findings.yaml")]),
-    "no artifacts": (lambda s: (directory(s) / "artifacts").rmdir(), [("make_directory", "artifacts")]),
+    "no metadata": (
+        lambda s: (directory(s) / "metadata.yaml").unlink(),
+        [("make_metadata", "metadata.yaml")],
+    ),
+    "empty metadata": (
+        lambda s: (directory(s) / "metadata.yaml").write_bytes(b""),
+        [("make_metadata", "metadata.yaml")],
+    ),
+    "no findings": (
+        lambda s: (directory(s) / "findings.yaml").unlink(),
+        [("make_file", "findings.yaml")],
+    ),
+    "no artifacts": (
+        lambda s: (directory(s) / "artifacts").rmdir(),
+        [("make_directory", "artifacts")],
+    ),
 }
 
 
 @pytest.mark.parametrize("what", BROKEN)
 def test_what_can_be_put_right_is(session: Session, what: str) -> None:
-    """For show, the same is said and no file of the session differs; then it is done, and nothing is left to do or to say."""
+    """For show, the same is said and no file of the session differs; then it is done, and nothing
+    is left to do or to say.
+    """
     breaks, expected = BROKEN[what]
     decisions = {record.id for record in session.records("decision")}
     breaks(session)
@@ -91,26 +109,21 @@ def test_what_can_be_put_right_is(session: Session, what: str) -> None:
     shown = repair(session, dry_run=True)
     assert shown.dry_run
     if expected[0][0] != "finish_transaction":  # whoever reads finishes it
-        assert {path: path.read_bytes() for path in directory(session).rglob("*") if path.is_file()} == before
+        assert {
+            path: path.read_bytes() for path in directory(session).rglob("*") if path.is_file()
+        } == before
         done = repair(session)
         assert done.actions == shown.actions
     assert [action.type for action in shown.actions] == [type for type, _ in expected]
-    assert all(about in action.about[0] for action, (_, about) in zip(shown.actions, expected, strict=True))
+    assert all(
+        about in action.about[0] for action, (_, about) in zip(shown.actions, expected, strict=True)
+    )
     assert all(action.reason for action in shown.actions)
     assert shown.problems == []
     again = repair(session)
     assert (again.actions, again.problems) == ([], [])
     assert decisions <= {record.id for record in session.records("decision")}
     assert session.record_decision("Goes on", made_by="a").id in ("DEC-006", "DEC-007", "DEC-010")
-
-
-def test_a_transaction_is_finished_and_an_old_version_folded(session: Session) -> None:
-    cut_off_transaction(session)
-    assert [action.type for action in repair(session).actions] == ["finish_transaction"]
-    assert session.get("DEC-006").data["decision"] == "Recorded"
-    old_version(session)
-    assert [action.type for action in repair(session).actions] == ["fold_versions"]
-    assert session.get("DEC-009").data["decision"] == "Late"
 
 
 def test_what_is_set_aside_is_kept(memory: Memory, session: Session) -> None:
@@ -124,12 +137,17 @@ def test_what_is_set_aside_is_kept(memory: Memory, session: Session) -> None:
 
 
 def test_metadata_are_made_from_what_the_memories_tell(session: Session) -> None:
-    """It began with the first of them, and is in use from now on: else it would be archived for its age."""
+    """It began with the first of them, and is in use from now on: else it would be archived for its
+    age.
+    """
     (directory(session) / "metadata.yaml").unlink()
     repair(session)
     found = session.metadata()
     assert (found["id"], found["status"]) == ("s1", "active")
-    assert (found["created_at"], found["last_accessed"]) == ("2026-02-20T12:00:00Z", "2026-03-01T12:00:00Z")
+    assert (found["created_at"], found["last_accessed"]) == (
+        "2026-02-20T12:00:00Z",
+        "2026-03-01T12:00:00Z",
+    )
 
 
 LEFT: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -165,15 +183,11 @@ def test_what_cannot_be_put_right_is_left_and_said(session: Session, what: str) 
     assert any(problem in said for said in outcome.problems), outcome.problems
     assert all(said.endswith(".") for said in outcome.problems)
     assert [action.about for action in outcome.actions] == [("learnings.yaml",)]
-    assert all(path.read_bytes() == content for path, content in before.items() if path.name != "learnings.yaml")
-
-
-def test_a_session_as_it_is_made_needs_no_repair(memory: Memory) -> None:
-    session = memory.create_session(id="new")
-    assert (repair(session).actions, validate(session)) == ([], [])
-    assert {path.name for path in directory(session).iterdir()} == {
-        "metadata.yaml", *(kind.file for kind in SESSION_KINDS), *SESSION_DIRECTORIES,
-    }  # fmt: skip
+    assert all(
+        path.read_bytes() == content
+        for path, content in before.items()
+        if path.name != "learnings.yaml"
+    )
 
 
 # What was put away.
@@ -206,19 +220,28 @@ PUT_AWAY = [archived, evicted, deleted, deleted_whole]
 def test_every_flipped_byte_that_changes_content_is_found(
     memory: Memory, session: Session, put_away: Callable[[Memory], Path]
 ) -> None:
-    """Bits all over the file, and its end cut off. Seen to fail where it was read no further than its last member."""
+    """Bits all over the file, and its end cut off. Seen to fail where it was read no further than
+    its last member.
+    """
     path = put_away(memory)
     assert check(memory) == []
     whole = path.read_bytes()
     content = gzip.decompress(whole)
     chance = random.Random(5)
-    for at in [*range(12), *(chance.randrange(len(whole)) for _ in range(60)), *range(len(whole) - 9, len(whole))]:
+    for at in [
+        *range(12),
+        *(chance.randrange(len(whole)) for _ in range(60)),
+        *range(len(whole) - 9, len(whole)),
+    ]:
         changed = bytearray(whole)
         changed[at] ^= 1 << chance.randrange(8)
         path.write_bytes(changed)
         found = [complaint for complaint in check(memory) if complaint.file == path.name]
         assert found or read(bytes(changed)) == content, f"byte {at} of {len(whole)}"
-        assert all(complaint.scope == f"{path.parent.parent.name}/s1" and complaint.advice for complaint in found)
+        assert all(
+            complaint.scope == f"{path.parent.parent.name}/s1" and complaint.advice
+            for complaint in found
+        )
     for length in (0, 5, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
         assert [complaint.file for complaint in check(memory)] == [path.name]
@@ -239,7 +262,10 @@ def test_a_bundle_must_hold_what_its_manifest_says(memory: Memory, session: Sess
     (_, manifest), (member, raw) = read_members(memory.tree, name)
     changed = [("manifest.json", manifest), (member, raw.replace(b"Decision 0", b"Decision 7"))]
     memory.tree.rename(make_archive(memory.tree, changed), name)
-    assert ["DEC-001" in complaint.problem and "is damaged" in complaint.problem for complaint in check(memory)] == [True]
+    assert [
+        "DEC-001" in complaint.problem and "is damaged" in complaint.problem
+        for complaint in check(memory)
+    ] == [True]
     for members in ([(member, raw)], [("manifest.json", b"{}")], []):
         memory.tree.rename(make_archive(memory.tree, members), name)
         assert [complaint.file for complaint in check(memory)] == [name.rpartition("/")[2]]
@@ -257,7 +283,9 @@ def test_the_files_for_people_are_rendered_anew(
     path = memory.root / name
     said = path.read_bytes()
     path.write_bytes(said.replace(b"s1", b"s2")) if is_there else path.unlink()
-    assert [(one.scope, one.file) for one in check(memory)] == [(name.rpartition("/")[0], path.name)]
+    assert [(one.scope, one.file) for one in check(memory)] == [
+        (name.rpartition("/")[0], path.name)
+    ]
     shown = smp("check", "--repair", "--dry-run", "--json", "--root", memory.root)
     assert [one["type"] for one in json.loads(shown.stdout)["actions"]] == ["describe_bundles"]
     assert len(check(memory)) == 1
@@ -265,31 +293,21 @@ def test_the_files_for_people_are_rendered_anew(
     assert (path.read_bytes(), check(memory)) == (said, [])
 
 
-def test_a_change_that_stays_unfinished_is_named_and_finished(memory: Memory, session: Session) -> None:
+def test_a_change_that_stays_unfinished_is_named_and_finished(
+    memory: Memory, session: Session
+) -> None:
     """Of a session that is archived nobody reads the files, so nobody finishes it by the way."""
     path = archived(memory)
     scope = memory._scope("s1")
     version = journal.version_of(memory.tree.stat("archived/s1/archive.tar.gz"))
-    name = journal.record(scope, [{"bundle": "archived/s1/archive.tar.gz", "aside": None, "was": [0, *version[1:]]}])
+    name = journal.record(
+        scope, [{"bundle": "archived/s1/archive.tar.gz", "aside": None, "was": [0, *version[1:]]}]
+    )
     os.utime(memory.root / name, (1, 1))
     assert [one.problem for one in check(memory)] == ["a recorded change that is not finished"]
     assert smp("check", "--repair", "--root", memory.root).returncode == 0
     assert path.exists()
     assert check(memory) == []
-
-
-def test_one_session_is_validated_alone(memory: Memory, session: Session) -> None:
-    """With its own copies, and without what is wrong elsewhere."""
-    path = deleted(memory)
-    memory.create_session(id="other")
-    (memory.root / "active/other/metadata.yaml").write_text("session: [")
-    assert validate(session) == []
-    path.write_bytes(path.read_bytes()[:-20])
-    (complaint,) = validate(session)
-    assert (complaint.scope, complaint.file) == ("deleted/s1", path.name)
-    assert not repair(session).success
-    tear(session)
-    assert {complaint.scope for complaint in validate(session)} == {"deleted/s1", "s1"}
 
 
 def test_what_somebody_is_at_work_on_is_no_complaint(memory: Memory, session: Session) -> None:

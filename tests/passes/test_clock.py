@@ -1,4 +1,6 @@
-"""A clock that jumps under all that time does to sessions: nothing is destroyed, nobody is stuck, no pass goes on and on."""
+"""A clock that jumps under all that time does to sessions: nothing is destroyed, nobody is stuck,
+no pass goes on and on.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Machine:
         self.memory = Memory(root, clock=lambda: self.now, fsync="batch")
 
     def upkeep(self) -> list[str]:
-        """One run of each job; gives back what was done. Whatever it did, the next run at the same time finds nothing to do."""
+        """One run of each job; gives back what was done. Whatever it did, the next run at the same
+        time finds nothing to do.
+        """
         done = [action.type for action in self._once()]
         assert [action.type for action in self._once()] == []
         return done
@@ -74,21 +78,29 @@ class Machine:
         for session in memory.sessions():
             for deleted in session.deleted():
                 session.restore(deleted.id)
-        found = [session.records(kind.name) for session in memory.sessions() for kind in session.kinds]
+        found = [
+            session.records(kind.name) for session in memory.sessions() for kind in session.kinds
+        ]
         return sorted(record.text for records in found for record in records)
 
     def priorities(self) -> list[float]:
         """As every answer and every file says."""
         shown: list[float] = []
-        for session in Memory(self.memory.root, clock=lambda: self.now, count_access=False).sessions():
+        for session in Memory(
+            self.memory.root, clock=lambda: self.now, count_access=False
+        ).sessions():
             shown += [record.priority for record in session.search()]
             for file in (self.memory.root / "active" / session.id).glob("*.yaml"):
-                shown += [float(found) for found in re.findall(r"priority: ([-.\d]+)", file.read_text())]
+                shown += [
+                    float(found) for found in re.findall(r"priority: ([-.\d]+)", file.read_text())
+                ]
         return shown
 
 
 WORDS = ("decided", "found", "preferred", "said")
-SAID = sorted(f"{word} in {name}" for word in WORDS for name in ("used", "archived", "deleted", "partly"))
+SAID = sorted(
+    f"{word} in {name}" for word in WORDS for name in ("used", "archived", "deleted", "partly")
+)
 
 
 @pytest.fixture
@@ -101,10 +113,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.mark.parametrize("days", [400, 40_000])
 def test_a_leap_forward_archives_and_destroys_nothing(machine: Machine, days: int) -> None:
-    """By 400 days, or a century: no session is archived, and nothing purged, before six days were really lived through; when the
-    clock is set right again, every word can be brought back.
-
-    Seen to fail where the deadline alone is compared with the clock: both deletions were purged."""
+    """By 400 days, or a century: no session is archived, and nothing purged, before six days were
+    really lived through; when the clock is set right again, every word can be brought back.
+    """
     machine.leap(days)
     done = machine.live(3)
     assert "archive" not in done
@@ -116,10 +127,12 @@ def test_a_leap_forward_archives_and_destroys_nothing(machine: Machine, days: in
     assert machine.texts() == SAID
 
 
-def test_after_a_leap_a_session_is_archived_when_it_was_seen_unused_for_days(machine: Machine) -> None:
-    """A clock that stays ahead is believed after six days of uptime; a person may say at once that it is right.
-
-    Seen to fail with the clock alone: everything was archived within the first hours."""
+def test_after_a_leap_a_session_is_archived_when_it_was_seen_unused_for_days(
+    machine: Machine,
+) -> None:
+    """A clock that stays ahead is believed after six days of uptime; a person may say at once that
+    it is right.
+    """
     machine.leap(400)
     machine.memory.session("used").record_decision("after the leap", made_by="a")
     machine.live(3.5)
@@ -142,10 +155,10 @@ def test_a_session_that_ages_under_a_daemon_is_archived_on_the_day(machine: Mach
 
 
 def test_two_days_back_make_nothing_younger_than_new_and_nobody_stuck(machine: Machine) -> None:
-    """What was read and done in what is now the future: no priority is above 1, nothing is purged, one run of the jobs leaves
-    nothing to do for the next, and the sessions grow old again as if they had been used now.
-
-    Seen to fail with a formula without its bounds, which gave 1.03, and where a change of status counts as use."""
+    """What was read and done in what is now the future: no priority is above 1, nothing is purged,
+    one run of the jobs leaves nothing to do for the next, and the sessions grow old again as if
+    they had been used now.
+    """
     memory = machine.memory
     memory.session("used").get("DEC-001")
     memory.session("partly").deactivate("for now")
@@ -154,7 +167,11 @@ def test_two_days_back_make_nothing_younger_than_new_and_nobody_stuck(machine: M
     assert 0 < max(machine.priorities()) <= 1
     states: list[str] = []
     for _ in range(70):
-        states += [memory.session(name).state for name in ("used", "partly") if (memory.root / "active" / name).exists()]
+        states += [
+            memory.session(name).state
+            for name in ("used", "partly")
+            if (memory.root / "active" / name).exists()
+        ]
         purged = [action for action in machine.live(0.5, 12) if action.startswith("purge")]
         assert not purged or machine.running_s > 30 * 24 * HOUR_S
         assert max(machine.priorities(), default=0) <= 1
@@ -163,9 +180,9 @@ def test_two_days_back_make_nothing_younger_than_new_and_nobody_stuck(machine: M
 
 
 def test_a_session_made_while_the_clock_was_ahead_grows_old_too(machine: Machine) -> None:
-    """All that it says of itself is from two days ahead: it is idle, decaying and archived at most two days late.
-
-    Seen to fail where a change of status counts as use: it never was decaying."""
+    """All that it says of itself is from two days ahead: it is idle, decaying and archived at most
+    two days late.
+    """
     machine.leap(2)
     machine.memory.create_session(id="ahead").record_decision("from the future", made_by="a")
     machine.leap(-2)

@@ -1,4 +1,6 @@
-"""The decay pass: what it decides, that it changes nothing but decay lines, and that every reading is counted exactly once."""
+"""The decay pass: what it decides, that it changes nothing but decay lines, and that every reading
+is counted exactly once.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def session(tmp_path: Path, clock: Clock) -> Session:
     made.add_turn("user", "Hello.")
     made.add_turn("agent", "**Not:** a field\n\n---\nand so on", tags=["greeting"])
     for number in range(4):
-        made.record_decision(f"decision {number}\nin two lines: ä, 語", made_by="architect", tags=["a", "b"])
+        made.record_decision(
+            f"decision {number}\nin two lines: ä, 語", made_by="architect", tags=["a", "b"]
+        )
     made.record_finding("finding", discovered_by="veritas", severity="critical")
     made.save_agent_state("veritas", {"mood": "calm"})
     made.save_artifact("report", "# Report\n")
@@ -75,7 +79,11 @@ def path(session: Session, file: str) -> Path:
 
 def contents(session: Session) -> dict[str, bytes]:
     top = path(session, "")
-    return {str(file.relative_to(top)): file.read_bytes() for file in sorted(top.rglob("*")) if file.is_file()}
+    return {
+        str(file.relative_to(top)): file.read_bytes()
+        for file in sorted(top.rglob("*"))
+        if file.is_file()
+    }
 
 
 def shown(session: Session, memory_id: str) -> dict[str, Any]:
@@ -103,11 +111,17 @@ def differing(before: bytes, after: bytes) -> list[tuple[str, str]]:
 
 def planned(lines: list[str], memories: list[Known], noted: dict[str, Access]) -> DecayPlan:
     """Return the plan for a file of decisions with these last lines, all of the same form."""
-    listed = "".join(f"  - id: {one.id} # smp\n    decision: x\n    {line}\n" for one, line in zip(memories, lines, strict=True))
+    listed = "".join(
+        f"  - id: {one.id} # smp\n    decision: x\n    {line}\n"
+        for one, line in zip(memories, lines, strict=True)
+    )
     content = f"version: 1\ndecisions:\n{listed}".encode()
     found = spans(DECISION, content)
     file = DECISION.file
-    known = [one._replace(hash=hash_of(span.value)) for one, span in zip(memories, found.records, strict=True)]
+    known = [
+        one._replace(hash=hash_of(span.value))
+        for one, span in zip(memories, found.records, strict=True)
+    ]
     records = {(file, span.id): span for span in found.records}
     ids = frozenset(one.id for one in memories)
     return plan(Seen("s1", START, Policy(), known, records, ids, log=access.render(noted)))
@@ -175,9 +189,15 @@ def test_which_lines_are_replaced_and_by_what(
         ({"last_accessed": "yesterday", "created_at": None}, 10, None),
     ],
 )  # fmt: skip
-def test_the_priority_of_a_session(metadata: dict[str, Any], days: float, expected: float | None) -> None:
+def test_the_priority_of_a_session(
+    metadata: dict[str, Any], days: float, expected: float | None
+) -> None:
     stamp = "2026-01-01T12:00:00Z"
-    known = {"created_at": stamp, "last_accessed": stamp, "decay": {"base_priority": 1.0, "decay_rate": 0.05}} | metadata
+    known = {
+        "created_at": stamp,
+        "last_accessed": stamp,
+        "decay": {"base_priority": 1.0, "decay_rate": 0.05},
+    } | metadata
     assert session_priority(known, Policy(), START + timedelta(days=days)) == expected
 
 
@@ -187,12 +207,18 @@ def test_the_priority_of_a_session(metadata: dict[str, Any], days: float, expect
 def test_only_decay_lines_change(session: Session, clock: Clock) -> None:
     """Every other byte of every file stays, comments and odd styles included."""
     decisions = path(session, "decisions.yaml")
-    decisions.write_bytes(b"# mine\n" + decisions.read_bytes().replace(b"tags: [a, b]", b"tags: [  a,b ] # so", 1) + b"# the end\n")
+    decisions.write_bytes(
+        b"# mine\n"
+        + decisions.read_bytes().replace(b"tags: [a, b]", b"tags: [  a,b ] # so", 1)
+        + b"# the end\n"
+    )
     before = contents(session)
     clock.go(days=10)
     outcome = decay(session)
     after = contents(session)
-    old, new = (f"    {DECAY % (priority, '2026-01-01T12:00:00Z', 0)}" for priority in ("0.95", "0.64"))
+    old, new = (
+        f"    {DECAY % (priority, '2026-01-01T12:00:00Z', 0)}" for priority in ("0.95", "0.64")
+    )
     assert differing(before["decisions.yaml"], after["decisions.yaml"]) == [(old, new)] * 4
     assert [(one.strip(), other.strip()) for one, other in differing(before["findings.yaml"], after["findings.yaml"])] == [
         ('decay: {priority: 0.9, last_accessed: "2026-01-01T12:00:00Z", access_count: 0, base_priority: 0.9}',
@@ -202,7 +228,10 @@ def test_only_decay_lines_change(session: Session, clock: Clock) -> None:
     assert differing(before[state], after[state]) == [("    priority: 0.8", "    priority: 0.4")]
     assert differing(before["metadata.yaml"], after["metadata.yaml"]) == [
         ("    current_priority: 1.0", "    current_priority: 0.55"),
-        ('    last_decay_update: "2026-01-01T12:00:00Z"', '    last_decay_update: "2026-01-11T12:00:00Z"'),
+        (
+            '    last_decay_update: "2026-01-01T12:00:00Z"',
+            '    last_decay_update: "2026-01-11T12:00:00Z"',
+        ),
     ]
     changed = {"decisions.yaml", "findings.yaml", state, "metadata.yaml"}
     assert {file for file in before if before[file] != after.get(file)} == changed
@@ -216,7 +245,9 @@ def test_only_decay_lines_change(session: Session, clock: Clock) -> None:
 
 
 def test_reading_is_taken_in(session: Session, clock: Clock) -> None:
-    """How often and when last; what was read is then in the records and no longer in the log, except for an artifact."""
+    """How often and when last; what was read is then in the records and no longer in the log,
+    except for an artifact.
+    """
     read(session, "DEC-001", "DEC-002", "veritas", "report")
     clock.go(days=1)
     read(session, "DEC-002", "turn-1")
@@ -229,10 +260,18 @@ def test_reading_is_taken_in(session: Session, clock: Clock) -> None:
     assert shown(session, "DEC-001") == {
         "priority": 0.9, "last_accessed": stamps[0], "access_count": 1, "base_priority": 0.95
     }  # fmt: skip  # 0.95·e^-(0.03·2 + 0.01·2) + 0.02
-    assert (shown(session, "DEC-002")["last_accessed"], shown(session, "DEC-002")["access_count"]) == (stamps[1], 2)
+    assert (
+        shown(session, "DEC-002")["last_accessed"],
+        shown(session, "DEC-002")["access_count"],
+    ) == (stamps[1], 2)
     assert shown(session, "DEC-003")["access_count"] == 0
-    assert (shown(session, "veritas")["last_accessed"], shown(session, "veritas")["access_count"]) == (stamps[0], 1)
-    assert b"**Decay:** {priority: 0.94" in path(session, "conversation.md").read_bytes()  # e^-(0.05 + 0.02) + 0.01
+    assert (
+        shown(session, "veritas")["last_accessed"],
+        shown(session, "veritas")["access_count"],
+    ) == (stamps[0], 1)
+    assert (
+        b"**Decay:** {priority: 0.94" in path(session, "conversation.md").read_bytes()
+    )  # e^-(0.05 + 0.02) + 0.01
     assert shown(session, "turn-1")["access_count"] == 1
     assert noted(session) == {"report": 1}
     assert session.metadata()["decay"]["last_decay_update"] == "2026-01-03T12:00:00Z"  # type: ignore[index,call-overload]
@@ -249,7 +288,11 @@ def test_a_pass_that_finds_nothing_to_change_writes_no_file(session: Session, cl
     root = session.scope.tree.root
 
     def states() -> dict[str, tuple[int, int]]:
-        files = (file for file in Path(root).rglob("*") if file.is_file() and not file.name.startswith("index.db"))
+        files = (
+            file
+            for file in Path(root).rglob("*")
+            if file.is_file() and not file.name.startswith("index.db")
+        )
         return {str(file): (file.stat().st_ino, file.stat().st_mtime_ns) for file in files}
 
     before = states()
@@ -268,7 +311,9 @@ def test_a_dry_run_says_the_same_and_does_nothing(session: Session, clock: Clock
 
 
 def test_turns_that_nobody_has_read_show_nothing(session: Session, clock: Clock) -> None:
-    """A turn gets its decay line when it is read, behind its other fields, and keeps it up to date from then on."""
+    """A turn gets its decay line when it is read, behind its other fields, and keeps it up to date
+    from then on.
+    """
     clock.go(days=1)
     decay(session)
     before = path(session, "conversation.md").read_bytes()
@@ -278,17 +323,26 @@ def test_turns_that_nobody_has_read_show_nothing(session: Session, clock: Clock)
     after = path(session, "conversation.md").read_bytes()
     line = b'**Decay:** {priority: 1.0, last_accessed: "2026-01-02T12:00:00Z", access_count: 1, base_priority: 1.0}\n'
     assert after == before.replace(b"**Tags:** [greeting]\n", b"**Tags:** [greeting]\n" + line)
-    assert [turn.text for turn in session.turns()] == ["Hello.", "**Not:** a field\n\n---\nand so on"]
+    assert [turn.text for turn in session.turns()] == [
+        "Hello.",
+        "**Not:** a field\n\n---\nand so on",
+    ]
     clock.go(days=10)
     decay(session)
-    assert path(session, "conversation.md").read_bytes() == after.replace(b"priority: 1.0, last", b"priority: 0.55, last")
+    assert path(session, "conversation.md").read_bytes() == after.replace(
+        b"priority: 1.0, last", b"priority: 0.55, last"
+    )
 
 
 def test_what_was_written_by_hand_is_left_alone(session: Session, clock: Clock) -> None:
-    """Records without a decay, or with one in another style, keep every byte; what they were read stays noted."""
+    """Records without a decay, or with one in another style, keep every byte; what they were read
+    stays noted.
+    """
     decisions, turns = path(session, "decisions.yaml"), path(session, "conversation.md")
     decisions.write_bytes(decisions.read_bytes() + HAND_WRITTEN)
-    turns.write_bytes(turns.read_bytes() + b"## Turn 3 - 2026-01-01 12:00:00\n**Speaker:** me\n\nby hand\n")
+    turns.write_bytes(
+        turns.read_bytes() + b"## Turn 3 - 2026-01-01 12:00:00\n**Speaker:** me\n\nby hand\n"
+    )
     ids = ["DEC-hand", "DEC-block", "DEC-comment", "turn-3"]
     assert {record.id for record in session.search(limit=100, count_access=False)} >= {*ids}
     read(session, "DEC-001", *ids)
@@ -327,31 +381,6 @@ def test_nothing_is_forgotten_while_a_file_cannot_be_read(session: Session) -> N
     assert noted(session) == {}
 
 
-def test_decay_that_is_off_changes_nothing_by_time(session: Session, clock: Clock) -> None:
-    session.update_metadata(decay_config={"enabled": False})
-    clock.go(days=100)
-    assert decay(session).actions == []
-    read(session, "DEC-001")
-    decay(session)
-    assert shown(session, "DEC-001") == {
-        "priority": 0.97, "last_accessed": "2026-04-11T12:00:00Z", "access_count": 1, "base_priority": 0.95
-    }  # fmt: skip
-
-
-def test_what_holds_everywhere_decays_as_well(tmp_path: Path, clock: Clock) -> None:
-    everywhere = Memory(tmp_path / "sessions", clock=clock).everywhere
-    everywhere.record_preference("tabs", confidence="explicit")
-    everywhere.record_pattern("tests first", learned_by="veritas")
-    access.note(everywhere.scope, ["GPREF-001"], clock())
-    clock.go(days=10)
-    before = (tmp_path / "sessions/global/learned-patterns.yaml").read_bytes()
-    assert {action.about[0] for action in decay(everywhere).actions} == {"cross-session-preferences.yaml", "learned-patterns.yaml"}
-    after = (tmp_path / "sessions/global/learned-patterns.yaml").read_bytes()
-    assert after == before.replace(b"priority: 0.8,", b"priority: 0.59,")
-    assert everywhere.records("preference")[0].data["decay"]["access_count"] == 1
-    assert decay(everywhere).actions == []
-
-
 # Odd files
 
 
@@ -378,15 +407,27 @@ def indented(content: bytes) -> bytes:
 
 
 def in_flow_style(content: bytes) -> bytes:
-    return b'version: 1\ndecisions: [{id: DEC-001, decision: x, made_by: y, decay: {priority: 0.95, base_priority: 0.95}}]\n'
+    return b"version: 1\ndecisions: [{id: DEC-001, decision: x, made_by: y, decay: {priority: 0.95, base_priority: 0.95}}]\n"
 
 
 @pytest.mark.parametrize(
-    ("change", "lines"), [(crlf, 4), (with_mark, 4), (with_bad_record, 4), (doubled, 4), (indented, 4), (in_flow_style, 0)]
+    ("change", "lines"),
+    [
+        (crlf, 4),
+        (with_mark, 4),
+        (with_bad_record, 4),
+        (doubled, 4),
+        (indented, 4),
+        (in_flow_style, 0),
+    ],
 )
-def test_files_in_another_style(session: Session, clock: Clock, change: Callable[[bytes], bytes], lines: int) -> None:
-    """Line ends, a byte order mark, bad neighbours, doubled ids (of which the last counts), another indentation: only the decay
-    lines of what can be read change. A list in flow style is left alone. The file says the same of everything else as before."""
+def test_files_in_another_style(
+    session: Session, clock: Clock, change: Callable[[bytes], bytes], lines: int
+) -> None:
+    """Line ends, a byte order mark, bad neighbours, doubled ids (of which the last counts), another
+    indentation: only the decay lines of what can be read change. A list in flow style is left
+    alone. The file says the same of everything else as before.
+    """
     decisions = path(session, "decisions.yaml")
     decisions.write_bytes(change(decisions.read_bytes()))
     before = decisions.read_bytes()
@@ -397,11 +438,16 @@ def test_files_in_another_style(session: Session, clock: Clock, change: Callable
     changed = differing(before, after)
     assert len(changed) == lines
     assert all(one.strip().startswith("decay: {priority: 0.95") for one, _ in changed)
-    assert all(other.strip().startswith(("decay: {priority: 0.64", "decay: {priority: 0.66")) for _, other in changed)
+    assert all(
+        other.strip().startswith(("decay: {priority: 0.64", "decay: {priority: 0.66"))
+        for _, other in changed
+    )
     assert after.count(b"\r\n") == before.count(b"\r\n")
     assert sum("access_count: 1" in other for _, other in changed) == (lines > 0)
     assert decay(session).actions == []
-    assert len(describe("s1", "decisions.yaml", after)) == len(describe("s1", "decisions.yaml", before))
+    assert len(describe("s1", "decisions.yaml", after)) == len(
+        describe("s1", "decisions.yaml", before)
+    )
     if lines:
         assert shown(session, "DEC-004")["access_count"] == 1
 
@@ -421,7 +467,9 @@ def test_a_conversation_with_other_line_ends(session: Session, clock: Clock) -> 
 # Between the plan and its apply
 
 
-def before_applying(monkeypatch: pytest.MonkeyPatch, *meanwhile: Callable[[], object]) -> list[Callable[[], object]]:
+def before_applying(
+    monkeypatch: pytest.MonkeyPatch, *meanwhile: Callable[[], object]
+) -> list[Callable[[], object]]:
     """Have each of these done between one plan and its apply; return those that are left."""
     left = list(meanwhile)
 
@@ -438,46 +486,39 @@ def before_applying(monkeypatch: pytest.MonkeyPatch, *meanwhile: Callable[[], ob
 def test_what_was_changed_since_the_plan_is_planned_again(
     session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever somebody appends, edits or deletes meanwhile stays, and every reading is counted once."""
+    """Whatever somebody appends, edits or deletes meanwhile stays, and every reading is counted
+    once.
+    """
     read(session, "DEC-001", "DEC-002", "DEC-003")
     clock.go(days=10)
     left = before_applying(
-        monkeypatch, lambda: session.update("DEC-003", tags=["mine"]), lambda: session.delete("DEC-002", reason="test")
+        monkeypatch,
+        lambda: session.update("DEC-003", tags=["mine"]),
+        lambda: session.delete("DEC-002", reason="test"),
     )
     assert decay(session).success
     assert left == []
-    assert [shown(session, name)["access_count"] for name in ("DEC-001", "DEC-003", "DEC-004")] == [1, 1, 0]
+    assert [shown(session, name)["access_count"] for name in ("DEC-001", "DEC-003", "DEC-004")] == [
+        1,
+        1,
+        0,
+    ]
     assert session.get("DEC-003", count_access=False).data["tags"] == ["mine"]
     assert noted(session) == {}
 
 
-def test_a_reading_between_the_plan_and_its_apply_is_not_lost(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_between_the_plan_and_its_apply_is_not_lost(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read(session, "DEC-001")
     before_applying(monkeypatch, lambda: read(session, "DEC-001", "DEC-002"))
     decay(session)
     assert noted(session) == {"DEC-001": 1, "DEC-002": 1}
     decay(session)
-    assert (shown(session, "DEC-001")["access_count"], shown(session, "DEC-002")["access_count"]) == (2, 1)
-
-
-@pytest.mark.parametrize("other", [b"", None, b"2026-01-01T12:00:00Z DEC-002*7\n"])
-def test_a_log_that_was_replaced_since_the_plan_counts_as_it_is(
-    session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch, other: bytes | None
-) -> None:
-    read(session, "DEC-001")
-    clock.go(days=10)
-    log = path(session, "access.log")
-
-    def replaced() -> None:
-        log.unlink()
-        if other is not None:
-            log.write_bytes(other)
-
-    before_applying(monkeypatch, replaced)
-    decay(session)
-    assert shown(session, "DEC-001")["access_count"] == 0
-    assert shown(session, "DEC-002")["access_count"] == (7 if other else 0)
-    assert shown(session, "DEC-003")["priority"] == 0.64
+    assert (
+        shown(session, "DEC-001")["access_count"],
+        shown(session, "DEC-002")["access_count"],
+    ) == (2, 1)
 
 
 # After a crash, see also tests/faults/test_kill_upkeep.py
@@ -500,42 +541,47 @@ def cut_off(session: Session, monkeypatch: pytest.MonkeyPatch, steps: int = 0) -
 
 
 @pytest.mark.parametrize("steps", range(5))
-def test_a_recorded_pass_is_finished_once(session: Session, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """Cut off behind any of its steps, and followed by a reading like the one that it takes in, it counts each of them once.
-
-    Without the mark in the log, the reading that followed the cut was taken for one of those before it, and lost.
+def test_a_recorded_pass_is_finished_once(
+    session: Session, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """Cut off behind any of its steps, and followed by a reading like the one that it takes in, it
+    counts each of them once.
     """
     read(session, "DEC-001", "turn-1", "veritas")
     cut_off(session, monkeypatch, steps)
     read(session, "DEC-001", "turn-1", "veritas")
     session.scope.recover()
-    assert [shown(session, name)["access_count"] for name in ("DEC-001", "turn-1", "veritas")] == [1, 1, 1]
+    assert [shown(session, name)["access_count"] for name in ("DEC-001", "turn-1", "veritas")] == [
+        1,
+        1,
+        1,
+    ]
     assert noted(session) == {"DEC-001": 1, "turn-1": 1, "veritas": 1}
     decay(session)
-    assert [shown(session, name)["access_count"] for name in ("DEC-001", "turn-1", "veritas")] == [2, 2, 2]
+    assert [shown(session, name)["access_count"] for name in ("DEC-001", "turn-1", "veritas")] == [
+        2,
+        2,
+        2,
+    ]
 
 
-def test_an_edit_before_a_recorded_pass_is_finished_is_kept(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edit_before_a_recorded_pass_is_finished_is_kept(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever edits the file between a crash and whoever finishes the pass keeps the edit."""
     read(session, "DEC-001", "DEC-002", "veritas")
     cut_off(session, monkeypatch)
     decisions = path(session, "decisions.yaml")
-    decisions.write_bytes(decisions.read_bytes().replace(b"made_by: architect", b"made_by: me # really", 1))
+    decisions.write_bytes(
+        decisions.read_bytes().replace(b"made_by: architect", b"made_by: me # really", 1)
+    )
     session.scope.recover()
     assert b"made_by: me # really\n" in decisions.read_bytes()
-    assert [shown(session, name)["access_count"] for name in ("DEC-001", "DEC-002", "DEC-003", "veritas")] == [0, 1, 0, 1]
+    assert [
+        shown(session, name)["access_count"]
+        for name in ("DEC-001", "DEC-002", "DEC-003", "veritas")
+    ] == [0, 1, 0, 1]
     assert noted(session) == {}
-
-
-def test_a_large_log_is_not_folded_under_a_recorded_pass(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else what is to be cut out of it would not be found, and be counted twice. Without the look into the journal it was."""
-    read(session, "DEC-001")
-    cut_off(session, monkeypatch)
-    monkeypatch.setattr(access, "_FOLD_BYTES", 10)
-    read(session, "DEC-001")
-    session.scope.recover()
-    assert shown(session, "DEC-001")["access_count"] == 1
-    assert noted(session) == {"DEC-001": 1}
 
 
 WRITER = """
@@ -557,23 +603,35 @@ for number in range(300):
 
 
 def test_beside_writers_with_and_without_locks(session: Session, clock: Clock) -> None:
-    """While one process appends and updates, and another appends without a lock, passes at ever later times lose no record and no
-    reading. With the new file just renamed over the old one, records of the other were missing."""
+    """While one process appends and updates, and another appends without a lock, passes at ever
+    later times lose no record and no reading. With the new file just renamed over the old one,
+    records of the other were missing.
+    """
     readings = 0
-    writers = [subprocess.Popen([sys.executable, "-c", program, str(session.scope.tree.root)]) for program in (WRITER, UNLOCKED)]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", program, str(session.scope.tree.root)])
+        for program in (WRITER, UNLOCKED)
+    ]
     while any(writer.poll() is None for writer in writers):
         read(session, "DEC-002", "turn-1", "DEC-001")
         readings += 1
         clock.go(days=1)
-        with suppress(Conflict):  # the writer was faster three times: the readings wait for the next pass
+        with suppress(
+            Conflict
+        ):  # the writer was faster three times: the readings wait for the next pass
             decay(session)
     assert [writer.wait() for writer in writers] == [0, 0]
     decay(session)
     texts = [record.text for record in session.records("decision")]
     assert sorted(text for text in texts if "locked" in text) == sorted(
-        [f"locked {number}" for number in range(60)] + [f"unlocked {number}" for number in range(300)]
+        [f"locked {number}" for number in range(60)]
+        + [f"unlocked {number}" for number in range(300)]
     )
-    assert [turn.text for turn in session.turns()][2:] == [f"locked {number}" for number in range(60)]
-    assert [shown(session, name)["access_count"] for name in ("DEC-001", "DEC-002", "turn-1")] == [readings] * 3
+    assert [turn.text for turn in session.turns()][2:] == [
+        f"locked {number}" for number in range(60)
+    ]
+    assert [shown(session, name)["access_count"] for name in ("DEC-001", "DEC-002", "turn-1")] == [
+        readings
+    ] * 3
     assert session.get("DEC-001", count_access=False).data["counted"] == 59
     assert session.problems() == []

@@ -1,4 +1,6 @@
-"""Gone the moment the command returns, for everybody; and erased at once, without a trace, for one who may not wait."""
+"""Gone the moment the command returns, for everybody; and erased at once, without a trace, for one
+who may not wait.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles import evict
 from bytes_left import files_with
 from daemons import running, smp
 
@@ -56,7 +57,9 @@ def fill(session: Session) -> None:
     session.add_turn("spy", SECRET, tags=["vault"])
     session.record_decision(SECRET, made_by="spy", tags=["vault"])
     session.record_finding(SECRET, discovered_by="spy", severity="high", tags=["vault"])
-    session.record_finding("Plain", discovered_by="user", severity="high", references=["DEC-001", "FIND-001"])
+    session.record_finding(
+        "Plain", discovered_by="user", severity="high", references=["DEC-001", "FIND-001"]
+    )
     session.record_preference(SECRET, topic="vault", confidence="explicit")
     session.record_learning(SECRET, learned_by="spy", tags=["vault"])
     session.relate("FIND-002", "DEC-001", "resolves")
@@ -80,7 +83,12 @@ def session(memory: Memory) -> Session:
 
 
 def ask(root: Path) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-c", ASKING, str(root), json.dumps(GOING)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", ASKING, str(root), json.dumps(GOING)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -89,7 +97,11 @@ def holding(root: Path) -> list[str]:
     return files_with(root, *WORDS)
 
 
-_WAYS = {"text": ["--text", "XYLOPHONE"], "topic": ["--topic", "vault"], "ids": [part for one in GOING for part in (one,)]}
+_WAYS = {
+    "text": ["--text", "XYLOPHONE"],
+    "topic": ["--topic", "vault"],
+    "ids": [part for one in GOING for part in (one,)],
+}
 
 
 @pytest.mark.parametrize(("way", "is_led"), [
@@ -103,9 +115,30 @@ def test_gone_from_every_answer_the_moment_the_command_returns(
     with running(memory.root, log=tmp_path / "log") if is_led else nullcontext():
         bring_up_to_date(memory)
         before = ask(memory.root)
-        answering = ("search", "everywhere", "by_topic", "by_agent", "by_time", "related", "query", "records", "timeline")
+        answering = (
+            "search",
+            "everywhere",
+            "by_topic",
+            "by_agent",
+            "by_time",
+            "related",
+            "query",
+            "records",
+            "timeline",
+        )
         assert all("DEC-001" in before[name] for name in answering)
-        done = smp("delete", "s1", *_WAYS[way], "--reason", "r", "--by", "me", "--json", "--root", memory.root)
+        done = smp(
+            "delete",
+            "s1",
+            *_WAYS[way],
+            "--reason",
+            "r",
+            "--by",
+            "me",
+            "--json",
+            "--root",
+            memory.root,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         assert json.loads(done.stdout)["problems"] == []
         going = {one for action in json.loads(done.stdout)["actions"] for one in action["about"]}
@@ -113,16 +146,23 @@ def test_gone_from_every_answer_the_moment_the_command_returns(
         for name, found in after.items():
             if isinstance(found, list) and name != "topics":
                 assert not going & set(found), name
-        gone = set(GOING) if way != "topic" else set(GOING) - {"spy"}  # its states are about nothing
+        gone = (
+            set(GOING) if way != "topic" else set(GOING) - {"spy"}
+        )  # its states are about nothing
         assert gone <= going
         if "spy" in going:
             assert not any(word.decode() in json.dumps(after) for word in WORDS)
     assert memory.session("s1").add_turn("user", "Goes on").id == "turn-3"
 
 
-def test_a_reference_to_what_is_deleted_stays_and_is_no_complaint(session: Session, memory: Memory) -> None:
+def test_a_reference_to_what_is_deleted_stays_and_is_no_complaint(
+    session: Session, memory: Memory
+) -> None:
     """Nor after it was erased."""
-    for do in (lambda: session.delete("DEC-001", reason="r"), lambda: memory.purge_now("s1", ["DEC-001"])):
+    for do in (
+        lambda: session.delete("DEC-001", reason="r"),
+        lambda: memory.purge_now("s1", ["DEC-001"]),
+    ):
         do()
         assert session.get("FIND-002").data["references"] == ["DEC-001", "FIND-001"]
         assert "DEC-001" not in {one.id for one in session.related("FIND-002", depth=3)}
@@ -131,34 +171,6 @@ def test_a_reference_to_what_is_deleted_stays_and_is_no_complaint(session: Sessi
 
 
 # Erasing.
-
-
-@pytest.mark.parametrize("is_led", [False, True], ids=["without a daemon", "with a daemon"])
-@pytest.mark.parametrize("is_deleted", [False, True], ids=["not deleted yet", "deleted before"])
-def test_what_is_erased_leaves_no_byte(session: Session, memory: Memory, tmp_path: Path, is_led: bool, is_deleted: bool) -> None:
-    """Of any kind, in one command; with its copies in what compaction took out."""
-    with running(memory.root, log=tmp_path / "log") if is_led else nullcontext():
-        bring_up_to_date(memory)
-        assert holding(memory.root)
-        if is_deleted:
-            session.delete(GOING, reason="r")
-        options = [part for one in GOING for part in (one,)]
-        done = smp("purge", "s1", *options, "--now", "--json", "--root", memory.root)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert json.loads(done.stdout)["problems"] == []
-        assert holding(memory.root) == []
-        assert session.get("FIND-002").text == "Plain"
-        assert memory.deleted("s1") == []
-
-
-def test_what_compaction_or_the_archive_holds_is_erased_too(session: Session, memory: Memory) -> None:
-    evict(memory, "s1", "FIND-001", "turn-2")
-    memory.archive_session("s1")
-    outcome = memory.purge_now("s1", GOING)
-    assert outcome.problems == []
-    assert holding(memory.root) == []
-    memory.restore_session("s1")
-    assert memory.session("s1").get("FIND-002").text == "Plain"
 
 
 def test_a_session_is_erased_whole(session: Session, memory: Memory) -> None:
@@ -172,7 +184,9 @@ def test_a_session_is_erased_whole(session: Session, memory: Memory) -> None:
         elif name == "deleted-x":
             memory.delete_session(name, reason="r")
         plan = memory.purge_now(name, dry_run=True)
-        assert [(action.type, action.session) for action in plan.actions] == [("purge_session", name)]
+        assert [(action.type, action.session) for action in plan.actions] == [
+            ("purge_session", name)
+        ]
         assert memory.purge_now(name).actions[0].type == "purge_session"
         assert [file for file in holding(memory.root) if name in file] == []
         with pytest.raises(SessionNotFound):
@@ -191,16 +205,26 @@ def test_erasing_a_session_goes_on_where_a_crash_cut_it_off(
         with pytest.raises(KeyboardInterrupt):
             memory.purge_now("s1")
     assert holding(memory.root)
-    assert [action.type for action in memory.purge_now("s1", dry_run=True).actions] == ["purge_session"]
+    assert [action.type for action in memory.purge_now("s1", dry_run=True).actions] == [
+        "purge_session"
+    ]
     outcome = memory.purge_now("s1")
-    assert ([action.type for action in outcome.actions], outcome.problems) == (["purge_session"], [])
+    assert ([action.type for action in outcome.actions], outcome.problems) == (
+        ["purge_session"],
+        [],
+    )
     assert holding(memory.root) == []
 
 
 def test_what_is_named_wrongly_erases_nothing(session: Session, memory: Memory) -> None:
     session.delete("FIND-001", reason="r")
     before = holding(memory.root)
-    for name, ids in (("s1", ["FIND-001", "FIND-009"]), ("s1", ["DEC-001", "FIND-009"]), ("s9", None), ("s9", ["DEC-001"])):
+    for name, ids in (
+        ("s1", ["FIND-001", "FIND-009"]),
+        ("s1", ["DEC-001", "FIND-009"]),
+        ("s9", None),
+        ("s9", ["DEC-001"]),
+    ):
         with pytest.raises((MemoryNotFound, SessionNotFound)):
             memory.purge_now(name, ids)
     for nonsense in ({"session": "global"}, {"session": None}, {"session": "s1", "batch": ""},
@@ -209,12 +233,3 @@ def test_what_is_named_wrongly_erases_nothing(session: Session, memory: Memory) 
             memory.purge_now(**nonsense)
     assert holding(memory.root) == before
     assert [one.id for one in memory.deleted("s1")] == ["FIND-001"]
-
-
-def test_what_holds_everywhere_is_erased(memory: Memory) -> None:
-    memory.create()
-    memory.everywhere.record_pattern(SECRET, learned_by="spy")
-    memory.everywhere.save_profile(note=SECRET)
-    memory.search("xylophone")
-    assert memory.purge_now("global", ["PAT-001", "user-profile"]).problems == []
-    assert holding(memory.root) == []

@@ -1,5 +1,6 @@
-"""The promise as a whole: what came in through any door is in no answer when it is deleted, and no byte of it is left when it is
-purged."""
+"""The promise as a whole: what came in through any door is in no answer when it is deleted, and no
+byte of it is left when it is purged.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,16 @@ def through_library(memory: Memory) -> None:
 
 def through_command(memory: Memory) -> None:
     for kind in FIELDS:
-        done = smp("add", "s1", kind, f"{NEEDLE} by the command, {kind}", "--by", "vera", "--root", memory.root)
+        done = smp(
+            "add",
+            "s1",
+            kind,
+            f"{NEEDLE} by the command, {kind}",
+            "--by",
+            "vera",
+            "--root",
+            memory.root,
+        )
         assert done.returncode == 0, done.stderr
 
 
@@ -55,12 +65,16 @@ def through_an_edit(memory: Memory) -> None:
         with (memory.root / f"active/s1/{kind}s.yaml").open("a") as file:
             file.write(f"  - id: by-hand-{kind}\n    {kind}: {NEEDLE} by hand\n")
     with (memory.root / "active/s1/conversation.md").open("a") as file:
-        file.write(f"## Turn 90 - 2026-01-01 10:00:00\n**Speaker:** vera\n\n{NEEDLE} by hand\n\n---\n\n")
+        file.write(
+            f"## Turn 90 - 2026-01-01 10:00:00\n**Speaker:** vera\n\n{NEEDLE} by hand\n\n---\n\n"
+        )
 
 
 @pytest.fixture(params=[True, False], ids=["daemon", "no daemon"])
 def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Memory]:
-    """With what came in through every door, of every kind, indexed, with YAML indexes, and partly compacted."""
+    """With what came in through every door, of every kind, indexed, with YAML indexes, and partly
+    compacted.
+    """
     memory = Memory(tmp_path / "sessions")
     memory.create_session(id="s1", user="user-123")
     daemon = Daemon([memory.root], tmp_path / "log")
@@ -71,10 +85,16 @@ def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Memory]:
         through_inbox(memory)
         through_an_edit(memory)
         inbox = memory.root / "active/s1/inbox"
-        wait_until(lambda: not [path for path in inbox.iterdir() if path.is_file()], "the drops are taken in")
+        wait_until(
+            lambda: not [path for path in inbox.iterdir() if path.is_file()],
+            "the drops are taken in",
+        )
         evict(memory, "s1", "turn-1", "FIND-001", "LEARN-001")
         bring_up_to_date(memory)
-        wait_until(lambda: (memory.root / "active/s1/indexes/timeline.yaml").exists(), "the YAML indexes are there")
+        wait_until(
+            lambda: (memory.root / "active/s1/indexes/timeline.yaml").exists(),
+            "the YAML indexes are there",
+        )
         if not request.param:
             assert daemon.stop() == 0
         yield memory
@@ -84,14 +104,20 @@ def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Memory]:
 
 
 def delete_everything(memory: Memory) -> None:
-    done = smp("delete", "--all", "--root", memory.root, "--text", NEEDLE, "--reason", "privacy", "--json")
+    done = smp(
+        "delete", "--all", "--root", memory.root, "--text", NEEDLE, "--reason", "privacy", "--json"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["problems"] == []
 
 
 @pytest.mark.parametrize("is_archived", [False, True])
-def test_every_byte_goes_when_it_is_deleted_and_then_erased(memory: Memory, is_archived: bool) -> None:
-    """Whatever door it came through, in its place, compacted or archived, with a daemon and without; nothing else is touched."""
+def test_every_byte_goes_when_it_is_deleted_and_then_erased(
+    memory: Memory, is_archived: bool
+) -> None:
+    """Whatever door it came through, in its place, compacted or archived, with a daemon and
+    without; nothing else is touched.
+    """
     memory.session("s1").record_decision("something else entirely", made_by="vera")
     found = {place.partition("/")[0] for place in files_with(memory.root, NEEDLE.encode())}
     assert found >= {"active", "archived", "global", ".smp"}
@@ -106,7 +132,9 @@ def test_every_byte_goes_when_it_is_deleted_and_then_erased(memory: Memory, is_a
     assert files_with(memory.root, NEEDLE.encode()) == []
     if is_archived:
         memory.restore_session("s1")
-    assert [one.text for one in memory.session("s1").search("entirely")] == ["something else entirely"]
+    assert [one.text for one in memory.session("s1").search("entirely")] == [
+        "something else entirely"
+    ]
 
 
 def test_a_whole_session_goes_and_comes_back_and_goes_for_good(memory: Memory) -> None:
@@ -120,10 +148,17 @@ def test_a_whole_session_goes_and_comes_back_and_goes_for_good(memory: Memory) -
     done = smp("purge", "s1", "--now", "--root", memory.root, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     of_global = ("deleted/global/", ".smp/retired/global+")  # which is deleted, and not purged
-    assert [place for place in files_with(memory.root, NEEDLE.encode()) if not place.startswith(of_global)] == []
+    assert [
+        place
+        for place in files_with(memory.root, NEEDLE.encode())
+        if not place.startswith(of_global)
+    ] == []
 
 
-@pytest.mark.parametrize("command", ["reindex", *(pytest.param(one, marks=pytest.mark.slow) for one in ("check", "sync"))])
+@pytest.mark.parametrize(
+    "command",
+    ["reindex", *(pytest.param(one, marks=pytest.mark.slow) for one in ("check", "sync"))],
+)
 def test_nothing_brings_it_back_but_a_restore(memory: Memory, command: str) -> None:
     """Neither a scan, a new index, a check nor the restoring of another memory."""
     memory.session("s1").record_decision("something else entirely", made_by="vera")
@@ -132,5 +167,7 @@ def test_nothing_brings_it_back_but_a_restore(memory: Memory, command: str) -> N
     delete_everything(memory)
     smp(command, "--root", memory.root)
     memory.session("s1").restore(other)
-    assert [one.text for one in memory.session("s1").search("entirely")] == ["something else entirely"]
+    assert [one.text for one in memory.session("s1").search("entirely")] == [
+        "something else entirely"
+    ]
     assert memory.search(NEEDLE) == []

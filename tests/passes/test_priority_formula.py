@@ -1,4 +1,6 @@
-"""How much a memory still matters: values worked out by hand, every special rule, the same number in every answer, and reading."""
+"""How much a memory still matters: values worked out by hand, every special rule, the same number
+in every answer, and reading.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def priority(
     rule: str, age: float, idle: float | None = None, accesses: int = 0, base: float | None = None, **policy: Any
 ) -> float:  # fmt: skip
     idle = age if idle is None else idle
-    return Policy(**policy).priority(rule, base=base, age_days=age, idle_days=idle, accesses=accesses)
+    return Policy(**policy).priority(
+        rule, base=base, age_days=age, idle_days=idle, accesses=accesses
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,16 +81,28 @@ def test_nothing_matters_less_than_its_least(rule: str, least: float) -> None:
 
 
 def test_a_resolved_finding_decays_half_as_fast_again() -> None:
-    assert priority("finding.resolved", 10) == pytest.approx(0.4469267734, abs=1e-9)  # 0.9·e^-(0.06·10 + 0.01·10)
+    assert priority("finding.resolved", 10) == pytest.approx(
+        0.4469267734, abs=1e-9
+    )  # 0.9·e^-(0.06·10 + 0.01·10)
     assert priority("finding.resolved", 10) < priority("finding", 10)
 
 
 def test_reading_counts_up_to_a_fifth() -> None:
-    """The boost of each kind is its own, the most it can come to is 0.2, and the whole is never above 1."""
+    """The boost of each kind is its own, the most it can come to is 0.2, and the whole is never
+    above 1.
+    """
     far = 1_000.0
-    for rule, boost, times in (("conversation_turn", 0.01, 20), ("preference", 0.03, 7), ("agent_state", 0.01, 20)):
+    for rule, boost, times in (
+        ("conversation_turn", 0.01, 20),
+        ("preference", 0.03, 7),
+        ("agent_state", 0.01, 20),
+    ):
         assert priority(rule, far, accesses=1) == pytest.approx(max(0.1, boost), abs=1e-9)
-        assert priority(rule, far, accesses=times) == priority(rule, far, accesses=10**9) == pytest.approx(0.2, abs=1e-9)
+        assert (
+            priority(rule, far, accesses=times)
+            == priority(rule, far, accesses=10**9)
+            == pytest.approx(0.2, abs=1e-9)
+        )
     assert priority("decision", 0, accesses=2) == pytest.approx(0.99)
     assert priority("decision", 0, accesses=3) == priority("decision", 0, accesses=1_000) == 1.0
 
@@ -101,7 +117,10 @@ def test_a_rate_can_be_given_as_a_half_life() -> None:
     rule = Rule(1.0, 0.05, 0.0).with_half_life(48)
     assert rule.rate == pytest.approx(0.34657359, abs=1e-8)  # ln 2 in two days
     policy = Policy(rules={"x": rule}, age_rate=0.0)
-    after = [policy.priority("x", base=None, age_days=days, idle_days=days, accesses=0) for days in (0, 2, 4)]
+    after = [
+        policy.priority("x", base=None, age_days=days, idle_days=days, accesses=0)
+        for days in (0, 2, 4)
+    ]
     assert after == pytest.approx([1, 0.5, 0.25])
 
 
@@ -153,10 +172,19 @@ def test_which_rule_holds(kind: str, data: dict[str, Any], expected: str) -> Non
 
 
 def test_a_session_can_have_a_half_life_and_a_least_of_its_own() -> None:
-    policy = Policy().for_session({"decay_config": {"half_life_hours": 24, "min_decay_factor": 0.2}})
-    assert policy.priority("conversation_turn", base=None, age_days=0, idle_days=1, accesses=0) == pytest.approx(0.5)
-    assert policy.priority("conversation_turn", base=None, age_days=900, idle_days=900, accesses=0) == 0.2
-    assert policy.priority("decision", base=None, age_days=900, idle_days=900, accesses=0) == 0.4  # its own least is higher
+    policy = Policy().for_session(
+        {"decay_config": {"half_life_hours": 24, "min_decay_factor": 0.2}}
+    )
+    assert policy.priority(
+        "conversation_turn", base=None, age_days=0, idle_days=1, accesses=0
+    ) == pytest.approx(0.5)
+    assert (
+        policy.priority("conversation_turn", base=None, age_days=900, idle_days=900, accesses=0)
+        == 0.2
+    )
+    assert (
+        policy.priority("decision", base=None, age_days=900, idle_days=900, accesses=0) == 0.4
+    )  # its own least is higher
     assert policy.priority("pinned", base=None, age_days=900, idle_days=900, accesses=0) == 1.0
     off = Policy().for_session({"decay_config": {"enabled": False}})
     assert off.priority("finding", base=None, age_days=900, idle_days=900, accesses=0) == 0.9
@@ -174,29 +202,47 @@ def test_what_makes_no_sense_there_is_left_out(config: Any) -> None:
 
 
 def test_the_answers_go_by_what_each_session_says(tmp_path: Path) -> None:
-    """Of the same decision in four sessions: as usual, with a half-life of a day, with a least of 0.9, and without decay."""
+    """Of the same decision in four sessions: as usual, with a half-life of a day, with a least of
+    0.9, and without decay.
+    """
     memory = Memory(tmp_path / "sessions", clock=lambda: NOW, count_access=False)
-    configs = {"plain": None, "quick": {"half_life_hours": 24}, "kept": {"min_decay_factor": 0.9}, "still": {"enabled": False}}
+    configs = {
+        "plain": None,
+        "quick": {"half_life_hours": 24},
+        "kept": {"min_decay_factor": 0.9},
+        "still": {"enabled": False},
+    }
     for name, config in configs.items():
         session = memory.create_session(id=name)
-        session.record_preference("the same", confidence="uncertain", timestamp=NOW - timedelta(days=2))
+        session.record_preference(
+            "the same", confidence="uncertain", timestamp=NOW - timedelta(days=2)
+        )
         if config is not None:
             session.update_metadata(decay_config=config)
     expected = {
         "plain": 0.85 * math.exp(-0.06), "quick": 0.85 * 0.25 * math.exp(-0.02), "kept": 0.9, "still": 0.85,
     }  # fmt: skip
     for found in (memory.by_type("preference"), memory.search("same")):
-        assert {record.session: record.priority for record in found} == pytest.approx(expected, abs=1e-4)
+        assert {record.session: record.priority for record in found} == pytest.approx(
+            expected, abs=1e-4
+        )
     for name, value in expected.items():
         assert memory.session(name).get("PREF-001").priority == pytest.approx(value, abs=1e-4)
-    assert {record.session for record in memory.by_type("preference", min_priority=0.82)} == {"kept", "still"}
+    assert {record.session for record in memory.by_type("preference", min_priority=0.82)} == {
+        "kept",
+        "still",
+    }
     memory.session("quick").update_metadata(decay_config={"half_life_hours": 1_000_000})
-    assert memory.session("quick").get("PREF-001").priority == pytest.approx(0.85 * math.exp(-0.02), abs=1e-4)
+    assert memory.session("quick").get("PREF-001").priority == pytest.approx(
+        0.85 * math.exp(-0.02), abs=1e-4
+    )
 
 
 # The same formula in SQL.
 
-TIMES = st.one_of(st.none(), st.floats(-400, 20))  # days from now; a clock that went back has some in the future
+TIMES = st.one_of(
+    st.none(), st.floats(-400, 20)
+)  # days from now; a clock that went back has some in the future
 RECORDS = st.lists(
     st.fixed_dictionaries({
         "type": st.sampled_from(["decision", "finding", "preference", "learning"]),
@@ -205,7 +251,9 @@ RECORDS = st.lists(
                                  {"confidence": "explicit"}, {"confidence": "inferred"}, {"pinned": True}]),
     }), min_size=1, max_size=8,
 )  # fmt: skip
-CONFIGS = st.sampled_from([None, {"half_life_hours": 30}, {"min_decay_factor": 0.45}, {"enabled": False}])
+CONFIGS = st.sampled_from(
+    [None, {"half_life_hours": 30}, {"min_decay_factor": 0.45}, {"enabled": False}]
+)
 
 
 def moment(days: float | None) -> datetime | None:
@@ -215,10 +263,16 @@ def moment(days: float | None) -> datetime | None:
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(RECORDS, CONFIGS)
 def test_an_answer_has_the_priority_of_the_formula(
-    tmp_path_factory: pytest.TempPathFactory, records: list[dict[str, Any]], config: dict[str, Any] | None
+    tmp_path_factory: pytest.TempPathFactory,
+    records: list[dict[str, Any]],
+    config: dict[str, Any] | None,
 ) -> None:
-    """To nine digits, whatever a record says of when it was made, when and how often it was read, and where it begins."""
-    memory = Memory(tmp_path_factory.mktemp("random") / "sessions", clock=lambda: NOW, count_access=False)
+    """To nine digits, whatever a record says of when it was made, when and how often it was read,
+    and where it begins.
+    """
+    memory = Memory(
+        tmp_path_factory.mktemp("random") / "sessions", clock=lambda: NOW, count_access=False
+    )
     session = memory.create_session(id="s")
     policy = Policy()
     if config:
@@ -228,20 +282,30 @@ def test_an_answer_has_the_priority_of_the_formula(
     for number, record in enumerate(records):
         file, key = f"{record['type']}s.yaml", f"{record['type']}s"
         made, read = moment(record["made"]), moment(record["read"])
-        decay = {"access_count": record["times"], "base_priority": record["base"], "last_accessed": read and read.isoformat()}
+        decay = {
+            "access_count": record["times"],
+            "base_priority": record["base"],
+            "last_accessed": read and read.isoformat(),
+        }
         fields = {"timestamp": made and made.isoformat(), **record["more"], "decay": decay}
         append_by_hand(memory.root / "active/s" / file, key, f"ID-{number}", fields)
         age = (NOW - made).total_seconds() / DAY if made else 0.0
         idle = (NOW - (read or made or NOW)).total_seconds() / DAY
         expected[f"ID-{number}"] = policy.priority(
-            standing(record["type"], record["more"]), base=record["base"], age_days=age, idle_days=idle, accesses=record["times"]
+            standing(record["type"], record["more"]),
+            base=record["base"],
+            age_days=age,
+            idle_days=idle,
+            accesses=record["times"],
         )
     index = Index.in_memory()
     rebuild(memory, index)
     prepare(index, NOW, Policy(), {})
     view = View(index, ("s",), NOW, Policy(), Weights())
     names = dict(index.connection.execute("SELECT key, id FROM memories"))
-    assert {names[ranked.key]: ranked.priority for ranked in listed(view, Wanted())} == pytest.approx(expected, abs=1e-9)
+    assert {
+        names[ranked.key]: ranked.priority for ranked in listed(view, Wanted())
+    } == pytest.approx(expected, abs=1e-9)
     index.close()
     answered = {record.id: record.priority for record in session.search(limit=None)}
     assert answered == pytest.approx(expected, abs=0.5001e-4)
@@ -254,14 +318,20 @@ def append_by_hand(file: Path, key: str, name: str, fields: dict[str, Any]) -> N
 
 
 def test_what_was_read_since_counts_in_the_answers(tmp_path: Path) -> None:
-    """What stands in access.log counts as it will once it is folded into the records: the later time, and the sum of the times."""
+    """What stands in access.log counts as it will once it is folded into the records: the later
+    time, and the sum of the times.
+    """
     memory = Memory(tmp_path / "sessions", clock=lambda: NOW, count_access=False)
     session = memory.create_session(id="s")
-    session.record_finding("x", discovered_by="a", timestamp=NOW - timedelta(days=30), decay={"access_count": 1})
+    session.record_finding(
+        "x", discovered_by="a", timestamp=NOW - timedelta(days=30), decay={"access_count": 1}
+    )
     log = tmp_path / "sessions/active/s/access.log"
     assert session.get("FIND-001").priority == 0.3  # 0.9·e^-1.5 + 0.015
     log.write_text("2026-01-29T12:00:00Z FIND-001*2\n2026-01-01T12:00:00Z FIND-001\n")
-    assert session.get("FIND-001").priority == pytest.approx(0.9 * math.exp(-0.04 * 2 - 0.01 * 30) + 4 * 0.015, abs=1e-4)
+    assert session.get("FIND-001").priority == pytest.approx(
+        0.9 * math.exp(-0.04 * 2 - 0.01 * 30) + 4 * 0.015, abs=1e-4
+    )
     log.write_text("2024-01-01T12:00:00Z FIND-001\n")
     assert session.get("FIND-001").priority == 0.3
 
@@ -283,7 +353,9 @@ def log_of(session: Session) -> Path:
 def counted(tmp_path: Path) -> Session:
     session = Memory(tmp_path / "sessions", clock=lambda: NOW).create_session(id="s1")
     for number in range(3):
-        session.record_decision(f"number {number}", made_by="a", tags=["x"], timestamp=NOW - timedelta(days=20))
+        session.record_decision(
+            f"number {number}", made_by="a", tags=["x"], timestamp=NOW - timedelta(days=20)
+        )
     session.add_turn("user", "hello", timestamp=NOW - timedelta(days=20))
     return session
 
@@ -329,7 +401,9 @@ def test_a_reading_need_not_count(counted: Session) -> None:
     assert lines(counted) == []
 
 
-def test_what_cannot_be_noted_was_read_all_the_same(counted: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_noted_was_read_all_the_same(
+    counted: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a full disk, and with something else in the place of the log."""
 
     def full(descriptor: int, content: bytes) -> None:
@@ -354,10 +428,14 @@ def test_what_cannot_be_noted_was_read_all_the_same(counted: Session, monkeypatc
      b"0001-01-01T00:00:00+09:00 DEC-001\n", b"2026-01-31T12:00:00Z DEC-001"],
 )  # fmt: skip
 def test_rubbish_in_the_log_is_left_out(counted: Session, rubbish: bytes) -> None:
-    """What stands before and behind it counts, but for half a line at its end, which somebody may still be writing."""
+    """What stands before and behind it counts, but for half a line at its end, which somebody may
+    still be writing.
+    """
     good = b"2026-01-31T12:00:00Z DEC-001*2\n"
     log_of(counted).write_bytes(good + rubbish)
-    assert counted.get("DEC-001", count_access=False).priority == pytest.approx(0.95 * math.exp(-0.2) + 0.04, abs=1e-4)
+    assert counted.get("DEC-001", count_access=False).priority == pytest.approx(
+        0.95 * math.exp(-0.2) + 0.04, abs=1e-4
+    )
     log_of(counted).write_bytes(good + rubbish + b"\n" + good)
     extra = 1 if rubbish.endswith(b" DEC-001") and rubbish.startswith(b"2026") else 0
     expected = 0.95 * math.exp(-0.2) + (4 + extra) * 0.02
@@ -387,7 +465,10 @@ def test_a_large_log_is_folded_and_says_the_same(counted: Session) -> None:
 
 def test_readings_by_many_at_once_are_all_noted(counted: Session) -> None:
     """Each is one append, so that none is torn by another."""
-    readers = [threading.Thread(target=lambda: [counted.get("DEC-001") for _ in range(25)]) for _ in range(6)]
+    readers = [
+        threading.Thread(target=lambda: [counted.get("DEC-001") for _ in range(25)])
+        for _ in range(6)
+    ]
     for reader in readers:
         reader.start()
     for reader in readers:

@@ -105,15 +105,25 @@ def decided(
     every: tuple[Doomed, ...], ledger: Ledger, *, force: bool = False
 ) -> list[tuple[str, bool, str]]:
     found = plan(every, {}, ledger, NOW, force=force)
-    return [(decision.doomed.session, decision.purge, decision.reason) for decision in found.decisions]
+    return [
+        (decision.doomed.session, decision.purge, decision.reason) for decision in found.decisions
+    ]
 
 
 def test_what_was_seen_overdue_for_long_enough_goes_and_the_rest_stays() -> None:
     old, new, young = doomed("old", 38), doomed("new", 31), doomed("young", 29)
     every = (old, new, young)
     assert decided(every, waited(6.5, old)) == [
-        ("old", True, "it could be restored until 2026-05-24T12:00:00Z, and was seen overdue for 6.5 days"),
-        ("new", False, "it is overdue since 2026-05-31T12:00:00Z; it is kept for 6.0 days of running time more"),
+        (
+            "old",
+            True,
+            "it could be restored until 2026-05-24T12:00:00Z, and was seen overdue for 6.5 days",
+        ),
+        (
+            "new",
+            False,
+            "it is overdue since 2026-05-31T12:00:00Z; it is kept for 6.0 days of running time more",
+        ),
         ("young", False, "it can be restored until 2026-06-02T12:00:00Z"),
     ]
     assert [one[1] for one in decided(every, waited(5.9, old, young))] == [False, False, False]
@@ -129,7 +139,12 @@ def test_force_is_a_persons_word_for_the_clock_and_the_deadline_holds_all_the_sa
 
 
 def test_memories_have_deadlines_of_their_own_and_go_with_their_session() -> None:
-    every = (doomed("a", 38), doomed("a", 3, "DEC-001"), doomed("b", 38, "DEC-001", "DEC-002"), doomed("b", 3, "DEC-003"))
+    every = (
+        doomed("a", 38),
+        doomed("a", 3, "DEC-001"),
+        doomed("b", 38, "DEC-001", "DEC-002"),
+        doomed("b", 3, "DEC-003"),
+    )
     found = plan(every, {}, waited(7, *every), NOW)
     about = {one.as_action().about: one.purge for one in found.decisions}
     assert about == {("a",): True, ("DEC-001", "DEC-002"): True, ("DEC-003",): False}
@@ -138,18 +153,25 @@ def test_memories_have_deadlines_of_their_own_and_go_with_their_session() -> Non
 def test_a_session_whose_name_is_in_use_is_not_purged() -> None:
     one = doomed("a", 38, in_use=True)
     ((_, goes, why),) = decided((one,), waited(7, one), force=True)
-    assert (goes, why) == (False, "a session of this name is in use; move deleted/a/backup.tar.gz away")
+    assert (goes, why) == (
+        False,
+        "a session of this name is in use; move deleted/a/backup.tar.gz away",
+    )
 
 
 @pytest.mark.parametrize(
     ("going", "staying", "bytes_each", "believed"),
     [(5, 4, 10, False), (5, 5, 10, True), (4, 0, 10, True), (5, 50, 1000, False), (6, 50, 1, True)],
 )
-def test_most_of_the_tree_is_not_believed(going: int, staying: int, bytes_each: int, believed: bool) -> None:
+def test_most_of_the_tree_is_not_believed(
+    going: int, staying: int, bytes_each: int, believed: bool
+) -> None:
     """Five sessions and more than half of all, or more than half of all bytes: nothing goes."""
     sessions = [doomed(f"s{number}", 38) for number in range(going)]
     memories = doomed("t0", 38, "DEC-001")
-    sizes = {one.session: bytes_each for one in sessions} | {f"t{number}": 10 for number in range(staying)}
+    sizes = {one.session: bytes_each for one in sessions} | {
+        f"t{number}": 10 for number in range(staying)
+    }
     every = (*sessions, memories)
     found = plan(every, sizes, waited(7, *every), NOW)
     assert len(found.going) == (going + 1 if believed else 0)
@@ -157,7 +179,9 @@ def test_most_of_the_tree_is_not_believed(going: int, staying: int, bytes_each: 
     assert len(plan(every, sizes, Ledger(), NOW, force=True).going) == going + 1
 
 
-def test_without_its_marker_the_root_is_not_believed(session: Session, memory: Memory, clock: Clock) -> None:
+def test_without_its_marker_the_root_is_not_believed(
+    session: Session, memory: Memory, clock: Clock
+) -> None:
     session.delete("FIND-001", reason="r")
     clock.leap(31)
     (memory.root / ".smp/root.json").unlink()
@@ -171,7 +195,9 @@ def test_without_its_marker_the_root_is_not_believed(session: Session, memory: M
 
 
 def test_a_life(session: Session, memory: Memory, clock: Clock) -> None:
-    """Kept for 30 days, seen overdue by one run, purged by another six days later; all else is as it was."""
+    """Kept for 30 days, seen overdue by one run, purged by another six days later; all else is as
+    it was.
+    """
     session.delete("FIND-001", reason="privacy", deleted_by="user-1")
     for days in (29.9, 0.2, 5.9):
         clock.live(days)
@@ -182,7 +208,9 @@ def test_a_life(session: Session, memory: Memory, clock: Clock) -> None:
     assert session.deleted()
     outcome = purge(memory)
     assert (outcome.problems, outcome.notes) == ([], [])
-    assert [(action.type, action.about) for action in outcome.actions] == [("purge_memories", ("FIND-001",))]
+    assert [(action.type, action.about) for action in outcome.actions] == [
+        ("purge_memories", ("FIND-001",))
+    ]
     assert not (memory.root / "deleted/s1").exists()
     assert left(memory) == []
     assert [record.id for record in session.records("decision")] == ["DEC-001"]
@@ -212,7 +240,9 @@ def test_a_leap_forward_destroys_nothing_before_somebody_could_see_it(
 # Destroying memories.
 
 
-def test_what_was_purged_is_noted_once_and_without_a_word(session: Session, memory: Memory, clock: Clock) -> None:
+def test_what_was_purged_is_noted_once_and_without_a_word(
+    session: Session, memory: Memory, clock: Clock
+) -> None:
     session.delete(["FIND-001", "turn-1"], reason="a private matter")
     clock.leap(31)
     purge(memory, force=True)
@@ -228,15 +258,31 @@ def test_what_was_purged_is_noted_once_and_without_a_word(session: Session, memo
     assert left(memory, b"private matter") == []
 
 
-def test_no_byte_is_left_in_anything_that_smp_made(session: Session, memory: Memory, clock: Clock) -> None:
-    """Bundles, quarantine, old versions, temporaries of a dead process, YAML indexes, the index and its WAL."""
+def test_no_byte_is_left_in_anything_that_smp_made(
+    session: Session, memory: Memory, clock: Clock
+) -> None:
+    """Bundles, quarantine, old versions, temporaries of a dead process, YAML indexes, the index and
+    its WAL.
+    """
     memory.search("vault")
     whole = (memory.root / "active/s1/findings.yaml").read_bytes()
-    set_aside(memory.tree, "s1", "findings.yaml", 0, whole, "an edit that a replacement crossed", clock.now)
-    set_aside(memory.tree, "s1", "decisions.yaml", 0, b"of something else entirely", "torn", clock.now)
+    set_aside(
+        memory.tree,
+        "s1",
+        "findings.yaml",
+        0,
+        whole,
+        "an edit that a replacement crossed",
+        clock.now,
+    )
+    set_aside(
+        memory.tree, "s1", "decisions.yaml", 0, b"of something else entirely", "torn", clock.now
+    )
     evict(memory, "s1", "FIND-001")
     (memory.root / "active/s1/findings.yaml").write_bytes(whole)  # a person puts a copy back
-    (memory.root / "active/s1/indexes/timeline.yaml").write_text(f"ref: FIND-001\ntopics: [{SECRET}]\n")
+    (memory.root / "active/s1/indexes/timeline.yaml").write_text(
+        f"ref: FIND-001\ntopics: [{SECRET}]\n"
+    )
     if (child := os.fork()) == 0:
         memory.tree.create_temporary(SECRET.encode())
         os._exit(0)
@@ -256,7 +302,9 @@ def test_no_byte_is_left_in_anything_that_smp_made(session: Session, memory: Mem
 def test_a_copy_is_the_same_memory_and_another_state_of_the_id_is_not(
     session: Session, memory: Memory, clock: Clock
 ) -> None:
-    """Under one id compaction evicted one state, and another was written since: each has its own deadline."""
+    """Under one id compaction evicted one state, and another was written since: each has its own
+    deadline.
+    """
     path = evict(memory, "s1", "FIND-001")
     raw = b"  - id: FIND-001\n    finding: said anew by somebody else\n    discovered_by: a\n    severity: low\n"
     file = memory.root / "active/s1/findings.yaml"
@@ -270,7 +318,9 @@ def test_a_copy_is_the_same_memory_and_another_state_of_the_id_is_not(
 
 
 def test_where_others_say_the_same_it_is_noted_and_kept(session: Session, memory: Memory) -> None:
-    """In memories, drops, bundles and quarantine; a short line may stand anywhere, and is not looked for."""
+    """In memories, drops, bundles and quarantine; a short line may stand anywhere, and is not
+    looked for.
+    """
     session.add_turn("user", f"They say that {SECRET}.")
     session.record_decision(f"Because {SECRET}", made_by="vera")
     memory.archive_session(memory.create_session(id="s2").id)
@@ -308,18 +358,28 @@ def test_what_was_restored_meanwhile_is_not_purged(
     assert purged(memory) == []
 
 
-def test_an_old_version_that_a_program_writes_to_is_reported(session: Session, memory: Memory) -> None:
+def test_an_old_version_that_a_program_writes_to_is_reported(
+    session: Session, memory: Memory
+) -> None:
     """Its bytes may be the only ones of a record of that program, so it stays until it is closed."""
     with (memory.root / "active/s1/findings.yaml").open("ab", buffering=0) as writer:
         (problem,) = memory.purge_now("s1", ["FIND-001"]).problems
         assert "until the program that has it open closes it" in problem
         assert all(name.startswith(".smp/retired/") for name in left(memory))
         writer.write(b"  - id: FIND-late\n    finding: written late\n")
-    wait_until(lambda: session.record_finding("the next writer folds it in", discovered_by="a") and not left(memory), "folded in")
+    wait_until(
+        lambda: (
+            session.record_finding("the next writer folds it in", discovered_by="a")
+            and not left(memory)
+        ),
+        "folded in",
+    )
     assert session.get("FIND-late").text == "written late"
 
 
-def test_a_session_that_fails_does_not_keep_the_others(session: Session, memory: Memory, clock: Clock) -> None:
+def test_a_session_that_fails_does_not_keep_the_others(
+    session: Session, memory: Memory, clock: Clock
+) -> None:
     other = memory.create_session(id="s2")
     other.record_decision("also over", made_by="vera")
     session.delete("FIND-001", reason="r")
@@ -365,7 +425,9 @@ def test_no_byte_is_left_of_a_session(tmp_path: Path, was_archived: bool, is_led
         session.record_finding(f"{SECRET} {number}", discovered_by="vera")
     memory.create_session(id="s2").record_decision("of another", made_by="a")
     set_aside(memory.tree, "s1", "findings.yaml", 0, SECRET.encode(), "torn", NOW)
-    with running(memory.root, log=tmp_path / "log") if is_led else Memory(memory.root).tree.holding():
+    with (
+        running(memory.root, log=tmp_path / "log") if is_led else Memory(memory.root).tree.holding()
+    ):
         bring_up_to_date(memory)
         evict(memory, "s1", "FIND-002")
         session.delete("FIND-003", reason="r")
@@ -396,7 +458,9 @@ def test_the_name_is_free_again_when_nothing_of_the_old_session_is_left(
     assert doomed_of(memory, "s1", []) == []
 
 
-def test_a_session_that_was_put_back_by_hand_is_not_purged(session: Session, memory: Memory, clock: Clock) -> None:
+def test_a_session_that_was_put_back_by_hand_is_not_purged(
+    session: Session, memory: Memory, clock: Clock
+) -> None:
     """From a backup of one's own: it is there, whatever stands in `deleted/`."""
     memory.archive_session("s1")
     copy = (memory.root / "archived/s1/archive.tar.gz").read_bytes()

@@ -1,4 +1,6 @@
-"""Retention by type: what is older than its type may become is deleted, and can be restored; off unless configured."""
+"""Retention by type: what is older than its type may become is deleted, and can be restored; off
+unless configured.
+"""
 
 from __future__ import annotations
 
