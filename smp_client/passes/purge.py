@@ -433,16 +433,20 @@ def _await_closed(memory: Memory, name: str, gone: Sequence[Holding], wait_s: fl
     A program that has one open may still write into it, so it is not removed before it is closed.
     """
     tree, until, files = memory.tree, time.monotonic() + wait_s, {held.file for held in gone}
-    while True:
+
+    def holding() -> list[str]:
+        return [slot for slot in _old_versions(tree, name) if _holds(tree, slot, gone)]
+
+    while holding():
         if is_in_use(memory, name):
             with suppress(SMPError), memory._scope(name).locked(files, "purging", any_version=True):
                 pass  # whoever takes the locks folds late writes in, and removes closed versions
         sweep(memory, name)
-        left = [slot for slot in _old_versions(tree, name) if _holds(tree, slot, gone)]
-        if not left or time.monotonic() >= until:
-            why = "holds purged memories until the program that has it open closes it"
-            return [f"{name}: {slot} {why}." for slot in left]
+        if time.monotonic() >= until:
+            break
         time.sleep(_PAUSE_S)
+    why = "holds purged memories until the program that has it open closes it"
+    return [f"{name}: {slot} {why}." for slot in holding()]
 
 
 def _holds(tree: Tree, slot: str, gone: Sequence[Holding]) -> bool:
