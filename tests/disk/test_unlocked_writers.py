@@ -209,8 +209,8 @@ def test_a_writer_of_what_we_take_back_loses_nothing(
 def test_an_append_that_is_half_written_when_we_replace_the_file_stays_in_one_piece(
     session: Session, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same just before the exchange: it is taken in when it is whole, behind what was written
-    to the new file meanwhile."""
+    """Bytes that are half written at the exchange are taken in when they are whole, behind the
+    bytes that came into the new file meanwhile."""
     session.record_finding("pinned", discovered_by="a")
     record = RECORD % (1, 1)
     writers: list[int] = []

@@ -50,7 +50,7 @@ def led(memory: Memory) -> Iterator[None]:
 
 @contextmanager
 def read_only(root: Path, place: Path) -> Iterator[Path]:
-    """The same tree where nothing may be written."""
+    """Return the tree where nothing may be written."""
     place.mkdir()
     subprocess.run(["mount", "--bind", root, place], check=True)
     try:
