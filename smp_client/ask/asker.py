@@ -42,11 +42,16 @@ class Asker:
         self._wake = wake
 
     def answer(
-        self, question: Callable[[View, Wanted], Answer], options: QueryOptions, files: Sequence[str] | None = None
+        self,
+        question: Callable[[View, Wanted], Answer],
+        options: QueryOptions,
+        files: Sequence[str] | None = None,
     ) -> Answer:
         if unknown := sorted(set(options) - QueryOptions.__annotations__.keys()):
             known = ", ".join(QueryOptions.__annotations__)
-            raise InvalidQuery(f"There is no option {', '.join(unknown)}; a question takes {known}.")
+            raise InvalidQuery(
+                f"There is no option {', '.join(unknown)}; a question takes {known}."
+            )
         now = self._now()
         want = wanted(now, self._policy()[0], **options)
         if files is not None:
@@ -71,8 +76,14 @@ class Asker:
         """A question whose answer is no list of memories, and counts as no access."""
         return self._ask(question, self._now(), None)[0]
 
-    def _ask(self, question: Callable[[View], T], now: datetime, files: Sequence[str] | None) -> tuple[T, Source]:
-        noted = {scope: self._readings.of(self._scope(scope)) for scope in self._scopes if not is_archived(scope)}
+    def _ask(
+        self, question: Callable[[View], T], now: datetime, files: Sequence[str] | None
+    ) -> tuple[T, Source]:
+        noted = {
+            scope: self._readings.of(self._scope(scope))
+            for scope in self._scopes
+            if not is_archived(scope)
+        }
         policy, weights = self._policy()
 
         def asked(index: Index) -> T:

@@ -1,7 +1,7 @@
-"""One engine for every question: which memories answer it, in which order, each with its priority as of now and its score.
+"""One engine for every question: the memories that answer it, in their order, with their scores.
 
-A question first finds the keys of the memories that answer it, in their order, and then reads just those. What a memory's priority
-and rank depend on stands in columns, so that neither needs the record itself; the formulas are those of decay.py and ranking.py.
+A question first finds the keys of the memories that answer it, and then reads just those. Priority
+and rank depend on columns alone; the formulas are those of model/priority.py and model/ranking.py.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ from .priorities import View, source
 from .spec import Aggregation, Specification, has_field, understand, unknown_field
 from .text import Term, question_of, quoted, words
 
-_CANDIDATES = 100  # the best by text alone, among which priority and importance may change the order
+_CANDIDATES = 100  # the best by text alone, whose order priority and importance can change
 _LOOKED_UP = 2  # words: whoever looks for a word or two wants to see them, and not the turns beside
 _NAMED_CAP = 8  # ids in one question
 _ID = re.compile("|".join(rf"\b{kind.prefix}-\d+\b" for kind in (*SESSION_KINDS, *GLOBAL_KINDS)))
 _LIKENESS_WORDS = 24
-_READ_AT_ONCE = 500
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -88,64 +87,72 @@ def scope_of(record: Record) -> str:
 
 
 def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
-    """What a query specification asks for: filters, sort, aggregations."""
+    """Return the answer to a query specification: filters, sort, aggregations."""
     said = understand(specification, "m.priority")
     _require_fields(view, said)
     order = ", ".join([*(term.text for term in said.order), NEWEST])
     limit = want.limit if said.limit is None else said.limit
     inner, inside = where(view, replace(want, order=order, limit=limit))
     conditions = " AND ".join(f"({condition.text})" for condition in said.conditions) or "1"
-    asked = [conditions, order, *(one.statement(Sql(""), Sql("")).text for one in said.aggregations)]
+    figures = [one.statement(Sql(""), Sql("")).text for one in said.aggregations]
     table = f"(SELECT m.* FROM memories m WHERE {inner}) m"
-    if any("m.priority" in text for text in asked):
+    if any("m.priority" in text for text in (conditions, order, *figures)):
         joined, columns = source(view)
         table = f"(SELECT m.*, {columns.priority} AS priority {joined} WHERE {inner}) m"
-    given = [*inside, *(value for condition in said.conditions for value in condition.parameters)]
+    given = [value for condition in said.conditions for value in condition.parameters]
     ordering = [value for term in said.order for value in term.parameters]
-    keys = [key for (key,) in view.index.connection.execute(
+    rows = view.index.connection.execute(
         f"SELECT m.key FROM {table} WHERE {conditions} ORDER BY {order} LIMIT ? OFFSET ?",
-        [*given, *ordering, -1 if limit is None else limit, said.offset],
-    )]  # fmt: skip
+        [*inside, *given, *ordering, -1 if limit is None else limit, said.offset],
+    )
+    keys = [key for (key,) in rows]
     priorities = {item.key: item.priority for item in ranked(view, _of_keys(Wanted(), keys))}
     answer = read(view, [Ranked(key, priorities[key]) for key in keys])
     for aggregation in said.aggregations:
-        statement = aggregation.statement(Sql(conditions, tuple(given[len(inside) :])), Sql(table, tuple(inside)))
+        tables = Sql(table, tuple(inside))
+        statement = aggregation.statement(Sql(conditions, tuple(given)), tables)
         answer.aggregations[aggregation.name] = _figures(view.index, aggregation, statement)
     return answer
 
 
 def by_topic(view: View, want: Wanted, topic: str) -> Answer:
-    """What is about the topic or one below it. Turns also where they say it, or refer to what is about it."""
+    """Return the memories of a topic or one below it, and turns that say it or refer to such."""
     return read(view, ranked(view, replace(want, has_keys=True).also(is_about(view, topic))))
 
 
 def is_about(view: View, topic: str) -> Sql:
-    """The condition that by_topic asks with."""
+    """Return the condition that a memory is about a topic."""
     name = [sayable(topic)]
-    about = Sql.joined(" UNION ALL ", [_named(view, "tags", "tag", name), _named(view, "topics", "topic", name)])
+    tables = [_named(view, "tags", "tag", name), _named(view, "topics", "topic", name)]
+    about = Sql.joined(" UNION ALL ", tables)
     referring = (
-        f"SELECT r.memory FROM memories b CROSS JOIN refs r ON r.scope = b.scope AND r.target = b.id"
+        "SELECT r.memory FROM memories b"
+        " CROSS JOIN refs r ON r.scope = b.scope AND r.target = b.id"
         f" WHERE b.key IN ({about.text}) AND r.relation = 'memory_refs'"
     )
     about = Sql(f"{about.text} UNION ALL {referring}", about.parameters * 2)
     if said := " ".join(_WORD.findall(topic)):
         turns = "SELECT w.key FROM words CROSS JOIN memories w ON w.key = words.rowid"
         match = owned(view.scopes, f'{{text}} : "{said}"')
-        about = Sql(f"{about.text} UNION ALL {turns} WHERE words MATCH ? AND w.type = '{TURN.name}'", (*about.parameters, match))
+        about = Sql(
+            f"{about.text} UNION ALL {turns} WHERE words MATCH ? AND w.type = '{TURN.name}'",
+            (*about.parameters, match),
+        )
     return Sql(f"m.key IN ({about.text})", about.parameters)
 
 
 def keys_of(view: View, want: Wanted) -> set[tuple[str, str, str]]:
     """Return the file, the type and the id of each memory that is wanted."""
     condition, given = where(view, want)
-    return set(view.index.connection.execute(f"SELECT m.file, m.type, m.id FROM memories m WHERE {condition}", given))
+    asked = f"SELECT m.file, m.type, m.id FROM memories m WHERE {condition}"
+    return set(view.index.connection.execute(asked, given))
 
 
 def of_id(view: View, memory_id: str) -> Answer:
-    """The memories of this id, one of each session that has one; a record before a file of the same name."""
-    found = read(view, ranked(view, Wanted((Sql(f"m.id = ? AND {doubles.NAMED}", (sayable(memory_id),)),))))
+    """Return the memories of this id, one of each session; a record before a file of that name."""
+    named = Sql(f"m.id = ? AND {doubles.NAMED}", (sayable(memory_id),))
     first: dict[str, Record] = {}
-    for record in found:
+    for record in read(view, ranked(view, Wanted((named,)))):
         known = first.get(record.session)
         if known is None or known.type in ("agent_state", "artifact") or is_away(known.marks):
             first[record.session] = record
@@ -153,40 +160,37 @@ def of_id(view: View, memory_id: str) -> Answer:
 
 
 def of_ids(view: View, want: Wanted, scope: str, ids: Sequence[str]) -> Answer:
-    """Those of these ids that are wanted, in no order."""
-    named = Sql("m.scope = ? AND m.id IN (SELECT value FROM json_each(?))", (scope, json.dumps(list(ids))))
+    """Return those of these ids that are wanted, in no order."""
+    these = (scope, json.dumps(list(ids)))
+    named = Sql("m.scope = ? AND m.id IN (SELECT value FROM json_each(?))", these)
     return read(view, ranked(view, replace(want, limit=None, offset=0, order=None).also(named)))
 
 
 def read(view: View, found: Sequence[Ranked]) -> Answer:
-    """The records themselves."""
-    rows: dict[int, tuple[Any, ...]] = {}
-    ended: dict[int, tuple[str, ...]] = {}
-    doubled: dict[int, tuple[str, ...]] = {}
-    for start in range(0, len(found), _READ_AT_ONCE):
-        keys = [item.key for item in found[start : start + _READ_AT_ONCE]]
-        asked = f"SELECT key, id, type, scope, file, data, text FROM memories WHERE key IN ({', '.join('?' * len(keys))})"
-        rows |= {row[0]: row[1:] for row in view.index.connection.execute(asked, keys)}
-        ended |= marks(view.index, keys)
-        doubled |= doubles.marks(view.index, keys)
+    """Return the records themselves."""
+    keys = [item.key for item in found]
+    asked = (
+        "SELECT key, id, type, scope, file, data, text FROM memories"
+        " WHERE key IN (SELECT value FROM json_each(?))"
+    )
+    found_rows = view.index.connection.execute(asked, (json.dumps(keys),))
+    rows = {row[0]: row[1:] for row in found_rows}
+    ended = marks(view.index, keys)
+    doubled = doubles.marks(view.index, keys)
     answer = Answer()
     for key, priority, score, explanation in found:
         memory_id, kind, scope, file, stored, text = rows[key]
         data = json.loads(stored)
         if kind == "artifact":
             data["content"] = text
-        said = (*((_mark(file),) if is_archived(scope) else ()), *ended.get(key, ()), *doubled.get(key, ()))
-        answer.append(Record(memory_id, type_of(kind), session_of(scope), data, text, score=score, explanation=explanation,
-                             priority_now=round(priority, 4), file=f"{directory_of(scope)}/{file}",
-                             holds=key not in ended, marks=said))  # fmt: skip
+        away = (ARCHIVED if file == ARCHIVE else EVICTED,) if is_archived(scope) else ()
+        said = (*away, *ended.get(key, ()), *doubled.get(key, ()))
+        answer.append(Record(
+            memory_id, type_of(kind), session_of(scope), data, text, score=score,
+            explanation=explanation, priority_now=round(priority, 4),
+            file=f"{directory_of(scope)}/{file}", holds=key not in ended, marks=said,
+        ))  # fmt: skip
     return answer
-
-
-def _mark(bundle: str) -> str:
-    return ARCHIVED if bundle == ARCHIVE else EVICTED
-
-
-# Finding and ordering.
 
 
 def ranked(view: View, want: Wanted) -> list[Ranked]:
@@ -223,12 +227,14 @@ def ranked(view: View, want: Wanted) -> list[Ranked]:
         f" {parts if want.explain else 'NULL, NULL, NULL, NULL'}"
         f" {joined} WHERE {condition}{least} ORDER BY {order} LIMIT ? OFFSET ?", given,
     )  # fmt: skip
-    return [
-        Ranked(key, priority, round(score, 4),
-                _explained(score=score, priority=priority, importance=importance, use=recency, state=state, holds=valid)
-                if want.explain else None)
-        for key, priority, score, recency, state, valid, importance in rows
-    ]  # fmt: skip
+    found: list[Ranked] = []
+    for key, priority, score, recency, state, valid, importance in rows:
+        explanation = _explained(
+            score=score, priority=priority, importance=importance, use=recency, state=state,
+            holds=valid,
+        ) if want.explain else None  # fmt: skip
+        found.append(Ranked(key, priority, round(score, 4), explanation))
+    return found
 
 
 def _of_keys(want: Wanted, keys: Sequence[int]) -> Wanted:
@@ -296,7 +302,10 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Rank
         late = _CANDIDATES - 1
         answers.sort(key=lambda item: (max(place[item.key] - late, 0), -(item.score or 0.0)))
     end = None if want.limit is None else want.offset + want.limit
-    return [one._replace(score=round(min(one.score or 0.0, 1.0), 4)) for one in answers[want.offset : end]]
+    return [
+        one._replace(score=round(min(one.score or 0.0, 1.0), 4))
+        for one in answers[want.offset : end]
+    ]
 
 
 def _explained(**parts: float) -> dict[str, float]:
@@ -305,14 +314,15 @@ def _explained(**parts: float) -> dict[str, float]:
 
 
 def _require_fields(view: View, said: Specification) -> None:
-    """Raises InvalidQuery for a field that no memory here has."""
+    """Raise InvalidQuery for a field that no memory here has."""
     condition, given = where(view, Wanted())
     for name in said.unproven_fields:
         has = has_field(name)
         asked = f"SELECT 1 FROM memories m WHERE {condition} AND {has.text} LIMIT 1"
         if view.index.connection.execute(asked, [*given, *has.parameters]).fetchone() is None:
-            names = f"SELECT DISTINCT f.key FROM memories m, json_each(m.data) f WHERE {condition} LIMIT 200"
-            raise unknown_field(name, sorted(str(row[0]) for row in view.index.connection.execute(names, given)))
+            fields = "SELECT DISTINCT f.key FROM memories m, json_each(m.data) f"
+            rows = view.index.connection.execute(f"{fields} WHERE {condition} LIMIT 200", given)
+            raise unknown_field(name, sorted(str(row[0]) for row in rows))
 
 
 def _figures(index: Index, aggregation: Aggregation, statement: Sql) -> Any:
@@ -328,12 +338,11 @@ def _figures(index: Index, aggregation: Aggregation, statement: Sql) -> Any:
     return dict(rows)
 
 
-# What the SQL is made of.
-
-
 def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
-    # With a plus SQLite goes by the keys, which are few, and not through all of a session; or from the latest on.
-    is_latest = len(view.scopes) > 1 and want.limit is not None and (want.order or "").startswith("m.at DESC")
+    """Return the condition of the wanted memories, with its parameters."""
+    # With a plus SQLite goes by the keys, which are few, or from the latest on.
+    is_latest = len(view.scopes) > 1 and want.limit is not None
+    is_latest = is_latest and (want.order or "").startswith("m.at DESC")
     aside = want.tags or want.has_keys or is_latest
     conditions = [view.within("+m.scope" if aside else "m.scope"), *want.conditions]
     for some in want.tags:
@@ -342,19 +351,19 @@ def where(view: View, want: Wanted) -> tuple[str, list[Any]]:
     if want.without_tags:
         named = _named(view, "tags", "tag", want.without_tags)
         conditions.append(Sql(f"m.key NOT IN ({named.text})", named.parameters))
-    whole = Sql.joined(" AND ", [Sql(f"({condition.text})", condition.parameters) for condition in conditions])
+    each = [Sql(f"({condition.text})", condition.parameters) for condition in conditions]
+    whole = Sql.joined(" AND ", each)
     return whole.text, list(whole.parameters)
 
 
 def _named(view: View, table: str, column: str, names: Sequence[str]) -> Sql:
-    """The memories that have one of these tags or topics, or one below it: `security` means `security.authentication` too."""
+    """Return a query for the memories with one of these tags or topics, or with one below it."""
     scopes = view.within("t.scope")
     select = f"SELECT t.memory FROM {table} t WHERE {scopes.text} AND t.{column}"
-    each = [
-        part
-        for name in (name.lower() for name in names)
-        for part in (Sql(f"{select} = ?", (*scopes.parameters, name)),
-                     # What follows the dot in the order of characters is the slash.
-                     Sql(f"{select} >= ? AND t.{column} < ?", (*scopes.parameters, f"{name}.", f"{name}/")))
-    ]  # fmt: skip
+    each: list[Sql] = []
+    for name in map(str.lower, names):
+        each.append(Sql(f"{select} = ?", (*scopes.parameters, name)))
+        # The slash follows the dot in the order of characters.
+        below = (*scopes.parameters, f"{name}.", f"{name}/")
+        each.append(Sql(f"{select} >= ? AND t.{column} < ?", below))
     return Sql.joined(" UNION ALL ", each) if each else Sql("SELECT NULL WHERE 0")

@@ -1,4 +1,4 @@
-"""The fields that can be asked for: what values each has, and how each operator reads in SQL over `memories m`."""
+"""The fields that can be asked for, and how each operator reads in SQL over `memories m`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from ..disk.scopes import archived_scope
-from ..index.sql import PATTERN_CAP_CHARACTERS, Sql, bound, compose, is_like, is_one_of, is_within, some
+from ..index.sql import (
+    PATTERN_CAP_CHARACTERS,
+    Sql,
+    bound,
+    compose,
+    is_like,
+    is_one_of,
+    is_within,
+    some,
+)
 from ..model.layout import ARCHIVED
 from ..model.record import TURN, name_of
-from ..model.times import parse_time
+from ..model.times import EPOCH, parse_time
 
 INTEGER_CAP = 2**63 - 1
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = 86_400_000_000  # in microseconds, like m.at
 
 
@@ -25,27 +33,28 @@ class Mistake(Exception):
 
 
 class Field:
-    """A column, given as an expression that is null where it is absent."""
+    """A column, given as an expression that is null where the value is absent."""
 
     is_time = False
-    _without_average: str | None = None  # what it is, if it has none
+    _without_average: str | None = None  # the kind of its values, if they have none
 
     def __init__(self, expression: str) -> None:
         self._value = Sql(expression)
 
     def plain(self, value: Any) -> Any:
-        """The value as it is compared; raises Mistake. Never given None."""
+        """Return the value as it is compared; raise Mistake. Never given None."""
         return text_of(value)
 
     def one_of(self, values: Sequence[Any]) -> Sql:
         return is_one_of(self._value, values)
 
     def within(self, bounds: Sequence[tuple[str, Any]]) -> Sql:
-        """That it is on the right side of each bound, given with its symbol."""
+        """Return that it is on the right side of each bound, given with its symbol."""
         return is_within(self._value, bounds)
 
     def contains(self, value: Any) -> Sql:
-        raise Mistake("has no parts here: the field is no text or list; use equals, not, in, greaterThan, lessThan or between")
+        use = "equals, not, in, greaterThan, lessThan or between"
+        raise Mistake(f"has no parts here: the field is no text or list; use {use}")
 
     def prefix(self, value: Any) -> Sql:
         return self.contains(value)
@@ -54,17 +63,17 @@ class Field:
         return compose("{} IS NOT NULL", self._value)
 
     def picked(self, function: str) -> Sql:
-        """The one value of a memory to sort by or to add up: of a list its MIN, MAX or AVG."""
+        """Return the one value of a memory to add up: of a list its MIN, MAX or AVG."""
         if function == "AVG" and self._without_average:
             raise Mistake(f"is {self._without_average}, of which there is no average")
         return self._value
 
     def ordered(self, function: str) -> Sql:
-        """The value to sort by, where that is another one than is shown."""
+        """Return the value to sort by."""
         return self.picked(function)
 
     def group(self) -> tuple[Sql, Sql]:
-        """The value to group by, and the joins that it needs."""
+        """Return the value to group by, and the joins that it needs."""
         return self._value, Sql("")
 
 
@@ -87,19 +96,22 @@ class _Text(Field):
 
 
 class _Session(_Text):
-    """By its id, whether it is archived or not."""
+    """The id of a session, whether it is archived or not."""
 
     def __init__(self) -> None:
-        start = f"{ARCHIVED}/"
         super().__init__("m.scope")
-        self._value = Sql(f"CASE WHEN m.scope LIKE '{start}%' THEN SUBSTR(m.scope, {len(start) + 1}) ELSE m.scope END")
+        self._value = Sql(
+            f"CASE WHEN m.scope LIKE '{ARCHIVED}/%' THEN SUBSTR(m.scope, {len(ARCHIVED) + 2})"
+            " ELSE m.scope END"
+        )
 
     def one_of(self, values: Sequence[Any]) -> Sql:
-        return super().one_of([name for value in values if value for name in (value, archived_scope(value))])
+        names = [name for value in values if value for name in (value, archived_scope(value))]
+        return super().one_of(names)
 
 
 class _Type(_Text):
-    """A turn is a `turn`, whatever the files call it."""
+    """The type of a memory. A turn is a `turn`, however the files call it."""
 
     def __init__(self) -> None:
         super().__init__("m.type")
@@ -115,14 +127,14 @@ class _Time(Field):
     _without_average = "a time"
 
     def plain(self, value: Any) -> tuple[int, int]:
-        """Its first and its last microsecond, which differ for a date."""
+        """Return the first and the last microsecond, which differ for a date."""
         if isinstance(value, str):
             with suppress(ValueError):
                 value = date.fromisoformat(value)
         if isinstance(value, date) and not isinstance(value, datetime):
-            start = (value - _EPOCH.date()).days * _DAY
+            start = (value - EPOCH.date()).days * _DAY
             return start, start + _DAY - 1
-        moment = (time_of(value) - _EPOCH) // timedelta(microseconds=1)
+        moment = (time_of(value) - EPOCH) // timedelta(microseconds=1)
         return moment, moment
 
     def one_of(self, values: Sequence[Any]) -> Sql:
@@ -133,7 +145,8 @@ class _Time(Field):
         return some([is_one_of(self._value, moments), is_one_of(day, days)])
 
     def within(self, bounds: Sequence[tuple[str, Any]]) -> Sql:
-        return is_within(self._value, [(symbol, value[symbol == "<="]) for symbol, value in bounds])
+        ends = [(symbol, value[symbol == "<="]) for symbol, value in bounds]
+        return is_within(self._value, ends)
 
     def group(self) -> tuple[Sql, Sql]:
         return Sql("date(m.at / 1000000, 'unixepoch')"), Sql("")
@@ -148,19 +161,18 @@ class _Priority(Field):
 
 
 class _Tags(Field):
-    """A tag stands in lower case in its table, once for each memory that has it."""
+    """The tags of a memory, which stand in lower case in a table."""
 
     _without_average = "a list of texts"
 
-    def __init__(self) -> None:
-        super().__init__("")
-
     def one_of(self, values: Sequence[Any]) -> Sql:
-        # What follows the dot in the order of characters is the slash.
-        return self._tagged("t.tag >= v.value AND t.tag < v.value || '/' AND (t.tag = v.value OR t.tag >= v.value || '.')", values)
+        # The slash follows the dot in the order of characters.
+        below = "(t.tag = v.value OR t.tag >= v.value || '.')"
+        return self._tagged(f"t.tag >= v.value AND t.tag < v.value || '/' AND {below}", values)
 
     def within(self, bounds: Sequence[tuple[str, Any]]) -> Sql:
-        raise Mistake("has no order here: tags are a list; use equals, not, contains, in, prefix or exists")
+        use = "equals, not, contains, in, prefix or exists"
+        raise Mistake(f"has no order here: tags are a list; use {use}")
 
     def contains(self, value: Any) -> Sql:
         return self.one_of([value])
@@ -181,15 +193,17 @@ class _Tags(Field):
     def _tagged(self, test: str, values: Sequence[str]) -> Sql:
         # CROSS, so that each value is looked up in the table.
         tags = f"SELECT t.memory FROM json_each({{}}) v CROSS JOIN tags t WHERE {test}"
-        return compose(f"m.key IN ({tags})", bound(json.dumps([value.lower() for value in values])))
+        lowered = bound(json.dumps([value.lower() for value in values]))
+        return compose(f"m.key IN ({tags})", lowered)
 
 
 def columns(priority: str) -> dict[str, Field]:
-    """The fields that are no part of the record itself, or are kept beside it; by name. `priority` is SQL over `m`."""
+    """Return the fields that have columns, by name. `priority` is SQL over `m`."""
     number, actor = _Priority(f"({priority})"), _Text("m.actor")
     return {
         "id": _Text("m.id"), "type": _Type(), "session": _Session(), "timestamp": _Time("m.at"),
-        "text": _Text("m.text"), "agent": actor, "actor": actor, "tags": _Tags(), "priority": number, "decay.priority": number,
+        "text": _Text("m.text"), "agent": actor, "actor": actor, "tags": _Tags(""),
+        "priority": number, "decay.priority": number,
     }  # fmt: skip
 
 
@@ -209,7 +223,7 @@ def text_of(value: Any) -> str:
 
 
 def part_of(value: Any) -> str:
-    """A text to be looked for in others."""
+    """Return a text to be looked for in others."""
     text = text_of(value)
     if len(text) > PATTERN_CAP_CHARACTERS:
         raise Mistake(f"may have {PATTERN_CAP_CHARACTERS:,} characters, not {len(text):,}")
@@ -239,11 +253,12 @@ def time_of(value: Any) -> datetime:
             return value.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise Mistake(f"{wanted}, not {shown(value)} ({error})") from None
-    raise Mistake(f"{wanted}, not {shown(value)}{' without a zone' if isinstance(value, datetime) else ''}")
+    zone = " without a zone" if isinstance(value, datetime) else ""
+    raise Mistake(f"{wanted}, not {shown(value)}{zone}")
 
 
 def shown(value: Any) -> str:
-    """The value as it may stand in a message."""
+    """Return the value as it may stand in a message."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):

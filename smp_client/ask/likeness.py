@@ -27,7 +27,9 @@ _NEGATION = re.compile(
 @lru_cache(_COMPARED)
 def normalised(text: str) -> str:
     """Return the text in lower case, with single blanks and no punctuation around its words: texts equal so say the same."""
-    return " ".join(bare for word in text.lower().split() if (bare := word.strip(_PUNCTUATION)) and bare != "-")
+    return " ".join(
+        bare for word in text.lower().split() if (bare := word.strip(_PUNCTUATION)) and bare != "-"
+    )
 
 
 def likeness(one: str, other: str) -> float:
@@ -61,7 +63,11 @@ class Matters(Generic[T]):
         """Return the first of those whose likeness with a text is enough."""
         said = _said(text)
         shared = Counter(place for stem in said.stems for place in self._with_stem.get(stem, ()))
-        found = [place for place, stems in shared.items() if _share(said, self._all[place][0], stems) >= self._least]
+        found = [
+            place
+            for place, stems in shared.items()
+            if _share(said, self._all[place][0], stems) >= self._least
+        ]
         first = min([*found, self._same.get(said.normalised, len(self._all))])
         return self._all[first][1] if first < len(self._all) else None
 
@@ -85,7 +91,9 @@ def _share(one: _Said, other: _Said, stems: int) -> float:
 @lru_cache(_COMPARED)
 def _said(text: str) -> _Said:
     found = words(text)
-    return _Said(normalised(text), frozenset(_exact(found)), _denies(text), frozenset(map(_stem, found)))
+    return _Said(
+        normalised(text), frozenset(_exact(found)), _denies(text), frozenset(map(_stem, found))
+    )
 
 
 def _exact(found: Sequence[str]) -> set[str]:

@@ -25,16 +25,30 @@ _SIMILAR = 3
 
 
 def neighbours(view: View, record: Record) -> Neighbours:
-    scopes = [GLOBAL] if record.session == GLOBAL else [*project_scopes(view.index, record.session), GLOBAL]
+    scopes = (
+        [GLOBAL]
+        if record.session == GLOBAL
+        else [*project_scopes(view.index, record.session), GLOBAL]
+    )
     of_project = replace(view, scopes=tuple(scope for scope in view.scopes if scope in scopes))
     want = Wanted((one_of("m.type", [record.type]), holds()), limit=_CANDIDATES)
-    found = [one for one in similar(of_project, want, record.text) if (one.session, one.id) != (record.session, record.id)]
+    found = [
+        one
+        for one in similar(of_project, want, record.text)
+        if (one.session, one.id) != (record.session, record.id)
+    ]
     said = normalised(record.text)
     same = [one for one in found if normalised(one.text) == said]
-    near = sorted(((likeness(one.text, record.text), one) for one in found if one not in same), key=lambda item: -item[0])
+    near = sorted(
+        ((likeness(one.text, record.text), one) for one in found if one not in same),
+        key=lambda item: -item[0],
+    )
 
     def name(one: Record) -> str:
         return short_name(f"{one.session}/{one.id}", record.session)
 
     newest = max(same, key=lambda one: str(one.data.get("timestamp")), default=None)
-    return Neighbours(name(newest) if newest else None, tuple(name(one) for share, one in near[:_SIMILAR] if share >= _ALIKE))
+    return Neighbours(
+        name(newest) if newest else None,
+        tuple(name(one) for share, one in near[:_SIMILAR] if share >= _ALIKE),
+    )

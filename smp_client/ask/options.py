@@ -18,7 +18,12 @@ from ..model.times import EPOCH
 from .fields import shown
 from .when import When, moment
 
-TYPES = tuple(dict.fromkeys([kind.type for kind in (*SESSION_KINDS, *GLOBAL_KINDS)] + ["agent_state", "artifact", "summary"]))
+TYPES = tuple(
+    dict.fromkeys(
+        [kind.type for kind in (*SESSION_KINDS, *GLOBAL_KINDS)]
+        + ["agent_state", "artifact", "summary"]
+    )
+)
 _TYPE_NAMES = {f"{name}s": name for name in TYPES} | {
     TURN.name: TURN.type, f"{TURN.name}s": TURN.type, "conversation": TURN.type, "state": "agent_state", "summaries": "summary",
 }  # fmt: skip
@@ -40,7 +45,9 @@ class QueryOptions(TypedDict, total=False):
     """What every question takes beside what it asks for."""
 
     types: Sequence[str] | str
-    tags: Sequence[str] | str | Mapping[str, Sequence[str]]  # any of them, or those below them; or {"include": …, "exclude": …}
+    tags: (
+        Sequence[str] | str | Mapping[str, Sequence[str]]
+    )  # any of them, or those below them; or {"include": …, "exclude": …}
     all_tags: bool  # all of them
     without_tags: Sequence[str] | str
     agents: Sequence[str] | str
@@ -48,7 +55,9 @@ class QueryOptions(TypedDict, total=False):
     since: When
     until: When
     min_priority: float
-    include_decayed: bool  # True; without, what has decayed below 0.3 (`policy.decayed_below`) is left out
+    include_decayed: (
+        bool  # True; without, what has decayed below 0.3 (`policy.decayed_below`) is left out
+    )
     confidence: Sequence[str] | str
     min_importance: float
     min_relevance: float
@@ -110,8 +119,13 @@ def wanted(
         problems += [f"tags may have 'include' and 'exclude', not {name}" for name in unknown]
         tags, without_tags = tags.get("include"), tags.get("exclude")
     if types is not None:
-        conditions.append(of_types([type_named(name, problems) for name in listed("types", types, problems)]))
-    included, excluded = listed("tags", tags, problems), listed("without_tags", without_tags, problems)
+        conditions.append(
+            of_types([type_named(name, problems) for name in listed("types", types, problems)])
+        )
+    included, excluded = (
+        listed("tags", tags, problems),
+        listed("without_tags", without_tags, problems),
+    )
     some = [[tag] for tag in included] if all_tags else [included] if included else []
     if agents is not None:
         conditions.append(one_of("m.actor", listed("agents", agents, problems)))
@@ -120,14 +134,26 @@ def wanted(
     for value, sign in ((since, ">="), (until, "<=")):
         if value is not None:
             try:
-                conditions.append(Sql(f"m.at {sign} ?", (microseconds(moment(value, now, end=sign == "<=")),)))
+                conditions.append(
+                    Sql(f"m.at {sign} ?", (microseconds(moment(value, now, end=sign == "<=")),))
+                )
             except (ValueError, OverflowError) as error:
                 problems.append(f"{'since' if sign == '>=' else 'until'}: {error}")
     if confidence is not None:
-        conditions.append(one_of("json_extract(m.data, '$.confidence')", listed("confidence", confidence, problems)))
-    least = {"min_priority": min_priority, "min_relevance": min_relevance, "min_importance": min_importance}
+        conditions.append(
+            one_of(
+                "json_extract(m.data, '$.confidence')", listed("confidence", confidence, problems)
+            )
+        )
+    least = {
+        "min_priority": min_priority,
+        "min_relevance": min_relevance,
+        "min_importance": min_importance,
+    }
     wrong = {name: shown(value) for name, value in least.items() if not _is_share(value)}
-    problems += [f"{name} must be a number from 0 to 1, not {value}" for name, value in wrong.items()]
+    problems += [
+        f"{name} must be a number from 0 to 1, not {value}" for name, value in wrong.items()
+    ]
     if min_importance is not None:
         conditions.append(Sql("m.importance >= ?", (min_importance,)))
     if not isinstance(sort, str) or sort not in _SORTS:
@@ -137,7 +163,11 @@ def wanted(
             problems.append(f"{name} must be a whole number from 0, not {shown(count)}")
     if problems:
         raise InvalidQuery("; ".join(problems) + ".")
-    floors = [value for value in (min_priority, None if include_decayed else policy.decayed_below) if value is not None]
+    floors = [
+        value
+        for value in (min_priority, None if include_decayed else policy.decayed_below)
+        if value is not None
+    ]
     floor = max(floors, default=None)
     return Wanted(
         tuple(conditions), tuple(map(tuple, some)), tuple(excluded), floor, min_relevance, _SORTS[sort],

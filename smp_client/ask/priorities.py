@@ -76,7 +76,9 @@ def prepare(index: Index, now: datetime, policy: Policy, readings: Mapping[str, 
     if index.rules != policy:
         index.connection.executescript(f"{_TABLES} DELETE FROM temp.rules; DELETE FROM temp.clock;")
         index.connection.execute("INSERT INTO temp.clock VALUES (0)")
-        index.connection.executemany("INSERT INTO temp.rules VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _rules(_ALL, policy))
+        index.connection.executemany(
+            "INSERT INTO temp.rules VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _rules(_ALL, policy)
+        )
         index.rules = policy
     # Not in the text of a question: a text that is the same again need not be understood again.
     index.connection.execute("UPDATE temp.clock SET now = ?", (microseconds(now),))
@@ -102,7 +104,11 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
     With keys that are given SQLite goes by these alone, and not through all memories in the order of the answer.
     """
     own = _own_rules(view)
-    scope = f"CASE WHEN m.scope IN ({', '.join(map(_quoted, own))}) THEN m.scope ELSE '{_ALL}' END" if own else f"'{_ALL}'"
+    scope = (
+        f"CASE WHEN m.scope IN ({', '.join(map(_quoted, own))}) THEN m.scope ELSE '{_ALL}' END"
+        if own
+        else f"'{_ALL}'"
+    )
     memories = "memories m NOT INDEXED" if by_key else "memories m"
     joined = f"FROM {memories} CROSS JOIN temp.rules r ON r.scope = {scope} AND r.standing = m.standing CROSS JOIN temp.clock"
     last, times = "COALESCE(m.accessed, m.at, now)", "m.accesses"
@@ -112,7 +118,10 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
     state = "1.0"
     if len(view.scopes) > 1:
         joined += " LEFT JOIN sessions s ON s.scope = m.scope"
-        cases = " ".join(f"WHEN {_quoted(name)} THEN {float(factor)}" for name, factor in view.weights.states.items())
+        cases = " ".join(
+            f"WHEN {_quoted(name)} THEN {float(factor)}"
+            for name, factor in view.weights.states.items()
+        )
         # Evicted memories of a session that is in use count as archived ones.
         status = f"COALESCE(s.status, CASE WHEN m.scope GLOB '{ARCHIVED}/*' THEN '{ARCHIVED}' END)"
         state = f"CASE {status} {cases} ELSE 1.0 END" if cases else state
@@ -133,14 +142,25 @@ def _own_rules(view: View) -> list[str]:
     own = view.index.connection.execute(asked, within.parameters).fetchall()
     for scope, metadata in own:
         rules = _rules(scope, view.policy.for_session(json.loads(metadata)))
-        view.index.connection.executemany("INSERT OR REPLACE INTO temp.rules VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rules)
+        view.index.connection.executemany(
+            "INSERT OR REPLACE INTO temp.rules VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rules
+        )
     return [scope for scope, _ in own]
 
 
 def _rules(scope: str, policy: Policy) -> list[tuple[str | float, ...]]:
     enabled = float(policy.enabled)
     return [
-        (scope, name, rule.base, enabled * rule.rate, rule.boost, rule.floor, enabled * policy.age_rate, policy.boost_cap)
+        (
+            scope,
+            name,
+            rule.base,
+            enabled * rule.rate,
+            rule.boost,
+            rule.floor,
+            enabled * policy.age_rate,
+            policy.boost_cap,
+        )
         for name, rule in policy.all_rules().items()
     ]
 

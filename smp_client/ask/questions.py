@@ -62,7 +62,12 @@ def by_agent(asked: Asked, agent: str, **options: Unpack[QueryOptions]) -> Answe
     return _listed(asked, {**options, "agents": [agent]})
 
 
-def by_time(asked: Asked, start: When | None = None, end: When | None = None, **options: Unpack[QueryOptions]) -> Answer:
+def by_time(
+    asked: Asked,
+    start: When | None = None,
+    end: When | None = None,
+    **options: Unpack[QueryOptions],
+) -> Answer:
     """What happened between two times, both included, oldest first."""
     times: QueryOptions = {}
     if start is not None:
@@ -87,13 +92,17 @@ def similar(asked: Asked, memory_or_text: str, **options: Unpack[QueryOptions]) 
     def question(view: View, want: Wanted) -> Answer:
         itself = named(view, memory_or_text)
         if itself is None and _ID.fullmatch(memory_or_text):
-            raise MemoryNotFound(f"There is no memory {memory_or_text!r} in {', '.join(view.scopes)}.")
+            raise MemoryNotFound(
+                f"There is no memory {memory_or_text!r} in {', '.join(view.scopes)}."
+            )
         return similar(view, want, itself.text if itself else memory_or_text, itself)
 
     return asked._asker().answer(question, limited)
 
 
-def related(asked: Asked, memory_id: str, depth: int = 1, **options: Unpack[QueryOptions]) -> Answer:
+def related(
+    asked: Asked, memory_id: str, depth: int = 1, **options: Unpack[QueryOptions]
+) -> Answer:
     """What a memory is connected with, within so many steps, nearest first; `path` of each says how."""
     from .fields import shown
     from .related import related
@@ -104,13 +113,17 @@ def related(asked: Asked, memory_id: str, depth: int = 1, **options: Unpack[Quer
     def question(view: View, want: Wanted) -> Answer:
         start = named(view, check_memory_id(memory_id))
         if start is None:
-            raise MemoryNotFound(f"There is no memory {memory_id!r} in {', '.join(view.scopes) or 'this memory'}.")
+            raise MemoryNotFound(
+                f"There is no memory {memory_id!r} in {', '.join(view.scopes) or 'this memory'}."
+            )
         return related(view, want, start, depth)
 
     return asked._asker().answer(question, options)
 
 
-def query(asked: Asked, specification: Mapping[str, Any], **options: Unpack[QueryOptions]) -> Answer:
+def query(
+    asked: Asked, specification: Mapping[str, Any], **options: Unpack[QueryOptions]
+) -> Answer:
     """A query specification: `filters`, `sort`, `aggregations`, `limit`, `offset`, `include_related`.
 
     The options narrow it down further; `limit` and `offset` may stand in either, and what sorts or scores only in itself.
@@ -149,7 +162,9 @@ def timeline(asked: Asked, since: When | None = None, until: When | None = None)
             raise InvalidQuery(f"{error}.") from error
 
     def question(view: View) -> Timeline:
-        return timeline_of(view.index, view.together, at(since, view.now, end=False), at(until, view.now, end=True))
+        return timeline_of(
+            view.index, view.together, at(since, view.now, end=False), at(until, view.now, end=True)
+        )
 
     return asked._asker().ask(question)
 
@@ -183,11 +198,19 @@ def _refuse_options(specification: Mapping[str, Any], options: QueryOptions) -> 
     """Raises InvalidQuery for what a specification says in its own words, or cannot say at all."""
     problems = []
     if "sort" in options:
-        problems.append('the order stands in the specification: {"sort": [{"field": "timestamp", "direction": "asc"}]}')
+        problems.append(
+            'the order stands in the specification: {"sort": [{"field": "timestamp", "direction": "asc"}]}'
+        )
     if options.get("min_relevance") or options.get("explain"):
-        problems.append("min_relevance and explain are for search and similar: what a specification finds has no score")
+        problems.append(
+            "min_relevance and explain are for search and similar: what a specification finds has no score"
+        )
     if isinstance(specification, Mapping):
-        both = [name for name in ("limit", "offset") if name in options and specification.get(name) is not None]
+        both = [
+            name
+            for name in ("limit", "offset")
+            if name in options and specification.get(name) is not None
+        ]
         problems += [f"{name} is given twice, in the specification and beside it" for name in both]
     if problems:
         raise InvalidQuery(f"In query(), {'; '.join(problems)}.")
@@ -202,5 +225,8 @@ def _with_options(specification: Mapping[str, Any], want: Wanted) -> Mapping[str
         said["offset"] = want.offset
     filters = [] if said.get("filters") is None else said["filters"]
     if want.min_priority is not None and isinstance(filters, (list, tuple)):
-        said["filters"] = [*filters, {"field": "priority", "operator": "greaterOrEqual", "value": float(want.min_priority)}]
+        said["filters"] = [
+            *filters,
+            {"field": "priority", "operator": "greaterOrEqual", "value": float(want.min_priority)},
+        ]
     return said

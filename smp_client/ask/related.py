@@ -42,7 +42,9 @@ def related(view: View, want: Wanted, start: Record, depth: int) -> Answer:
     """Nearest first; of the same distance, what is wanted most. Each has in `path` how it was reached."""
     scope = scope_of(start)
     paths = _walk(view, scope, start.id, depth)
-    found = [replace(record, path=paths[record.id]) for record in of_ids(view, want, scope, list(paths))]
+    found = [
+        replace(record, path=paths[record.id]) for record in of_ids(view, want, scope, list(paths))
+    ]
     found.sort(key=lambda record: (len(record.path), -record.priority, record.id))
     return Answer(found[want.offset : None if want.limit is None else want.offset + want.limit])
 
@@ -79,13 +81,18 @@ def _walk(view: View, scope: str, start: str, depth: int) -> dict[str, tuple[str
     return paths
 
 
-def _neighbours(view: View, scope: str, memory_id: str, *, topics: bool) -> Iterator[tuple[str, str]]:
+def _neighbours(
+    view: View, scope: str, memory_id: str, *, topics: bool
+) -> Iterator[tuple[str, str]]:
     ask = view.index.connection.execute
     for relationship, data in ask(_STATED, (scope, memory_id)):
         stated: dict[str, Any] = json.loads(data)
         source, target = str(stated.get("source")), str(stated.get("target"))
         if memory_id in (source, target):
-            yield (target if source == memory_id else source), f"{source} {stated.get('relationship', 'relates to')} {target}"
+            yield (
+                (target if source == memory_id else source),
+                f"{source} {stated.get('relationship', 'relates to')} {target}",
+            )
         else:
             # It only refers to the memory; one that a person wrote need not have two ends.
             yield relationship, f"{relationship} refers to {memory_id}"

@@ -1,16 +1,18 @@
-"""The query specification: checked, with every problem at once, and turned into SQL over `memories m`.
+"""The query specification: checked, with every problem at once, and turned into SQL.
 
-No text of the caller becomes SQL: names and values are bound as parameters, operators and directions are looked up. What the
-operators mean is the same for every field:
+No text of the caller becomes SQL: names and values are bound as parameters, operators and
+directions are looked up. The operators mean one thing for every field:
 
-- `equals`, `in` and `contains` on a list ask for such an item; `contains` in a text is a part of it, in a mapping a key.
+- `equals`, `in` and `contains` on a list ask for such an item; `contains` in a text is a part of
+  it, in a mapping a key.
 - `contains` in a text, `prefix` and tags do not tell upper from lower case; everything else does.
-- A tag matches itself and what is below it: `security` also `security.authentication`.
+- A tag matches itself and tags below it: `security` also `security.authentication`.
 - Two words for one severity are equal, and the more severe is the greater; see severity.py.
 - A number is compared with numbers and a text with texts; true is not 1.
 - `exists` and null: a field that is null, or an empty text of a column, counts as absent.
-- `not` is the opposite of `equals`, of `in` when given a list, so it also matches what does not have the field.
-- A date is its first moment after `greaterThan`, `greaterOrEqual` and `lessThan`, and a whole day (UTC) in every other place.
+- `not` is the opposite of `equals`, or of `in` when given a list: it also matches what is absent.
+- A date is its first moment after `greaterThan`, `greaterOrEqual` and `lessThan`, and a whole day
+  (UTC) in every other place.
 - A list on the way to a field is looked through: `alternatives_considered.option`.
 """
 
@@ -31,38 +33,27 @@ _PROBLEM_CAP = 20
 _HINT_CAP_CHARACTERS = 100
 _T = TypeVar("_T")
 
-# What records of each kind may have, and what SMP itself writes.
-_DOCUMENTED_NAMES = """
-    decay decay.last_accessed decay.access_count decay.base_priority
-    turn_ref created_by content confidence pinned updated_at memory_refs references
-    turn speaker
-    made_by decision rationale agents_involved agreed_by reversible implementation_impact
-    alternatives_considered alternatives_considered.option alternatives_considered.rejected_because
-    discovered_by severity category finding impact root_cause
-    location location.artifact location.section location.line_numbers
-    resolution resolution.status resolution.resolved_at resolution.resolved_by resolution.action_taken resolution.verification
-    resolution.next_steps
-    topic preference context source applies_to applies_to.projects applies_to.domains
-    learning learned_by pattern target relationship
-    agent_id session_id last_updated session_learnings
-    current_context current_context.current_task current_context.current_phase current_context.focus_area
-    current_context.active_artifacts current_context.active_artifacts.path current_context.active_artifacts.status
-    current_context.active_artifacts.findings_count
-    working_memory working_memory.concerns_identified working_memory.methods_applied working_memory.verification_summary
-    working_memory.verification_summary.total_concerns working_memory.verification_summary.critical
-    working_memory.verification_summary.important working_memory.verification_summary.minor
-    working_memory.verification_summary.all_resolved
-    memory_refs.decisions_made memory_refs.findings_created memory_refs.preferences_learned
-"""
-_DOCUMENTED = tuple(sorted(_DOCUMENTED_NAMES.split()))
-
+# The fields that records of each kind may have, and those that SMP itself writes.
+_DOCUMENTED = frozenset(
+    """
+    decay turn_ref created_by content confidence pinned updated_at memory_refs references turn
+    speaker made_by decision rationale agents_involved agreed_by reversible implementation_impact
+    alternatives_considered discovered_by severity category finding impact root_cause location
+    resolution topic preference context source applies_to learning learned_by pattern target
+    relationship agent_id session_id last_updated session_learnings current_context working_memory
+    """.split()  # noqa: SIM905 - a text is easier to look through than 40 strings
+)
 _OPERATORS = (
-    "equals", "not", "contains", "in", "greaterThan", "lessThan", "greaterOrEqual", "lessOrEqual", "between", "exists", "prefix",
+    "equals", "not", "contains", "in", "greaterThan", "lessThan", "greaterOrEqual", "lessOrEqual",
+    "between", "exists", "prefix",
 )  # fmt: skip
 _OPERATOR_NAMES = {name.lower(): name for name in _OPERATORS} | {
     "notequals": "not", "greaterthanorequal": "greaterOrEqual", "lessthanorequal": "lessOrEqual",
 }  # fmt: skip
-_BOUNDS = {"greaterThan": (">",), "lessThan": ("<",), "greaterOrEqual": (">=",), "lessOrEqual": ("<=",), "between": (">=", "<=")}
+_BOUNDS = {
+    "greaterThan": (">",), "lessThan": ("<",), "greaterOrEqual": (">=",), "lessOrEqual": ("<=",),
+    "between": (">=", "<="),
+}  # fmt: skip
 _FUNCTIONS = {"count": "COUNT", "min": "MIN", "max": "MAX", "average": "AVG"}
 _KEYS = ("filters", "sort", "aggregations", "limit", "offset", "include_related")
 
@@ -79,25 +70,29 @@ class Aggregation:
     is_time: bool  # the value is in microseconds since 1970
 
     def statement(self, where: Sql, source: Sql) -> Sql:
-        """Gives rows of (group, value): one with the group None without `by`, else one for each group, None being those without."""
+        """Return a query for rows of (group, value); without `by` one row of the group None."""
         group = self.group or Sql("NULL")
         tail = " GROUP BY 1 ORDER BY 1 NULLS LAST" if self.group else ""
-        return compose(f"SELECT {{}}, {{}} FROM {{}} {{}} WHERE {{}}{tail}", group, self.value, source, self.joins, where)
+        template = f"SELECT {{}}, {{}} FROM {{}} {{}} WHERE {{}}{tail}"
+        return compose(template, group, self.value, source, self.joins, where)
 
 
 @dataclass(frozen=True)
 class Specification:
     conditions: tuple[Sql, ...]  # all of them must hold
-    order: tuple[Sql, ...]  # terms of ORDER BY, what is absent last; the caller appends what breaks a tie
+    order: tuple[Sql, ...]  # terms of ORDER BY, absent values last; the caller appends a tie-break
     aggregations: tuple[Aggregation, ...]
     limit: int | None
     offset: int
     include_related: bool
-    unproven_fields: tuple[str, ...]  # neither columns nor documented: whether any memory has them is for the caller to see
+    unproven_fields: tuple[str, ...]  # the caller sees whether any memory has them
 
 
 def understand(spec: Mapping[str, Any], priority: str) -> Specification:
-    """Raises InvalidQuery with all that is wrong. `priority` is SQL over `m` for the priority as of now."""
+    """Read a specification. Raise InvalidQuery with all that is wrong.
+
+    `priority` is SQL over `m` for the priority as of now.
+    """
     if not isinstance(spec, Mapping):
         raise InvalidQuery(f"A query is a mapping with {', '.join(_KEYS)}, not {shown(spec)}.")
     reader = _Reader(priority)
@@ -110,18 +105,20 @@ def understand(spec: Mapping[str, Any], priority: str) -> Specification:
 
 
 def has_field(field: str) -> Sql:
-    """The condition that a memory has this one of `unproven_fields`, so that the caller can look whether any does."""
+    """Return the condition that a memory has this one of `unproven_fields`."""
     return JsonField(field).exists()
 
 
 def unknown_field(field: str, occurring: Iterable[str]) -> InvalidQuery:
-    """For a field that no memory has; `occurring` are the fields that some do have."""
-    names = dict.fromkeys((*columns(""), *_DOCUMENTED, *occurring))
-    return InvalidQuery(f"No memory here has a field {shown(field)}{_hint(field, names)}; fields are {', '.join(names)}.")
+    """Return the error for a field that no memory has; `occurring` are fields that some have."""
+    names = dict.fromkeys((*columns(""), *sorted(_DOCUMENTED), *occurring))
+    known = ", ".join(names)
+    hint = _hint(field, names)
+    return InvalidQuery(f"No memory here has a field {shown(field)}{hint}; fields are {known}.")
 
 
 class _Reader:
-    """Reads each part of a specification, and notes what is wrong with it and where."""
+    """Reads each part of a specification, and notes the problems with their places."""
 
     def __init__(self, priority: str) -> None:
         self.problems: list[str] = []
@@ -140,18 +137,26 @@ class _Reader:
         aggregations = self._entries(spec, "aggregations", self._aggregation)
         names = [aggregation.name for aggregation in aggregations]
         for name in sorted({name for name in names if names.count(name) > 1}):
-            self.problems.append(f"aggregations has two called {shown(name)}; give one another 'name'")
-        limit, offset = (self._tried(name, _amount, spec.get(name)) for name in ("limit", "offset"))
+            problem = f"aggregations has two called {shown(name)}; give one another 'name'"
+            self.problems.append(problem)
+        limit, offset = (self._tried(key, _amount, spec.get(key)) for key in ("limit", "offset"))
         related = spec.get("include_related")
         is_related = related is not None and self._tried("include_related", _truth, related)
         return Specification(
-            tuple(conditions), tuple(order), tuple(aggregations), limit, offset or 0, bool(is_related), tuple(self._unproven)
+            tuple(conditions), tuple(order), tuple(aggregations), limit, offset or 0,
+            bool(is_related), tuple(self._unproven),
         )  # fmt: skip
 
-    def _entries(self, spec: Mapping[str, Any], name: str, read: Callable[[Mapping[str, Any], str], _T | None]) -> list[_T]:
+    def _entries(
+        self,
+        spec: Mapping[str, Any],
+        name: str,
+        read: Callable[[Mapping[str, Any], str], _T | None],
+    ) -> list[_T]:
         entries = self._tried(name, _listed, spec.get(name)) or ()
         found: list[_T] = []
-        for where, entry in ((f"{name}[{number}]", entry) for number, entry in enumerate(entries)):
+        for number, entry in enumerate(entries):
+            where = f"{name}[{number}]"
             if not isinstance(entry, Mapping):
                 self.problems.append(f"{where} must be a mapping, not {shown(entry)}")
             elif (one := read(entry, where)) is not None:
@@ -174,57 +179,69 @@ class _Reader:
         self._check_keys(entry, ("field", "direction"), where)
         field = self._field(entry, "field", where)
         ways = {"asc": "ASC", "desc": "DESC"}
-        direction = self._choice({"direction": "asc", **entry}, "direction", ways, tuple(ways), where)
+        said = {"direction": "asc", **entry}
+        direction = self._choice(said, "direction", ways, tuple(ways), where)
         if field is None or direction is None:
             return None
         # A list goes where the item is that comes first.
-        return compose(f"{{}} {direction} NULLS LAST", field.ordered("MIN" if direction == "ASC" else "MAX"))
+        value = field.ordered("MIN" if direction == "ASC" else "MAX")
+        return compose(f"{{}} {direction} NULLS LAST", value)
 
     def _aggregation(self, entry: Mapping[str, Any], where: str) -> Aggregation | None:
         self._check_keys(entry, ("function", "type", "field", "by", "name"), where)
         if "function" in entry and "type" in entry:
             self.problems.append(f"{where} has both a function and a type, which are the same")
         key = "type" if "type" in entry else "function"
-        function = self._choice(entry, key, {**{name: name for name in _FUNCTIONS}, "avg": "average"}, tuple(_FUNCTIONS), where)
+        meanings = {**{name: name for name in _FUNCTIONS}, "avg": "average"}
+        function = self._choice(entry, key, meanings, tuple(_FUNCTIONS), where)
         over, by, name = (entry.get(key) for key in ("field", "by", "name"))
         field = None if over is None else self._field(entry, "field", where)
         group = None if by is None else self._field(entry, "by", where)
         if not isinstance(name, str | None):
             self.problems.append(f"{where}.name must be a text, not {shown(name)}")
-        if function is None or (over is not None and field is None) or (by is not None and group is None):
+        if function is None or (over and field is None) or (by and group is None):
             return None
         value = self._tried(f"{where}.field", _figure, function, field)
         grouping = self._tried(f"{where}.by", group.group) if group else None
         by_value, joins = grouping or (None, Sql(""))
-        name = str(name or "_".join(part for part in (function, over, by and f"by_{by}") if part))
-        return value and Aggregation(name, by, value, by_value, joins, bool(field and field.is_time and function != "count"))
+        parts = (function, over, by and f"by_{by}")
+        name = str(name or "_".join(str(part) for part in parts if part))
+        is_time = field is not None and field.is_time and function != "count"
+        return value and Aggregation(name, by, value, by_value, joins, is_time)
 
-    def _field(self, entry: Mapping[str, Any], key: str, where: str, *, proven: bool = False) -> Field | None:
+    def _field(
+        self, entry: Mapping[str, Any], key: str, where: str, *, proven: bool = False
+    ) -> Field | None:
         if key not in entry:
             self.problems.append(f"{where}.{key} is missing")
             return None
         name = self._tried(f"{where}.{key}", text_of, entry[key])
         if name is None or name in self._columns:
             return self._columns.get(name or "")
-        if not proven and name not in _DOCUMENTED:
+        if not proven and name.partition(".")[0] not in _DOCUMENTED:
             self._unproven[name] = None
-        return SeverityField() if name == "severity" else self._tried(f"{where}.{key}", JsonField, name)
+        if name == "severity":
+            return SeverityField()
+        return self._tried(f"{where}.{key}", JsonField, name)
 
     def _choice(
-        self, entry: Mapping[str, Any], key: str, meanings: Mapping[str, str], words: Sequence[str], where: str
-    ) -> str | None:
-        """What the word means; in snake_case, camelCase or any other case."""
+        self, entry: Mapping[str, Any], key: str, meanings: Mapping[str, str], words: Sequence[str],
+        where: str,
+    ) -> str | None:  # fmt: skip
+        """Return the meaning of a word; in snake_case, camelCase or any other case."""
         word = entry.get(key)
         meaning = meanings.get(word.replace("_", "").lower()) if isinstance(word, str) else None
         if meaning is None:
-            problem = f"{shown(word)} is not known{_hint(word, words)}" if key in entry else "is missing"
+            unknown = f"{shown(word)} is not known{_hint(word, words)}"
+            problem = unknown if key in entry else "is missing"
             self.problems.append(f"{where}.{key} {problem}; it is one of {', '.join(words)}")
         return meaning
 
     def _check_keys(self, entry: Mapping[str, Any], keys: Sequence[str], where: str = "") -> None:
         place = f" of {where}" if where else ""
-        self.problems += [f"the key {shown(key)}{place} is not known{_hint(key, keys)}; keys are {', '.join(keys)}"
-                          for key in entry if key not in keys]  # fmt: skip
+        for key in (key for key in entry if key not in keys):
+            known = f"is not known{_hint(key, keys)}; keys are {', '.join(keys)}"
+            self.problems.append(f"the key {shown(key)}{place} {known}")
 
     def _tried(self, where: str, make: Callable[..., _T], *given: Any) -> _T | None:
         try:
@@ -240,7 +257,8 @@ def _condition(field: Field, operator: str, value: Any) -> Sql:
     if operator in _BOUNDS:
         symbols = _BOUNDS[operator]
         values = [value] if len(symbols) == 1 else _pair(value)
-        return field.within([(symbol, _given(field, item)) for symbol, item in zip(symbols, values, strict=True)])
+        bounds = [(symbol, _given(field, one)) for symbol, one in zip(symbols, values, strict=True)]
+        return field.within(bounds)
     if operator in ("contains", "prefix"):
         value = _given(field, value)
         return field.contains(value) if operator == "contains" else field.prefix(value)
@@ -250,7 +268,8 @@ def _condition(field: Field, operator: str, value: Any) -> Sql:
     if operator == "in" and not is_list:
         raise Mistake(f"must be a list, not {shown(value)}; operator 'equals' takes a single value")
     values = list(value) if is_list else [value]
-    tests = [field.one_of(given)] if (given := [field.plain(item) for item in values if item is not None]) else []
+    given = [field.plain(item) for item in values if item is not None]
+    tests = [field.one_of(given)] if given else []
     tests += [negated(field.exists())] if None in values else []
     return negated(some(tests)) if operator == "not" else some(tests)
 
@@ -273,7 +292,8 @@ def _given(field: Field, value: Any) -> Any:
 
 def _pair(value: Any) -> Sequence[Any]:
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise Mistake(f"must be a list of two values, the lower and the upper bound, not {shown(value)}")
+        bounds = "the lower and the upper bound"
+        raise Mistake(f"must be a list of two values, {bounds}, not {shown(value)}")
     return value
 
 
@@ -302,5 +322,7 @@ def _truth(value: Any) -> bool:
 
 
 def _hint(word: Any, words: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word[:_HINT_CAP_CHARACTERS], list(words), cutoff=0.5) if isinstance(word, str) else []
+    if not isinstance(word, str):
+        return ""
+    close = difflib.get_close_matches(word[:_HINT_CAP_CHARACTERS], list(words), cutoff=0.5)
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""

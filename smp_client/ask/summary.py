@@ -34,7 +34,9 @@ class Summary:
 def summarise(view: View, topics: int = _TOPICS) -> Summary:
     condition, given = where(view, Wanted())
     ask = view.index.connection.execute
-    times = f"SELECT m.timestamp FROM memories m WHERE {condition} AND m.at IS NOT NULL ORDER BY m.at"
+    times = (
+        f"SELECT m.timestamp FROM memories m WHERE {condition} AND m.at IS NOT NULL ORDER BY m.at"
+    )
     first, last = (ask(f"{times} {order} LIMIT 1", given).fetchone() for order in ("", "DESC"))
     types = f"SELECT m.type, COUNT(*) FROM memories m WHERE {condition} GROUP BY m.type ORDER BY 2 DESC, 1"
     actors = f"SELECT m.actor, COUNT(*) FROM memories m WHERE {condition} AND m.actor <> '' GROUP BY m.actor ORDER BY 2 DESC, 1"

@@ -32,7 +32,11 @@ def moment(value: When, now: datetime, *, end: bool = False) -> datetime:
         return now
     if text in ("today", "yesterday"):
         return _day((now - timedelta(days=text == "yesterday")).date(), end=end)
-    if (said := _RELATIVE.fullmatch(text)) and (unit := _UNITS.get(_SHORT.get(said[2], said[2]))) and (said[1] or " " in text):
+    if (
+        (said := _RELATIVE.fullmatch(text))
+        and (unit := _UNITS.get(_SHORT.get(said[2], said[2])))
+        and (said[1] or " " in text)
+    ):
         return now - int(said[1] or 1) * unit
     try:
         # First, because a date is also read as a time, its first moment.

@@ -76,3 +76,29 @@ def glob(text: str) -> str:
 def _either_case(character: str) -> str:
     forms = {form for form in (character, character.lower(), character.upper()) if len(form) == 1}
     return f"[{''.join(sorted(forms))}]" if len(forms) > 1 else glob(character)
+
+
+def leaves(data: str, path: str, which: str) -> str | None:
+    """Return the values at a dotted path of a JSON mapping, as a JSON list; None where none is.
+
+    Lists on the way are looked through, and a list at its end gives its items. `single` leaves
+    those out, and `parts` are only those, and the keys of mappings.
+    """
+    found: list[Any] = [json.loads(data)]
+    for name in path.split("."):
+        mappings = (item for value in found for item in _items(value) if isinstance(item, dict))
+        found = [mapping[name] for mapping in mappings if name in mapping]
+    found = [value for value in found if value is not None]
+    if which == "single":
+        found = [value for value in found if not isinstance(value, list)]
+    elif which == "parts":
+        found = [list(value) if isinstance(value, dict) else value for value in found]
+        found = [value for value in found if isinstance(value, list)]
+    if not found:
+        return None
+    said = json.dumps([item for value in found for item in _items(value)])
+    return said.replace("Infinity", "9e999")  # as SQLite writes it
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -73,7 +73,6 @@ def test_every_problem_is_named_with_its_place() -> None:
         (a_filter(5, "equals", "x"), "filters[0].field must be a text, not 5"),
         (a_filter("", "equals", "x"), "filters[0].field is empty"),
         (a_filter("a..b", "equals", "x"), "filters[0].field has an empty name between its dots"),
-        (a_filter(".".join("a" * 17), "equals", "x"), "has 17 parts; at most 16"),
         (a_filter("a\0b", "equals", "x"), "filters[0].field holds the character U+0000"),
         (a_filter("a\ud800", "equals", "x"), "filters[0].field holds a lone surrogate"),
         (a_filter("a", "equals", "\ud800"), "filters[0].value holds a lone surrogate"),
