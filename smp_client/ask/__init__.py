@@ -1,1 +1,1 @@
-"""What can be asked of the memories, how a question is read, and which of them answer it."""
+"""Questions: how they are read, which memories answer them, and in which order."""

@@ -1,4 +1,4 @@
-"""Who answers the questions about some sessions of a root: makes the index true, asks it, and notes what was read."""
+"""Answers questions about some sessions of a root: asks a true index, and notes the readings."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _WOKEN_AT_ONCE = 8  # each costs a file that is made durable
 
 class Asker:
     def __init__(
-        self, fresh: Fresh, readings: access.Readings, published: Published, scopes: Sequence[str], scope: Callable[[str], Scope],
-        options: Options, wake: Callable[[Scope, str], object],
+        self, fresh: Fresh, readings: access.Readings, published: Published, scopes: Sequence[str],
+        scope: Callable[[str], Scope], options: Options, wake: Callable[[Scope, str], object],
     ) -> None:  # fmt: skip
         self._fresh = fresh
         self._readings = readings
@@ -49,13 +49,12 @@ class Asker:
     ) -> Answer:
         if unknown := sorted(set(options) - QueryOptions.__annotations__.keys()):
             known = ", ".join(QueryOptions.__annotations__)
-            raise InvalidQuery(
-                f"There is no option {', '.join(unknown)}; a question takes {known}."
-            )
+            names = ", ".join(unknown)
+            raise InvalidQuery(f"There is no option {names}; a question takes {known}.")
         now = self._now()
-        want = wanted(now, self._policy()[0], **options)
+        want = wanted(now, self._policy()[0], options)
         if files is not None:
-            # Which may say how the session decays, and whether what is asked for still holds.
+            # They may say how the session decays, and whether a memory still holds.
             files = [*files, METADATA, RELATIONSHIP.file]
         counts = want.count_access and self._options.count_access
         resting: list[str] = []
@@ -107,20 +106,20 @@ class Asker:
     def _note(self, found: Answer, now: datetime) -> None:
         by_session: dict[str, list[str]] = {}
         for record in found:
-            # Of a session that is packed away, nothing changes by being read.
+            # In a bundle nothing changes by being read.
             if not is_away(record.marks):
                 by_session.setdefault(record.session, []).append(record.id)
         for session, ids in by_session.items():
             access.note(self._scope(session), ids, now)
 
     def _wake_all(self, resting: Sequence[str]) -> None:
-        """A session that is read is in use again. Of many only some: the next pass sees the others in the access log."""
+        """Wake sessions that were read. Of many only some: the next pass sees the others."""
         for session in resting[:_WOKEN_AT_ONCE]:
             self._wake(self._scope(session), "read")
 
 
 def _resting(view: View, found: Answer) -> list[str]:
-    """The sessions of these memories that are idle or decaying, by what the index says."""
+    """Return the sessions of these memories that are idle or decaying, by the index."""
     ask = view.index.connection.execute
     asked = "SELECT 1 FROM sessions WHERE scope = ? AND status IN (?, ?)"
     sessions = sorted({record.session for record in found if not is_away(record.marks)})

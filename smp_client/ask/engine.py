@@ -90,6 +90,9 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
     """Return the answer to a query specification: filters, sort, aggregations."""
     said = understand(specification, "m.priority")
     _require_fields(view, said)
+    if want.min_priority is not None:
+        least = Sql("m.priority >= ?", (float(want.min_priority),))
+        said = replace(said, conditions=(*said.conditions, least))
     order = ", ".join([*(term.text for term in said.order), NEWEST])
     limit = want.limit if said.limit is None else said.limit
     inner, inside = where(view, replace(want, order=order, limit=limit))
@@ -103,7 +106,7 @@ def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
     ordering = [value for term in said.order for value in term.parameters]
     rows = view.index.connection.execute(
         f"SELECT m.key FROM {table} WHERE {conditions} ORDER BY {order} LIMIT ? OFFSET ?",
-        [*inside, *given, *ordering, -1 if limit is None else limit, said.offset],
+        [*inside, *given, *ordering, -1 if limit is None else limit, said.offset or want.offset],
     )
     keys = [key for (key,) in rows]
     priorities = {item.key: item.priority for item in ranked(view, _of_keys(Wanted(), keys))}

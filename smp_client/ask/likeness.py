@@ -26,7 +26,7 @@ _NEGATION = re.compile(
 
 @lru_cache(_COMPARED)
 def normalised(text: str) -> str:
-    """Return the text in lower case, with single blanks and no punctuation around its words: texts equal so say the same."""
+    """Return the text in lower case, with single blanks and no punctuation around its words."""
     return " ".join(
         bare for word in text.lower().split() if (bare := word.strip(_PUNCTUATION)) and bare != "-"
     )
@@ -44,7 +44,7 @@ def likeness(one: str, other: str) -> float:
 
 
 class Matters(Generic[T]):
-    """Things that were said, each with its text. The first one like another text is found without a look at all of them."""
+    """Things with texts. The first one like another text is found without a look at all."""
 
     def __init__(self, least: float) -> None:
         self._least = least  # the likeness from which on two texts are about one matter

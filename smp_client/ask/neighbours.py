@@ -1,7 +1,7 @@
-"""What stands already beside a new memory: the very same, and what is near to it. Nothing is merged.
+"""The memories that a new one repeats, or is near to. Nothing is merged.
 
-Only memories of the same kind that still hold count, in the sessions of the project and in `global/`. A writer asks for it when
-it looks at `Record.same_as` or `Record.similar`: a write itself needs no index.
+Only memories of its kind that still hold count, in the sessions of the project and in `global/`. A
+writer asks for it by `Record.same_as` or `Record.similar`: a write itself needs no index.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a question can say beside its text, checked: which memories, in which order, how many."""
+"""The options of a question, checked: which memories, in which order, how many."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from ..index.fresh import Source
 from ..index.sql import Sql
@@ -18,36 +18,33 @@ from ..model.times import EPOCH
 from .fields import shown
 from .when import When, moment
 
-TYPES = tuple(
-    dict.fromkeys(
-        [kind.type for kind in (*SESSION_KINDS, *GLOBAL_KINDS)]
-        + ["agent_state", "artifact", "summary"]
-    )
-)
+_KINDS = [kind.type for kind in (*SESSION_KINDS, *GLOBAL_KINDS)]
+TYPES = tuple(dict.fromkeys([*_KINDS, "agent_state", "artifact", "summary"]))
 _TYPE_NAMES = {f"{name}s": name for name in TYPES} | {
-    TURN.name: TURN.type, f"{TURN.name}s": TURN.type, "conversation": TURN.type, "state": "agent_state", "summaries": "summary",
+    TURN.name: TURN.type, f"{TURN.name}s": TURN.type, "conversation": TURN.type,
+    "state": "agent_state", "summaries": "summary",
 }  # fmt: skip
 _MICROSECOND = timedelta(microseconds=1)
 _NAMES_CAP = 100  # SQLite takes no expression deeper than 1,000 and no more than 500 SELECTs in one
 _COUNT_CAP = 2**62 - 1  # two of them added up are still a number that SQLite takes
 NEWEST = "m.at DESC, m.scope, m.file, m.start DESC"
+_OLDEST = "m.at IS NULL, m.at, m.scope, m.file, m.start"
 # By the names that the documents and people use.
 _SORTS = {
     "relevance": None, "relevance_desc": None,
     "priority": f"priority DESC, {NEWEST}", "decay.priority": f"priority DESC, {NEWEST}",
     "importance": f"m.importance DESC, {NEWEST}",
     "newest": NEWEST, "time_desc": NEWEST, "timestamp": NEWEST, "time": NEWEST,
-    "oldest": "m.at IS NULL, m.at, m.scope, m.file, m.start", "time_asc": "m.at IS NULL, m.at, m.scope, m.file, m.start",
+    "oldest": _OLDEST, "time_asc": _OLDEST,
 }  # fmt: skip
 
 
 class QueryOptions(TypedDict, total=False):
-    """What every question takes beside what it asks for."""
+    """The options that every question takes."""
 
     types: Sequence[str] | str
-    tags: (
-        Sequence[str] | str | Mapping[str, Sequence[str]]
-    )  # any of them, or those below them; or {"include": …, "exclude": …}
+    # Any of them, or one below them; or {"include": …, "exclude": …}.
+    tags: Sequence[str] | str | Mapping[str, Sequence[str]]
     all_tags: bool  # all of them
     without_tags: Sequence[str] | str
     agents: Sequence[str] | str
@@ -55,23 +52,21 @@ class QueryOptions(TypedDict, total=False):
     since: When
     until: When
     min_priority: float
-    include_decayed: (
-        bool  # True; without, what has decayed below 0.3 (`policy.decayed_below`) is left out
-    )
+    include_decayed: bool  # True; without, memories below `policy.decayed_below` are left out
     confidence: Sequence[str] | str
     min_importance: float
     min_relevance: float
     sort: str  # relevance, priority, importance, newest, oldest
     limit: int | None
     offset: int
-    explain: bool  # every record says what its score is made of
-    count_access: bool  # False; True where whoever asks goes on to read what is listed
+    explain: bool  # every record says how its score came about
+    count_access: bool  # False; True where the caller goes on to read the memories of a list
 
 
 class Answer(list[Record]):
-    """The memories that answer a question, in their order, and what else there is to say of them."""
+    """The memories that answer a question, in their order."""
 
-    source: Source = "index"  # what it was answered from: the index, the index and what it did not know yet, or the files alone
+    source: Source = "index"  # or the index and files that it did not know yet, or files alone
     aggregations: dict[str, Any]
     related: list[Record]
     note: str | None  # a sentence on words that were looked for otherwise, or that there were none
@@ -85,7 +80,7 @@ class Answer(list[Record]):
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which memories, in which order, and how many: what every question can say."""
+    """Which memories are wanted, in which order, and how many."""
 
     conditions: tuple[Sql, ...] = ()
     tags: tuple[tuple[str, ...], ...] = ()  # of each of these at least one
@@ -103,75 +98,59 @@ class Wanted:
         return replace(self, conditions=(*self.conditions, *conditions))
 
 
-def wanted(
-    now: datetime, policy: Policy, *, types: Sequence[str] | str | None = None, tags: Any = None, all_tags: bool = False,
-    without_tags: Sequence[str] | str | None = None, agents: Sequence[str] | str | None = None,
-    project: str | None = None, since: When | None = None, until: When | None = None,
-    min_priority: float | None = None, include_decayed: bool = True,
-    confidence: Sequence[str] | str | None = None, min_importance: float | None = None, min_relevance: float | None = None,
-    sort: str = "relevance", limit: int | None = None, offset: int = 0, explain: bool = False, count_access: bool = False,
-) -> Wanted:  # fmt: skip
-    """Checks all that a question says beside its text; raises InvalidQuery with everything that is wrong."""
+def wanted(now: datetime, policy: Policy, options: QueryOptions) -> Wanted:
+    """Check the options of a question. Raise InvalidQuery with everything that is wrong."""
     problems: list[str] = []
     conditions: list[Sql] = []
+    given = cast("Mapping[str, Any]", options).get  # which may hold anything before it is checked
+    tags: Any = given("tags")
+    without_tags = given("without_tags")
     if isinstance(tags, Mapping):
         unknown = [shown(name) for name in tags if name not in ("include", "exclude")]
         problems += [f"tags may have 'include' and 'exclude', not {name}" for name in unknown]
         tags, without_tags = tags.get("include"), tags.get("exclude")
-    if types is not None:
-        conditions.append(
-            of_types([type_named(name, problems) for name in listed("types", types, problems)])
-        )
-    included, excluded = (
-        listed("tags", tags, problems),
-        listed("without_tags", without_tags, problems),
-    )
-    some = [[tag] for tag in included] if all_tags else [included] if included else []
-    if agents is not None:
-        conditions.append(one_of("m.actor", listed("agents", agents, problems)))
-    if project is not None:
-        conditions += [_of_project(name) for name in listed("project", project, problems)]
-    for value, sign in ((since, ">="), (until, "<=")):
-        if value is not None:
-            try:
-                conditions.append(
-                    Sql(f"m.at {sign} ?", (microseconds(moment(value, now, end=sign == "<=")),))
-                )
-            except (ValueError, OverflowError) as error:
-                problems.append(f"{'since' if sign == '>=' else 'until'}: {error}")
-    if confidence is not None:
-        conditions.append(
-            one_of(
-                "json_extract(m.data, '$.confidence')", listed("confidence", confidence, problems)
-            )
-        )
-    least = {
-        "min_priority": min_priority,
-        "min_relevance": min_relevance,
-        "min_importance": min_importance,
-    }
-    wrong = {name: shown(value) for name, value in least.items() if not _is_share(value)}
-    problems += [
-        f"{name} must be a number from 0 to 1, not {value}" for name, value in wrong.items()
-    ]
-    if min_importance is not None:
-        conditions.append(Sql("m.importance >= ?", (min_importance,)))
+    if given("types") is not None:
+        types = listed("types", given("types"), problems)
+        conditions.append(of_types([type_named(name, problems) for name in types]))
+    included = listed("tags", tags, problems)
+    excluded = listed("without_tags", without_tags, problems)
+    some = [[tag] for tag in included] if given("all_tags") else [included] if included else []
+    if given("agents") is not None:
+        conditions.append(one_of("m.actor", listed("agents", given("agents"), problems)))
+    if given("project") is not None:
+        names = listed("project", given("project"), problems)
+        conditions += [_of_project(name) for name in names]
+    for name, value, sign in (("since", given("since"), ">="), ("until", given("until"), "<=")):
+        try:
+            if value is not None:
+                at = microseconds(moment(value, now, end=name == "until"))
+                conditions.append(Sql(f"m.at {sign} ?", (at,)))
+        except (ValueError, OverflowError) as error:
+            problems.append(f"{name}: {error}")
+    if given("confidence") is not None:
+        words = listed("confidence", given("confidence"), problems)
+        conditions.append(one_of("json_extract(m.data, '$.confidence')", words))
+    least = {name: given(name) for name in ("min_priority", "min_relevance", "min_importance")}
+    for name, value in least.items():
+        if value is not None and not (isinstance(value, (int, float)) and 0 <= value <= 1):
+            problems.append(f"{name} must be a number from 0 to 1, not {shown(value)}")
+    if least["min_importance"] is not None:
+        conditions.append(Sql("m.importance >= ?", (least["min_importance"],)))
+    sort = given("sort", "relevance")
     if not isinstance(sort, str) or sort not in _SORTS:
         problems.append(f"sort must be one of {', '.join(_SORTS)}, not {shown(sort)}")
+    limit, offset = given("limit"), given("offset", 0)
     for name, count in (("limit", 0 if limit is None else limit), ("offset", offset)):
         if type(count) is not int or count < 0:
             problems.append(f"{name} must be a whole number from 0, not {shown(count)}")
     if problems:
         raise InvalidQuery("; ".join(problems) + ".")
-    floors = [
-        value
-        for value in (min_priority, None if include_decayed else policy.decayed_below)
-        if value is not None
-    ]
-    floor = max(floors, default=None)
+    decayed = None if given("include_decayed", True) else policy.decayed_below
+    floors = [value for value in (given("min_priority"), decayed) if value is not None]
     return Wanted(
-        tuple(conditions), tuple(map(tuple, some)), tuple(excluded), floor, min_relevance, _SORTS[sort],
-        None if limit is None else min(limit, _COUNT_CAP), min(offset, _COUNT_CAP), explain, count_access,
+        tuple(conditions), tuple(map(tuple, some)), tuple(excluded), max(floors, default=None),
+        given("min_relevance"), _SORTS[sort], None if limit is None else min(limit, _COUNT_CAP),
+        min(offset, _COUNT_CAP), bool(given("explain")), bool(given("count_access")),
     )  # fmt: skip
 
 
@@ -189,8 +168,11 @@ def type_named(name: Any, problems: list[str]) -> str:
 
 def _of_project(name: str) -> Sql:
     """Return the condition that a memory `m` is of no other project."""
-    # With what compaction has evicted of each: that has no session of its own in the index.
-    others = "SELECT p.value || s.scope FROM sessions s, json_each('[\"\", \"archived/\"]') p WHERE s.project NOT IN ('', ?)"
+    # With evicted memories of each, which have no session of their own in the index.
+    others = (
+        'SELECT p.value || s.scope FROM sessions s, json_each(\'["", "archived/"]\') p'
+        " WHERE s.project NOT IN ('', ?)"
+    )
     return Sql(f"m.scope NOT IN ({others})", (project_of(name),))
 
 
@@ -203,7 +185,7 @@ def one_of(expression: str, values: Sequence[Any]) -> Sql:
 
 
 def listed(name: str, values: Any, problems: list[str]) -> list[str]:
-    """The texts that an option gives, one or a list of them; none, and what is wrong, where they are something else."""
+    """Return the texts of an option, one or a list of them; note a problem where it has others."""
     several = () if values is None else [values] if isinstance(values, str) else values
     if isinstance(several, (Mapping, bytes)) or not isinstance(several, Iterable):
         problems.append(f"{name} must be a text or a list of texts, not {shown(values)}")
@@ -219,16 +201,12 @@ def listed(name: str, values: Any, problems: list[str]) -> list[str]:
 
 
 def require_text(what: str, value: Any) -> str:
-    """What is asked with must be a text; raises InvalidQuery where it is not."""
+    """Return the value; raise InvalidQuery where it is no text."""
     if not isinstance(value, str):
         raise InvalidQuery(f"{what} must be a text, not {shown(value)}.")
     return value
 
 
 def sayable(text: str) -> str:
-    """Half a surrogate pair is no character: nothing is called that, and SQLite does not take it."""
+    """Return a text that SQLite takes: half a surrogate pair is no character."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _is_share(value: Any) -> bool:
-    return value is None or (isinstance(value, (int, float)) and 0 <= value <= 1)

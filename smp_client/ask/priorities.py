@@ -1,7 +1,7 @@
 """The priority of memories as of now, inside the index: the formula of decay.py in SQL.
 
-What it needs beside the memories is in temporary tables of the connection: the rules of the policy, and what was read since the
-records were last written. They are filled before a question, and only with what has changed since the last one.
+Temporary tables of the connection hold the rules of the policy, and the readings since records were
+last written. They are filled before a question, and only with changes since the last one.
 """
 
 from __future__ import annotations
@@ -25,18 +25,23 @@ from .options import microseconds
 
 _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 _TABLES = """
-CREATE TEMP TABLE IF NOT EXISTS rules (scope TEXT, standing TEXT, base REAL, rate REAL, boost REAL, floor REAL, age_rate REAL,
-    boost_cap REAL, PRIMARY KEY (scope, standing)) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS rules (
+    scope TEXT, standing TEXT, base REAL, rate REAL, boost REAL, floor REAL, age_rate REAL,
+    boost_cap REAL, PRIMARY KEY (scope, standing)
+) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS clock (now INTEGER);
-CREATE TEMP TABLE IF NOT EXISTS noted (scope TEXT, id TEXT, times INTEGER, last INTEGER, PRIMARY KEY (scope, id)) WITHOUT ROWID;
+CREATE TEMP TABLE IF NOT EXISTS noted (
+    scope TEXT, id TEXT, times INTEGER, last INTEGER, PRIMARY KEY (scope, id)
+) WITHOUT ROWID;
 """
+_HAS_RULES = "metadata LIKE '%decay_config%'"
 _NOTHING_READ = Noted()
 _ALL = ""  # the scope of the rules that hold where a session has none of its own
 
 
 @dataclass(frozen=True)
 class View:
-    """What a question is asked of: an index, some of its scopes, and what holds now."""
+    """The index that a question is asked of, some of its scopes, and the rules of now."""
 
     index: Index
     scopes: tuple[str, ...]
@@ -46,17 +51,11 @@ class View:
 
     @property
     def together(self) -> str | tuple[str, ...]:
-        """As topics.py takes them: one session by its name, whose memories then need no name of a session before theirs."""
+        """The scopes as topics.py takes them: one session by its name."""
         return self.scopes[0] if len(self.scopes) == 1 else self.scopes
 
-    def states(self) -> dict[str, float]:
-        """Return how much the memories of each scope count by the state of their session, where that is not in full."""
-        asked = self.index.connection.execute("SELECT scope, status FROM sessions")
-        factors = ((scope, self.weights.states.get(status, 1.0)) for scope, status in asked)
-        return {scope: factor for scope, factor in factors if factor != 1.0}
-
     def within(self, column: str) -> Sql:
-        """The condition that the column names one of the scopes."""
+        """Return the condition that the column names one of the scopes."""
         if len(self.scopes) == 1:
             return Sql(f"{column} = ?", self.scopes)
         return Sql(f"{column} IN (SELECT value FROM json_each(?))", (json.dumps(self.scopes),))
@@ -72,7 +71,7 @@ class Columns(NamedTuple):
 
 
 def prepare(index: Index, now: datetime, policy: Policy, readings: Mapping[str, Noted]) -> None:
-    """Makes the temporary tables say what holds now."""
+    """Make the temporary tables true for now."""
     if index.rules != policy:
         index.connection.executescript(f"{_TABLES} DELETE FROM temp.rules; DELETE FROM temp.clock;")
         index.connection.execute("INSERT INTO temp.clock VALUES (0)")
@@ -90,7 +89,8 @@ def prepare(index: Index, now: datetime, policy: Policy, readings: Mapping[str, 
             index.connection.execute("DELETE FROM temp.noted WHERE scope = ?", (scope,))
             known = _NOTHING_READ
         # What was read since then stands at the end.
-        new = takewhile(lambda item: known.get(item[0]) != item[1], reversed(noted.items()))  # noqa: B023 - used up right here
+        last = reversed(noted.items())
+        new = takewhile(lambda item: known.get(item[0]) != item[1], last)  # noqa: B023
         rows = [(scope, name, one.times, microseconds(one.last)) for name, one in new]
         index.connection.executemany("INSERT OR REPLACE INTO temp.noted VALUES (?, ?, ?, ?)", rows)
         index.noted[scope] = noted
@@ -99,9 +99,10 @@ def prepare(index: Index, now: datetime, policy: Policy, readings: Mapping[str, 
 
 
 def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
-    """FROM … JOIN …, and the expressions over it. Numbers, and names that SMP has checked, stand in the text itself.
+    """Return FROM … JOIN …, and the expressions over it.
 
-    With keys that are given SQLite goes by these alone, and not through all memories in the order of the answer.
+    Numbers, and names that SMP has checked, stand in the text itself. With keys SQLite goes by them
+    alone, and not through all memories in the order of the answer.
     """
     own = _own_rules(view)
     scope = (
@@ -110,7 +111,8 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
         else f"'{_ALL}'"
     )
     memories = "memories m NOT INDEXED" if by_key else "memories m"
-    joined = f"FROM {memories} CROSS JOIN temp.rules r ON r.scope = {scope} AND r.standing = m.standing CROSS JOIN temp.clock"
+    rules = f"temp.rules r ON r.scope = {scope} AND r.standing = m.standing"
+    joined = f"FROM {memories} CROSS JOIN {rules} CROSS JOIN temp.clock"
     last, times = "COALESCE(m.accessed, m.at, now)", "m.accesses"
     if view.index.noted:
         joined += " LEFT JOIN temp.noted a ON a.scope = m.scope AND a.id = m.id"
@@ -128,7 +130,8 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
         state += f" * CASE m.type WHEN '{SUMMARY_TYPE}' THEN {SUMMARY} ELSE 1.0 END"
     idle, age = f"MAX(0, now - {last})", "MAX(0, now - COALESCE(m.at, now))"
     priority = (
-        f"MAX(r.floor, 0.0, MIN(1.0, COALESCE(m.base, r.base) * EXP(-(r.rate * {idle} + r.age_rate * {age}) / {float(_DAY_US)})"
+        "MAX(r.floor, 0.0, MIN(1.0, COALESCE(m.base, r.base)"
+        f" * EXP(-(r.rate * {idle} + r.age_rate * {age}) / {float(_DAY_US)})"
         f" + MIN(r.boost_cap, {times} * r.boost)))"
     )
     recency = f"EXP(-{ACCESS_RATE} * {idle} / {float(_HOUR_US)})"
@@ -136,9 +139,9 @@ def source(view: View, *, by_key: bool = False) -> tuple[str, Columns]:
 
 
 def _own_rules(view: View) -> list[str]:
-    """The sessions that have rules of their own, which are put into the table for as long as the question is asked."""
+    """Return the sessions with rules of their own, and put these into the table."""
     within = view.within("scope")
-    asked = f"SELECT scope, metadata FROM sessions WHERE {within.text} AND metadata LIKE '%decay_config%'"
+    asked = f"SELECT scope, metadata FROM sessions WHERE {within.text} AND {_HAS_RULES}"
     own = view.index.connection.execute(asked, within.parameters).fetchall()
     for scope, metadata in own:
         rules = _rules(scope, view.policy.for_session(json.loads(metadata)))

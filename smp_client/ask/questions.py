@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .when import When
 
 _DEFAULT_LIMIT = 20
-# What can only be meant as the id of a memory.
+# A text that can only be meant as the id of a memory.
 _ID = re.compile("|".join(rf"{kind.prefix}-\d+" for kind in (*SESSION_KINDS, *GLOBAL_KINDS)))
 
 
@@ -35,9 +35,10 @@ class Asked(Protocol):
 
 
 def search(asked: Asked, text: str = "", **options: Unpack[QueryOptions]) -> Answer:
-    """The memories that match a text best; without a text, those that matter most now.
+    """Return the memories that match a text best; without a text, those that matter most now.
 
-    Words are optional and stemmed; "a phrase" and +word are required, -word is excluded, and AND, OR, NOT, ( ) and * work too.
+    Words are optional and stemmed. "a phrase" and +word are required, -word is excluded; AND, OR,
+    NOT, ( ) and word* work too.
     """
     from .engine import find
     from .options import require_text
@@ -48,8 +49,10 @@ def search(asked: Asked, text: str = "", **options: Unpack[QueryOptions]) -> Ans
 
 
 def by_topic(asked: Asked, topic: str, **options: Unpack[QueryOptions]) -> Answer:
-    """What is about a topic or one below it: by its tags, by a preference's topic and domains; turns also by what they say, or
-    refer to."""
+    """Return the memories of a topic or one below it: by tags, a preference's topic and domains.
+
+    Turns are found also by their words, and by the memories that they refer to.
+    """
     from .engine import by_topic
     from .options import require_text
 
@@ -58,7 +61,7 @@ def by_topic(asked: Asked, topic: str, **options: Unpack[QueryOptions]) -> Answe
 
 
 def by_agent(asked: Asked, agent: str, **options: Unpack[QueryOptions]) -> Answer:
-    """What an agent or a person said, decided, found or learned."""
+    """Return the memories of an agent or a person."""
     return _listed(asked, {**options, "agents": [agent]})
 
 
@@ -68,7 +71,7 @@ def by_time(
     end: When | None = None,
     **options: Unpack[QueryOptions],
 ) -> Answer:
-    """What happened between two times, both included, oldest first."""
+    """Return the memories between two times, both included, oldest first."""
     times: QueryOptions = {}
     if start is not None:
         times["since"] = start
@@ -82,7 +85,7 @@ def by_type(asked: Asked, type: str, **options: Unpack[QueryOptions]) -> Answer:
 
 
 def similar(asked: Asked, memory_or_text: str, **options: Unpack[QueryOptions]) -> Answer:
-    """Memories whose text is like that of a memory, named by its id, or like a text."""
+    """Return memories whose text is like that of a memory, named by its id, or like a text."""
     from .engine import similar
     from .options import require_text
 
@@ -92,9 +95,8 @@ def similar(asked: Asked, memory_or_text: str, **options: Unpack[QueryOptions]) 
     def question(view: View, want: Wanted) -> Answer:
         itself = named(view, memory_or_text)
         if itself is None and _ID.fullmatch(memory_or_text):
-            raise MemoryNotFound(
-                f"There is no memory {memory_or_text!r} in {', '.join(view.scopes)}."
-            )
+            scopes = ", ".join(view.scopes)
+            raise MemoryNotFound(f"There is no memory {memory_or_text!r} in {scopes}.")
         return similar(view, want, itself.text if itself else memory_or_text, itself)
 
     return asked._asker().answer(question, limited)
@@ -103,7 +105,7 @@ def similar(asked: Asked, memory_or_text: str, **options: Unpack[QueryOptions]) 
 def related(
     asked: Asked, memory_id: str, depth: int = 1, **options: Unpack[QueryOptions]
 ) -> Answer:
-    """What a memory is connected with, within so many steps, nearest first; `path` of each says how."""
+    """Return the memories within so many steps of one, nearest first; `path` says how."""
     from .fields import shown
     from .related import related
 
@@ -113,9 +115,8 @@ def related(
     def question(view: View, want: Wanted) -> Answer:
         start = named(view, check_memory_id(memory_id))
         if start is None:
-            raise MemoryNotFound(
-                f"There is no memory {memory_id!r} in {', '.join(view.scopes) or 'this memory'}."
-            )
+            scopes = ", ".join(view.scopes) or "this memory"
+            raise MemoryNotFound(f"There is no memory {memory_id!r} in {scopes}.")
         return related(view, want, start, depth)
 
     return asked._asker().answer(question, options)
@@ -124,9 +125,10 @@ def related(
 def query(
     asked: Asked, specification: Mapping[str, Any], **options: Unpack[QueryOptions]
 ) -> Answer:
-    """A query specification: `filters`, `sort`, `aggregations`, `limit`, `offset`, `include_related`.
+    """Answer a specification of `filters`, `sort`, `aggregations`, `limit`, `offset` and
+    `include_related`.
 
-    The options narrow it down further; `limit` and `offset` may stand in either, and what sorts or scores only in itself.
+    Options narrow it down. `limit` and `offset` may stand in either, `sort` only in itself.
     """
     from .engine import ask
     from .related import related_to_all
@@ -134,7 +136,7 @@ def query(
     _refuse_options(specification, options)
 
     def question(view: View, want: Wanted) -> Answer:
-        answer = ask(view, _with_options(specification, want), want)
+        answer = ask(view, specification, want)
         if specification.get("include_related", specification.get("includeRelated")):
             answer.related = related_to_all(view, answer)
         return answer
@@ -143,14 +145,14 @@ def query(
 
 
 def topics(asked: Asked) -> list[Topic]:
-    """What it is about, the most mentioned first."""
+    """Return the topics, the most mentioned first."""
     from ..index.topics import topics_of
 
     return asked._asker().ask(lambda view: topics_of(view.index, view.together))
 
 
 def timeline(asked: Asked, since: When | None = None, until: When | None = None) -> Timeline:
-    """What happened, in order; `without_time` of the list names what has no time."""
+    """Return the events in order; `without_time` of the list names memories without a time."""
     from ..index.topics import timeline_of
     from .options import microseconds
     from .when import moment
@@ -162,15 +164,14 @@ def timeline(asked: Asked, since: When | None = None, until: When | None = None)
             raise InvalidQuery(f"{error}.") from error
 
     def question(view: View) -> Timeline:
-        return timeline_of(
-            view.index, view.together, at(since, view.now, end=False), at(until, view.now, end=True)
-        )
+        times = at(since, view.now, end=False), at(until, view.now, end=True)
+        return timeline_of(view.index, view.together, *times)
 
     return asked._asker().ask(question)
 
 
 def summary(asked: Asked) -> Summary:
-    """The whole in short: how much of what, topics, what was decided, what is open, what is preferred, who took part."""
+    """Return the whole in short: counts, topics, decisions, open findings and preferences."""
     from .summary import summarise
 
     return asked._asker().ask(summarise)
@@ -183,7 +184,7 @@ def _listed(asked: Asked, options: QueryOptions) -> Answer:
 
 
 def named(view: View, memory_id: str) -> Record | None:
-    """The memory of this id, wherever it is; where several sessions have one, nobody can tell which is meant."""
+    """Return the memory of this id. Raise InvalidQuery where several sessions have one."""
     from .engine import of_id
 
     found = of_id(view, memory_id)
@@ -195,38 +196,16 @@ def named(view: View, memory_id: str) -> Record | None:
 
 
 def _refuse_options(specification: Mapping[str, Any], options: QueryOptions) -> None:
-    """Raises InvalidQuery for what a specification says in its own words, or cannot say at all."""
+    """Raise InvalidQuery for options that a specification has itself, or cannot take."""
     problems = []
     if "sort" in options:
-        problems.append(
-            'the order stands in the specification: {"sort": [{"field": "timestamp", "direction": "asc"}]}'
-        )
+        order = '{"sort": [{"field": "timestamp", "direction": "asc"}]}'
+        problems.append(f"the order stands in the specification: {order}")
     if options.get("min_relevance") or options.get("explain"):
-        problems.append(
-            "min_relevance and explain are for search and similar: what a specification finds has no score"
-        )
-    if isinstance(specification, Mapping):
-        both = [
-            name
-            for name in ("limit", "offset")
-            if name in options and specification.get(name) is not None
-        ]
-        problems += [f"{name} is given twice, in the specification and beside it" for name in both]
+        why = "a memory that a specification finds has no score"
+        problems.append(f"min_relevance and explain are for search and similar: {why}")
+    for name in ("limit", "offset") if isinstance(specification, Mapping) else ():
+        if name in options and specification.get(name) is not None:
+            problems.append(f"{name} is given twice, in the specification and beside it")
     if problems:
         raise InvalidQuery(f"In query(), {'; '.join(problems)}.")
-
-
-def _with_options(specification: Mapping[str, Any], want: Wanted) -> Mapping[str, Any]:
-    """The specification with those options that are no conditions on what is stored; what is wrong with it is for others to say."""
-    if not isinstance(specification, Mapping):
-        return specification
-    said = dict(specification)
-    if want.offset:
-        said["offset"] = want.offset
-    filters = [] if said.get("filters") is None else said["filters"]
-    if want.min_priority is not None and isinstance(filters, (list, tuple)):
-        said["filters"] = [
-            *filters,
-            {"field": "priority", "operator": "greaterOrEqual", "value": float(want.min_priority)},
-        ]
-    return said

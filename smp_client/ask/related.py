@@ -1,7 +1,7 @@
-"""What a memory is connected with: by relationships, references, the turn it came from, and topics it shares; with the way there.
+"""The memories that one is connected with: by relationships, references, its turn, shared topics.
 
-Connections count in both directions, and a circle of them is walked once. What was said or stated leads further; a shared topic is
-the weakest tie, so only the nearest few are followed, and not from one topic to the next.
+Connections count in both directions, and a circle of them is walked once. A shared topic is the
+weakest tie: only the nearest few are followed, and not from one topic to the next.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ WHERE r.scope = ? AND r.target = ? AND m.type = 'relationship' ORDER BY m.start
 """
 _SHARED = """
 SELECT n.id, GROUP_CONCAT(b.tag, ' ') FROM memories m JOIN tags a ON a.memory = m.key
-JOIN tags b ON b.scope = a.scope AND b.tag = a.tag AND b.memory <> a.memory JOIN memories n ON n.key = b.memory
-WHERE m.scope = ? AND m.id = ? AND n.type <> 'summary' GROUP BY b.memory ORDER BY COUNT(*) DESC, n.at DESC, n.id LIMIT ?
+JOIN tags b ON b.scope = a.scope AND b.tag = a.tag AND b.memory <> a.memory
+JOIN memories n ON n.key = b.memory WHERE m.scope = ? AND m.id = ? AND n.type <> 'summary'
+GROUP BY b.memory ORDER BY COUNT(*) DESC, n.at DESC, n.id LIMIT ?
 """
 
 
 def related(view: View, want: Wanted, start: Record, depth: int) -> Answer:
-    """Nearest first; of the same distance, what is wanted most. Each has in `path` how it was reached."""
+    """Return the related memories, nearest first, each with its `path`."""
     scope = scope_of(start)
     paths = _walk(view, scope, start.id, depth)
     found = [
@@ -50,7 +51,7 @@ def related(view: View, want: Wanted, start: Record, depth: int) -> Answer:
 
 
 def related_to_all(view: View, records: Sequence[Record]) -> list[Record]:
-    """What these refer to and what refers to them, without themselves: one step, and no shared topics."""
+    """Return the memories one step from these, without themselves and without shared topics."""
     known = {(scope_of(record), record.id) for record in records}
     wanted: dict[str, dict[str, str]] = {}
     for scope, memory_id in dict.fromkeys((scope_of(record), record.id) for record in records):
@@ -65,7 +66,7 @@ def related_to_all(view: View, records: Sequence[Record]) -> list[Record]:
 
 
 def _walk(view: View, scope: str, start: str, depth: int) -> dict[str, tuple[str, ...]]:
-    """Every memory within so many steps, with the steps that led there, each such as `DEC-002 resolves FIND-001`."""
+    """Return every memory within so many steps, with its steps: `DEC-002 resolves FIND-001`."""
     paths: dict[str, tuple[str, ...]] = {start: ()}
     edge = [start]
     for _ in range(depth):

@@ -1,4 +1,4 @@
-"""A session, or several, in short: useful to a person who comes back, and to an agent that begins."""
+"""A session, or several, in short: for a person who comes back, and an agent that begins."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ def summarise(view: View, topics: int = _TOPICS) -> Summary:
         f"SELECT m.timestamp FROM memories m WHERE {condition} AND m.at IS NOT NULL ORDER BY m.at"
     )
     first, last = (ask(f"{times} {order} LIMIT 1", given).fetchone() for order in ("", "DESC"))
-    types = f"SELECT m.type, COUNT(*) FROM memories m WHERE {condition} GROUP BY m.type ORDER BY 2 DESC, 1"
-    actors = f"SELECT m.actor, COUNT(*) FROM memories m WHERE {condition} AND m.actor <> '' GROUP BY m.actor ORDER BY 2 DESC, 1"
+    counts = f"COUNT(*) FROM memories m WHERE {condition}"
+    types = f"SELECT m.type, {counts} GROUP BY m.type ORDER BY 2 DESC, 1"
+    actors = f"SELECT m.actor, {counts} AND m.actor <> '' GROUP BY m.actor ORDER BY 2 DESC, 1"
     return Summary(
-        tuple(map(session_of, view.scopes)), {type_of(name): count for name, count in ask(types, given)},
+        tuple(map(session_of, view.scopes)),
+        {type_of(name): count for name, count in ask(types, given)},
         first and first[0], last and last[0],
         dict(ask(actors, given).fetchall()), topics_of(view.index, view.together)[:topics],
         _of_type(view, "decision"), _of_type(view, "finding"), _of_type(view, "preference"),

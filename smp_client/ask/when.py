@@ -1,4 +1,4 @@
-"""Times as people say them: an ISO time, a date, or words such as "last 7 days", "yesterday", "2 hours ago"."""
+"""Times as people say them: an ISO time, a date, or words such as "last 7 days"."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from .fields import shown
 When = datetime | date | str
 
 _UNITS = {
-    "second": timedelta(seconds=1), "minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1),
-    "week": timedelta(weeks=1), "month": timedelta(days=30), "year": timedelta(days=365),
+    "second": timedelta(seconds=1), "minute": timedelta(minutes=1), "hour": timedelta(hours=1),
+    "day": timedelta(days=1), "week": timedelta(weeks=1), "month": timedelta(days=30),
+    "year": timedelta(days=365),
 }  # fmt: skip
 _SHORT = {"s": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week"}
 _RELATIVE = re.compile(r"(?:(?:the )?(?:last|past) )?(?:(\d{1,6}) ?)?([a-z]+?)s?(?: ago)?")
-EXAMPLES = 'an ISO time (2026-01-11T14:30:00Z), a date (2026-01-11), "last 7 days", "2 hours ago", "today" or "yesterday"'
+EXAMPLES = (
+    'an ISO time (2026-01-11T14:30:00Z), a date (2026-01-11), "last 7 days", "2 hours ago", "today"'
+    ' or "yesterday"'
+)
 
 
 def moment(value: When, now: datetime, *, end: bool = False) -> datetime:
-    """The moment that is meant; of a whole day its end, where the end of something is asked for. Raises ValueError."""
+    """Return the moment that is meant; of a whole day its end where asked. Raise ValueError."""
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
     if isinstance(value, date):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ..ask.when import When
 from ..disk.bundle import Item
@@ -136,11 +136,12 @@ def _described(
         return found
 
     def question(view: View) -> set[tuple[str, str, str]]:
-        want = wanted(
-            view.now, view.policy, types=selection.types or None, tags=selection.tags or None,
-            since=selection.since, until=selection.until,
-            agents=None if selection.agent is None else [selection.agent],
-        )  # fmt: skip
+        said = {
+            "types": selection.types, "tags": selection.tags, "since": selection.since,
+            "until": selection.until, "agents": selection.agent,
+        }  # fmt: skip
+        options: Any = {name: value for name, value in said.items() if value not in (None, (), [])}
+        want = wanted(view.now, view.policy, options)
         topic = selection.topic
         return keys_of(view, want if topic is None else want.also(is_about(view, topic)))
 
