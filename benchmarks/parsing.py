@@ -10,8 +10,9 @@ import yaml
 
 from smp_client.model.record import DECISION, TURN
 from smp_client.text.document import RecordList
+from smp_client.text.format import format_of
 from smp_client.text.markdown import parse as parse_conversation
-from smp_client.text.yaml_list import parse, parse_tail, render_record
+from smp_client.text.yaml_list import parse, render_record
 
 from .measure import Bench, Row, Timing, benchmark
 from .samples import content, count_in, megabyte_label, rendered
@@ -47,13 +48,13 @@ def parse_appended(bench: Bench) -> Iterator[Row]:
 @benchmark("render")
 def render(bench: Bench) -> Iterator[Row]:
     text = rendered(DECISION, 1)
-    value = parse_tail(text, 0, 2).records[0].value
+    value = _tail(text, 0).records[0].value
     times = bench.compare(partial(render_record, value), partial(_dump, [value]), rounds=2000)
     yield Row("render one decision", f"{len(text)} bytes", "yaml.dump(CSafeDumper)", *times, note=_speeds(len(text), times))
 
 
 def _tail(text: bytes, offset: int) -> RecordList:
-    return parse_tail(text, offset, 2)
+    return format_of(DECISION).parse_tail(text, offset, 2)
 
 
 def _events(text: bytes) -> None:

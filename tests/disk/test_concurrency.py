@@ -3,6 +3,7 @@ twice."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -187,3 +188,18 @@ for number in range(15):
     decisions = [record.id for record in session.records("decision")]
     assert len(findings) == len(set(findings)) == 2 * 30 + 2 * 15
     assert len(decisions) == len(set(decisions)) == 2 * 15 + 2 * 15
+
+
+def test_writers_of_one_state_keep_every_part(session: Session, memory: Memory) -> None:
+    """Processes that save parts of one agent's state at once lose no part."""
+    program = """
+import sys
+from smp_client import Memory
+session = Memory(sys.argv[1]).session("s1")
+for number in range(10):
+    session.save_agent_state("veritas", {f"{sys.argv[2]}-{number}": True})
+"""
+    names = ("one", "two", "three")
+    run_together([[sys.executable, "-c", program, str(memory.root), name] for name in names])
+    parts = {part for part in session.agent_state("veritas") if re.fullmatch(r"\w+-\d+", part)}
+    assert parts == {f"{name}-{number}" for name in names for number in range(10)}
