@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemons import index_contents, rebuilt_contents, running, smp, status, wait_until, wait_until_true
+from daemons import (
+    index_contents,
+    rebuilt_contents,
+    running,
+    smp,
+    status,
+    wait_until,
+    wait_until_true,
+)
 
 from smp_client import Memory, Session
 
@@ -35,8 +43,14 @@ def doubled(request: pytest.FixtureRequest, session: Session, tmp_path: Path) ->
 
 def test_each_is_found_and_says_which_it_is(doubled: Session) -> None:
     found = {query: doubled.search(query) for query in ("caching", "storage", "backups")}
-    assert {query: [record.id for record in records] for query, records in found.items()} == {query: ["DEC-001"] for query in found}
-    assert [records[0].marks for records in found.values()] == [(), ("second DEC-001",), ("third DEC-001",)]
+    assert {query: [record.id for record in records] for query, records in found.items()} == {
+        query: ["DEC-001"] for query in found
+    }
+    assert [records[0].marks for records in found.values()] == [
+        (),
+        ("second DEC-001",),
+        ("third DEC-001",),
+    ]
     assert len(doubled.by_type("decision")) == len(doubled.records("decision")) == 3
     told = {event.text: event.marks for event in doubled.timeline()}
     assert told == {records[0].text: records[0].marks for records in found.values()}
@@ -57,7 +71,9 @@ def test_the_command_shows_the_marks(doubled: Session) -> None:
     assert (hit["id"], hit["marks"]) == ("DEC-001", ["second DEC-001"])
 
 
-def test_the_index_of_any_history_is_that_of_a_rebuild(memory: Memory, session: Session, tmp_path: Path) -> None:
+def test_the_index_of_any_history_is_that_of_a_rebuild(
+    memory: Memory, session: Session, tmp_path: Path
+) -> None:
     """Doubles that come, change, move, are equal, and go again."""
     path = memory.root / "active/s1/decisions.yaml"
     session.record_decision("First", made_by="a")
@@ -72,7 +88,9 @@ def test_the_index_of_any_history_is_that_of_a_rebuild(memory: Memory, session: 
         for step in steps:
             step()
             assert smp("sync", "--root", memory.root).returncode == 0
-            assert index_contents(memory.root)["memories"] == rebuilt_contents(memory.root)["memories"]
+            assert (
+                index_contents(memory.root)["memories"] == rebuilt_contents(memory.root)["memories"]
+            )
         wait_until_true(memory.root)
 
 
@@ -82,9 +100,18 @@ def test_log_status_and_check_say_it_once(memory: Memory, session: Session, tmp_
         add_by_hand(session, "by hand")
         smp("sync", "--root", memory.root)
         (said,) = wait_until(lambda: daemon.said("one id, several memories"), "the log says it")
-        assert (said["level"], said["session_id"], said["memories"]) == ("warning", "s1", ["DEC-001"])
-        assert status(memory.root)["problems"] == ["1 id is that of several memories; smp check names the lines."]
-        assert "2 records have the id DEC-001, on the lines" in smp("check", "--root", memory.root).stdout
+        assert (said["level"], said["session_id"], said["memories"]) == (
+            "warning",
+            "s1",
+            ["DEC-001"],
+        )
+        assert status(memory.root)["problems"] == [
+            "1 id is that of several memories; smp check names the lines."
+        ]
+        assert (
+            "2 records have the id DEC-001, on the lines"
+            in smp("check", "--root", memory.root).stdout
+        )
         for number in range(3):
             session.record_finding(f"Finding {number}", discovered_by="a")
             smp("sync", "--root", memory.root)
@@ -92,4 +119,7 @@ def test_log_status_and_check_say_it_once(memory: Memory, session: Session, tmp_
         add_by_hand(session, "another by hand", "DEC-002")
         add_by_hand(session, "another by hand", "DEC-002")
         smp("sync", "--root", memory.root)
-        assert [line["memories"] for line in daemon.said("one id, several memories")] == [["DEC-001"], ["DEC-001", "DEC-002"]]
+        assert [line["memories"] for line in daemon.said("one id, several memories")] == [
+            ["DEC-001"],
+            ["DEC-001", "DEC-002"],
+        ]

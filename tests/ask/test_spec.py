@@ -531,18 +531,6 @@ def test_anything_gives_rows_or_is_invalid(index: Index, spec: Any) -> None:
 plain = st.booleans() | st.integers(-3, 70) | st.sampled_from([0.5, 2.5]) | st.sampled_from(TEXTS) | st.text(max_size=3)
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    field=st.sampled_from(JSON_FIELDS),
-    operator=st.sampled_from(["equals", "not", "contains", "prefix", "greaterThan", "lessThan"]),
-    value=plain,
-)
-def test_any_comparison_is_as_in_python(index: Index, field: str, operator: str, value: Any) -> None:
-    try:
-        understand(a_filter(field, operator, value), PRIORITY)
-    except InvalidQuery:
-        return
-    check(index, field, operator, value)
 
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=".\0"), min_size=1, max_size=6) | st.sampled_from(

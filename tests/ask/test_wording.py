@@ -177,3 +177,19 @@ def test_thirty_everyday_questions(tmp_path: Path) -> None:
     assert len(places) == 30
     assert sum(place == 1 for place in places.values()) >= 15
     assert sum(0 < place <= 3 for place in places.values()) >= 18
+
+
+def test_an_id_in_a_question_finds_its_memory_first(session: Session) -> None:
+    assert session.search("what does LEARN-004 say about the newsletter?")[0].id == "LEARN-004"
+
+
+def test_of_turns_beside_each_other_the_better_leads(tmp_path: Path) -> None:
+    """A turn profits from the turn beside it, and stands before one that only shares its words."""
+    made = Memory(tmp_path / "talk", clock=lambda: NOW).create_session(id="s1")
+    for text in ("Where is the ferry kept?", "In the harbour of Skerry.", "Fine.", "Right."):
+        made.add_turn("ann", text, timestamp=NOW)
+    for text in ("A harbour is a fine place.", "Lunch?", "Yes."):
+        made.add_turn("bob", text, timestamp=NOW)
+    found = [record.id for record in made.search("in which harbour is the ferry kept?")]
+    assert set(found[:2]) == {"turn-1", "turn-2"}
+    assert "turn-5" in found[2:]
