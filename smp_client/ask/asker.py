@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from ..disk import access
 from ..disk.policy import Published
 from ..disk.scope import Options, Scope
-from ..disk.scopes import is_archived
+from ..disk.scopes import is_archived, session_of
 from ..disk.session_files import METADATA, RESTING
 from ..index.archive import is_away
 from ..index.fresh import Fresh, Question, Source
+from ..index.validity import project_of
 from ..model.errors import InvalidQuery
 from ..model.priority import Policy
 from ..model.ranking import Weights
 from ..model.record import RELATIONSHIP
-from .options import Answer, QueryOptions, Wanted, wanted
+from .options import Answer, QueryOptions, Wanted, sayable, wanted
 from .priorities import View, prepare
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ class Asker:
         resting: list[str] = []
 
         def asked(view: View) -> Answer:
-            found = question(view, want)
+            found = question(_of_project(view, options.get("project")), want)
             resting[:] = _resting(view, found) if counts and found else []
             return found
 
@@ -116,6 +118,17 @@ class Asker:
         """Wake sessions that were read. Of many only some: the next pass sees the others."""
         for session in resting[:_WOKEN_AT_ONCE]:
             self._wake(self._scope(session), "read")
+
+
+def _of_project(view: View, project: str | None) -> View:
+    """Return the view without the sessions of other projects, and what was evicted of them."""
+    if project is None:
+        return view
+    asked = "SELECT scope FROM sessions WHERE project NOT IN ('', ?)"
+    rows = view.index.connection.execute(asked, (project_of(sayable(project)),))
+    others = {session_of(scope) for (scope,) in rows}
+    scopes = tuple(scope for scope in view.scopes if session_of(scope) not in others)
+    return replace(view, scopes=scopes)
 
 
 def _resting(view: View, found: Answer) -> list[str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .priorities import View
 
 _ALIKE = 0.6  # of 1: from here on a memory is near
-_CANDIDATES = 300
+_CANDIDATES = 40  # a memory that says the same has every word, and is among the first
 _SIMILAR = 3
 
 

@@ -10,7 +10,6 @@ from typing import Any, TypedDict, cast
 
 from ..index.fresh import Source
 from ..index.sql import Sql
-from ..index.validity import project_of
 from ..model.errors import InvalidQuery
 from ..model.priority import Policy
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, name_of
@@ -117,9 +116,8 @@ def wanted(now: datetime, policy: Policy, options: QueryOptions) -> Wanted:
     some = [[tag] for tag in included] if given("all_tags") else [included] if included else []
     if given("agents") is not None:
         conditions.append(one_of("m.actor", listed("agents", given("agents"), problems)))
-    if given("project") is not None:
-        names = listed("project", given("project"), problems)
-        conditions += [_of_project(name) for name in names]
+    if not isinstance(project := given("project"), str | None):
+        problems.append(f"project must be a text, not {shown(project)}")
     for name, value, sign in (("since", given("since"), ">="), ("until", given("until"), "<=")):
         try:
             if value is not None:
@@ -164,16 +162,6 @@ def type_named(name: Any, problems: list[str]) -> str:
     if found not in TYPES:
         problems.append(f"type {shown(name)} must be one of {', '.join(TYPES)}")
     return str(found)
-
-
-def _of_project(name: str) -> Sql:
-    """Return the condition that a memory `m` is of no other project."""
-    # With evicted memories of each, which have no session of their own in the index.
-    others = (
-        'SELECT p.value || s.scope FROM sessions s, json_each(\'["", "archived/"]\') p'
-        " WHERE s.project NOT IN ('', ?)"
-    )
-    return Sql(f"m.scope NOT IN ({others})", (project_of(name),))
 
 
 def microseconds(time: datetime) -> int:
