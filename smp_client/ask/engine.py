@@ -33,7 +33,8 @@ from .text import Term, question_of, quoted, words
 _CANDIDATES = 100  # the best by text alone, whose order priority and importance can change
 _LOOKED_UP = 2  # words: whoever looks for a word or two wants to see them, and not the turns beside
 _NAMED_CAP = 8  # ids in one question
-_ID = re.compile("|".join(rf"\b{kind.prefix}-\d+\b" for kind in (*SESSION_KINDS, *GLOBAL_KINDS)))
+_PREFIXES = "|".join(kind.prefix for kind in (*SESSION_KINDS, *GLOBAL_KINDS))
+_ID = re.compile(rf"\b(?:{_PREFIXES})-\d+\b", re.IGNORECASE)
 _LIKENESS_WORDS = 24
 _WORD = re.compile(r"[^\W_]+")
 
@@ -250,10 +251,11 @@ def _of_keys(want: Wanted, keys: Sequence[int]) -> Wanted:
 
 def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
     """Return the memories that the text names: it is their id, or has it among its words."""
-    names = _ID.findall(text)[:_NAMED_CAP] if " " in text else [text, text.upper(), text.lower()]
+    names = _ID.findall(text)[:_NAMED_CAP] if " " in text else [text]
     if not names:
         return []
-    named = want.also(one_of("m.id", [sayable(name) for name in dict.fromkeys(names)]))
+    forms = [form for name in map(sayable, names) for form in (name, name.upper(), name.lower())]
+    named = want.also(one_of("m.id", forms))
     return [item._replace(score=1.0) for item in ranked(view, named)]
 
 
