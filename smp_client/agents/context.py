@@ -35,8 +35,8 @@ from .page import CHARACTERS_PER_TOKEN, Item, Section, fenced, listed, pack
 KINDS = ("agent_states", "preferences", "findings", "decisions", "learnings", "conversation")
 DEFAULT_TOKENS = 1500
 LEAST_TOKENS = 100
-_LEAST_PER_KIND = 20
-_CHARACTERS = 200  # of the page, for each memory of a kind that is looked at
+_LEAST_PER_KIND = 12
+_CHARACTERS = 400  # of the page, for each memory of a kind that is looked at
 _TURNS = 20
 _STATES = 2  # agents whose state is shown where no agent is named
 _MATCHES = 0.3  # from this score on a memory matches the task: less may be a chance word

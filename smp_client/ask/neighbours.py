@@ -25,30 +25,27 @@ _SIMILAR = 3
 
 
 def neighbours(view: View, record: Record) -> Neighbours:
-    scopes = (
-        [GLOBAL]
-        if record.session == GLOBAL
-        else [*project_scopes(view.index, record.session), GLOBAL]
-    )
+    """Return the memories of the project that say the same as a new one, or are near to it."""
+    scopes = {GLOBAL}
+    if record.session != GLOBAL:
+        scopes |= set(project_scopes(view.index, record.session))
     of_project = replace(view, scopes=tuple(scope for scope in view.scopes if scope in scopes))
     want = Wanted((one_of("m.type", [record.type]), holds()), limit=_CANDIDATES)
-    found = [
-        one
-        for one in similar(of_project, want, record.text)
-        if (one.session, one.id) != (record.session, record.id)
-    ]
     said = normalised(record.text)
-    same = [one for one in found if normalised(one.text) == said]
-    near = sorted(
-        ((likeness(one.text, record.text), one) for one in found if one not in same),
-        key=lambda item: -item[0],
-    )
+    same: list[Record] = []
+    near: list[tuple[float, Record]] = []
+    for one in similar(of_project, want, record.text):
+        if (one.session, one.id) == (record.session, record.id):
+            continue
+        if normalised(one.text) == said:
+            same.append(one)
+        elif (share := likeness(one.text, record.text)) >= _ALIKE:
+            near.append((share, one))
 
     def name(one: Record) -> str:
         return short_name(f"{one.session}/{one.id}", record.session)
 
     newest = max(same, key=lambda one: str(one.data.get("timestamp")), default=None)
-    return Neighbours(
-        name(newest) if newest else None,
-        tuple(name(one) for share, one in near[:_SIMILAR] if share >= _ALIKE),
-    )
+    near.sort(key=lambda pair: -pair[0])
+    nearest = tuple(name(one) for _, one in near[:_SIMILAR])
+    return Neighbours(name(newest) if newest else None, nearest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,8 +52,8 @@ _NO_WORDS = frozenset(
 # These files tell whether memories of other sessions still hold, see validity.py.
 BEARING = (RELATIONSHIP.file, PREFERENCE.file, METADATA)
 # The clock that stamps files ticks only so often: two changes within a tick have one time.
-_COARSE = getattr(time, "CLOCK_REALTIME_COARSE", None)
-_TICK_NS = int(1e9 * time.clock_getres(_COARSE)) if _COARSE is not None else 10_000_000
+_COARSE = 5  # CLOCK_REALTIME_COARSE of Linux, which Python has no name for
+_TICK_NS = int(1e9 * time.clock_getres(_COARSE)) if sys.platform == "linux" else 10_000_000
 _TICKS_WAITED = 5
 _BYTES_PER_S = 100_000  # far slower than reading really is, also of packed files
 _PROBLEM_CAP = 500

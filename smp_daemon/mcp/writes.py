@@ -35,6 +35,9 @@ def record(desk: Desk, given: Given) -> Answer:
     if problems:
         raise Invalid(problems)
     session = desk.own_session(given["project"], given["client"])
+    # Looked for before the write: the index would have to wait until the new file has settled.
+    near = session._looking(Record("", given["kind"], session.id, {}, given["text"]))
+    same_as, similar = near.same_as, near.similar
     if about:
         with session.transaction() as together:
             new = _written(together, given, author)
@@ -48,13 +51,13 @@ def record(desk: Desk, given: Given) -> Answer:
         data["redacted"] = redacted
         kinds = ", ".join(f"{count} {kind}" for kind, count in redacted.items())
         said += f" Taken out as secret: {kinds}."
-    if new.same_as:
-        data["same_as"] = _whole_name(new, new.same_as)
+    if same_as:
+        data["same_as"] = _whole_name(new, same_as)
         said += f" The same is there already as {data['same_as']}: forget one of them."
-    elif new.similar:
-        data["similar"] = [_whole_name(new, other) for other in new.similar]
-        near = ", ".join(data["similar"])
-        said += f" Near to it: {near}; if it takes the place of one, memory_update says so."
+    elif similar:
+        data["similar"] = [_whole_name(new, other) for other in similar]
+        others = ", ".join(data["similar"])
+        said += f" Near to it: {others}; if it takes the place of one, memory_update says so."
     return Answer(said, data)
 
 
