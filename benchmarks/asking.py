@@ -29,7 +29,15 @@ from smp_client.disk.access import ACCESS_LOG, note
 from smp_client.index.database import Index
 from smp_client.index.take_in import rebuild
 from smp_client.model.layout import INDEX_FILE
-from smp_client.model.record import DECISION, FINDING, PREFERENCE, RELATIONSHIP, SESSION_KINDS, TURN, Kind
+from smp_client.model.record import (
+    DECISION,
+    FINDING,
+    PREFERENCE,
+    RELATIONSHIP,
+    SESSION_KINDS,
+    TURN,
+    Kind,
+)
 from smp_client.model.times import now, render_time
 from smp_client.text.contents import new_fields
 from smp_client.text.format import format_of

@@ -22,7 +22,15 @@ from smp_client.model.record import DECISION
 from smp_client.text.format import format_of
 
 from .measure import Bench, Row, Target, Timing, benchmark
-from .processes import CHECKOUT, compiled_environment, daemon, processor_s, resident_mb, smp, wait_until
+from .processes import (
+    CHECKOUT,
+    compiled_environment,
+    daemon,
+    processor_s,
+    resident_mb,
+    smp,
+    wait_until,
+)
 from .samples import (
     AT,
     DECIDED,

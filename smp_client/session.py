@@ -366,7 +366,7 @@ class Session(RecordFiles):
 
     @property
     def state(self) -> str:
-        """The status of the session, as its metadata say; `unreadable` where they cannot be read."""
+        """The status that the metadata state; `unreadable` where they cannot be read."""
         try:
             return str(self.metadata().get("status", "active"))
         except (CorruptionDetected, NewerFormat):

@@ -34,7 +34,7 @@ _FIELDS: dict[str, dict[str, str]] = {
     "finding": {"issue": "finding", "by": "discovered_by"},
     "preference": {"key": "topic", "value": "preference", "by": "created_by"},
 }
-# Fields that a record must have and the small layout does not ask for. A key that is set is explicit.
+# Fields that a record must have and the small layout does not ask for.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "conversation": {"type": "message"},
     "decision": {"made_by": "unknown"},
@@ -120,7 +120,7 @@ def _ours(type: str, data: Mapping[str, Any]) -> dict[str, Any]:
         fields.setdefault("resolution", {"status": status})
     value = fields.get("preference")
     if type == "preference" and value is not None and not isinstance(value, str):
-        # A preference is said in words; its value is kept beside. Other problems are reported later.
+        # A preference is said in words; its value is kept beside.
         with suppress(ValueError, TypeError, RecursionError):
             said = json.dumps(value, ensure_ascii=False, default=str)
             fields |= {"preference": said, "value": value}

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from smp_client import Conflict, Invalid, Memory, MemoryNotFound, NewerFormat, Session, SessionNotFound
+from smp_client import (
+    Conflict,
+    Invalid,
+    Memory,
+    MemoryNotFound,
+    NewerFormat,
+    Session,
+    SessionNotFound,
+)
 
 AT = datetime(2026, 1, 11, 14, 30, 5, tzinfo=UTC)
 

@@ -1,11 +1,11 @@
 """The context of an agent: one Markdown page for its prompt.
 
-The page is about a project: all its sessions in this tree, archived ones too, and `global/`. In the
-order of worth it has the agent's own state and next steps, the preferences that apply, open findings
-by severity, decisions that still hold, learnings, and the latest turns. With a task, memories that
-match it come first in each part. Memories of other projects are there only where they match, and are
-marked. Memories that no longer hold are left out, and a thing said several times is one line. The
-layout of the page and its budget are in page.py.
+The page is about a project: all its sessions in this tree, archived ones too, and `global/`. In
+the order of worth it has the agent's own state and next steps, the preferences that apply, open
+findings by severity, decisions that still hold, learnings, and the latest turns. With a task,
+memories that match it come first in each part. Memories of other projects are there only where they
+match, and are marked. Memories that no longer hold are left out, and a thing said several times is
+one line. The layout of the page and its budget are in page.py.
 """
 
 from __future__ import annotations

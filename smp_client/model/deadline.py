@@ -1,8 +1,8 @@
 """A limit on the work that one piece of data may cost, and a way to interrupt long work.
 
-One edited file, drop or transcript must never keep the others waiting. Inside `deadline(…)` the code
-that reads calls `step()` for each record; the first call after the limit raises TookTooLong. Time is
-that of the processor for this thread, so that a busy machine makes no piece look slow.
+One edited file, drop or transcript must never keep the others waiting. Inside `deadline(…)` the
+code that reads calls `step()` for each record; the first call after the limit raises TookTooLong.
+Time is that of the processor for this thread, so that a busy machine makes no piece look slow.
 
 Every access to a file of the tree is a step too: `interruptible(…)` is asked at each.
 """

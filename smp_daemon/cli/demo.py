@@ -17,12 +17,12 @@ STORY = """
 13 | kickoff | turn | mia | We sell ferry tickets online. Please keep it small.
 13 | kickoff | preference | mia | Short answers, in British English | topic=language
 13 | kickoff | decision | claude | Keep bookings in SQLite | tags=database | rationale=No server
-12 | kickoff | finding | claude | Nobody makes backups of the bookings | tags=database | severity=high
+12 | kickoff | finding | claude | Nobody backs the bookings up | tags=database | severity=high
 9 | login | decision | claude | Log in with a link by e-mail, without passwords | tags=login
 9 | login | learning | claude | The mail server takes up to a minute to send a link
 8 | login | finding | codex | A login link works twice | tags=login | severity=critical
 5 | storage | turn | mia | Two ticket offices write at once now, and SQLite says it is locked.
-5 | storage | decision | claude | Move bookings to PostgreSQL | tags=database | rationale=Two offices
+5 | storage | decision | claude | Move bookings to PostgreSQL | tags=database | rationale=Two write
 4 | storage | learning | codex | The nightly dump takes eleven minutes | tags=database
 2 | payment | decision | claude | Take cards on a page that the bank hosts | tags=payment
 1 | payment | turn | mia | Ada Muster called from 555-0100: her refund is missing.

@@ -2,8 +2,8 @@
 
 A memory can say anything, so its text is fenced as on the page of a context: nothing in it begins a
 heading, a list, a code block or a tag. Some clients give the model only the text of an answer,
-others only its data. So each must do without the other: the text has each memory in a line, the data
-has more of it. A tool whose answer is to be read as a whole has a text alone.
+others only its data. So each must do without the other: the text has each memory in a line, and the
+data has more of it. A tool whose answer is to be read as a whole has a text alone.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def serve(desk: Desk) -> None:
 
 
 class _Input(io.TextIOWrapper):
-    """Yield lines that the package can read. It drops others, and the client would wait for ever."""
+    """Yield lines that the package can read. It drops others without an answer."""
 
     def readline(self, size: int = -1, /) -> str:  # type: ignore[override]  # as io has it
         line = super().readline(size)

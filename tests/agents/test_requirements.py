@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 from once import copied
 
-from smp_client import AccessDenied, AgentMemory, InvalidQuery, Memory, Record, Session, WorkflowMemory, require
+from smp_client import (
+    AccessDenied,
+    AgentMemory,
+    InvalidQuery,
+    Memory,
+    Record,
+    Session,
+    WorkflowMemory,
+    require,
+)
 
 ID = re.compile(r"^- \[([A-Za-z0-9-]+),", re.MULTILINE)
 

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import index_contents, rebuilt_contents, running, smp, status, wait_until, wait_until_true
+from daemons import (
+    index_contents,
+    rebuilt_contents,
+    running,
+    smp,
+    status,
+    wait_until,
+    wait_until_true,
+)
 from derived_rows import contents as rows_of
 
 from smp_client import (

@@ -16,7 +16,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from smp_client import AccessDenied, Invalid, InvalidQuery, Memory, MemoryNotFound, Session, SessionMemory
+from smp_client import (
+    AccessDenied,
+    Invalid,
+    InvalidQuery,
+    Memory,
+    MemoryNotFound,
+    Session,
+    SessionMemory,
+)
 from smp_client.disk import access
 from smp_client.disk.policy import POLICY_FILE, Published, publish
 from smp_client.model.priority import PINNED, Policy, Rule

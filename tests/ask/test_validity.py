@@ -14,7 +14,15 @@ import pytest
 from daemons import running, smp, wait_until
 from derived_rows import contents
 
-from smp_client import AccessDenied, Invalid, Memory, MemoryNotFound, Session, SessionNotFound, Transaction
+from smp_client import (
+    AccessDenied,
+    Invalid,
+    Memory,
+    MemoryNotFound,
+    Session,
+    SessionNotFound,
+    Transaction,
+)
 from smp_client.ask.engine import find
 from smp_client.disk.journal import record as record_intent
 from smp_client.index.database import Index

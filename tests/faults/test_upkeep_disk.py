@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import SYNCING, WRITING, Call, Outcome, Programs, injection, mounted, needs_mounts, needs_strace
+from harness import (
+    SYNCING,
+    WRITING,
+    Call,
+    Outcome,
+    Programs,
+    injection,
+    mounted,
+    needs_mounts,
+    needs_strace,
+)
 from programs import PASSES, SESSION, open_later
 from test_kill_upkeep import contents, done_again, prepared
 
