@@ -6,6 +6,8 @@ overlooks a place.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -99,8 +101,9 @@ def in_use(memory: Memory, session: str, ids: Collection[str]) -> list[Holding]:
     found: list[Holding] = []
     for kind, some in by_kind.items():
         content = memory._scope(session).read(kind.file)
-        marks = {one: f"## Turn {one[5:]}" if kind is TURN else f"id: {one}" for one in some}
-        once = [one for one, mark in marks.items() if content.count(mark.encode()) == 1]
+        mark = rb"## Turn (\d+)" if kind is TURN else rb"\bid: ([A-Za-z0-9_.-]+)"
+        counts = Counter(re.findall(mark, content))
+        once = [one for one in some if counts[one.removeprefix("turn-").encode()] == 1]
         for span in located(kind, content, once).values():
             found.append(_of_span(span, session, "active", "", kind, 0))
     return found
