@@ -153,7 +153,11 @@ def _renewed(one: Known, span: Span, reading: Access | None) -> bytes | None:
     if head is not None:
         start, end = b"**Decay:** ", head.start()  # among the fields
     line = re.compile(rb"(?m)^%b(\{[^\r\n]*\})\r?$" % re.escape(start)).search(raw, 0, end)
-    if line is not None and _parsed(line[1]) == block:
+    # Most lines are as SMP renders them; any other is read.
+    is_block = line is not None and (
+        line[1] == render_flow(block).encode() or _parsed(line[1]) == block
+    )
+    if line is not None and is_block:
         return raw[: line.start(1)] + flow + raw[line.end(1) :]
     # A turn that was never read has none yet. A record in somebody's own style stays as it is.
     is_first = head is not None and line is None and reading is not None
