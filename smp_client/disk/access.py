@@ -167,14 +167,6 @@ def cut(content: bytes, kept: Mapping[str, Access], at: datetime) -> dict[str, A
     return {"file": ACCESS_LOG, "cut": [size, checksum], "keep": mark + render(kept).decode()}
 
 
-def after_cut(content: bytes, step: Mapping[str, Any]) -> bytes:
-    """Return the log after the step; the log itself where it is done, or the log another one."""
-    size, checksum = step["cut"]
-    keep: bytes = step["keep"].encode()
-    is_other = len(content) < size or zlib.crc32(content[:size]) != checksum
-    return content if content.startswith(keep) or is_other else keep + content[size:]
-
-
 def can_cut(scope: Scope, step: Mapping[str, Any]) -> bool:
     """Return whether the log still begins with the bytes that a cut removes. Make them durable.
 
@@ -186,4 +178,4 @@ def can_cut(scope: Scope, step: Mapping[str, Any]) -> bool:
             content = read_from(descriptor, 0)
     except FileNotFoundError:
         return False
-    return after_cut(content, step) != content
+    return journal.after_cut(content, step) != content

@@ -7,16 +7,18 @@ earlier write, and the daemon removes it when all of these are in the index.
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Literal
 
 from ..disk.locks import NO_PATIENCE, holder, lock
-from ..model.errors import LockTimeout, NotInTime
+from ..model.errors import LockTimeout, NotInTime, SMPError
 from ..model.layout import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
 from .database import Index
 from .take_in import outdated, rebuild, refresh
+from .vacuum import asked_for, left_of, scrubbing
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 Request = Literal["sync", "reindex", "scrub"]
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 _SILENT_S = 2.0  # before the caller learns whom it waits for
+_PENDING = "The index may still hold words of what was removed, because {}: it is tried again."
 
 
 def bring_up_to_date(
@@ -84,11 +87,27 @@ def _do_here(memory: Memory, request: Request) -> None:
         if request == "reindex":
             rebuild(memory, index)
         elif request == "scrub":
-            from .vacuum import scrubbing  # late: few processes need it
-
             for _ in scrubbing(memory, index, memory.options.patience.timeout_s):
                 pass
         else:
             with index.batch():
                 for scope, file in list(outdated(memory, index)):
                     refresh(memory, index, scope, file)
+
+
+def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
+    """Serve the requests, with the index as the leader, else by asking it. Return problems."""
+    asked = asked_for(memory)
+    if not asked or (memory.options.is_leading and index is None):
+        return []  # the leader sees the request soon, and cannot wait for itself
+    try:
+        if index is None:
+            bring_up_to_date(memory, "scrub")
+        else:
+            for _ in scrubbing(memory, index, memory.options.patience.timeout_s):
+                pass
+    except NotInTime as error:
+        return [f"{_PENDING.format('somebody is reading it')} ({error})"]
+    except (SMPError, sqlite3.Error, OSError) as error:
+        return [_PENDING.format(f"it could not be cleaned ({error})")]
+    return [_PENDING.format("somebody is reading it")] if left_of(memory, asked) else []

@@ -8,13 +8,12 @@ it has, a file `.smp/scrub+{session}+{any}` asks for it, one for each request.
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..disk.scopes import archived_scope, has_moved, is_there
-from ..model.errors import Invalid, NotInTime, SessionNotFound, SMPError
+from ..model.errors import Invalid, SessionNotFound
 from ..model.layout import GLOBAL, INDEX_FILE, SCRUB
 from .take_in import outdated, refresh
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from .database import Index
 
 _OWN, _TO_CUT = ".smp", ".cut"
-_PENDING = "The index may still hold words of what was removed, because {}: it is tried again."
 
 
 def ask_for_scrub(memory: Memory, session_id: str = "") -> None:
@@ -35,26 +33,6 @@ def ask_for_scrub(memory: Memory, session_id: str = "") -> None:
 def asked_for(memory: Memory) -> list[str]:
     """Return the requests that are not served yet."""
     return [name for name in memory.tree.list(_OWN) if name.startswith(SCRUB)]
-
-
-def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
-    """Serve the requests, with the index as the leader, else by asking it. Return problems."""
-    from .sync import bring_up_to_date  # late: it needs this module
-
-    asked = asked_for(memory)
-    if not asked or (memory.options.is_leading and index is None):
-        return []  # the leader sees the request soon, and cannot wait for itself
-    try:
-        if index is None:
-            bring_up_to_date(memory, "scrub")
-        else:
-            for _ in scrubbing(memory, index, memory.options.patience.timeout_s):
-                pass
-    except NotInTime as error:
-        return [f"{_PENDING.format('somebody is reading it')} ({error})"]
-    except (SMPError, sqlite3.Error, OSError) as error:
-        return [_PENDING.format(f"it could not be cleaned ({error})")]
-    return [_PENDING.format("somebody is reading it")] if _left_of(memory, asked) else []
 
 
 def scrubbing(memory: Memory, index: Index, wait_s: float) -> Iterator[None]:
@@ -81,11 +59,12 @@ def scrubbing(memory: Memory, index: Index, wait_s: float) -> Iterator[None]:
         is_cut = not ask("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     finally:
         ask(f"PRAGMA busy_timeout = {before}")
-    for name in _left_of(memory, asked) if is_cut else ():
+    for name in left_of(memory, asked) if is_cut else ():
         memory.tree.unlink(f"{_OWN}/{name}")
 
 
-def _left_of(memory: Memory, asked: Collection[str]) -> list[str]:
+def left_of(memory: Memory, asked: Collection[str]) -> list[str]:
+    """Return those of the requests that are not served yet."""
     names = {name.removesuffix(_TO_CUT) for name in asked}
     return [name for name in asked_for(memory) if name.removesuffix(_TO_CUT) in names]
 

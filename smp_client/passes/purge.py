@@ -26,7 +26,8 @@ from ..disk.bundle import Item
 from ..disk.rewrite import file_of_slot
 from ..disk.scopes import ARCHIVE, BACKUP
 from ..disk.session_files import METADATA
-from ..index.vacuum import ask_for_scrub, scrub_index
+from ..index.sync import scrub_index
+from ..index.vacuum import ask_for_scrub
 from ..model import layout
 from ..model.errors import Conflict, Invalid, MemoryNotFound, NewerFormat, SMPError
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, MARKER, QUARANTINE, check_session_id

@@ -114,7 +114,8 @@ def _scrub(memory: Memory, problems: list[str]) -> list[str]:
     """Clean the index where a purge could not. A daemon looks for that itself."""
     if memory.options.is_leading:
         return []
-    from ..index.vacuum import asked_for, scrub_index  # late: it loads the index
+    from ..index.sync import scrub_index  # late: it loads the index
+    from ..index.vacuum import asked_for
 
     asked, failed = asked_for(memory), scrub_index(memory)
     problems += failed

@@ -20,7 +20,7 @@ from smp_client.disk.locks import Patience, lock
 from smp_client.index import vacuum
 from smp_client.index.database import Index
 from smp_client.index.rows import Entry
-from smp_client.index.sync import bring_up_to_date
+from smp_client.index.sync import bring_up_to_date, scrub_index
 from smp_client.model.layout import INDEX_FILE, LEAD, LEAD_SCOPE
 from smp_client.passes.tidy import tidy
 
@@ -96,7 +96,7 @@ def test_pages_keep_nothing_of_entries_that_have_moved(memory: Memory, session: 
                 "s1", f"artifacts/{file}.md", [one for is_secret, one in entries if not is_secret]
             )
     vacuum.ask_for_scrub(memory)
-    assert vacuum.scrub_index(memory, index) == []
+    assert scrub_index(memory, index) == []
     assert elsewhere(memory) == []
     index.close()
 
