@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any, TypedDict, cast
 
@@ -13,7 +13,7 @@ from ..index.sql import Sql
 from ..model.errors import InvalidQuery
 from ..model.priority import Policy
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, name_of
-from ..model.times import EPOCH
+from ..model.times import microseconds
 from .fields import shown
 from .when import When, moment
 
@@ -23,7 +23,6 @@ _TYPE_NAMES = {f"{name}s": name for name in TYPES} | {
     TURN.name: TURN.type, f"{TURN.name}s": TURN.type, "conversation": TURN.type,
     "state": "agent_state", "summaries": "summary",
 }  # fmt: skip
-_MICROSECOND = timedelta(microseconds=1)
 _NAMES_CAP = 100  # SQLite takes no expression deeper than 1,000 and no more than 500 SELECTs in one
 _COUNT_CAP = 2**62 - 1  # two of them added up are still a number that SQLite takes
 NEWEST = "m.at DESC, m.scope, m.file, m.start DESC"
@@ -162,10 +161,6 @@ def type_named(name: Any, problems: list[str]) -> str:
     if found not in TYPES:
         problems.append(f"type {shown(name)} must be one of {', '.join(TYPES)}")
     return str(found)
-
-
-def microseconds(time: datetime) -> int:
-    return (time - EPOCH) // _MICROSECOND
 
 
 def one_of(expression: str, values: Sequence[Any]) -> Sql:

@@ -1,4 +1,4 @@
-"""The priority of memories as of now, inside the index: the formula of decay.py in SQL.
+"""The priority of memories as of now, inside the index: the formula of model/priority.py in SQL.
 
 Temporary tables of the connection hold the rules of the policy, and the readings since records were
 last written. They are filled before a question, and only with changes since the last one.
@@ -21,7 +21,7 @@ from ..index.sql import Sql
 from ..index.validity import factor
 from ..model.priority import Policy
 from ..model.ranking import ACCESS_RATE, SUMMARY, Weights
-from .options import microseconds
+from ..model.times import microseconds
 
 _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 _TABLES = """
@@ -51,7 +51,7 @@ class View:
 
     @property
     def together(self) -> str | tuple[str, ...]:
-        """The scopes as topics.py takes them: one session by its name."""
+        """The scopes as index/topics.py takes them: one session by its name."""
         return self.scopes[0] if len(self.scopes) == 1 else self.scopes
 
     def within(self, column: str) -> Sql:

@@ -154,7 +154,7 @@ def topics(asked: Asked) -> list[Topic]:
 def timeline(asked: Asked, since: When | None = None, until: When | None = None) -> Timeline:
     """Return the events in order; `without_time` of the list names memories without a time."""
     from ..index.topics import timeline_of
-    from .options import microseconds
+    from ..model.times import microseconds
     from .when import moment
 
     def at(value: When | None, now: datetime, *, end: bool) -> int | None:

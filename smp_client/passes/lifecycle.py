@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ..ask.options import microseconds
 from ..disk.locks import NO_PATIENCE
 from ..disk.rewrite import rewrite
 from ..disk.scope import Scope
@@ -29,7 +28,7 @@ from ..model.errors import CorruptionDetected, Invalid, SessionNotFound, SMPErro
 from ..model.layout import ACTIVE as SESSIONS
 from ..model.outcome import Action, Outcome
 from ..model.policies import HOURS_PER_DAY, Thresholds
-from ..model.times import EPOCH, render_time, time_at, time_of
+from ..model.times import EPOCH, microseconds, render_time, time_at, time_of
 from ..redaction.redact import harmless
 from ..text.contents import plain_fields
 from ..text.mapping import load_mapping, replace_parts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TypeAlias
 
 from ..model.layout import FORMAT_VERSION
@@ -17,13 +16,6 @@ Format: TypeAlias = YamlList | Conversation
 
 def format_of(kind: Kind) -> Format:
     return Conversation() if kind is TURN else YamlList(kind)
-
-
-def mentioned(kind: Kind, content: bytes) -> set[str]:
-    """Return the ids with a number, as SMP gives them, that stand anywhere in the content."""
-    name = b"## Turn " if kind is TURN else kind.prefix.encode() + b"-"
-    numbers = set(re.findall(name + rb"(\d{1,15})", content))
-    return {kind.memory_id(int(number)) for number in numbers}
 
 
 def is_plain(file: str, content: bytes) -> bool:
