@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..disk import access, bundle, journal
+from ..disk import bundle, journal
 from ..disk.append import Reserved, Tail, note_rewritten, note_tail, tail_of
 from ..disk.bundle import Bundle, Item, Manifest, item_of
 from ..disk.locks import Lock, brief_lock
@@ -75,7 +75,7 @@ class Request:
     draft: Draft | None = None
     added: Mapping[str, Sequence[Mapping[str, Value]]] = field(default_factory=dict)  # by file
     reserved: Mapping[str, Reserved] = field(default_factory=dict)  # where their numbers come from
-    steps: Sequence[dict[str, Any]] = ()  # drops that go with it, a cut of the access log
+    steps: Sequence[dict[str, Any]] = ()  # such as drops that go with it
     parsed: Mapping[str, tuple[bytes, Spans]] = field(default_factory=dict)  # by the caller
     quota_bytes: int | None = None
     doing: str = "changing memories"
@@ -97,16 +97,11 @@ def apply(scope: Scope, request: Request) -> Applied:
     """
     inside = [change for change in request.changes if not change.container]
     files = dict.fromkeys([*(change.file for change in inside), *request.added])
-    cuts = [step for step in request.steps if "cut" in step]
     if not files and not request.changes and not request.steps:
         return Applied()
     work = _Work(scope, request)
     with ExitStack() as stack:
-        locked = [*files, *(step["file"] for step in cuts)]
-        held = stack.enter_context(scope.locked(locked, request.doing)) if locked else {}
-        if not all(access.can_cut(scope, step) for step in cuts):
-            raise Conflict(f"The access log of {scope.name} was replaced; nothing was changed.",
-                           session_id=scope.name)  # fmt: skip
+        held = stack.enter_context(scope.locked(files, request.doing)) if files else {}
         stack.callback(work.remove_temporaries)
         for file in files:
             work.prepare_file(

@@ -5,7 +5,7 @@ change happens: its writer carries the steps out while it holds the locks, and i
 whoever comes next does. Every step can be carried out again without harm.
 
 The steps are: append records behind the end of a file; edit records of a file; replace or remove a
-file; cut the access log; name, replace or unlink a bundle; rename the directory of a session.
+file; name, replace or unlink a bundle; rename the directory of a session.
 """
 
 from __future__ import annotations
@@ -326,8 +326,6 @@ def _after(
                 kept.append(step["file"])
             return content
         return new
-    if "cut" in step:
-        return after_cut(content, step)
     kind = kind_of_file(step["file"])
     content = content or format_of(kind).empty(scope.name, scope.options.clock(), [])
     if "edit" in step:
@@ -338,14 +336,6 @@ def _after(
         return content
     stays, added = _missing(content[step["at"] :], content, step["append"].encode())
     return content[: step["at"] + stays] + added
-
-
-def after_cut(content: bytes, step: Mapping[str, Any]) -> bytes:
-    """Return the access log after a cut; the log itself where it is cut, or another one."""
-    size, checksum = step["cut"]
-    keep: bytes = step["keep"].encode()
-    is_other = len(content) < size or zlib.crc32(content[:size]) != checksum
-    return content if content.startswith(keep) or is_other else keep + content[size:]
 
 
 def _append_once(tree: Tree, path: str, content: bytes, at: int) -> None:

@@ -1,9 +1,9 @@
-"""The decay pass: files show each priority as of now, and every reading is counted exactly once.
+"""The decay pass: files show each priority as of now, and readings are counted.
 
 The index knows each priority as of now, see ask/priorities.py. A record changes where its file
 shows another one in two digits, or where it was read since the last pass. Only its line of `decay`
-changes, all other bytes stay; a record without one is left as it is. The new records and the cut of
-the access log are one change.
+changes, all other bytes stay; a record without one is left as it is. The access log is cut behind
+the change.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Seen(NamedTuple):
 class DecayPlan:
     actions: list[Action] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
-    cut: dict[str, Any] | None = None  # of the access log
+    kept: dict[str, Access] | None = None  # the readings that stay in the log; None for all
     problems: list[str] = field(default_factory=list)
 
 
@@ -94,10 +94,11 @@ def decay(session: RecordFiles, *, dry_run: bool = False) -> Outcome:
         planned = plan(seen)
         outcome = Outcome(planned.actions, planned.problems, dry_run=dry_run)
         if not dry_run:
-            steps = [planned.cut] if planned.cut else []
-            request = Request(planned.changes, steps=steps, parsed=seen.parsed, doing="decaying")
+            request = Request(planned.changes, parsed=seen.parsed, doing="decaying")
             kept = apply(session.scope, request).kept
             outcome.notes += [f"{name} was changed meanwhile, and stays as it is" for name in kept]
+            if planned.kept is not None:
+                access.cut(session.scope, seen.log, planned.kept)
         return outcome
 
     return replanned(attempt)
@@ -105,7 +106,7 @@ def decay(session: RecordFiles, *, dry_run: bool = False) -> Outcome:
 
 def plan(seen: Seen) -> DecayPlan:
     """Return which memories change, and how; pure."""
-    noted = access.parse(seen.log[-access.READ_CAP_BYTES :])
+    noted = access.parse(seen.log)
     made = DecayPlan(problems=list(seen.problems))
     taken = set[str]()
     for file, group in groupby(seen.memories, key=lambda one: one.file):
@@ -133,7 +134,7 @@ def plan(seen: Seen) -> DecayPlan:
     if not taken and not gone:
         return made
     kept = {name: one for name, one in noted.items() if name not in taken | gone}
-    return replace(made, cut=access.cut(seen.log, kept, seen.now))
+    return replace(made, kept=kept)
 
 
 def _renewed(one: Known, span: Span, reading: Access | None) -> bytes | None:
@@ -222,9 +223,8 @@ def _look(session: RecordFiles) -> Seen:
     scope = session.scope
     with scope.answering("planning to decay"):
         # Before the index, which then knows at least these readings.
-        log = scope.read(ACCESS_LOG)
-        log = log[: log.rfind(b"\n") + 1]
-        noted = access.parse(log[-access.READ_CAP_BYTES :])
+        log = access.load(scope)
+        noted = access.parse(log)
         now, policy, known, bad, metadata = session._own_asker().ask(_question)
         problems = [f"{file} was left as it is: {why}" for file, why in bad.items() if why]
         changing = [one for one in known

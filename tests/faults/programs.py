@@ -23,7 +23,6 @@ import filelock  # noqa: F401  # the client imports it late; here that would onl
 import smp_client.ask.asker
 import smp_client.change.move
 import smp_client.change.restore
-import smp_client.disk.access
 import smp_client.disk.append
 import smp_client.disk.journal
 import smp_client.disk.locks
@@ -109,12 +108,6 @@ OPERATIONS: dict[str, tuple[Action, ...]] = {
 }  # fmt: skip
 
 
-def read(memory: Memory, *ids: str) -> None:
-    """Notes that these were read now."""
-    session = memory.session(SESSION)
-    smp_client.disk.access.note(session.scope, ids, session._now())
-
-
 SECRET = b"xylophone-Quetzalcoatl"
 
 
@@ -182,7 +175,7 @@ def archive_first(memory: Memory) -> None:
 
 # What time does: each is prepared, killed somewhere, and done again by whoever comes next.
 PREPARATIONS: dict[str, tuple[Action, ...]] = {
-    "decay": (lambda memory: read(memory, "FIND-001", "DEC-002", "turn-1", "veritas"),),
+    "decay": (),
     "compact": (grow,),
     "bring_back": (grow, compact),
     "archive": (),

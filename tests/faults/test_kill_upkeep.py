@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 from harness import CHANGING, MOVING, Programs, injection, needs_strace
-from programs import PASSES, PREPARATIONS, SECRET, SESSION, build, open_later, read
+from programs import PASSES, PREPARATIONS, SECRET, build, open_later
 
 from smp_client import SMPError
-from smp_client.disk.access import Readings
 from smp_client.passes.tidy import tidy
 
 pytestmark = pytest.mark.usefixtures("no_grace")
@@ -116,37 +115,6 @@ def test_a_pass_that_is_killed_and_done_again_ends_where_it_would_have_ended(
 def test_a_pass_that_is_killed_anywhere(runner: Programs, operation: str, tmp_path: Path) -> None:
     """The same for every call that changes the disk."""
     assert list(kill_everywhere(runner, operation, tmp_path, CHANGING)) == []
-
-
-@needs_strace
-@pytest.mark.slow
-def test_a_decay_pass_without_its_intent_would_be_noticed(runner: Programs, tmp_path: Path) -> None:
-    """With the records and the log written one after the other and nothing recorded before, readings are counted twice."""
-    found = list(kill_everywhere(runner, "decay", tmp_path, MOVING, "without journal"))
-    assert any("decisions.yaml" in problem or "findings.yaml" in problem for problem in found), found
-
-
-@needs_strace
-@pytest.mark.slow
-def test_a_reading_after_a_killed_decay_pass_is_one_more(runner: Programs, tmp_path: Path) -> None:
-    """The same line once more in the log, right behind the kill, is neither taken for one that was taken in nor lost. (It was, when
-    the log was known only by the bytes that it began with.)"""
-    base = tmp_path / "base"
-    prepared("decay", base)
-    shutil.copytree(base, tmp_path / "whole")
-    calls = [call for call in runner.calls("decay", tmp_path / "whole", tmp_path / "calls") if call[0] in MOVING]
-    for call in calls:
-        root = tmp_path / "killed"
-        shutil.copytree(base, root)
-        assert runner.run("decay", root, strace=injection(call, "signal=KILL")).killed
-        read(open_later(root), "FIND-001", "DEC-002", "turn-1", "veritas")
-        done_again("decay", root)
-        session = open_later(root).session(SESSION)
-        counts = [session._find(name).data["decay"]["access_count"] for name in ("FIND-001", "DEC-002", "turn-1")]
-        assert counts == [2, 2, 2], f"killed before {call}"
-        assert session.agent_state("veritas")["decay"]["access_count"] == 2  # type: ignore[call-overload,index]
-        assert {name: one.times for name, one in Readings().of(session.scope).items()} == {}
-        shutil.rmtree(root)
 
 
 @needs_strace
