@@ -101,7 +101,7 @@ def _lines(path: Path, entries: Iterable[object]) -> Path:
 
 def _written(root: Path, source: Path) -> tuple[bytes, list[tuple[Kind, dict[str, Value]]]]:
     """The bytes of all record files that the import makes, and their records."""
-    Memory(root).import_(source)
+    Memory(root).exchange.import_(source)
     contents = [(kind, (root / "active" / source.stem / kind.file)) for kind in SESSION_KINDS]
     held = [(kind, path.read_bytes()) for kind, path in contents if path.exists()]
     records = [(kind, record.value) for kind, content in held for record in format_of(kind).parse(content).records]
@@ -111,7 +111,7 @@ def _written(root: Path, source: Path) -> tuple[bytes, list[tuple[Kind, dict[str
 def _import(trees: Path, source: Path) -> None:
     gc.disable()  # as `smp import` does
     try:
-        done = Memory(trees / str(next(_counter))).import_(source)
+        done = Memory(trees / str(next(_counter))).exchange.import_(source)
     finally:
         gc.enable()
     assert done.counts["added"]

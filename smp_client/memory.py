@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from .ask import questions
 from .disk import journal
@@ -69,17 +69,12 @@ if TYPE_CHECKING:
     from .agents.context import Context
     from .ask.asker import Asker
     from .change.move import Away
-    from .change.restore import Deleted
-    from .change.select import Meant
     from .disk.access import Readings
     from .disk.policy import Published
-    from .exchange.entry import Entry, Transform, Wanted
-    from .exchange.transfer import Given
+    from .erasure import Privacy
+    from .exchange.gate import Exchange
     from .index.fresh import Fresh
     from .model.outcome import Outcome
-    from .privacy.anonymise import Anonymized, AnonymousExport
-    from .privacy.find import Occurrence
-    from .privacy.placeholder import Anonymization
 
 _PROFILE = "user-profile.yaml"
 # The arguments of a new session.
@@ -267,6 +262,20 @@ class Memory(Place):
             files = Session(self, self._scope(put_away.session_id or session))
         return files.get(memory_id, count_access=count_access)
 
+    @property
+    def exchange(self) -> Exchange:
+        """Exports and imports."""
+        from .exchange.gate import Exchange
+
+        return Exchange(self)
+
+    @property
+    def privacy(self) -> Privacy:
+        """Deleting, restoring, anonymising, finding and purging, in any session."""
+        from .erasure import Privacy
+
+        return Privacy(self)
+
     def context(
         self,
         *,
@@ -292,115 +301,6 @@ class Memory(Place):
         found = self.session(session)
         reader = Reader(found) if agent is None else found.agent(agent)
         return reader.context(topic, max_tokens, task, project=project, explain=explain)
-
-    def delete(
-        self,
-        session: str,
-        id: str | Sequence[str] | None = None,
-        *,
-        reason: str,
-        deleted_by: str = "user",
-        dry_run: bool = False,
-        **meant: Unpack[Meant],
-    ) -> Outcome:
-        """Delete memories of a session, archived or not, or of `global`; see `Session.delete`."""
-        from .change.restore import delete
-        from .change.select import selection
-
-        chosen = selection(id, **meant)
-        return delete(self, session, chosen, reason=reason, by=deleted_by, dry_run=dry_run)
-
-    def delete_everywhere(
-        self,
-        *,
-        reason: str,
-        deleted_by: str = "user",
-        dry_run: bool = False,
-        **meant: Unpack[Meant],
-    ) -> Outcome:
-        """Delete in `global` and in every session, archived or not, under one batch."""
-        from .change.restore import delete_everywhere
-        from .change.select import selection
-
-        chosen = selection(None, **meant)
-        return delete_everywhere(self, chosen, reason=reason, by=deleted_by, dry_run=dry_run)
-
-    def deleted(self, session: str) -> list[Deleted]:
-        """Return the deleted memories of a session that can be restored."""
-        from .change.restore import deleted
-
-        return deleted(self, session)
-
-    def restore(
-        self,
-        session: str,
-        ids: str | Sequence[str] | None = None,
-        *,
-        batch: str | None = None,
-        by: str = "user",
-    ) -> list[Record]:
-        """Restore deleted memories of a session, or all that were deleted in one go."""
-        from .change.restore import restore
-
-        return restore(self, session, ids, batch=batch, by=by)
-
-    def restore_batch(self, batch: str, *, by: str = "user") -> Outcome:
-        """Restore a batch in every session that it is of."""
-        from .change.restore import restore_batch
-
-        return restore_batch(self, batch, by=by)
-
-    def anonymize(
-        self,
-        session: str,
-        id: str | Sequence[str] | None = None,
-        *,
-        names: str | Sequence[str] = (),
-        projects: str | Sequence[str] = (),
-        config: Anonymization | None = None,
-        reason: str = "anonymised",
-        by: str = "user",
-        dry_run: bool = False,
-        now: bool = False,
-    ) -> Anonymized:
-        """Replace names in a session, archived or not, or in `global`; see `Session.anonymize`."""
-        from .privacy.anonymise import anonymize
-
-        return anonymize(
-            self,
-            session,
-            ids=None if id is None else _several(id),
-            names=_several(names),
-            projects=_several(projects),
-            config=config,
-            reason=reason,
-            by=by,
-            dry_run=dry_run,
-            now=now,
-        )
-
-    def anonymous_export(
-        self,
-        sessions: Sequence[str] | None = None,
-        *,
-        names: str | Sequence[str] = (),
-        projects: str | Sequence[str] = (),
-        config: Anonymization | None = None,
-    ) -> AnonymousExport:
-        """Return the `transform` by which an export holds placeholders in the place of names."""
-        from .privacy.anonymise import AnonymousExport
-
-        people, places = _several(names), _several(projects)
-        return AnonymousExport(self, sessions, names=people, projects=places, config=config)
-
-    def all_about(self, text: str, session: str | None = None) -> Iterator[Occurrence]:
-        """Yield every place below the root, or of a session, where a text stands, in any case.
-
-        Archived, evicted and deleted memories are looked at, and so is every other file.
-        """
-        from .privacy.find import all_about
-
-        return all_about(self, text, session)
 
     def archive_session(
         self, session_id: str, reason: str = "archived by hand", *, dry_run: bool = False
@@ -450,140 +350,6 @@ class Memory(Place):
         from .passes.lifecycle import lifecycle
 
         return lifecycle(self, dry_run=dry_run)
-
-    def purge(self, *, force: bool = False, by: str = "user", dry_run: bool = False) -> Outcome:
-        """Destroy everything that was deleted and is past its deadline."""
-        from .passes.purge import purge
-
-        return purge(self, force=force, by=by, dry_run=dry_run)
-
-    def purge_now(
-        self,
-        session: str | None,
-        ids: Sequence[str] | None = None,
-        *,
-        batch: str | None = None,
-        by: str = "user",
-        dry_run: bool = False,
-    ) -> Outcome:
-        """Destroy memories of a session or of `global`, a deleted batch, or a session, at once.
-
-        Memories that are not deleted yet are deleted first. Where a deleted memory has one of the
-        ids, only that one goes.
-        """
-        from .passes.purge import purge_now
-
-        several = [ids] if isinstance(ids, str) else ids
-        return purge_now(self, session, several, batch=batch, by=by, dry_run=dry_run)
-
-    def export(
-        self,
-        target: str | Path | IO[bytes],
-        sessions: Sequence[str] | None = None,
-        *,
-        format: str | None = None,
-        exact: bool = False,
-        deleted: bool = False,
-        wanted: Wanted | None = None,
-        transform: Transform | None = None,
-        overwrite: bool = False,
-        by: str = "user",
-        advance: Callable[[], None] | None = None,
-    ) -> Outcome:
-        """Write sessions, or everything, to a file or a stream. A file appears when it is whole.
-
-        Its name says the format. An `exact` export is a bundle of the files themselves. With
-        `deleted`, tombstones name the deleted memories.
-        """
-        from .exchange.export import Selection, export
-
-        return export(
-            self,
-            target,
-            Selection(sessions, deleted, wanted, transform),
-            format=format,
-            exact=exact,
-            overwrite=overwrite,
-            by=by,
-            advance=advance or _nothing,
-        )
-
-    def export_entries(
-        self,
-        sessions: Sequence[str] | None = None,
-        *,
-        deleted: bool = False,
-        wanted: Wanted | None = None,
-        transform: Transform | None = None,
-    ) -> Iterator[Entry]:
-        """Yield an export entry by entry, for a program that makes something else of it."""
-        from .exchange.export import Selection, entries
-
-        return entries(self, Selection(sessions, deleted, wanted, transform), [])
-
-    def export_layout(
-        self,
-        target: str | Path,
-        sessions: Sequence[str] | None = None,
-        *,
-        layout: str,
-        wanted: Wanted | None = None,
-        transform: Transform | None = None,
-        overwrite: bool = False,
-        by: str = "user",
-        advance: Callable[[], None] | None = None,
-    ) -> Outcome:
-        """Write sessions, or everything, as a folder in the layout of another program."""
-        from .exchange.export import Selection
-        from .exchange.transfer import export_layout
-
-        return export_layout(
-            self,
-            target,
-            Selection(sessions, wanted=wanted, transform=transform),
-            layout=layout,
-            overwrite=overwrite,
-            by=by,
-            advance=advance or _nothing,
-        )
-
-    def import_(
-        self,
-        source: Given,
-        *,
-        layout: str | None = None,
-        extract: bool = True,
-        replace: bool = False,
-        purged: bool = False,
-        dry_run: bool = False,
-        transform: Transform | None = None,
-        by: str = "user",
-        advance: Callable[[], None] | None = None,
-    ) -> Outcome:
-        """Import an export, or everything that other programs keep at a path.
-
-        A memory that is in the tree stays as it is, so an import may be repeated. `replace` takes
-        the other content of one id. A purged memory stays away unless `purged` is set.
-        """
-        from .exchange.intake import Request
-        from .exchange.transfer import import_
-
-        request = Request(replace, purged, dry_run, transform, by, advance or _nothing)
-        return import_(self, source, request, layout=layout, extract=extract)
-
-    def verify_import(
-        self,
-        source: Given,
-        *,
-        layout: str | None = None,
-        extract: bool = True,
-        advance: Callable[[], None] | None = None,
-    ) -> Outcome:
-        """Compare a source with the tree; `success` says that nothing is missing or differs."""
-        from .exchange.transfer import verify
-
-        advance = advance or _nothing
-        return verify(self, source, layout=layout, extract=extract, advance=advance)
 
     # For the layers below and the daemon, which have ids and never the names that people give.
 

@@ -181,7 +181,7 @@ class RecordFiles(Writer):
 
         Until their deadline `restore` brings them back.
         """
-        done = self.memory.delete(
+        done = self.memory.privacy.delete(
             self.scope.name, id, reason=reason, deleted_by=deleted_by, dry_run=dry_run, **meant
         )
         if not dry_run:
@@ -190,17 +190,17 @@ class RecordFiles(Writer):
 
     def deleted(self) -> list[Deleted]:
         """Return the memories that were deleted or anonymised and can still be restored."""
-        return self.memory.deleted(self.scope.name)
+        return self.memory.privacy.deleted(self.scope.name)
 
     def restore(self, memory_id: str, *, by: str = "user") -> Record:
         """Restore a deleted memory to its place, with its old id."""
-        restored = self.memory.restore(self.scope.name, [check_memory_id(memory_id)], by=by)
+        restored = self.memory.privacy.restore(self.scope.name, [check_memory_id(memory_id)], by=by)
         self._used()
         return restored[0]
 
     def restore_batch(self, batch: str, *, by: str = "user") -> list[Record]:
         """Restore all memories that were deleted, or anonymised, in one go."""
-        restored = self.memory.restore(self.scope.name, batch=batch, by=by)
+        restored = self.memory.privacy.restore(self.scope.name, batch=batch, by=by)
         self._used()
         return restored
 
@@ -216,7 +216,9 @@ class RecordFiles(Writer):
 
         Until its deadline `restore_batch` undoes it; with `now` the originals are purged at once.
         """
-        done = self.memory.anonymize(self.scope.name, id, names=names, dry_run=dry_run, **how)
+        done = self.memory.privacy.anonymize(
+            self.scope.name, id, names=names, dry_run=dry_run, **how
+        )
         if not dry_run:
             self._used()
         return done

@@ -82,7 +82,7 @@ def test_a_whole_id_never_becomes_another_session(memory: Memory, gone: str) -> 
     else:
         memory.delete_session("main", reason="r")
     if gone == "purged":
-        memory.purge_now("main")
+        memory.privacy.purge_now("main")
     with pytest.raises(SessionNotFound) as error:
         memory.session("main")
     assert isinstance(error.value, SessionPutAway) == (gone != "purged")

@@ -75,16 +75,17 @@ class Selection:
 
 
 def selection(ids: str | Sequence[str] | None, **meant: Unpack[Meant]) -> Selection:
-    """Return the selection of these ids or conditions. One text is a list of one."""
-
-    def several(given: str | Sequence[str]) -> tuple[str, ...]:
-        is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
-        return tuple(given) if is_list else (given,)  # type: ignore[return-value]
-
+    """Return the selection of these ids or conditions."""
     types, tags = several(meant.get("types", ())), several(meant.get("tags", ()))
     when = meant.get("since"), meant.get("until")
     about = meant.get("topic"), meant.get("agent"), *when, types, tags, meant.get("text")
     return Selection(None if ids is None else several(ids), *about)
+
+
+def several(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return one text as a list of one, not as the list of its letters."""
+    is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
+    return tuple(given) if is_list else (given,)  # type: ignore[return-value]
 
 
 def chosen(

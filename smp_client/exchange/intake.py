@@ -450,7 +450,9 @@ class Intake:
             reason = why if isinstance(why, str) and why.strip() else "deleted at the source"
             reasons.setdefault(reason, []).append(memory_id)
         for reason, ids in reasons.items():
-            self._memory.delete(session.name, ids, reason=reason, deleted_by=self._request.by)
+            self._memory.privacy.delete(
+                session.name, ids, reason=reason, deleted_by=self._request.by
+            )
         if session.name != GLOBAL and session.is_there:
             at = render_time(self._memory.options.clock())
             noted = {**session.applied, **dict.fromkeys(ours, at)}

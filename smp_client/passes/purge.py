@@ -20,7 +20,7 @@ from ..change.change import Request, apply
 from ..change.holdings import Holding, Place, holdings, in_bundle, is_in_use, place_of
 from ..change.move import delete_session, destroy, sweep
 from ..change.restore import delete, removal, sessions_with
-from ..change.select import Selection, agent_of, texts_of
+from ..change.select import Selection, agent_of, several, texts_of
 from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Item
 from ..disk.rewrite import file_of_slot
@@ -208,8 +208,8 @@ def purge(
 
 
 def purge_now(
-    memory: Memory, name: str | None, ids: Sequence[str] | None = None, *, batch: str | None = None,
-    by: str = "user", dry_run: bool = False,
+    memory: Memory, name: str | None, ids: str | Sequence[str] | None = None, *,
+    batch: str | None = None, by: str = "user", dry_run: bool = False,
 ) -> Outcome:  # fmt: skip
     """Destroy memories, a batch, or else a whole session, at once and whatever the deadline.
 
@@ -225,13 +225,15 @@ def purge_now(
     if batch is not None:
         names = [*sessions_with(memory, batch)] if name is None else [name]
         parts = (_parts(memory, one, lambda doomed, _: doomed.batch == batch) for one in names)
-        decisions = [decision for several in parts for decision in several]
+        decisions = [decision for part in parts for decision in part]
         if not decisions:
             where, advice = f" of {name}" if name else "", "smp restore --list shows all batches."
             said = f"Nothing{where} is deleted under the batch {batch!r}."
             raise MemoryNotFound(said, advice=advice)
     elif ids is not None:
-        decisions = _memories_now(memory, name or "", list(dict.fromkeys(ids)), by, outcome)
+        decisions = _memories_now(
+            memory, name or "", list(dict.fromkeys(several(ids))), by, outcome
+        )
     else:
         decisions = [_session_now(memory, check_session_id(name or ""), by, outcome)]
     if dry_run:

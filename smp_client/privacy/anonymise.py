@@ -16,8 +16,8 @@ from ..change.change import Change, Draft, Request, apply
 from ..change.holdings import Holding, holdings, is_in_use
 from ..change.holdings import names as every_session
 from ..change.places import PROFILE, id_of_file
-from ..change.restore import manifest_of, new_batch
-from ..change.select import agent_of, require_known
+from ..change.restore import deleted, manifest_of, new_batch
+from ..change.select import agent_of, require_known, several
 from ..disk import audit, bundle
 from ..disk.scopes import ARCHIVE, ARTIFACTS, STATES
 from ..disk.session_files import METADATA, parse_artifact
@@ -173,20 +173,26 @@ class Replacer:
 
 
 def anonymize(
-    memory: Memory, session: str, *, ids: Sequence[str] | None = None, names: Iterable[str] = (),
-    projects: Iterable[str] = (), config: Anonymization | None = None, reason: str = "anonymised",
-    by: str = "user", dry_run: bool = False, now: bool = False,
+    memory: Memory, session: str, id: str | Sequence[str] | None = None, *,
+    names: str | Iterable[str] = (), projects: str | Iterable[str] = (),
+    config: Anonymization | None = None, reason: str = "anonymised", by: str = "user",
+    dry_run: bool = False, now: bool = False,
 ) -> Anonymized:  # fmt: skip
-    """Replace names in a session, or in some memories of it; `now` purges the originals."""
-    wanted = None if ids is None else [check_memory_id(one) for one in ids]
+    """Replace names of people and projects by placeholders in a session, or in these memories.
+
+    Until its deadline `restore_batch` undoes it; with `now` the originals are purged at once.
+    """
+    wanted = None if id is None else [check_memory_id(one) for one in several(id)]
     batch, days = new_batch(memory), memory.options.retention.deleted_days
     head = manifest_of(memory, "undo", session, reason, by, batch, days=days)
     scope = memory._scope(session)
     with scope.undisturbed("anonymising"):
-        run = _Run(memory, session, known_of(memory, [session], names, projects), config)
+        run = _Run(
+            memory, session, known_of(memory, [session], several(names), several(projects)), config
+        )
         outcome, changes = run.plan(wanted, reason)
         outcome.dry_run = dry_run
-        earlier = {one.batch for one in memory.deleted(session) if one.action == "anonymize"}
+        earlier = {one.batch for one in deleted(memory, session) if one.action == "anonymize"}
         outcome.earlier = sorted(earlier)
         outcome.replacements = run.placeholders.replacements(telling=dry_run)
         if dry_run:
@@ -201,9 +207,9 @@ def anonymize(
             outcome.problems += [changed.format(one) for one in applied.kept]
     if now:
         for one in [*outcome.earlier, *([outcome.batch] if outcome.batch else [])]:
-            outcome.problems += memory.purge_now(session, batch=one, by=by).problems
+            outcome.problems += memory.privacy.purge_now(session, batch=one, by=by).problems
         outcome.batch, outcome.erased = "", True
-    if ids is None or now:
+    if id is None or now:
         gone = [one.what or "" for one in run.placeholders.replacements(telling=True)]
         gone = [one for one in gone if len(one) > 2]
         opening = "A name that was replaced still stands in"
@@ -339,12 +345,13 @@ class AnonymousExport:
     anonymizes = True
 
     def __init__(
-        self, memory: Memory, sessions: Sequence[str] | None = None, *, names: Iterable[str] = (),
-        projects: Iterable[str] = (), config: Anonymization | None = None,
+        self, memory: Memory, sessions: Sequence[str] | None = None, *,
+        names: str | Iterable[str] = (), projects: str | Iterable[str] = (),
+        config: Anonymization | None = None,
     ) -> None:  # fmt: skip
         self.problems: list[str] = []
         wanted = every_session(memory) if sessions is None else list(sessions)
-        known = known_of(memory, wanted, names, projects)
+        known = known_of(memory, wanted, several(names), several(projects))
         self._placeholders = Placeholders(known.names(), config)
         for name in wanted:
             for one in holdings(memory, name, problems=self.problems):

@@ -71,17 +71,17 @@ def export(call: Call) -> None:
     memory = call.memory()
     places = (*KEPT, DELETED) if call.deleted else KEPT
     chosen = None if call.all else [find_id(memory, name, *places) for name in call.session]
-    changed = memory.anonymous_export(chosen, **naming(call)) if anonymous else None
+    changed = memory.privacy.anonymous_export(chosen, **naming(call)) if anonymous else None
     total = len(chosen or (*memory.sessions(), *memory.archived_sessions()))
     with progress("exporting", total) as advance:
         how: dict[str, Any] = {"transform": changed, "overwrite": call.force, "advance": advance,
                                "wanted": _selected(memory, call.id, given)}  # fmt: skip
         if layout:
-            done = memory.export_layout(output, chosen, layout=layout, **how)
+            done = memory.exchange.export_layout(output, chosen, layout=layout, **how)
         else:
             target: str | IO[bytes] = sys.stdout.buffer if output == _STANDARD else output
             how |= {"format": call.format, "exact": call.exact, "deleted": call.deleted}
-            done = memory.export(target, chosen, **how)
+            done = memory.exchange.export(target, chosen, **how)
     done.problems += changed.problems if changed else []
     more: dict[str, Any] = {"file": str(Path(output).absolute())}
     if changed:
@@ -163,7 +163,7 @@ def import_(call: Call) -> None:
     how = {"replace": call.replace, "dry_run": call.dry_run, "purged": call.purged}
     if path == _STANDARD:
         with progress("importing stdin") as advance:
-            done = memory.import_(sys.stdin.buffer, **how, advance=advance)
+            done = memory.exchange.import_(sys.stdin.buffer, **how, advance=advance)
         call.finish(done, nothing="There is nothing in it.")
     search = Search(path, layout, extract=not call.no_extract)
     if not call.json:
@@ -174,12 +174,12 @@ def import_(call: Call) -> None:
     label = f"{'comparing' if call.verify else 'importing'} {Path(path).name}"
     with progress(label, total) as advance:
         if call.verify:
-            done = memory.verify_import(search.found, advance=advance)
+            done = memory.exchange.verify(search.found, advance=advance)
         elif call.migrate:
             request = Request(call.replace, call.purged, by="user", advance=advance)
             done = migrated(memory, search.found, request)
         else:
-            done = memory.import_(search.found, **how, advance=advance)
+            done = memory.exchange.import_(search.found, **how, advance=advance)
     done.notes += search.notes
     found = [{"layout": one.layout, "path": str(one.source.path), "files": one.files,
               "reasons": one.reasons} for one in search.found]  # fmt: skip

@@ -59,10 +59,10 @@ def delete(call: Call) -> None:
     def do(dry_run: bool) -> Outcome:
         said: dict[str, Any] = {"reason": call.reason, "deleted_by": call.by, "dry_run": dry_run}
         if name is None:
-            return memory.delete_everywhere(**said, **given)
+            return memory.privacy.delete_everywhere(**said, **given)
         if is_whole:
             return memory.delete_session(name, **said)
-        return memory.delete(name, call.id or None, **said, **given)
+        return memory.privacy.delete(name, call.id or None, **said, **given)
 
     days = f"{memory.options.retention.deleted_days:g} days"
     question = f"Delete {{}}? For {days} smp restore brings it back."
@@ -144,11 +144,11 @@ def _restored(call: Call, memory: Memory) -> Outcome:
     outcome = Outcome(dry_run=call.dry_run, batch=batch or "")
     for name in names:
         # Earlier states of an agent come back with its state. Of several, the last one counts.
-        fitting = {one.id: one for one in memory.deleted(name)
+        fitting = {one.id: one for one in memory.privacy.deleted(name)
                    if one.batch == batch or {one.id, id_of_file(one.file)} & {*ids}}  # fmt: skip
         try:
             if not call.dry_run or not fitting:
-                memory.restore(name, list(ids) or None, batch=batch, by=call.by)
+                memory.privacy.restore(name, list(ids) or None, batch=batch, by=call.by)
         except SMPError as error:
             if len(names) == 1:
                 raise
@@ -250,8 +250,8 @@ def purge(call: Call) -> None:
     def do(dry_run: bool) -> Outcome:
         if call.now:
             said: dict[str, Any] = {"batch": call.batch, "by": call.by, "dry_run": dry_run}
-            return memory.purge_now(name, list(call.id) or None, **said)
-        return memory.purge(force=call.force, by=call.by, dry_run=dry_run)
+            return memory.privacy.purge_now(name, list(call.id) or None, **said)
+        return memory.privacy.purge(force=call.force, by=call.by, dry_run=dry_run)
 
     if call.now or call.force:
         question = "Destroy {} for good? Nothing brings it back."
@@ -325,7 +325,7 @@ def anonymize(call: Call) -> None:
     days = f"{memory.options.retention.deleted_days:g} days"
 
     def do(dry_run: bool) -> Anonymized:
-        return memory.anonymize(found, call.id or None, dry_run=dry_run, **how)
+        return memory.privacy.anonymize(found, call.id or None, dry_run=dry_run, **how)
 
     def question(plan: Anonymized) -> str:
         places = out.counted(sum(plan.counts.values()), "place")

@@ -290,7 +290,7 @@ def _show_archived(call: Call, memory: Memory, name: str) -> None:
 
 
 def _show_occurrences(call: Call, memory: Memory, text: str, name: str | None) -> None:
-    every = list(memory.all_about(text, name))
+    every = list(memory.privacy.find(text, name))
     found = [one for one in every if not one.problem]
     problems = [one for one in every if one.problem]
     by_place = Counter(one.place for one in found)

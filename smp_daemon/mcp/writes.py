@@ -95,13 +95,13 @@ def forget(desk: Desk, given: Given) -> Answer:
     problems: list[str] = []
     for session in dict.fromkeys(one.session for one in found):
         ids = [one.id for one in found if one.session == session]
-        done = desk.memory.delete(
+        done = desk.memory.privacy.delete(
             session, ids, reason=given["reason"], deleted_by=given["client"], dry_run=is_trial
         )
         gone = (
             []
             if is_trial
-            else [one for one in desk.memory.deleted(session) if one.batch == done.batch]
+            else [one for one in desk.memory.privacy.deleted(session) if one.batch == done.batch]
         )
         until = min((one.recovery_deadline for one in gone), default="")
         batch = {"batch": done.batch, "restorable_until": until} if not is_trial else {}

@@ -456,7 +456,7 @@ def test_a_daemon_follows_a_session_into_the_archive_and_back(tmp_path: Path) ->
         assert status(memory.root)["roots"][0]["sessions"] == {"archived": 3}
         wait_until(lambda: index_contents(memory.root) == rebuilt_contents(memory.root), "all of them are known")
         assert [found_in(memory, name) for name in names[:3]] == [{*IDS, "summary"}] * 3
-        memory.delete("one", ["DEC-001"], reason="not true")
+        memory.privacy.delete("one", ["DEC-001"], reason="not true")
         assert found_in(memory, "one") == {*IDS, "summary"} - {"DEC-001"}
         bring_back(memory, "two")
         assert found_in(memory, "two") == IDS
@@ -557,7 +557,7 @@ def test_a_name_that_is_none_says_what_to_do(memory: Memory) -> None:
                         ("old/../DEC-001", Invalid), ("", Invalid)):  # fmt: skip
         with pytest.raises(error):
             memory.get(name)
-    memory.delete("old", ["FIND-001"], reason="not true")
+    memory.privacy.delete("old", ["FIND-001"], reason="not true")
     with pytest.raises(MemoryNotFound, match="it was deleted"):
         memory.get("old/FIND-001")
     memory.delete_session("old", reason="done with")
@@ -594,16 +594,16 @@ def test_sessions_are_listed_by_their_last_use(tmp_path: Path) -> None:
 def test_what_is_deleted_from_the_archive_is_found_no_more(memory: Memory) -> None:
     """By a condition, in everything at once; what is restored is found again."""
     bring_up_to_date(memory)
-    memory.delete_everywhere(text="ledger", reason="she asked for it")
+    memory.privacy.delete_everywhere(text="ledger", reason="she asked for it")
     assert found_in(memory) == {*IDS, "summary"} - {"turn-1", "FIND-001"}
     assert not [record for record in memory.search("ledger", count_access=False) if "ledger" in record.text]
-    memory.restore("old", ["FIND-001"])
+    memory.privacy.restore("old", ["FIND-001"])
     assert found_in(memory) == {*IDS, "summary"} - {"turn-1"}
 
 
 def test_what_is_anonymised_in_the_archive_is_found_as_it_is_now(memory: Memory) -> None:
     bring_up_to_date(memory)
-    memory.anonymize("old", names=["profiler"])
+    memory.privacy.anonymize("old", names=["profiler"])
     assert memory.by_agent("profiler") == []
     assert not [record for record in memory.search("profiler", count_access=False) if record.session == "old"]
     assert found_in(memory) == {*IDS, "summary"}
@@ -625,7 +625,7 @@ def test_what_is_purged_from_the_archive_leaves_no_byte_in_the_index(tmp_path: P
         bring_up_to_date(memory)
         assert memory.search("brass key", count_access=False)[0].id == "LEARN-002"
         assert in_index()
-        purged = memory.purge_now("old", ["LEARN-002"] if what == "memory" else None)
+        purged = memory.privacy.purge_now("old", ["LEARN-002"] if what == "memory" else None)
         assert not purged.problems
         wait_until(lambda: not in_index(), "the index is clean")
         assert found_in(memory) == ({*IDS, "summary"} if what == "memory" else set())

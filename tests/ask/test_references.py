@@ -74,7 +74,7 @@ def test_one_that_compaction_took_out_is_told_as_that(session: Session, memory: 
 def test_a_purged_one_is_told_as_purged(session: Session, memory: Memory) -> None:
     session.delete("DEC-001", reason="privacy")
     later = Memory(memory.root, clock=lambda: NOW + timedelta(days=90), count_access=False)
-    later.purge(force=True)
+    later.privacy.purge(force=True)
     assert states(later.session("s1"), "turn-1")["DEC-001"] == "purged"
     assert check(later) == []
 
@@ -148,7 +148,7 @@ def test_what_an_editor_takes_away_is_told_and_what_it_changes_or_breaks_is_not(
 def test_what_smp_takes_out_itself_is_not_told_as_taken_away(memory: Memory, session: Session, index: Index) -> None:
     session.delete(id=["DEC-001", "turn-1", "REL-001"], reason="test")
     assert taken_away(memory, index) == []
-    memory.purge_now("s1", ["DEC-001", "turn-1", "DEC-002"])
+    memory.privacy.purge_now("s1", ["DEC-001", "turn-1", "DEC-002"])
     assert taken_away(memory, index) == []
     session.compact(reduction_pct=100)
     assert "FIND-001" not in [record.id for record in session.records("finding")]

@@ -34,11 +34,11 @@ WANTED = {f"{TOKEN} {number} a {kind}" for number in range(6) for kind in ("deci
 
 
 def delete(memory: Memory) -> None:
-    memory.delete(SESSION, ["DEC-002", "DEC-003", "turn-2", "plan"], reason="test")
+    memory.privacy.delete(SESSION, ["DEC-002", "DEC-003", "turn-2", "plan"], reason="test")
 
 
 def restore(memory: Memory) -> None:
-    memory.restore(SESSION, batch=memory.deleted(SESSION)[0].batch)
+    memory.privacy.restore(SESSION, batch=memory.privacy.deleted(SESSION)[0].batch)
 
 
 def archive(memory: Memory) -> None:
@@ -50,13 +50,13 @@ def delete_session(memory: Memory) -> None:
 
 
 def anonymise(memory: Memory) -> None:
-    memory.anonymize(SESSION)
+    memory.privacy.anonymize(SESSION)
 
 
 Act = Callable[[Memory], Any]
 VERBS: dict[str, tuple[list[Act], Act]] = {
     "delete": ([], delete),
-    "delete by topic": ([], lambda memory: memory.delete(SESSION, topic="odd", reason="test")),
+    "delete by topic": ([], lambda memory: memory.privacy.delete(SESSION, topic="odd", reason="test")),
     "restore": ([delete], restore),
     "archive": ([], archive),
     "unarchive": ([archive], lambda memory: memory.restore_session(SESSION)),
@@ -133,7 +133,7 @@ def test_a_crash_leaves_every_name_or_none(tmp_path: Path, verb: str, stride: in
         places(root)  # which tidies up
         memory = Memory(root)
         found = [
-            one for one in memory.all_about("Anna Berg") if one.place in ("active", "archived")
+            one for one in memory.privacy.find("Anna Berg") if one.place in ("active", "archived")
         ]
         seen.add(len([one for one in found if one.type != "summary"]))
         memory.close()

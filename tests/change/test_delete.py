@@ -139,12 +139,12 @@ def test_an_archived_memory_is_deleted_and_restored_where_it_is(
     memory: Memory, filled: Session
 ) -> None:
     memory.archive_session("s1")
-    outcome = memory.delete("s1", ["DEC-002", "plan"], reason="a test")
+    outcome = memory.privacy.delete("s1", ["DEC-002", "plan"], reason="a test")
     assert outcome.actions[0].place == "archived"
     with pytest.raises(MemoryNotFound):
         memory.get("s1/DEC-002")
     assert b"Decision 2" not in (memory.root / "archived/s1/summary.yaml").read_bytes()
-    memory.restore("s1", batch=outcome.batch)
+    memory.privacy.restore("s1", batch=outcome.batch)
     assert memory.get("s1/DEC-002").text == "Decision 2"
     assert memory.restore_session("s1").artifact("plan").text == "The plan of the login"
 
@@ -153,7 +153,7 @@ def test_what_was_deleted_in_the_archive_comes_back_after_it(
     memory: Memory, filled: Session
 ) -> None:
     memory.archive_session("s1")
-    memory.delete("s1", ["DEC-002"], reason="a test")
+    memory.privacy.delete("s1", ["DEC-002"], reason="a test")
     session = memory.restore_session("s1")
     session.restore("DEC-002")
     assert [record.id for record in session.records("decision")] == [
@@ -169,9 +169,9 @@ def test_everywhere_is_one_batch(memory: Memory, filled: Session) -> None:
     other.record_decision("Decision of another", made_by="ada", tags=["odd"])
     memory.everywhere.record_preference("Odd things", topic="odd")
     memory.archive_session("s2")
-    outcome = memory.delete_everywhere(topic="odd", reason="a test")
+    outcome = memory.privacy.delete_everywhere(topic="odd", reason="a test")
     assert {action.session for action in outcome.actions} == {"global", "s1", "s2"}
-    back = memory.restore_batch(outcome.batch)
+    back = memory.privacy.restore_batch(outcome.batch)
     assert sorted(back.ids) == sorted(outcome.ids)
     assert memory.get("s2/DEC-001").text == "Decision of another"
 
@@ -259,13 +259,13 @@ def test_wrong_calls_say_what_is_wrong_and_change_nothing(memory: Memory, filled
     with pytest.raises(Invalid):
         filled.delete("DEC-001", reason="  ")
     with pytest.raises(SessionNotFound):
-        memory.delete("nowhere", ["DEC-001"], reason="a test")
+        memory.privacy.delete("nowhere", ["DEC-001"], reason="a test")
     with pytest.raises(MemoryNotFound):
         filled.restore("DEC-001")
     with pytest.raises(MemoryNotFound):
-        memory.restore_batch("20260101T000000-abcdef")
+        memory.privacy.restore_batch("20260101T000000-abcdef")
     with pytest.raises(Invalid):
-        memory.restore("s1")
+        memory.privacy.restore("s1")
     assert files(memory) == before
 
 

@@ -118,24 +118,24 @@ class History(RuleBasedStateMachine):
         ]
         if found:
             ids = sorted({one.id for one in chosen.sample(found, min(3, len(found)))})
-            self._do(lambda memory: memory.delete(SESSION, ids, reason="test"), steps, dies=dies)
+            self._do(lambda memory: memory.privacy.delete(SESSION, ids, reason="test"), steps, dies=dies)
 
     @rule(topic=st.sampled_from(["odd", "even"]), steps=st.integers(0, 12), dies=st.booleans())
     def delete_by_topic(self, topic: str, steps: int, dies: bool) -> None:
         self._do(
-            lambda memory: memory.delete(SESSION, topic=topic, reason="test"), steps, dies=dies
+            lambda memory: memory.privacy.delete(SESSION, topic=topic, reason="test"), steps, dies=dies
         )
 
     @rule(steps=st.integers(0, 12), dies=st.booleans())
     def restore(self, steps: int, dies: bool) -> None:
-        batches = [one.batch for one in self.memory.deleted(SESSION)]
+        batches = [one.batch for one in self.memory.privacy.deleted(SESSION)]
         if batches:
-            self._do(lambda memory: memory.restore(SESSION, batch=batches[0]), steps, dies=dies)
+            self._do(lambda memory: memory.privacy.restore(SESSION, batch=batches[0]), steps, dies=dies)
 
     @rule(steps=st.integers(0, 12), dies=st.booleans())
     def anonymise(self, steps: int, dies: bool) -> None:
         """Its batch is undone by `restore`."""
-        self._do(lambda memory: memory.anonymize(SESSION), steps, dies=dies)
+        self._do(lambda memory: memory.privacy.anonymize(SESSION), steps, dies=dies)
 
     @rule(steps=st.integers(0, 12), dies=st.booleans())
     def compact(self, steps: int, dies: bool) -> None:
@@ -152,12 +152,12 @@ class History(RuleBasedStateMachine):
     @rule(steps=st.integers(0, 12), dies=st.booleans())
     def purge(self, steps: int, dies: bool) -> None:
         """Only of what was deleted is nothing left; of what was anonymised, the originals go."""
-        listed = self.memory.deleted(SESSION)
+        listed = self.memory.privacy.deleted(SESSION)
         if listed:
             batch = listed[-1].batch
             gone = [one for one in self._holdings("deleted") if one.facts.get("batch") == batch]
             self.purged |= {text_of(one) for one in gone}
-            self._do(lambda memory: memory.purge_now(SESSION, batch=batch), steps, dies=dies)
+            self._do(lambda memory: memory.privacy.purge_now(SESSION, batch=batch), steps, dies=dies)
 
     @rule(verb=st.sampled_from(["archive", "unarchive", "delete_session", "undelete_session"]),
           steps=st.integers(0, 14), dies=st.booleans())  # fmt: skip

@@ -80,7 +80,7 @@ def test_it_is_deleted_and_purged(memory: Memory, deep: Session) -> None:
     assert memory.delete_session("deep", reason="done").success
     memory.undelete_session("deep")
     assert [one.text for one in memory.session("deep").records("finding")] == ["kept"]
-    outcome = memory.purge_now("deep")
+    outcome = memory.privacy.purge_now("deep")
     assert outcome.success
     left = [path for path in memory.root.rglob("*deep*") if path.is_file()]
     assert [

@@ -205,7 +205,7 @@ def test_a_file_is_read(trees: Callable[[], Session], tmp_path: Path, way: str, 
             "take in": lambda: memory.search("f1"),
             "check": lambda: check(memory),
             "list": lambda: (memory.topics(), memory.timeline(), memory.summary()),
-            "export": lambda: memory.export(target, overwrite=True),
+            "export": lambda: memory.exchange.export(target, overwrite=True),
         }
         return ways[way]
 
@@ -251,9 +251,9 @@ def test_an_export_is_imported(trees: Callable[[], Session], tmp_path: Path, nam
 
     def make(size: int) -> Work:
         source = tmp_path / f"{size}.jsonl"
-        with_file(trees(), file, text(size)).export(source, overwrite=True)
+        with_file(trees(), file, text(size)).exchange.export(source, overwrite=True)
         memory = Memory(trees().scope.tree.root)
-        return lambda: memory.import_(source)
+        return lambda: memory.exchange.import_(source)
 
     require_proportion(make, 100)
 

@@ -104,7 +104,7 @@ def test_an_older_file_is_read_in_present_words_and_keeps_its_bytes(old: Session
     assert old.agent_state("veritas")["agent_id"] == "veritas"
     assert old.artifact("report-1").data["created_by"] == "veritas"
     memory = Memory(old.scope.tree.root)
-    memory.export(export := memory.root.parent / "export.jsonl")
+    memory.exchange.export(export := memory.root.parent / "export.jsonl")
     assert b'"decision": "Use OAuth", "made_by": "veritas"' in export.read_bytes()
     assert {file: old.scope.read(file) for file in OLD} == OLD
 
@@ -241,16 +241,16 @@ EVERYTHING: list[Callable[[Memory], object]] = [
     lambda memory: memory.session("old").update_metadata(context={"project_phase": "design"}),
     lambda memory: memory.session("old").decay(),
     lambda memory: memory.session("old").compact(reduction_pct=50),
-    lambda memory: memory.delete("old", ["DEC-001", "turn-1"], reason="privacy"),
+    lambda memory: memory.privacy.delete("old", ["DEC-001", "turn-1"], reason="privacy"),
     lambda memory: (memory.archive_session("old"), memory.restore_session("old")),
     delete_and_undelete,
     lambda memory: memory.session("old").deactivate(),
-    lambda memory: memory.anonymize("old"),
+    lambda memory: memory.privacy.anonymize("old"),
     lambda memory: memory.session("old").repair(),
     lambda memory: memory.session("old").bring_back(),
     lambda memory: memory.age_sessions(),
-    lambda memory: memory.delete("old", ["REL-001"], reason="r"),
-    lambda memory: memory.purge_now("old", ["LEARN-001"]),
+    lambda memory: memory.privacy.delete("old", ["REL-001"], reason="r"),
+    lambda memory: memory.privacy.purge_now("old", ["LEARN-001"]),
     answers,
 ]
 

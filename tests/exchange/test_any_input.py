@@ -61,12 +61,12 @@ def imported(source: Path | io.BytesIO, root: Path, layout: str | None = None) -
     """Whatever comes in is in the tree afterwards, and a second import adds nothing."""
     memory = Memory(root)
     try:
-        done = memory.import_(source, layout=layout)
+        done = memory.exchange.import_(source, layout=layout)
     except SMPError:
         return
     if isinstance(source, io.BytesIO):
         source.seek(0)
-    again = memory.import_(source, layout=layout)
+    again = memory.exchange.import_(source, layout=layout)
     assert again.counts["added"] == 0, (done, again)
     for session in memory.sessions():
         assert session.problems() == []
@@ -121,7 +121,7 @@ def test_an_export_with_damaged_bytes(noise: bytes, at: int, form: str) -> None:
         memory = Memory(Path(directory) / "source")
         memory.create_session(id="s1").record_decision("Use OAuth", made_by="a")
         stream = io.BytesIO()
-        memory.export(stream, exact=form == "bundle", format=None if form == "bundle" else form)
+        memory.exchange.export(stream, exact=form == "bundle", format=None if form == "bundle" else form)
         content = stream.getvalue()
         place = at % len(content)
         imported(

@@ -121,7 +121,7 @@ def write_checked(folder: Path) -> Path:
 
 def test_jsonl(memory: Memory, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "in/s1.jsonl", SINGLE)
-    assert dict(memory.import_(source).counts) == {"added": 4}
+    assert dict(memory.exchange.import_(source).counts) == {"added": 4}
     session = memory.session("s1")
     assert (session.get("turn-1").text, session.get("turn-1").data["speaker"]) == ("Hello", "user")
     decision = session.get("m002", count_access=False).data
@@ -142,7 +142,7 @@ def test_jsonl(memory: Memory, tmp_path: Path) -> None:
         "verification_depth",
     )
     write_lines(source, [*SINGLE, {**SINGLE[0], "id": "m005"}])
-    assert dict(memory.import_(source).counts) == {"known": 4, "added": 1}
+    assert dict(memory.exchange.import_(source).counts) == {"known": 4, "added": 1}
     assert session.turns()[-1].id == "turn-2"
 
 
@@ -159,7 +159,7 @@ def test_jsonl_marks_ids_and_unknown_types(memory: Memory, tmp_path: Path) -> No
     "data": {"issue": "No id"}},
                                                  {"id": "m003", "deleted": True,
                                                   "ts": "2026-01-12T00:00:00Z"}])  # fmt: skip
-    assert memory.import_(source).counts["added"] == 6
+    assert memory.exchange.import_(source).counts["added"] == 6
     session = memory.session("s1")
     assert {record.text for record in session.records("decision")} == {"Use OAuth", "Use SAML"}
     (learning,) = session.records("learning")
@@ -173,13 +173,13 @@ def test_jsonl_marks_ids_and_unknown_types(memory: Memory, tmp_path: Path) -> No
         "2026-01-11T14:40:00Z",
     )
     assert [record.text for record in session.records("finding")] == ["No id"]
-    assert memory.import_(source).counts["added"] == 0
-    assert memory.verify_import(source).success
+    assert memory.exchange.import_(source).counts["added"] == 0
+    assert memory.exchange.verify(source).success
 
 
 def test_a_mark_deletes_once(memory: Memory, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "s1.jsonl", SINGLE)
-    memory.import_(source)
+    memory.exchange.import_(source)
     write_lines(
         source,
         [
@@ -187,12 +187,12 @@ def test_a_mark_deletes_once(memory: Memory, tmp_path: Path) -> None:
             {"id": "m001", "deleted": True, "ts": "2026-01-12T00:00:00Z", "reason": "private"},
         ],
     )
-    assert memory.import_(source).counts["deleted"] == 1
+    assert memory.exchange.import_(source).counts["deleted"] == 1
     (gone,) = memory.session("s1").deleted()
     assert (gone.id, gone.reason) == ("turn-1", "private")
-    assert memory.import_(source).counts["added"] == 0
+    assert memory.exchange.import_(source).counts["added"] == 0
     memory.session("s1").restore("turn-1")
-    assert memory.import_(source).counts["deleted"] == 0
+    assert memory.exchange.import_(source).counts["deleted"] == 0
     assert memory.session("s1").turns()[0].text == "Hello"
 
 
@@ -201,7 +201,7 @@ def test_jsonl_per_kind(memory: Memory, tmp_path: Path) -> None:
     (tmp_path / "p/.bmad/memory/shared").mkdir()
     shared = {"style": "short", "tools": [{"id": "p1", "key": "a", "value": 1}]}
     (tmp_path / "p/.bmad/memory/shared/user-preferences.json").write_text(json.dumps(shared))
-    done = memory.import_(tmp_path / "p")
+    done = memory.exchange.import_(tmp_path / "p")
     assert (done.problems, done.counts["added"]) == ([], 6)
     session = memory.session("s1")
     turn = session.turns()[0].data
@@ -237,12 +237,12 @@ def test_jsonl_per_kind(memory: Memory, tmp_path: Path) -> None:
         "style: short",
         "a: 1",
     }
-    assert memory.import_(tmp_path / "p").counts["known"] == 6
+    assert memory.exchange.import_(tmp_path / "p").counts["known"] == 6
 
 
 def test_jsonl_checked(memory: Memory, tmp_path: Path) -> None:
     folder = write_checked(tmp_path / "memory/sessions/s1")
-    assert memory.import_(tmp_path / "memory").counts["added"] == 2
+    assert memory.exchange.import_(tmp_path / "memory").counts["added"] == 2
     session = memory.session("s1")
     decision = session.get("mem_001", count_access=False).data
     assert (decision["alternatives"], decision["references"]) == (["PKCE"], ["turn-1"])
@@ -253,7 +253,7 @@ def test_jsonl_checked(memory: Memory, tmp_path: Path) -> None:
         folder / "tombstones.jsonl",
         [{"id": "mem_001", "timestamp": "2026-01-11T00:00:00Z", "reason": "asked"}],
     )
-    assert memory.import_(tmp_path / "memory").counts["deleted"] == 1
+    assert memory.exchange.import_(tmp_path / "memory").counts["deleted"] == 1
     assert session.deleted()[0].reason == "asked"
 
 
@@ -274,7 +274,7 @@ def test_checksums_over_any_usual_form_of_json(
     ]
     lines.append({**lines[0], "id": "mem_003"})
     write_lines(tmp_path / "s1/memory.jsonl", lines)
-    done = memory.import_(tmp_path / "s1")
+    done = memory.exchange.import_(tmp_path / "s1")
     assert done.counts["added"] == 2
     assert done.problems == ["memory.jsonl, line 3: its checksum does not fit what it says"]
 
@@ -288,7 +288,7 @@ def test_bad_lines_are_reported_with_file_line_and_reason(memory: Memory, tmp_pa
     (tmp_path / "s1.jsonl").write_bytes(
         "\n".join([*good, *bad]).encode() + b'\n{"id": "\xff"}\n\n{"id": "cut'
     )
-    done = memory.import_(tmp_path / "s1.jsonl")
+    done = memory.exchange.import_(tmp_path / "s1.jsonl")
     assert done.counts["added"] == 4
     told = [re.fullmatch(r"s1\.jsonl, line (\d+): (.+)", problem) for problem in done.problems]
     assert [int(one[1]) for one in told if one] == [5, 6, 7, 8, 9, 10, 11, 12, 14]
@@ -303,10 +303,10 @@ def test_nothing_to_import_is_said(memory: Memory, tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text('{"a": 1}\n')
     for source in ("empty", "data.jsonl", "nowhere"):
         with pytest.raises(Invalid):
-            memory.import_(tmp_path / source)
+            memory.exchange.import_(tmp_path / source)
     with pytest.raises(Invalid, match="must be one of"):
-        memory.import_(tmp_path, layout="xml")
-    assert memory.import_(tmp_path / "data.jsonl", layout="jsonl").problems
+        memory.exchange.import_(tmp_path, layout="xml")
+    assert memory.exchange.import_(tmp_path / "data.jsonl", layout="jsonl").problems
 
 
 # Logs.
@@ -329,7 +329,7 @@ Finding (Rosa): No backups
 
 def test_a_log_and_what_it_marks(memory: Memory, tmp_path: Path) -> None:
     (tmp_path / "kickoff.md").write_text(CHAT)
-    done = memory.import_(tmp_path / "kickoff.md")
+    done = memory.exchange.import_(tmp_path / "kickoff.md")
     assert dict(done.counts) == {"added": 5}
     session = memory.session("kickoff")
     assert [(turn.data["speaker"], turn.text.partition("\n")[0]) for turn in session.turns()] == [
@@ -344,7 +344,7 @@ def test_a_log_and_what_it_marks(memory: Memory, tmp_path: Path) -> None:
     assert (finding["finding"], finding["discovered_by"]) == ("No backups", "Rosa")
     assert session.metadata()["context"] == {"title": "Kickoff"}
     assert (
-        Memory(tmp_path / "bare").import_(tmp_path / "kickoff.md", extract=False).counts["added"]
+        Memory(tmp_path / "bare").exchange.import_(tmp_path / "kickoff.md", extract=False).counts["added"]
         == 3
     )
 
@@ -352,13 +352,13 @@ def test_a_log_and_what_it_marks(memory: Memory, tmp_path: Path) -> None:
 def test_a_log_that_grows_is_gone_on_with(memory: Memory, tmp_path: Path) -> None:
     log = tmp_path / "kickoff.md"
     log.write_text(CHAT)
-    memory.import_(log)
+    memory.exchange.import_(log)
     memory.session("kickoff").delete("turn-1", reason="private")
     log.write_text(CHAT + "\nUser: One more\n")
-    assert dict(memory.import_(log).counts) == {"left_deleted": 1, "known": 4, "added": 1}
+    assert dict(memory.exchange.import_(log).counts) == {"left_deleted": 1, "known": 4, "added": 1}
     assert [turn.id for turn in memory.session("kickoff").turns()] == ["turn-2", "turn-3", "turn-4"]
     log.write_text(CHAT)
-    assert memory.import_(log).counts["added"] == 0
+    assert memory.exchange.import_(log).counts["added"] == 0
 
 
 def test_a_log_that_was_edited_is_a_new_session_and_that_is_said(
@@ -366,14 +366,14 @@ def test_a_log_that_was_edited_is_a_new_session_and_that_is_said(
 ) -> None:
     log = tmp_path / "kickoff.md"
     log.write_text(CHAT)
-    memory.import_(log)
+    memory.exchange.import_(log)
     log.write_text(CHAT.replace("PostgreSQL.", "SQLite."))
-    done = memory.import_(log)
+    done = memory.exchange.import_(log)
     assert done.notes == [
         "kickoff.md does not go on with session kickoff: it became the new session kickoff-2"
     ]
     assert memory.session("kickoff-2").turns()[1].text.startswith("SQLite.")
-    assert memory.import_(log).counts["added"] == 0
+    assert memory.exchange.import_(log).counts["added"] == 0
     assert len(memory.session("kickoff").turns()) == 3
 
 
@@ -381,7 +381,7 @@ def test_two_logs_of_one_name(memory: Memory, tmp_path: Path) -> None:
     for folder, text in (("a", "User: Hi\nAssistant: Ho\n"), ("b", "User: Other\nAssistant: Ho\n")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "talk.md").write_text(text)
-    memory.import_(tmp_path)
+    memory.exchange.import_(tmp_path)
     assert {session.id for session in memory.sessions()} == {"talk", "talk-2"}
 
 
@@ -395,16 +395,16 @@ def test_two_logs_of_one_name(memory: Memory, tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_the_forms_of_a_log(memory: Memory, tmp_path: Path, text: str) -> None:
     (tmp_path / "talk.txt").write_text(text)
-    memory.import_(tmp_path / "talk.txt")
+    memory.exchange.import_(tmp_path / "talk.txt")
     assert [turn.text for turn in memory.session("talk").turns()] == ["Hi", "Ho"]
 
 
 def test_a_text_without_speakers_is_no_log(memory: Memory, tmp_path: Path) -> None:
     (tmp_path / "readme.md").write_text("# Title\n\nUsage: run it\nNote: this\n")
     with pytest.raises(Invalid):
-        memory.import_(tmp_path)
+        memory.exchange.import_(tmp_path)
     (tmp_path / "talk.txt").write_bytes("Rosa: hoi\nUrs: grüezi\n".encode("cp1252"))
-    done = memory.import_(tmp_path / "talk.txt", layout="markdown-log")
+    done = memory.exchange.import_(tmp_path / "talk.txt", layout="markdown-log")
     assert done.counts["added"] == 2
     assert done.problems[0].startswith("talk.txt, line 2: not UTF-8")
 
@@ -431,7 +431,7 @@ updated: 2026-06-07T14:22
 def test_a_memlog_with_all_its_tags(memory: Memory, tmp_path: Path) -> None:
     (tmp_path / "run-1").mkdir()
     (tmp_path / "run-1/.memlog.md").write_text(MEMLOG)
-    done = memory.import_(tmp_path)
+    done = memory.exchange.import_(tmp_path)
     assert (done.problems, done.counts["added"]) == ([], 17)
     session = memory.session("run-1")
     assert [(turn.data["speaker"], turn.data["type"]) for turn in session.turns()] == [
@@ -452,7 +452,7 @@ def test_a_memlog_with_all_its_tags(memory: Memory, tmp_path: Path) -> None:
     assert about["context"] == {"primary_topic": "Onboarding", "goal": "lift retention"}
     with (tmp_path / "run-1/.memlog.md").open("a") as log:
         log.write("- (risk) too slow\n")
-    assert dict(memory.import_(tmp_path).counts) == {"known": 17, "added": 2}
+    assert dict(memory.exchange.import_(tmp_path).counts) == {"known": 17, "added": 2}
     assert session.by_topic("risk")
 
 
@@ -499,7 +499,7 @@ def read_single(folder: Path) -> list[Values]:
 
 
 def test_written_as_jsonl(wide: Memory, tmp_path: Path) -> None:
-    done = wide.export_layout(tmp_path / "out", layout="jsonl")
+    done = wide.exchange.export_layout(tmp_path / "out", layout="jsonl")
     entries = read_single(tmp_path / "out")
     assert [entry["type"] for entry in entries] == [
         "conversation",
@@ -524,7 +524,7 @@ def test_written_as_jsonl(wide: Memory, tmp_path: Path) -> None:
 
 def test_written_as_jsonl_per_kind(wide: Memory, tmp_path: Path) -> None:
     """A reader after the document: the manifest counts, and the files hold."""
-    wide.export_layout(tmp_path / "out", layout="jsonl-per-kind")
+    wide.exchange.export_layout(tmp_path / "out", layout="jsonl-per-kind")
     folder = tmp_path / "out/sessions/my-session"
     manifest = json.loads((folder / "manifest.json").read_text())
     rows = {
@@ -562,7 +562,7 @@ def test_written_as_jsonl_per_kind(wide: Memory, tmp_path: Path) -> None:
 
 def test_written_as_jsonl_checked(wide: Memory, tmp_path: Path) -> None:
     """A reader after the document: validate ids, verify checksums, drop tombstones."""
-    wide.export_layout(tmp_path / "out", ["my-session"], layout="jsonl-checked")
+    wide.exchange.export_layout(tmp_path / "out", ["my-session"], layout="jsonl-checked")
     folder = tmp_path / "out/sessions/my_session"
     metadata = json.loads((folder / "metadata.json").read_text())
     entries = [json.loads(line) for line in (folder / "memory.jsonl").read_bytes().splitlines()]
@@ -588,9 +588,9 @@ def test_written_as_jsonl_checked(wide: Memory, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["jsonl", "jsonl-per-kind", "jsonl-checked"])
 def test_an_export_in_a_layout_is_read_by_us_too(wide: Memory, tmp_path: Path, layout: str) -> None:
-    wide.export_layout(tmp_path / "out", ["my-session"], layout=layout)
+    wide.exchange.export_layout(tmp_path / "out", ["my-session"], layout=layout)
     other = Memory(tmp_path / "other")
-    assert other.import_(tmp_path / "out").problems == []
+    assert other.exchange.import_(tmp_path / "out").problems == []
     (session,) = other.sessions()
     assert [turn.text for turn in session.turns()] == ["Hello"]
     assert {
@@ -600,14 +600,14 @@ def test_an_export_in_a_layout_is_read_by_us_too(wide: Memory, tmp_path: Path, l
 
 def test_a_folder_is_replaced_only_if_it_is_such_an_export(wide: Memory, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    wide.export_layout(out, layout="jsonl")
+    wide.exchange.export_layout(out, layout="jsonl")
     with pytest.raises(Conflict):
-        wide.export_layout(out, layout="jsonl")
-    wide.export_layout(out, layout="jsonl-per-kind", overwrite=True)
+        wide.exchange.export_layout(out, layout="jsonl")
+    wide.exchange.export_layout(out, layout="jsonl-per-kind", overwrite=True)
     assert not (out / "my-session.jsonl").exists()
     (out / "mine.txt").write_text("mine")
     with pytest.raises(Conflict, match=r"mine\.txt"):
-        wide.export_layout(out, layout="jsonl", overwrite=True)
+        wide.exchange.export_layout(out, layout="jsonl", overwrite=True)
     assert (out / "mine.txt").read_text() == "mine"
     with pytest.raises(Invalid):
-        wide.export_layout(tmp_path / "x", layout="xml")
+        wide.exchange.export_layout(tmp_path / "x", layout="xml")

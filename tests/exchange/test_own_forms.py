@@ -56,7 +56,7 @@ def filled(root: Path) -> Memory:
 def values(memory: Memory) -> dict[tuple[str, str, str], Any]:
     """What every memory says, by session, file and id."""
     found: dict[tuple[str, str, str], Any] = {}
-    for entry in memory.export_entries():
+    for entry in memory.exchange.entries():
         if entry.get("entry") in (None, "end", "session"):
             continue
         said = {part: value for part, value in entry["record"].items() if part != "redacted"}
@@ -72,22 +72,22 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Memory:
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_value_travels(source: Memory, tmp_path: Path, form: str) -> None:
     file = tmp_path / f"all.{form}"
-    done = source.export(file, format=form)
+    done = source.exchange.export(file, format=form)
     assert (done.problems, done.counts["sessions"]) == ([], 2)
     other = Memory(tmp_path / "other")
-    taken = other.import_(file)
+    taken = other.exchange.import_(file)
     assert taken.problems == []
     assert values(other) == values(source)
     assert taken.counts["added"] == len(values(source))
-    again = other.import_(file)
+    again = other.exchange.import_(file)
     assert dict(again.counts) == {"known": len(values(source))}
-    assert other.verify_import(file).success
+    assert other.exchange.verify(file).success
 
 
 def test_metadata_travel(source: Memory, tmp_path: Path) -> None:
-    source.export(tmp_path / "all.jsonl")
+    source.exchange.export(tmp_path / "all.jsonl")
     other = Memory(tmp_path / "other")
-    other.import_(tmp_path / "all.jsonl")
+    other.exchange.import_(tmp_path / "all.jsonl")
     ours, theirs = other.session("s1").metadata(), source.session("s1").metadata()
     assert {name: ours[name] for name in ("id", "context", "participants", "created_at")} == {
         name: theirs[name] for name in ("id", "context", "participants", "created_at")}  # fmt: skip
@@ -96,7 +96,7 @@ def test_metadata_travel(source: Memory, tmp_path: Path) -> None:
 
 def test_an_exact_export_holds_the_files_and_is_imported(source: Memory, tmp_path: Path) -> None:
     file = tmp_path / "all.tar.gz"
-    done = source.export(file, exact=True)
+    done = source.exchange.export(file, exact=True)
     assert done.problems == []
     with tarfile.open(file) as packed:
         assert packed.getnames()[0] == "manifest.json"
@@ -110,93 +110,93 @@ def test_an_exact_export_holds_the_files_and_is_imported(source: Memory, tmp_pat
         "archived/old/archive.tar.gz",
     }
     other = Memory(tmp_path / "other")
-    assert other.import_(file).problems == []
+    assert other.exchange.import_(file).problems == []
     assert values(other) == values(source)
 
 
 def test_streams_packed_files_and_pipes(source: Memory, tmp_path: Path) -> None:
     stream = io.BytesIO()
-    source.export(stream, ["s1"], format="jsonl")
+    source.exchange.export(stream, ["s1"], format="jsonl")
     file = tmp_path / "s1.jsonl.gz"
     file.write_bytes(gzip.compress(stream.getvalue()))
     for number, given in enumerate(
         (file, io.BytesIO(stream.getvalue()), io.BytesIO(file.read_bytes()))
     ):
         other = Memory(tmp_path / str(number))
-        assert other.import_(given).problems == []
+        assert other.exchange.import_(given).problems == []
         assert values(other) == {
             key: value for key, value in values(source).items() if key[0] == "s1"
         }
     with pytest.raises(Invalid, match="no export"):
-        Memory(tmp_path / "none").import_(io.BytesIO(b"hello"))
+        Memory(tmp_path / "none").exchange.import_(io.BytesIO(b"hello"))
     assert not (tmp_path / "none").exists() or values(Memory(tmp_path / "none")) == {}
 
 
 def test_ours_stays_and_the_conflict_is_listed(tmp_path: Path) -> None:
     memory = filled(tmp_path / "one")
-    memory.export(tmp_path / "all.yaml")
+    memory.exchange.export(tmp_path / "all.yaml")
     memory.session("s1").update("DEC-001", decision="Use SAML")
     memory.session("s1").pin("FIND-001")
     memory.session("s1").save_agent_state("architect", {"mood": "other"})
-    done = memory.import_(tmp_path / "all.yaml", dry_run=True)
+    done = memory.exchange.import_(tmp_path / "all.yaml", dry_run=True)
     conflicts = {one.about for one in done.actions if one.type == "conflict"}
     assert conflicts == {("architect", "DEC-001")}
-    assert memory.import_(tmp_path / "all.yaml").counts["conflicts"] == 2
+    assert memory.exchange.import_(tmp_path / "all.yaml").counts["conflicts"] == 2
     assert memory.session("s1").get("DEC-001").text == "Use SAML"
-    verified = memory.verify_import(tmp_path / "all.yaml")
+    verified = memory.exchange.verify(tmp_path / "all.yaml")
     assert not verified.success
     assert [one.about for one in verified.actions if one.type == "differ"] == [
         ("architect", "DEC-001")
     ]
-    taken = memory.import_(tmp_path / "all.yaml", replace=True)
+    taken = memory.exchange.import_(tmp_path / "all.yaml", replace=True)
     assert taken.counts["replaced"] == 2
     assert memory.session("s1").get("DEC-001").text == "Use OAuth: 2.0"
     assert memory.session("s1").agent_state("architect")["mood"] == "better"
-    assert memory.verify_import(tmp_path / "all.yaml").success
+    assert memory.exchange.verify(tmp_path / "all.yaml").success
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     memory = filled(tmp_path / "one")
-    memory.export(tmp_path / "all.jsonl", ["s1"])
+    memory.exchange.export(tmp_path / "all.jsonl", ["s1"])
     other = Memory(tmp_path / "other")
-    other.import_(tmp_path / "all.jsonl")
+    other.exchange.import_(tmp_path / "all.jsonl")
     memory.session("s1").record_decision("One more", made_by="dev")
-    memory.export(tmp_path / "all.jsonl", ["s1"], overwrite=True)
-    verified = other.verify_import(tmp_path / "all.jsonl")
+    memory.exchange.export(tmp_path / "all.jsonl", ["s1"], overwrite=True)
+    verified = other.exchange.verify(tmp_path / "all.jsonl")
     assert [(one.type, one.about) for one in verified.actions if one.type == "missing"] == [
         ("missing", ("DEC-002",))
     ]
     assert verified.counts["missing"] == 1
-    assert other.import_(tmp_path / "all.jsonl").counts["added"] == 1
+    assert other.exchange.import_(tmp_path / "all.jsonl").counts["added"] == 1
     assert other.session("s1").record_decision("Mine", made_by="me").id == "DEC-003"
 
 
 def test_a_tombstone_deletes_once(tmp_path: Path) -> None:
     memory = filled(tmp_path / "one")
-    memory.export(tmp_path / "before.jsonl")
+    memory.exchange.export(tmp_path / "before.jsonl")
     other = Memory(tmp_path / "other")
-    other.import_(tmp_path / "before.jsonl")
+    other.exchange.import_(tmp_path / "before.jsonl")
     memory.session("s1").delete("FIND-001", reason="wrong")
-    memory.export(tmp_path / "after.jsonl", deleted=True)
-    assert other.import_(tmp_path / "after.jsonl", dry_run=True).counts["deleted"] == 1
+    memory.exchange.export(tmp_path / "after.jsonl", deleted=True)
+    assert other.exchange.import_(tmp_path / "after.jsonl", dry_run=True).counts["deleted"] == 1
     assert other.session("s1").get("FIND-001").text == "No MFA"
-    assert other.import_(tmp_path / "after.jsonl").counts["deleted"] == 1
+    assert other.exchange.import_(tmp_path / "after.jsonl").counts["deleted"] == 1
     assert [one.id for one in other.session("s1").deleted()] == ["FIND-001"]
     other.session("s1").restore("FIND-001")
-    assert other.import_(tmp_path / "after.jsonl").counts["deleted"] == 0
+    assert other.exchange.import_(tmp_path / "after.jsonl").counts["deleted"] == 0
     assert other.session("s1").get("FIND-001").text == "No MFA"
 
 
 def test_a_memory_that_was_deleted_or_purged_here_stays_away(tmp_path: Path) -> None:
     memory = filled(tmp_path / "one")
-    memory.export(tmp_path / "all.jsonl")
+    memory.exchange.export(tmp_path / "all.jsonl")
     memory.session("s1").delete("FIND-001", reason="wrong")
-    memory.purge_now("s1", ["DEC-001", "turn-1"])
+    memory.privacy.purge_now("s1", ["DEC-001", "turn-1"])
     memory.delete_session("old", reason="gone")
-    done = memory.import_(tmp_path / "all.jsonl")
+    done = memory.exchange.import_(tmp_path / "all.jsonl")
     assert (done.counts["added"], done.counts["purged"], done.counts["left_deleted"]) == (0, 2, 2)
     assert {one.about for one in done.actions if one.type == "left_out"} == {("turn-1", "DEC-001")}
-    back = memory.import_(tmp_path / "all.jsonl", purged=True)
+    back = memory.exchange.import_(tmp_path / "all.jsonl", purged=True)
     assert back.counts["added"] == 2
     assert memory.session("s1").get("DEC-001").text == "Use OAuth: 2.0"
     assert audit.read(memory.tree)[-1]["count"] == 2
@@ -204,11 +204,11 @@ def test_a_memory_that_was_deleted_or_purged_here_stays_away(tmp_path: Path) -> 
 
 def test_a_purged_session_stays_away(tmp_path: Path) -> None:
     memory = filled(tmp_path / "one")
-    memory.export(tmp_path / "all.jsonl", ["s1"])
-    memory.purge_now("s1")
-    assert memory.import_(tmp_path / "all.jsonl").counts["added"] == 0
+    memory.exchange.export(tmp_path / "all.jsonl", ["s1"])
+    memory.privacy.purge_now("s1")
+    assert memory.exchange.import_(tmp_path / "all.jsonl").counts["added"] == 0
     assert [session.id for session in memory.sessions()] == []
-    assert memory.import_(tmp_path / "all.jsonl", purged=True).counts["added"] > 5
+    assert memory.exchange.import_(tmp_path / "all.jsonl", purged=True).counts["added"] > 5
 
 
 def test_secrets_are_redacted_at_the_door(tmp_path: Path) -> None:
@@ -228,38 +228,38 @@ def test_secrets_are_redacted_at_the_door(tmp_path: Path) -> None:
     ]  # fmt: skip
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     memory = Memory(tmp_path / "one")
-    done = memory.import_(tmp_path / "x.jsonl")
+    done = memory.exchange.import_(tmp_path / "x.jsonl")
     assert done.counts["added"] == 4
     held = b"".join(
         path.read_bytes() for path in (memory.root / "active").rglob("*") if path.is_file()
     )
     assert TOKEN.encode() not in held
     assert held.count(b"[redacted: github token]") == 5
-    assert memory.import_(tmp_path / "x.jsonl").counts["known"] == 4
+    assert memory.exchange.import_(tmp_path / "x.jsonl").counts["known"] == 4
 
 
 def test_an_archived_session_is_compared_and_not_written(tmp_path: Path) -> None:
     memory = filled(tmp_path / "one")
-    memory.export(tmp_path / "all.jsonl", ["s1"])
+    memory.exchange.export(tmp_path / "all.jsonl", ["s1"])
     other = Memory(tmp_path / "other")
-    other.import_(tmp_path / "all.jsonl")
+    other.exchange.import_(tmp_path / "all.jsonl")
     other.archive_session("s1")
-    assert other.import_(tmp_path / "all.jsonl").counts["known"] > 5
+    assert other.exchange.import_(tmp_path / "all.jsonl").counts["known"] > 5
     memory.session("s1").record_decision("One more", made_by="dev")
-    memory.export(tmp_path / "all.jsonl", ["s1"], overwrite=True)
-    done = other.import_(tmp_path / "all.jsonl")
+    memory.exchange.export(tmp_path / "all.jsonl", ["s1"], overwrite=True)
+    done = other.exchange.import_(tmp_path / "all.jsonl")
     assert (done.counts["added"], done.counts["left_out"]) == (0, 1)
     assert "is archived" in done.problems[0]
     other.restore_session("s1")
-    assert other.import_(tmp_path / "all.jsonl").counts["added"] == 1
+    assert other.exchange.import_(tmp_path / "all.jsonl").counts["added"] == 1
 
 
 def test_a_selection_and_a_change_on_the_way(source: Memory, tmp_path: Path) -> None:
-    source.export(
+    source.exchange.export(
         tmp_path / "d.jsonl", ["s1"], wanted=lambda session, file, type, value: type == "decision"
     )
     other = Memory(tmp_path / "other")
-    assert other.import_(tmp_path / "d.jsonl").counts["added"] == 1
+    assert other.exchange.import_(tmp_path / "d.jsonl").counts["added"] == 1
 
     def louder(entry: Entry) -> Entry | None:
         if entry["entry"] == "memory":
@@ -267,7 +267,7 @@ def test_a_selection_and_a_change_on_the_way(source: Memory, tmp_path: Path) -> 
         return None if entry["entry"] == "tombstone" else entry
 
     third = Memory(tmp_path / "third")
-    third.import_(tmp_path / "d.jsonl", transform=louder)
+    third.exchange.import_(tmp_path / "d.jsonl", transform=louder)
     assert third.session("s1").get("DEC-001").text == "USE OAUTH: 2.0"
 
 
@@ -282,9 +282,9 @@ def test_a_selection_and_a_change_on_the_way(source: Memory, tmp_path: Path) -> 
 def test_a_damaged_export_says_where(
     source: Memory, tmp_path: Path, cut: Callable[[str], str], said: str
 ) -> None:
-    source.export(tmp_path / "all.jsonl", ["s1"])
+    source.exchange.export(tmp_path / "all.jsonl", ["s1"])
     (tmp_path / "all.jsonl").write_text(cut((tmp_path / "all.jsonl").read_text()))
-    done = Memory(tmp_path / "other").import_(tmp_path / "all.jsonl")
+    done = Memory(tmp_path / "other").exchange.import_(tmp_path / "all.jsonl")
     assert any(said in problem and "all.jsonl" in problem for problem in done.problems), (
         done.problems
     )
@@ -293,13 +293,13 @@ def test_a_damaged_export_says_where(
 def test_files_are_not_overwritten_and_names_are_checked(source: Memory, tmp_path: Path) -> None:
     (tmp_path / "there.yaml").write_text("mine")
     with pytest.raises(Conflict):
-        source.export(tmp_path / "there.yaml")
+        source.exchange.export(tmp_path / "there.yaml")
     assert (tmp_path / "there.yaml").read_text() == "mine"
-    source.export(tmp_path / "there.yaml", overwrite=True)
+    source.exchange.export(tmp_path / "there.yaml", overwrite=True)
     with pytest.raises(SessionNotFound):
-        source.export(tmp_path / "x.yaml", ["nowhere"])
+        source.exchange.export(tmp_path / "x.yaml", ["nowhere"])
     with pytest.raises(Invalid):
-        source.export(tmp_path / "x.yaml", format="xml")
+        source.exchange.export(tmp_path / "x.yaml", format="xml")
     assert list(tmp_path.glob(".*")) == []
 
 
@@ -309,7 +309,7 @@ def test_an_import_waits_for_no_reader_and_loses_no_writer(
     """Somebody records a decision between the look and the write: both are there, each with its
     own id."""
     memory = filled(tmp_path / "one")
-    memory.export(tmp_path / "all.jsonl", ["s1"])
+    memory.exchange.export(tmp_path / "all.jsonl", ["s1"])
     other = Memory(tmp_path / "other")
     other.create_session(id="s1")
     from smp_client.exchange import intake
@@ -325,12 +325,12 @@ def test_an_import_waits_for_no_reader_and_loses_no_writer(
         return honest(scope, kind, given, size)
 
     monkeypatch.setattr(intake, "append_many", crossing)
-    other.import_(tmp_path / "all.jsonl")
+    other.exchange.import_(tmp_path / "all.jsonl")
     texts = [record.text for record in other.session("s1").records("decision")]
     assert crossed == ["DEC-001"]
     assert texts == ["Mine"]
     assert [
-        one.about for one in other.import_(tmp_path / "all.jsonl").actions if one.type == "conflict"
+        one.about for one in other.exchange.import_(tmp_path / "all.jsonl").actions if one.type == "conflict"
     ] == [("DEC-001",)]
 
 

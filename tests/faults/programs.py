@@ -79,7 +79,7 @@ def commit(memory: Memory, mood: str = "busy") -> None:
 
 
 def delete(memory: Memory, *ids: str) -> None:
-    done = memory.delete(SESSION, list(ids), reason="privacy")
+    done = memory.privacy.delete(SESSION, list(ids), reason="privacy")
     if done.problems:
         raise StorageFailed("; ".join(done.problems))  # what it says of itself when it could not do everything
 
@@ -128,7 +128,7 @@ def delete_secret(root: Path, *, whole: bool) -> None:
 
 
 def purge(memory: Memory) -> None:
-    outcome = memory.purge(force=True)
+    outcome = memory.privacy.purge(force=True)
     memory.close()
     if outcome.problems:
         raise StorageFailed("; ".join(outcome.problems))  # what it says of itself when it could not do everything
@@ -159,14 +159,14 @@ FORGOTTEN_IN_ARCHIVE = ("turn-1", "FIND-002", "DEC-002", "veritas", "report")
 
 def forget(memory: Memory, ids: tuple[str, ...] = FORGOTTEN) -> None:
     """All or none of them are deleted already."""
-    if set(ids).isdisjoint(one.id for one in memory.deleted(SESSION)):
+    if set(ids).isdisjoint(one.id for one in memory.privacy.deleted(SESSION)):
         delete(memory, *ids)
 
 
 def remember(memory: Memory) -> None:
     """Each is where it was, or still deleted."""
-    if left := [one.id for one in memory.deleted(SESSION)]:
-        memory.restore(SESSION, list(dict.fromkeys(left)))
+    if left := [one.id for one in memory.privacy.deleted(SESSION)]:
+        memory.privacy.restore(SESSION, list(dict.fromkeys(left)))
 
 
 def archive_first(memory: Memory) -> None:
@@ -215,8 +215,8 @@ PASSES: dict[str, Action] = {
 
 # What brings memories in from elsewhere: what it takes in is in the tree itself, so that a copy of the tree has it too.
 MOVES: dict[str, Action] = {
-    "import": lambda memory: memory.import_(memory.root / "incoming.jsonl"),
-    "import_layout": lambda memory: memory.import_(memory.root / "incoming"),
+    "import": lambda memory: memory.exchange.import_(memory.root / "incoming.jsonl"),
+    "import_layout": lambda memory: memory.exchange.import_(memory.root / "incoming"),
 }
 
 

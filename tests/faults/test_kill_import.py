@@ -33,7 +33,7 @@ def prepared(directory: Path) -> Path:
     base = directory / "base"
     build(base)
     tidy(open_later(base))
-    elsewhere.export(base / "incoming.jsonl")
+    elsewhere.exchange.export(base / "incoming.jsonl")
     return base
 
 
@@ -68,7 +68,7 @@ def done_again(root: Path, source: str) -> dict[str, Any]:
     """What there is after whoever comes next has tidied up and repeated it."""
     memory = open_later(root)
     tidy(memory)
-    done = memory.import_(root / source)
+    done = memory.exchange.import_(root / source)
     tidy(memory)
     left = [path.name for name in ("journal", "leaving", "retired", "tmp") for path in (root / ".smp" / name).glob("*")]
     return {"left": left, "problems": done.problems, **contents(root)}

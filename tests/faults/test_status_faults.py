@@ -106,4 +106,4 @@ def test_a_deletion_that_was_cut_off_is_no_damage(tmp_path: Path, at: str, left:
     assert smp("check", "--root", root).stdout == "everything can be read\n"
     assert list((root / ".smp/journal").glob("*")) == []
     assert [record.id for record in memory.session("s1").records("decision")] == left
-    assert [one.id for one in memory.deleted("s1")] == [name for name in ("DEC-001",) if name not in left]
+    assert [one.id for one in memory.privacy.deleted("s1")] == [name for name in ("DEC-001",) if name not in left]

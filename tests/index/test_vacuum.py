@@ -145,7 +145,7 @@ def test_a_reader_holds_up_the_daemon_which_tries_again_by_itself(
     with running(memory.root, log=tmp_path / "log"):
         bring_up_to_date(memory)
         with reading(memory):
-            (problem,) = memory.purge_now("s1", ["FIND-001"]).problems
+            (problem,) = memory.privacy.purge_now("s1", ["FIND-001"]).problems
             assert "somebody is reading it" in problem
             assert elsewhere(memory)
         wait_until(lambda: not vacuum.asked_for(memory), "the daemon has cleaned its index")
@@ -161,10 +161,10 @@ def test_without_a_daemon_the_next_one_tries_again(
     bring_up_to_date(memory)
     impatient = Memory(memory.root, patience=IMPATIENT)
     with reading(memory):
-        assert impatient.purge_now("s1", ["FIND-001"]).problems
+        assert impatient.privacy.purge_now("s1", ["FIND-001"]).problems
         assert elsewhere(memory)
     if next_one == "purge":
-        memory.purge_now("s1", ["FIND-002"])
+        memory.privacy.purge_now("s1", ["FIND-002"])
     else:
         assert "cleaned the index" in [action.reason for action in tidy(memory).actions]
     assert elsewhere(memory) == []
@@ -179,6 +179,6 @@ def test_whoever_leads_does_not_wait_for_itself(memory: Memory, session: Session
     bring_up_to_date(memory)
     leading = Memory(memory.root, is_leading=True)
     with lock(memory.tree, LEAD_SCOPE, LEAD, IMPATIENT, "leading"):
-        assert leading.purge_now("s1", ["FIND-001"]).problems == []
+        assert leading.privacy.purge_now("s1", ["FIND-001"]).problems == []
         assert vacuum.asked_for(memory)
     leading.close()

@@ -315,7 +315,7 @@ def test_forget_gives_the_batch_and_until_when(shop: Desk) -> None:
     assert trial == {"deleted": [{"ids": [f"{LOGIN}/DEC-001", f"{LOGIN}/turn-2"]}], "dry_run": True}
     [batch] = data(shop, "memory_forget", ids=ids, reason="asked for")["deleted"]
     assert "DEC-001" in refusal(shop, "memory_get", ids=[f"{LOGIN}/DEC-001"])
-    back = shop.memory.restore_batch(batch["batch"])
+    back = shop.memory.privacy.restore_batch(batch["batch"])
     assert set(back.ids) == {"DEC-001", "turn-2"}
     assert batch["restorable_until"] > "2026"
 

@@ -41,7 +41,7 @@ class Machine:
         memory = self.memory
         outcomes = [lifecycle(memory, ledger=observe(memory))]
         outcomes += [memory.session(session.id).decay() for session in memory.sessions()]
-        outcomes.append(memory.purge())
+        outcomes.append(memory.privacy.purge())
         assert [problem for outcome in outcomes for problem in outcome.problems] == []
         return [action for outcome in outcomes for action in outcome.actions]
 

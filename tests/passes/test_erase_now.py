@@ -161,7 +161,7 @@ def test_a_reference_to_what_is_deleted_stays_and_is_no_complaint(
     """Nor after it was erased."""
     for do in (
         lambda: session.delete("DEC-001", reason="r"),
-        lambda: memory.purge_now("s1", ["DEC-001"]),
+        lambda: memory.privacy.purge_now("s1", ["DEC-001"]),
     ):
         do()
         assert session.get("FIND-002").data["references"] == ["DEC-001", "FIND-001"]
@@ -183,11 +183,11 @@ def test_a_session_is_erased_whole(session: Session, memory: Memory) -> None:
             memory.archive_session(name)
         elif name == "deleted-x":
             memory.delete_session(name, reason="r")
-        plan = memory.purge_now(name, dry_run=True)
+        plan = memory.privacy.purge_now(name, dry_run=True)
         assert [(action.type, action.session) for action in plan.actions] == [
             ("purge_session", name)
         ]
-        assert memory.purge_now(name).actions[0].type == "purge_session"
+        assert memory.privacy.purge_now(name).actions[0].type == "purge_session"
         assert [file for file in holding(memory.root) if name in file] == []
         with pytest.raises(SessionNotFound):
             memory.undelete_session(name)
@@ -203,12 +203,12 @@ def test_erasing_a_session_goes_on_where_a_crash_cut_it_off(
         owner = purge.tombstones if step == "note" else purge
         patch.setattr(owner, step, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            memory.purge_now("s1")
+            memory.privacy.purge_now("s1")
     assert holding(memory.root)
-    assert [action.type for action in memory.purge_now("s1", dry_run=True).actions] == [
+    assert [action.type for action in memory.privacy.purge_now("s1", dry_run=True).actions] == [
         "purge_session"
     ]
-    outcome = memory.purge_now("s1")
+    outcome = memory.privacy.purge_now("s1")
     assert ([action.type for action in outcome.actions], outcome.problems) == (
         ["purge_session"],
         [],
@@ -226,10 +226,10 @@ def test_what_is_named_wrongly_erases_nothing(session: Session, memory: Memory) 
         ("s9", ["DEC-001"]),
     ):
         with pytest.raises((MemoryNotFound, SessionNotFound)):
-            memory.purge_now(name, ids)
-    for nonsense in ({"session": "global"}, {"session": None}, {"session": "s1", "batch": ""},
-                     {"session": "s1", "ids": ["metadata"]}, {"session": "s1", "ids": ["DEC-001"], "batch": "b"}):  # fmt: skip
+            memory.privacy.purge_now(name, ids)
+    for nonsense in ({"name": "global"}, {"name": None}, {"name": "s1", "batch": ""},
+                     {"name": "s1", "ids": ["metadata"]}, {"name": "s1", "ids": ["DEC-001"], "batch": "b"}):  # fmt: skip
         with pytest.raises(Invalid):
-            memory.purge_now(**nonsense)
+            memory.privacy.purge_now(**nonsense)
     assert holding(memory.root) == before
-    assert [one.id for one in memory.deleted("s1")] == ["FIND-001"]
+    assert [one.id for one in memory.privacy.deleted("s1")] == ["FIND-001"]

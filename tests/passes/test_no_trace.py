@@ -125,7 +125,7 @@ def test_every_byte_goes_when_it_is_deleted_and_then_erased(
         memory.archive_session("s1")
     delete_everything(memory)
     assert memory.search(NEEDLE) == []
-    batches = {one.batch for name in ("s1", "global") for one in memory.deleted(name)}
+    batches = {one.batch for name in ("s1", "global") for one in memory.privacy.deleted(name)}
     assert len(batches) == 1
     done = smp("purge", "--batch", batches.pop(), "--now", "--root", memory.root, "--json")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -186,7 +186,7 @@ def test_without_its_marker_the_root_is_not_believed(
     clock.leap(31)
     (memory.root / ".smp/root.json").unlink()
     before = snapshot_of(memory)
-    for outcome in (purge(memory, force=True), memory.purge_now("s1", ["FIND-001"])):
+    for outcome in (purge(memory, force=True), memory.privacy.purge_now("s1", ["FIND-001"])):
         assert (outcome.actions, outcome.success) == ([], False)
     assert snapshot_of(memory) == before
 
@@ -326,7 +326,7 @@ def test_where_others_say_the_same_it_is_noted_and_kept(session: Session, memory
     memory.archive_session(memory.create_session(id="s2").id)
     session.delete("DEC-002", reason="r")
     (memory.root / "active/s1/.findings.yaml.swp").write_text(SECRET)
-    outcome = memory.purge_now("s1", ["FIND-001"])
+    outcome = memory.privacy.purge_now("s1", ["FIND-001"])
     (note,) = outcome.notes
     assert note.startswith("The same words still stand in ")
     for place in ("active/s1/.findings.yaml.swp", "active/s1/conversation.md", "deleted/s1/"):
@@ -335,7 +335,7 @@ def test_where_others_say_the_same_it_is_noted_and_kept(session: Session, memory
     assert left(memory, f"{SECRET}, too".encode()) == []
     assert session.restore("DEC-002")
     short = session.record_finding("yes", discovered_by="a")
-    assert memory.purge_now("s1", [short.id]).notes == []
+    assert memory.privacy.purge_now("s1", [short.id]).notes == []
 
 
 def test_what_was_restored_meanwhile_is_not_purged(
@@ -363,7 +363,7 @@ def test_an_old_version_that_a_program_writes_to_is_reported(
 ) -> None:
     """Its bytes may be the only ones of a record of that program, so it stays until it is closed."""
     with (memory.root / "active/s1/findings.yaml").open("ab", buffering=0) as writer:
-        (problem,) = memory.purge_now("s1", ["FIND-001"]).problems
+        (problem,) = memory.privacy.purge_now("s1", ["FIND-001"]).problems
         assert "until the program that has it open closes it" in problem
         assert all(name.startswith(".smp/retired/") for name in left(memory))
         writer.write(b"  - id: FIND-late\n    finding: written late\n")
@@ -408,7 +408,7 @@ def test_a_bundle_that_cannot_be_read_is_left_unless_the_whole_session_goes(
         assert bundle.read_bytes() == damaged
     memory.delete_session("s1", reason="over")
     (memory.root / "deleted/s1/backup.tar.gz").write_bytes(b"torn")
-    assert memory.purge_now("s1").problems == []
+    assert memory.privacy.purge_now("s1").problems == []
     assert not (memory.root / "deleted/s1").exists()
     assert (memory.root / "deleted/stray/mine.txt").exists()
 
@@ -433,7 +433,7 @@ def test_no_byte_is_left_of_a_session(tmp_path: Path, was_archived: bool, is_led
         session.delete("FIND-003", reason="r")
         if was_archived:
             memory.archive_session("s1")
-        outcome = memory.purge_now("s1")
+        outcome = memory.privacy.purge_now("s1")
         assert (outcome.problems, outcome.notes) == ([], [])
         assert [action.type for action in outcome.actions] == ["purge_session"]
         assert left(memory) == []
@@ -451,7 +451,7 @@ def test_the_name_is_free_again_when_nothing_of_the_old_session_is_left(
     memory.delete_session("s1", reason="over")
     with pytest.raises(SMPError):
         memory.create_session(id="s1")
-    memory.purge_now("s1")
+    memory.privacy.purge_now("s1")
     memory.create_session(id="s1").record_decision("new", made_by="vera")
     clock.live(40)
     assert purge(memory, force=True).actions == []
@@ -470,5 +470,5 @@ def test_a_session_that_was_put_back_by_hand_is_not_purged(
     clock.leap(31)
     assert purge(memory, force=True).actions == []
     with pytest.raises(SMPError):
-        memory.purge_now("s1")
+        memory.privacy.purge_now("s1")
     assert [one.session for one in memory.archived_sessions()] == ["s1"]

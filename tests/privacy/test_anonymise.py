@@ -79,7 +79,7 @@ def holders(memory: Memory, words: tuple[str, ...] = WORDS) -> set[str]:
     found = {
         one.path.partition("/")[0]
         for word in words
-        for one in memory.all_about(word)
+        for one in memory.privacy.find(word)
         if not one.problem
     }
     return found - {".smp"}
@@ -166,12 +166,12 @@ def test_nothing_but_the_originals_holds_a_name_and_the_batch_undoes_it(
     bring_up_to_date(memory)
     assert memory.search("Anna")
     before, kept = values(memory), structure(memory)
-    report = memory.anonymize("s1", names=NAMES)
+    report = memory.privacy.anonymize("s1", names=NAMES)
     assert (report.problems, report.notes) == ([], [])
     assert holders(memory) == {"deleted"}
     assert structure(memory) == kept
     assert not memory.search("Anna")
-    memory.restore("s1", batch=report.batch)
+    memory.privacy.restore("s1", batch=report.batch)
     assert values(memory) == before
     assert not (memory.root / "deleted/s1").exists()
     if place == "active":
@@ -184,11 +184,11 @@ def test_erased_at_once_it_is_nowhere(compacted: Session, memory: Memory, place:
     if place == "archived":
         memory.archive_session("s1")
     bring_up_to_date(memory)
-    report = memory.anonymize("s1", names=NAMES, now=True)
+    report = memory.privacy.anonymize("s1", names=NAMES, now=True)
     assert (report.problems, report.notes, report.batch, report.erased) == ([], [], "", True)
     memory.close()
     assert holders(memory) == set()
-    assert memory.deleted("s1") == []
+    assert memory.privacy.deleted("s1") == []
     assert all(one.what is None for one in report.replacements)
     for file in memory.root.rglob("*"):
         assert not file.is_file() or b"anna berg" not in file.read_bytes().lower(), file
@@ -203,7 +203,7 @@ def test_a_dry_run_shows_the_replacements_and_changes_nothing(
         "User-1": "Anna Berg", "Project-A": "Apollo", "User-2": "Zoë O'Neill",
         "Email-1": "anna.berg@example.org",
         "/path/1": "/Users/anna/apollo/README.md"}  # fmt: skip
-    assert (values(memory), report.batch, memory.deleted("s1")) == (before, "", [])
+    assert (values(memory), report.batch, memory.privacy.deleted("s1")) == (before, "", [])
     done = filled.anonymize(names=NAMES)
     counts = [[(one.placeholder, one.count) for one in of.replacements] for of in (report, done)]
     assert counts[0] == counts[1]
@@ -261,7 +261,7 @@ def test_the_profile_says_who_the_user_is(filled: Session, memory: Memory) -> No
     filled.add_turn("vera", "Quill asked for tea.")
     filled.anonymize(names=NAMES)
     assert filled.turns()[-1].text == "User-3 asked for tea."
-    assert memory.anonymize("global").problems == []
+    assert memory.privacy.anonymize("global").problems == []
     assert holders(memory, ("Joan", "Quill")) == {"deleted"}
 
 
@@ -308,12 +308,12 @@ def test_the_head_of_a_conversation_is_changed(filled: Session, memory: Memory, 
     path.write_text("# Anna keeps these\n" + path.read_text())
     if place == "archived":
         memory.archive_session("s1")
-    batch = memory.anonymize("s1", names=NAMES).batch
-    assert len([one for one in memory.all_about("User-1 keeps these") if one.place == place]) == 1
-    deleted = memory.delete("s1", "DEC-001", reason="r").batch
-    memory.restore("s1", batch=deleted)
-    memory.restore("s1", batch=batch)
-    assert len([one for one in memory.all_about("Anna keeps these") if one.place == place]) == 1
+    batch = memory.privacy.anonymize("s1", names=NAMES).batch
+    assert len([one for one in memory.privacy.find("User-1 keeps these") if one.place == place]) == 1
+    deleted = memory.privacy.delete("s1", "DEC-001", reason="r").batch
+    memory.privacy.restore("s1", batch=deleted)
+    memory.privacy.restore("s1", batch=batch)
+    assert len([one for one in memory.privacy.find("Anna keeps these") if one.place == place]) == 1
 
 
 def test_erasing_says_where_else_a_name_stands(filled: Session, memory: Memory) -> None:

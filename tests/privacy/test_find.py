@@ -37,7 +37,7 @@ def memory(tmp_path: Path) -> Memory:
 
 def about(memory: Memory, text: str = NEEDLE, session: str | None = None) -> list[Occurrence]:
     """Where it stands, beside summaries, which repeat it."""
-    return [one for one in memory.all_about(text, session) if one.type != "summary"]
+    return [one for one in memory.privacy.find(text, session) if one.type != "summary"]
 
 
 # The doors: each puts the needle into one place, and says which: session, place, file, id.
@@ -287,7 +287,7 @@ def test_case_accents_and_white_space_do_not_matter(
 def test_what_would_stand_everywhere_is_refused_at_once(memory: Memory, text: Any) -> None:
     memory.create()
     with pytest.raises(InvalidQuery, match="at least 3 characters"):
-        memory.all_about(text)
+        memory.privacy.find(text)
 
 
 def test_the_indexes_are_not_searched(memory: Memory) -> None:

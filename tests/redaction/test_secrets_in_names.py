@@ -23,20 +23,20 @@ REFUSED: dict[str, Call] = {
     "an artifact": lambda _, session: session.save_artifact(TOKEN, "text"),
     "a session to read": lambda memory, _: memory.session(TOKEN),
     "a session to make": lambda memory, _: memory.create_session(id=TOKEN),
-    "a session to delete from": lambda memory, _: memory.delete(TOKEN, topic="any", reason="r"),
+    "a session to delete from": lambda memory, _: memory.privacy.delete(TOKEN, topic="any", reason="r"),
     "a session to delete": lambda memory, _: memory.delete_session(TOKEN, reason="r"),
     "a session to undelete": lambda memory, _: memory.undelete_session(TOKEN),
     "a session to archive": lambda memory, _: memory.archive_session(TOKEN, "r"),
     "a session to unarchive": lambda memory, _: memory.restore_session(TOKEN),
-    "a session to restore into": lambda memory, _: memory.restore(TOKEN, ["DEC-001"]),
-    "a session to purge": lambda memory, _: memory.purge_now(TOKEN),
-    "a session to purge from": lambda memory, _: memory.purge_now(TOKEN, ["DEC-001"]),
-    "a session to anonymise": lambda memory, _: memory.anonymize(TOKEN, names=["Jane Doe"]),
+    "a session to restore into": lambda memory, _: memory.privacy.restore(TOKEN, ["DEC-001"]),
+    "a session to purge": lambda memory, _: memory.privacy.purge_now(TOKEN),
+    "a session to purge from": lambda memory, _: memory.privacy.purge_now(TOKEN, ["DEC-001"]),
+    "a session to anonymise": lambda memory, _: memory.privacy.anonymize(TOKEN, names=["Jane Doe"]),
     "an id to get": lambda _, session: session.get(TOKEN),
     "an id to delete": lambda _, session: session.delete(TOKEN, reason="r"),
     "an id to restore": lambda _, session: session.restore(TOKEN),
-    "an id to purge": lambda memory, _: memory.purge_now("s1", [TOKEN]),
-    "a batch": lambda memory, _: memory.restore_batch(TOKEN),
+    "an id to purge": lambda memory, _: memory.privacy.purge_now("s1", [TOKEN]),
+    "a batch": lambda memory, _: memory.privacy.restore_batch(TOKEN),
     "a type": lambda _, session: session.delete(types=[TOKEN], reason="r"),
     "a time": lambda _, session: session.delete(since=TOKEN, reason="r"),
     "a number of turns": lambda _, session: session.turns(last=TOKEN),  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def test_who_did_it_is_in_the_audit_log_without_a_secret(memory: Memory, session
     session.delete("DEC-001", reason="r", deleted_by=TOKEN)
     session.restore("DEC-001", by=f"me with {TOKEN}")
     memory.delete_session("s1", reason="r", deleted_by=TOKEN)
-    memory.purge_now("s1", by=TOKEN)
+    memory.privacy.purge_now("s1", by=TOKEN)
     audit.note(
         memory.tree,
         "export",

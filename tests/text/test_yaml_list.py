@@ -370,7 +370,7 @@ def test_a_copy_of_another_style_holds_no_secret_and_goes_with_a_purge(session: 
     session.update("DEC-001", rationale="because")
     (kept,) = quarantined(session)
     assert (said.encode() in kept, token.encode() in kept) == (True, False)
-    assert Memory(session.scope.tree.root).purge_now(session.id, ["DEC-001"]).problems == []
+    assert Memory(session.scope.tree.root).privacy.purge_now(session.id, ["DEC-001"]).problems == []
     assert quarantined(session) == []
 
 
