@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,36 +23,13 @@ from .disk.scope import Options, Scope
 from .disk.scopes import directory_of, scopes
 from .disk.session_files import METADATA, new_metadata
 from .disk.temporaries import temporary_name
-from .model.errors import (
-    Conflict,
-    Invalid,
-    MemoryNotFound,
-    SessionNotFound,
-    SessionPutAway,
-    SMPError,
-    StorageFailed,
-)
-from .model.layout import (
-    ACTIVE,
-    ARCHIVED,
-    DELETED,
-    GLOBAL,
-    JOURNAL,
-    MARKER,
-    QUARANTINE,
-    RETIRED,
-    SESSION_DIRECTORIES,
-    TOP_DIRECTORIES,
-    check_file_id,
-    check_new_session_id,
-    check_session_id,
-    is_session_id,
-)
+from .model import errors, layout
+from .model.layout import GLOBAL
 from .model.record import (
     GLOBAL_KINDS,
-    GLOBAL_PREFERENCE,
     PATTERN,
     SESSION_KINDS,
+    Kind,
     Record,
     check_memory_id,
     split_name,
@@ -77,8 +54,6 @@ if TYPE_CHECKING:
     from .model.outcome import Outcome
 
 _PROFILE = "user-profile.yaml"
-# The arguments of a new session.
-_ARGUMENTS = ("user", "project", "phase", "topic", "tags", "agents", "id", "quota_bytes")
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -105,6 +80,25 @@ class Memory(Place):
     timeline = questions.timeline
     summary = questions.summary
 
+    @property
+    def everywhere(self) -> GlobalMemory:
+        """`global/`, which holds across sessions: preferences, patterns, the user's profile."""
+        return GlobalMemory(self, self._scope(GLOBAL))
+
+    @property
+    def exchange(self) -> Exchange:
+        """Exports and imports."""
+        from .exchange.gate import Exchange
+
+        return Exchange(self)
+
+    @property
+    def privacy(self) -> Privacy:
+        """Deleting, restoring, anonymising, finding and purging, in any session."""
+        from .erasure import Privacy
+
+        return Privacy(self)
+
     def with_options(self, **options: Any) -> Memory:
         """Return this memory with other options. Both share the open index."""
         changed = copy.copy(self)
@@ -121,107 +115,83 @@ class Memory(Place):
         try:
             self.require_known_version()
             self.require_room()
-            self.tree.create_root(TOP_DIRECTORIES)
-            if not self.tree.exists(MARKER):
+            self.tree.create_root(layout.TOP_DIRECTORIES)
+            if not self.tree.exists(layout.MARKER):
                 with suppress(FileExistsError):
-                    self.tree.create(MARKER, b'{"version": 1}\n')
+                    self.tree.create(layout.MARKER, b'{"version": 1}\n')
         except OSError as error:
-            is_in_the_way = isinstance(error, (FileExistsError, NotADirectoryError))
-            advice = "Name a directory as the root." if is_in_the_way else None
-            raise StorageFailed(f"Could not make {self.root}: {error}.", advice=advice) from error
+            raise errors.StorageFailed(f"Could not make {self.root}: {error}.") from error
 
     def create_session(
-        self,
-        *,
-        user: str | None = None,
-        project: str | None = None,
-        phase: str | None = None,
-        topic: str | None = None,
-        tags: Sequence[str] = (),
-        agents: Sequence[str] = (),
-        id: str | None = None,
-        quota_bytes: int | None = None,
-        **context: Any,
-    ) -> Session:
+        self, *, user: str | None = None, project: str | None = None, phase: str | None = None,
+        topic: str | None = None, tags: Sequence[str] = (), agents: Sequence[str] = (),
+        id: str | None = None, quota_bytes: int | None = None, **context: Any,
+    ) -> Session:  # fmt: skip
         """Make a new session, with all its files or not at all.
 
         Further arguments become fields of its `context`.
         """
         created = self.options.clock()
         quota = self.options.quota_bytes if quota_bytes is None else quota_bytes
-        session_id = id if id is not None else f"session-{created:%Y-%m-%d}-{os.urandom(3).hex()}"
-        _check_new_session(session_id, user, agents, quota, context)
+        session_id = f"session-{created:%Y-%m-%d}-{os.urandom(3).hex()}" if id is None else id
+        _check_new_session(session_id, user, agents, quota)
         redaction = self._scope(session_id).redaction
-        named = (("a session", [session_id]), ("a user", [user]), ("an agent", agents))
-        for kind, names in named:
-            for name in names:
-                redaction.require_clean_name(kind, name)
+        redaction.require_clean_name("a session", session_id)
+        redaction.require_clean_name("a user", user)
+        for agent in agents:
+            redaction.require_clean_name("an agent", agent)
         people = [*([user] if user else []), *agents]
         files = {
             kind.file: format_of(kind).empty(session_id, created, people) for kind in SESSION_KINDS
         }
-        about = {
-            "project_name": project,
-            "project_phase": phase,
-            "primary_topic": topic,
-            "tags": tags,
-            **context,
-        }
+        about = {"project_name": project, "project_phase": phase, "primary_topic": topic}
         files[METADATA] = new_metadata(
-            session_id,
-            created,
-            user=user,
-            agents=list(agents),
-            quota_bytes=quota,
-            context=about,
-            redaction=redaction,
-        )
-        for place in (ACTIVE, ARCHIVED, DELETED):
-            if self.tree.root.is_dir() and self.tree.exists(f"{place}/{session_id}"):
+            session_id, created, user=user, agents=list(agents), quota_bytes=quota,
+            context={**about, "tags": tags, **context}, redaction=redaction,
+        )  # fmt: skip
+        for place in (layout.ACTIVE, layout.ARCHIVED, layout.DELETED):
+            if self.root.is_dir() and self.tree.exists(f"{place}/{session_id}"):
                 said = f"There is a session {session_id!r} in {place}/ already."
-                raise Conflict(said, advice="Choose another id.")
+                raise errors.Conflict(said, advice="Choose another id.")
         self.create()
         self._lay_out(session_id, files)
         return self._session(session_id)
 
     def _lay_out(self, session_id: str, files: Mapping[str, bytes]) -> None:
         """Build the directory aside and move it into its place in one step."""
-        aside = temporary_name()
+        aside, home = temporary_name(), f"{layout.ACTIVE}/{session_id}"
         try:
-            for directory in SESSION_DIRECTORIES:
+            for directory in layout.SESSION_DIRECTORIES:
                 self.tree.make_directory(f"{aside}/{directory}")
             for name, content in files.items():
                 self.tree.write_new(f"{aside}/{name}", content)
             self.tree.sync_parent(f"{aside}/{METADATA}")
-            self._quarantine_leftovers(session_id)
-            self.tree.rename_new(aside, f"{ACTIVE}/{session_id}")
-            self.tree.sync_parent(f"{ACTIVE}/{session_id}")
+            # Unfinished work of a removed session of this id must not reach the new one.
+            for directory in (layout.JOURNAL, layout.RETIRED) if not self.tree.exists(home) else ():
+                for name in self.tree.list(directory):
+                    if name.startswith(f"{session_id}+"):
+                        kept = f"{layout.QUARANTINE}/{session_id}"
+                        self.tree.make_directory(kept)
+                        self.tree.rename(f"{directory}/{name}", f"{kept}/{name}.bytes")
+            self.tree.rename_new(aside, home)
+            self.tree.sync_parent(home)
         except OSError as error:
             self.tree.remove_directory(aside)
             if isinstance(error, FileExistsError):
                 said = f"There is a session {session_id!r} already."
-                raise Conflict(said, advice="Choose another id.") from error
-            raise StorageFailed(f"Could not make session {session_id!r}: {error}.") from error
-
-    def _quarantine_leftovers(self, session_id: str) -> None:
-        """Keep the unfinished work of a removed session of this id away from the new one."""
-        if self.tree.exists(f"{ACTIVE}/{session_id}"):
-            return
-        for directory in (JOURNAL, RETIRED):
-            for name in self.tree.list(directory):
-                if name.startswith(f"{session_id}+"):
-                    self.tree.make_directory(f"{QUARANTINE}/{session_id}")
-                    target = f"{QUARANTINE}/{session_id}/{name}.bytes"
-                    self.tree.rename(f"{directory}/{name}", target)
+                raise errors.Conflict(said, advice="Choose another id.") from error
+            raise errors.StorageFailed(
+                f"Could not make session {session_id!r}: {error}."
+            ) from error
 
     def session(self, name: str) -> Session:
         """Return the session that a name means: its id, `latest` (the session that was written
         last), or the beginning or the last part of exactly one id."""
         try:
             return self._session(name)
-        except SessionPutAway:
+        except errors.SessionPutAway:
             raise
-        except SessionNotFound:
+        except errors.SessionNotFound:
             from .session_name import session_id
 
             return self._session(session_id(self, name))
@@ -237,11 +207,6 @@ class Memory(Place):
         used = activities(self, [session.id for session in found]) if found else {}
         return sorted(found, key=lambda session: used.get(session.id, _LONG_AGO), reverse=True)
 
-    @property
-    def everywhere(self) -> GlobalMemory:
-        """`global/`, which holds across sessions: preferences, patterns, the user's profile."""
-        return GlobalMemory(self, self._scope(GLOBAL))
-
     def get(self, name: str, *, count_access: bool = True) -> Record:
         """Return one memory, archived or not, by `SESSION/ID`, or by an id of one session alone.
 
@@ -249,44 +214,23 @@ class Memory(Place):
         """
         session, memory_id = split_name(name, "")
         if not session:
-            check_memory_id(name)
-            found = self._asker().ask(lambda view: questions.named(view, name))
+            found = self._asker().ask(lambda view: questions.named(view, check_memory_id(name)))
             if found is None:
-                raise MemoryNotFound(f"There is no memory {name!r} under {self.root}.")
+                raise errors.MemoryNotFound(f"There is no memory {name!r} under {self.root}.")
             session = found.session
         if session == GLOBAL:
             return self.everywhere.get(memory_id, count_access=count_access)
         try:
             files = self.session(session)
-        except SessionPutAway as put_away:
+        except errors.SessionPutAway as put_away:
             files = Session(self, self._scope(put_away.session_id or session))
         return files.get(memory_id, count_access=count_access)
 
-    @property
-    def exchange(self) -> Exchange:
-        """Exports and imports."""
-        from .exchange.gate import Exchange
-
-        return Exchange(self)
-
-    @property
-    def privacy(self) -> Privacy:
-        """Deleting, restoring, anonymising, finding and purging, in any session."""
-        from .erasure import Privacy
-
-        return Privacy(self)
-
     def context(
-        self,
-        *,
-        project: str | None = None,
-        agent: str | None = None,
-        task: str | None = None,
-        topic: str | None = None,
-        session: str | None = None,
-        max_tokens: int | None = None,
+        self, *, project: str | None = None, agent: str | None = None, task: str | None = None,
+        topic: str | None = None, session: str | None = None, max_tokens: int | None = None,
         explain: bool = False,
-    ) -> Context:
+    ) -> Context:  # fmt: skip
         """Return the memories that an agent should know of a project, as Markdown for a prompt.
 
         Without a project, or with `*`, it is about every session of this tree. With a session and
@@ -358,7 +302,7 @@ class Memory(Place):
 
     def _session(self, session_id: str) -> Session:
         """Return the session with exactly this id."""
-        check_session_id(session_id)
+        layout.check_session_id(session_id)
         self.require()
         scope = self._scope(session_id)
         scope.require()
@@ -370,20 +314,22 @@ class Memory(Place):
             return []
         self._recover_moves()
         found: list[Session] = []
-        for name in self.tree.list(ACTIVE):
-            with suppress(FileNotFoundError, SessionNotFound):  # it went while we looked
+        for name in self.tree.list(layout.ACTIVE):
+            with suppress(FileNotFoundError, errors.SessionNotFound):  # it went while we looked
                 if self._is_session(name):
                     found.append(self._session(name))
         return found
 
     def _is_session(self, name: str) -> bool:
-        return is_session_id(name) and stat.S_ISDIR(self.tree.stat(f"{ACTIVE}/{name}").st_mode)
+        return layout.is_session_id(name) and stat.S_ISDIR(
+            self.tree.stat(f"{layout.ACTIVE}/{name}").st_mode
+        )
 
     def _recover_moves(self) -> None:
         """Finish moves that were cut off, so that every session is in one place."""
-        for name in {intent.partition("+")[0] for intent in self.tree.list(JOURNAL)}:
-            if is_session_id(name):
-                with suppress(SMPError, OSError):  # status and check report unfinished intents
+        for name in {intent.partition("+")[0] for intent in self.tree.list(layout.JOURNAL)}:
+            if layout.is_session_id(name):
+                with suppress(errors.SMPError, OSError):  # reported by status and check
                     journal.recover(self._scope(name), wait=False, only_moves=True)
 
     def _asker(self) -> Asker:
@@ -410,32 +356,11 @@ class GlobalMemory(RecordFiles):
         self.memory.require()
         return self.memory._asker_of([GLOBAL])
 
-    def record_preference(
-        self,
-        preference: str,
-        *,
-        topic: str | None = None,
-        confidence: str = "inferred",
-        tags: Sequence[str] = (),
-        timestamp: Time | None = None,
-        **further: Any,
-    ) -> Record:
-        """Record a preference that holds in every session."""
-        self.memory.create()
-        fields = {"topic": topic, "preference": preference, "confidence": confidence}
-        return self._add(GLOBAL_PREFERENCE, {**fields, **further, "tags": tags}, timestamp)
-
     def record_pattern(
-        self,
-        pattern: str,
-        *,
-        learned_by: str | None = None,
-        tags: Sequence[str] = (),
-        timestamp: Time | None = None,
-        **further: Any,
-    ) -> Record:
+        self, pattern: str, *, learned_by: str | None = None, tags: Sequence[str] = (),
+        timestamp: Time | None = None, **further: Any,
+    ) -> Record:  # fmt: skip
         """Record a pattern that agents have learned and that holds beyond one session."""
-        self.memory.create()
         fields = {"learned_by": learned_by, "pattern": pattern, **further, "tags": tags}
         return self._add(PATTERN, fields, timestamp)
 
@@ -458,21 +383,15 @@ class GlobalMemory(RecordFiles):
 
         self._replace(_PROFILE, changed, "saving the profile")
 
+    def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
+        self.memory.create()
+        return super()._add(kind, fields, timestamp)
+
     def _save_state(self, agent: str, state: Mapping[str, Any]) -> None:
-        raise Invalid(["agent states belong to a session"])
+        raise errors.Invalid(["agent states belong to a session"])
 
     def _save_artifact(self, artifact_id: str, content: str, fields: Mapping[str, Any]) -> None:
-        raise Invalid(["artifacts belong to a session"])
-
-
-def _nothing() -> None:
-    """The progress of an export or import that nobody watches."""
-
-
-def _several(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return one text as a list of one, not as the list of its letters."""
-    is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
-    return tuple(given) if is_list else (given,)  # type: ignore[return-value]
+        raise errors.Invalid(["artifacts belong to a session"])
 
 
 def _wake(scope: Scope, reason: str) -> None:
@@ -482,34 +401,19 @@ def _wake(scope: Scope, reason: str) -> None:
 
 
 def _check_new_session(
-    session_id: str,
-    user: str | None,
-    agents: Sequence[str],
-    quota_bytes: int,
-    context: Iterable[str],
+    session_id: str, user: str | None, agents: Sequence[str], quota_bytes: int
 ) -> None:
-    problems = [problem for name in context for problem in _misspelt(name)]
+    problems: list[str] = []
     try:
-        check_new_session_id(session_id)
-    except Invalid as invalid:
+        layout.check_new_session_id(session_id)
+        for agent in agents:
+            layout.check_file_id("agent", agent)
+    except errors.Invalid as invalid:
         problems += invalid.problems
-    for agent in agents:
-        try:
-            check_file_id("agent", agent)
-        except Invalid as invalid:
-            problems += invalid.problems
     # The name stands in the head of the conversation, where a new line could pass for a turn.
     if user is not None and not (isinstance(user, str) and user.isprintable() and len(user) <= 128):
         problems.append("'user' must be one printable line of at most 128 characters")
     if not isinstance(quota_bytes, int) or quota_bytes <= 0:
         problems.append(f"'quota_bytes' must be a whole number above 0, not {quota_bytes!r}")
     if problems:
-        raise Invalid(problems)
-
-
-def _misspelt(name: str) -> list[str]:
-    """Refuse a field of the context that is nearly the name of an argument."""
-    from difflib import get_close_matches  # late: most give none
-
-    near = ["id"] if name == "session_id" else get_close_matches(name, _ARGUMENTS, 1, cutoff=0.85)
-    return [f"there is no {name!r} (did you mean {near[0]!r}?)"] if near else []
+        raise errors.Invalid(problems)

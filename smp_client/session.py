@@ -9,16 +9,16 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 
 from .ask import questions
 from .ask.fields import shown
 from .change.whereabouts import missing
 from .disk import journal
 from .disk.append import append
-from .disk.locks import brief_lock, holder
+from .disk.locks import brief_lock
 from .disk.rewrite import rewrite
 from .disk.scope import Scope
 from .disk.scopes import ARCHIVE, archived_scope, has_evicted
@@ -30,18 +30,9 @@ from .disk.session_files import (
     render_artifact,
     state_file,
 )
-from .disk.tree import READ_CAP_BYTES, sync
+from .disk.tree import sync
 from .disk.usage import Size
-from .model.errors import (
-    Conflict,
-    CorruptionDetected,
-    Invalid,
-    InvalidQuery,
-    MemoryNotFound,
-    NewerFormat,
-    SessionPutAway,
-    UnsafePath,
-)
+from .model import errors
 from .model.layout import FORMAT_VERSION, check_file_id
 from .model.record import (
     RELATIONSHIP,
@@ -63,7 +54,7 @@ from .text.contents import new_fields, plain_parts
 from .text.document import Lines
 from .text.format import format_of
 from .text.mapping import load_mapping, replace_parts
-from .text.markdown import last_turns
+from .text.markdown import turns_in
 from .text.values import Value
 from .text.version import HEAD_BYTES, version_in
 from .transaction import Transaction
@@ -90,8 +81,7 @@ _ATTEMPTS = 50  # at a change that others cross
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """Bytes in a record file that cannot be read as a record; they stay where they are."""
 
     file: str
@@ -156,12 +146,11 @@ class RecordFiles(Writer):
         problems: list[Problem] = []
         for kind in self.kinds:
             content = self.scope.read(kind.file)
-            found = format_of(kind).parse(content)
+            found, lines = format_of(kind).parse(content), Lines(content)
             problems += [Problem(kind.file, bad.line, bad.problem) for bad in found.bad]
-            lines = Lines(content)
-            nameless = [record for record in found.records if not record.has_id]
+            nameless = [lines.at(record.start) for record in found.records if not record.has_id]
             why = "the record has no id, or one that is no text"
-            problems += [Problem(kind.file, lines.at(record.start), why) for record in nameless]
+            problems += [Problem(kind.file, line, why) for line in nameless]
         return problems
 
     def transaction(self, numbers: int = 1) -> Transaction:
@@ -169,24 +158,16 @@ class RecordFiles(Writer):
         return Transaction(self, numbers)
 
     def delete(
-        self,
-        id: str | Sequence[str] | None = None,
-        *,
-        reason: str,
-        deleted_by: str = "user",
-        dry_run: bool = False,
-        **meant: Unpack[Meant],
-    ) -> Outcome:
+        self, id: str | Sequence[str] | None = None, *, reason: str, deleted_by: str = "user",
+        dry_run: bool = False, **meant: Unpack[Meant],
+    ) -> Outcome:  # fmt: skip
         """Delete memories, all or none: those with these ids, or all that meet every condition.
 
         Until their deadline `restore` brings them back.
         """
-        done = self.memory.privacy.delete(
+        return self.memory.privacy.delete(
             self.scope.name, id, reason=reason, deleted_by=deleted_by, dry_run=dry_run, **meant
         )
-        if not dry_run:
-            self._used()
-        return done
 
     def deleted(self) -> list[Deleted]:
         """Return the memories that were deleted or anonymised and can still be restored."""
@@ -194,34 +175,15 @@ class RecordFiles(Writer):
 
     def restore(self, memory_id: str, *, by: str = "user") -> Record:
         """Restore a deleted memory to its place, with its old id."""
-        restored = self.memory.privacy.restore(self.scope.name, [check_memory_id(memory_id)], by=by)
-        self._used()
-        return restored[0]
+        return self.memory.privacy.restore(self.scope.name, [memory_id], by=by)[0]
 
     def restore_batch(self, batch: str, *, by: str = "user") -> list[Record]:
         """Restore all memories that were deleted, or anonymised, in one go."""
-        restored = self.memory.privacy.restore(self.scope.name, batch=batch, by=by)
-        self._used()
-        return restored
+        return self.memory.privacy.restore(self.scope.name, batch=batch, by=by)
 
-    def anonymize(
-        self,
-        id: str | Sequence[str] | None = None,
-        *,
-        names: str | Sequence[str] = (),
-        dry_run: bool = False,
-        **how: Any,
-    ) -> Anonymized:
-        """Replace names of people and projects by placeholders; `how` is as for `Memory.anonymize`.
-
-        Until its deadline `restore_batch` undoes it; with `now` the originals are purged at once.
-        """
-        done = self.memory.privacy.anonymize(
-            self.scope.name, id, names=names, dry_run=dry_run, **how
-        )
-        if not dry_run:
-            self._used()
-        return done
+    def anonymize(self, id: str | Sequence[str] | None = None, **how: Any) -> Anonymized:
+        """Replace names of people and projects; `how` is as for `memory.privacy.anonymize`."""
+        return self.memory.privacy.anonymize(self.scope.name, id, **how)
 
     def references(self, memory_id: str) -> list[Reference]:
         """Return the memories that one refers to, each with its state: `here`, `deleted`, `purged`,
@@ -230,15 +192,9 @@ class RecordFiles(Writer):
 
         return references(self, check_memory_id(memory_id))
 
-    def lock_holder(self, file: str) -> str | None:
-        """Return who is writing the file now, and since when; None when nobody is."""
-        with self.scope.answering(f"looking for who holds {file!r}"):
-            return holder(self.scope.tree, self.scope.name, file)
-
     def kind_of_record(self, memory_id: str) -> Kind:
         """Return the kind of a memory. An id from elsewhere is looked for in all files."""
-        kind = kind_of(memory_id, self.kinds)
-        if kind is not None:
+        if kind := kind_of(memory_id, self.kinds):
             return kind
         for kind in self.kinds:
             if format_of(kind).find(self.scope.read(kind.file), memory_id):
@@ -262,13 +218,11 @@ class RecordFiles(Writer):
         names |= {kind.prefix.lower(): kind for kind in self.kinds}
         if not isinstance(name, str) or name not in names:
             known = ", ".join(kind.type for kind in self.kinds)
-            raise Invalid([f"type {shown(name)} must be one of {known}"])
+            raise errors.Invalid([f"type {shown(name)} must be one of {known}"])
         return names[name]
 
-    def _now(self) -> datetime:
-        return self.scope.options.clock()
-
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record:
+        kind = self._kind_named(kind.name)
         at = timestamp if timestamp is not None else self._now()
         body = new_fields(kind, fields, at, self.scope.redaction)
         value = append(self.scope, kind, body, self.quota_bytes)
@@ -286,7 +240,7 @@ class RecordFiles(Writer):
             try:
                 transaction.commit()
                 break
-            except Conflict:
+            except errors.Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
         return written
@@ -309,11 +263,6 @@ class RecordFiles(Writer):
     def _written(self) -> None:
         """Note that somebody has written here, and has let go of the files' locks."""
 
-    def _used(self) -> None:
-        """Note that somebody was here, so that a session that was resting is in use again."""
-        self.quota_bytes()  # looks at the metadata
-        self._written()
-
     def _find(self, memory_id: str) -> Record:
         kind = self.kind_of_record(memory_id)
         located = format_of(kind).find(self.scope.read(kind.file), memory_id)
@@ -328,11 +277,8 @@ class RecordFiles(Writer):
             return self.memory.get(name, count_access=False)
         try:
             return self._find(memory_id)
-        except MemoryNotFound:
+        except errors.MemoryNotFound:
             return self.get(memory_id, count_access=False)  # it may be an artifact or a state
-
-    def _session_id(self) -> str:
-        return self.scope.name
 
     def _replace(self, file: str, transform: Callable[[bytes], bytes], doing: str) -> None:
         """Replace a file that is not a list of records, within the quota."""
@@ -371,14 +317,14 @@ class Session(RecordFiles):
         """The status that the metadata state; `unreadable` where they cannot be read."""
         try:
             return str(self.metadata().get("status", "active"))
-        except (CorruptionDetected, NewerFormat):
+        except (errors.CorruptionDetected, errors.NewerFormat):
             return "unreadable"
 
     def get(self, memory_id: str, *, count_access: bool = True) -> Record:
         """Return one memory, also of a session that was archived meanwhile."""
         try:
             return super().get(memory_id, count_access=count_access)
-        except SessionPutAway:
+        except errors.SessionPutAway:
             from .ask.engine import of_id
             from .disk.bundle import read
 
@@ -401,7 +347,6 @@ class Session(RecordFiles):
 
     def update_metadata(self, **changes: Any) -> None:
         """Replace parts of the metadata (`context`, `status`, …), merged one level deep."""
-        plain_parts(changes, self.scope.redaction)
         self.change_metadata(lambda _: changes)
 
     def change_metadata(self, changes_of: Callable[[dict[str, Value]], Mapping[str, Any]]) -> None:
@@ -424,39 +369,27 @@ class Session(RecordFiles):
         if last is None:
             return self.records("turn")
         if not isinstance(last, int):
-            count = f"must be a whole number, not {shown(last)}"
-            raise InvalidQuery(f"How many of the last turns {count}.")
-        with self.scope.answering("reading the last turns"):
-            wanted = last  # deleted turns are not returned, so a few more may be needed
-            while True:
-                found = self._last_turns(wanted)
-                turns = [one for one in found if not is_deleted(TURN, one.value)]
-                if len(turns) >= last or len(found) < wanted:
-                    turns = turns[-last:] if last > 0 else []
-                    return [as_record(TURN, self.id, one.value) for one in turns]
-                wanted *= 2
-
-    def _last_turns(self, count: int) -> list[Any]:
-        content = b""
+            raise errors.InvalidQuery(f"How many turns must be a whole number, not {shown(last)}.")
         size = _TURN_PIECE_BYTES
+        while last > 0:
+            content, is_whole = self._end_of(TURN.file, size)
+            found = format_of(TURN).parse(content).records if is_whole else turns_in(content)
+            turns = [turn for turn in found if not is_deleted(TURN, turn.value)]
+            if is_whole or len(turns) >= last:
+                return [as_record(TURN, self.id, turn.value) for turn in turns[-last:]]
+            size *= 4
+        return []
+
+    def _end_of(self, file: str, size: int) -> tuple[bytes, bool]:
+        """Return the end of a file, and whether that is all of it; so it is of an older version."""
         self.scope.read(METADATA)  # finishes changes that a crash cut off
-        try:
-            with self.scope.tree.opened(self.scope.path(TURN.file)) as descriptor:
-                end = os.fstat(descriptor).st_size
-                if end > READ_CAP_BYTES:
-                    raise UnsafePath(f"A conversation of {end:,} bytes is larger than SMP writes.")
-                head = os.pread(descriptor, HEAD_BYTES, 0)
-                is_present = version_in(TURN.file, head) == FORMAT_VERSION
-                size = size if is_present else end
-                while True:
-                    content = os.pread(descriptor, min(size, end), max(end - size, 0))
-                    found = last_turns(content, count) if is_present else []
-                    if found or size >= end:
-                        break
-                    size *= 4
-        except FileNotFoundError:
-            return []
-        return found or format_of(TURN).parse(content).records[-count:] if count > 0 else []
+        path, answering = self.scope.path(file), self.scope.answering(f"reading {file}")
+        with answering, suppress(FileNotFoundError), self.scope.tree.opened(path) as descriptor:
+            end = os.fstat(descriptor).st_size
+            head = os.pread(descriptor, HEAD_BYTES, 0)
+            if size < end and version_in(file, head) == FORMAT_VERSION:
+                return os.pread(descriptor, size, end - size), False
+        return self.scope.read(file), True
 
     def agent_state(self, agent: str) -> dict[str, Value]:
         """Return the state that an agent saved last; empty where it saved none."""
@@ -481,7 +414,7 @@ class Session(RecordFiles):
         is_there = self.scope.tree.exists(self.scope.path(file))
         if not content and (not is_there or file in journal.going(self.scope)):
             said = f"There is no artifact {artifact_id!r} in {self.id}."
-            raise MemoryNotFound(said, session_id=self.id)
+            raise errors.MemoryNotFound(said, session_id=self.id)
         fields, text = parse_artifact(content)
         fields |= {"id": artifact_id, "content": text}
         return Record(artifact_id, "artifact", self.id, fields, text)
@@ -511,12 +444,9 @@ class Session(RecordFiles):
         return Party(self)
 
     def context(
-        self,
-        topic: str | None = None,
-        max_tokens: int | None = None,
-        task: str | None = None,
+        self, topic: str | None = None, max_tokens: int | None = None, task: str | None = None,
         **how: Any,
-    ) -> Context:
+    ) -> Context:  # fmt: skip
         """Return the memories that matter for this session's project, as Markdown for a prompt.
 
         `how` is as for `AgentMemory.context`.
@@ -530,7 +460,7 @@ class Session(RecordFiles):
         self.scope.require()
         try:
             since = parse_time(str(self.metadata().get("created_at")))
-        except (ValueError, CorruptionDetected):
+        except (ValueError, errors.CorruptionDetected):
             since = None
         with self.scope.answering("measuring the session"):
             return self.scope.usage.measure(self.quota_bytes(), since, self._now())
@@ -554,7 +484,7 @@ class Session(RecordFiles):
         if self._known is None or self._known[0] != identity:
             try:
                 metadata = self.metadata()
-            except CorruptionDetected:  # which must not stop writes into the other files
+            except errors.CorruptionDetected:  # which must not stop writes into the other files
                 metadata = {}
             storage = metadata.get("storage")
             quota = storage.get("quota_bytes") if isinstance(storage, dict) else None

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from .disk.scope import Scope
 from .index.validity import RESOLVES, SUPERSEDES, relation_of
 from .model.errors import Invalid
 from .model.layout import GLOBAL, check_file_id
@@ -22,13 +23,15 @@ from .model.record import (
     Record,
     check_memory_id,
     check_memory_name,
-)  # fmt: skip
+)
 
 Time = datetime | str
 
 
 class Writer(ABC):
     """Each `record_*` takes the fields of its kind; any further field is kept as it is."""
+
+    scope: Scope
 
     @abstractmethod
     def _add(self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None) -> Record: ...
@@ -42,10 +45,15 @@ class Writer(ABC):
     def _find(self, memory_id: str) -> Record: ...
     @abstractmethod
     def _memory_named(self, name: str) -> Record: ...
-    @abstractmethod
-    def _now(self) -> datetime: ...
-    @abstractmethod
-    def _session_id(self) -> str: ...
+
+    def _now(self) -> datetime:
+        return self.scope.options.clock()
+
+    def record(
+        self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None = None
+    ) -> Record:
+        """Record a memory of any kind, for callers that have its kind as a value."""
+        return self._add(kind, fields, timestamp)
 
     def add_turn(
         self, speaker: str, text: str, *, type: str = "message", memory_refs: Sequence[str] = (),
@@ -53,8 +61,7 @@ class Writer(ABC):
     ) -> Record:  # fmt: skip
         """Add a turn to the conversation."""
         fields = {"speaker": speaker, "type": type, "content": text}
-        refs = {"memory_refs": memory_refs or None}
-        return self._add(TURN, {**fields, **refs, **further}, timestamp)
+        return self._add(TURN, {**fields, "memory_refs": memory_refs or None, **further}, timestamp)
 
     def record_decision(
         self, decision: str, *, made_by: str, rationale: str | None = None,
@@ -92,37 +99,27 @@ class Writer(ABC):
         return self._add(LEARNING, fields, timestamp)
 
     def relate(
-        self,
-        source: str,
-        target: str,
-        relationship: str,
-        *,
-        timestamp: Time | None = None,
+        self, source: str, target: str, relationship: str, *, timestamp: Time | None = None,
         **further: Any,
-    ) -> Record:
+    ) -> Record:  # fmt: skip
         """Relate a memory of this session to another: `supersedes`, `resolves`, `led_to`, …
 
         The target may be of another session, as `SESSION/ID`. A superseded target no longer holds,
         and a resolved finding is closed.
         """
-        own = self._session_id()
+        own = self.scope.name
         if own == GLOBAL:
             raise Invalid(["relationships belong to a session"])
         names = [check_memory_name(name) for name in (source, target)]
         new, old = (self._memory_named(name) for name in names)
         if new.session != own:
-            raise Invalid(
-                [f"{source} is no memory of {own}; a relationship stands with its source"]
-            )
+            said = f"{source} is no memory of {own}; a relationship stands with its source"
+            raise Invalid([said])
         if (new.session, new.id) == (old.session, old.id):
             raise Invalid([f"{source} cannot be related to itself"])
-        ends = {
-            "source": new.id,
-            "target": old.id if old.session == own else f"{old.session}/{old.id}",
-        }
-        record = self._add(
-            RELATIONSHIP, {**ends, "relationship": relationship, **further}, timestamp
-        )
+        name = old.id if old.session == own else f"{old.session}/{old.id}"
+        fields = {"source": new.id, "target": name, "relationship": relationship, **further}
+        record = self._add(RELATIONSHIP, fields, timestamp)
         is_open = old.type == FINDING.name and old.session == own and not is_resolved(old.data)
         if is_open and relation_of(record.data) == RESOLVES:
             # The relationship alone closes the finding; these are the words.
@@ -136,17 +133,10 @@ class Writer(ABC):
 
         In `global/`, which has no relationships, the old memory says so itself.
         """
-        if self._session_id() == GLOBAL:
-            return self.update(
-                self._find(old).id, status="superseded", superseded_by=self._find(by).id, **further
-            )
+        if self.scope.name == GLOBAL:
+            fields = {"status": "superseded", "superseded_by": self._find(by).id, **further}
+            return self.update(self._find(old).id, **fields)
         return self.relate(by, old, SUPERSEDES, timestamp=timestamp, **further)
-
-    def record(
-        self, kind: Kind, fields: Mapping[str, Any], timestamp: Time | None = None
-    ) -> Record:
-        """Record a memory of any kind, for callers that have its kind as a value."""
-        return self._add(kind, fields, timestamp)
 
     def update(self, memory_id: str, **changes: Any) -> Record:
         """Replace the named fields; None removes a field. The text of a turn cannot be changed."""
@@ -155,36 +145,28 @@ class Writer(ABC):
     def resolve_finding(
         self, memory_id: str, *, resolved_by: str, action_taken: str, **further: Any
     ) -> Record:
+        """Close a finding, with who closed it and how."""
         found = self._find(check_memory_id(memory_id))
         if found.type != FINDING.name:
             raise Invalid([f"{memory_id} is a {found.type}; only a finding can be resolved"])
         old = found.data.get("resolution")
-        kept = (
-            {key: value for key, value in old.items() if key != "next_steps"}
-            if isinstance(old, dict)
-            else {}
-        )
-        done = {
-            "status": "resolved",
-            "resolved_at": self._now(),
-            "resolved_by": resolved_by,
-            "action_taken": action_taken,
-        }
-        return self._change(memory_id, {"resolution": {**kept, **done, **further}})
+        resolution = dict(old) if isinstance(old, dict) else {}
+        resolution.pop("next_steps", None)
+        resolution |= {"status": "resolved", "resolved_at": self._now(), "resolved_by": resolved_by}
+        resolution |= {"action_taken": action_taken, **further}
+        return self._change(memory_id, {"resolution": resolution})
 
     def pin(self, memory_id: str) -> Record:
         """Pin a memory: it does not decay and is never evicted."""
-        return self._change(check_memory_id(memory_id), {"pinned": True})
+        return self.update(memory_id, pinned=True)
 
     def unpin(self, memory_id: str) -> Record:
-        return self._change(check_memory_id(memory_id), {"pinned": None})
+        return self.update(memory_id, pinned=None)
 
     def save_agent_state(self, agent: str, state: Mapping[str, Any]) -> None:
         """Replace the named parts of an agent's state. The state before becomes history."""
         if not isinstance(state, Mapping):
-            raise Invalid(
-                [f"the state of {agent!r} must be a mapping, not a {type(state).__name__}"]
-            )
+            raise Invalid([f"the state of {agent!r} must be a mapping"])
         self._save_state(check_file_id("agent", agent), state)
 
     def save_artifact(self, artifact_id: str, content: str, **fields: Any) -> None:

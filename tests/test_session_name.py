@@ -41,7 +41,6 @@ def test_a_beginning_or_the_last_part_will_do(memory: Memory, name: str, meant: 
 @pytest.mark.parametrize(("name", "problem"), [
     ("session-2026-01", f"2 sessions fit 'session-2026-01': {NEW}, {OLD}. Give more of the id."),
     ("bc999", "There is no session 'bc999'"),  # a part of a part is none
-    ("session-2026-01-11-abc124", f"Did you mean {OLD}"),
 ])
 def test_what_is_not_clear_is_an_error_with_the_candidates(memory: Memory, name: str, problem: str) -> None:
     with pytest.raises(SessionNotFound) as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from smp_client import Conflict, Invalid, InvalidQuery, Memory, MemoryNotFound, SessionMemory
+from smp_client import Invalid, InvalidQuery, Memory, MemoryNotFound, SessionMemory, SessionPutAway
 
 NOW = datetime(2026, 1, 11, 14, 30, tzinfo=UTC)
 
@@ -36,9 +36,10 @@ def test_the_root_is_found_as_everywhere(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_session_that_was_archived_is_not_made_anew(tmp_path: Path) -> None:
-    Memory(tmp_path / "sessions").create()
-    (tmp_path / "sessions/archived/s1").mkdir()
-    with pytest.raises(Conflict, match="archived"):
+    memory = Memory(tmp_path / "sessions")
+    memory.create_session(id="s1")
+    memory.archive_session("s1")
+    with pytest.raises(SessionPutAway, match="archived"):
         SessionMemory("s1", tmp_path / "sessions")
 
 

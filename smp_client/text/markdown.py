@@ -188,14 +188,13 @@ def parse(content: bytes) -> RecordList:
     return found
 
 
-def last_turns(content: bytes, count: int) -> list[Located]:
-    """Return the last turns in a piece of a conversation; none where it holds too few.
+def turns_in(content: bytes) -> list[Located]:
+    """Return the turns in the end of a conversation.
 
-    The piece may begin behind a backslash or within a mark, so its first heading may be none.
+    It may begin behind a backslash or within a mark, so its first heading may be none.
     """
     first = _HEADING.search(content)
-    records = _parse_turns(content, first.end()).records if first else []
-    return records[-count:] if len(records) >= count > 0 else []
+    return _parse_turns(content, first.end()).records if first else []
 
 
 def _parse_turns(content: bytes, offset: int) -> RecordList:

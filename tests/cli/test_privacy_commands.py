@@ -62,7 +62,7 @@ def test_a_plan_and_its_run_name_the_same_memories(root: Path) -> None:
     assert (plan["dry_run"], plan["actions"][0]["batch"]) == (True, None)
     done = run_json(root, line)
     assert about(done) == about(plan) == [("first-1", "delete_memories", "active", ["DEC-002"])]
-    assert done["actions"][0]["batch"] == Memory(root).deleted("first-1")[0].batch
+    assert done["actions"][0]["batch"] == Memory(root).privacy.deleted("first-1")[0].batch
 
 
 CONDITIONS = """
@@ -90,7 +90,7 @@ def test_all_reaches_every_session_and_one_batch_brings_it_back(root: Path) -> N
     said = run(root, f"delete --all --text '{SECRET}' --reason 'she asked for it'")
     rows = [line.split()[0] for line in said.splitlines()[1:4]]
     assert rows == ["global", "first-1", "packed-1"]
-    batch = Memory(root).deleted("global")[0].batch
+    batch = Memory(root).privacy.deleted("global")[0].batch
     assert f"For 30 days smp restore --batch {batch} brings it back." in said
     assert f"smp show --all-about '{SECRET}' finds other places." in said
     assert places(root) == []
@@ -220,7 +220,7 @@ def test_a_purge_needs_no_other_command(root: Path) -> None:
 
 def test_a_batch_and_a_session_are_destroyed_at_once(root: Path) -> None:
     run(root, f"delete --all --text '{SECRET}' --reason r")
-    batch = Memory(root).deleted("global")[0].batch
+    batch = Memory(root).privacy.deleted("global")[0].batch
     done = run_json(root, f"purge --batch {batch} --now")
     assert [action["session"] for action in done["actions"]] == ["first-1", "global", "packed-1"]
     run(root, "delete packed-1 --reason r")

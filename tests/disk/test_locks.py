@@ -78,28 +78,12 @@ def test_a_timeout_says_who_holds_the_lock_since_when_and_what_for(
     assert session.records("finding") == []
 
 
-def test_lock_holder_tells_the_same_without_waiting(session: Session, memory: Memory) -> None:
-    """`lock_holder` describes the holder while there is one, and says None before, after, and for a
-    file without a lock."""
-    session.record_finding("x", discovered_by="a")
-    assert session.lock_holder("findings.yaml") is None
-    with held_elsewhere(memory, "findings.yaml") as holder:
-        text = session.lock_holder("findings.yaml")
-        assert text is not None
-        assert f"pid {holder.pid} " in text
-        assert "holding for a test since " in text
-        assert session.lock_holder("decisions.yaml") is None
-    assert session.lock_holder("findings.yaml") is None
-    assert session.lock_holder("nothing.yaml") is None
-
-
 def test_a_killed_holder_frees_its_lock_at_once(session: Session, memory: Memory) -> None:
     """After SIGKILL of the holder the next writer gets the lock without any waiting, whatever the
     lock file still says."""
     with held_elsewhere(memory, "findings.yaml") as holder:
         holder.send_signal(signal.SIGKILL)
         holder.wait()
-        assert session.lock_holder("findings.yaml") is None
         assert impatient(memory).record_finding("x", discovered_by="a").id == "FIND-001"
 
 
@@ -253,7 +237,6 @@ def test_a_lock_file_full_of_rubbish_does_no_harm(session: Session, memory: Memo
     ]
     for number, rubbish in enumerate(contents):
         path.write_bytes(rubbish)
-        assert session.lock_holder("findings.yaml") is None
         assert session.record_finding("x", discovered_by="a").id == f"FIND-{number + 2:03d}"
 
 

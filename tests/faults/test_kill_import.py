@@ -42,7 +42,7 @@ def contents(root: Path) -> dict[str, Any]:
     held = {str(path.relative_to(root)): path.read_bytes() for path in (root / "active").rglob("*") if path.is_file()}
     held |= {str(path.relative_to(root)): path.read_bytes() for path in (root / "global").rglob("*") if path.is_file()}
     kept = {name: content for name, content in held.items() if "/indexes/" not in name and not name.endswith("metadata.yaml")}
-    return {**kept, "deleted": sorted(one.id for one in open_later(root).deleted(SESSION))}
+    return {**kept, "deleted": sorted(one.id for one in open_later(root).privacy.deleted(SESSION))}
 
 
 def prepared_layout(directory: Path) -> Path:

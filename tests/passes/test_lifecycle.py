@@ -309,7 +309,6 @@ def test_a_session_that_fails_stops_no_other(memory: Memory, clock: Clock) -> No
 WRITES: dict[str, Callable[[Session], Any]] = {
     **{name: use for name, use in USES.items() if not name.startswith("reading")},
     "a transaction": lambda s: in_transaction(s),
-    "deleting": lambda s: s.delete("DEC-001", reason="a test"),
     "an agent": lambda s: s.agent("veritas").record_finding("Slow"),
 }
 
