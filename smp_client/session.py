@@ -518,12 +518,6 @@ class Session(RecordFiles):
 
         return compact(self, reduction_pct=reduction_pct, dry_run=dry_run)
 
-    def estimate_compaction(self) -> int:
-        """Return how many bytes compaction could free at most."""
-        from .passes.compaction import estimate
-
-        return estimate(self)
-
     def evicted(self) -> list[Holding]:
         """Return the memories that compaction has evicted, the oldest first."""
         from .change.restore import evicted

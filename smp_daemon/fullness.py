@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from smp_client import Session
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 AGAIN_AFTER_S = 3600.0  # a compacted session rests for so long, unless it grows
 SOON_AGAIN_S = 30.0  # a session whose compaction failed rests for so long
 GROWN_PCT = 1.0  # of its quota
-_GROWN = "SELECT SUM(end - start) FROM memories WHERE scope = ? AND at >= ?"
 
 
 @dataclass(frozen=True)
@@ -38,14 +36,9 @@ class Fullness:
         # By session: until when it rests, and its size when it was last compacted.
         self._resting: dict[str, tuple[float, int]] = {}
 
-    def measure(self, session: Session, *, ahead: bool = False) -> Fill:
-        """Measure a session; `ahead` also asks how soon it will be full at its present growth."""
-        size, policy, grown = session.size(), policy_of(session), 0
-        if ahead:
-            since = self._root.memory.options.clock() - timedelta(days=1)
-            values = (session.id, round(since.timestamp() * 1e6))
-            grown = self._root.index.connection.execute(_GROWN, values).fetchone()[0] or 0
-        wanted = trigger(size, grown, replace(policy, automatic=True)) or (0.0, "")
+    def measure(self, session: Session) -> Fill:
+        size, policy = session.size(), policy_of(session)
+        wanted = trigger(size, replace(policy, automatic=True)) or (0.0, "")
         return Fill(size, *wanted, is_automatic=policy.automatic)
 
     def is_due(self, session: str, fill: Fill) -> bool:

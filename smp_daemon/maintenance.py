@@ -7,7 +7,6 @@ that is due. So notices, cookies and the heartbeat never wait for longer than on
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,12 +16,11 @@ from typing import TYPE_CHECKING
 from smp_client import Memory, Session, SessionNotFound, SMPError
 from smp_client.index.take_in import outdated, rebuild
 from smp_client.index.vacuum import asked_for, scrubbing
-from smp_client.model.deadline import step
 from smp_client.model.layout import ACTIVE, ARCHIVED, COOKIES, GLOBAL
 from smp_client.model.outcome import Outcome
 from smp_client.model.times import now, render_time
 from smp_client.passes import purge
-from smp_client.passes.compaction import compact, policy_of
+from smp_client.passes.compaction import compact
 from smp_client.passes.decay import decay
 from smp_client.passes.lifecycle import lifecycle, observe
 from smp_client.passes.overdue import load
@@ -45,7 +43,6 @@ REMOVES = (ARCHIVE, COMPACTION, PURGE)  # never in a tree from which most sessio
 URGENT = (SCRUB, COMPACTION)  # somebody waits for it, or a session is nearly full
 FREQUENT = (TIDY, LIFECYCLE)  # logged only where they did something
 FAILED_AGAIN_S = 3600.0
-MEANWHILE_S = 0.05
 READER_WAIT_S = 0.2  # how long a scrub waits for a reader of the index; all other work waits too
 SCRUB_EVERY_S = 5.0  # between two scrubs, where one could not be finished
 BETWEEN_LOOKS = 10_000  # steps of SQLite between two looks whether to stop
@@ -208,7 +205,7 @@ class Maintenance:
 
         def age(session: str) -> Outcome:
             if not archive:
-                self.weigh(root, session, ahead=True)
+                self.weigh(root, session)
             return lifecycle(memory, archive=archive, only=[session], ledger=load(memory))
 
         for session in _sessions(memory):
@@ -229,10 +226,10 @@ class Maintenance:
             destroy = partial(purge.carry_out, by="daemon", forced=False, index=root.index)
             yield Piece(session, partial(destroy, memory, decisions))
 
-    def weigh(self, root: Root, session: str, *, ahead: bool = False) -> None:
+    def weigh(self, root: Root, session: str) -> None:
         """Ask for a compaction of a session that is too full."""
         try:
-            fill = root.fullness.measure(root.memory._session(session), ahead=ahead)
+            fill = root.fullness.measure(root.memory._session(session))
         except SessionNotFound:
             return
         except (OSError, SMPError, ValueError, sqlite3.Error) as error:
@@ -253,13 +250,12 @@ class Maintenance:
 
     def _compact(self, root: Root, name: str) -> Outcome:
         session = root.hasty_memory._session(name)
-        fill = root.fullness.measure(session, ahead=True)
+        fill = root.fullness.measure(session)
         if not root.fullness.is_due(name, fill):
             return Outcome()
         root.log.info("compacting", component=COMPACTION, session_id=name, reason=fill.reason)
-        work = partial(compact, session, reduction_pct=fill.reduction_pct)
         try:
-            outcome = self._while_going_on(work) if policy_of(session).summarizer else work()
+            outcome = compact(session, reduction_pct=fill.reduction_pct)
         except Exception as error:
             root.fullness.note(name, fill, str(error), failed=True)
             raise
@@ -268,26 +264,6 @@ class Maintenance:
         after = Fill(session.size())
         root.fullness.note(name, after, "; ".join(outcome.problems) or freed)
         return Outcome(outcome.actions)
-
-    def _while_going_on(self, work: Callable[[], Outcome]) -> Outcome:
-        """Compact in another thread, because a user's summarizer takes its time."""
-        results: list[Outcome | Exception] = []
-
-        def run() -> None:
-            try:
-                results.append(work())
-            except Exception as error:
-                results.append(error)
-
-        # A daemon thread, which must not keep the process from stopping.
-        thread = threading.Thread(target=run, name="summarizer", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            step()
-            self._worker.go_on(MEANWHILE_S)
-        if isinstance(result := results[0], Exception):
-            raise result
-        return result
 
 
 def _each(memory: Memory, work: Callable[[Session], Outcome]) -> Iterator[Piece]:

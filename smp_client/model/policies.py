@@ -25,13 +25,10 @@ class CompactionPolicy:
     gentle_reduction_pct: float = 10.0
     forced_at_pct: float = 95.0
     forced_reduction_pct: float = 20.0
-    predict_days: float = 1.0  # a session that is full within so many days is compacted; 0: never
     old_conversation_days: float = 7.0
     recent_conversation_hours: float = 24.0  # turns since then are never evicted,
     recent_access_hours: float = 48.0  # nor are memories that were read since then,
     preserved_above: float = 0.7  # nor those with more priority than this
-    summarizer: tuple[str, ...] = ()  # a command: old turns on stdin, a summary on stdout
-    summarizer_timeout_s: float = 30.0
     automatic: bool = True
 
     def for_session(self, metadata: dict[str, Any]) -> CompactionPolicy:

@@ -16,7 +16,7 @@ import math
 import secrets
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, groupby
@@ -34,7 +34,6 @@ from ..model.outcome import Action, Outcome
 from ..model.policies import CompactionPolicy
 from ..model.priority import PINNED, is_resolved
 from ..model.record import (
-    CONTENT_CAP_BYTES,
     DECISION,
     FINDING,
     PREFERENCE,
@@ -44,13 +43,11 @@ from ..model.record import (
     is_memory_id,
     type_of,
 )  # fmt: skip
-from ..model.times import EPOCH, render_time, time_at, time_of
+from ..model.times import render_time, time_at, time_of
 from ..text.edits import value_of
 from ..text.fingerprint import summary_hash
-from ..text.format import format_of
 from ..text.markdown import render_turn
-from ..text.values import Value
-from .summarise import CommandFailed, Line, by_command, references, summary
+from .summarise import references, summary
 
 if TYPE_CHECKING:
     from ..ask.priorities import View
@@ -63,7 +60,6 @@ SUMMARY, SUMMARIZES = "summary", "summarizes"  # type of a turn that stands for 
 STATE, ARTIFACT = "agent_state", "artifact"
 _OLDEST = datetime.min.replace(tzinfo=UTC)
 _NOTES_BYTES = 200  # by which the heads of the files, and the metadata, become longer at most
-_ALL = 1 << 62  # a target that no session reaches
 
 
 class Item(NamedTuple):
@@ -73,7 +69,7 @@ class Item(NamedTuple):
     type: str
     file: str
     start: int
-    end: int
+    bytes: int
     hash: str
     priority: float  # as of now
     at: datetime | None  # when it was made
@@ -82,28 +78,27 @@ class Item(NamedTuple):
     closed: bool = False  # a decision that is closed, a finding that is resolved
     explicit: bool = False  # a preference that somebody has stated
     is_summary: bool = False
-    is_open: bool = False  # the last of its file, by another writer: a part of it may be on its way
     is_double: bool = False  # another record of its file has its id
+    is_last: bool = False  # of its file
     actor: str = ""
-    text: str = ""
-    refs: tuple[str, ...] = ()  # the memories that a turn refers to; the two ends of a relationship
-
-    @property
-    def bytes(self) -> int:
-        return self.end - self.start
+    data: str = "{}"  # its fields, as JSON: most are never read
 
     @property
     def key(self) -> tuple[str, str]:
         return self.file, self.id
 
+    @property
+    def text(self) -> str:
+        return str(json.loads(self.data).get(TURN.text, ""))
 
-class Snapshot(NamedTuple):
-    """A session at one moment."""
-
-    session: str
-    items: Sequence[Item]  # in the order of their files
-    decayed_below: float = 0.3
-    history: Sequence[Item] = ()  # earlier states of agents
+    @property
+    def refs(self) -> list[str]:
+        """The memories that a turn refers to; the two ends of a relationship."""
+        if self.type == RELATIONSHIP.name:
+            value = json.loads(self.data)
+            return [str(value.get("source")), str(value.get("target"))]
+        listed = json.loads(self.data).get("memory_refs") if '"memory_refs"' in self.data else None
+        return [str(ref) for ref in listed] if isinstance(listed, list) else []
 
 
 class Taken(NamedTuple):
@@ -114,85 +109,41 @@ class Taken(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """Turns that follow each other and go together, with their summary, if that is smaller."""
 
-    turns: tuple[Item, ...]
+    turns: Sequence[Item]
     summary: bytes = b""
-
-    @property
-    def bytes(self) -> int:
-        return sum(turn.bytes for turn in self.turns)
-
-    @property
-    def freed(self) -> int:
-        return self.bytes - len(self.summary)
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return tuple(turn.hash for turn in self.turns)
-
-    def with_text(self, text: str) -> Run:
-        """Return the run with this summary, a turn with the number and the time of the first."""
-        first, last = self.turns[0], self.turns[-1]
-        assert first.at is not None
-        refs = references(self.turns)
-        value: dict[str, Value] = {
-            "id": first.id, "turn": int(first.id.removeprefix("turn-")), "speaker": "smp",
-            "timestamp": render_time(first.at), "type": SUMMARY,
-            **({"memory_refs": [*refs]} if refs else {}),
-            SUMMARIZES: {"first": first.id, "last": last.id, "turns": len(self.turns)},
-            "content": text,
-        }  # fmt: skip
-        return replace(self, summary=render_turn(value))
 
 
 @dataclass(frozen=True)
 class CompactionPlan:
     """The memories that go, the summaries that come, and why each other memory stays."""
 
-    session: str
-    target_bytes: int
     taken: tuple[Taken, ...]
     runs: tuple[Run, ...]  # of the turns in `taken`
     kept: tuple[tuple[Item, str], ...]
 
     @property
     def bytes_freed(self) -> int:
-        records = sum(one.item.bytes for one in self.taken if one.item.file != TURN.file)
-        return records + sum(run.freed for run in self.runs)
+        summaries = sum(len(run.summary) for run in self.runs)
+        return sum(one.item.bytes for one in self.taken) - summaries
 
-    def actions(self) -> list[Action]:
-        """Return one action for each run of turns, and one for the other records of each file."""
-        by_key = {one.item.key: one for one in self.taken}
-        found = [self._run_action(run, [by_key[turn.key] for turn in run.turns])
-                 for run in self.runs]  # fmt: skip
-        groups: dict[tuple[str, str], list[Taken]] = {}
-        for one in self.taken:
-            if one.item.file != TURN.file:
-                groups.setdefault((one.operation, one.item.file), []).append(one)
-        for (operation, _), group in groups.items():
-            freed = sum(one.item.bytes for one in group)
-            found.append(self._action(group, operation, group[0].reason, freed))
+    def actions(self, session: str) -> list[Action]:
+        """Return one action for each operation and file."""
+        groups: dict[tuple[str, str, str], list[Item]] = {}
+        for item, operation, reason in self.taken:
+            groups.setdefault((operation, item.file, reason), []).append(item)
+        summaries = {run.turns[0].key: len(run.summary) for run in self.runs}
+        found: list[Action] = []
+        for (operation, _, reason), items in groups.items():
+            freed = sum(item.bytes - summaries.get(item.key, 0) for item in items)
+            about = tuple(item.id for item in items)
+            kinds = tuple(type_of(item.type) for item in items)
+            found.append(Action(session, operation, about, reason, freed, kinds=kinds))
         return sorted(found, key=lambda action: OPERATIONS.index(action.type))
 
-    def _run_action(self, run: Run, turns: Sequence[Taken]) -> Action:
-        days = [f"{turn.at:%Y-%m-%d}" for turn in (run.turns[0], run.turns[-1])]
-        when = f"on {days[0]}" if days[0] == days[1] else f"from {days[0]} to {days[1]}"
-        decayed = sum(one.operation == DECAYED for one in turns)
-        counts = [f"{decayed} decayed", f"{len(turns) - decayed} old"]
-        why = ", ".join(count for count in counts if not count.startswith("0 "))
-        instead = f"; {run.turns[0].id} sums them up" if run.summary else ""
-        operation = DECAYED if decayed == len(turns) else OLD
-        return self._action(turns, operation, f"said {when}: {why}{instead}", run.freed)
-
-    def _action(self, group: Sequence[Taken], operation: str, reason: str, freed: int) -> Action:
-        about = tuple(one.item.id for one in group)
-        kinds = tuple(type_of(one.item.type) for one in group)
-        return Action(self.session, operation, about, reason, freed, kinds=kinds)
-
-    def why_short(self) -> str:
+    def why_short(self, target_bytes: int) -> str:
         """Return why the plan misses its target: the memories that stay, by their reasons."""
         sizes, counts = Counter[str](), Counter[str]()
         for item, reason in self.kept:
@@ -200,9 +151,8 @@ class CompactionPlan:
             counts[reason] += 1
         each = (f"{counts[reason]:,} with {size:,} bytes: {reason}"
                 for reason, size in sizes.most_common())  # fmt: skip
-        why = f"these stay ({'; '.join(each)})" if sizes else "no other memory is there"
-        short = f"{self.target_bytes:,} bytes were to be freed, {self.bytes_freed:,} can be"
-        return f"{self.session}: {short}: {why}"
+        short = f"{target_bytes:,} bytes were to be freed, {self.bytes_freed:,} can be"
+        return f"{short}; these stay ({'; '.join(each)})"
 
 
 def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None:
@@ -210,11 +160,13 @@ def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None
     type, above = item.type, policy.preserved_above
     said_h, used_h = policy.recent_conversation_hours, policy.recent_access_hours
     age_h, idle_h = ((now - (at or now)) / timedelta(hours=1) for at in (item.at, item.used))
+    if item.file.startswith(f"{STATE_HISTORY}/"):
+        # Earlier states go however new they are: the memory is the current one, which stays.
+        return None
     rules = (
         (type == ARTIFACT, "an artifact"),
         (type == STATE, "the current state of an agent"),
         (item.is_summary, "it stands for turns that were evicted"),
-        (item.is_open, "the last in its file, which somebody may still be writing"),
         (item.is_double, "its id stands there more than once"),
         (not is_memory_id(item.id), "nobody could ask for it by its id"),
         (item.pinned, "it is pinned"),
@@ -225,115 +177,120 @@ def preserved(item: Item, policy: CompactionPolicy, now: datetime) -> str | None
         (type == TURN.name and age_h < said_h, f"said within the last {said_h:g} hours"),
         (item.priority > above, f"its priority is above {above:g}"),
         (idle_h < used_h, f"made, changed or read within the last {used_h:g} hours"),
+        (item.is_last, "the last in its file, which somebody may still be writing"),
     )
     return next((reason for holds, reason in rules if holds), None)
 
 
 def plan(
-    snapshot: Snapshot, policy: CompactionPolicy, now: datetime, target_bytes: int
-) -> CompactionPlan:
-    """Return as few memories as reach the target; all that may go where none do."""
-    reasons = {item.key: preserved(item, policy, now) for item in snapshot.items}
-    free = [item for item in snapshot.items if reasons[item.key] is None]
-    order = _candidates(snapshot, free, policy, now)
-    turns = [item for item in snapshot.items if item.type == TURN.name]
-    lines: dict[str, list[Line]] = {}
-
-    def runs(count: int) -> Iterator[Run]:
-        """Yield the runs of turns among the first candidates. A turn that stays breaks one."""
-        chosen = {one.item.id: one.operation for one in order[:count] if one.item.file == TURN.file}
-        for group in _unbroken(turns, chosen):
-            run = Run(tuple(group))
-            shorter = run.with_text(summary(group, run.bytes, lines))
-            if shorter.freed > 0:
-                yield shorter
-                continue
-            # Old turns stay where their summary is no smaller; decayed ones go all the same.
-            decayed = [turn.id for turn in group if chosen[turn.id] == DECAYED]
-            yield from (Run(tuple(part)) for part in _unbroken(group, decayed))
-
-    def freed(count: int) -> int:
-        records = sum(one.item.bytes for one in order[:count] if one.item.file != TURN.file)
-        return records + sum(run.freed for run in runs(count))
-
-    # Summaries take up room, so at least as many go as their bytes alone ask for.
-    sizes = [0, *accumulate(one.item.bytes for one in order)]
-    least = min(bisect_left(sizes, target_bytes), len(order))
-    count = bisect_left(range(len(order)), target_bytes, lo=least, key=freed)
-    made = tuple(runs(count))
-    summed = {turn.id for run in made for turn in run.turns}
-    taken = [one for one in order[:count] if one.item.file != TURN.file or one.item.id in summed]
+    items: Sequence[Item], policy: CompactionPolicy, now: datetime, target_bytes: int,
+    decayed_below: float = 0.3,
+) -> CompactionPlan:  # fmt: skip
+    """Return so many memories as reach the target; all that may go where they do not."""
+    reasons = {item.key: preserved(item, policy, now) for item in items}
+    free = [item for item in items if reasons[item.key] is None]
+    order = _candidates(free, policy, now, decayed_below)
+    turns = [item for item in items if item.file == TURN.file]
+    sums, wanted = [0, *accumulate(one.item.bytes for one in order)], target_bytes
+    while True:
+        count = min(bisect_left(sums, wanted), len(order))
+        chosen = {one.item.key: one for one in order[:count]}
+        runs = tuple(_runs(turns, chosen))
+        gone = {turn.key for run in runs for turn in run.turns}
+        taken = [one for key, one in chosen.items() if one.item.file != TURN.file or key in gone]
+        made = CompactionPlan(tuple(taken), runs, ())
+        missing = target_bytes - made.bytes_freed
+        if missing <= 0 or count == len(order):
+            break
+        wanted = sums[count] + missing + target_bytes // 50  # the summaries take up room
     taken.sort(key=lambda one: (one.item.file, one.item.start))
-    gone, refused = {one.item.key for one in taken}, {one.item.key for one in order[:count]}
-    wanted = {one.item.key for one in order}
+    left, going = {one.item.key for one in order}, {one.item.key for one in taken}
     kept: list[tuple[Item, str]] = []
-    for item in snapshot.items:
-        if (reason := reasons[item.key]) is None and item.key not in gone:
-            if item.key in refused:
-                reason = "a summary of it would not be smaller"
-            elif item.key in wanted:
-                reason = "the target was reached without it"
-            else:
-                reason = "neither decayed, nor old conversation, nor a resolved finding"
-        kept += [(item, reason)] if reason else []
-    return CompactionPlan(snapshot.session, target_bytes, tuple(taken), made, tuple(kept))
+    for item in items:
+        reason = reasons[item.key]
+        if reason is None and item.key in left:
+            reason = "the target was reached without it"
+            reason = "a summary of it would not be smaller" if item.key in chosen else reason
+        reason = reason or "neither decayed, nor old conversation, nor a resolved finding"
+        kept += [(item, reason)] if item.key not in going else []
+    return CompactionPlan(tuple(taken), runs, tuple(kept))
 
 
 def _candidates(
-    snapshot: Snapshot, free: Sequence[Item], policy: CompactionPolicy, now: datetime
+    free: Sequence[Item], policy: CompactionPolicy, now: datetime, below: float
 ) -> list[Taken]:
     """Return the memories that may go, in the order in which they go, each with its reason."""
-    below, days = snapshot.decayed_below, policy.old_conversation_days
-    by_priority = sorted(free, key=lambda item: (item.priority, *_age(item)))
-    decayed = [item for item in by_priority if item.priority < below]
-    others = [item for item in by_priority if item.priority >= below]
-    why = f"a priority below {below:g}"
-    found = [Taken(item, DECAYED, why) for item in decayed if item.type != RELATIONSHIP.name]
-    gone = {one.item.id for one in found}
+
+    def age(item: Item) -> tuple[datetime, str, int]:
+        return item.at or _OLDEST, item.file, item.start
+
+    earlier = [item for item in free if item.file.startswith(f"{STATE_HISTORY}/")]
+    others = [item for item in free if not item.file.startswith(f"{STATE_HISTORY}/")]
+    decayed = [item for item in others if item.priority < below]
+    decayed.sort(key=lambda item: (item.priority, *age(item)))
+    gone = {item.id for item in decayed if item.type != RELATIONSHIP.name}
     # A relationship goes only with one of its ends.
+    ends = [item for item in decayed if item.type != RELATIONSHIP.name]
     links = [item for item in decayed if item.type == RELATIONSHIP.name and gone & {*item.refs}]
-    found += [Taken(item, DECAYED, why) for item in links]
-    old = [item for item in others if item.type == TURN.name and item.at is not None
+    days, standing = policy.old_conversation_days, [one for one in others if one.priority >= below]
+    old = [item for item in standing if item.type == TURN.name and item.at is not None
            and now - item.at > timedelta(days=days)]  # fmt: skip
-    found += [
-        Taken(item, OLD, f"said more than {days:g} days ago") for item in sorted(old, key=_age)
-    ]
-    found += [Taken(item, RESOLVED, "it is resolved")
-              for item in others if item.type == FINDING.name and item.closed]  # fmt: skip
-    # Earlier states go however new they are: the memory is the current one, which stays.
-    return found + [Taken(item, EARLIER, f"an earlier state of {item.actor}; the current one stays")
-                    for item in sorted(snapshot.history, key=_age)]  # fmt: skip
+    closed = [item for item in standing if item.type == FINDING.name and item.closed]
+    closed.sort(key=lambda item: (item.priority, *age(item)))
+    return [
+        *(Taken(item, DECAYED, f"a priority below {below:g}") for item in [*ends, *links]),
+        *(Taken(item, OLD, f"said more than {days:g} days ago") for item in sorted(old, key=age)),
+        *(Taken(item, RESOLVED, "it is resolved") for item in closed),
+        *(Taken(item, EARLIER, f"an earlier state of {item.actor}; the current one stays")
+          for item in sorted(earlier, key=age)),
+    ]  # fmt: skip
 
 
-def _age(item: Item) -> tuple[datetime, str, int]:
-    """Return the key that sorts the oldest first."""
-    return item.at or _OLDEST, item.file, item.start
+def _runs(turns: Sequence[Item], chosen: dict[tuple[str, str], Taken]) -> Iterator[Run]:
+    """Yield the runs of turns that are chosen. A turn that stays breaks a run."""
+    for group in _unbroken(turns, chosen):
+        text = _summary_turn(group)
+        if len(text) < sum(turn.bytes for turn in group):
+            yield Run(group, text)
+            continue
+        # Old turns stay where their summary is no smaller; decayed ones go all the same.
+        decayed = {turn.key for turn in group if chosen[turn.key].operation == DECAYED}
+        yield from (Run(part) for part in _unbroken(group, decayed))
 
 
-def _unbroken(turns: Sequence[Item], chosen: Iterable[str]) -> Iterator[list[Item]]:
-    """Yield the chosen turns, those together that follow each other."""
-    wanted = set(chosen)
-    for is_chosen, group in groupby(turns, key=lambda turn: turn.id in wanted):
+def _unbroken(
+    turns: Sequence[Item], chosen: Collection[tuple[str, str]]
+) -> Iterator[Sequence[Item]]:
+    for is_chosen, group in groupby(turns, key=lambda turn: turn.key in chosen):
         if is_chosen:
-            yield [*group]
+            yield tuple(group)
+
+
+def _summary_turn(turns: Sequence[Item]) -> bytes:
+    """Return the summary of turns: a turn with the number and the time of the first."""
+    first, refs = turns[0], references(turns)
+    assert first.at is not None
+    return render_turn({
+        "id": first.id, "turn": int(first.id.removeprefix("turn-")), "speaker": "smp",
+        "timestamp": render_time(first.at), "type": SUMMARY,
+        **({"memory_refs": [*refs]} if refs else {}),
+        SUMMARIZES: {"first": first.id, "last": turns[-1].id, "turns": len(turns)},
+        "content": summary(turns, sum(turn.bytes for turn in turns)),
+    })  # fmt: skip
 
 
 # The session as the plan needs it.
 
 
-def _planned(session: Session, policy: CompactionPolicy, target_bytes: int) -> CompactionPlan:
+def _planned(session: Session, target_bytes: int) -> CompactionPlan:
     """Return the plan for the session as it is now."""
     now = session._now()
     now = now if now.tzinfo else now.replace(tzinfo=UTC)
-    items, decayed_below = session._own_asker().ask(_question)
-    last = {item.file: place for place, item in enumerate(items)}
-    for kind in session.kinds:
-        if kind.file in last:
-            item, content = items[last[kind.file]], session.scope.read(kind.file)
-            is_open = not format_of(kind).is_ours(content, item.start)
-            items[last[kind.file]] = item._replace(is_open=is_open)
-    snapshot = Snapshot(session.id, items, decayed_below, [*_histories(session)])
-    return plan(snapshot, policy, now, target_bytes)
+    found, decayed_below = session._own_asker().ask(_question)
+    last = {item.file: item.key for item in found}
+    items = [item._replace(is_last=last[item.file] == item.key) for item in found]
+    items += _histories(session)
+    return plan(items, policy_of(session), now, target_bytes, decayed_below)
 
 
 def _question(view: View) -> tuple[list[Item], float]:
@@ -345,31 +302,30 @@ def _question(view: View) -> tuple[list[Item], float]:
     same = "o.scope = m.scope AND o.id = m.id AND +o.file = m.file AND o.key != m.key"
     twice = f"EXISTS (SELECT 1 FROM memories o WHERE {same})"
     asked = (
-        f"SELECT m.id, m.type, m.file, m.start, m.end, m.hash, {columns.priority}, m.standing,"
-        f" m.actor, m.data, {twice}, m.at, m.accessed, {read} {joined}"
+        f"SELECT m.id, m.type, m.file, m.start, m.end - m.start, m.hash, {columns.priority},"
+        f" m.standing, {twice}, m.actor, m.data, m.at, m.accessed, {read} {joined}"
         f" WHERE m.scope = ? AND {NAMED} AND NOT EXISTS (SELECT 1 FROM files f"
         " WHERE f.scope = m.scope AND f.file = m.file AND f.problem IS NOT NULL)"
         " ORDER BY m.file, m.start"
     )
     rows = view.index.connection.execute(asked, view.scopes)
-    return [_item(row[:11], row[11:]) for row in rows], view.policy.decayed_below
+    return [_item(row) for row in rows], view.policy.decayed_below
 
 
-def _item(row: tuple[Any, ...], times: Sequence[int | None]) -> Item:
-    memory_id, type, file, start, end, hash, priority, standing, actor, data, is_double = row
-    value: dict[str, Any] = json.loads(data) if type not in (STATE, ARTIFACT) else {}
-    uses = (*map(time_at, times), time_of(value.get("updated_at")))
-    is_turn, is_link = type == TURN.name, type == RELATIONSHIP.name
-    refs = [value.get("source"), value.get("target")] if is_link else value.get("memory_refs")
+def _item(row: tuple[Any, ...]) -> Item:
+    memory_id, type, file, start, size, hash, priority, *more = row
+    standing, is_double, actor, data, *times = more
+    is_plain = type in (STATE, ARTIFACT) or (
+        type == TURN.name and '"updated_at"' not in data and f'"{SUMMARIZES}"' not in data
+    )
+    value: dict[str, Any] = {} if is_plain else json.loads(data)
+    uses = [at for at in (*map(time_at, times), time_of(value.get("updated_at"))) if at is not None]
     return Item(
-        memory_id, type, file, start, end, hash, priority, uses[0],
-        max((at for at in uses if at is not None), default=None),
-        pinned=standing == PINNED, closed=not is_turn and is_resolved(value),
+        memory_id, type, file, start, size, hash, priority, time_at(times[0]),
+        max(uses, default=None), pinned=standing == PINNED, closed=is_resolved(value),
         explicit=str(value.get("confidence")).lower() == "explicit",
-        is_summary=is_turn and value.get("type") == SUMMARY and SUMMARIZES in value,
-        is_double=bool(is_double), actor=actor,
-        text=str(value.get(TURN.text, "")) if is_turn else "",
-        refs=tuple(str(ref) for ref in refs) if isinstance(refs, list) else (),
+        is_summary=value.get("type") == SUMMARY and SUMMARIZES in value,
+        is_double=bool(is_double), actor=actor, data=data,
     )  # fmt: skip
 
 
@@ -384,22 +340,17 @@ def _histories(session: Session) -> Iterator[Item]:
             states = [*in_file(session.id, "active", "", file, scope.read(file))]
         except SMPError:
             continue
-        counts = Counter(state.id for state in states)
-        for state in states:
-            if counts[state.id] == 1 and state.id:
-                at, place = (
-                    time_of(state.value.get("timestamp")),
-                    (state.line, state.line + len(state.raw)),
-                )
-                yield Item(state.id, state.type, file, *place, state.hash, 0.0, at, at, actor=agent)
+        counts = Counter(one.id for one in states)
+        for one in states:
+            if one.id and counts[one.id] == 1:
+                at, about = time_of(one.value.get("timestamp")), (one.id, one.type, file, one.line)
+                yield Item(*about, len(one.raw), one.hash, 0.0, at, at, actor=agent)
 
 
 # Compacting.
 
 
-def trigger(
-    size: Size, growth_bytes_per_day: float, policy: CompactionPolicy
-) -> tuple[float, str] | None:
+def trigger(size: Size, policy: CompactionPolicy) -> tuple[float, str] | None:
     """Return by how many percent a session must become smaller now, and why, or None."""
     if not policy.automatic or size.quota_bytes <= 0:
         return None
@@ -409,23 +360,7 @@ def trigger(
         if used_pct >= at_pct:
             why = f"it holds {used_pct:.1f} % of its quota, which is {at_pct:g} % or more"
             return reduction_pct, why
-    growth, left = growth_bytes_per_day, size.quota_bytes - size.total_bytes
-    days = left / growth if growth > 0 else math.inf
-    if policy.predict_days > 0 and days <= policy.predict_days:
-        why = f"at the growth of the last day it would be full in {days:.1f} days"
-        return policy.gentle_reduction_pct, why
     return None
-
-
-def growth_bytes_per_day(session: Session) -> int:
-    """Return how many bytes were added within the last 24 hours."""
-
-    def question(view: View) -> int:
-        since = (view.now - timedelta(days=1) - EPOCH) // timedelta(microseconds=1)
-        asked = "SELECT COALESCE(SUM(end - start), 0) FROM memories WHERE scope = ? AND at >= ?"
-        return int(view.index.connection.execute(asked, (session.id, since)).fetchone()[0])
-
-    return session._own_asker().ask(question)
 
 
 def policy_of(session: Session) -> CompactionPolicy:
@@ -437,17 +372,11 @@ def policy_of(session: Session) -> CompactionPolicy:
     return session.scope.options.compaction.for_session(metadata)
 
 
-def estimate(session: Session) -> int:
-    """Return how many bytes compaction could free at most."""
-    return _planned(session, policy_of(session), _ALL).bytes_freed
-
-
 def compact(
     session: Session, *, reduction_pct: float | None = None, dry_run: bool = False
 ) -> Outcome:
     """Free so many percent of the session, or as much as may go. A target missed is a problem."""
-    policy = policy_of(session)
-    share = policy.forced_reduction_pct if reduction_pct is None else reduction_pct
+    share = policy_of(session).forced_reduction_pct if reduction_pct is None else reduction_pct
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 100:
         share_of = "a session can become smaller by more than 0 and at most 100 percent"
         raise Invalid([f"{share_of}, not by {share!r}"])
@@ -455,40 +384,34 @@ def compact(
     target = math.ceil(before * share / 100)
     wanted = target + _NOTES_BYTES
     if dry_run:
-        made = _planned(session, policy, wanted)
+        made = _planned(session, wanted)
         after = before - made.bytes_freed
     else:
-        texts = _by_command(session, policy, wanted, outcome.notes) if policy.summarizer else {}
         with session.scope.undisturbed("compacting"):
             session.scope.require()
-            made = replanned(lambda: _evict(session, policy, wanted, texts, outcome.notes))
+            made = replanned(lambda: _evict(session, wanted, outcome.notes))
             _note_in_metadata(session, outcome.notes)
         after = session.size().total_bytes
-    outcome.actions = made.actions()
+    outcome.actions = made.actions(session.id)
     if before - after < target:
-        outcome.problems.append(replace(made, target_bytes=target).why_short())
+        outcome.problems.append(f"{session.id}: {made.why_short(target)}")
     sizes = {"target_bytes": target, "before_bytes": before, "after_bytes": after}
     outcome.counts.update(sizes, bytes_freed=before - after)
     return outcome
 
 
-def _evict(
-    session: Session, policy: CompactionPolicy, target: int, texts: Mapping[tuple[str, ...], str],
-    notes: list[str],
-) -> CompactionPlan:  # fmt: skip
+def _evict(session: Session, target: int, notes: list[str]) -> CompactionPlan:
     """Plan and apply once. The caller holds the upkeep lock."""
-    made = _planned(session, policy, target)
-    made = replace(made, runs=tuple(run.with_text(texts[run.key]) if run.key in texts else run
-                                    for run in made.runs))  # fmt: skip
+    made = _planned(session, target)
     if not made.taken:
         return made
-    facts: dict[tuple[str, str], dict[str, str]] = {}  # of each turn: id and hash of its summary
     summaries: dict[tuple[str, str], bytes] = {}
-    for run in made.runs:
-        if run.summary:
-            first, hash = run.turns[0], summary_hash(value_of(TURN, run.summary))
-            summaries[first.key] = run.summary
-            facts |= {turn.key: {"summary": first.id, "summary_hash": hash} for turn in run.turns}
+    facts: dict[tuple[str, str], dict[str, str]] = {}  # of each turn: id and hash of its summary
+    for turns, text in made.runs:
+        if text:
+            first, hash = turns[0], summary_hash(value_of(TURN, text))
+            summaries[first.key] = text
+            facts |= {turn.key: {"summary": first.id, "summary_hash": hash} for turn in turns}
     changes: list[Change] = []
     for item, operation, reason in made.taken:
         known = {"operation": operation, "reason": reason, **facts.get(item.key, {})}
@@ -506,37 +429,13 @@ def _evict(
     return made
 
 
-def _by_command(
-    session: Session, policy: CompactionPolicy, target: int, notes: list[str]
-) -> dict[tuple[str, ...], str]:
-    """Return the command's summary of each run. No lock is held meanwhile.
-
-    Where the command fails, our own summaries are used, and a note says why.
-    """
-    texts: dict[tuple[str, ...], str] = {}
-    try:
-        for run in _planned(session, policy, target).runs:
-            if run.summary:
-                text = by_command(policy.summarizer, run.turns, policy.summarizer_timeout_s)
-                made = run.with_text(text).summary
-                if max(len(text.encode()), len(made)) > min(CONTENT_CAP_BYTES, run.bytes) // 2:
-                    raise CommandFailed("what it printed is longer than half of what was said")
-                if value_of(TURN, made).get("content") != text:
-                    raise CommandFailed("what it printed cannot be kept in a conversation")
-                texts[run.key] = text
-    except CommandFailed as failure:
-        notes.append(f"the summarizer {policy.summarizer[0]!r} was not used: {failure}")
-    return texts
-
-
 def _note_in_metadata(session: Session, notes: list[str]) -> None:
     if not session.scope.tree.exists(session.scope.path(METADATA)):
         return
     at, quota = render_time(session._now()), session.quota_bytes()
     try:
-        for _ in range(2):  # again: the first note may make the metadata longer
-            total = session.scope.usage.total()
-            used = {"total_bytes": total, "utilization_pct": round(100 * total / quota, 1)}
-            session.update_metadata(storage={**used, "last_compaction": at})
+        total = session.scope.usage.total()
+        used = {"total_bytes": total, "utilization_pct": round(100 * total / quota, 1)}
+        session.update_metadata(storage={**used, "last_compaction": at})
     except SMPError as error:  # the session is smaller all the same
         notes.append(f"the metadata do not say so: {error}")

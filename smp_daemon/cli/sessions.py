@@ -183,7 +183,6 @@ def decay(call: Call) -> None:
     "[SESSION] [ID]...",
     "--all  Every session that is nearly full; with --reduce, every one.",
     "--reduce PCT  By how many percent of its size; else 20, or as configured.",
-    "--estimate  Only say how much could be freed at most.",
     "--list  Only list the evicted memories.",
     "--bring-back  Bring evicted memories, or only ID..., back.",
     "--dry-run",
@@ -199,20 +198,12 @@ def compact(call: Call) -> None:
     is_back, how = call.bring_back, {"dry_run": call.dry_run}
     call.check(
         ((call.session is None) != call.all, "Give a session, or --all; not both."),
-        (sum((call.estimate, call.list, is_back, call.reduce is not None)) > 1,
-         "Give only one of --reduce, --estimate, --list and --bring-back."),
+        (sum((call.list, is_back, call.reduce is not None)) > 1,
+         "Give only one of --reduce, --list and --bring-back."),
         (call.id and not is_back, "Ids go with --bring-back, of one session."),
     )  # fmt: skip
     memory = call.memory()
     chosen = memory.sessions() if call.all else [memory.session(call.session)]
-    if call.estimate:
-        sizes = [(one.id, one.size().total_bytes, one.estimate_compaction()) for one in chosen]
-        names = ("session", "total_bytes", "estimate_bytes")
-        found = [dict(zip(names, one, strict=True)) for one in sizes]
-        rows = [(name, out.short_size(size), out.short_size(less)) for name, size, less in sizes]
-        titles = "SESSION~ SIZE> COULD_BE_FREED>"
-        call.table(found if call.all else found[0], titles, rows, "There are no sessions.")
-        return
     if call.list:
         away = [one.session for one in memory.archived_sessions()] if call.all else []
         _print_evicted(call, memory, [*(one.id for one in chosen), *away])
@@ -238,12 +229,12 @@ def compact(call: Call) -> None:
 def _due_pct(memory: Memory, session: Session) -> float | None:
     """Return by how much the daemon would compact a session now, if compaction were automatic."""
     from smp_client import SMPError
-    from smp_client.passes.compaction import growth_bytes_per_day, trigger
+    from smp_client.passes.compaction import trigger
 
     policy = replace(memory.options.compaction, automatic=True)
     with suppress(SMPError):  # with unreadable metadata, the general policy holds
         policy = policy.for_session(session.metadata())
-    due = trigger(session.size(), growth_bytes_per_day(session), policy)
+    due = trigger(session.size(), policy)
     return due[0] if due else None
 
 

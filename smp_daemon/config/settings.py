@@ -130,8 +130,6 @@ _TABLE: tuple[tuple[Any, ...], ...] = (
      "How full a session is when it is made much smaller."),
     ("compaction.forced_reduction_pct", _SMALLER.forced_reduction_pct, _PERCENT,
      "By how much of its size a session is then made smaller."),
-    ("compaction.predict_days", _SMALLER.predict_days, _DAYS,
-     "A session that will be full within so many days is made smaller now; 0 for never."),
     ("compaction.old_conversation_days", _SMALLER.old_conversation_days, _DAYS,
      "Turns older than this may become a summary."),
     ("compaction.recent_conversation_hours", _SMALLER.recent_conversation_hours, _HOURS,
@@ -140,11 +138,6 @@ _TABLE: tuple[tuple[Any, ...], ...] = (
      "Memories that were read within this time always stay."),
     ("compaction.preserved_above", _SMALLER.preserved_above, SHARE,
      "Memories with more priority than this always stay."),
-    ("compaction.summarizer_command", _SMALLER.summarizer, list_of(value_type.TEXT, 0, 100),
-     "A program and its arguments, which reads old turns and prints a summary; none for the"
-     " built-in one."),
-    ("compaction.summarizer_timeout_s", _SMALLER.summarizer_timeout_s, _seconds(0.1, 600),
-     "How long that program may take."),
     ("archive", "Packing sessions that nobody has used for long; their memories are still found."),
     ("archive.cron", "0 4 * * *", CRON, "When sessions that are due are archived."),
     ("retention", "How long deleted memories can be restored, and when old ones are deleted."),
@@ -210,13 +203,12 @@ class Configuration(dict[str, Any]):
         rules = {name: self[f"decay.{name.replace('.', '_')}"] for name in names}
         ages = {name: self[f"retention.{setting}_days"] for name, setting in _KEPT.items()}
         ages = {name: days for name, days in ages.items() if days is not None}
-        command = self["compaction.summarizer_command"]
         patterns = tuple(self["redaction.patterns"].items())
         return {
             "policy": self.part("decay", Policy, rules={**_POLICY.rules, **rules}),
             "weights": self.part("ranking", Weights),
             "thresholds": self.part("lifecycle", Thresholds),
-            "compaction": self.part("compaction", CompactionPolicy, summarizer=command),
+            "compaction": self.part("compaction", CompactionPolicy),
             "retention": self.part("retention", RetentionPolicy, by_type_days=ages),
             "redaction": self.part("redaction", Redaction, patterns=patterns),
         }

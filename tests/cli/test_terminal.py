@@ -93,7 +93,6 @@ show {ARCHIVED} DEC-001
 show {DELETED} FIND-001
 show --all-about jane
 compact {WHOLE} --reduce 2 --dry-run
-compact {WHOLE} --estimate
 compact --all --list
 archive --due --dry-run
 delete --all --text jane --reason r --dry-run

@@ -66,7 +66,7 @@ archive s1 --due                                    | 2 | Give a session, or --d
 archive --due --reason r                            | 2 | --reason goes with a session
 archive s1 --reason ''                              | 2 | it must be said in words.
 compact                                             | 2 | Give a session, or --all; not both.
-compact s1 --estimate --list                        | 2 | Give only one of --reduce, --estimate
+compact s1 --reduce 5 --list                        | 2 | Give only one of --reduce, --list
 compact s1 turn-1                                   | 2 | Ids go with --bring-back
 compact s1 --reduce 0                               | 2 | '--reduce'
 delete --reason r                                   | 2 | Give a session, or --all; not both.

@@ -168,8 +168,6 @@ def test_an_unknown_key_is_answered_with_the_nearest(tmp_path: Path, key: str, m
     "lifecycle: {archive_after_days: 0}",
     "compaction: {gentle_at_pct: 95}", "compaction: {forced_at_pct: 80}",
     "compaction: {automatic: 1}",
-    "compaction: {summarizer_command: summarise}", "compaction: {summarizer_command: [5]}",
-    'compaction: {summarizer_command: ["a\\0"]}',
     "decay: {cron: never}", "retention: {deleted_days: null}", "retention: {decisions_days: -1}",
 ])  # fmt: skip
 def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, text: str) -> None:
@@ -198,14 +196,12 @@ def test_what_time_does_arrives_as_it_was_written(tmp_path: Path) -> None:
     """Thresholds, compaction and retention become the options of a memory."""
     text = """\
 lifecycle: {idle_after_hours: 1, decaying_after_days: 2, archive_after_days: 3.5}
-compaction: {automatic: false, gentle_at_pct: 50, summarizer_command: [summarise, -n, "3"]}
+compaction: {automatic: false, gentle_at_pct: 50}
 retention: {deleted_days: 7, conversation_days: 90, findings_days: 365}
 """
     options = Memory(tmp_path, **load(written(tmp_path / "smp.yaml", text)).upkeep).options
     assert options.thresholds == Thresholds(1, 2, 3.5)
-    assert options.compaction == CompactionPolicy(
-        gentle_at_pct=50, summarizer=("summarise", "-n", "3"), automatic=False
-    )
+    assert options.compaction == CompactionPolicy(gentle_at_pct=50, automatic=False)
     assert options.retention == RetentionPolicy(7, {"conversation_turn": 90, "finding": 365})
 
 

@@ -16,7 +16,6 @@ from smp_client.disk.locks import NO_PATIENCE, lock
 from smp_client.index import vacuum
 from smp_client.model.deadline import interruptible, step
 from smp_client.model.outcome import Action, Outcome
-from smp_client.model.policies import CompactionPolicy
 from smp_client.model.record import DECISION
 from smp_daemon.config.settings import Configuration
 from smp_daemon.ingest import indexer
@@ -263,8 +262,8 @@ def fill(memory: Memory, root: Root, share: float, name: str = "full") -> None:
     indexer.scan(root.memory, root.index)
 
 
-def is_due(memory: Memory, root: Root, *, ahead: bool = False) -> bool:
-    fill = root.fullness.measure(memory.session("full"), ahead=ahead)
+def is_due(memory: Memory, root: Root) -> bool:
+    fill = root.fullness.measure(memory.session("full"))
     return root.fullness.is_due("full", fill)
 
 
@@ -328,18 +327,3 @@ def test_a_session_may_switch_compaction_off_and_status_says_that_it_is_full(
     assert not is_due(memory, root)
     assert "switched off" in root.problems["fullness of full"]
 
-
-def test_a_session_that_will_be_full_within_a_day_is_due_before_it_is(
-    memory: Memory, root: Root
-) -> None:
-    """30 % were written today and 40 % before: at that rate it is full tomorrow."""
-    session = memory.create_session(id="full", quota_bytes=QUOTA)
-    session.add_turn("user", "x" * (QUOTA * 3 // 10))
-    fill(memory, root, 0.71)
-    assert is_due(memory, root, ahead=True)
-    assert not is_due(memory, root)
-    fill(memory, root, 0.60)
-    assert not is_due(memory, root, ahead=True)
-    fill(memory, root, 0.71)
-    memory.options = Memory(memory.root, compaction=CompactionPolicy(predict_days=0)).options
-    assert not is_due(memory, root, ahead=True)

@@ -312,34 +312,6 @@ def test_a_session_is_made_smaller_when_it_passes_its_share_while_it_is_written(
         wait_until_true(memory.root)
 
 
-def test_a_slow_summarizer_holds_up_nobody(memory: Memory, tmp_path: Path) -> None:
-    """A program that takes its time makes the summary."""
-    started, may_go = tmp_path / "started", tmp_path / "go"
-    program = (
-        f"cat > /dev/null; touch {started}; while [ ! -e {may_go} ]; do sleep 0.05; done;"
-        " echo 'It was about the weather.'"
-    )
-    then = Memory(memory.root, clock=lambda: now() - 20 * DAY, fsync="batch")
-    session = then.create_session(id="s", quota_bytes=200_000)
-    while session.size().utilization_pct < 85:
-        session.add_turn("user", "We talked about the weather and about lunch. " * 20)
-    command = {"summarizer_command": ["sh", "-c", program], "summarizer_timeout_s": 300}
-    with running(
-        memory.root, log=tmp_path / "log", config=settings_file(tmp_path, compaction=command)
-    ) as daemon:
-        wait_until(started.exists, "the program was started")
-        memory.session("s").record_decision("Found meanwhile", made_by="a")
-        assert bring_up_to_date(memory) == "daemon"
-        assert not daemon.said("summarize_conversation")
-        may_go.touch()
-        wait_until(lambda: daemon.said("summarize_conversation"), "it is compacted")
-        assert any(
-            "about the weather" in turn.text
-            for turn in memory.session("s").turns()
-            if turn.data["speaker"] == "smp"
-        )
-
-
 def test_a_full_session_that_cannot_be_made_smaller_is_a_problem_until_it_has_room(
     memory: Memory, tmp_path: Path
 ) -> None:

@@ -20,7 +20,6 @@ from smp_client.passes import overdue
 from smp_client.passes.compaction import (
     SUMMARIZES,
     compact,
-    growth_bytes_per_day,
     policy_of,
     trigger,
 )
@@ -145,7 +144,7 @@ class Year:
 
     def _make_room(self, session: Session) -> None:
         """As the daemon does after every write."""
-        due = trigger(session.size(), growth_bytes_per_day(session), policy_of(session))
+        due = trigger(session.size(), policy_of(session))
         if due is not None:
             result = compact(session, reduction_pct=due[0])
             self._count("compacted", len(result.actions))
