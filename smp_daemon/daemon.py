@@ -24,10 +24,14 @@ from .maintenance import ARCHIVE, DECAY, LIFECYCLE, PURGE, REBUILD, SCAN
 from .root import Root
 from .schedule import Schedule, load_successes
 from .service import systemd
-from .worker import Timing, Worker
+from .worker import Worker
 
 LOOK_EVERY_S = 1.0
 STOP_WITHIN_S = 8.0
+_TIMES = {
+    SCAN: "scan.every_s", REBUILD: "index.rebuild_cron", DECAY: "decay.cron", PURGE: "purge.cron",
+    LIFECYCLE: "lifecycle.check_every_s", ARCHIVE: "archive.cron",
+}  # fmt: skip
 
 
 class WorkerDied(SMPError):
@@ -72,7 +76,7 @@ def run(
     reload: Callable[[], Configuration],
 ) -> None:  # fmt: skip
     """Look after the trees until SIGTERM or SIGINT. Raise AlreadyLed where another daemon does."""
-    signals, worker = Signals(), Worker(_timing(settings), log.logger)
+    signals, worker = Signals(), Worker(log.logger)
     with ExitStack() as open_parts:
         try:
             # A client may have the lead for as long as it brings the index up to date.
@@ -85,13 +89,14 @@ def run(
                     worker.add(root, load_successes(memory))
         except Stopping:
             return
+        worker.change(settings)
         thread = threading.Thread(target=worker.run, name="worker")
         thread.start()
         open_parts.callback(_stop_worker, worker, thread, log.logger)
         open_parts.callback(systemd.notify, "STOPPING=1")
         while not worker.ready.is_set() and thread.is_alive() and not signals.stop:
             signals.wait(0.05)
-        schedule = Schedule(_times(settings), worker.successes(), now())
+        schedule = _schedule(settings, worker)
         if worker.ready.is_set():
             for name in schedule.due(now()):
                 log.logger.info("catching up", component="schedule", job=name)
@@ -104,10 +109,21 @@ def run(
         while not signals.stop and thread.is_alive():
             worker.next_runs = schedule.next_runs()
             if signals.wait(pause_s):
-                schedule = _reload(worker, schedule, log, reload)
+                systemd.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+                try:
+                    settings = reload()
+                except SMPError as error:
+                    log.logger.error("configuration refused", component="config", error=str(error))
+                else:
+                    log.change(settings)
+                    worker.change(settings)
+                    schedule = _schedule(settings, worker)
+                    log.logger.info("configuration reloaded", component="config")
+                systemd.notify("READY=1", "STATUS=settings read again")
             for name in schedule.due(now()):
                 worker.ask_for(name)
-            log.retry()
+            if log.problem:  # until this line is written
+                log.logger.error("log lines lost", component="log", reason=log.problem)
             worker.log_problem = log.problem
             if worker.is_proved(time.monotonic()):
                 systemd.notify("WATCHDOG=1")
@@ -115,22 +131,9 @@ def run(
             raise WorkerDied("The worker has ended by itself.")
 
 
-def _reload(
-    worker: Worker, schedule: Schedule, log: Log, reload: Callable[[], Configuration]
-) -> Schedule:
-    """Use the new settings, or keep the old ones where the new are bad. Return the schedule."""
-    systemd.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-    try:
-        settings = reload()
-    except SMPError as error:
-        log.logger.error("configuration refused", component="config", error=str(error))
-    else:
-        log.change(settings)
-        worker.change(_timing(settings), settings.upkeep)
-        schedule = Schedule(_times(settings), worker.successes(), now())
-        log.logger.info("configuration reloaded", component="config")
-    systemd.notify("READY=1", "STATUS=settings read again")
-    return schedule
+def _schedule(settings: Configuration, worker: Worker) -> Schedule:
+    times = {job: settings[key] for job, key in _TIMES.items()}
+    return Schedule(times, worker.successes(), now())
 
 
 def _stop_worker(worker: Worker, thread: threading.Thread, log: FilteringBoundLogger) -> None:
@@ -139,32 +142,8 @@ def _stop_worker(worker: Worker, thread: threading.Thread, log: FilteringBoundLo
     if thread.is_alive():
         # Every write is safe to be cut off at any instruction; waiting longer is not.
         frame = sys._current_frames().get(thread.ident or 0)
-        stack = traceback.extract_stack(frame) if frame else []
-        where = [f"{call.filename}:{call.lineno} {call.name}" for call in stack]
+        where = [f"{call.filename}:{call.lineno}" for call in traceback.extract_stack(frame)]
         log.error("the worker did not stop in time", component="daemon", where=where)
         os._exit(1)
     for root in worker.roots:
         root.log.info("stopped", component="daemon")
-
-
-def _times(settings: Configuration) -> dict[str, str | float]:
-    return {
-        SCAN: settings["scan.every_s"],
-        REBUILD: settings["index.rebuild_cron"],
-        DECAY: settings["decay.cron"],
-        LIFECYCLE: settings["lifecycle.check_every_s"],
-        ARCHIVE: settings["archive.cron"],
-        PURGE: settings["purge.cron"],
-    }
-
-
-def _timing(settings: Configuration) -> Timing:
-    return Timing(
-        heartbeat_s=settings["heartbeat.every_s"],
-        canary_s=settings["canary.every_s"],
-        tidy_s=settings["tidy.every_s"],
-        derived_active_s=settings["indexes.active_every_s"],
-        derived_idle_s=settings["indexes.idle_every_s"],
-        quiet_s=settings["watch.quiet_ms"] / 1000,
-        longest_wait_s=settings["watch.longest_wait_ms"] / 1000,
-    )

@@ -66,31 +66,31 @@ class Run:
 
     def step(self) -> Piece | None:
         """Do the next piece. Return the piece if it may have changed files."""
+        piece, session = None, ""
         try:
             piece = next(self.pieces, None)
-        except Exception as error:  # the sessions could not be listed
-            piece = None
-            self._fail("", error)
-        if piece is None:
-            self.is_over = True
-            return None
-        self.done["sessions"] += bool(piece.session) and not piece.is_last_try
-        try:
-            outcome = piece.do()
+            if piece is None:
+                self.is_over = True
+                return None
+            session = piece.session
+            self.done["sessions"] += bool(session) and not piece.is_last_try
+            try:
+                outcome = piece.do()
+            except (LockTimeout, Conflict):
+                if piece.is_last_try:
+                    raise
+                # Somebody writes the session: it is tried once more, after all others.
+                self.pieces = chain(self.pieces, [replace(piece, is_last_try=True)])
+                return None
         except Skipped as reason:
             self.skipped = str(reason)
             return None
         except SessionNotFound:
             return piece  # it was archived or deleted since the sessions were listed
-        except (LockTimeout, Conflict) as error:
-            # Somebody writes the session: it is tried once more, after all others.
-            if piece.is_last_try:
-                self._fail(piece.session, error)
-            else:
-                self.pieces = chain(self.pieces, [replace(piece, is_last_try=True)])
-            return None
         except Exception as error:  # also an error that nobody expected: the others get their turn
-            self._fail(piece.session, error)
+            step()  # a statement of SQL that a stop has interrupted did not fail
+            is_expected = isinstance(error, (OSError, SMPError, sqlite3.Error))
+            self._fail(session, str(error) or type(error).__name__, exc_info=not is_expected)
             return piece
         self.done.update(outcome.counts)
         for action in outcome.actions:
@@ -102,25 +102,14 @@ class Run:
                 count=len(action.about),
             )  # fmt: skip
         for problem in outcome.problems:
-            self._say_failed(piece.session, problem)
+            self._fail(session, problem)
         return piece if outcome.actions or outcome.problems else None
 
-    def _fail(self, session: str, error: Exception) -> None:
-        step()  # a statement of SQL that a stop has interrupted did not fail
-        is_expected = isinstance(error, (OSError, SMPError, sqlite3.Error))
-        self._say_failed(session, str(error) or type(error).__name__, exc_info=not is_expected)
-
-    def _say_failed(self, session: str, reason: str, **more: Any) -> None:
+    def _fail(self, session: str, reason: str, **more: Any) -> None:
         reason = reason.removeprefix(f"{session}: ")
         self.failures.setdefault(session, reason)
-        self.root.log.error(
-            f"{self.name} failed", component=self.name, session_id=session or None, reason=reason,
-            **more,
-        )  # fmt: skip
-
-    @property
-    def did(self) -> dict[str, Any]:
-        return {"skipped": self.skipped} if self.skipped else dict(+self.done)
+        self.root.log.error(f"{self.name} failed", component=self.name, session_id=session or None,
+                            reason=reason, **more)  # fmt: skip
 
     @property
     def error(self) -> str | None:

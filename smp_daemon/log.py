@@ -9,14 +9,12 @@ structlog.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import select
 import sys
+import threading
 import time
 from contextlib import suppress
-from io import TextIOWrapper
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import structlog
@@ -30,8 +28,6 @@ __all__ = ["FilteringBoundLogger", "Log", "ms_since"]
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 _FIRST = ("timestamp", "level", "component", "event", "session_id")
-_LAST = ("component", "pid", "root")  # on a terminal, where people look for the event
-_EMPTY: tuple[object, ...] = (None, [], {}, ())
 _STALLED_S = 1.0
 
 
@@ -40,7 +36,8 @@ class Log:
 
     def __init__(self, settings: Configuration) -> None:
         self.problem = ""  # why the last line was dropped
-        self._use(settings)
+        self._lock = threading.Lock()
+        self.change(settings)
         levels = [structlog.processors.add_log_level, self._drop_unimportant]
         stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
         self.logger: FilteringBoundLogger = structlog.wrap_logger(
@@ -51,52 +48,57 @@ class Log:
         )
 
     def change(self, settings: Configuration) -> None:
-        """Use other settings from the next line on. A file is opened again by its name."""
-        self.close()
-        self._use(settings)
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self._output.close()
-
-    def retry(self) -> None:
-        """Find out whether the log works again after a problem."""
-        if self.problem:
-            self.msg()
-
-    def msg(self, *lines: str) -> None:
-        """Write these rendered lines, or drop them and note the problem."""
-        try:
-            # Only the first line after a good one waits for a reader that has stopped reading.
-            longest_s = 0.0 if self.problem else _STALLED_S
-            if not self._is_file and not select.select([], [sys.stderr], [], longest_s)[1]:
-                raise TimeoutError("nobody reads stderr")
-            problem, self.problem = self.problem, ""
-            if problem:
-                self.logger.error("log lines lost", component="log", reason=problem)
-            for line in lines:
-                self._output.handle(logging.LogRecord("smp", logging.INFO, "", 0, line, (), None))
-        except Exception as error:
-            self.problem = f"Log lines are lost: {error}"
-            self.close()  # a stream would write the dropped line later
-
-    debug = info = warning = error = critical = exception = msg
-
-    def _use(self, settings: Configuration) -> None:
-        file, form = settings["log.file"], settings["log.format"]
-        on_terminal = file is None and sys.stderr is not None and sys.stderr.isatty()
+        """Use other settings from the next line on."""
+        self._file: Path | None = settings["log.file"]
+        self._max_bytes, self._keep = settings["log.max_bytes"], settings["log.keep"]
+        self._least = _LEVELS[settings["log.level"]]
+        on_terminal = self._file is None and sys.stderr is not None and sys.stderr.isatty()
+        form = settings["log.format"]
         self._is_pretty = form == "pretty" or (form == "auto" and on_terminal)
         self._console = structlog.dev.ConsoleRenderer(
             colors=on_terminal and not os.environ.get("NO_COLOR"), sort_keys=False,
             exception_formatter=structlog.dev.plain_traceback,
         )  # fmt: skip
-        self._least = _LEVELS[settings["log.level"]]
-        self._is_file = file is not None
-        self._output: logging.Handler = logging.StreamHandler()
-        if file is not None:
-            size, keep = settings["log.max_bytes"], settings["log.keep"]
-            self._output = _File(file, maxBytes=size, backupCount=keep, delay=True)
-        self._output.handleError = _raise  # type: ignore[assignment, method-assign]
+
+    def msg(self, line: str) -> None:
+        """Write a rendered line, or drop it and note the problem."""
+        # File names in a line may hold bytes that are not UTF-8.
+        content = f"{line}\n".encode(errors="backslashreplace")
+        with self._lock:
+            try:
+                if self._file is not None:
+                    self._append(self._file, content)
+                # Only the first line after a good one waits for a reader that has stopped reading.
+                elif select.select([], [2], [], 0.0 if self.problem else _STALLED_S)[1]:
+                    os.write(2, content)
+                else:
+                    raise TimeoutError("nobody reads stderr")
+                self.problem = ""
+            except Exception as error:
+                self.problem = f"Log lines are lost: {error}"
+
+    debug = info = warning = error = critical = exception = msg
+
+    def _append(self, file: Path, content: bytes) -> None:
+        """Append to a file of ours alone: made with mode 0600, and never a link or a FIFO."""
+        tree, name = Tree(file.parent), file.name
+        for directory in () if file.parent.is_dir() else reversed(file.parents):
+            Tree(directory).create_root(())
+        flags = os.O_WRONLY | os.O_APPEND | (0 if tree.exists(name) else os.O_CREAT)
+        descriptor = tree.open(name, flags)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size and size + len(content) > self._max_bytes:
+                for number in range(self._keep, 0, -1):
+                    old = f"{name}.{number - 1}" if number > 1 else name
+                    with suppress(FileNotFoundError):
+                        tree.rename(old, f"{name}.{number}")
+                os.close(descriptor)
+                descriptor = tree.open(name, flags | os.O_CREAT)
+            if os.write(descriptor, content) < len(content):
+                raise OSError("there was no room for a whole line")
+        finally:
+            os.close(descriptor)
 
     def _drop_unimportant(self, _: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         if _LEVELS.get(event["level"], 50) < self._least:
@@ -105,29 +107,10 @@ class Log:
 
     def _render(self, logger: WrappedLogger, method: str, event: EventDict) -> str:
         if self._is_pretty:
-            shown = {name: value for name, value in event.items() if value not in _EMPTY}
-            last = {name: shown.pop(name) for name in _LAST if name in shown}
-            return self._console(logger, method, shown | last)
+            shown = {name: value for name, value in event.items() if value not in (None, [], {})}
+            return self._console(logger, method, shown)
         event = structlog.processors.format_exc_info(logger, method, event)
         return json.dumps({name: event.get(name) for name in _FIRST} | dict(event), default=str)
-
-
-class _File(RotatingFileHandler):
-    """A file of ours alone: made with mode 0600, and never a link or a FIFO."""
-
-    def _open(self) -> TextIOWrapper:
-        path = Path(self.baseFilename)
-        for directory in reversed(path.parents):
-            Tree(directory).create_root(())
-        tree = Tree(path.parent)
-        flags = os.O_WRONLY | os.O_APPEND | (0 if tree.exists(path.name) else os.O_CREAT)
-        descriptor = tree.open(path.name, flags)
-        # File names in a line may hold bytes that are not UTF-8.
-        return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
-
-
-def _raise(_record: logging.LogRecord) -> None:
-    raise  # the error that is being handled; `Log.msg` notes it
 
 
 def ms_since(started: float) -> float:

@@ -27,7 +27,6 @@ from smp_client.passes.overdue import load
 from smp_client.passes.retention import retain
 from smp_client.passes.tidy import tidy
 
-from .fullness import Fill
 from .ingest.debounce import EVERYTHING
 from .jobs import Piece, Run, Skipped
 from .log import ms_since
@@ -99,13 +98,10 @@ class Maintenance:
             run.skipped = root.problems["root"]
         elif "vanished" in root.problems and run.name in (*REMOVES, REBUILD):
             run.skipped = "the tree is not as it was"
-        else:
-            piece = run.step()
-            if piece is not None and piece.session == GLOBAL:
-                self._worker.take_in(root, [GLOBAL])
-            elif piece is not None and piece.session:
-                places = [f"{ACTIVE}/{piece.session}", f"{ARCHIVED}/{piece.session}"]
-                self._worker.take_in(root, places)
+        elif (piece := run.step()) is not None and piece.session:
+            name = piece.session
+            places = [GLOBAL] if name == GLOBAL else [f"{ACTIVE}/{name}", f"{ARCHIVED}/{name}"]
+            self._worker.take_in(root, places)
         run.spent_ms += ms_since(started)
         run.is_over = run.is_over or bool(run.skipped)
         if run.is_over:
@@ -113,11 +109,11 @@ class Maintenance:
 
     def _finish(self, run: Run) -> None:
         root, job = run.root, run.root.jobs[run.name]
-        job.did = run.did
         if run.skipped:
+            job.did = {"skipped": run.skipped}
             root.log.warning(f"{run.name} skipped", component="job", reason=run.skipped)
             return
-        job.duration_ms = round(run.spent_ms, 1)
+        job.did, job.duration_ms = dict(+run.done), round(run.spent_ms, 1)
         # Of a session that could not be compacted, its fullness says so.
         job.last_error = None if run.name == COMPACTION else run.error
         if job.last_error:
@@ -162,28 +158,22 @@ class Maintenance:
 
     def _scrub(self, root: Root) -> Iterator[Piece]:
         """Take every trace of removed memories out of the index, then answer those who wait."""
-        waiting, root.waiting_for_scrub = root.waiting_for_scrub, []
-        steps = scrubbing(root.memory, root.index, READER_WAIT_S)
-        is_over = False
 
         def scrub() -> Outcome:
-            nonlocal is_over
-            is_over = True  # also where it fails
+            waiting, root.waiting_for_scrub = root.waiting_for_scrub, []
             connection = root.index.connection
             # Vacuuming a large index takes seconds, and nothing is lost if it is interrupted.
             connection.set_progress_handler(self._worker.is_interrupted, BETWEEN_LOOKS)
             try:
-                for _ in steps:
-                    is_over = False
-                    break
+                for _ in scrubbing(root.memory, root.index, READER_WAIT_S):
+                    pass
             finally:
                 connection.set_progress_handler(None, 0)
+                for cookie in waiting:
+                    root.memory.tree.unlink(f"{COOKIES}/{cookie}")
             return Outcome()
 
-        while not is_over:
-            yield Piece("", scrub)
-        for cookie in waiting:
-            root.memory.tree.unlink(f"{COOKIES}/{cookie}")
+        yield Piece("", scrub)
 
     # The passes, session by session.
 
@@ -229,51 +219,45 @@ class Maintenance:
     def weigh(self, root: Root, session: str) -> None:
         """Ask for a compaction of a session that is too full."""
         try:
-            fill = root.fullness.measure(root.memory._session(session))
+            is_due = root.fullness.due(root.memory._session(session))
         except SessionNotFound:
             return
         except (OSError, SMPError, ValueError, sqlite3.Error) as error:
             # Indexing must not fail for it; whatever it is, status and check say so too.
-            root.log.warning(
-                "not weighed", component=COMPACTION, session_id=session, error=str(error)
-            )
+            root.log.warning("not weighed", component=COMPACTION, session_id=session,
+                             error=str(error))  # fmt: skip
             return
-        if root.fullness.is_due(session, fill):
+        if is_due:
             root.too_full[session] = None
             self.ask_for(COMPACTION, root)
 
     def _compaction(self, root: Root) -> Iterator[Piece]:
+        def shrink(name: str) -> Outcome:
+            session = root.hasty_memory._session(name)
+            if not (due := root.fullness.due(session)):
+                return Outcome()
+            pct, reason = due
+            root.log.info("compacting", component=COMPACTION, session_id=name, reason=reason)
+            try:
+                outcome = compact(session, reduction_pct=pct)
+            except Exception as error:
+                root.fullness.note(session, str(error), failed=True)
+                raise
+            freed = f"{outcome.counts['bytes_freed']:,} bytes were all that may go"
+            # A target that was missed matters only while the session is too full.
+            root.fullness.note(session, "; ".join(outcome.problems) or freed)
+            return Outcome(outcome.actions)
+
         while root.too_full:
             session = next(iter(root.too_full))
             del root.too_full[session]
-            yield Piece(session, partial(self._compact, root, session))
-
-    def _compact(self, root: Root, name: str) -> Outcome:
-        session = root.hasty_memory._session(name)
-        fill = root.fullness.measure(session)
-        if not root.fullness.is_due(name, fill):
-            return Outcome()
-        root.log.info("compacting", component=COMPACTION, session_id=name, reason=fill.reason)
-        try:
-            outcome = compact(session, reduction_pct=fill.reduction_pct)
-        except Exception as error:
-            root.fullness.note(name, fill, str(error), failed=True)
-            raise
-        freed = f"{outcome.counts['bytes_freed']:,} bytes were all that may go"
-        # A target that was missed matters only while the session is too full.
-        after = Fill(session.size())
-        root.fullness.note(name, after, "; ".join(outcome.problems) or freed)
-        return Outcome(outcome.actions)
+            yield Piece(session, partial(shrink, session))
 
 
 def _each(memory: Memory, work: Callable[[Session], Outcome]) -> Iterator[Piece]:
     """Yield this work for each session, which is opened when its turn comes."""
-
-    def do(session: str) -> Outcome:
-        return work(memory._session(session))
-
     for session in _sessions(memory):
-        yield Piece(session, partial(do, session))
+        yield Piece(session, lambda session=session: work(memory._session(session)))  # type: ignore[misc]
 
 
 def _sessions(memory: Memory) -> list[str]:

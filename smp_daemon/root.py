@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,7 +22,7 @@ from smp_client.model.priority import Policy
 from smp_client.model.ranking import Weights
 
 from .fullness import Fullness
-from .ingest.debounce import Debounce
+from .ingest.debounce import EVERYTHING, Debounce
 from .ingest.derived import Derived
 from .ingest.drops import Drops
 from .ingest.notices import Notice
@@ -49,6 +50,7 @@ class Root:
     ) -> None:  # fmt: skip
         self.memory = memory
         memory.options = replace(memory.options, is_leading=True)
+        self.path: Path = memory.root
         self.log: FilteringBoundLogger = log.bind(root=str(memory.root))
         # Changed paths that wait to be indexed: the watcher's threads add, the worker's takes.
         self.waiting = Debounce(0.05, 0.5)
@@ -73,10 +75,6 @@ class Root:
         self._identity: tuple[int, int] | None = None
 
     @property
-    def path(self) -> Path:
-        return self.memory.root
-
-    @property
     def hasty_memory(self) -> Memory:
         """Return the memory with its present options, but with the patience of a pass."""
         self._hasty.options = replace(self.memory.options, patience=PASS_PATIENCE)
@@ -98,7 +96,7 @@ class Root:
         self.memory.create()
         self._take_lead()
         self.publish()
-        self.make_cookies()
+        self._make_cookies()
         status = os.stat(self.path)
         self._identity = (status.st_dev, status.st_ino)
         replaced = self._open_index()
@@ -127,23 +125,6 @@ class Root:
                     who = holder(self.memory.tree, LEAD_SCOPE, LEAD) or "another process"
                     raise AlreadyLed(f"{self.path} is looked after already, by {who}.") from error
 
-    def keep_lead(self) -> None:
-        """Take the lead anew where the lock's file was removed. Raise AlreadyLed if too late."""
-        if not os.fstat(self._lead.descriptor).st_nlink:
-            self._take_lead()
-
-    def make_cookies(self) -> bool:
-        """Make the directory of requests. Return whether a link or a file was in its place."""
-        tree = self.memory.tree
-        tree.make_directory(COOKIES)
-        try:
-            tree.list(COOKIES)
-        except UnsafePath:
-            tree.unlink(COOKIES)
-            tree.make_directory(COOKIES)
-            return True
-        return False
-
     # The index.
 
     def _open_index(self) -> str | None:
@@ -157,17 +138,13 @@ class Root:
         except sqlite3.Error:
             return False
 
-    def index_is_gone(self) -> bool:
+    def _index_is_gone(self) -> bool:
         """Return whether somebody has removed or replaced a file of the index."""
         try:
             refuse_links(self.path / INDEX_FILE)
             return os.stat(self.path / INDEX_FILE).st_ino != self._index_inode
         except (FileNotFoundError, UnusableIndex):
             return True
-
-    def reopen_index(self) -> None:
-        self.index.close()
-        self._open_index()
 
     def replace_index(self, reason: str) -> None:
         """Begin again with an empty index, because the old one cannot be used."""
@@ -180,8 +157,8 @@ class Root:
 
     def is_there(self) -> bool:
         """Return whether the tree is the one that was led at the start, on the same disk."""
-        missing = f"{self.path} is missing, unmounted or without its {MARKER}"
-        wrong = f"{missing}: nothing is forgotten or removed."
+        wrong = (f"{self.path} is missing, unmounted or without its {MARKER}:"
+                 " nothing is forgotten or removed.")  # fmt: skip
         try:
             self.memory.require_known_version()
             status = os.stat(self.path)
@@ -201,6 +178,8 @@ class Root:
 
         An archived, restored or deleted session is only in another place.
         """
+        if not vanished and not self.known_vanished:
+            return set()
         rows = self.index.connection.execute("SELECT DISTINCT scope FROM files")
         known = {scope for (scope,) in rows}
         gone = (vanished | self.known_vanished) & known
@@ -224,3 +203,67 @@ class Root:
         """Forget which sessions vanished, because somebody said that they may be gone."""
         self.known_vanished = set()
         self.problems.pop("vanished", None)
+
+    # Regular looks.
+
+    def look_around(self) -> None:
+        """Look whether tree, lead, watcher and index are as they were."""
+        was_there, self.was_there = self.was_there, self.is_there()
+        if not self.was_there:
+            if was_there:
+                problem = self.problems["root"]
+                self.log.error("root is missing", component="daemon", problem=problem)
+            return
+        if not os.fstat(self._lead.descriptor).st_nlink:
+            self._take_lead()  # somebody removed the lock's file; AlreadyLed where it is too late
+        if not was_there:
+            self.log.info("root is back", component="daemon")
+            self.note(EVERYTHING)
+        self.problems.pop("watcher", None)
+        if problem := self.watcher.check():
+            self.problems["watcher"] = problem
+        self.drops.ask_again()
+        if self.edits.is_unfinished:
+            self.edits.look()
+        if self._index_is_gone():
+            self.log.warning("index is gone", component="indexer")
+            self.index.close()
+            self._open_index()
+            self.note(EVERYTHING)
+
+    def send_canary(self, longest_s: float) -> None:
+        """Send a file through the watcher. Where the last one was lost, watch and scan anew."""
+        if not self.is_there():
+            return
+        tree, is_late = self.memory.tree, self.canary_sent < time.monotonic() - longest_s
+        is_lost = bool(self.canary) and is_late
+        try:
+            if self._make_cookies():
+                reason = "a link or a file stood in the place of the directory"
+                self.log.warning("requests replaced", component="daemon", file=COOKIES,
+                                 reason=reason)  # fmt: skip
+                is_lost = True
+            elif is_lost:
+                tree.unlink(f"{COOKIES}/{self.canary}")
+            if is_lost:
+                sentence = "The watcher does not report changes on the disk; scanning instead."
+                self.problems["canary"] = sentence
+                self.watcher.restart()
+                self.note(EVERYTHING)
+            if is_lost or not self.canary:
+                self.canary, self.canary_sent = f"canary-{uuid.uuid4().hex}", time.monotonic()
+                tree.create_cookie(f"{COOKIES}/{self.canary}")
+        except (OSError, SMPError) as error:
+            self.problems["canary"] = f"No canary can be sent: {error}"
+
+    def _make_cookies(self) -> bool:
+        """Make the directory of requests. Return whether a link or a file was in its place."""
+        tree = self.memory.tree
+        tree.make_directory(COOKIES)
+        try:
+            tree.list(COOKIES)
+        except UnsafePath:
+            tree.unlink(COOKIES)
+            tree.make_directory(COOKIES)
+            return True
+        return False

@@ -20,6 +20,21 @@ JOBS_FILE = ".smp/jobs.json"
 KNOWN_SINCE = "known_since"  # beside the jobs: when a daemon first looked after the tree
 
 
+def cron_trigger(expression: str) -> CronTrigger:
+    """Return the trigger of a cron expression in UTC; ValueError says what is wrong with it.
+
+    Two forms are refused because programs disagree on them: days of the week by number (0 is
+    Sunday or Monday), and a day of the month together with a day of the week (either or both).
+    """
+    trigger = CronTrigger.from_crontab(expression, timezone=UTC)
+    day, week_day = expression.split()[2::2]
+    if any(map(str.isdigit, week_day)):
+        raise ValueError("the day of the week must be a name, such as sun")
+    if "*" not in (day, week_day):
+        raise ValueError("it gives a day of the month and a day of the week")
+    return trigger
+
+
 class Schedule:
     """`times` has a cron expression, or the seconds between two runs, for each job."""
 
@@ -27,9 +42,7 @@ class Schedule:
         self, times: Mapping[str, str | float], successes: Mapping[str, str | None], now: datetime
     ) -> None:
         self._triggers = {
-            name: CronTrigger.from_crontab(when, timezone=UTC)
-            if isinstance(when, str)
-            else timedelta(seconds=max(1, round(when)))
+            name: cron_trigger(when) if isinstance(when, str) else timedelta(seconds=max(1, when))
             for name, when in times.items()
         }
         self._next = {name: self._first(name, successes.get(name), now) for name in times}

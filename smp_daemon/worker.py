@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import queue
 import sqlite3
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from smp_client import AlreadyLed, SMPError, __version__
 from smp_client.disk.scopes import is_archived
@@ -23,6 +20,7 @@ from smp_client.model.layout import COOKIES, GLOBAL, STATUS_FILE
 from smp_client.model.times import now, render_time
 from smp_client.redaction.redact import harmless
 
+from .config.settings import Configuration
 from .ingest import indexer
 from .ingest.debounce import EVERYTHING
 from .ingest.notices import Changed, Cookie, Lost, Notice
@@ -32,41 +30,26 @@ from .maintenance import REBUILD, SCAN, SCRUB, TIDY, Maintenance
 from .root import Root
 from .schedule import KNOWN_SINCE, save_successes
 
-LOOK_AROUND_S = 1.0
+HEARTBEAT_S, LOOK_AROUND_S, TIDY_S = 1.0, 1.0, 30.0
+CANARY_S = 5.0
 REST_S = 1.0  # between a failure and the next try
 QUEUE_ROUND = 1000  # after so many items, the worker looks after itself
 INDEXING = "indexing"  # the subject of a failure
 AT_ONCE = (SCAN, REBUILD, TIDY)  # jobs that are not done piece by piece
 
 
-@dataclass(frozen=True)
-class Timing:
-    """How often the worker does its own regular work."""
-
-    heartbeat_s: float = 1.0
-    canary_s: float = 5.0
-    tidy_s: float = 30.0
-    # The least time between two writes of a session's YAML indexes and metadata.
-    derived_active_s: float = 2.0
-    derived_idle_s: float = 60.0  # for sessions that are not active
-    # How long a changed file is quiet before it is indexed, and how long it waits at the most.
-    quiet_s: float = 0.05
-    longest_wait_s: float = 0.5
-
-
 class Worker:
-    def __init__(self, timing: Timing, log: FilteringBoundLogger) -> None:
+    def __init__(self, log: FilteringBoundLogger) -> None:
         self.roots: list[Root] = []
         self.ready = threading.Event()  # set when every tree has been watched and then scanned
         self.next_runs: dict[str, str] = {}
         self.log_problem = ""  # why lines of the log are dropped
-        self._timing = timing
         self._log = log
         self._queue: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._is_stopping = False
         self._started_at = render_time(now())
-        self._due = {"heartbeat": 0.0, "canary": 0.0, "tidy": 0.0, "look": 0.0}
+        self._heartbeat_due = self._canary_due = self._tidy_due = self._look_due = 0.0
         self._maintenance = Maintenance(self)
 
     def add(self, root: Root, successes: Mapping[str, str | None]) -> None:
@@ -74,7 +57,6 @@ class Worker:
         root.jobs = {name: Job(successes.get(name)) for name in self._maintenance.names}
         root.known_since = successes.get(KNOWN_SINCE) or self._started_at
         self.roots.append(root)
-        self._change(self._timing, {})
 
     # Other threads may call these.
 
@@ -95,12 +77,19 @@ class Worker:
 
     def is_proved(self, current: float) -> bool:
         """Return whether the canaries of every tree have lately reached the worker."""
-        oldest = min(root.proved_at for root in self.roots)
-        return current - oldest < 3 * self._timing.canary_s + 1
+        return current - min(root.proved_at for root in self.roots) < 3 * CANARY_S + 1
 
-    def change(self, timing: Timing, upkeep: Mapping[str, Any]) -> None:
+    def change(self, settings: Configuration) -> None:
         """Use other settings from now on."""
-        self._queue.put(partial(self._change, timing, upkeep))
+
+        def change() -> None:
+            for root in self.roots:
+                root.waiting.quiet_s = settings["watch.quiet_ms"] / 1000
+                root.waiting.longest_wait_s = settings["watch.longest_wait_ms"] / 1000
+                root.memory.options = replace(root.memory.options, **settings.upkeep)
+                root.publish()
+
+        self._queue.put(change)
 
     def notice(self, root: Root, notice: Notice) -> None:
         if isinstance(notice, Cookie):
@@ -125,23 +114,6 @@ class Worker:
 
     # Only the worker's own thread calls these.
 
-    def _keep_going(self) -> None:
-        """Stop if asked to, and beat the heart if it is due. Every step of the work calls this.
-
-        It raises once, so that everything that is closed on the way out comes to its end.
-        """
-        if self._stop.is_set() and not self._is_stopping:
-            self._is_stopping = True
-            raise Stopping
-        self._beat(time.monotonic())
-
-    def is_interrupted(self) -> bool:
-        """Return whether a long statement of SQL must end now; beat the heart if it is due."""
-        # SQLite would swallow a Stopping that a step of the heartbeat raises.
-        with interruptible(lambda: None):
-            self._beat(time.monotonic())
-        return self._stop.is_set()
-
     def prepare(self) -> None:
         """Arm the watchers, then scan: every change is either noticed or scanned."""
         for root in self.roots:
@@ -156,7 +128,9 @@ class Worker:
             with interruptible(self._keep_going):
                 self.prepare()
                 self.ready.set()
-                self._work()
+                while True:
+                    self._keep_going()
+                    self._do_what_is_due()
         except Stopping:
             for root in self.roots:
                 self._heartbeat(root)
@@ -164,24 +138,137 @@ class Worker:
             self._log.exception("the worker failed", component="worker", exc_info=True)
             raise
 
-    def _work(self) -> None:
-        while True:
-            try:
-                self._keep_going()
-                self._do_what_is_due()
-            except AlreadyLed:
-                # Somebody removed the lock's file, and another daemon has taken the lead.
-                raise
-            except Exception as error:
-                # A disk that fails for a moment, or unexpected data, must not end the daemon.
-                with suppress(Exception):  # the next round meets the same failure again
-                    for root in self.roots:
-                        self._fail(root, "work", error)
-                        self._heartbeat(root)
-                self._stop.wait(REST_S)
-            else:
+    def _keep_going(self) -> None:
+        """Stop if asked to, and beat the heart if it is due. Every step of the work calls this.
+
+        It raises once, so that everything that is closed on the way out comes to its end.
+        """
+        if self._stop.is_set() and not self._is_stopping:
+            self._is_stopping = True
+            raise Stopping
+        self._beat()
+
+    def is_interrupted(self) -> bool:
+        """Return whether a long statement of SQL must end now; beat the heart if it is due."""
+        # SQLite would swallow a Stopping that a step of the heartbeat raises.
+        with interruptible(lambda: None):
+            self._beat()
+        return self._stop.is_set()
+
+    def _do_what_is_due(self) -> None:
+        try:
+            self._handle_queue(self._pause())
+            current = time.monotonic()
+            for root in self.roots:
+                if root.due_in(current) == 0 and root.is_there():
+                    self.take_in(root, root.waiting.take_all())
+                if written := root.derived.write(current):
+                    self._maintenance.weigh(root, written)
+            self._look_after_self(current)
+            self._maintenance.work()
+        except AlreadyLed:
+            # Somebody removed the lock's file, and another daemon has taken the lead.
+            raise
+        except Exception as error:
+            # A disk that fails for a moment, or unexpected data, must not end the daemon.
+            with suppress(Exception):  # the next round meets the same failure again
                 for root in self.roots:
-                    root.problems.pop("work", None)
+                    self._fail(root, "work", error)
+                    self._heartbeat(root)
+            self._stop.wait(REST_S)
+        else:
+            for root in self.roots:
+                root.problems.pop("work", None)
+
+    def _pause(self) -> float:
+        """Return the seconds until work is due."""
+        if self._maintenance.has_work():
+            return 0.0
+        current = time.monotonic()
+        waits = [min(self._heartbeat_due, self._look_due) - current]
+        for root in self.roots:
+            waits += [due - current for due in root.derived.due_times()]
+            waits += [wait for wait in [root.due_in(current)] if wait is not None]
+        # Work that is due for a missing tree stays due, and must not keep the worker spinning.
+        least_s = 0.0 if all(root.was_there for root in self.roots) else 0.2
+        return max(least_s, min(waits))
+
+    def _handle_queue(self, pause_s: float) -> None:
+        """Do everything in the queue, so that a burst is one batch. Wait for the first item."""
+        with suppress(queue.Empty):
+            for _ in range(QUEUE_ROUND):
+                work = self._queue.get(block=bool(pause_s), timeout=pause_s or None)
+                pause_s = 0.0
+                work()
+
+    def _answer(self, root: Root, name: str) -> None:
+        """Answer a cookie: index every change before it, then remove the cookie."""
+        if name == root.canary:
+            root.canary, root.proved_at = "", time.monotonic()
+            root.lag_ms = round(1000 * (root.proved_at - root.canary_sent), 1)
+            root.problems.pop("canary", None)
+            is_done = True
+        elif name.startswith("reindex-"):
+            root.believe_all()
+            is_done = self._maintenance.run_now(REBUILD, root)
+        else:
+            is_done = root.is_there() and self.take_in(root, root.waiting.take_all())
+        if is_done and name.startswith("scrub-"):
+            # A scrub takes long, and other work comes first.
+            root.waiting_for_scrub.append(name)
+            self._maintenance.ask_for(SCRUB, root)
+        elif is_done:
+            root.memory.tree.unlink(f"{COOKIES}/{name}")
+        elif root.memory.tree.exists(f"{COOKIES}/{name}"):
+            root.unanswered.add(name)
+            root.rest_until = time.monotonic() + REST_S
+            root.note(EVERYTHING)
+
+    def take_in(self, root: Root, paths: list[str]) -> bool:
+        """Index these paths. Return whether it succeeded; a failure is tried again."""
+        started, is_scan = time.perf_counter(), EVERYTHING in paths
+        try:
+            if is_scan:
+                taken = indexer.scan(root.memory, root.index)
+            else:
+                taken = indexer.take_in(root.memory, root.index, paths)
+            for scope in taken.inboxes:
+                self._apart(root, f"taking in drops of {scope}", partial(root.drops.take_in, scope))
+            vanished = root.believe_vanished(taken.vanished)
+            if vanished:
+                indexer.forget(root.index, vanished)
+            if taken.scopes or vanished:
+                # Every write leads to a line "indexed".
+                say = root.log.info if is_scan else root.log.debug
+                say("scanned" if is_scan else "indexed", component="indexer", files=taken.files,
+                    added=taken.added, removed=taken.removed, sessions=sorted(taken.scopes)[:20],
+                    forgotten=sorted(vanished)[:20], duration_ms=ms_since(started))  # fmt: skip
+            root.report.say(taken)
+            for scope in taken.scopes:
+                if not is_archived(scope):
+                    self._apart(root, f"giving ids in {scope}", partial(root.drops.give_ids, scope))
+                    if scope != GLOBAL:
+                        root.derived.note(scope)
+            self._apart(root, "looking for secrets", root.edits.look)
+        except Exception as error:
+            self._fail(root, INDEXING, error)
+            return False
+        root.problems.pop(INDEXING, None)
+        root.problems.pop("index", None)
+        while root.unanswered:
+            self._queue.put(partial(self._answer, root, root.unanswered.pop()))
+        return True
+
+    def _apart(self, root: Root, about: str, work: Callable[[], None]) -> None:
+        """Do this work alone: a failure costs nothing else, and the status names it."""
+        try:
+            work()
+        except (OSError, SMPError, sqlite3.Error):
+            raise  # a failure of the machine, not of this work: all is tried again
+        except Exception as error:
+            self._note_failure(root, about, error)
+        else:
+            root.problems.pop(about, None)
 
     def _note_failure(self, root: Root, about: str, error: Exception) -> None:
         is_expected = isinstance(error, (OSError, SMPError, sqlite3.Error))
@@ -201,198 +288,31 @@ class Worker:
         root.rest_until = time.monotonic() + REST_S
         root.note(EVERYTHING)
 
-    def _do_what_is_due(self) -> None:
-        self.go_on(self._pause())
-        self._maintenance.work()
-
-    def go_on(self, pause_s: float) -> None:
-        """Do all work that is due but the jobs in pieces, which call this in between."""
-        self._handle_queue(pause_s)
-        current = time.monotonic()
-        for root in self.roots:
-            if root.due_in(current) == 0 and root.is_there():
-                self.take_in(root, root.waiting.take_all())
-            if written := root.derived.write(current):
-                self._maintenance.weigh(root, written)
-        self._look_after_self(current)
-
-    def _pause(self) -> float:
-        if self._maintenance.has_work():
-            return 0.0
-        current = time.monotonic()
-        waits = [due - current for due in self._due.values()]
-        for root in self.roots:
-            waits += [due - current for due in root.derived.due_times()]
-            waits += [wait for wait in [root.due_in(current)] if wait is not None]
-        # Work that is due for a missing tree stays due, and must not keep the worker spinning.
-        least_s = 0.0 if all(root.was_there for root in self.roots) else 0.2
-        return max(least_s, min(waits))
-
-    def _handle_queue(self, pause_s: float) -> None:
-        """Do everything in the queue, so that a burst is one batch. Wait for the first item."""
-        with suppress(queue.Empty):
-            for _ in range(QUEUE_ROUND):
-                work = self._queue.get(block=bool(pause_s), timeout=pause_s or None)
-                pause_s = 0.0
-                work()
-
-    def _change(self, timing: Timing, upkeep: Mapping[str, Any]) -> None:
-        self._timing = timing
-        for root in self.roots:
-            root.derived.active_s = timing.derived_active_s
-            root.derived.idle_s = timing.derived_idle_s
-            root.waiting.quiet_s = timing.quiet_s
-            root.waiting.longest_wait_s = timing.longest_wait_s
-            root.memory.options = replace(root.memory.options, **upkeep)
-            root.publish()
-
-    def _answer(self, root: Root, name: str) -> None:
-        """Answer a cookie: index every change before it, then remove the cookie."""
-        if name == root.canary:
-            root.canary = ""
-            root.proved_at = time.monotonic()
-            root.lag_ms = round(1000 * (root.proved_at - root.canary_sent), 1)
-            root.problems.pop("canary", None)
-            is_done = True
-        elif name.startswith("reindex-"):
-            root.believe_all()
-            is_done = self._maintenance.run_now(REBUILD, root)
-        else:
-            is_done = root.is_there() and self.take_in(root, root.waiting.take_all())
-        if is_done and name.startswith("scrub-"):
-            # A scrub takes long, and other work is done between its steps.
-            root.waiting_for_scrub.append(name)
-            self._maintenance.ask_for(SCRUB, root)
-        elif is_done:
-            root.memory.tree.unlink(f"{COOKIES}/{name}")
-        elif root.memory.tree.exists(f"{COOKIES}/{name}"):
-            root.unanswered.add(name)
-            root.rest_until = time.monotonic() + REST_S
-            root.note(EVERYTHING)
-
-    def take_in(self, root: Root, paths: list[str]) -> bool:
-        """Index these paths. Return whether it succeeded; a failure is tried again."""
-        started = time.perf_counter()
-        try:
-            if EVERYTHING in paths:
-                taken = indexer.scan(root.memory, root.index)
-            else:
-                taken = indexer.take_in(root.memory, root.index, paths)
-            self._after(root, taken, started, "scanned" if EVERYTHING in paths else "indexed")
-        except Exception as error:
-            self._fail(root, INDEXING, error)
-            return False
-        root.problems.pop(INDEXING, None)
-        root.problems.pop("index", None)
-        while root.unanswered:
-            self._queue.put(partial(self._answer, root, root.unanswered.pop()))
-        return True
-
-    def _after(self, root: Root, taken: indexer.Taken, started: float, event: str) -> None:
-        """Do the work that follows from a batch: drops, log, ids, derived files, secrets."""
-        for scope in taken.inboxes:
-            self._apart(root, f"taking in drops of {scope}", partial(root.drops.take_in, scope))
-        vanished = root.believe_vanished(taken.vanished)
-        if vanished:
-            indexer.forget(root.index, vanished)
-        if taken.scopes or vanished:
-            # Every write leads to a line "indexed".
-            say = root.log.debug if event == "indexed" else root.log.info
-            say(event, component="indexer", files=taken.files, added=taken.added,
-                removed=taken.removed, sessions=sorted(taken.scopes)[:20],
-                forgotten=sorted(vanished)[:20], duration_ms=ms_since(started))  # fmt: skip
-        root.report.say(taken)
-        for scope in taken.scopes:
-            if is_archived(scope):
-                continue
-            give_ids = partial(root.drops.give_ids, scope)
-            self._apart(root, f"giving ids in {scope}", give_ids)
-            if scope != GLOBAL:
-                root.derived.note(scope)
-        self._apart(root, "looking for secrets", root.edits.look)
-
-    def _apart(self, root: Root, about: str, work: Callable[[], None]) -> None:
-        """Do this work alone: a failure costs nothing else, and the status names it."""
-        try:
-            work()
-        except (OSError, SMPError, sqlite3.Error):
-            raise  # a failure of the machine, not of this work: all is tried again
-        except Exception as error:
-            self._note_failure(root, about, error)
-        else:
-            root.problems.pop(about, None)
-
     # The worker's own regular work.
 
     def _look_after_self(self, current: float) -> None:
-        if current >= self._due["look"]:
-            self._due["look"] = current + LOOK_AROUND_S
+        if current >= self._look_due:
+            self._look_due = current + LOOK_AROUND_S
             for root in self.roots:
-                self._look_around(root, current)
-        if current >= self._due["canary"]:
-            self._due["canary"] = current + self._timing.canary_s
+                root.look_around()
+                if root.was_there:
+                    self._maintenance.look(root, current)
+        if current >= self._canary_due:
+            self._canary_due = current + CANARY_S
             for root in self.roots:
-                self._send_canary(root, current)
-        if current >= min(self._due["tidy"], *(r.edits.old_versions_due for r in self.roots)):
-            self._due["tidy"] = current + self._timing.tidy_s
+                root.send_canary(2 * CANARY_S)
+        if current >= self._tidy_due:
+            self._tidy_due = current + TIDY_S
             for root in self.roots:
-                root.edits.old_versions_due = math.inf
                 self._maintenance.run_now(TIDY, root)
-        self._beat(current)
+        self._beat()
 
-    def _beat(self, current: float) -> None:
-        if current >= self._due["heartbeat"]:
-            self._due["heartbeat"] = current + self._timing.heartbeat_s
+    def _beat(self) -> None:
+        current = time.monotonic()
+        if current >= self._heartbeat_due:
+            self._heartbeat_due = current + HEARTBEAT_S
             for root in self.roots:
                 self._heartbeat(root)
-
-    def _look_around(self, root: Root, current: float) -> None:
-        was_there, root.was_there = root.was_there, root.is_there()
-        if not root.was_there:
-            if was_there:
-                problem = root.problems["root"]
-                root.log.error("root is missing", component="daemon", problem=problem)
-            return
-        root.keep_lead()
-        if not was_there:
-            root.log.info("root is back", component="daemon")
-            root.note(EVERYTHING)
-        root.problems.pop("watcher", None)
-        if problem := root.watcher.check():
-            root.problems["watcher"] = problem
-        root.drops.ask_again(current)
-        if root.edits.is_unfinished:
-            root.edits.look()
-        self._maintenance.look(root, current)
-        if root.index_is_gone():
-            root.log.warning("index is gone", component="indexer")
-            root.reopen_index()
-            root.note(EVERYTHING)
-
-    def _send_canary(self, root: Root, current: float) -> None:
-        """Send a file through the watcher. Where the last one was lost, watch and scan anew."""
-        if not root.is_there():
-            return
-        is_late = bool(root.canary) and root.canary_sent < current - 2 * self._timing.canary_s
-        try:
-            is_replaced = root.make_cookies()
-            if is_replaced:
-                reason = "a link or a file stood in the place of the directory"
-                root.log.warning(
-                    "requests replaced", component="daemon", file=COOKIES, reason=reason
-                )
-            if is_late:
-                root.memory.tree.unlink(f"{COOKIES}/{root.canary}")
-            if is_late or is_replaced:
-                sentence = "The watcher does not report changes on the disk; scanning instead."
-                root.problems["canary"] = sentence
-                root.watcher.restart()
-                root.note(EVERYTHING)
-            if is_late or is_replaced or not root.canary:
-                root.canary, root.canary_sent = f"canary-{uuid.uuid4().hex}", time.monotonic()
-                root.memory.tree.create_cookie(f"{COOKIES}/{root.canary}")
-        except (OSError, SMPError) as error:
-            root.problems["canary"] = f"No canary can be sent: {error}"
 
     def _heartbeat(self, root: Root) -> None:
         if not root.is_there():

@@ -89,7 +89,7 @@ class Daemon:
         self.process: Forked | subprocess.Popen[bytes]
         with log.open("ab") as output, open(os.devnull, "r+b") as nothing:
             if prefix:
-                self.process = subprocess.Popen([*prefix, *SMP, "run", *named], stderr=output, stdin=nothing)
+                self.process = subprocess.Popen([*prefix, "run", *named], stderr=output, stdin=nothing)
             else:
                 self.process = _FORKING.start(["run", *named], [nothing.fileno(), nothing.fileno(), output.fileno()])
 

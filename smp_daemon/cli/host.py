@@ -47,11 +47,7 @@ def run(call: Call) -> None:
         trees = " and ".join(str(memory.root) for memory in memories)
         click.echo(f"SMP looks after {trees} until you press Ctrl-C.", err=True)
         click.echo("In another terminal, try smp status or smp demo.", err=True)
-    log = Log(settings)
-    try:
-        run_daemon(memories, log, settings, lambda: load(call.config))
-    finally:
-        log.close()
+    run_daemon(memories, Log(settings), settings, lambda: load(call.config))
 
 
 def roots_of(named: Sequence[str], settings: Configuration) -> list[str] | list[Path]:
@@ -175,7 +171,7 @@ def service() -> None:
     "",
     "--root DIRECTORY...  A sessions tree; repeat it. Else the nearest one.",
     "--config FILE  The settings that it is started with.",
-    "--user ACCOUNT_NAME  With --system, the account that it runs as; else the owner of the roots.",
+    "--user ACCOUNT_NAME  With --system, its account; else the owner of the first root.",
     *_PLACED,
     group=service,
     shared=_JSON,

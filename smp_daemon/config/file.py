@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import stat
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +20,12 @@ from .location import find
 from .settings import SECTIONS, SETTINGS, Configuration
 
 READ_CAP_BYTES = 1024 * 1024
-# The first must be less than the second, or not more where True.
+# The first must be less than the second, counted in units of the first.
 _IN_ORDER = (
-    ("watch.quiet_ms", "watch.longest_wait_ms", True),
-    ("indexes.active_every_s", "indexes.idle_every_s", True),
-    ("lifecycle.idle_after_hours", "lifecycle.decaying_after_days", False),
-    ("lifecycle.decaying_after_days", "lifecycle.archive_after_days", False),
-    ("compaction.gentle_at_pct", "compaction.forced_at_pct", False),
+    ("watch.quiet_ms", "watch.longest_wait_ms", 1),
+    ("lifecycle.idle_after_hours", "lifecycle.decaying_after_days", 24),
+    ("lifecycle.decaying_after_days", "lifecycle.archive_after_days", 1),
+    ("compaction.gentle_at_pct", "compaction.forced_at_pct", 1),
 )
 _SHOWN_CHARACTERS = 60
 Entries = dict[str, tuple[int, Value]]  # line (from 1) and value, by whole key: `watch.quiet_ms`
@@ -155,25 +155,18 @@ def _accept(key: str, value: Value) -> dict[str, Any]:
     try:
         return {key: SETTINGS[key].type.accept(value)}
     except ValueError as error:
-        shown = render_flow(value)
-        if len(shown) > _SHOWN_CHARACTERS:
-            shown = shown[:_SHOWN_CHARACTERS] + "…"
+        shown = textwrap.shorten(render_flow(value), _SHOWN_CHARACTERS, placeholder="…")
         reason = f": {error}" if str(error) else ""
         raise ValueError(f"must be {SETTINGS[key].type.says}, not {shown}{reason}") from error
 
 
 def _conflicts(configuration: Configuration) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the keys of settings that contradict each other, with a sentence."""
-    for low, high, may_be_equal in _IN_ORDER:
-        first, second = (
-            configuration[key] * (24 if key.endswith("_days") else 1) for key in (low, high)
-        )
-        if first > second or (first == second and not may_be_equal):
-            rule = "not be more" if may_be_equal else "be less"
-            yield (low, high), f"{low} must {rule} than {high}"
+    for low, high, factor in _IN_ORDER:
+        if configuration[low] >= configuration[high] * factor:
+            yield (low, high), f"{low} must be less than {high}"
     real = [Path(os.path.realpath(root)) for root in configuration["roots"]]
-    if any(root in (*other.parents, *real[:number]) for number, root in enumerate(real)
-           for other in real):  # fmt: skip
+    if len(set(real)) < len(real) or any(root in other.parents for root in real for other in real):
         yield ("roots",), "a root stands twice, or holds another of the roots"
     log = configuration["log.file"]
     if log is not None and any(root in Path(os.path.realpath(log)).parents for root in real):

@@ -10,39 +10,36 @@ from smp_client.model.priority import Rule
 from smp_client.text.values import Value, render_flow
 
 from . import location
-from .settings import SECTIONS, SETTINGS, Configuration
-
-_WIDTH = 100
+from .settings import SETTINGS, Configuration
 
 
 def sample() -> str:
     """Return `config/smp.yaml`: every setting with its default and its sentence."""
     head = (
         "The settings of SMP with their defaults, as `smp config sample` prints them."
-        " Keep only the lines that you change.",
-        "Found at: smp --config FILE, the variable SMP_CONFIG, ~/.config/smp/smp.yaml"
-        " ($XDG_CONFIG_HOME; on macOS ~/Library/Application Support/smp/smp.yaml),"
-        f" {location.SYSTEM_FILE}. `smp config check` names every mistake in it.",
+        " Keep only the lines that you change. Found at: smp --config FILE, the variable"
+        " SMP_CONFIG, ~/.config/smp/smp.yaml ($XDG_CONFIG_HOME; on macOS"
+        f" ~/Library/Application Support/smp/smp.yaml), {location.SYSTEM_FILE}."
+        " `smp config check` names every mistake in it."
     )
-    lines = [*_comment(head[0], ""), "#", *_comment(head[1], "")]
+    lines = _comment(head, "")
     section = ""
     for key, setting in SETTINGS.items():
+        before, dot, name = key.rpartition(".")
+        indent = "  " if dot else ""
         lines.append("")
-        indent = "  " if "." in key else ""
-        if indent and not key.startswith(f"{section}."):
-            section = key.partition(".")[0]
-            lines += [*_comment(SECTIONS[section], ""), f"{section}:"]
+        if dot and before != section:
+            section = before
+            lines.append(f"{section}:")
         lines += _comment(f"{setting.says} Must be {setting.type.says}.", indent)
-        lines.append(f"{indent}{key.split('.')[-1]}: {render_flow(plain(setting.default))}")
+        lines.append(f"{indent}{name}: {render_flow(plain(setting.default))}")
     return "\n".join(lines) + "\n"
 
 
 def _comment(text: str, indent: str) -> list[str]:
     start = f"{indent}# "
-    return textwrap.wrap(
-        text, _WIDTH, initial_indent=start, subsequent_indent=start,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+    return textwrap.wrap(text, 100, initial_indent=start, subsequent_indent=start,
+                         break_long_words=False, break_on_hyphens=False)  # fmt: skip
 
 
 def shown(configuration: Configuration) -> dict[str, Value]:

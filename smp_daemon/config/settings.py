@@ -19,13 +19,14 @@ from smp_client.redaction.personal import PERSONAL_KINDS
 from smp_client.redaction.redact import UNLOCKED, Redaction
 
 from . import value_type
-from .value_type import CRON, PATH, SHARE, ValueType, list_of, number, one_of, or_null, whole
+from .value_type import CRON, PATH, SHARE, ValueType, list_of, number, one_of, or_null
 
 T = TypeVar("T")
 _MIB = 1024 * 1024
 _DAYS, _HOURS = number(0, 36_500, "days"), number(0, 876_000, "hours")
-_PERCENT, _seconds = number(1, 100, "percent"), partial(number, unit="seconds")
-_PERSONAL = list_of(one_of(*PERSONAL_KINDS), 0, len(PERSONAL_KINDS))
+_PERCENT = number(1, 100, "percent")
+_whole, _seconds = partial(number, whole=True), partial(number, unit="seconds")
+_PERSONAL = list_of(one_of(*PERSONAL_KINDS), len(PERSONAL_KINDS))
 _NEVER = or_null(_DAYS, "never")
 _CLIENT, _POLICY, _WEIGHTS = Options(), Policy(), Weights()
 _LOCK, _AGES, _SMALLER = _CLIENT.patience, Thresholds(), CompactionPolicy()
@@ -39,78 +40,41 @@ class Setting:
     says: str
 
 
-def _rule(name: str, says: str) -> tuple[str, Any, ValueType, str]:
-    return f"decay.{name.replace('.', '_')}", _POLICY.rules[name], value_type.DECAY_RULE, says
+def _setting(rule: str) -> str:
+    return rule.replace(".", "_")
 
 
+_RULES = [name for name in _POLICY.rules if name != PINNED]
 _KEPT = {  # the setting of each type that can be deleted for its age
     "conversation_turn": "conversation", "decision": "decisions", "finding": "findings",
     "preference": "preferences", "learning": "learnings", "relationship": "relationships",
 }  # fmt: skip
 
 # fmt: off
-_TABLE: tuple[tuple[Any, ...], ...] = (
-    # A section has a name and a sentence, a setting a name, a default, a type and a sentence.
-    ("roots", (), list_of(PATH, 0, 1000),
+_TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
+    ("roots", (), list_of(PATH, 1000),
      "The session trees of the daemon; with none, SMP_ROOT or the nearest .bmad/sessions upward."),
-    ("quota_bytes", _CLIENT.quota_bytes, whole(64 * 1024, 256 * _MIB, "bytes"),
+    ("quota_bytes", _CLIENT.quota_bytes, _whole(64 * 1024, 256 * _MIB, "bytes"),
      "How much a new session may hold."),
-    ("fsync", _CLIENT.fsync, one_of("every_write", "batch"),
-     "When the daemon's own writes are forced to the disk: each at once, or with the next"
-     " transaction."),
-    ("lock", "How long to wait for a file that somebody else is writing."),
     ("lock.timeout_s", _LOCK.timeout_s, _seconds(0, 3600),
      "How long each attempt to lock a file may take."),
-    ("lock.attempts", _LOCK.attempts, whole(1, 100), "How many attempts to lock a file are made."),
-    ("lock.pauses_s", _LOCK.pauses_s, list_of(_seconds(0, 60), 1, 20),
-     "The pause after each failed attempt; the last one holds for all further attempts."),
-    ("watch", "How the daemon notices changes of the files."),
-    ("watch.quiet_ms", 50, whole(1, 10_000, "milliseconds"),
+    ("watch.quiet_ms", 50, _whole(1, 10_000, "milliseconds"),
      "How long a file must be quiet before it is read."),
-    ("watch.longest_wait_ms", 500, whole(1, 60_000, "milliseconds"),
+    ("watch.longest_wait_ms", 500, _whole(1, 60_000, "milliseconds"),
      "When a file is read although it is never quiet."),
     ("watch.polling_s", 2.0, _seconds(0.1, 3600),
      "How often the daemon looks through a tree that the system cannot watch."),
-    ("scan", "The comparison of the whole tree with the index, which finds missed changes."),
     ("scan.every_s", 3600.0, _seconds(1, 86_400),
      "How often the whole tree is compared with the index."),
-    ("index", "The index that answers queries."),
     ("index.rebuild_cron", "0 3 * * *", CRON, "When the index is built anew from the files."),
-    ("indexes", "The YAML indexes in each session, for people and for agents in any language."),
-    ("indexes.active_every_s", 2.0, _seconds(0, 3600),
-     "The least time between two writes of the YAML indexes of an active session."),
-    ("indexes.idle_every_s", 60.0, _seconds(0, 86_400),
-     "The least time between two writes of the YAML indexes of any other session."),
-    ("heartbeat", "The worker's sign of life, in `.smp/status.json`."),
-    ("heartbeat.every_s", 1.0, _seconds(0.1, 60), "How often the worker gives its sign of life."),
-    ("canary", "A file that the daemon writes to see that its watcher works, and how fast."),
-    ("canary.every_s", 5.0, _seconds(0.5, 3600), "How often a file is sent through the watcher."),
-    ("tidy", "Finishing the writes of processes that crashed."),
-    ("tidy.every_s", 30.0, _seconds(0.1, 86_400), "How often unfinished writes are looked for."),
-    ("decay", "How memories lose priority, by kind, and when that is written into the files."),
     ("decay.cron", "0 */6 * * *", CRON, "When the priorities in the files are brought up to date."),
-    _rule("conversation_turn", "Turns of a conversation."),
-    _rule("decision", "Decisions."),
-    _rule("decision.unresolved", "Decisions that are marked as open."),
-    _rule("decision.high_impact", "Decisions of high impact."),
-    _rule("finding", "Findings."),
-    _rule("finding.critical", "Critical findings, while they are open."),
-    _rule("finding.resolved", "Resolved findings."),
-    _rule("preference", "Preferences of uncertain confidence."),
-    _rule("preference.explicit", "Preferences that somebody has stated."),
-    _rule("preference.inferred", "Preferences that were inferred."),
-    _rule("agent_state", "The working memory of agents."),
-    _rule("learning", "Learnings of a session."),
-    _rule("pattern", "Learnings across sessions."),
-    _rule("artifact", "Artifacts that agents have made."),
-    _rule("summary", "Summaries of archived sessions."),
-    _rule("relationship", "Relationships between memories."),
+    *((f"decay.{_setting(name)}", _POLICY.rules[name], value_type.DECAY_RULE,
+       f"The decay of {name.replace('.', ', ').replace('_', ' ')}.") for name in _RULES),
     ("decay.age_rate", _POLICY.age_rate, value_type.RATE,
      "The rate per day since a memory was made, read or not."),
     ("decay.boost_cap", _POLICY.boost_cap, SHARE, "How much all readings together may add."),
     ("decay.decayed_below", _POLICY.decayed_below, SHARE,
      "A memory with less priority than this counts as decayed."),
-    ("lifecycle", "How long nobody may use a session until its state changes."),
     ("lifecycle.idle_after_hours", _AGES.idle_after_hours, _HOURS, "When a session becomes idle."),
     ("lifecycle.decaying_after_days", _AGES.decaying_after_days, _DAYS,
      "When a session becomes decaying."),
@@ -118,10 +82,8 @@ _TABLE: tuple[tuple[Any, ...], ...] = (
      "When a session is archived."),
     ("lifecycle.check_every_s", 600.0, _seconds(1, 86_400),
      "How often the states of the sessions are checked."),
-    ("compaction",
-     "When a session is made smaller, and by how much. Evicted memories can be restored."),
     ("compaction.automatic", _SMALLER.automatic, value_type.BOOLEAN,
-     "Whether the daemon makes sessions smaller by itself when they fill up."),
+     "Whether the daemon makes full sessions smaller. Evicted memories can be restored."),
     ("compaction.gentle_at_pct", _SMALLER.gentle_at_pct, _PERCENT,
      "How full a session is when it is made a little smaller."),
     ("compaction.gentle_reduction_pct", _SMALLER.gentle_reduction_pct, _PERCENT,
@@ -130,26 +92,15 @@ _TABLE: tuple[tuple[Any, ...], ...] = (
      "How full a session is when it is made much smaller."),
     ("compaction.forced_reduction_pct", _SMALLER.forced_reduction_pct, _PERCENT,
      "By how much of its size a session is then made smaller."),
-    ("compaction.old_conversation_days", _SMALLER.old_conversation_days, _DAYS,
-     "Turns older than this may become a summary."),
-    ("compaction.recent_conversation_hours", _SMALLER.recent_conversation_hours, _HOURS,
-     "Turns younger than this always stay."),
-    ("compaction.recent_access_hours", _SMALLER.recent_access_hours, _HOURS,
-     "Memories that were read within this time always stay."),
-    ("compaction.preserved_above", _SMALLER.preserved_above, SHARE,
-     "Memories with more priority than this always stay."),
-    ("archive", "Packing sessions that nobody has used for long; their memories are still found."),
     ("archive.cron", "0 4 * * *", CRON, "When sessions that are due are archived."),
-    ("retention", "How long deleted memories can be restored, and when old ones are deleted."),
     ("retention.deleted_days", RetentionPolicy().deleted_days, _DAYS,
      "How long deleted memories can be restored."),
     *((f"retention.{name}_days", None, _NEVER, f"At which age memories in {name} are deleted.")
       for name in _KEPT.values()),
-    ("purge", "Destroying deleted memories that are past their time. Nothing else destroys any."),
-    ("purge.cron", "0 5 * * sun", CRON, "When the purge runs."),
-    ("redaction", "Secrets and personal data that are taken out of everything that is written."),
+    ("purge.cron", "0 5 * * sun", CRON,
+     "When deleted memories that are past their time are destroyed."),
     ("redaction.enabled", _REDACTION.enabled, value_type.BOOLEAN,
-     "Whether anything is taken out at all."),
+     "Whether secrets are taken out of everything that is written."),
     ("redaction.personal", _REDACTION.personal, _PERSONAL,
      "Which personal data are taken out as well."),
     ("redaction.patterns", {}, value_type.PATTERNS,
@@ -158,29 +109,25 @@ _TABLE: tuple[tuple[Any, ...], ...] = (
     ("redaction.unlocked_edits", _REDACTION.unlocked_edits, one_of(*UNLOCKED),
      "Whether the daemon reports secrets that came in past the library, as by an editor, or"
      " redacts them in their file. Personal data and own patterns are only reported there."),
-    ("ranking", "Which memories stand first in an answer."),
     ("ranking.text", _WEIGHTS.text, SHARE, "The weight of how well the text matches."),
     ("ranking.time", _WEIGHTS.time, SHARE, "The weight of the priority, which decays with time."),
     ("ranking.importance", _WEIGHTS.importance, SHARE,
      "The weight of kind, severity, impact and approval."),
     ("ranking.access", _WEIGHTS.access, SHARE, "The weight of having been read recently."),
-    ("ranking.influence", _WEIGHTS.influence, SHARE,
-     "How much all but the text may change the order where a text is asked for."),
-    ("log", "The log of the daemon."),
     ("log.level", "info", one_of("debug", "info", "warning", "error"),
      "The least important lines that are logged."),
     ("log.format", "auto", one_of("auto", "json", "pretty"),
      "One JSON object in each line, or lines for people; auto is pretty on a terminal and JSON"
      " elsewhere."),
     ("log.file", None, or_null(PATH, "stderr"), "Where the log goes."),
-    ("log.max_bytes", 10 * _MIB, whole(4096, 1024 * _MIB, "bytes"),
+    ("log.max_bytes", 10 * _MIB, _whole(4096, 1024 * _MIB, "bytes"),
      "How large the log file may grow; then it becomes file.1, file.1 becomes file.2, and so on."),
-    ("log.keep", 5, whole(1, 1000), "How many such older log files are kept."),
+    ("log.keep", 5, _whole(1, 1000), "How many such older log files are kept."),
 )
 # fmt: on
 
-SECTIONS: dict[str, str] = dict(row for row in _TABLE if len(row) == 2)
-SETTINGS = {row[0]: Setting(*row[1:]) for row in _TABLE if len(row) == 4}
+SETTINGS = {key: Setting(*rest) for key, *rest in _TABLE}
+SECTIONS = dict.fromkeys(key.partition(".")[0] for key in SETTINGS if "." in key)
 
 
 class Configuration(dict[str, Any]):
@@ -199,8 +146,7 @@ class Configuration(dict[str, Any]):
     @property
     def upkeep(self) -> dict[str, Any]:
         """Return the options of a memory that the daemon and the commands set."""
-        names = [name for name in _POLICY.rules if name != PINNED]
-        rules = {name: self[f"decay.{name.replace('.', '_')}"] for name in names}
+        rules = {name: self[f"decay.{_setting(name)}"] for name in _RULES}
         ages = {name: self[f"retention.{setting}_days"] for name, setting in _KEPT.items()}
         ages = {name: days for name, days in ages.items() if days is not None}
         patterns = tuple(self["redaction.patterns"].items())
@@ -216,5 +162,5 @@ class Configuration(dict[str, Any]):
     @property
     def options(self) -> dict[str, Any]:
         """Return the options of a memory that the daemon looks after."""
-        own = {"quota_bytes": self["quota_bytes"], "fsync": self["fsync"]}
-        return {**own, "patience": self.part("lock", Patience), **self.upkeep}
+        own = {"quota_bytes": self["quota_bytes"], "patience": self.part("lock", Patience)}
+        return {**own, **self.upkeep}

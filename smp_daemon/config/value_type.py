@@ -12,64 +12,65 @@ from typing import Any
 from smp_client.model.priority import Rule
 from smp_client.redaction.redact import PATTERNS_CAP, problem_of
 
-from .cron import check_cron
-
 
 @dataclass(frozen=True)
 class ValueType:
-    """`says` stands behind "must be". `convert` may raise ValueError with a reason."""
+    """`says` stands behind "must be". `accept` converts; a ValueError may have a further reason."""
 
     says: str
-    fits: Callable[[Any], bool]
-    convert: Callable[[Any], Any] = lambda value: value
+    accept: Callable[[Any], Any]
 
-    def accept(self, value: Any) -> Any:
-        """Return the value as the program uses it; raise ValueError where it does not fit."""
-        if not self.fits(value):
+
+def _fitting(says: str, fits: Callable[[Any], bool], convert: Callable[[Any], Any]) -> ValueType:
+    def accept(value: Any) -> Any:
+        if not fits(value):
             raise ValueError
-        return self.convert(value)
+        return convert(value)
+
+    return ValueType(says, accept)
 
 
-def number(low: float, high: float, unit: str = "") -> ValueType:
-    says = f"a number{unit and f' of {unit}'} from {low} to {high}"
+def number(low: float, high: float, unit: str = "", *, whole: bool = False) -> ValueType:
     # By type, because true is an integer to Python. A NaN is neither below nor above anything.
-    return ValueType(says, lambda v: type(v) in (int, float) and low <= v <= high, float)
-
-
-def whole(low: int, high: int, unit: str = "") -> ValueType:
-    says = f"a whole number{unit and f' of {unit}'} from {low} to {high}"
-    return ValueType(says, lambda value: type(value) is int and low <= value <= high)
+    types = (int,) if whole else (int, float)
+    says = f"a {'whole ' if whole else ''}number{unit and f' of {unit}'} from {low} to {high}"
+    return _fitting(says, lambda v: type(v) in types and low <= v <= high, types[-1])
 
 
 def one_of(*choices: str) -> ValueType:
-    return ValueType(f"{', '.join(choices[:-1])} or {choices[-1]}", lambda value: value in choices)
+    says = f"{', '.join(choices[:-1])} or {choices[-1]}"
+    return _fitting(says, lambda value: value in choices, str)
 
 
-def list_of(item: ValueType, least: int, most: int) -> ValueType:
-    return ValueType(
-        f"a list of {least} to {most}, each {item.says}",
-        lambda value: isinstance(value, list) and least <= len(value) <= most,
+def list_of(item: ValueType, most: int) -> ValueType:
+    return _fitting(
+        f"a list of at most {most}, each {item.says}",
+        lambda value: isinstance(value, list) and len(value) <= most,
         lambda value: tuple(map(item.accept, value)),
     )
 
 
 def or_null(other: ValueType, meaning: str) -> ValueType:
-    return ValueType(
-        f"{other.says}, or null for {meaning}",
-        lambda value: value is None or other.fits(value),
-        lambda value: None if value is None else other.convert(value),
-    )
+    says = f"{other.says}, or null for {meaning}"
+    return ValueType(says, lambda value: None if value is None else other.accept(value))
 
 
-def _path(value: str) -> Path:
-    try:
-        path = Path(value).expanduser()
-    except RuntimeError as error:
-        raise ValueError("there is no such user") from error
+def _path(value: Any) -> Path:
+    path = Path(value if isinstance(value, str) and value.isprintable() else "")
     # A relative path would mean another place for each directory that the daemon is started in.
-    if not path.is_absolute():
+    if not os.path.isabs(os.path.expanduser(path)):
         raise ValueError
-    return Path(os.path.normpath(path))
+    return Path(os.path.normpath(os.path.expanduser(path)))
+
+
+def _cron(value: Any) -> str:
+    # The scheduler takes a tenth of a second to import, and few files set a time.
+    from ..schedule import cron_trigger
+
+    if not isinstance(value, str):
+        raise ValueError
+    cron_trigger(value)
+    return value
 
 
 def _decay_rule(value: list[Any]) -> Rule:
@@ -83,8 +84,7 @@ def _decay_rule(value: list[Any]) -> Rule:
     return rule.with_half_life(float(hours[1]))
 
 
-def _patterns(value: dict[str, Any] | None) -> dict[str, Any]:
-    value = value or {}
+def _patterns(value: dict[str, Any]) -> dict[str, Any]:
     if problems := [problem for pair in value.items() if (problem := problem_of(*pair))]:
         raise ValueError("; ".join(problems))
     return value
@@ -92,24 +92,21 @@ def _patterns(value: dict[str, Any] | None) -> dict[str, Any]:
 
 SHARE = number(0, 1)
 RATE = number(0, 100)
-BOOLEAN = ValueType("true or false", lambda value: type(value) is bool)
-# The system takes no command and no path with a NUL in it.
-TEXT = ValueType("a printable text", lambda value: isinstance(value, str) and value.isprintable())
-PATH = ValueType("an absolute path, or one that begins with ~", TEXT.fits, _path)
+BOOLEAN = _fitting("true or false", lambda value: type(value) is bool, bool)
+PATH = ValueType("an absolute path, or one that begins with ~", _path)
 CRON = ValueType(
     "a cron expression in UTC: minute, hour, day of the month, month, day of the week by name",
-    TEXT.fits,
-    check_cron,
+    _cron,
 )
-DECAY_RULE = ValueType(
+DECAY_RULE = _fitting(
     "four values: the priority at the beginning, the rate per day or a half-life such as 168h,"
     " the gain of each reading, and the least priority",
     lambda value: isinstance(value, list) and len(value) == 4,
     _decay_rule,
 )
-PATTERNS = ValueType(
+PATTERNS = _fitting(
     f"a mapping of at most {PATTERNS_CAP} names (small letters, digits and _),"
     " each to a regular expression of Python",
-    lambda value: isinstance(value, dict | None) and len(value or ()) <= PATTERNS_CAP,
+    lambda value: isinstance(value, dict) and len(value) <= PATTERNS_CAP,
     _patterns,
 )

@@ -82,8 +82,9 @@ class Drops:
                               memories=given)  # fmt: skip
                 root.note(f"{directory_of(scope)}/{file}")
 
-    def ask_again(self, current: float) -> None:
+    def ask_again(self) -> None:
         """Note the inboxes whose drops have waited long enough."""
+        current = time.monotonic()
         for scope, (due, _) in list(self._waiting.items()):
             if due > current:
                 continue

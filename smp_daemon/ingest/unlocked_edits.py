@@ -6,7 +6,6 @@ data, are only reported: a pattern that is too wide must not empty a memory for 
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -27,13 +26,11 @@ if TYPE_CHECKING:
 ROUNDS, ROUNDS_S = 10, 2.0  # of a thousand memories, or so many seconds: then others have a turn
 AGAIN_S = 60.0  # before a redaction that failed is tried again
 BY = "daemon"
-_RESTING_S = 3.0  # an old version of a file is kept for longer than a slow writer needs
 
 
 class UnlockedEdits:
     def __init__(self, root: Root) -> None:
         self.is_unfinished = False  # a part of the tree is still to be searched
-        self.old_versions_due = math.inf  # when tidying can remove old versions of redacted files
         self._root = root
         self._count: int | None = None  # of secrets in memories, at the last look
         self._said: set[object] = set()  # each secret is reported once
@@ -100,4 +97,3 @@ class UnlockedEdits:
         done = [harmless(memory_id) for memory_id in ids if memory_id not in refused]
         log.info("redacted", memories=done, kinds=dict(kinds), left=left)
         root.note(f"{directory_of(scope)}/{file}")
-        self.old_versions_due = time.monotonic() + _RESTING_S

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import pwd
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +25,15 @@ class Service:
     user: str | None = None
     code: tuple[str, ...] = ()  # the directories that the program itself is read from
     log: str | None = None  # the directory of the log file, where the settings name one
+
+    def __post_init__(self) -> None:
+        """Refuse paths that a unit or a property list cannot hold."""
+        odd = "is not absolute, or has characters that a service file cannot hold"
+        bad = [path for path in self.paths if path[0] != "/" or not path.isprintable()]
+        bad += [self.python] if _UNSAFE_IN_PROGRAM & set(self.python) else []
+        problems = [f"{path!r} {odd}" for path in bad]
+        if problems or not self.roots:
+            raise Invalid(problems or ["a service needs a root to look after"])
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -53,7 +61,7 @@ def describe(
     log_file: str | Path | None = None,
 ) -> Service:  # fmt: skip
     """Return the service that runs the interpreter and the code in use now."""
-    service = Service(
+    return Service(
         python=sys.executable,
         roots=tuple(dict.fromkeys(map(_absolute, roots))),
         config=None if config is None else _absolute(config),
@@ -61,44 +69,12 @@ def describe(
         log=None if log_file is None else os.path.dirname(_absolute(log_file)),
         code=tuple(dict.fromkeys([sys.prefix, sys.base_prefix, str(_PACKAGES)])),
     )
-    check(service)
-    return service
 
 
-def check(service: Service) -> None:
-    """Refuse paths that a unit or a property list cannot hold."""
-    paths, odd = service.paths, "has characters that a service file cannot hold"
-    problems = [f"{path!r} {odd}" for path in paths if not path.isprintable()]
-    problems += [f"{path!r} is not absolute" for path in paths if path[0] != "/"]
-    if _UNSAFE_IN_PROGRAM & set(service.python):
-        problems.append(f"{service.python!r} {odd}: systemd takes no such name of a program")
-    if not service.roots:
-        problems.append("a service needs a root to look after")
-    if problems:
-        raise Invalid(problems)
-
-
-def owner_of(roots: Iterable[str | Path]) -> str:
-    """Return the account that owns all roots, or the nearest directory above a missing one."""
-    owners = set()
-    for root in roots:
-        path = Path(_absolute(root))
-        owners.add(next(p for p in (path, *path.parents) if p.exists()).stat().st_uid)
-    if len(owners) != 1:
-        reason = "the roots belong to different accounts, and a service runs as one"
-        raise Invalid([f"{reason}: name it with --user"])
-    number = owners.pop()
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
-
-
-def user_id(name: str) -> int:
-    try:
-        return int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid
-    except KeyError:
-        raise Invalid([f"there is no account {name!r} on this machine"]) from None
+def owner_of(roots: Sequence[str | Path]) -> str:
+    """Return the account that owns the first root, or the nearest directory above it."""
+    path = Path(_absolute(roots[0]))
+    return next(place for place in (path, *path.parents) if place.exists()).owner()
 
 
 def _absolute(path: str | Path) -> str:

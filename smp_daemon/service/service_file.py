@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 import re
 import shlex
 import uuid
@@ -20,8 +21,8 @@ from smp_client import Memory
 from smp_client.disk.tree import Tree
 from smp_client.model.errors import Conflict, Invalid, StorageFailed, UnsafePath
 
-from . import plist, unit
-from .description import Service, user_id
+from . import unit
+from .description import Service
 
 SYSTEM_MODE = 0o644  # everybody may see which services the system runs; a user's own stays 0600
 _CHECKSUM = re.compile(r"^.*\bsha256:([0-9a-f]{64})\b.*\n", re.MULTILINE)
@@ -40,18 +41,19 @@ class Place:
     path: Path
     manager: str
     system: bool
-    log: str | None = None
+    log: str = ""
 
 
 def place(platform: str, system: bool, home: Path, environment: Mapping[str, str]) -> Place:
     if platform == "darwin":
         top = Path("/") if system else home
         directory = top / "Library" / ("LaunchDaemons" if system else "LaunchAgents")
-        return Place(directory / plist.NAME, "launchd", system, str(top / "Library/Logs/smp.log"))
+        log = str(top / "Library/Logs/smp.log")
+        return Place(directory / f"{unit.LABEL}.plist", "launchd", system, log)
     if platform.startswith("linux"):
         own = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "systemd/user"
         directory = Path("/etc/systemd/system") if system else own
-        return Place(directory / unit.NAME, "systemd", system)
+        return Place(directory / unit.UNIT_NAME, "systemd", system)
     reason = f"there is no service manager on {platform} that SMP knows"
     raise Invalid([f"{reason}; have `smp run` started by the one you use"])
 
@@ -59,7 +61,7 @@ def place(platform: str, system: bool, home: Path, environment: Mapping[str, str
 def render(service: Service, where: Place) -> str:
     """Return the whole file, with its checksum."""
     is_xml = where.manager == "launchd"
-    body = plist.render(service, where.log or "") if is_xml else unit.render(service)
+    body = unit.render_plist(service, where.log) if is_xml else unit.render_unit(service)
     origin = "From `smp service install`, which does not touch it any more once it is edited."
     mark = f"{origin} sha256:{_checksum(body)}"
     # Nothing may stand before the declaration of XML.
@@ -72,9 +74,8 @@ def state(where: Place) -> State:
     if content is None:
         return State.ABSENT
     found = _CHECKSUM.search(content)
-    if found and found[1] == _checksum(content[: found.start()] + content[found.end() :]):
-        return State.OURS
-    return State.EDITED
+    is_ours = found and found[1] == _checksum(content[: found.start()] + content[found.end() :])
+    return State.OURS if is_ours else State.EDITED
 
 
 def read(where: Place) -> str | None:
@@ -93,24 +94,21 @@ def install(service: Service, where: Place, *, force: bool = False) -> bool:
     if read(where) == content:
         return False
     refuse_if_edited(where, force=force)
+    is_ours = service.user in (None, pwd.getpwuid(os.geteuid()).pw_name)
     # The manager gives the service its roots only if they are there when it starts.
     for root in service.roots:
-        if service.user is None or user_id(service.user) == os.geteuid():
+        if is_ours:
             Memory(root).create()
         elif not Path(root).is_dir():
             advice = f"Make it: sudo -u {service.user} mkdir -p {shlex.quote(root)}"
             raise StorageFailed(f"{root} does not exist.", advice=advice)
     tree, temporary = Tree(where.path.parent), f".{where.path.name}.{uuid.uuid4().hex}"
-    try:
-        tree.create_root(())
-        tree.write_new(temporary, content.encode())
-        if where.system:
-            with tree.opened(temporary) as descriptor:
-                os.fchmod(descriptor, SYSTEM_MODE)
-        tree.rename(temporary, where.path.name)
-        tree.sync_parent(where.path.name)
-    except OSError as error:
-        raise _not_permitted("write", where, error) from error
+    tree.create_root(())
+    tree.write_new(temporary, content.encode())
+    if where.system:
+        with tree.opened(temporary) as descriptor:
+            os.fchmod(descriptor, SYSTEM_MODE)
+    tree.rename(temporary, where.path.name)
     return True
 
 
@@ -119,14 +117,11 @@ def uninstall(where: Place, *, force: bool = False) -> bool:
     if state(where) is State.ABSENT:
         return False
     refuse_if_edited(where, force=force)
-    try:
-        # Links that `systemctl enable` made would lead nowhere.
-        for link in where.path.parent.glob(f"*.wants/{where.path.name}"):
-            if link.is_symlink() and link.parent.joinpath(os.readlink(link)) == where.path:
-                link.unlink()
-        Tree(where.path.parent).unlink(where.path.name)
-    except OSError as error:
-        raise _not_permitted("remove", where, error) from error
+    # Links that `systemctl enable` made would lead nowhere.
+    for link in where.path.parent.glob(f"*.wants/{where.path.name}"):
+        if link.is_symlink() and link.parent.joinpath(os.readlink(link)) == where.path:
+            link.unlink()
+    Tree(where.path.parent).unlink(where.path.name)
     return True
 
 
@@ -138,11 +133,10 @@ def refuse_if_edited(where: Place, *, force: bool) -> None:
 
 def after_install(where: Place, replaced: bool, user_id: int) -> list[str]:
     """Return the commands with which a person starts the service."""
+    control, domain = _control(where, user_id)
     if where.manager == "launchd":
-        sudo, domain = ("sudo ", "system") if where.system else ("", f"gui/{user_id}")
-        start = f"{sudo}launchctl bootstrap {domain} {shlex.quote(str(where.path))}"
+        start = f"{control} bootstrap {domain} {shlex.quote(str(where.path))}"
         return [*(after_uninstall(where, user_id) if replaced else []), start]
-    control = _systemctl(where)
     start = f"{control} daemon-reload && {control} enable --now smp"
     again = [f"{control} restart smp"] if replaced else []
     # Without lingering, a user's services end when the user logs out.
@@ -151,21 +145,18 @@ def after_install(where: Place, replaced: bool, user_id: int) -> list[str]:
 
 def after_uninstall(where: Place, user_id: int) -> list[str]:
     """Return the commands with which a person stops the service."""
+    control, domain = _control(where, user_id)
     if where.manager == "launchd":
-        sudo, domain = ("sudo ", "system") if where.system else ("", f"gui/{user_id}")
-        return [f"{sudo}launchctl bootout {domain}/{plist.LABEL}"]
-    return [f"{_systemctl(where)} stop smp && {_systemctl(where)} daemon-reload"]
+        return [f"{control} bootout {domain}/{unit.LABEL}"]
+    return [f"{control} stop smp && {control} daemon-reload"]
 
 
-def _systemctl(where: Place) -> str:
-    return "sudo systemctl" if where.system else "systemctl --user"
+def _control(where: Place, user_id: int) -> tuple[str, str]:
+    """Return the command that controls the manager, and the name of its domain."""
+    if where.manager == "launchd":
+        return ("sudo launchctl", "system") if where.system else ("launchctl", f"gui/{user_id}")
+    return ("sudo systemctl" if where.system else "systemctl --user"), ""
 
 
 def _checksum(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()
-
-
-def _not_permitted(verb: str, where: Place, error: OSError) -> StorageFailed:
-    sudo = where.system and os.geteuid()
-    advice = "Run the command with sudo." if sudo else "Mend that, then try again."
-    return StorageFailed(f"Could not {verb} {where.path}: {error.strerror}.", advice=advice)

@@ -1,19 +1,21 @@
-"""The systemd unit of a service, for the system's manager or a user's."""
+"""A service as a systemd unit, and as a launchd property list."""
 
 from __future__ import annotations
 
+import plistlib
 import re
 
 from .description import Service
 
-NAME = "smp.service"
-WATCHDOG_S = 60
+UNIT_NAME = "smp.service"
+LABEL = "session-memory-persistence"
 # The exit codes of `smp run` where another daemon has the lead, and where the settings are bad.
 FOR_A_PERSON = (4, 5)
 
 _PLAIN = re.compile(r"[A-Za-z0-9_/.,:=@+-]+")
 
-# Only the system's manager can take these away.
+# Only the system's manager can take these away. The lease that tells whether somebody has a file
+# open needs no capability: the files are its own account's.
 _SYSTEM_ONLY = """\
 PrivateDevices=yes
 DevicePolicy=closed
@@ -26,8 +28,6 @@ ProtectKernelLogs=yes
 ProtectKernelModules=yes
 ProtectProc=invisible
 ProcSubset=pid
-# The lease that tells whether somebody has a file open (F_SETLEASE) needs no capability:
-# the files are its own account's.
 CapabilityBoundingSet=
 AmbientCapabilities=
 IPAddressDeny=any
@@ -35,18 +35,12 @@ KeyringMode=private
 RemoveIPC=yes
 """
 
-_USER_NOTE = """\
-# A user's manager has no privileges. The settings from ProtectSystem= on need a user namespace,
-# which newer versions of systemd make where the kernel allows it. PrivateUsers=yes in a drop-in
-# puts them into force in older ones. The system unit takes away more.
-"""
 
-
-def render(service: Service) -> str:
+def render_unit(service: Service) -> str:
     is_system = service.user is not None
+    writable = " ".join(quoted(f"-{path}") for path in service.writes)
     after = "After=local-fs.target remote-fs.target\n" if is_system else ""
     account = f"User={service.user}\n" if is_system else ""
-    writable = " ".join(quoted(f"-{path}") for path in service.writes)
     home = "read-only" if service.needs("/home", "/root", "/run/user") else "yes"
     protect_home = f"ProtectHome={home}\n" if is_system else ""
     # With a private /tmp, files that the service needs in the real one would not be there.
@@ -65,7 +59,7 @@ StartLimitBurst=5
 # READY=1 comes when the tree is led and scanned, WATCHDOG=1 while the daemon does its work.
 Type=notify
 NotifyAccess=main
-WatchdogSec={WATCHDOG_S}
+WatchdogSec=60
 # The shell's own kill, because not every system has the program.
 ExecReload=/bin/sh -c "kill -HUP ${{MAINPID}}"
 Restart=on-failure
@@ -95,13 +89,14 @@ SystemCallFilter=~@privileged @resources
 SystemCallErrorNumber=EPERM
 
 # All is read-only but these; with "-", a missing one does not keep the service from the others.
+# A user's manager holds this only where the kernel lets it make a user namespace.
 ProtectSystem=strict
 ReadWritePaths={writable}
 {protect_home}PrivateTmp={private_tmp}
 PrivateNetwork=yes
 ProtectControlGroups=yes
 ProtectKernelTunables=yes
-{_SYSTEM_ONLY if is_system else _USER_NOTE}
+{_SYSTEM_ONLY if is_system else ""}
 [Install]
 WantedBy={"multi-user" if is_system else "default"}.target
 """
@@ -118,3 +113,21 @@ def quoted(word: str) -> str:
 def argument(word: str) -> str:
     """Return a word of a command line, in which variables ($) mean themselves too."""
     return quoted(word.replace("$", "$$"))
+
+
+def render_plist(service: Service, log: str) -> str:
+    properties = {
+        "Label": LABEL,
+        **({} if service.user is None else {"UserName": service.user}),
+        "ProgramArguments": list(service.command),
+        "RunAtLoad": True,
+        "KeepAlive": {"SuccessfulExit": False},  # not after a stop that somebody asked for
+        "ThrottleInterval": 10,
+        "ExitTimeOut": 15,
+        "ProcessType": "Background",
+        "Umask": 0o077,
+        "SoftResourceLimits": {"Core": 0, "NumberOfFiles": 4096},
+        "StandardOutPath": log,
+        "StandardErrorPath": log,
+    }
+    return plistlib.dumps(properties, sort_keys=False).decode()

@@ -12,21 +12,20 @@ from pathlib import Path
 import click
 import daemons
 import pytest
-from daemons import PATIENCE_S
+from daemons import wait_until
 
 from smp_client import Memory
 from smp_client.model.policies import CompactionPolicy, RetentionPolicy, Thresholds
 from smp_daemon.cli import COMMANDS, smp
 from smp_daemon.cli.host import roots_of
 from smp_daemon.config import location
-from smp_daemon.config.cron import check_cron
 from smp_daemon.config.file import READ_CAP_BYTES, BadConfiguration, load, read
 from smp_daemon.config.location import find
-from smp_daemon.config.sample import plain, sample
-from smp_daemon.config.settings import SECTIONS, SETTINGS, Configuration
+from smp_daemon.config.sample import sample
+from smp_daemon.config.settings import SETTINGS, Configuration
 
 TOP = Path(__file__).parents[2]
-SMP = [sys.executable, "-c", "from smp_daemon.cli import main; main()"]
+HEAVY = ("structlog", "watchdog", "apscheduler", "sqlite3", "yaml", "filelock", "smp_client")
 
 
 @pytest.fixture(autouse=True)
@@ -56,35 +55,21 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return daemons.smp(*arguments, cwd=cwd)
 
 
-# The one description
-
-
-def test_the_sample_in_the_repository_is_the_one_that_is_printed(tmp_path: Path) -> None:
-    """`config/smp.yaml` has not drifted; `smp config sample > config/smp.yaml` writes it anew."""
-    assert (TOP / "config/smp.yaml").read_text() == run("config", "sample", cwd=tmp_path).stdout
-
-
 def test_the_sample_shows_every_default(tmp_path: Path) -> None:
-    """Every setting stands in the sample, and a copy of it changes nothing."""
+    """A copy of it changes nothing; `smp config sample > config/smp.yaml` writes it anew."""
+    assert (TOP / "config/smp.yaml").read_text() == run("config", "sample", cwd=tmp_path).stdout
     loaded = read(written(tmp_path / "smp.yaml", sample()))
     assert loaded.configuration == Configuration()
     assert set(loaded.lines) == set(SETTINGS)
-
-
-@pytest.mark.parametrize("key", SETTINGS)
-def test_a_setting_is_described_whole(key: str) -> None:
-    setting = SETTINGS[key]
-    assert setting.type.accept(plain(setting.default)) == setting.default
-    assert setting.says.endswith(".")
-    assert "\n" not in setting.says
-    assert setting.type.says
-    assert Configuration()[key] == setting.default
+    assert all(setting.says.endswith(".") for setting in SETTINGS.values())
+    said = run("config", "--help", cwd=tmp_path).stdout
+    assert all(f"  {key}" in said for key in SETTINGS)
 
 
 def test_the_defaults_of_the_client_are_the_defaults_here(tmp_path: Path) -> None:
     """A daemon without a configuration behaves as a client without options does."""
     options = Memory(tmp_path).options
-    own = ("quota_bytes", "fsync", "patience", "thresholds", "compaction", "retention")
+    own = ("quota_bytes", "patience", "thresholds", "compaction", "retention")
     assert {name: getattr(options, name) for name in own}.items() <= Configuration().options.items()
 
 
@@ -106,23 +91,15 @@ quiet_ms: 8
 log: debug
 roots: [a/b, 5]
 lock:
-  pauses_s: 5
   timeout_s: [1]
-  attempts: true
 index: {rebuild_cron: "0 3 * * 0"}
-fsync:
-  a: 1
-indexes: {active_every_s: 100}
-tidy: {every_s: .nan}
-scan: [
+scan: {every_s: .nan}
+decay: [
 """
     assert problems(tmp_path / "smp.yaml", text) == [
-        (1, "quota_byte"), (2, "wacth"), (5, "watch.quiet_ms"), (6, "watch.longest_wait"), (7,
-        "watch.polling_s"), (9, "quiet_ms"),
-        (10, "log"), (11, "roots"), (13, "lock.pauses_s"), (14, "lock.timeout_s"), (15,
-        "lock.attempts"),
-        (16, "index.rebuild_cron"), (17, "fsync"), (19, "indexes.active_every_s"), (20,
-        "tidy.every_s"), (22, ""),
+        (1, "quota_byte"), (2, "wacth"), (5, "watch.quiet_ms"), (6, "watch.longest_wait"),
+        (7, "watch.polling_s"), (9, "quiet_ms"), (10, "log"), (11, "roots"), (13, "lock.timeout_s"),
+        (14, "index.rebuild_cron"), (15, "scan.every_s"), (17, ""),
     ]  # fmt: skip
 
 
@@ -132,93 +109,76 @@ def test_a_problem_says_where_it_is_and_what_is_right(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration) as raised:
         load(path)
     first, last = str(raised.value).splitlines()
-    assert (
-        first == f"{path}:2: watch.quiet_ms: must be a whole number of milliseconds"
-        " from 1 to 10000, not soon."
-    )
-    assert last == raised.value.advice
-    assert raised.value.code == "MEM_E016"
+    right = "must be a whole number of milliseconds from 1 to 10000"
+    assert first == f"{path}:2: watch.quiet_ms: {right}, not soon."
+    assert (last, raised.value.code) == (raised.value.advice, "MEM_E016")
 
 
-@pytest.mark.parametrize(("key", "meant"), [
-    ("quota_byte", "quota_bytes"), ("watch: {quite_ms", "watch.quiet_ms"), ("quiet_ms",
-    "watch.quiet_ms"), ("logs", "log"),
-    ("log: {levle", "log.level"), ("root", "roots"),
-])  # fmt: skip
-def test_an_unknown_key_is_answered_with_the_nearest(tmp_path: Path, key: str, meant: str) -> None:
-    text = f"{key}: 1" + ("}" if "{" in key else "")
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("quota_byte: 1", "quota_bytes"), ("quiet_ms: 1", "watch.quiet_ms"), ("logs: 1", "log"),
+     ("log: {levle: 1}", "log.level")],
+)  # fmt: skip
+def test_an_unknown_key_is_answered_with_the_nearest(tmp_path: Path, text: str, meant: str) -> None:
     with pytest.raises(BadConfiguration, match=rf"is {re.escape(meant)} meant\?"):
         load(written(tmp_path / "smp.yaml", text))
 
 
-@pytest.mark.parametrize("text", [
-    "quota_bytes: 10 MB", "quota_bytes: '10485760'", "quota_bytes: 1e7", "quota_bytes: 10485760.0",
-    "quota_bytes: true",
-    "quota_bytes: null", "quota_bytes: 0", "quota_bytes: -1", "quota_bytes: [1]", "fsync: always",
-    "fsync: null",
-    "lock: {timeout_s: -0.1}", "lock: {timeout_s: .inf}", "lock: {pauses_s: []}",
-    "lock: {pauses_s: 1}", "lock: {pauses_s: [a]}",
-    "log: {file: relative.log}", "log: {file: ''}", "log: {file: 5}", 'log: {file: "/a\\0b"}',
-    "log: {file: ~no-such-user/x}",
-    "log: {level: INFO}", "log: {keep: 0}", "roots: /a", "roots: [/a, /a]", "roots: [/a/b, /a]",
-    "roots: [/a, /a/../a/c]",
-    "roots: [/a]\nlog: {file: /a/smp.log}", "watch: {quiet_ms: 501}",
-    "watch: {longest_wait_ms: 49}", "watch: []", "watch: 5",
-    "lifecycle: {idle_after_hours: 168}", "lifecycle: {decaying_after_days: 30}",
-    "lifecycle: {archive_after_days: 0}",
-    "compaction: {gentle_at_pct: 95}", "compaction: {forced_at_pct: 80}",
-    "compaction: {automatic: 1}",
-    "decay: {cron: never}", "retention: {deleted_days: null}", "retention: {decisions_days: -1}",
-])  # fmt: skip
+BAD = [
+    "quota_bytes: 10 MB", "quota_bytes: '10485760'", "quota_bytes: 10485760.0", "quota_bytes: true",
+    "quota_bytes: null", "quota_bytes: 0", "quota_bytes: [1]", "lock: {timeout_s: -0.1}",
+    "lock: {timeout_s: .inf}", "log: {file: relative.log}", "log: {file: ''}", "log: {file: 5}",
+    'log: {file: "/a\\0b"}', "log: {file: ~no-such-user/x}", "log: {level: INFO}",
+    "log: {keep: 0}", "roots: /a", "roots: [/a, /a]", "roots: [/a/b, /a]", "roots: [/a, /a/../a/c]",
+    "roots: [/a]\nlog: {file: /a/smp.log}", "watch: {quiet_ms: 501}", "watch: []", "watch: 5",
+    "lifecycle: {idle_after_hours: 168}", "lifecycle: {archive_after_days: 0}",
+    "compaction: {gentle_at_pct: 95}", "compaction: {automatic: 1}", "decay: {cron: never}",
+    "decay: {finding: [1, 2]}", "decay: {finding: [1, 0h, 0, 0]}", "retention: {deleted_days: null}",
+    "retention: {decisions_days: -1}", "redaction: {patterns: {a: '('}}",
+    # Programs disagree on the day of the week by number, and on two kinds of days at once.
+    *(f"decay: {{cron: '{cron}'}}" for cron in ("0 3 * *", "60 * * * *", "* * * * 0", "*/0 * * * *",
+                                                "0 0 1 * mon", "@daily", "0 3 * * mon-5")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BAD)
 def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, text: str) -> None:
     assert len(problems(tmp_path / "smp.yaml", text)) == 1
 
 
 @pytest.mark.parametrize("text", [
-    "- a", "text", "5", "a: 1\n---\nb: 2", "\x00", "a: \x01", "!!python/object:os.system {}",
-    "<<: {a: 1}", "log: !x {level: info}",
-    "watch: &a {quiet_ms: 5}\nscan: *a", "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]", "[" * 30_000,
-    "{a: " * 5_000,
+    "- a", "5", "a: 1\n---\nb: 2", "\x00", "!!python/object:os.system {}", "<<: {a: 1}",
+    "log: !x {level: info}", "watch: &a {quiet_ms: 5}\nscan: *a", "[" * 30_000, "{a: " * 5_000,
+    "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]",
 ])  # fmt: skip
 def test_what_is_not_a_file_of_settings_is_refused(tmp_path: Path, text: str) -> None:
     assert problems(tmp_path / "smp.yaml", text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "\n\n", "# nothing\n", "---\n", "watch:\n  # quiet_ms: 5\nlog:\n", "\ufeffwatch: {}\n"],
-)
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "watch:\n  # quiet_ms: 5\nlog:\n",
+                                  "\ufeffwatch: {}\n"])  # fmt: skip
 def test_a_file_with_everything_commented_out_is_good(tmp_path: Path, text: str) -> None:
     assert load(written(tmp_path / "smp.yaml", text)) == Configuration()
 
 
-def test_what_time_does_arrives_as_it_was_written(tmp_path: Path) -> None:
-    """Thresholds, compaction and retention become the options of a memory."""
+def test_settings_become_the_options_of_a_memory(tmp_path: Path) -> None:
     text = """\
 lifecycle: {idle_after_hours: 1, decaying_after_days: 2, archive_after_days: 3.5}
 compaction: {automatic: false, gentle_at_pct: 50}
 retention: {deleted_days: 7, conversation_days: 90, findings_days: 365}
+decay: {finding: [1, 24h, 0, 0.5], age_rate: 0}
+redaction: {personal: [email], patterns: {badge: "B-[0-9]+"}}
 """
     options = Memory(tmp_path, **load(written(tmp_path / "smp.yaml", text)).upkeep).options
     assert options.thresholds == Thresholds(1, 2, 3.5)
     assert options.compaction == CompactionPolicy(gentle_at_pct=50, automatic=False)
     assert options.retention == RetentionPolicy(7, {"conversation_turn": 90, "finding": 365})
-
-
-# Cron
-
-
-@pytest.mark.parametrize("text", [
-    "", "0 3 * *", "0 3 * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * 32 * *",
-    "* * * 13 *", "* * * * 0", "* * * * 7",
-    "* * * * sun-mon", "*/0 * * * *", "*/60 * * * *", "5-1 * * * *", "1,,2 * * * *", "0 0 30 2 *",
-    "0 0 31 apr,jun *",
-    "0 0 1 * mon", "* * * jan/2 *", "5/10 * * * *", "@daily", "0 3 * * mon-5", "* * last * *",
-    "-1 * * * *", "* * * 1-feb *",
-])  # fmt: skip
-def test_a_cron_expression_that_is_wrong_or_means_two_things_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        check_cron(text)
+    assert options.policy is not None
+    assert options.redaction is not None
+    assert (options.policy.rules["finding"].floor, options.policy.age_rate) == (0.5, 0)
+    assert round(options.policy.rules["finding"].rate, 3) == 0.693
+    found = options.redaction.redacted_text("a@example.com has B-17")[0]
+    assert found == "[redacted: email] has [redacted: badge]"
 
 
 # Where it is found
@@ -236,20 +196,12 @@ def test_the_nearest_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("SMP_CONFIG", str(variable))
     assert load()["quota_bytes"] == 100003
     assert load(written(tmp_path / "named.yaml", "quota_bytes: 100004"))["quota_bytes"] == 100004
-    monkeypatch.setenv("SMP_CONFIG", "")
-    assert load()["quota_bytes"] == 100002
 
 
-def test_a_file_that_is_named_or_there_must_be_readable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_named_or_there_must_be_readable(tmp_path: Path) -> None:
     """Only a file that nobody named may be absent."""
     with pytest.raises(BadConfiguration, match="No such file"):
         load(tmp_path / "missing.yaml")
-    monkeypatch.setenv("SMP_CONFIG", str(tmp_path / "missing.yaml"))
-    with pytest.raises(BadConfiguration, match="No such file"):
-        load()
-    monkeypatch.delenv("SMP_CONFIG")
     (tmp_path / "xdg/smp").mkdir(parents=True)
     (tmp_path / "xdg/smp/smp.yaml").symlink_to(tmp_path / "missing.yaml")
     with pytest.raises(BadConfiguration, match="No such file"):
@@ -283,12 +235,7 @@ def test_show_says_what_is_in_effect_and_where_it_comes_from(tmp_path: Path) -> 
     assert re.search(rf"^watch\.quiet_ms +80 +{re.escape(str(path))}:2$", said.stdout, re.MULTILINE)
     assert re.search(r"^log\.level +info +default$", said.stdout, re.MULTILINE)
     answer = json.loads(run("config", "show", "--config", str(path), "--json", cwd=tmp_path).stdout)
-    assert answer["file"] == str(path)
     assert answer["settings"]["watch.quiet_ms"] == {"value": 80, "from": f"{path}:2"}
-    assert answer["settings"]["roots"] == {
-        "value": [str(tmp_path / ".bmad/sessions")],
-        "from": "found",
-    }
     assert set(answer["settings"]) == set(SETTINGS)
 
 
@@ -297,20 +244,12 @@ def test_check_exits_5_and_names_every_problem(tmp_path: Path) -> None:
     said = run("config", "check", str(path), cwd=tmp_path)
     assert (said.returncode, said.stdout) == (5, "")
     assert f"{path}:1: a: " in said.stderr
-    assert f"{path}:2: watch.quiet_ms: " in said.stderr
     answer = run("config", "check", str(path), "--json", cwd=tmp_path)
     assert answer.returncode == 5
     assert [problem["line"] for problem in json.loads(answer.stdout)["problems"]] == [1, 2]
     path.write_text("watch: {quiet_ms: 1}")
-    assert run("config", "check", str(path), cwd=tmp_path).returncode == 0
     answer = run("config", "check", str(path), "--json", cwd=tmp_path)
     assert json.loads(answer.stdout) == {"file": str(path), "ok": True, "problems": []}
-
-
-def test_the_help_names_every_setting(tmp_path: Path) -> None:
-    said = run("config", "--help", cwd=tmp_path).stdout
-    assert all(f"  {key}" in said for key in SETTINGS)
-    assert all(says.endswith(".") for says in SECTIONS.values())
 
 
 def test_a_daemon_does_not_start_on_a_bad_configuration(tmp_path: Path) -> None:
@@ -323,51 +262,31 @@ def test_a_daemon_does_not_start_on_a_bad_configuration(tmp_path: Path) -> None:
 
 
 def test_a_daemon_uses_what_is_configured(tmp_path: Path) -> None:
-    """Two roots, the log in a file at its level, and the time between two tidyings."""
+    """Two roots, and the log in a file."""
     roots, log = [tmp_path / "one", tmp_path / "two"], tmp_path / "logs/smp.log"
-    text = f"roots: [{roots[0]}, {roots[1]}]\ntidy: {{every_s: 0.1}}\n"
-    text += f"log: {{file: {log}, format: json}}\n"
-    path = written(tmp_path / "smp.yaml", text)
-    with subprocess.Popen(
-        [*SMP, "run", "--config", str(path)], stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            while not log.exists() or log.read_text().count('"event": "ready"') < 2:
-                assert process.poll() is None
-            abandoned = written(roots[1] / ".smp/tmp/abandoned", "")
-            os.utime(abandoned, (0, 0))
-            while abandoned.exists():
-                assert process.poll() is None
-            process.terminate()
-            assert process.wait(PATIENCE_S) == 0
-            assert process.stderr is not None
-            assert process.stderr.read() == ""
-        finally:
-            process.kill()
+    text = f"roots: [{roots[0]}, {roots[1]}]\nlog: {{file: {log}, format: json}}\n"
+    config = written(tmp_path / "smp.yaml", text)
+    daemon = daemons.Daemon([], tmp_path / "stderr", config)
+    try:
+        wait_until(lambda: log.exists() and log.read_text().count('"ready"') == 2, "both are led")
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
     said = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [line["root"] for line in said if line["event"] == "ready"] == [
-        str(root) for root in roots
-    ]
+    ready = [line["root"] for line in said if line["event"] == "ready"]
+    assert ready == [str(root) for root in roots]
+    assert (tmp_path / "stderr").read_text() == ""
 
 
-# Starting fast
+# The table of commands
 
 
-HEAVY = ("structlog", "watchdog", "apscheduler", "sqlite3", "yaml", "filelock", "smp_client")
-
-
-@pytest.mark.parametrize("arguments", [["--help"]])
-def test_help_loads_nothing_but_click(tmp_path: Path, arguments: list[str]) -> None:
+def test_help_loads_nothing_but_click(tmp_path: Path) -> None:
     """Each command's module is imported when that command is asked for."""
     program = ("import sys; from smp_daemon.cli import main\ntry: main()\nexcept SystemExit: pass\n"
                f"print('loaded:', *(name for name in {HEAVY} if name in sys.modules))")  # fmt: skip
-    said = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
+    said = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True,
+                          check=True, cwd=tmp_path)  # fmt: skip
     assert said.stdout.splitlines()[-1].strip() == "loaded:"
 
 
@@ -377,41 +296,22 @@ def test_the_table_of_commands_says_what_they_say_themselves(name: str) -> None:
     command = smp.get_command(click.Context(smp), name)
     assert command is not None
     assert command.name == name
-    assert (command.help or "").split("\n")[0].split(";")[0].split(":")[0].rstrip(".") == COMMANDS[
-        name
-    ][1].rstrip(".")
+    first = (command.help or "").split("\n")[0].split(";")[0].split(":")[0]
+    assert first.rstrip(".") == COMMANDS[name][1].rstrip(".")
 
 
 def test_help_has_groups_and_other_names_are_answered(tmp_path: Path) -> None:
     """The commands of every day come first, the rare ones last."""
-    shown = run_smp("--help", tmp_path)
-    titles = re.findall(r"^([A-Z]\w+(?: \w+)*):$", shown, re.MULTILINE)
-    assert titles == [
-        "Options",
-        "Start",
-        "Write and ask",
-        "Look after",
-        "Privacy",
-        "Move",
-        "Rarely needed",
-    ]
-    assert re.findall(r"^  ([a-z]+) ", shown, re.MULTILINE) == list(COMMANDS)
-    assert run_smp("help", tmp_path) == shown
-    assert run_smp("help config show", tmp_path) == run_smp("config show --help", tmp_path)
-    for other, name in (
-        ("ls", "sessions"),
-        ("get", "show"),
-        ("rm", "delete"),
-        ("help rm", "help delete"),
-    ):
-        assert (
-            run_smp(f"{other} --help", tmp_path).split("\n")[1:]
-            == run_smp(f"{name} --help", tmp_path).split("\n")[1:]
-        )
 
+    def shown(arguments: str) -> str:
+        environment = {**os.environ, "COLUMNS": "80"}
+        return daemons.smp(*arguments.split(), cwd=tmp_path, env=environment).stdout
 
-def run_smp(arguments: str, directory: Path) -> str:
-    call, environment = [*SMP, *arguments.split()], {**os.environ, "COLUMNS": "80"}
-    return subprocess.run(
-        call, capture_output=True, text=True, check=True, cwd=directory, env=environment
-    ).stdout
+    titles = re.findall(r"^([A-Z]\w+(?: \w+)*):$", shown("--help"), re.MULTILINE)
+    assert titles == ["Options", "Start", "Write and ask", "Look after", "Privacy", "Move",
+                      "Rarely needed"]  # fmt: skip
+    assert re.findall(r"^  ([a-z]+) ", shown("--help"), re.MULTILINE) == list(COMMANDS)
+    assert shown("help config show") == shown("config show --help")
+    for other, name in (("ls", "sessions"), ("get", "show"), ("rm", "delete")):
+        pages = [shown(f"{each} --help").split("\n")[1:] for each in (other, name)]
+        assert pages[0] == pages[1]

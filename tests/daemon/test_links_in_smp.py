@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, running, settings_file, smp, status, wait_until, wait_until_true
+from daemons import Daemon, running, smp, status, wait_until, wait_until_true
 
 from smp_client import Memory, Session
 
@@ -67,8 +67,7 @@ def test_a_link_that_is_there_at_the_start(
 def test_a_link_that_comes_while_it_runs(
     memory: Memory, session: Session, tmp_path: Path, outside: Path, name: str
 ) -> None:
-    config = settings_file(tmp_path, canary={"every_s": 1})
-    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+    with running(memory.root, log=tmp_path / "log") as daemon:
         put_link(memory.root, name, outside)
         wait_until(lambda: not (memory.root / ".smp" / name).is_symlink(), "the link is gone")
         session.record_decision("Two", made_by="a")

@@ -26,6 +26,7 @@ from smp_client.model.layout import INDEX_FILE, STATUS_FILE
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from daemons import (
     PATIENCE_S,
+    SMP,
     Daemon,
     index_contents,
     running,
@@ -75,7 +76,10 @@ def add_sessions(memory: Memory, count: int, each: int = 3) -> None:
 
 # Killed while it indexes.
 
-QUIET = {"heartbeat": {"every_s": 60}, "canary": {"every_s": 3600}, "log": {"level": "debug"}}
+QUIET = {"log": {"level": "debug"}}
+# The daemon with few calls of its own between those of the work.
+QUIET_SMP = [sys.executable, "-c", "from smp_daemon import worker; worker.HEARTBEAT_S, worker.CANARY_S = 60, 3600\n"
+             "from smp_daemon.cli import main; main()"]  # fmt: skip
 DROP = "type: finding\nfinding: dropped\ndiscovered_by: somebody\nseverity: low\n"
 
 
@@ -96,7 +100,7 @@ def run_under_strace(root: Path, directory: Path, *options: str) -> Daemon:
     """Until it has done all there is to do, or died of what was injected; with --seccomp-bpf strace 6.1 injects nothing."""
     prefix = ["strace", "-f", "-e", f"trace={','.join(CHANGING)}", *options]
     (directory / "log").unlink(missing_ok=True)
-    daemon = Daemon([root], directory / "log", settings_file(directory, **QUIET), prefix)
+    daemon = Daemon([root], directory / "log", settings_file(directory, **QUIET), [*prefix, *QUIET_SMP])
 
     def is_over() -> bool:
         written = {line["session_id"] for line in daemon.lines() if line["event"] == "derived files written"}
@@ -219,8 +223,7 @@ def test_a_full_disk_under_the_index(tmp_path: Path) -> None:
     with mounted("tmpfs", tmp_path / "disk", "tmpfs", "size=6m") as disk:
         memory = Memory(disk / "root")
         add_sessions(memory, 3)
-        config = settings_file(tmp_path, indexes={"active_every_s": 1, "idle_every_s": 1})
-        with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+        with running(memory.root, log=tmp_path / "log") as daemon:
             smp("sync", "--root", memory.root)
             room = disk / "room"
             room.write_bytes(b"\0" * 600_000)
@@ -328,7 +331,7 @@ def test_without_watches_it_polls_and_says_so(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "root")
     add_sessions(memory, 3)
     limit = 'echo 3 > /proc/sys/user/max_inotify_watches && exec "$@"'
-    prefix = ["unshare", "--user", "--map-root-user", "sh", "-c", limit, "sh"]
+    prefix = ["unshare", "--user", "--map-root-user", "sh", "-c", limit, "sh", *SMP]
     daemon = Daemon([memory.root], tmp_path / "log", settings_file(tmp_path, watch={"polling_s": 0.5}), prefix)
     try:
         daemon.wait_ready()
@@ -382,9 +385,8 @@ def write_many(memory: Memory, start: int, count: int) -> None:
 
 def stays_flat(memory: Memory, directory: Path, writes: int) -> None:
     add_sessions(memory, 4)
-    config = settings_file(directory, heartbeat={"every_s": 0.1}, canary={"every_s": 0.5}, tidy={"every_s": 0.5})
     rounds = 10
-    with running(memory.root, log=directory / "log", config=config) as daemon:
+    with running(memory.root, log=directory / "log") as daemon:
         samples: list[dict[str, int]] = []
         for number in range(rounds):
             write_many(memory, number * writes // rounds, writes // rounds)

@@ -35,7 +35,7 @@ from smp_daemon.config.settings import Configuration
 from smp_daemon.log import Log
 from smp_daemon.root import Root
 from smp_daemon.schedule import KNOWN_SINCE, save_successes
-from smp_daemon.worker import Timing, Worker
+from smp_daemon.worker import Worker
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from daemons import Daemon, running, settings_file, smp, status, wait_until, wait_until_true
@@ -157,7 +157,7 @@ def test_while_the_root_is_gone_no_job_touches_anything(tmp_path: Path, how: str
 def leading(root: Path, log_file: Path) -> Iterator[tuple[Worker, Root]]:
     """A worker that has begun, and whose thread is ours."""
     log = Log(Configuration({"log.level": "debug", "log.format": "json", "log.file": log_file}))
-    worker = Worker(Timing(), log.logger)
+    worker = Worker(log.logger)
     led = Root(Memory(root, compaction=CompactionPolicy(gentle_at_pct=50)), 2.0, worker.notice, log.logger)
     led.lead()
     worker.add(led, {})
@@ -166,7 +166,6 @@ def leading(root: Path, log_file: Path) -> Iterator[tuple[Worker, Root]]:
         yield worker, led
     finally:
         led.close()
-        log.close()
 
 
 def work(worker: Worker) -> None:

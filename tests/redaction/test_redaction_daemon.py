@@ -19,7 +19,7 @@ from smp_client.index.take_in import rebuild
 from smp_client.privacy import leaks
 from smp_client.redaction.redact import Redaction
 
-QUICK = {"watch": {"quiet_ms": 20, "longest_wait_ms": 100}, "indexes": {"active_every_s": 0.2}}
+QUICK = {"watch": {"quiet_ms": 20, "longest_wait_ms": 100}}
 AT = '"2026-01-11T14:30:00Z"'
 
 
