@@ -123,9 +123,9 @@ BUDGETS = {
     "smp_client/redaction": 980,
     "smp_client/model": 1_040,
     "smp_daemon/cli": 3_590,
-    "smp_daemon/config": 690,
+    "smp_daemon/config": 550,
     "smp_daemon/ingest": 1_380,
-    "smp_daemon/service": 480,
+    "smp_daemon/service": 425,
     "smp_daemon/mcp": 1_730,
 }
 
