@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 
 from .ask import questions
-from .ask.fields import shown
+from .ask.argument import shown
 from .change.whereabouts import missing
 from .disk import journal
 from .disk.append import append

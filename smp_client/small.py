@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .ask.options import require_text
+from .ask.argument import require_text
 from .memory import Memory
 from .model.errors import Conflict, Invalid
 from .model.record import DECISION, FINDING, PREFERENCE, TURN, Record

@@ -116,7 +116,7 @@ BUDGETS = {
     "smp_client/passes": 2_330,
     "smp_client/privacy": 1_260,
     "smp_client/change": 2_010,
-    "smp_client/ask": 2_870,
+    "smp_client/ask": 2_480,
     "smp_client/index": 2_780,
     "smp_client/disk": 3_455,
     "smp_client/text": 1_890,

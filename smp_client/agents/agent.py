@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
+from ..ask.argument import listed, require_text, sayable, shown
 from ..ask.engine import find, similar
-from ..ask.fields import shown
-from ..ask.options import Answer, QueryOptions, Wanted, listed, require_text, sayable, type_named
+from ..ask.options import Answer, QueryOptions, Wanted, type_named
 from ..ask.priorities import View
 from ..disk.scopes import scopes
 from ..index.sql import Sql

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from ..ask.argument import require_text, shown
 from ..ask.asker import Asker
 from ..ask.engine import find, similar
-from ..ask.fields import shown
 from ..ask.likeness import Matters, normalised
-from ..ask.options import NEWEST, Answer, Wanted, one_of, require_text
+from ..ask.options import NEWEST, Answer, Wanted, one_of
 from ..ask.priorities import View
 from ..disk.scopes import session_of
 from ..index.archive import AWAY

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..ask.argument import shown
 from ..ask.engine import find
-from ..ask.fields import shown
 from ..ask.options import Answer, Wanted, one_of
 from ..ask.priorities import View
 from ..index.sql import Sql

@@ -19,7 +19,8 @@ from ..model.errors import InvalidQuery
 from ..model.priority import Policy
 from ..model.ranking import Weights
 from ..model.record import RELATIONSHIP
-from .options import Answer, QueryOptions, Wanted, sayable, wanted
+from .argument import sayable
+from .options import Answer, QueryOptions, Wanted, wanted
 from .priorities import View, prepare
 
 if TYPE_CHECKING:

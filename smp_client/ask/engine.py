@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,17 +16,13 @@ from ..disk.scopes import ARCHIVE, archived_scope, directory_of, is_archived, se
 from ..index import doubles
 from ..index.archive import EVICTED, is_away
 from ..index.archive import STATE as ARCHIVED
-from ..index.database import Index
 from ..index.sql import Sql
 from ..index.validity import holds, marks
-from ..model.errors import InvalidQuery
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, type_of
-from ..model.times import time_at
+from .argument import sayable, shown
 from .bm25 import Words, known, owned, strengths
-from .fields import shown
-from .options import NEWEST, Answer, Wanted, one_of, sayable
+from .options import NEWEST, Answer, Wanted, one_of
 from .priorities import View, source
-from .spec import Aggregation, Specification, has_field, understand, unknown_field
 from .text import Term, question_of, quoted, words
 
 _CANDIDATES = 100  # the best by text alone, whose order priority and importance can change
@@ -37,6 +32,13 @@ _PREFIXES = "|".join(kind.prefix for kind in (*SESSION_KINDS, *GLOBAL_KINDS))
 _ID = re.compile(rf"\b(?:{_PREFIXES})-\d+\b", re.IGNORECASE)
 _LIKENESS_WORDS = 24
 _WORD = re.compile(r"[^\W_]+")
+_decode = json.JSONDecoder().raw_decode
+_READ = """
+SELECT m.key, m.id, m.type, m.scope, m.file, m.data, m.text,
+    m.key IN (SELECT memory FROM past), EXISTS (SELECT 1 FROM memories o WHERE o.scope = m.scope
+        AND o.id = m.id AND o.file = m.file AND o.start < m.start)
+FROM memories m WHERE m.key IN (SELECT value FROM json_each(?))
+"""
 
 
 class Ranked(NamedTuple):
@@ -58,15 +60,20 @@ def find(view: View, want: Wanted, text: str = "") -> Answer:
     if not question.terms or (question.test is not None and question.test.is_open):
         return read(view, ranked(view, want))
     # From the beginning, so that every page is one of the same whole.
-    end = None if want.limit is None else want.offset + want.limit
-    whole = replace(want, offset=0, limit=end)
-    found = _called(view, whole, text.strip())
+    whole = replace(want, offset=0, limit=want.end)
+    found: list[Ranked] = []
+    names = _ID.findall(text)[:_NAMED_CAP] if " " in text.strip() else [text.strip()]
+    if names:  # memories that the text names by their ids come first
+        forms = [form for name in names for form in (name, name.upper(), name.lower())]
+        found = [
+            item._replace(score=1.0) for item in ranked(view, whole.also(one_of("m.id", forms)))
+        ]
     named = {item.key for item in found}
     is_plain = question.test is None
     terms = known(view, question.terms, text if is_plain else "")
     around = is_plain and len(question.terms) > _LOOKED_UP
     found += [item for item in _matching(view, whole, terms, around) if item.key not in named]
-    answer = read(view, found[want.offset : end])
+    answer = read(view, found[want.offset : want.end])
     answer.note = terms.note
     return answer
 
@@ -87,38 +94,6 @@ def scope_of(record: Record) -> str:
     return archived_scope(record.session) if is_away(record.marks) else record.session
 
 
-def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
-    """Return the answer to a query specification: filters, sort, aggregations."""
-    said = understand(specification, "m.priority")
-    _require_fields(view, said)
-    if want.min_priority is not None:
-        least = Sql("m.priority >= ?", (float(want.min_priority),))
-        said = replace(said, conditions=(*said.conditions, least))
-    order = ", ".join([*(term.text for term in said.order), NEWEST])
-    limit = want.limit if said.limit is None else said.limit
-    inner, inside = where(view, replace(want, order=order, limit=limit))
-    conditions = " AND ".join(f"({condition.text})" for condition in said.conditions) or "1"
-    figures = [one.statement(Sql(""), Sql("")).text for one in said.aggregations]
-    table = f"(SELECT m.* FROM memories m WHERE {inner}) m"
-    if any("m.priority" in text for text in (conditions, order, *figures)):
-        joined, columns = source(view)
-        table = f"(SELECT m.*, {columns.priority} AS priority {joined} WHERE {inner}) m"
-    given = [value for condition in said.conditions for value in condition.parameters]
-    ordering = [value for term in said.order for value in term.parameters]
-    rows = view.index.connection.execute(
-        f"SELECT m.key FROM {table} WHERE {conditions} ORDER BY {order} LIMIT ? OFFSET ?",
-        [*inside, *given, *ordering, -1 if limit is None else limit, said.offset or want.offset],
-    )
-    keys = [key for (key,) in rows]
-    priorities = {item.key: item.priority for item in ranked(view, _of_keys(Wanted(), keys))}
-    answer = read(view, [Ranked(key, priorities[key]) for key in keys])
-    for aggregation in said.aggregations:
-        tables = Sql(table, tuple(inside))
-        statement = aggregation.statement(Sql(conditions, tuple(given)), tables)
-        answer.aggregations[aggregation.name] = _figures(view.index, aggregation, statement)
-    return answer
-
-
 def by_topic(view: View, want: Wanted, topic: str) -> Answer:
     """Return the memories of a topic or one below it, and turns that say it or refer to such."""
     return read(view, ranked(view, replace(want, has_keys=True).also(is_about(view, topic))))
@@ -129,20 +104,19 @@ def is_about(view: View, topic: str) -> Sql:
     name = [sayable(topic)]
     tables = [_named(view, "tags", "tag", name), _named(view, "topics", "topic", name)]
     about = Sql.joined(" UNION ALL ", tables)
-    referring = (
-        "SELECT r.memory FROM memories b"
-        " CROSS JOIN refs r ON r.scope = b.scope AND r.target = b.id"
-        f" WHERE b.key IN ({about.text}) AND r.relation = 'memory_refs'"
+    found = (
+        f"WITH about (memory) AS ({about.text}) SELECT memory FROM about"
+        " UNION ALL SELECT r.memory FROM about CROSS JOIN memories b ON b.key = about.memory"
+        " CROSS JOIN refs r ON r.scope = b.scope AND r.target = b.id AND r.relation = 'memory_refs'"
     )
-    about = Sql(f"{about.text} UNION ALL {referring}", about.parameters * 2)
+    given = about.parameters
     if said := " ".join(_WORD.findall(topic)):
-        turns = "SELECT w.key FROM words CROSS JOIN memories w ON w.key = words.rowid"
-        match = owned(view.scopes, f'{{text}} : "{said}"')
-        about = Sql(
-            f"{about.text} UNION ALL {turns} WHERE words MATCH ? AND w.type = '{TURN.name}'",
-            (*about.parameters, match),
+        found += (
+            " UNION ALL SELECT w.key FROM words CROSS JOIN memories w ON w.key = words.rowid"
+            f" WHERE words MATCH ? AND w.type = '{TURN.name}'"
         )
-    return Sql(f"m.key IN ({about.text})", about.parameters)
+        given = (*given, owned(view.scopes, f'{{text}} : "{said}"'))
+    return Sql(f"m.key IN ({found})", given)
 
 
 def keys_of(view: View, want: Wanted) -> set[tuple[str, str, str]]:
@@ -173,26 +147,21 @@ def of_ids(view: View, want: Wanted, scope: str, ids: Sequence[str]) -> Answer:
 def read(view: View, found: Sequence[Ranked]) -> Answer:
     """Return the records themselves."""
     keys = [item.key for item in found]
-    asked = (
-        "SELECT key, id, type, scope, file, data, text FROM memories"
-        " WHERE key IN (SELECT value FROM json_each(?))"
-    )
-    found_rows = view.index.connection.execute(asked, (json.dumps(keys),))
-    rows = {row[0]: row[1:] for row in found_rows}
-    ended = marks(view.index, keys)
-    doubled = doubles.marks(view.index, keys)
+    rows = {row[0]: row for row in view.index.connection.execute(_READ, (json.dumps(keys),))}
+    ended = marks(view.index, [key for key in keys if rows[key][7]])
+    doubled = doubles.marks(view.index, [key for key in keys if rows[key][8]])
     answer = Answer()
     for key, priority, score, explanation in found:
-        memory_id, kind, scope, file, stored, text = rows[key]
-        data = json.loads(stored)
+        _, memory_id, kind, scope, file, stored, text, is_past, _ = rows[key]
+        data = _decode(stored)[0]
         if kind == "artifact":
             data["content"] = text
         away = (ARCHIVED if file == ARCHIVE else EVICTED,) if is_archived(scope) else ()
-        said = (*away, *ended.get(key, ()), *doubled.get(key, ()))
         answer.append(Record(
             memory_id, type_of(kind), session_of(scope), data, text, score=score,
             explanation=explanation, priority_now=round(priority, 4),
-            file=f"{directory_of(scope)}/{file}", holds=key not in ended, marks=said,
+            file=f"{directory_of(scope)}/{file}", holds=not is_past,
+            marks=(*away, *ended.get(key, ()), *doubled.get(key, ())),
         ))  # fmt: skip
     return answer
 
@@ -224,7 +193,7 @@ def ranked(view: View, want: Wanted) -> list[Ranked]:
             f"SELECT m.key{used} {table} WHERE {condition}{least}"
             f" ORDER BY {order} LIMIT ? OFFSET ?", given,
         )  # fmt: skip
-        return ranked(view, _of_keys(want, [key for key, *_ in keys]))
+        return ranked(view, of_keys([key for key, *_ in keys], want))
     parts = f"{columns.recency}, {columns.state}, {columns.holds}, m.importance"
     rows = ask(
         f"SELECT m.key, {columns.priority} AS priority, {score} AS score,"
@@ -241,22 +210,10 @@ def ranked(view: View, want: Wanted) -> list[Ranked]:
     return found
 
 
-def _of_keys(want: Wanted, keys: Sequence[int]) -> Wanted:
+def of_keys(keys: Sequence[int], want: Wanted) -> Wanted:
+    """Return the wish for just these memories, in the order of another wish."""
     these = Sql("m.key IN (SELECT value FROM json_each(?))", (json.dumps(keys),))
-    return replace(
-        want, conditions=(these,), tags=(), without_tags=(), min_priority=None, min_relevance=None,
-        limit=None, offset=0, has_keys=True,
-    )  # fmt: skip
-
-
-def _called(view: View, want: Wanted, text: str) -> list[Ranked]:
-    """Return the memories that the text names: it is their id, or has it among its words."""
-    names = _ID.findall(text)[:_NAMED_CAP] if " " in text else [text]
-    if not names:
-        return []
-    forms = [form for name in map(sayable, names) for form in (name, name.upper(), name.lower())]
-    named = want.also(one_of("m.id", forms))
-    return [item._replace(score=1.0) for item in ranked(view, named)]
+    return Wanted((these,), order=want.order, explain=want.explain, has_keys=True)
 
 
 def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Ranked]:
@@ -268,18 +225,16 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Rank
     if not terms.match:
         return []
     joined, columns = source(view, by_key=True)
-    needed = None if want.limit is None or want.order else want.offset + want.limit
     test, tables = Sql("1"), ""
-    is_least = want.min_priority is not None
     is_part = len(view.scopes) > 1 and not terms.is_all
-    if want.conditions or want.tags or want.without_tags or is_least or is_part:
+    if want != replace(Wanted(), order=want.order, limit=want.limit, offset=want.offset) or is_part:
         condition, given = where(view, replace(want, has_keys=True))
         tables = "memories m"
         if want.min_priority is not None:
             condition += f" AND {columns.priority} >= {float(want.min_priority)}"
             tables = joined.removeprefix("FROM ")
         test = Sql(condition, tuple(given))
-    count = None if needed is None else max(needed, _CANDIDATES)
+    count = None if want.end is None or want.order else max(want.end, _CANDIDATES)
     matches = strengths(view, terms, tables, test, count, around=around)
     keys = list(matches)[:count]
     weights = view.weights
@@ -306,41 +261,15 @@ def _matching(view: View, want: Wanted, terms: Words, around: bool) -> list[Rank
         place = {key: number for number, key in enumerate(keys)}
         late = _CANDIDATES - 1
         answers.sort(key=lambda item: (max(place[item.key] - late, 0), -(item.score or 0.0)))
-    end = None if want.limit is None else want.offset + want.limit
     return [
         one._replace(score=round(min(one.score or 0.0, 1.0), 4))
-        for one in answers[want.offset : end]
+        for one in answers[want.offset : want.end]
     ]
 
 
 def _explained(**parts: float) -> dict[str, float]:
     """Return what a score is made of."""
     return {name: round(value, 4) for name, value in parts.items()}
-
-
-def _require_fields(view: View, said: Specification) -> None:
-    """Raise InvalidQuery for a field that no memory here has."""
-    condition, given = where(view, Wanted())
-    for name in said.unproven_fields:
-        has = has_field(name)
-        asked = f"SELECT 1 FROM memories m WHERE {condition} AND {has.text} LIMIT 1"
-        if view.index.connection.execute(asked, [*given, *has.parameters]).fetchone() is None:
-            fields = "SELECT DISTINCT f.key FROM memories m, json_each(m.data) f"
-            rows = view.index.connection.execute(f"{fields} WHERE {condition} LIMIT 200", given)
-            raise unknown_field(name, sorted(str(row[0]) for row in rows))
-
-
-def _figures(index: Index, aggregation: Aggregation, statement: Sql) -> Any:
-    try:
-        rows = index.connection.execute(statement.text, statement.parameters).fetchall()
-    except sqlite3.OperationalError as error:
-        # SQLite reads an infinite number, and cannot write it.
-        raise InvalidQuery(f"{aggregation.name} cannot be worked out: {error}.") from error
-    if aggregation.is_time:
-        rows = [(group, time_at(value)) for group, value in rows]
-    if aggregation.by is None:
-        return rows[0][1]
-    return dict(rows)
 
 
 def where(view: View, want: Wanted) -> tuple[str, list[Any]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from ..model.errors import InvalidQuery, MemoryNotFound
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, Record, check_memory_id
+from .argument import When, moment, require_text, shown
 
 if TYPE_CHECKING:
     from ..index.topics import Timeline, Topic
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from .options import Answer, QueryOptions, Wanted
     from .priorities import View
     from .summary import Summary
-    from .when import When
 
 _DEFAULT_LIMIT = 20
 # A text that can only be meant as the id of a memory.
@@ -41,7 +41,6 @@ def search(asked: Asked, text: str = "", **options: Unpack[QueryOptions]) -> Ans
     NOT, ( ) and word* work too.
     """
     from .engine import find
-    from .options import require_text
 
     require_text("What to search for", text)
     limited: QueryOptions = {"limit": _DEFAULT_LIMIT, **options}
@@ -54,7 +53,6 @@ def by_topic(asked: Asked, topic: str, **options: Unpack[QueryOptions]) -> Answe
     Turns are found also by their words, and by the memories that they refer to.
     """
     from .engine import by_topic
-    from .options import require_text
 
     require_text("A topic", topic)
     return asked._asker().answer(lambda view, want: by_topic(view, want, topic), options)
@@ -72,31 +70,25 @@ def by_time(
     **options: Unpack[QueryOptions],
 ) -> Answer:
     """Return the memories between two times, both included, oldest first."""
-    times: QueryOptions = {}
-    if start is not None:
-        times["since"] = start
-    if end is not None:
-        times["until"] = end
+    times: Any = {"since": start, "until": end}
     return _listed(asked, {"sort": "oldest", **options, **times})
 
 
 def by_type(asked: Asked, type: str, **options: Unpack[QueryOptions]) -> Answer:
+    """Return the memories of a type."""
     return _listed(asked, {**options, "types": [type]})
 
 
 def similar(asked: Asked, memory_or_text: str, **options: Unpack[QueryOptions]) -> Answer:
     """Return memories whose text is like that of a memory, named by its id, or like a text."""
     from .engine import similar
-    from .options import require_text
 
     require_text("What others are to be like", memory_or_text)
     limited: QueryOptions = {"limit": _DEFAULT_LIMIT, **options}
 
     def question(view: View, want: Wanted) -> Answer:
-        itself = named(view, memory_or_text)
-        if itself is None and _ID.fullmatch(memory_or_text):
-            scopes = ", ".join(view.scopes)
-            raise MemoryNotFound(f"There is no memory {memory_or_text!r} in {scopes}.")
+        is_id = _ID.fullmatch(memory_or_text)
+        itself = existing(view, memory_or_text) if is_id else named(view, memory_or_text)
         return similar(view, want, itself.text if itself else memory_or_text, itself)
 
     return asked._asker().answer(question, limited)
@@ -106,34 +98,28 @@ def related(
     asked: Asked, memory_id: str, depth: int = 1, **options: Unpack[QueryOptions]
 ) -> Answer:
     """Return the memories within so many steps of one, nearest first; `path` says how."""
-    from .fields import shown
     from .related import related
 
     if type(depth) is not int or not 1 <= depth <= 10:
         raise InvalidQuery(f"depth must be a whole number from 1 to 10, not {shown(depth)}.")
-
-    def question(view: View, want: Wanted) -> Answer:
-        start = named(view, check_memory_id(memory_id))
-        if start is None:
-            scopes = ", ".join(view.scopes) or "this memory"
-            raise MemoryNotFound(f"There is no memory {memory_id!r} in {scopes}.")
-        return related(view, want, start, depth)
-
-    return asked._asker().answer(question, options)
+    check_memory_id(memory_id)
+    return asked._asker().answer(
+        lambda view, want: related(view, want, existing(view, memory_id), depth), options
+    )
 
 
 def query(
     asked: Asked, specification: Mapping[str, Any], **options: Unpack[QueryOptions]
 ) -> Answer:
     """Answer a specification of `filters`, `sort`, `aggregations`, `limit`, `offset` and
-    `include_related`.
-
-    Options narrow it down. `limit` and `offset` may stand in either, `sort` only in itself.
+    `include_related`. Options narrow it down.
     """
-    from .engine import ask
     from .related import related_to_all
+    from .spec import ask
 
-    _refuse_options(specification, options)
+    if {"sort", "min_relevance", "explain"} & options.keys():
+        said = "the specification has its order, and what it finds has no score"
+        raise InvalidQuery(f"query() takes no sort, min_relevance and explain: {said}.")
 
     def question(view: View, want: Wanted) -> Answer:
         answer = ask(view, specification, want)
@@ -155,7 +141,6 @@ def timeline(asked: Asked, since: When | None = None, until: When | None = None)
     """Return the events in order; `without_time` of the list names memories without a time."""
     from ..index.topics import timeline_of
     from ..model.times import microseconds
-    from .when import moment
 
     def at(value: When | None, now: datetime, *, end: bool) -> int | None:
         try:
@@ -183,6 +168,15 @@ def _listed(asked: Asked, options: QueryOptions) -> Answer:
     return asked._asker().answer(find, options)
 
 
+def existing(view: View, memory_id: str) -> Record:
+    """Return the memory of this id. Raise MemoryNotFound where there is none."""
+    found = named(view, memory_id)
+    if found is None:
+        scopes = ", ".join(view.scopes)
+        raise MemoryNotFound(f"There is no memory {memory_id!r} in {scopes}.")
+    return found
+
+
 def named(view: View, memory_id: str) -> Record | None:
     """Return the memory of this id. Raise InvalidQuery where several sessions have one."""
     from .engine import of_id
@@ -193,19 +187,3 @@ def named(view: View, memory_id: str) -> Record | None:
         advice = f"Name it {found[0].session}/{memory_id}, or ask one session."
         raise InvalidQuery(f"{memory_id!r} is in several sessions ({sessions}).", advice=advice)
     return found[0] if found else None
-
-
-def _refuse_options(specification: Mapping[str, Any], options: QueryOptions) -> None:
-    """Raise InvalidQuery for options that a specification has itself, or cannot take."""
-    problems = []
-    if "sort" in options:
-        order = '{"sort": [{"field": "timestamp", "direction": "asc"}]}'
-        problems.append(f"the order stands in the specification: {order}")
-    if options.get("min_relevance") or options.get("explain"):
-        why = "a memory that a specification finds has no score"
-        problems.append(f"min_relevance and explain are for search and similar: {why}")
-    for name in ("limit", "offset") if isinstance(specification, Mapping) else ():
-        if name in options and specification.get(name) is not None:
-            problems.append(f"{name} is given twice, in the specification and beside it")
-    if problems:
-        raise InvalidQuery(f"In query(), {'; '.join(problems)}.")

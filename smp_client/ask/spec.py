@@ -1,61 +1,70 @@
-"""The query specification: checked, with every problem at once, and turned into SQL.
+"""The query specification: filters, sorting and aggregations over any field of a memory.
 
-No text of the caller becomes SQL: names and values are bound as parameters, operators and
-directions are looked up. The operators mean one thing for every field:
+SQLite finds the memories by type, session, tags and time, and Python looks at the rest. A field is
+a column, or a path of names in the record such as `resolution.status`.
 
-- `equals`, `in` and `contains` on a list ask for such an item; `contains` in a text is a part of
-  it, in a mapping a key.
-- `contains` in a text, `prefix` and tags do not tell upper from lower case; everything else does.
-- A tag matches itself and tags below it: `security` also `security.authentication`.
+- A list on the way to a field, or at its end, is looked through: some item must fit.
+- `contains` asks for a part of a text, an item of a list, or a key of a mapping. It and `prefix`
+  do not tell upper from lower case; everything else does.
+- A tag matches itself and the tags below it: `security` also `security.authentication`.
 - Two words for one severity are equal, and the more severe is the greater; see severity.py.
 - A number is compared with numbers and a text with texts; true is not 1.
-- `exists` and null: a field that is null, or an empty text of a column, counts as absent.
-- `not` is the opposite of `equals`, or of `in` when given a list: it also matches what is absent.
-- A date is its first moment after `greaterThan`, `greaterOrEqual` and `lessThan`, and a whole day
-  (UTC) in every other place.
-- A list on the way to a field is looked through: `alternatives_considered.option`.
+- A field that is null counts as absent. `not` also matches memories without the field.
+- A date is its first moment for `greaterThan`, `greaterOrEqual` and `lessThan`, else a whole day.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+import json
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
-from ..index.sql import Sql, compose, negated, some
+from ..disk.scopes import archived_scope
+from ..index.sql import Sql
 from ..model.errors import InvalidQuery
-from .fields import INTEGER_CAP, Field, Mistake, columns, shown, text_of
-from .json_field import JsonField, SeverityField
+from ..model.layout import ARCHIVED
+from ..model.record import TURN, name_of, type_of
+from ..model.severity import IN_WORDS, WORDS, rank
+from ..model.times import microseconds, parse_time, render_time, time_at
+from .argument import sayable, shown
+from .engine import Ranked, of_keys, ranked, read, where
+from .options import COUNT_CAP, NEWEST, Answer, Wanted, one_of
+from .priorities import View, source
 
-_ENTRY_CAP = 100  # SQLite takes no expression deeper than 1,000 and no more than 32,766 parameters
-_PROBLEM_CAP = 20
-_HINT_CAP_CHARACTERS = 100
-_T = TypeVar("_T")
-
-# The fields that records of each kind may have, and those that SMP itself writes.
-_DOCUMENTED = frozenset(
-    """
-    decay turn_ref created_by content confidence pinned updated_at memory_refs references turn
-    speaker made_by decision rationale agents_involved agreed_by reversible implementation_impact
-    alternatives_considered discovered_by severity category finding impact root_cause location
-    resolution topic preference context source applies_to learning learned_by pattern target
-    relationship agent_id session_id last_updated session_learnings current_context working_memory
-    """.split()  # noqa: SIM905 - a text is easier to look through than 40 strings
-)
-_OPERATORS = (
-    "equals", "not", "contains", "in", "greaterThan", "lessThan", "greaterOrEqual", "lessOrEqual",
-    "between", "exists", "prefix",
-)  # fmt: skip
-_OPERATOR_NAMES = {name.lower(): name for name in _OPERATORS} | {
-    "notequals": "not", "greaterthanorequal": "greaterOrEqual", "lessthanorequal": "lessOrEqual",
-}  # fmt: skip
-_BOUNDS = {
-    "greaterThan": (">",), "lessThan": ("<",), "greaterOrEqual": (">=",), "lessOrEqual": ("<=",),
-    "between": (">=", "<="),
-}  # fmt: skip
-_FUNCTIONS = {"count": "COUNT", "min": "MIN", "max": "MAX", "average": "AVG"}
+_ENTRY_CAP = 100
 _KEYS = ("filters", "sort", "aggregations", "limit", "offset", "include_related")
+_BOUNDS = {"greaterThan": ">", "lessThan": "<", "greaterOrEqual": ">=", "lessOrEqual": "<="}
+_COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
+_OPERATORS = ("equals", "not", "in", "contains", "prefix", "exists", "between", *_BOUNDS)
+_OPERATOR_NAMES = {name.lower(): name for name in _OPERATORS} | {"notequals": "not"}
+_FUNCTIONS = ("count", "min", "max", "average")
+_NUMBER, _TEXT = "a number", "a text"
+_TAGS = "(SELECT json_group_array(t.tag) FROM tags t WHERE t.memory = m.key)"
+# The fields that have columns, and the sort of their values.
+_COLUMNS = {
+    "id": ("m.id", _TEXT), "type": ("m.type", _TEXT), "text": ("m.text", _TEXT),
+    "session": (f"REPLACE(m.scope, '{ARCHIVED}/', '')", _TEXT),
+    "agent": ("m.actor", _TEXT), "actor": ("m.actor", _TEXT), "tags": (_TAGS, "a list of texts"),
+    "timestamp": ("m.at", "a time"), "priority": ("", _NUMBER), "decay.priority": ("", _NUMBER),
+}  # fmt: skip
+_PARTLESS = ("timestamp", "priority", "decay.priority")
+
+
+class _Mistake(Exception):
+    """What is wrong with a part of a specification; its place is for the catcher to say."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A test of a field: `in`, `within`, `contains`, `prefix` or `exists`, or its opposite."""
+
+    field: str
+    test: str
+    given: Any = None
+    is_opposite: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,266 +72,357 @@ class Aggregation:
     """A figure over all memories that match, or one for each value of the field `by`."""
 
     name: str
+    function: str
+    field: str | None
     by: str | None
-    value: Sql
-    group: Sql | None
-    joins: Sql
-    is_time: bool  # the value is in microseconds since 1970
-
-    def statement(self, where: Sql, source: Sql) -> Sql:
-        """Return a query for rows of (group, value); without `by` one row of the group None."""
-        group = self.group or Sql("NULL")
-        tail = " GROUP BY 1 ORDER BY 1 NULLS LAST" if self.group else ""
-        template = f"SELECT {{}}, {{}} FROM {{}} {{}} WHERE {{}}{tail}"
-        return compose(template, group, self.value, source, self.joins, where)
 
 
 @dataclass(frozen=True)
 class Specification:
-    conditions: tuple[Sql, ...]  # all of them must hold
-    order: tuple[Sql, ...]  # terms of ORDER BY, absent values last; the caller appends a tie-break
-    aggregations: tuple[Aggregation, ...]
-    limit: int | None
-    offset: int
-    include_related: bool
-    unproven_fields: tuple[str, ...]  # the caller sees whether any memory has them
+    filters: tuple[Filter, ...] = ()
+    sort: tuple[tuple[str, bool], ...] = ()  # a field, and whether the greatest comes first
+    aggregations: tuple[Aggregation, ...] = ()
+    limit: int | None = None
+    offset: int = 0
+    include_related: bool = False
 
 
-def understand(spec: Mapping[str, Any], priority: str) -> Specification:
-    """Read a specification. Raise InvalidQuery with all that is wrong.
+def ask(view: View, specification: Mapping[str, Any], want: Wanted) -> Answer:
+    """Return the answer to a query specification, narrowed down by the options."""
+    said = understand(specification)
+    if want.min_priority is not None:
+        least = Filter("priority", "within", [(">=", want.min_priority)])
+        said = replace(said, filters=(*said.filters, least))
+    want, filters = _narrowed(want, said.filters)
+    named = [*(one.field for one in filters), *(field for field, _ in said.sort)]
+    named += [field for one in said.aggregations for field in (one.field, one.by) if field]
+    fields = list(dict.fromkeys(named))
+    table, columns = source(view)
+    if not {"priority", "decay.priority"} & {*fields}:
+        table = "FROM memories m"
+    chosen = [_COLUMNS.get(field, ("m.data",))[0] or columns.priority for field in fields]
+    condition, given = where(view, replace(want, limit=None))
+    rows = view.index.connection.execute(
+        f"SELECT {', '.join(['m.key', *chosen])} {table} WHERE {condition} ORDER BY {NEWEST}", given
+    )
+    tests = [(one.field, _predicate(one), one.is_opposite) for one in filters]
+    found: list[dict[str, Any]] = []  # the values of each field
+    for key, *stored in rows:
+        memory = {field: _values(field, one) for field, one in zip(fields, stored, strict=True)}
+        if all(fits(memory[field]) != is_opposite for field, fits, is_opposite in tests):
+            found.append({**memory, "": key})
+    for field, is_down in reversed(said.sort):
+        # Memories without the field come last. A list goes where the item is that comes first.
+        pick = max if is_down else min
+        found.sort(
+            key=lambda one: (
+                bool(one[field]) == is_down,
+                pick((_key(_ranked(field, item)) for item in _items(one[field])), default=()),
+            ),
+            reverse=is_down,
+        )
+    limit = want.limit if said.limit is None else said.limit
+    start = said.offset or want.offset
+    keys = [one[""] for one in found[start : None if limit is None else start + limit]]
+    priorities = {item.key: item.priority for item in ranked(view, of_keys(keys, Wanted()))}
+    answer = read(view, [Ranked(key, priorities[key]) for key in keys])
+    answer.aggregations = {one.name: _figures(one, found) for one in said.aggregations}
+    return answer
 
-    `priority` is SQL over `m` for the priority as of now.
-    """
+
+def _narrowed(want: Wanted, filters: Sequence[Filter]) -> tuple[Wanted, list[Filter]]:
+    """Return the options with the filters that SQLite has an index for, and the other filters."""
+    rest: list[Filter] = []
+    for one in filters:
+        asked = (one.field, one.test)
+        if one.is_opposite or (one.test == "in" and (None in one.given or len(one.given) > 100)):
+            rest.append(one)
+        elif asked == ("type", "in"):
+            want = want.also(one_of("m.type", [name_of(name) for name in one.given]))
+        elif asked == ("session", "in"):
+            scopes = [form for name in one.given for form in (name, archived_scope(name))]
+            want = want.also(one_of("m.scope", scopes))
+        elif asked in (("tags", "in"), ("tags", "contains")):
+            names = one.given if one.test == "in" else [one.given]
+            want = replace(want, tags=(*want.tags, tuple(map(sayable, names))))
+        elif asked == ("timestamp", "within"):
+            want = want.also(*(Sql(f"m.at {symbol} ?", (bound,)) for symbol, bound in one.given))
+        else:
+            rest.append(one)
+    return want, rest
+
+
+# Reading a specification.
+
+
+def understand(spec: Mapping[str, Any]) -> Specification:
+    """Return the specification, checked. Raise InvalidQuery with all that is wrong."""
     if not isinstance(spec, Mapping):
         raise InvalidQuery(f"A query is a mapping with {', '.join(_KEYS)}, not {shown(spec)}.")
-    reader = _Reader(priority)
-    found = reader.read(spec)
-    if reader.problems:
-        more = len(reader.problems) - _PROBLEM_CAP
-        listed = reader.problems[:_PROBLEM_CAP] + ([f"and {more} more"] if more > 0 else [])
-        raise InvalidQuery("; ".join(listed) + ".")
-    return found
-
-
-def has_field(field: str) -> Sql:
-    """Return the condition that a memory has this one of `unproven_fields`."""
-    return JsonField(field).exists()
-
-
-def unknown_field(field: str, occurring: Iterable[str]) -> InvalidQuery:
-    """Return the error for a field that no memory has; `occurring` are fields that some have."""
-    names = dict.fromkeys((*columns(""), *sorted(_DOCUMENTED), *occurring))
-    known = ", ".join(names)
-    hint = _hint(field, names)
-    return InvalidQuery(f"No memory here has a field {shown(field)}{hint}; fields are {known}.")
-
-
-class _Reader:
-    """Reads each part of a specification, and notes the problems with their places."""
-
-    def __init__(self, priority: str) -> None:
-        self.problems: list[str] = []
-        self._unproven: dict[str, None] = {}
-        self._columns = columns(priority)
-
-    def read(self, spec: Mapping[str, Any]) -> Specification:
-        if "includeRelated" in spec:
-            if "include_related" in spec:
-                self.problems.append("include_related is given twice, also as includeRelated")
-            spec = {**spec, "include_related": spec["includeRelated"]}
-            del spec["includeRelated"]
-        self._check_keys(spec, _KEYS)
-        conditions = self._entries(spec, "filters", self._condition)
-        order = self._entries(spec, "sort", self._order)
-        aggregations = self._entries(spec, "aggregations", self._aggregation)
-        names = [aggregation.name for aggregation in aggregations]
-        for name in sorted({name for name in names if names.count(name) > 1}):
-            problem = f"aggregations has two called {shown(name)}; give one another 'name'"
-            self.problems.append(problem)
-        limit, offset = (self._tried(key, _amount, spec.get(key)) for key in ("limit", "offset"))
-        related = spec.get("include_related")
-        is_related = related is not None and self._tried("include_related", _truth, related)
-        return Specification(
-            tuple(conditions), tuple(order), tuple(aggregations), limit, offset or 0,
-            bool(is_related), tuple(self._unproven),
-        )  # fmt: skip
-
-    def _entries(
-        self,
-        spec: Mapping[str, Any],
-        name: str,
-        read: Callable[[Mapping[str, Any], str], _T | None],
-    ) -> list[_T]:
-        entries = self._tried(name, _listed, spec.get(name)) or ()
-        found: list[_T] = []
+    spec = {"include_related" if key == "includeRelated" else key: spec[key] for key in spec}
+    problems = _unknown(spec, _KEYS)
+    read: dict[str, list[Any]] = {"filters": [], "sort": [], "aggregations": []}
+    readers = (_filter, _order, _aggregation)
+    for (part, found), reader in zip(read.items(), readers, strict=True):
+        entries = spec.get(part) or []
+        if not isinstance(entries, (list, tuple)) or len(entries) > _ENTRY_CAP:
+            problems.append(f"{part} must be a list of at most {_ENTRY_CAP} mappings")
+            continue
         for number, entry in enumerate(entries):
-            where = f"{name}[{number}]"
-            if not isinstance(entry, Mapping):
-                self.problems.append(f"{where} must be a mapping, not {shown(entry)}")
-            elif (one := read(entry, where)) is not None:
-                found.append(one)
-        return found
-
-    def _condition(self, entry: Mapping[str, Any], where: str) -> Sql | None:
-        self._check_keys(entry, ("field", "operator", "value"), where)
-        operator = self._choice(entry, "operator", _OPERATOR_NAMES, _OPERATORS, where)
-        field = self._field(entry, "field", where, proven=operator == "exists")
-        if operator is None or field is None:
-            return None
-        given = entry if operator != "exists" else {"value": True, **entry}
-        if "value" not in given:
-            self.problems.append(f"{where}.value is missing")
-            return None
-        return self._tried(f"{where}.value", _condition, field, operator, given["value"])
-
-    def _order(self, entry: Mapping[str, Any], where: str) -> Sql | None:
-        self._check_keys(entry, ("field", "direction"), where)
-        field = self._field(entry, "field", where)
-        ways = {"asc": "ASC", "desc": "DESC"}
-        said = {"direction": "asc", **entry}
-        direction = self._choice(said, "direction", ways, tuple(ways), where)
-        if field is None or direction is None:
-            return None
-        # A list goes where the item is that comes first.
-        value = field.ordered("MIN" if direction == "ASC" else "MAX")
-        return compose(f"{{}} {direction} NULLS LAST", value)
-
-    def _aggregation(self, entry: Mapping[str, Any], where: str) -> Aggregation | None:
-        self._check_keys(entry, ("function", "type", "field", "by", "name"), where)
-        if "function" in entry and "type" in entry:
-            self.problems.append(f"{where} has both a function and a type, which are the same")
-        key = "type" if "type" in entry else "function"
-        meanings = {**{name: name for name in _FUNCTIONS}, "avg": "average"}
-        function = self._choice(entry, key, meanings, tuple(_FUNCTIONS), where)
-        over, by, name = (entry.get(key) for key in ("field", "by", "name"))
-        field = None if over is None else self._field(entry, "field", where)
-        group = None if by is None else self._field(entry, "by", where)
-        if not isinstance(name, str | None):
-            self.problems.append(f"{where}.name must be a text, not {shown(name)}")
-        if function is None or (over and field is None) or (by and group is None):
-            return None
-        value = self._tried(f"{where}.field", _figure, function, field)
-        grouping = self._tried(f"{where}.by", group.group) if group else None
-        by_value, joins = grouping or (None, Sql(""))
-        parts = (function, over, by and f"by_{by}")
-        name = str(name or "_".join(str(part) for part in parts if part))
-        is_time = field is not None and field.is_time and function != "count"
-        return value and Aggregation(name, by, value, by_value, joins, is_time)
-
-    def _field(
-        self, entry: Mapping[str, Any], key: str, where: str, *, proven: bool = False
-    ) -> Field | None:
-        if key not in entry:
-            self.problems.append(f"{where}.{key} is missing")
-            return None
-        name = self._tried(f"{where}.{key}", text_of, entry[key])
-        if name is None or name in self._columns:
-            return self._columns.get(name or "")
-        if not proven and name.partition(".")[0] not in _DOCUMENTED:
-            self._unproven[name] = None
-        if name == "severity":
-            return SeverityField()
-        return self._tried(f"{where}.{key}", JsonField, name)
-
-    def _choice(
-        self, entry: Mapping[str, Any], key: str, meanings: Mapping[str, str], words: Sequence[str],
-        where: str,
-    ) -> str | None:  # fmt: skip
-        """Return the meaning of a word; in snake_case, camelCase or any other case."""
-        word = entry.get(key)
-        meaning = meanings.get(word.replace("_", "").lower()) if isinstance(word, str) else None
-        if meaning is None:
-            unknown = f"{shown(word)} is not known{_hint(word, words)}"
-            problem = unknown if key in entry else "is missing"
-            self.problems.append(f"{where}.{key} {problem}; it is one of {', '.join(words)}")
-        return meaning
-
-    def _check_keys(self, entry: Mapping[str, Any], keys: Sequence[str], where: str = "") -> None:
-        place = f" of {where}" if where else ""
-        for key in (key for key in entry if key not in keys):
-            known = f"is not known{_hint(key, keys)}; keys are {', '.join(keys)}"
-            self.problems.append(f"the key {shown(key)}{place} {known}")
-
-    def _tried(self, where: str, make: Callable[..., _T], *given: Any) -> _T | None:
-        try:
-            return make(*given)
-        except Mistake as mistake:
-            self.problems.append(f"{where} {mistake}")
-            return None
+            try:
+                if not isinstance(entry, Mapping):
+                    raise _Mistake(f" must be a mapping, not {shown(entry)}")
+                found.append(reader(entry))
+            except _Mistake as mistake:
+                problems.append(f"{part}[{number}]{mistake}")
+    counts = {name: spec.get(name) for name in ("limit", "offset")}
+    for name, count in counts.items():
+        if count is not None and (type(count) is not int or count < 0):
+            problems.append(f"{name} must be a whole number from 0, not {shown(count)}")
+    related = spec.get("include_related") or False
+    if not isinstance(related, bool):
+        problems.append(f"include_related must be true or false, not {shown(related)}")
+    if problems:
+        raise InvalidQuery("; ".join(problems[:20]) + ".")
+    limit, offset = (count and min(count, COUNT_CAP) for count in counts.values())
+    filters, sort, figures = map(tuple, read.values())
+    return Specification(filters, sort, figures, limit, offset or 0, related)
 
 
-def _condition(field: Field, operator: str, value: Any) -> Sql:
-    if operator == "exists":
-        return field.exists() if _truth(value) else negated(field.exists())
-    if operator in _BOUNDS:
-        symbols = _BOUNDS[operator]
-        values = [value] if len(symbols) == 1 else _pair(value)
-        bounds = [(symbol, _given(field, one)) for symbol, one in zip(symbols, values, strict=True)]
-        return field.within(bounds)
-    if operator in ("contains", "prefix"):
-        value = _given(field, value)
-        return field.contains(value) if operator == "contains" else field.prefix(value)
+def _unknown(entry: Mapping[Any, Any], keys: Sequence[str]) -> list[str]:
+    known = f"is not known; keys are {', '.join(keys)}"
+    return [f"the key {shown(key)} {known}" for key in entry if key not in keys]
+
+
+def _filter(entry: Mapping[str, Any]) -> Filter:
+    field = _checked(entry, "field", ("field", "operator", "value"))
+    word = entry.get("operator")
+    name = _OPERATOR_NAMES.get(word.replace("_", "").lower()) if isinstance(word, str) else None
+    if name is None:
+        raise _Mistake(f".operator must be one of {', '.join(_OPERATORS)}, not {shown(word)}")
+    value = entry.get("value", True if name == "exists" else _Mistake)
+    if value is _Mistake:
+        raise _Mistake(".value is missing")
+    try:
+        return _test(field, name, value)
+    except _Mistake as mistake:
+        raise _Mistake(f".value {mistake}") from None
+
+
+def _test(field: str, name: str, value: Any) -> Filter:
     is_list = isinstance(value, (list, tuple, set, frozenset))
-    if operator == "equals" and is_list:
-        raise Mistake(f"must be a single value, not {shown(value)}; operator 'in' takes a list")
-    if operator == "in" and not is_list:
-        raise Mistake(f"must be a list, not {shown(value)}; operator 'equals' takes a single value")
-    values = list(value) if is_list else [value]
-    given = [field.plain(item) for item in values if item is not None]
-    tests = [field.one_of(given)] if given else []
-    tests += [negated(field.exists())] if None in values else []
-    return negated(some(tests)) if operator == "not" else some(tests)
+    if name == "exists":
+        if not isinstance(value, bool):
+            raise _Mistake(f"must be true or false, not {shown(value)}")
+        return Filter(field, name, is_opposite=not value)
+    if name in ("equals", "in", "not"):
+        if name != "not" and is_list != (name == "in"):
+            right = "a list; 'equals' takes one value" if name == "in" else "one value, not a list"
+            raise _Mistake(f"must be {right}")
+        values = [
+            one if one is None else _plain(field, one) for one in (value if is_list else [value])
+        ]
+        return Filter(field, "in", values, is_opposite=name == "not")
+    if name in ("contains", "prefix"):
+        plain = _plain(field, value)
+        if field in _PARTLESS or (name == "prefix" and not isinstance(plain, str)):
+            raise _Mistake("must be a text, and the field one of texts")
+        return Filter(field, name, plain)
+    if name == "between" and not (is_list and len(value) == 2):
+        raise _Mistake(f"must be a list of two values, not {shown(value)}")
+    symbols, ends = ((">=", "<="), value) if name == "between" else ((_BOUNDS[name],), [value])
+    bounds = [_plain(field, one) for one in ends]
+    if field == "tags" or any(isinstance(one, bool) for one in bounds):
+        raise _Mistake("must be a number, a text or a time, which have an order")
+    if len({isinstance(one, str) for one in bounds}) > 1:
+        raise _Mistake("must be two numbers or two texts")
+    if field == "severity" and not all(one in WORDS for one in bounds):
+        raise _Mistake(f"must be {IN_WORDS}")
+    if field == "timestamp":
+        bounds = [one[symbol == "<="] for symbol, one in zip(symbols, bounds, strict=True)]
+    return Filter(field, "within", list(zip(symbols, bounds, strict=True)))
 
 
-def _figure(function: str, field: Field | None) -> Sql:
-    if field is None:
-        if function != "count":
-            raise Mistake(f"is missing: what to take the {function} of")
-        return Sql("COUNT(*)")
-    if function == "count":
-        return compose("COUNT(CASE WHEN {} THEN 1 END)", field.exists())
-    return compose(f"{_FUNCTIONS[function]}({{}})", field.picked(_FUNCTIONS[function]))
+def _order(entry: Mapping[str, Any]) -> tuple[str, bool]:
+    field = _checked(entry, "field", ("field", "direction"))
+    direction = str(entry.get("direction", "asc")).lower()
+    if direction not in ("asc", "desc"):
+        raise _Mistake(f".direction must be asc or desc, not {shown(entry['direction'])}")
+    return field, direction == "desc"
 
 
-def _given(field: Field, value: Any) -> Any:
-    if value is None:
-        raise Mistake("must not be null")
-    return field.plain(value)
+def _aggregation(entry: Mapping[str, Any]) -> Aggregation:
+    keys = ("function", "field", "by", "name")
+    field, by = (_checked(entry, key, keys) if entry.get(key) else None for key in ("field", "by"))
+    function = str(entry.get("function")).lower()
+    if function not in _FUNCTIONS:
+        given = shown(entry.get("function"))
+        raise _Mistake(f".function must be one of {', '.join(_FUNCTIONS)}, not {given}")
+    if field is None and function != "count":
+        raise _Mistake(f".field is missing: what to take the {function} of")
+    sort = _COLUMNS[field][1] if field in _COLUMNS else _NUMBER
+    if function == "average" and sort != _NUMBER:
+        raise _Mistake(f".field is {sort}, of which there is no average")
+    name = entry.get("name") or "_".join(filter(None, (function, field, by and f"by_{by}")))
+    if not isinstance(name, str):
+        raise _Mistake(f".name must be a text, not {shown(name)}")
+    return Aggregation(name, function, field, by)
 
 
-def _pair(value: Any) -> Sequence[Any]:
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
-        bounds = "the lower and the upper bound"
-        raise Mistake(f"must be a list of two values, {bounds}, not {shown(value)}")
+def _checked(entry: Mapping[str, Any], key: str, keys: Sequence[str]) -> str:
+    """Return the field that an entry names under a key."""
+    if problems := _unknown(entry, keys):
+        raise _Mistake(f": {problems[0]}")
+    field = entry.get(key)
+    if not isinstance(field, str) or "" in field.split("."):
+        raise _Mistake(f".{key} must be names with dots between them, not {shown(field)}")
+    return field
+
+
+def _plain(field: str, value: Any) -> Any:
+    """Return a value as it is compared with those of the field; of a time its two ends."""
+    sort = _COLUMNS.get(field, ("", ""))[1]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if field == "timestamp":
+        return _ends(value)
+    if field == "type" and isinstance(value, str):
+        return TURN.type if value == "conversation" else type_of(value)
+    if sort == _NUMBER:
+        right, wanted = is_number, sort
+    elif sort:
+        right, wanted = isinstance(value, str), _TEXT
+    else:
+        if isinstance(value, datetime):
+            value = render_time(value if value.tzinfo else value.replace(tzinfo=UTC))
+        elif isinstance(value, date):
+            value = value.isoformat()
+        right, wanted = is_number or isinstance(value, bool | str), "a text, a number or a truth"
+    if not right:
+        raise _Mistake(f"must be {wanted}, not {shown(value)}")
     return value
 
 
-def _listed(entries: Any) -> Sequence[Any]:
-    if entries is None:
-        return ()
-    if not isinstance(entries, (list, tuple)):
-        raise Mistake(f"must be a list of mappings, not {shown(entries)}")
-    if len(entries) > _ENTRY_CAP:
-        raise Mistake(f"may have {_ENTRY_CAP} entries, not {len(entries):,}")
-    return entries
+def _ends(value: Any) -> tuple[int, int]:
+    """Return the first and the last microsecond of a time, which differ for a date."""
+    try:
+        if isinstance(value, str):
+            value = date.fromisoformat(value) if len(value) == 10 else parse_time(value)
+        if isinstance(value, datetime):
+            moment = microseconds(value if value.tzinfo else value.replace(tzinfo=UTC))
+            return moment, moment
+        start = microseconds(datetime.combine(value, datetime.min.time(), UTC))
+        return start, start + timedelta(days=1) // timedelta(microseconds=1) - 1
+    except (ValueError, TypeError, OverflowError):
+        right = 'a time such as "2026-01-11T14:30:00Z" or "2026-01-11"'
+        raise _Mistake(f"must be {right}, not {shown(value)}") from None
 
 
-def _amount(amount: Any) -> int | None:
-    if amount is None:
-        return None
-    if isinstance(amount, bool) or not isinstance(amount, int) or amount < 0:
-        raise Mistake(f"must be a whole number from 0, not {shown(amount)}")
-    return min(int(amount), INTEGER_CAP)
+# The values of memories.
 
 
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise Mistake(f"must be true or false, not {shown(value)}")
-    return value
+def _values(field: str, stored: Any) -> list[Any]:
+    """Return the values of a field, a list as one of them; none where it is absent."""
+    if field == "tags":
+        tags = json.loads(stored)
+        return [tags] if tags else []
+    if field in _COLUMNS:
+        return [type_of(stored) if field == "type" else stored] if stored not in (None, "") else []
+    names = field.split(".")
+    # The index has the JSON as Python writes it: without the name there is nothing to look at.
+    if json.dumps(names[-1], ensure_ascii=False) not in stored:
+        return []
+    found = [json.loads(stored)]
+    for name in names:
+        found = [item[name] for item in _items(found) if isinstance(item, dict) and name in item]
+    return [value for value in found if value is not None]
 
 
-def _hint(word: Any, words: Iterable[str]) -> str:
-    if not isinstance(word, str):
-        return ""
-    close = difflib.get_close_matches(word[:_HINT_CAP_CHARACTERS], list(words), cutoff=0.5)
-    return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+def _items(values: Sequence[Any]) -> list[Any]:
+    return [item for value in values for item in (value if isinstance(value, list) else [value])]
+
+
+def _key(value: Any) -> tuple[int, Any]:
+    """Return a value so that it is equal only to one of its sort, and can be sorted."""
+    if isinstance(value, bool):
+        return 0, value
+    if isinstance(value, (int, float)):
+        return 1, value
+    return (2, value) if isinstance(value, str) else (3, None)
+
+
+def _ranked(field: str, value: Any) -> Any:
+    return -rank(value) if field == "severity" and rank(value) < len(WORDS) else value
+
+
+def _predicate(test: Filter) -> Callable[[Sequence[Any]], bool]:
+    """Return a function that says whether the values of a field pass the test."""
+    given, field = test.given, test.field
+    part = given.lower() if isinstance(given, str) else given
+
+    def key(item: Any) -> tuple[int, Any]:
+        return _key(_ranked(field, item))
+
+    def some(fits: Callable[[Any], bool]) -> Callable[[Sequence[Any]], bool]:
+        return lambda values: any(fits(item) for item in _items(values))
+
+    def contains(value: Any) -> bool:
+        if isinstance(value, str):
+            return isinstance(part, str) and part in value.lower()
+        several = value if isinstance(value, (list, dict)) else ()
+        return any(_key(one) == _key(given) for one in several)
+
+    if test.test == "exists":
+        return bool
+    if test.test == "prefix":
+        return some(lambda item: isinstance(item, str) and item.lower().startswith(part))
+    if test.test == "within":
+        bounds = [(_COMPARE[symbol], key(bound)) for symbol, bound in given]
+        sort = bounds[0][1][0]
+        return some(
+            lambda item: key(item)[0] == sort and all(fits(key(item), one) for fits, one in bounds)
+        )
+    if test.test == "contains" and field != "tags":
+        return lambda values: any(contains(value) for value in values)
+    several = [one for one in (given if test.test == "in" else [given]) if one is not None]
+    if field == "tags":
+        lowered = [tag.lower() for tag in several]
+        among = some(lambda tag: any(tag == one or tag.startswith(f"{one}.") for one in lowered))
+    elif field == "timestamp":
+        among = some(lambda at: any(first <= at <= last for first, last in several))
+    else:
+        keys = {key(one) for one in several}
+        among = some(lambda item: key(item) in keys)
+    return lambda values: among(values) or (None in given and not values)
+
+
+def _figures(asked: Aggregation, memories: Sequence[Mapping[str, list[Any]]]) -> Any:
+    """Return the figure, or the figures by group, over all memories that match."""
+    groups: dict[Any, list[list[Any]]] = {}
+    for memory in memories:
+        values = memory[asked.field] if asked.field else []
+        for group in dict.fromkeys(_groups(asked.by, memory)):
+            groups.setdefault(group, []).append(values)
+    if asked.by is None:
+        return _figure(asked, groups.get(None, []))
+    ordered = sorted(groups, key=lambda group: (group is None, _key(group)))
+    return {group: _figure(asked, groups[group]) for group in ordered}
+
+
+def _groups(by: str | None, memory: Mapping[str, list[Any]]) -> list[Any]:
+    """Return the groups that a memory counts in; None where it has no value."""
+    items = [item for item in _items(memory[by]) if _key(item)[1] is not None] if by else []
+    if by == "timestamp":
+        items = [str(time_at(at))[:10] for at in items]
+    return [str(one).lower() if isinstance(one, bool) else one for one in items] or [None]
+
+
+def _figure(asked: Aggregation, memories: Sequence[list[Any]]) -> Any:
+    if asked.function == "count":
+        return sum(asked.field is None or bool(values) for values in memories)
+    items = [item for values in memories for item in _items(values)]
+    plain = [item for item in items if _key(item)[1] is not None]
+    if asked.function == "average":
+        numbers = [item for item in plain if _key(item)[0] == 1]
+        return sum(numbers) / len(numbers) if numbers else None
+    best = (min if asked.function == "min" else max)(plain, key=_key, default=None)
+    return time_at(best) if asked.field == "timestamp" else best

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from ..ask.when import When
+from ..ask.argument import When
 from ..disk.bundle import Item
 from ..disk.scopes import archived_scope
 from ..disk.session_files import METADATA

@@ -13,7 +13,6 @@ import sqlite3
 from collections.abc import Callable
 
 from ..model.layout import FORMAT_VERSION
-from .sql import leaves
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
 # An index of another version, or of another version of the files, is rebuilt.
@@ -100,7 +99,6 @@ def connect(path: str, prepare: Callable[[sqlite3.Connection], None]) -> sqlite3
             connection.execute("SELECT EXP(0)")
         except sqlite3.OperationalError:  # some SQLites are built without their mathematics
             connection.create_function("EXP", 1, math.exp, deterministic=True)
-        connection.create_function("leaves", 3, leaves, deterministic=True)
         prepare(connection)
     except BaseException as error:
         connection.close()

@@ -87,9 +87,6 @@ WRONG_OPTIONS: dict[str, dict[str, Any]] = {
     "a number for tags": {"tags": 5},
     "0 for tags": {"tags": 0},
     "None among tags": {"tags": ["oauth", None]},
-    "a number in include": {"tags": {"include": 5}},
-    "None among those to leave out": {"tags": {"exclude": [None]}},
-    "a deep list for a part of tags": {"tags": {"other": deep(3_000)}},
     "a number for without_tags": {"without_tags": 5},
     "a number for agents": {"agents": 5},
     "None among agents": {"agents": [None]},
@@ -230,62 +227,6 @@ def test_the_small_interface_says_what_is_wrong(tmp_path: Path) -> None:
         with pytest.raises(Invalid, match="preference"):
             small.add("preference", {"key": "k", "value": value})
     assert [one["id"] for one in small.query()] == ["DEC-001"]
-
-
-# Options beside a specification.
-
-
-@pytest.fixture
-def aged(tmp_path: Path) -> Session:
-    """Three decisions of today, and two findings that have decayed."""
-    session = Memory(tmp_path / "sessions", clock=lambda: NOW, count_access=False).create_session(id="s1")
-    for number in range(3):
-        session.record_decision(f"number {number}", made_by="a", timestamp=NOW - timedelta(minutes=number))
-    for number in range(2):
-        session.add_turn("u", f"long ago {number}", timestamp=NOW - timedelta(days=300))
-    return session
-
-
-def test_a_specification_takes_the_options_that_narrow_it_down(aged: Session) -> None:
-    everything = ids(aged.query({}))
-    assert len(everything) == 5
-    assert ids(aged.query({}, offset=3)) == everything[3:]
-    assert ids(aged.query({}, offset=1, limit=2)) == everything[1:3] == ids(aged.query({"limit": 2}, offset=1))
-    decisions = {"DEC-001", "DEC-002", "DEC-003"}
-    assert set(ids(aged.query({}, min_priority=0.9))) == decisions == set(ids(aged.search(min_priority=0.9)))
-    assert set(ids(aged.query({}, include_decayed=False))) == decisions
-    of_id = {"filters": [{"field": "id", "operator": "in", "value": ["DEC-002", "turn-1"]}]}
-    assert ids(aged.query(of_id, min_priority=0.5)) == ["DEC-002"]
-    counted = {"aggregations": [{"function": "count", "by": "type"}]}
-    assert aged.query(counted, min_priority=0.5).aggregations == {"count_by_type": {"decision": 3}}
-    assert of_id == {"filters": [{"field": "id", "operator": "in", "value": ["DEC-002", "turn-1"]}]}
-
-
-@pytest.mark.parametrize(
-    ("specification", "options", "says"),
-    [
-        ({}, {"sort": "oldest"}, '"sort": [{"field"'),
-        ({}, {"min_relevance": 0.5}, "has no score"),
-        ({}, {"explain": True}, "has no score"),
-        ({"limit": 1}, {"limit": 2}, "limit is given twice"),
-        ({"offset": 1}, {"offset": 2}, "offset is given twice"),
-        ({"filters": "none"}, {"min_priority": 0.5}, "filters must be a list"),
-        ({"filters": 0}, {"include_decayed": False}, "filters must be a list"),
-        (5, {"min_priority": 0.5, "offset": 1}, "A query is a mapping"),
-        (None, {"limit": 1}, "A query is a mapping"),
-        ({}, {"min_priority": 2}, "from 0 to 1"),
-    ],
-)  # fmt: skip
-def test_options_that_a_specification_cannot_take_are_refused(
-    aged: Session, specification: Any, options: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(InvalidQuery) as refused:
-        aged.query(specification, **options)
-    assert says in str(refused.value)
-
-
-def test_options_that_change_nothing_are_no_mistake(aged: Session) -> None:
-    assert len(aged.query({"limit": None}, limit=2, explain=False, min_relevance=0)) == 2
 
 
 # policy.json.

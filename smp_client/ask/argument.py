@@ -1,0 +1,91 @@
+"""The arguments of a question, checked: texts, lists of texts, and times as people say them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import islice
+from typing import Any
+
+from ..model.errors import InvalidQuery
+from ..model.times import parse_time
+
+When = datetime | date | str
+
+_NAMES_CAP = 100  # SQLite takes no expression deeper than 1,000 and no more than 500 SELECTs in one
+_UNITS = {
+    "second": timedelta(seconds=1), "minute": timedelta(minutes=1), "hour": timedelta(hours=1),
+    "day": timedelta(days=1), "week": timedelta(weeks=1), "month": timedelta(days=30),
+    "year": timedelta(days=365),
+}  # fmt: skip
+_SHORT = {"s": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week"}
+_RELATIVE = re.compile(r"(?:(?:the )?(?:last|past) )?(?:(\d{1,6}) ?)?([a-z]+?)s?(?: ago)?")
+EXAMPLES = (
+    'an ISO time (2026-01-11T14:30:00Z), a date (2026-01-11), "last 7 days", "2 hours ago", "today"'
+    ' or "yesterday"'
+)
+
+
+def shown(value: Any) -> str:
+    """Return the value as it may stand in a message."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        # Python refuses to write out a number of thousands of digits, or lists in lists in lists.
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def sayable(text: str) -> str:
+    """Return a text that SQLite takes: half a surrogate pair is no character."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def require_text(what: str, value: Any) -> str:
+    """Return the value; raise InvalidQuery where it is no text."""
+    if not isinstance(value, str):
+        raise InvalidQuery(f"{what} must be a text, not {shown(value)}.")
+    return value
+
+
+def listed(name: str, values: Any, problems: list[str]) -> list[str]:
+    """Return the texts of an option, one or a list of them; note a problem where it has others."""
+    several = () if values is None else [values] if isinstance(values, str) else values
+    if isinstance(several, (Mapping, bytes)) or not isinstance(several, Iterable):
+        several = [values]
+    given = list(islice(several, _NAMES_CAP + 1))
+    if len(given) <= _NAMES_CAP and all(isinstance(value, str) for value in given):
+        return [sayable(value) for value in given]
+    right = f"a text, or a list of at most {_NAMES_CAP} texts"
+    problems.append(f"{name} must be {right}, not {shown(values)}")
+    return []
+
+
+def moment(value: When, now: datetime, *, end: bool = False) -> datetime:
+    """Return the moment that is meant; of a whole day its end where asked. Raise ValueError."""
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
+    if isinstance(value, date):
+        return _day(value, end=end)
+    if not isinstance(value, str):
+        raise ValueError(f"{shown(value)} is not {EXAMPLES}")
+    text = " ".join(value.lower().split())
+    if text == "now":
+        return now
+    if text in ("today", "yesterday"):
+        return _day((now - timedelta(days=text == "yesterday")).date(), end=end)
+    said = _RELATIVE.fullmatch(text)
+    unit = _UNITS.get(_SHORT.get(said[2], said[2])) if said else None
+    if said and unit and (said[1] or " " in text):
+        return now - int(said[1] or 1) * unit
+    try:
+        # A date is also read as a time, its first moment.
+        is_date = len(text) == 10
+        return _day(date.fromisoformat(text), end=end) if is_date else parse_time(value.strip())
+    except (ValueError, OverflowError):
+        raise ValueError(f"{shown(value)} is not {EXAMPLES}") from None
+
+
+def _day(day: date, *, end: bool) -> datetime:
+    return datetime.combine(day, time.max if end else time.min, UTC)
