@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from .agents.agent import AgentMemory, WorkflowMemory, context_for, require
     from .agents.context import Context
     from .agents.party import Party
-    from .disk.locks import Patience
     from .disk.scope import Options
     from .disk.usage import Size
     from .memory import GlobalMemory, Memory
@@ -48,7 +47,7 @@ __all__ = [
     "AccessDenied", "AgentMemory", "AlreadyLed", "Anonymization", "CompactionFailed",
     "Conflict", "Context", "CorruptionDetected", "GlobalMemory", "Invalid", "InvalidQuery",
     "LockTimeout", "Memory", "MemoryNotFound", "Modification", "NewerFormat", "NotInTime",
-    "Options", "Party", "Patience", "Problem", "QuotaExceeded", "Record", "Redaction",
+    "Options", "Party", "Problem", "QuotaExceeded", "Record", "Redaction",
     "SMPError", "Session", "SessionMemory", "SessionNotFound", "SessionPutAway", "Size",
     "StorageFailed", "TookTooLong", "Transaction", "TransactionEnded", "TransactionPending",
     "UnsafePath", "WorkflowMemory", "context_for", "require",
@@ -60,7 +59,7 @@ _HOMES = {
     "AgentMemory": "agents.agent", "Context": "agents.context",
     "Anonymization": "privacy.placeholder", "GlobalMemory": "memory", "Memory": "memory",
     "Modification": "transaction", "Options": "disk.scope", "Party": "agents.party",
-    "Patience": "disk.locks", "Problem": "session", "Record": "model.record",
+    "Problem": "session", "Record": "model.record",
     "Redaction": "redaction.redact", "Session": "session", "SessionMemory": "small",
     "Size": "disk.usage", "Transaction": "transaction", "WorkflowMemory": "agents.agent",
     "context_for": "agents.agent", "require": "agents.agent",

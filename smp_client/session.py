@@ -18,7 +18,6 @@ from .ask.argument import shown
 from .change.whereabouts import missing
 from .disk import journal
 from .disk.append import append
-from .disk.locks import brief_lock
 from .disk.rewrite import rewrite
 from .disk.scope import Scope
 from .disk.scopes import ARCHIVE, archived_scope, has_evicted
@@ -284,15 +283,11 @@ class RecordFiles(Writer):
         """Replace a file that is not a list of records, within the quota."""
         with self.scope.locked([file], doing):
             quota = self.quota_bytes()
-            if quota is None:
-                rewrite(self.scope, file, transform)
-                return
-            patience = self.scope.options.patience
-            with brief_lock(self.scope.tree, self.scope.name, "usage", patience):
+            if quota is not None:
                 before = self.scope.read(file)
                 growth = len(transform(before)) - len(before)
                 self.scope.usage.require(self.scope.name, growth, quota)
-                rewrite(self.scope, file, transform)
+            rewrite(self.scope, file, transform)
 
 
 class Session(RecordFiles):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from smp_client import AlreadyLed, LockTimeout, Memory, NewerFormat, SMPError, UnsafePath
-from smp_client.disk.locks import Patience, holder, lock
+from smp_client.disk.locks import holder, lock
 from smp_client.disk.policy import publish
 from smp_client.disk.scopes import has_moved, is_there
 from smp_client.index.database import Index, refuse_links
@@ -33,11 +33,11 @@ from .jobs import Job
 from .log import FilteringBoundLogger
 
 # Whoever asks who leads (`smp status`) takes the lock for an instant.
-LEAD_PATIENCE = Patience(timeout_s=0.5, attempts=1)
+LEAD_PATIENCE_S = 0.5
 # A client that brings the index up to date, because nobody leads, holds the lock meanwhile.
 CLIENT_PATIENCE_S = 60.0
 # A writer who holds a file for longer comes before a pass over the session.
-PASS_PATIENCE = Patience(timeout_s=1.0, attempts=1)
+PASS_PATIENCE_S = 1.0
 LEADING = "leading"
 
 
@@ -77,7 +77,7 @@ class Root:
     @property
     def hasty_memory(self) -> Memory:
         """Return the memory with its present options, but with the patience of a pass."""
-        self._hasty.options = replace(self.memory.options, patience=PASS_PATIENCE)
+        self._hasty.options = replace(self.memory.options, lock_timeout_s=PASS_PATIENCE_S)
         return self._hasty
 
     def note(self, path: str) -> bool:
@@ -117,7 +117,7 @@ class Root:
         deadline = time.monotonic() + CLIENT_PATIENCE_S
         while True:
             try:
-                held = lock(self.memory.tree, LEAD_SCOPE, LEAD, LEAD_PATIENCE, LEADING)
+                held = lock(self.memory.tree, LEAD_SCOPE, LEAD, LEAD_PATIENCE_S, LEADING)
                 self._lead = self._held.enter_context(held)
                 return
             except LockTimeout as error:

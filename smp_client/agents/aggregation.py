@@ -41,7 +41,8 @@ def record_or_merge(session: Session, finding: str, fields: Mapping[str, Any]) -
         if kinds:
             finding = str(redacted.pop("finding"))
             fields = redacted
-    with scope.answering(doing), lock(scope.tree, scope.name, _LOCK, scope.options.patience, doing):
+    timeout_s = scope.options.lock_timeout_s
+    with scope.answering(doing), lock(scope.tree, scope.name, _LOCK, timeout_s, doing):
         known = _most_like(session, finding, fields) if isinstance(finding, str) else None
         if known is not None:
             try:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..disk import bundle, journal
 from ..disk.append import Reserved, Tail, note_rewritten, note_tail, tail_of
 from ..disk.bundle import Bundle, Item, Manifest, item_of
-from ..disk.locks import Lock, brief_lock
+from ..disk.locks import Lock
 from ..disk.tree import is_left_alone
 from ..model.errors import Conflict, StorageFailed, TransactionPending
 from ..model.record import Kind, kind_of_file
@@ -113,8 +113,6 @@ def apply(scope: Scope, request: Request) -> Applied:
         if request.draft is not None and work.taken:
             work.add_bundle(request.draft.path, request.draft.manifest, work.taken, first=True)
         if request.quota_bytes is not None and work.growth > 0:
-            usage = brief_lock(scope.tree, scope.name, "usage", scope.options.patience)
-            stack.enter_context(usage)
             scope.usage.require(scope.name, work.growth, request.quota_bytes)
         return work.carry_out(held)
 

@@ -11,7 +11,6 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +19,7 @@ from ..model.layout import FORMAT_VERSION
 from ..model.record import TURN, Kind
 from ..text.format import Format, format_of
 from ..text.values import Value
-from .locks import Lock, brief_lock
+from .locks import Lock
 from .quarantine import set_aside
 from .rewrite import make_plain, read_whole, rewrite
 from .tree import identity, is_left_alone, read_from, sync, write_all
@@ -177,37 +176,25 @@ def _add(
         values.append(dict(fields) if "id" in fields else with_id(kind, tail.last, fields))
     form, path, size = format_of(kind), scope.path(kind.file), tail.size
     content = tail.opening + b"".join(form.render(value, tail.indent) for value in values)
+    limit = quota()
+    if limit is not None:
+        scope.usage.require(scope.name, len(content), limit)
     for is_last in (False, False, True):
         with scope.tree.opened(path, os.O_RDWR | os.O_APPEND) as descriptor:
-            try:
-                is_written = _put(scope, descriptor, content, None if is_last else size, quota)
-                if is_written and scope.options.fsync == "every_write":
-                    sync(descriptor)
-            except OSError as error:
-                _undo(descriptor, tail.size, content)
-                problem = f"Could not write {kind.file}: {error}."
-                raise StorageFailed(problem, session_id=scope.name) from error
-            if is_written:
+            # A file of another size by now: somebody writes there, and may be between two lines.
+            if is_last or os.fstat(descriptor).st_size == size:
+                try:
+                    write_all(descriptor, content)
+                    if scope.options.fsync == "every_write":
+                        sync(descriptor)
+                except OSError as error:
+                    _undo(descriptor, tail.size, content)
+                    problem = f"Could not write {kind.file}: {error}."
+                    raise StorageFailed(problem, session_id=scope.name) from error
                 note_tail(held, tail, content, os.fstat(descriptor))
                 break
         size = len(read_whole(scope.tree, path))
     return values
-
-
-def _put(scope: Scope, descriptor: int, content: bytes, size: int | None, quota: Quota) -> bool:
-    """Return whether the content was written: not where the file has another size by now.
-
-    Then somebody has begun to write there, and may be between two lines.
-    """
-    limit = quota()
-    counting = brief_lock(scope.tree, scope.name, "usage", scope.options.patience)
-    with nullcontext() if limit is None else counting:
-        if limit is not None:
-            scope.usage.require(scope.name, len(content), limit)
-        if size is not None and os.fstat(descriptor).st_size != size:
-            return False
-        write_all(descriptor, content)
-        return True
 
 
 def _undo(descriptor: int, size: int, content: bytes) -> None:

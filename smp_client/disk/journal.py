@@ -26,7 +26,7 @@ from ..text.fingerprint import hash_of_bytes
 from ..text.format import format_of
 from ..text.values import BadYaml
 from ..text.version import require_known, stated
-from .locks import NO_PATIENCE, Patience, lock, lock_all
+from .locks import NO_PATIENCE, lock, lock_all
 from .quarantine import set_aside
 from .rewrite import rewrite
 from .tree import Tree, read_from, sync, write_all
@@ -84,7 +84,7 @@ def forget(scope: Scope, name: str) -> None:
 def pending(scope: Scope) -> list[str]:
     """Return the intents of a scope. SMP records none in a link or a directory."""
     found: list[str] = []
-    for name in scope.tree.list(JOURNAL):
+    for name in scope.tree.list_known(JOURNAL):
         if name.startswith(f"{scope.name}+"):
             with suppress(FileNotFoundError):
                 if stat.S_ISREG(scope.tree.stat(f"{JOURNAL}/{name}").st_mode):
@@ -229,8 +229,7 @@ def recover(scope: Scope, *, wait: bool, only_moves: bool = False) -> None:
             steps = load(scope, name)
             if only_moves and _files(steps):
                 continue
-            patience = scope.options.patience if wait else NO_PATIENCE
-            with _locked(scope, steps, patience):
+            with _locked(scope, steps, scope.options.lock_timeout_s if wait else NO_PATIENCE):
                 if scope.tree.exists(name):
                     _roll_forward(scope.home(), name, steps)
         except FileNotFoundError:
@@ -242,13 +241,13 @@ def recover(scope: Scope, *, wait: bool, only_moves: bool = False) -> None:
 
 
 @contextmanager
-def _locked(scope: Scope, steps: list[Step], patience: Patience) -> Iterator[None]:
+def _locked(scope: Scope, steps: list[Step], timeout_s: float) -> Iterator[None]:
     """Hold the locks of whoever wrote the intent."""
     doing = "finishing a change"
     with ExitStack() as stack:
         if not scope.in_upkeep and any("bundle" in one or "directory" in one for one in steps):
-            stack.enter_context(lock(scope.tree, scope.name, UPKEEP, patience, doing))
-        stack.enter_context(lock_all(scope.tree, scope.name, _files(steps), patience, doing))
+            stack.enter_context(lock(scope.tree, scope.name, UPKEEP, timeout_s, doing))
+        stack.enter_context(lock_all(scope.tree, scope.name, _files(steps), timeout_s, doing))
         yield
 
 

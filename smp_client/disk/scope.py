@@ -19,7 +19,7 @@ from ..redaction.redact import Redaction
 from ..text.version import HEAD_BYTES, is_versioned, require_known, version_in
 from . import journal, rewrite
 from .journal import UPKEEP as UPKEEP
-from .locks import Lock, Patience, lock, lock_all
+from .locks import Lock, lock, lock_all
 from .policy import published
 from .scopes import ARCHIVE, BACKUP
 from .tree import Tree, identity
@@ -35,7 +35,7 @@ class Options:
 
     quota_bytes: int = DEFAULT_QUOTA_BYTES
     fsync: Literal["every_write", "batch"] = "every_write"
-    patience: Patience = field(default_factory=Patience)
+    lock_timeout_s: float = 15.0
     clock: Callable[[], datetime] = now
     policy: Policy | None = None  # how memories decay
     weights: Weights | None = None  # which memories stand first in an answer
@@ -88,10 +88,10 @@ class Scope:
 
         Raise NewerFormat where a later SMP has written one, unless `any_version` will do.
         """
-        wanted = set(files)
+        wanted, timeout_s = set(files), self.options.lock_timeout_s
         with self.answering(doing), self.tree.holding():
             while True:
-                with lock_all(self.tree, self.name, wanted, self.options.patience, doing) as held:
+                with lock_all(self.tree, self.name, wanted, timeout_s, doing) as held:
                     self.require()
                     if not journal.left_behind(self, wanted):
                         for file in wanted:
@@ -113,7 +113,7 @@ class Scope:
             # A name that is mistyped, or a secret, gets no lock.
             if not may_be_new and not any(map(self.tree.exists, places)):
                 raise missing(self.tree, self.name)
-            with lock(self.tree, self.name, UPKEEP, self.options.patience, doing):
+            with lock(self.tree, self.name, UPKEEP, self.options.lock_timeout_s, doing):
                 self.in_upkeep = True
                 try:
                     journal.recover(self, wait=True)

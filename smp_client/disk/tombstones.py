@@ -111,7 +111,7 @@ class Purged:
 
 def note(memory: Memory, entry: Entry, now: datetime) -> None:
     """Add an entry, durably, unless it is there."""
-    with lock(memory.tree, _SCOPE, _LOCK, memory.options.patience, "noting what is purged"):
+    with lock(memory.tree, _SCOPE, _LOCK, memory.options.lock_timeout_s, "noting what is purged"):
         content = _read(memory.tree)
         require_known(version_in(FILE, content), FILE)
         # Not parsed: an edit of the file must not make it say anything twice.

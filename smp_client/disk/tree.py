@@ -52,6 +52,7 @@ class Tree:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._directories = Directories(root)
+        self._listed: dict[str, tuple[list[int], list[str]]] = {}  # see list_known
 
     def create_root(self, directories: tuple[str, ...]) -> None:
         if not self.root.is_dir():
@@ -138,6 +139,21 @@ class Tree:
                 return {one.name: one.stat(follow_symlinks=False).st_size for one in files}
         except FileNotFoundError:
             return {}
+
+    def list_known(self, name: str) -> list[str]:
+        """Return the names in a directory that seldom changes, listed only when it has changed."""
+        try:
+            status = self.stat(name)
+        except FileNotFoundError:
+            return []
+        known = self._listed.get(name)
+        if known is not None and known[0] == identity(status):
+            return known[1]
+        names = self.list(name)
+        # A directory that changed just now may change again without a newer time.
+        if time.time() - status.st_mtime > GRACE_S:
+            self._listed[name] = identity(status), names
+        return names
 
     def list(self, name: str) -> list[str]:
         """Return the names in a directory; none where it does not exist."""

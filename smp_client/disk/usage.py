@@ -1,15 +1,12 @@
 """The size of a session, and whether a write still fits.
 
 The YAML and Markdown files of a session count. The inbox does not: a drop counts once it is taken
-in. Nor does `indexes/`, which nobody can make smaller. A directory is listed again only when it has
-changed; files that grow in place are asked for their size each time.
+in. Nor does `indexes/`, which nobody can make smaller.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -22,12 +19,9 @@ WARNING_PCT, CRITICAL_PCT = 80, 95
 
 _FILES = {kind.file: kind.file.partition(".")[0] for kind in SESSION_KINDS}
 _FILES["metadata.yaml"] = "metadata"
-_HISTORY = "agent-states/history"
-_DIRECTORIES = {"agent-states": "agent_states", _HISTORY: "agent_states", "artifacts": "artifacts"}
-_DIRECTORIES[""] = "other"
-_GROWING = ("", _HISTORY)  # an appended record changes its file, but not the directory
-# A directory that changed so recently may change again without a newer time stamp.
-_SETTLED_NS = 50_000_000
+_DIRECTORIES = {"agent-states": "agent_states", "agent-states/history": "agent_states",
+                "artifacts": "artifacts", "": "other"}  # fmt: skip
+_COUNTED_S = 1.0  # how long a count holds: processes that write at once may go that far beyond
 
 
 @dataclass(frozen=True)
@@ -49,24 +43,27 @@ class Size:
 
 
 class Usage:
-    """The size of one session's directory, remembered where that is safe."""
+    """The size of one session's directory."""
 
     def __init__(self, tree: Tree, directory: str) -> None:
         self._tree = tree
         self._directory = directory
-        self._listed: dict[str, tuple[int, dict[str, int]]] = {}
+        self._total, self._counted_at = 0, 0.0
 
     def total(self) -> int:
-        with self._tree.directory(self._directory) as descriptor:
-            return sum(self._inside(descriptor, name) for name in _DIRECTORIES)
+        return sum(sum(self._counted(name).values()) for name in _DIRECTORIES)
 
     def require(self, session_id: str, needed: int, quota: int) -> None:
         """Raise QuotaExceeded where the session cannot grow by so much."""
-        total = self.total()
-        if needed > 0 and total + needed > quota:
-            raise QuotaExceeded(
-                session_id, total_bytes=total, quota_bytes=quota, needed_bytes=needed
-            )
+        if needed <= 0:
+            return
+        now = time.monotonic()
+        if now - self._counted_at > _COUNTED_S or self._total + needed > quota:
+            self._total, self._counted_at = self.total(), now
+            if self._total + needed > quota:
+                raise QuotaExceeded(session_id, total_bytes=self._total, quota_bytes=quota,
+                                    needed_bytes=needed)  # fmt: skip
+        self._total += needed
 
     def measure(self, quota: int, created: datetime | None, now: datetime) -> Size:
         """Return all sizes, from the files as they are now."""
@@ -93,25 +90,6 @@ class Usage:
             [FileSize(name, size, round(100 * size / total, 1)) for size, name in largest],
             days,
         )
-
-    def _inside(self, descriptor: int, name: str) -> int:
-        try:
-            changed = os.stat(name or ".", dir_fd=descriptor, follow_symlinks=False).st_mtime_ns
-        except FileNotFoundError:
-            return 0
-        known = self._listed.get(name)
-        if known is None or known[0] != changed:
-            known = (changed, self._counted(name))
-            if time.time_ns() - changed > _SETTLED_NS:
-                self._listed[name] = known
-        if name not in _GROWING:
-            return sum(known[1].values())
-        total = 0
-        for file in known[1]:
-            with suppress(FileNotFoundError):
-                path = f"{name}/{file}" if name else file
-                total += os.stat(path, dir_fd=descriptor, follow_symlinks=False).st_size
-        return total
 
     def _counted(self, name: str) -> dict[str, int]:
         sizes = self._tree.sizes(f"{self._directory}/{name}" if name else self._directory)

@@ -87,7 +87,7 @@ def _do_here(memory: Memory, request: Request) -> None:
         if request == "reindex":
             rebuild(memory, index)
         elif request == "scrub":
-            for _ in scrubbing(memory, index, memory.options.patience.timeout_s):
+            for _ in scrubbing(memory, index, memory.options.lock_timeout_s):
                 pass
         else:
             with index.batch():
@@ -104,7 +104,7 @@ def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
         if index is None:
             bring_up_to_date(memory, "scrub")
         else:
-            for _ in scrubbing(memory, index, memory.options.patience.timeout_s):
+            for _ in scrubbing(memory, index, memory.options.lock_timeout_s):
                 pass
     except NotInTime as error:
         return [f"{_PENDING.format('somebody is reading it')} ({error})"]

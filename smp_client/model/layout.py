@@ -32,7 +32,7 @@ YAML_INDEXES = ("indexes/topics.yaml", "indexes/timeline.yaml", "indexes/agents.
 LOCK_ORDER = (
     "metadata.yaml", "conversation.md", "decisions.yaml", "findings.yaml", "preferences.yaml",
     "learnings.yaml", "relationships.yaml", "agent-states/", "artifacts/", "indexes/",
-    "cross-session-preferences.yaml", "learned-patterns.yaml", "user-profile.yaml", "usage",
+    "cross-session-preferences.yaml", "learned-patterns.yaml", "user-profile.yaml",
 )  # fmt: skip
 
 _FILE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")

@@ -258,7 +258,7 @@ def deactivate(session: Session, reason: str) -> None:
 
 def wake(scope: Scope, reason: str) -> bool:
     """Make a session active that was used. It never waits and never fails."""
-    options = replace(scope.options, patience=NO_PATIENCE)
+    options = replace(scope.options, lock_timeout_s=NO_PATIENCE)
     hurried = Scope(scope.tree, scope.name, scope.directory, options)
     with suppress(OSError, SMPError):
         return _change_status(hurried, ACTIVE, reason, only_from=RESTING, used=True)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..disk import journal, rewrite
-from ..disk.locks import NO_PATIENCE, lock
+from ..disk.locks import NO_PATIENCE, lock_all
 from ..disk.scope import Scope
 from ..disk.temporaries import maker_is_gone
 from ..model.errors import LockTimeout
@@ -72,7 +72,7 @@ def fold_retired(scope: Scope) -> list[str]:
     """Fold late writes into these files, and return those in which that changed something."""
     done: list[str] = []
     for file in stale_files(scope):
-        held = lock(scope.tree, scope.name, file, NO_PATIENCE, "folding in late writes")
+        held = lock_all(scope.tree, scope.name, [file], NO_PATIENCE, "folding in late writes")
         with suppress(LockTimeout), held:
             before = _versions(scope)  # a holder of the lock folds them in itself
             rewrite.fold_retired(scope, file)

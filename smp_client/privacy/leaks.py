@@ -19,7 +19,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..disk import audit
-from ..disk.locks import Patience
 from ..disk.rewrite import file_of_slot, is_resting
 from ..disk.scopes import ARTIFACTS, directory_of, is_archived, kinds_of
 from ..disk.session_files import parse_artifact
@@ -49,7 +48,7 @@ _NOTE_MEMORY = "UPDATE memories SET secrets = ? WHERE key = ?"
 _NOTE_SESSION = "UPDATE sessions SET secrets = ? WHERE scope = ?"
 # By which a memory is known; a secret there can only be reported.
 _FIXED = ("id", "turn", "timestamp", "agent_id", "session_id", "version")
-_IMPATIENT = Patience(timeout_s=0.2, attempts=1)
+_IMPATIENT = {"lock_timeout_s": 0.2}
 
 
 def look(index: Index, redaction: Redaction) -> Iterator[int]:
@@ -125,7 +124,7 @@ def redact(memory: Memory, target: Target, redaction: Redaction, by: str) -> Red
         raise Conflict(said, advice="Bring it back with smp unarchive.")
     # One writer that has locked its file must not keep everybody else waiting.
     is_session = name != GLOBAL
-    session = memory._session(name).with_options(patience=_IMPATIENT) if is_session else None
+    session = memory._session(name).with_options(**_IMPATIENT) if is_session else None
     files = session or memory.everywhere
     with files.scope.undisturbed("redacting"):
         transaction = files.transaction()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeVar
 
-from smp_client import Options, Patience
+from smp_client import Options
 from smp_client.model.policies import CompactionPolicy, RetentionPolicy, Thresholds
 from smp_client.model.priority import PINNED, Policy
 from smp_client.model.ranking import Weights
@@ -29,7 +29,7 @@ _whole, _seconds = partial(number, whole=True), partial(number, unit="seconds")
 _PERSONAL = list_of(one_of(*PERSONAL_KINDS), len(PERSONAL_KINDS))
 _NEVER = or_null(_DAYS, "never")
 _CLIENT, _POLICY, _WEIGHTS = Options(), Policy(), Weights()
-_LOCK, _AGES, _SMALLER = _CLIENT.patience, Thresholds(), CompactionPolicy()
+_AGES, _SMALLER = Thresholds(), CompactionPolicy()
 _REDACTION = Redaction()
 
 
@@ -56,8 +56,8 @@ _TABLE: tuple[tuple[str, Any, ValueType, str], ...] = (
      "The session trees of the daemon; with none, SMP_ROOT or the nearest .bmad/sessions upward."),
     ("quota_bytes", _CLIENT.quota_bytes, _whole(64 * 1024, 256 * _MIB, "bytes"),
      "How much a new session may hold."),
-    ("lock.timeout_s", _LOCK.timeout_s, _seconds(0, 3600),
-     "How long each attempt to lock a file may take."),
+    ("lock.timeout_s", _CLIENT.lock_timeout_s, _seconds(0, 3600),
+     "How long to wait for a file that somebody else is writing."),
     ("watch.quiet_ms", 50, _whole(1, 10_000, "milliseconds"),
      "How long a file must be quiet before it is read."),
     ("watch.longest_wait_ms", 500, _whole(1, 60_000, "milliseconds"),
@@ -162,5 +162,5 @@ class Configuration(dict[str, Any]):
     @property
     def options(self) -> dict[str, Any]:
         """Return the options of a memory that the daemon looks after."""
-        own = {"quota_bytes": self["quota_bytes"], "patience": self.part("lock", Patience)}
+        own = {"quota_bytes": self["quota_bytes"], "lock_timeout_s": self["lock.timeout_s"]}
         return {**own, **self.upkeep}

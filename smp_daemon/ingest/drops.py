@@ -70,7 +70,7 @@ class Drops:
             try:
                 files = root.memory.everywhere if scope == GLOBAL else root.memory._session(scope)
                 # One writer who has locked the file must not keep everybody else waiting.
-                files.scope.options = replace(files.scope.options, patience=NO_PATIENCE)
+                files.scope.options = replace(files.scope.options, lock_timeout_s=NO_PATIENCE)
                 given = give_ids(files, kinds_of(scope)[file])
             except SessionNotFound:  # it was archived or deleted just now
                 return

@@ -24,7 +24,6 @@ from smp_client import (
 )
 from smp_client.disk import inboxes, journal
 from smp_client.disk.inboxes import INBOX, REJECTED
-from smp_client.disk.locks import Patience
 from smp_client.disk.tree import is_left_alone, read_from
 from smp_client.model.deadline import deadline
 from smp_client.model.record import (
@@ -48,7 +47,7 @@ DROP_CAP_BYTES = 8 * CONTENT_CAP_BYTES  # JSON may need six bytes for one charac
 ENDINGS = (".yaml", ".yml", ".json", ".md")
 _TYPES = {kind.name: kind for kind in SESSION_KINDS} | {"turn": TURN, "conversation": TURN}
 _UPDATE, _RESOLVE = "update", "resolve"  # the keys that name the memory that a drop changes
-_PATIENCE = Patience(timeout_s=0.3, attempts=1)
+_PATIENCE_S = 0.3
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def waiting(session: Session) -> list[str]:
 def take_in(session: Session, names: Iterable[str]) -> Iterator[Drop]:
     """Take in the drops that are complete, many in one transaction. The others wait."""
     # One session whose files are locked must not keep the others waiting.
-    session = session.with_options(patience=_PATIENCE)
+    session = session.with_options(lock_timeout_s=_PATIENCE_S)
     try:
         session.scope.recover()
         on_their_way = journal.going(session.scope)

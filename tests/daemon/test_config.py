@@ -69,7 +69,7 @@ def test_the_sample_shows_every_default(tmp_path: Path) -> None:
 def test_the_defaults_of_the_client_are_the_defaults_here(tmp_path: Path) -> None:
     """A daemon without a configuration behaves as a client without options does."""
     options = Memory(tmp_path).options
-    own = ("quota_bytes", "patience", "thresholds", "compaction", "retention")
+    own = ("quota_bytes", "lock_timeout_s", "thresholds", "compaction", "retention")
     assert {name: getattr(options, name) for name in own}.items() <= Configuration().options.items()
 
 

@@ -17,7 +17,6 @@ from crossing import at_the_exchange
 from daemons import wait_until
 
 from smp_client import Memory, MemoryNotFound, Session
-from smp_client.disk import append as append_module
 from smp_client.disk import rewrite as rewrite_module
 from smp_client.disk.tree import Tree
 from smp_client.passes.tidy import tidy
@@ -328,14 +327,7 @@ def test_a_shell_that_writes_line_by_line_is_not_crossed(
     if begins == "before we look":
         begin()
     else:
-        put = append_module._put
-
-        def crossed(*given: Any) -> bool:
-            monkeypatch.setattr(append_module, "_put", put)
-            begin()
-            return put(*given)
-
-        monkeypatch.setattr(append_module, "_put", crossed)
+        monkeypatch.setattr(session, "quota_bytes", begin)  # asked right before the file is opened
     session.add_turn("a", "last")
     assert shell.closed
     assert texts(session, "turn") == ["first", "by the shell", "last"]

@@ -16,7 +16,7 @@ from bytes_left import files_with
 from daemons import running, wait_until
 
 from smp_client import Memory, Session
-from smp_client.disk.locks import Patience, lock
+from smp_client.disk.locks import lock
 from smp_client.index import vacuum
 from smp_client.index.database import Index
 from smp_client.index.rows import Entry
@@ -26,7 +26,7 @@ from smp_client.passes.tidy import tidy
 
 pytestmark = pytest.mark.usefixtures("short_grace")
 SECRET = "zqsecretqz4711"
-IMPATIENT = Patience(timeout_s=0.2, attempts=1)
+IMPATIENT = 0.2
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +159,7 @@ def test_without_a_daemon_the_next_one_tries_again(
     for text in (f"the {SECRET}", "another"):
         session.record_finding(text, discovered_by="a")
     bring_up_to_date(memory)
-    impatient = Memory(memory.root, patience=IMPATIENT)
+    impatient = Memory(memory.root, lock_timeout_s=IMPATIENT)
     with reading(memory):
         assert impatient.privacy.purge_now("s1", ["FIND-001"]).problems
         assert elsewhere(memory)

@@ -205,9 +205,9 @@ def locks_counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     acquire = locks._acquire
 
-    def counted(tree: Tree, scope: str, file: str, patience: locks.Patience, doing: str) -> int:
+    def counted(tree: Tree, scope: str, file: str, timeout_s: float, doing: str) -> locks.Lock:
         asked.append(file)
-        return acquire(tree, scope, file, patience, doing)
+        return acquire(tree, scope, file, timeout_s, doing)
 
     monkeypatch.setattr(locks, "_acquire", counted)
     return asked

@@ -18,7 +18,7 @@ from daemons import smp
 
 from smp_client import Memory, Session
 from smp_client.disk import journal
-from smp_client.disk.locks import Patience, lock
+from smp_client.disk.locks import lock
 from smp_client.disk.quarantine import quarantined
 from smp_client.disk.scope import UPKEEP
 from smp_client.disk.tarball import make_archive, read_members
@@ -314,7 +314,7 @@ def test_what_somebody_is_at_work_on_is_no_complaint(memory: Memory, session: Se
     """While a session is put away, its archive and its summary do not fit for a moment."""
     path = archived(memory)
     path.write_bytes(path.read_bytes()[:-20])
-    with lock(memory.tree, "s1", UPKEEP, Patience(), "testing"):
+    with lock(memory.tree, "s1", UPKEEP, 15.0, "testing"):
         assert check(memory) == []
     assert len(check(memory)) == 1
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from smp_client import Memory, Session, SessionPutAway
-from smp_client.disk.locks import Patience, lock
+from smp_client.disk.locks import lock
 from smp_client.model.policies import Thresholds
 from smp_client.model.times import render_time
 from smp_client.passes import lifecycle
@@ -289,8 +289,8 @@ def test_a_session_that_fails_stops_no_other(memory: Memory, clock: Clock) -> No
     (memory.root / "active/later/metadata.yaml").write_text("version: 99\nsession: {}\n")
     (memory.root / "active/none/metadata.yaml").unlink()
     clock.forward(hours=25)
-    hurried = Memory(memory.root, clock=clock, patience=Patience(timeout_s=0.0, attempts=1))
-    with lock(memory.tree, "held", "metadata.yaml", Patience(), "testing"):
+    hurried = Memory(memory.root, clock=clock, lock_timeout_s=0.0)
+    with lock(memory.tree, "held", "metadata.yaml", 15.0, "testing"):
         outcome = lifecycle.lifecycle(hurried)
     assert [action.session for action in outcome.actions] == ["fine", "well"]
     assert sorted(problem.partition(":")[0] for problem in outcome.problems) == [
@@ -382,7 +382,7 @@ def test_a_write_does_not_wait_for_the_waking(
     can wakes it. Seen to fail where waking raised what it met.
     """
     rest(session, clock, days=8)
-    with lock(memory.tree, "s1", "metadata.yaml", Patience(), "testing"):
+    with lock(memory.tree, "s1", "metadata.yaml", 15.0, "testing"):
         session.add_turn("user", "one")
     assert session.state == "decaying"
     session.add_turn("user", "two")

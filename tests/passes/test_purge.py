@@ -17,7 +17,7 @@ from daemons import running, wait_until
 
 from smp_client import Memory, MemoryNotFound, Session, SMPError
 from smp_client.disk.bundle import Manifest, item_of
-from smp_client.disk.locks import Patience, lock
+from smp_client.disk.locks import lock
 from smp_client.disk.quarantine import set_aside
 from smp_client.disk.tombstones import FILE as PURGED
 from smp_client.index.sync import bring_up_to_date
@@ -57,7 +57,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def memory(tmp_path: Path, clock: Clock) -> Iterator[Memory]:
-    made = Memory(tmp_path / "sessions", clock=clock, patience=Patience(timeout_s=0.2, attempts=1))
+    made = Memory(tmp_path / "sessions", clock=clock, lock_timeout_s=0.2)
     yield made
     made.close()
 
@@ -385,7 +385,7 @@ def test_a_session_that_fails_does_not_keep_the_others(
     session.delete("FIND-001", reason="r")
     other.delete("DEC-001", reason="r")
     clock.leap(31)
-    with lock(memory.tree, "s1", "upkeep", memory.options.patience, "archiving"):
+    with lock(memory.tree, "s1", "upkeep", memory.options.lock_timeout_s, "archiving"):
         outcome = purge(memory, force=True)
     assert [action.session for action in outcome.actions] == ["s2"]
     assert [problem.startswith("s1: not purged") for problem in outcome.problems] == [True]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from smp_client import Memory
-from smp_client.disk.locks import Patience, lock
+from smp_client.disk.locks import lock
 from smp_client.model.outcome import Action, Outcome
 from smp_client.model.policies import RetentionPolicy
 from smp_client.passes.retention import Standing, plan, retain
@@ -69,7 +69,7 @@ def memory(tmp_path: Path) -> Memory:
         tmp_path / "sessions",
         clock=lambda: NOW,
         retention=POLICY,
-        patience=Patience(timeout_s=0.1, attempts=1),
+        lock_timeout_s=0.1,
     )
     for name in ("a", "b"):
         session = memory.create_session(id=name)
@@ -111,7 +111,7 @@ def test_what_is_archived_is_not_touched(memory: Memory) -> None:
 
 
 def test_a_session_that_fails_does_not_keep_the_others(memory: Memory) -> None:
-    with lock(memory.tree, "a", "upkeep", memory.options.patience, "archiving"):
+    with lock(memory.tree, "a", "upkeep", memory.options.lock_timeout_s, "archiving"):
         outcome = retention(memory)
     assert {action.session for action in outcome.actions} == {"b"}
     assert [
