@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from smp_client import Memory
-from smp_client.exchange.layouts.jsonl_checked import checksum
+from smp_client.exchange.layouts.source import checksums
 from smp_client.model.record import SESSION_KINDS, Kind
 from smp_client.text.format import format_of
 from smp_client.text.values import Value
@@ -85,7 +85,7 @@ def _checked(folder: Path, count: int) -> Path:
     entries = ({"id": f"mem_{number:06d}", "session_id": folder.name, "timestamp": at, "type": kind, "content": said,
                 "importance": 0.9, "decay_factor": 1.0, "tags": [], "references": []}
                for number, kind, at, said in _said(count))  # fmt: skip
-    _lines(folder / "memory.jsonl", ({**entry, "checksum": checksum(entry)} for entry in entries))
+    _lines(folder / "memory.jsonl", ({**entry, "checksum": next(checksums(entry))} for entry in entries))
     (folder / "metadata.json").write_text(json.dumps({"session_id": folder.name}))
     return folder
 

@@ -191,7 +191,7 @@ def _become(request: dict[str, object], streams: list[int]) -> None:
 
 _LOADED = (
     "smp_client.memory", "smp_client.session", "smp_client.index.database", "smp_client.ask.engine", "smp_client.index.sync",
-    "smp_client.change.restore", "smp_client.passes.check", "smp_client.passes.purge", "smp_client.exchange.transfer",
+    "smp_client.change.restore", "smp_client.passes.check", "smp_client.passes.purge", "smp_client.exchange.gate",
     "smp_client.passes.tidy", "smp_daemon.config.file", "smp_daemon.daemon",
 )  # fmt: skip
 

@@ -37,7 +37,6 @@ _SHAPES: dict[str, dict[str, type | tuple[type, ...]]] = {
     "session": {"session": str, "metadata": (dict, type(None))},
     "memory": {"session": str, "file": str, "record": dict},
     "tombstone": {"session": str, "id": str},
-    "end": {"entries": int},
 }
 
 
@@ -47,11 +46,6 @@ class Read(NamedTuple):
     where: str
     entry: Entry | None
     problem: str = ""
-
-
-def header() -> Entry:
-    """Return the entry that every export begins with."""
-    return {HEADER: VERSION}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -71,8 +65,7 @@ def type_for(session: str, file: str) -> str | None:
 
 def file_record(file: str, content: bytes) -> dict[str, Any]:
     """Return the fields of a file that is one memory. Raises where it cannot be read."""
-    top = top_of(file)
-    if top is not None:
+    if (top := top_of(file)) is not None:
         return {**load_mapping(content, top, file), "id": id_of_file(file)}
     head, text = parse_artifact(content)
     return {**head, "id": id_of_file(file), "content": text}
@@ -80,8 +73,7 @@ def file_record(file: str, content: bytes) -> dict[str, Any]:
 
 def file_content(file: str, record: Mapping[str, Any]) -> bytes:
     """Return the bytes of a file that is one memory."""
-    top = top_of(file)
-    if top is not None:
+    if (top := top_of(file)) is not None:
         return render_mapping(top, {name: record[name] for name in record if name != "id"})
     head = {name: value for name, value in record.items() if name != "content"}
     front = "".join(line + "\n" for line in render_entries(head, 0))
@@ -100,17 +92,15 @@ def memory_entry(
 def problem_of(entry: Entry) -> str:
     """Return the reason why this is no entry; empty for one that is."""
     if HEADER in entry:
-        version = entry[HEADER]
-        is_known = isinstance(version, int) and 0 < version <= VERSION
-        return "" if is_known else f"an export of version {version!r}; SMP knows version {VERSION}"
+        is_known = entry[HEADER] == VERSION
+        return "" if is_known else f"an export of version {entry[HEADER]!r}; SMP knows {VERSION}"
     name = entry.get("entry")
-    shape = _SHAPES.get(name) if isinstance(name, str) else None
-    if shape is None:
+    if not isinstance(name, str) or name not in _SHAPES:
         return f"{name!r} is no kind of entry"
-    for key, types in shape.items():
+    for key, types in _SHAPES[name].items():
         if not isinstance(entry.get(key), types):
             return f"{key!r} of a {name} is missing, or of another type"
-    session = entry.get("session", GLOBAL)
+    session = entry["session"]
     if session != GLOBAL and not is_session_id(session):
         return f"{session!r} is no id of a session"
     if name != "memory":
@@ -120,6 +110,5 @@ def problem_of(entry: Entry) -> str:
         return f"no memories are kept in a file {file!r}"
     if not isinstance(memory_id, str) or not memory_id:
         return "a memory must have an id that is a text"
-    is_file = kind_for(session, file) is None
-    is_named = not is_file or id_of_file(file) == memory_id
+    is_named = kind_for(session, file) is not None or id_of_file(file) == memory_id
     return "" if is_named else f"{memory_id!r} is not the name of {file}"

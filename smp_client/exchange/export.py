@@ -10,12 +10,12 @@ import io
 import os
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypedDict
 
-from ..change.holdings import EVERY, KEPT, holdings, is_in_use, names
+from ..change.holdings import EVERY, KEPT, Holding, holdings, is_in_use, names
 from ..disk import audit, bundle
 from ..disk.scopes import ARCHIVE, BACKUP
 from ..disk.session_files import METADATA
@@ -29,17 +29,33 @@ from ..model.times import render_time
 from ..text.format import format_of
 from ..text.mapping import load_mapping
 from . import forms
-from .entry import Entry, Transform, Wanted, file_record, header, kind_for, memory_entry, type_for
+from .entry import (
+    HEADER,
+    VERSION,
+    Entry,
+    Transform,
+    Wanted,
+    file_record,
+    kind_for,
+    memory_entry,
+    type_for,
+)
 
 if TYPE_CHECKING:
     from ..memory import Memory
 
-_MANIFEST, _FILES = "manifest.json", "files/"
+_FILES = "files/"
 _COPY_BYTES = 1 << 20
 
 
-def _nothing() -> None:
-    """Count nothing."""
+class Selected(TypedDict, total=False):
+    """The keywords of an export; see Selection."""
+
+    deleted: bool
+    wanted: Wanted | None
+    transform: Transform | None
+    by: str
+    advance: Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -50,6 +66,8 @@ class Selection:
     deleted: bool = False  # whether deleted memories are named by tombstones
     wanted: Wanted | None = None
     transform: Transform | None = None
+    by: str = "user"
+    advance: Callable[[], object] = int  # called after each session
 
 
 # Entries.
@@ -63,40 +81,40 @@ def session_entries(memory: Memory, name: str, problems: list[str]) -> Iterator[
     found = [*holdings(memory, name, KEPT, problems)]
     evicted = {(one.file, one.id) for one in found if one.place == "evicted"}
     kept = [one for one in found if one.place == "evicted" or (one.file, one.id) not in evicted]
-    tops = (METADATA, TURN.file)
-    kept.sort(key=lambda one: (*(one.file != top for top in tops), one.file, _number(one.value)))
-    for one in kept:
+
+    def order(one: Holding) -> tuple[bool, bool, str, int]:
+        turn = one.value.get("turn")
+        number = turn if isinstance(turn, int) else 0
+        return one.file != METADATA, one.file != TURN.file, one.file, number
+
+    for one in sorted(kept, key=order):
         if one.is_file:
             yield from file_entries(name, one.place, one.file, one.raw, problems)
-        elif kind := kind_for(name, one.file):
-            if one.id:
-                yield memory_entry(name, one.file, kind.type, one.value, one.place)
-            else:
-                problems.append(f"{name}/{one.file}: a record without an id was left out")
-
-
-def _number(value: Mapping[str, object]) -> int:
-    turn = value.get("turn")
-    return turn if isinstance(turn, int) else 0
+        elif one.id:
+            yield memory_entry(name, one.file, one.type, one.value, one.place)
+        else:
+            problems.append(f"{name}/{one.file}: a record without an id was left out")
 
 
 def file_entries(
     session: str, place: str, file: str, content: bytes, problems: list[str]
 ) -> Iterator[Entry]:
-    """Yield the entries of one file of a session. A record that cannot be read is a problem."""
-    if file == METADATA and session != GLOBAL:
-        metadata = load_mapping(content, "session", file)
-        yield {"entry": "session", "session": session, "place": place, "metadata": metadata}
-    elif kind := kind_for(session, file):
-        found = format_of(kind).parse(content)
-        for record in sorted(found.records, key=lambda record: record.start):
-            if record.has_id and not is_deleted(kind, record.value):
-                yield memory_entry(session, file, kind.type, record.value, place)
-        bad = len(found.bad) + sum(not record.has_id for record in found.records)
-        if bad:
-            problems.append(f"{session}/{file}: {bad} records cannot be read, and were left out")
-    elif content and (type := type_for(session, file)):
-        yield memory_entry(session, file, type, file_record(file, content), place)
+    """Yield the entries of one file of a session. One that cannot be read is a problem."""
+    try:
+        if file == METADATA and session != GLOBAL:
+            metadata = load_mapping(content, "session", file)
+            yield {"entry": "session", "session": session, "place": place, "metadata": metadata}
+        elif kind := kind_for(session, file):
+            found = format_of(kind).parse(content)
+            for record in sorted(found.records, key=lambda record: record.start):
+                if record.has_id and not is_deleted(kind, record.value):
+                    yield memory_entry(session, file, kind.type, record.value, place)
+            if bad := len(found.bad) + sum(not record.has_id for record in found.records):
+                problems.append(f"{session}/{file}: {bad} records cannot be read; they stay there")
+        elif content and (type := type_for(session, file)):
+            yield memory_entry(session, file, type, file_record(file, content), place)
+    except SMPError as error:
+        problems.append(f"{session}/{file} cannot be read: {error}")
 
 
 def deleted_entries(memory: Memory, name: str, problems: list[str]) -> Iterator[Entry]:
@@ -108,17 +126,16 @@ def deleted_entries(memory: Memory, name: str, problems: list[str]) -> Iterator[
 
 
 def entries(
-    memory: Memory, selection: Selection, problems: list[str],
-    advance: Callable[[], None] = _nothing, counts: Counter[str] | None = None,
-) -> Iterator[Entry]:  # fmt: skip
+    memory: Memory, selection: Selection, problems: list[str], counts: Counter[str] | None = None
+) -> Iterator[Entry]:
     """Yield an export from its header to its end; `counts` gets how many entries it has."""
     counts = Counter() if counts is None else counts
-    yield header()
+    yield {HEADER: VERSION}
     for name in names(memory) if selection.sessions is None else selection.sessions:
         for entry in _selected(memory, name, selection, problems):
             counts["entries"] += 1
             yield entry
-        advance()
+        selection.advance()
     yield {"entry": "end", "entries": counts["entries"]}
 
 
@@ -127,14 +144,12 @@ def _selected(
 ) -> Iterator[Entry]:
     wanted, transform = selection.wanted, selection.transform
     for entry in session_entries(memory, name, problems):
-        is_memory = entry["entry"] == "memory"
-        if wanted is not None and is_memory and not wanted(
+        if wanted is None or entry["entry"] != "memory" or wanted(
             name, entry["file"], entry["type"], entry["record"]
         ):  # fmt: skip
-            continue
-        changed = transform(entry) if transform else entry
-        if changed is not None:
-            yield changed
+            changed = transform(entry) if transform else entry
+            if changed is not None:
+                yield changed
     for entry in deleted_entries(memory, name, problems) if selection.deleted else ():
         memory_id = entry["record"]["id"]
         yield {"entry": "tombstone", "session": name, "id": memory_id, **entry["deleted"]}
@@ -144,19 +159,18 @@ def _selected(
 
 
 def export(
-    memory: Memory, target: str | Path | IO[bytes], selection: Selection, *,
-    format: str | None = None, exact: bool = False, overwrite: bool = False, by: str = "user",
-    advance: Callable[[], None] = _nothing,
+    memory: Memory, target: str | Path | IO[bytes], selection: Selection, format: str, *,
+    exact: bool, force: bool,
 ) -> Outcome:  # fmt: skip
     """Write sessions, or everything, to a file or a stream. A file appears when it is whole."""
     chosen = require_sessions(memory, selection)
-    transform, outcome = selection.transform, Outcome()
-    if exact and (selection.wanted or transform or format):
+    outcome = Outcome()
+    if exact and (selection.wanted or selection.transform or format):
         raise Invalid(["an exact export goes with no condition, format or change"])
     named = forms.format_named(format or (str(target) if isinstance(target, (str, Path)) else ""))
     if format and named is None:
         raise Invalid([f"format {format!r} must be one of {', '.join(forms.FORMATS)}"])
-    form = "bundle" if exact else named or "yaml"
+    form = forms.BUNDLE if exact else named or "yaml"
 
     def write(out: IO[bytes]) -> None:
         def put(piece: bytes) -> None:
@@ -166,19 +180,17 @@ def export(
         if exact:
             paths = _paths(memory.tree, chosen, deleted=selection.deleted)
             outcome.counts["files"] = len(paths)
-            copy_bundle(memory, memory.tree, paths, (by, "an exact export"), put)
+            copy_bundle(memory, memory.tree, paths, (selection.by, "an exact export"), put)
         else:
-            found = entries(memory, selection, outcome.problems, advance, outcome.counts)
-            forms.write(found, form, put)
+            forms.write(entries(memory, selection, outcome.problems, outcome.counts), form, put)
 
     with audit.noted(
-        memory.tree, "export", clock=memory.options.clock, by=by, count=len(chosen), format=form,
-        session=chosen[0] if len(chosen) == 1 and chosen != [GLOBAL] else None,
-        deleted=selection.deleted or None, selected=selection.wanted is not None or None,
-        changed=transform is not None or None, anonymized=getattr(transform, "anonymizes", None),
+        memory.tree, "export", clock=memory.options.clock, by=selection.by, count=len(chosen),
+        format=form, session=chosen[0] if len(chosen) == 1 else None,
+        anonymized=getattr(selection.transform, "anonymizes", None),
     ):  # fmt: skip
         if isinstance(target, (str, Path)):
-            write_file(Path(target).expanduser().absolute(), write, overwrite=overwrite)
+            write_file(Path(target).expanduser().absolute(), write, overwrite=force)
         else:
             write(target)
     outcome.counts["sessions"] = sum(name != GLOBAL for name in chosen)
@@ -192,7 +204,7 @@ def require_sessions(memory: Memory, selection: Selection) -> list[str]:
     if selection.sessions is None:
         return names(memory)
     for name in selection.sessions:
-        is_deleted_one = selection.deleted and memory.tree.is_directory(f"{DELETED}/{name}")
+        is_deleted_one = selection.deleted and memory.tree.exists(f"{DELETED}/{name}")
         is_there = is_in_use(memory, name) or memory.tree.exists(f"{ARCHIVED}/{name}/{ARCHIVE}")
         if not is_there and not is_deleted_one:
             memory._session(name)
@@ -203,11 +215,9 @@ def write_file(place: Path, write: Callable[[IO[bytes]], None], *, overwrite: bo
     """Write a file aside and name it when it is whole and durable. A pipe is written as it is."""
     advice = "Choose another name, or overwrite it with --force, in Python overwrite=True."
     exists = Conflict(f"{place} is there already.", advice=advice)
-    if place.is_dir():
-        raise Invalid([f"{place} is a directory"])
-    if not place.parent.is_dir():
-        raise Invalid([f"the directory {place.parent} does not exist"])
-    if place.exists() and place.is_file() and not overwrite:
+    if place.is_dir() or not place.parent.is_dir():
+        raise Invalid([f"{place} is a directory, or in none that exists"])
+    if place.is_file() and not overwrite:
         raise exists
     tree, aside = Tree(place.parent), f".{place.name}.{uuid.uuid4().hex[:8]}.part"
     try:
@@ -215,9 +225,8 @@ def write_file(place: Path, write: Callable[[IO[bytes]], None], *, overwrite: bo
             with place.open("wb") as out:
                 write(out)
             return
-        descriptor = tree.open(aside, os.O_WRONLY | os.O_CREAT)
         try:
-            with os.fdopen(descriptor, "wb", buffering=_COPY_BYTES) as out:
+            with os.fdopen(tree.open(aside, os.O_WRONLY | os.O_CREAT), "wb", _COPY_BYTES) as out:
                 write(out)
                 out.flush()
                 sync(out.fileno())
@@ -226,10 +235,10 @@ def write_file(place: Path, write: Callable[[IO[bytes]], None], *, overwrite: bo
         except BaseException:
             tree.unlink(aside)
             raise
-    except BrokenPipeError:
-        raise
     except FileExistsError as error:
         raise exists from error
+    except BrokenPipeError:
+        raise
     except OSError as error:  # which does not say which disk is full
         raise StorageFailed(f"Could not write {place}: {error.strerror or error}.") from error
 
@@ -270,20 +279,11 @@ def bundle_entries(content: IO[bytes], name: str, problems: list[str]) -> Iterat
     for member, held in members_in(content, name):
         top, _, rest = member.removeprefix(_FILES).partition("/")
         session, _, file = rest.partition("/")
-        try:
-            if top == GLOBAL:
-                yield from file_entries(GLOBAL, ACTIVE, rest, held, problems)
-            elif top == ACTIVE:
-                yield from file_entries(session, ACTIVE, file, held, problems)
-            elif (top, file) == (ARCHIVED, "archive.tar.gz"):
-                for inner, packed in members_in(io.BytesIO(held), member):
-                    path = inner.removeprefix(_FILES)
-                    yield from file_entries(session, ARCHIVED, path, packed, problems)
-        except SMPError as error:
-            problems.append(f"{member} in {name} cannot be read: {error}")
-
-
-def is_bundle(beginning: bytes) -> bool:
-    """Return whether a file begins like a bundle: a packed archive with its manifest first."""
-    is_packed = forms.plain(beginning) != beginning
-    return is_packed and forms.plain(beginning).startswith(_MANIFEST.encode() + b"\0")
+        if top == GLOBAL:
+            yield from file_entries(GLOBAL, ACTIVE, rest, held, problems)
+        elif top == ACTIVE:
+            yield from file_entries(session, ACTIVE, file, held, problems)
+        elif (top, file) == (ARCHIVED, ARCHIVE):
+            for inner, packed in members_in(io.BytesIO(held), member):
+                path = inner.removeprefix(_FILES)
+                yield from file_entries(session, ARCHIVED, path, packed, problems)

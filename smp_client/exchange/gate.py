@@ -1,23 +1,47 @@
-"""`memory.exchange`: exports, imports, and comparing a source with the tree."""
+"""`memory.exchange`: exports, imports, migrations, and comparing a source with the tree.
+
+A migration is a backup of the source, an import, priorities, and a comparison. The backup is a
+bundle of every file that was read, `backup-pre-smp/{name}-{time}.tar.gz` beside the root. Only the
+user removes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, Unpack
 
-from ..model.outcome import Outcome
-from .entry import Entry, Transform, Wanted
-from .export import Selection, entries, export
-from .intake import Request
-from .transfer import Given, export_layout, import_, verify
+from ..disk import audit
+from ..model.errors import Invalid, SMPError
+from ..model.layout import ACTIVE, ARCHIVED, BACKUP, DELETED, GLOBAL, is_session_id
+from ..model.outcome import Action, Outcome
+from ..model.record import RELATIONSHIP, STATE_HISTORY, TURN
+from ..redaction.redact import OFF
+from .entry import Entry, Read, kind_for
+from .export import (
+    Selected,
+    Selection,
+    copy_bundle,
+    entries,
+    export,
+    require_sessions,
+    session_entries,
+    write_file,
+)
+from .intake import Intake, Request, Requested
+from .layouts.chat import Placer, Turns
+from .layouts.recognition import SMP, Found, read_export, recognise
+from .layouts.source import PER_KIND
+from .layouts.target import WRITERS, Dump, write_folder
 
 if TYPE_CHECKING:
     from ..memory import Memory
 
-
-def _nothing() -> None:
-    """The progress of an export or import that nobody watches."""
+Given = str | Path | IO[bytes] | list[Found]
 
 
 class Exchange:
@@ -27,98 +51,172 @@ class Exchange:
         self.memory = memory
 
     def export(
-        self,
-        target: str | Path | IO[bytes],
-        sessions: Sequence[str] | None = None,
-        *,
-        format: str | None = None,
-        exact: bool = False,
-        deleted: bool = False,
-        wanted: Wanted | None = None,
-        transform: Transform | None = None,
-        overwrite: bool = False,
-        by: str = "user",
-        advance: Callable[[], None] | None = None,
-    ) -> Outcome:
+        self, target: str | Path | IO[bytes], sessions: Sequence[str] | None = None, *,
+        format: str | None = None, exact: bool = False, overwrite: bool = False,
+        **selected: Unpack[Selected],
+    ) -> Outcome:  # fmt: skip
         """Write sessions, or everything, to a file or a stream. A file appears when it is whole.
 
         Its name says the format. An `exact` export is a bundle of the files themselves. With
         `deleted`, tombstones name the deleted memories.
         """
-        return export(
-            self.memory,
-            target,
-            Selection(sessions, deleted, wanted, transform),
-            format=format,
-            exact=exact,
-            overwrite=overwrite,
-            by=by,
-            advance=advance or _nothing,
-        )
+        selection = Selection(sessions, **selected)
+        return export(self.memory, target, selection, format or "", exact=exact, force=overwrite)
 
     def entries(
-        self,
-        sessions: Sequence[str] | None = None,
-        *,
-        deleted: bool = False,
-        wanted: Wanted | None = None,
-        transform: Transform | None = None,
+        self, sessions: Sequence[str] | None = None, **selected: Unpack[Selected]
     ) -> Iterator[Entry]:
         """Yield an export entry by entry, for a program that makes something else of it."""
-        return entries(self.memory, Selection(sessions, deleted, wanted, transform), [])
+        return entries(self.memory, Selection(sessions, **selected), [])
 
     def export_layout(
-        self,
-        target: str | Path,
-        sessions: Sequence[str] | None = None,
-        *,
-        layout: str,
-        wanted: Wanted | None = None,
-        transform: Transform | None = None,
-        overwrite: bool = False,
-        by: str = "user",
-        advance: Callable[[], None] | None = None,
-    ) -> Outcome:
-        """Write sessions, or everything, as a folder in the layout of another program."""
-        return export_layout(
-            self.memory,
-            target,
-            Selection(sessions, wanted=wanted, transform=transform),
-            layout=layout,
-            overwrite=overwrite,
-            by=by,
-            advance=advance or _nothing,
-        )
+        self, target: str | Path, sessions: Sequence[str] | None = None, *, layout: str,
+        **selected: Unpack[Selected],
+    ) -> Outcome:  # fmt: skip
+        """Write sessions, or everything, as a new folder in the layout of another program."""
+        if layout not in WRITERS:
+            raise Invalid([f"layout {layout!r} must be one of {', '.join(WRITERS)}"])
+        memory, selection = self.memory, replace(Selection(sessions, **selected), deleted=True)
+        require_sessions(memory, selection)
+        outcome, left_out, dumps = Outcome(), Counter[str](), dict[str, Dump]()
+        for entry in entries(memory, selection, outcome.problems):
+            word = entry.get("entry")
+            if word in (None, "end"):
+                continue
+            name = entry["session"]
+            dump = dumps.setdefault(name, Dump(name))
+            outcome.counts["entries"] += 1
+            kind = kind_for(name, entry["file"]) if word == "memory" else None
+            is_history = kind is not None and kind.file.startswith(f"{STATE_HISTORY}/")
+            if word == "session":
+                dump.metadata = entry["metadata"]
+            elif word == "tombstone":
+                dump.tombstones.append(entry)
+            elif name == GLOBAL and layout != PER_KIND:
+                left_out["global memory"] += 1
+            elif kind is None or kind is RELATIONSHIP or is_history:
+                left_out[entry["type"]] += 1
+            else:
+                dump.records.append((kind, entry["record"]))
+        if layout != PER_KIND:
+            dumps.pop(GLOBAL, None)
+        found: dict[str, bytes] = {}
+        for dump in dumps.values():
+            found |= WRITERS[layout](dump)
+        names = [name for name in dumps if name != GLOBAL]
+        with audit.noted(memory.tree, "export", clock=memory.options.clock, by=selection.by,
+                         count=len(names), format=layout,
+                         anonymized=getattr(selection.transform, "anonymizes", None)):  # fmt: skip
+            write_folder(Path(target).expanduser().absolute(), found)
+        outcome.counts.update({"sessions": len(names), "bytes": sum(map(len, found.values()))})
+        outcome.actions = [Action(name, "export", (name,), f"written as {layout}")
+                           for name in names]  # fmt: skip
+        outcome.notes += [f"{layout} has no place for {count:,} × {word}"
+                          for word, count in sorted(left_out.items())]  # fmt: skip
+        return outcome
 
     def import_(
-        self,
-        source: Given,
-        *,
-        layout: str | None = None,
-        extract: bool = True,
-        replace: bool = False,
-        purged: bool = False,
-        dry_run: bool = False,
-        transform: Transform | None = None,
-        by: str = "user",
-        advance: Callable[[], None] | None = None,
+        self, source: Given, *, layout: str | None = None, **requested: Unpack[Requested]
     ) -> Outcome:
         """Import an export, or everything that other programs keep at a path.
 
         A memory that is in the tree stays as it is, so an import may be repeated. `replace` takes
         the other content of one id. A purged memory stays away unless `purged` is set.
         """
-        request = Request(replace, purged, dry_run, transform, by, advance or _nothing)
-        return import_(self.memory, source, request, layout=layout, extract=extract)
+        memory, request, notes = self.memory, Request(**requested), list[str]()
+        name, given = self._reads(source, layout, notes)
+        intake = Intake(memory, request)
+        if request.dry_run:
+            outcome = intake.take(given)
+        else:
+            memory.create()
+            facts: dict[str, Any] = {"by": request.by, "count": None, "format": name}
+            with audit.noted(memory.tree, "import", clock=memory.options.clock, **facts) as tell:
+                outcome = intake.take(given)
+                tell(outcome.counts["added"])
+        outcome.notes += notes
+        return outcome
 
     def verify(
-        self,
-        source: Given,
-        *,
-        layout: str | None = None,
-        extract: bool = True,
-        advance: Callable[[], None] | None = None,
+        self, source: Given, *, layout: str | None = None, **requested: Unpack[Requested]
     ) -> Outcome:
         """Compare a source with the tree; `success` says that nothing is missing or differs."""
-        advance = advance or _nothing
-        return verify(self.memory, source, layout=layout, extract=extract, advance=advance)
+        notes: list[str] = []
+        intake = Intake(self.memory, replace(Request(**requested), dry_run=True))
+        outcome = intake.take(self._reads(source, layout, notes)[1])
+        outcome.notes += notes
+        outcome.actions, outcome.counts = [], Counter(source=0, missing=0, differ=0)
+        for name, fates in intake.fates.items():
+            here = len(fates["known"]) + len(fates["conflicts"])
+            gone = len(fates["left_deleted"]) + len(fates["purged"])
+            total = here + gone + len(fates["added"])
+            said = f"{total:,} in the source, {here:,} in the tree"
+            said += f", {gone:,} deleted or purged here" if gone else ""
+            outcome.actions.append(Action(name, "compare", (name,), said))
+            outcome.counts["source"] += total
+            for word, ids, reason in (("missing", fates["added"], "not in the tree"),
+                                      ("differ", fates["conflicts"], "other content")):  # fmt: skip
+                if ids:
+                    outcome.counts[word] += len(ids)
+                    outcome.actions.append(Action(name, word, tuple(ids), reason))
+                    outcome.problems.append(f"{name}: {len(ids):,} {word}: {reason}")
+        return outcome
+
+    def migrate(self, found: list[Found], **requested: Unpack[Requested]) -> Outcome:
+        """Back up, import, set the priorities of the imported sessions, and compare both sides."""
+        memory = self.memory
+        memory.create()
+        source, at = found[0].source, memory.options.clock()
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", source.path.name)[:40].strip("-") or "root"
+        place = memory.root.parent / BACKUP / f"{stem}-{at:%Y%m%dT%H%M%S}.tar.gz"
+        place.parent.mkdir(mode=0o700, exist_ok=True)
+        files = list(dict.fromkeys(file for one in found for file in one.files))
+        said = (requested.get("by", "user"), f"before the import of {source.path}")
+
+        def write(out: IO[bytes]) -> None:
+            copy_bundle(memory, source.tree, files, said, out.write)
+
+        write_file(place, write, overwrite=True)
+        outcome = self.import_(found, **requested)
+        for name in dict.fromkeys(action.session for action in outcome.actions):
+            if memory.tree.exists(f"{ACTIVE}/{name}"):
+                try:
+                    memory._session(name).decay()
+                    outcome.actions.append(Action(name, "refresh_priorities", (name,), "imported"))
+                except SMPError as error:
+                    outcome.problems.append(f"{name}: its priorities could not be set: {error}")
+        compared = self.verify(found)
+        outcome.actions += compared.actions
+        outcome.problems += [one for one in compared.problems if one not in outcome.problems]
+        outcome.counts.update({word: compared.counts[word] for word in ("missing", "differ")})
+        told = "It holds everything that was in the source, secrets included."
+        outcome.notes.append(f"The backup is {place}. {told}")
+        return outcome
+
+    def _reads(
+        self, source: Given, layout: str | None, notes: list[str]
+    ) -> tuple[str, Iterator[Read]]:
+        """Return the name of the layout for the audit log, and everything that the source says."""
+        if isinstance(source, (str, Path)):
+            source = recognise(source, layout)
+        elif not isinstance(source, list):
+            if layout not in (None, SMP):
+                raise Invalid(["a stream can only be an export of SMP; give a file or a folder"])
+            name = str(getattr(source, "name", "the export"))
+            return SMP, read_export(io.BytesIO(source.read()), name)
+        memory = self.memory
+        redaction = memory._scope(GLOBAL).redaction if memory.root.is_dir() else OFF
+        placer = Placer(self._known_turns, lambda text: redaction.redacted_text(text)[0], notes)
+        parts = [part for one in source for part in one.parts]
+        names = ", ".join(one.layout for one in source)
+        return names, (read for part in parts for read in part(placer))
+
+    def _known_turns(self, name: str) -> Turns | None:
+        """Return the turns of a session by number; None where there is no such session."""
+        places = (f"{place}/{name}" for place in (ACTIVE, ARCHIVED, DELETED))
+        if not is_session_id(name) or not any(map(self.memory.tree.exists, places)):
+            return None
+        found = session_entries(self.memory, name, [])
+        turns = [entry["record"] for entry in found if entry.get("file") == TURN.file]
+        return {int(turn["turn"]): (str(turn.get("speaker")), str(turn.get("content")).strip("\n"))
+                for turn in turns if "summarizes" not in turn}  # fmt: skip

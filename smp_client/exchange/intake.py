@@ -8,14 +8,13 @@ durable when it is written, so an import that was cut off is repeated.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..disk import tombstones
 from ..disk.append import append_many
@@ -35,32 +34,42 @@ from .entry import (
     IMPORTED_ID,
     Entry,
     Read,
-    Transform,
     file_content,
     kind_for,
     problem_of,
     type_for,
-)  # fmt: skip
+)
 from .export import deleted_entries, session_entries
 
 if TYPE_CHECKING:
     from ..memory import Memory
     from ..session import RecordFiles
 
-TOMBSTONES = "tombstones"  # below `imported` in the metadata: those that have deleted something
+_TOMBSTONES = "tombstones"  # below `imported` in the metadata: those that have deleted something
 _BATCH = 4_000  # records that are written at once
 _TRIES = 5
 _TURN_ID = re.compile(r"turn-([1-9][0-9]{0,11})")
 # Fields that say how a memory is used, and not what it says.
 _USE = frozenset(("id", "turn", "decay", "pinned", "updated_at", "redacted", IMPORTED_ID))
 _REFERENCES = ("memory_refs", "references")
-_WORDS = {"added": "added", "known": "in the tree already", "conflicts": "in conflict",
+# The fates of an entry, as they are counted and told.
+_FATES = {"added": "added", "known": "in the tree already", "conflicts": "in conflict",
           "replaced": "replaced", "deleted": "deleted", "left_deleted": "left deleted",
           "purged": "purged here and left out", "left_out": "left out"}  # fmt: skip
 _LISTED = {
     "conflicts": ("conflict", "another content under this id; ours stays, --replace takes theirs"),
     "purged": ("left_out", "purged here, and not taken in; --purged takes it in"),
 }
+
+
+class Requested(TypedDict, total=False):
+    """The keywords of an import; see Request."""
+
+    replace: bool
+    purged: bool
+    dry_run: bool
+    by: str
+    advance: Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -70,9 +79,8 @@ class Request:
     replace: bool = False
     purged: bool = False  # whether memories that were purged here come back
     dry_run: bool = False
-    transform: Transform | None = None
     by: str = "user"
-    advance: Callable[[], None] = lambda: None
+    advance: Callable[[], object] = int  # called for each entry
 
 
 @dataclass
@@ -80,6 +88,10 @@ class _Session:
     """A session while its entries come in."""
 
     name: str
+    fates: dict[str, list[str]]  # ids by fate
+    is_there: bool = False
+    is_archived: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
     known: dict[tuple[str, str], Entry] = field(default_factory=dict)  # by file and source id
     ids: dict[str, str] = field(default_factory=dict)  # our id by source id, where they differ
     taken: set[str] = field(default_factory=set)  # every id of the session
@@ -90,26 +102,38 @@ class _Session:
     replaced: list[tuple[Kind, dict[str, Any], dict[str, Any]]] = field(default_factory=list)
     tombstones: dict[str, Entry] = field(default_factory=dict)
     applied: dict[str, Any] = field(default_factory=dict)  # tombstones of earlier imports
-    metadata: dict[str, Any] = field(default_factory=dict)
-    is_there: bool = False
-    is_archived: bool = False
-    counts: Counter[str] = field(default_factory=Counter)
-    listed: dict[str, list[str]] = field(default_factory=dict)  # ids by the word of their count
 
-    def count(self, word: str, memory_id: str) -> None:
-        """Count a memory, and list its id."""
-        self.counts[word] += 1
-        self.listed.setdefault(word, []).append(memory_id)
+    def remember(self, entry: Entry) -> None:
+        """Note a memory that the tree holds."""
+        file, record = entry["file"], entry["record"]
+        self.known[file, record["id"]] = entry
+        self.taken.add(record["id"])
+        if isinstance(old := record.get(IMPORTED_ID), str):
+            self.known[file, old] = entry
+            self.ids[old] = record["id"]
+
+    def ours(self, listed: list[Any]) -> list[Any]:
+        """Return references by our ids."""
+        return [self.ids.get(one, one) if isinstance(one, str) else one for one in listed]
+
+    def said(self, record: Mapping[str, Any], source: Mapping[str, Any]) -> str:
+        """Return the content of a record as it is compared; the time only where a source has it."""
+        kept = {name: value for name, value in record.items() if name not in _USE}
+        if "timestamp" not in source:
+            kept.pop("timestamp", None)
+        for name in _REFERENCES:
+            if isinstance(listed := kept.get(name), list):
+                kept[name] = self.ours(listed)
+        return json.dumps(kept, sort_keys=True)
 
 
 class Intake:
-    """One import into a memory. `sessions` counts the entries of each session by their fate."""
+    """One import into a memory. `fates` has the ids of each session by their fate."""
 
     def __init__(self, memory: Memory, request: Request) -> None:
         self._memory, self._request = memory, request
         self.outcome = Outcome(dry_run=request.dry_run)
-        self.sessions: dict[str, Counter[str]] = {}
-        self.listed: dict[str, dict[str, list[str]]] = {}
+        self.fates: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
         is_there = memory.root.is_dir()
         self._purged = tombstones.load(memory.tree) if is_there and not request.purged else {}
         self._gone = {one.session for one in memory.deleted_sessions()} if is_there else set()
@@ -118,26 +142,33 @@ class Intake:
 
     def take(self, given: Iterable[Read]) -> Outcome:
         """Take in entries, session by session. A bad entry is reported, and the rest goes on."""
+        outcome = self.outcome
         for where, entry, problem in given:
             if entry is not None:
                 self._request.advance()
                 problem = problem_of(entry)
-                if not problem and self._request.transform and HEADER not in entry:
-                    entry = self._request.transform(entry)
-                    problem = problem_of(entry) if entry is not None else ""
-            if problem:
-                self.outcome.problems.append(f"{where}: {problem}")
-                if entry is not None and HEADER in entry:
-                    break
-            elif entry is not None and HEADER not in entry and entry["entry"] != "end":
-                try:
+            try:
+                if problem:
+                    outcome.problems.append(f"{where}: {problem}")
+                    if entry is not None and HEADER in entry:
+                        break
+                elif entry is not None and HEADER not in entry:
                     self._take(entry)
-                except StorageFailed:
-                    raise
-                except SMPError as error:
-                    self.outcome.problems.append(f"{where}: {error}")
+            except StorageFailed:
+                raise
+            except SMPError as error:
+                outcome.problems.append(f"{where}: {error}")
         self._close()
-        return self.outcome
+        for name, fates in self.fates.items():
+            outcome.counts.update({fate: len(ids) for fate, ids in fates.items()})
+            told = [f"{len(fates[fate]):,} {word}" for fate, word in _FATES.items() if fates[fate]]
+            if told:
+                outcome.actions.append(Action(name, "import", (name,), ", ".join(told)))
+            for fate, (type, reason) in _LISTED.items():
+                if fates[fate]:
+                    outcome.actions.append(Action(name, type, tuple(fates[fate]), reason))
+        outcome.counts = +outcome.counts
+        return outcome
 
     def _take(self, entry: Entry) -> None:
         name = entry["session"]
@@ -152,108 +183,100 @@ class Intake:
         elif entry["entry"] == "tombstone":
             session.tombstones[entry["id"]] = entry
         elif name in self._gone:
-            session.counts["left_deleted"] += 1
+            session.fates["left_deleted"].append(entry["record"]["id"])
         else:
             self._take_memory(session, entry)
 
-    # The memories that the tree holds already.
-
     def _opened(self, name: str) -> _Session:
-        memory, session = self._memory, _Session(name)
+        """Begin a session: look at every memory that it has, wherever it is kept."""
+        memory, session = self._memory, _Session(name, self.fates[name])
+        scope = memory._scope(name)
         try:
-            memory._scope(name).redaction.require_clean_name("a session", name)
-            if not memory.root.is_dir():
-                return session
-            exists = memory.tree.exists
-            session.is_there = name == GLOBAL or exists(f"{ACTIVE}/{name}")
-            is_packed = exists(f"{ARCHIVED}/{name}/archive.tar.gz")
-            session.is_archived = not session.is_there and is_packed
-            if not session.is_there and not session.is_archived and name == LATEST:
+            scope.redaction.require_clean_name("a session", name)
+            if name == LATEST:
                 raise Invalid([f"no session can be called {LATEST!r}"])
-            self._know(session)
         except SMPError:
             self._refused.add(name)
             raise
+        if not memory.root.is_dir():
+            return session
+        session.is_there = name == GLOBAL or memory.tree.exists(f"{ACTIVE}/{name}")
+        is_packed = memory.tree.exists(f"{ARCHIVED}/{name}/archive.tar.gz")
+        session.is_archived = is_packed and not session.is_there
+        for folder in ("", "agent-states/history/") if session.is_there else ():
+            found = memory.tree.sizes(scope.path(folder).rstrip("/"))
+            session.sizes |= {f"{folder}{file}": size for file, size in found.items()}
+        for entry in deleted_entries(memory, name, self.outcome.notes):
+            session.remember(entry)
+        for entry in session_entries(memory, name, self.outcome.notes):
+            if entry["entry"] == "memory":
+                session.remember(entry)
+            elif isinstance(notes := entry["metadata"].get(IMPORTED), dict):
+                session.applied = notes.get(_TOMBSTONES) or {}
         return session
 
-    def _know(self, session: _Session) -> None:
-        """Look at every memory of the session, wherever it is kept."""
-        memory, problems = self._memory, list[str]()
-        scope = memory._scope(session.name)
-        if session.is_there and memory.tree.exists(scope.directory):
-            for folder in ("", "agent-states/history/"):
-                found = memory.tree.sizes(scope.path(folder).rstrip("/"))
-                session.sizes |= {f"{folder}{file}": size for file, size in found.items()}
-        for entry in deleted_entries(memory, session.name, problems):
-            _remember(session, entry)
-        for entry in session_entries(memory, session.name, problems):
-            if entry["entry"] == "session":
-                notes = entry["metadata"].get(IMPORTED)
-                applied = notes.get(TOMBSTONES) if isinstance(notes, dict) else None
-                session.applied = applied if isinstance(applied, dict) else {}
-            else:
-                _remember(session, entry)
-        self.outcome.notes += problems
-
-    # One entry.
+    # One memory.
 
     def _take_memory(self, session: _Session, entry: Entry) -> None:
         record, file = entry["record"], entry["file"]
-        kind = kind_for(session.name, file)
-        source_id = record["id"]
+        kind, source_id = kind_for(session.name, file), record["id"]
         held = session.known.get((file, source_id))
-        known = self._purged.get(session.name)
         if held is not None and held["place"] == DELETED:
-            session.count("left_deleted", source_id)
-        elif held is not None:
+            session.fates["left_deleted"].append(source_id)
+            return
+        if held is not None:
             self._compare(session, kind, held, entry)
-        elif known is not None and _is_purged(known, file, record):
-            session.count("purged", source_id)
+            return
+        if self._is_purged(session.name, file, record):
+            session.fates["purged"].append(source_id)
+            return
+        new = self._stored(session, kind, entry)
+        for name in _REFERENCES:
+            if isinstance(listed := new.get(name), list):
+                texts = [one for one in listed if isinstance(one, str)]
+                if not session.unnumbered.isdisjoint(texts):
+                    self._flush(session)  # which numbers the records that this one refers to
+                new[name] = session.ours(listed)
+        number = _TURN_ID.fullmatch(source_id)
+        is_fit = is_memory_id(source_id) and source_id not in session.taken and not number
+        if kind is TURN and number:
+            new = {"id": source_id, "turn": int(number[1]), **new}
+        elif kind is None or (is_fit and kind is not TURN):
+            new = {"id": source_id, **new}
         else:
-            new = self._completed(session, kind, entry)
-            self._translate(session, new)
-            number = _TURN_ID.fullmatch(source_id)
-            if kind is TURN and number:
-                new = {"id": source_id, "turn": int(number[1]), **new}
-            elif kind is not None and (
-                kind is TURN or number or not is_memory_id(source_id) or source_id in session.taken
-            ):
-                new[IMPORTED_ID] = source_id
-                session.unnumbered.add(source_id)
-            else:
-                new = {"id": source_id, **new}
-            session.taken.add(new.get("id", ""))
-            record = {**new, "id": source_id}
-            session.known[file, source_id] = {**entry, "place": ACTIVE, "record": record}
-            session.listed.setdefault("added", []).append(source_id)
-            session.pending.setdefault(file, []).append(new)
-            session.waiting += 1
-            if session.waiting >= _BATCH:
-                self._flush(session)
+            new[IMPORTED_ID] = source_id
+            session.unnumbered.add(source_id)
+        session.taken.add(new.get("id", ""))
+        as_known = {**entry, "place": ACTIVE, "record": {**new, "id": source_id}}
+        session.known[file, source_id] = as_known
+        session.pending.setdefault(file, []).append(new)
+        session.waiting += 1
+        if session.waiting >= _BATCH:
+            self._flush(session)
 
     def _compare(self, session: _Session, kind: Kind | None, held: Entry, entry: Entry) -> None:
         """Compare a memory with ours of its id; a secret in theirs is redacted in ours."""
-        ours, record = held["record"], entry["record"]
-        said = _said(session, ours, record)
-        if said == _said(session, record, record):
-            session.counts["known"] += 1
+        ours, record, fates = held["record"], entry["record"], session.fates
+        said = session.said(ours, record)
+        if said == session.said(record, record):
+            fates["known"].append(ours["id"])
             return
-        for new in self._clean(session, [self._completed(session, kind, entry)]):
-            if said == _said(session, new, record):
-                session.counts["known"] += 1
+        for new in self._clean(session, [self._stored(session, kind, entry)]):
+            if said == session.said(new, record):
+                fates["known"].append(ours["id"])
             elif not self._request.replace or held["place"] != ACTIVE:
-                session.count("conflicts", str(ours["id"]))
+                fates["conflicts"].append(ours["id"])
             else:
-                session.counts["replaced"] += 1
+                fates["replaced"].append(ours["id"])
                 own = {name: ours[name] for name in ("id", "turn", IMPORTED_ID) if name in ours}
                 new = {**new, **own, "decay": ours.get("decay", new.get("decay"))}
                 if kind is not None:
                     session.replaced.append((kind, ours, new))
-                else:
-                    session.pending[entry["file"]] = [new]
+                elif not self._request.dry_run:
+                    self._write_file(session, entry["file"], new)
 
-    def _completed(self, session: _Session, kind: Kind | None, entry: Entry) -> dict[str, Any]:
-        """Return the fields of a memory as they can be stored."""
+    def _stored(self, session: _Session, kind: Kind | None, entry: Entry) -> dict[str, Any]:
+        """Return the fields of a memory as they can be stored, without its id."""
         problems: list[str] = []
         fields = plain_fields(entry["record"], problems)
         for name in ("id", "turn"):
@@ -261,17 +284,16 @@ class Intake:
         at, type = entry.get("written_at"), None if kind else type_for(session.name, entry["file"])
         if kind is TURN:
             speaker = fields.setdefault("speaker", "unknown")
-            said = fields.setdefault("content", "")
             if not isinstance(speaker, str) or not speaker.isprintable() or len(speaker) > 128:
                 problems.append("'speaker' must be one printable line of at most 128 characters")
-            if not isinstance(said, str):
-                problems.append("the text of a turn must be a text")
             fields.setdefault("type", "message")
             at = at or render_time(self._memory.options.clock())
         elif type == "agent_state":
             fields |= {"agent_id": entry["record"]["id"], "session_id": session.name}
-        elif type == "artifact" and not isinstance(fields.setdefault("content", ""), str):
-            problems.append("the text of an artifact must be a text")
+        if (kind is TURN or type == "artifact") and not isinstance(
+            fields.setdefault("content", ""), str
+        ):
+            problems.append("'content' must be a text")
         if isinstance(at, str):
             fields.setdefault("timestamp", at)
         try:
@@ -292,15 +314,13 @@ class Intake:
                  "base_priority": base}  # fmt: skip
         return {**fields, "decay": {**usual, **worn} if isinstance(worn, dict) else usual}
 
-    def _translate(self, session: _Session, record: dict[str, Any]) -> None:
-        """Let a record refer to our ids. Records that wait for their numbers are written first."""
-        for name in _REFERENCES:
-            listed = record.get(name)
-            if isinstance(listed, list) and listed:
-                texts = [one for one in listed if isinstance(one, str)]
-                if not session.unnumbered.isdisjoint(texts):
-                    self._flush(session)
-                record[name] = _ours(session, listed)
+    def _is_purged(self, session: str, file: str, record: Mapping[str, Any]) -> bool:
+        """Return whether a memory was purged here, by its id or with its whole session."""
+        known = self._purged.get(session)
+        if known is None or known.holds(file, {**record, IMPORTED_ID: record["id"]}):
+            return known is not None
+        at, stamp = _time(known.whole), _time(record.get("timestamp", record.get("last_updated")))
+        return at is not None and (stamp is None or stamp <= at)
 
     # Writing.
 
@@ -308,18 +328,20 @@ class Intake:
         """Write the pending memories of the session, the records of a file in one durable write."""
         pending, session.pending, session.waiting = session.pending, {}, 0
         session.unnumbered.clear()
-        total = sum(map(len, pending.values()))
-        if self._request.dry_run:
-            session.counts["added"] += total
-        elif total and not self._is_writable(session):
-            session.counts["left_out"] += total
-        elif total:
-            for file in sorted(pending, key=lock_rank):
-                values = self._clean(session, pending[file])
-                if kind := kind_for(session.name, file):
-                    self._append(session, kind, values)
-                for value in values if kind is None else ():
+        fates = session.fates
+        is_written = bool(pending) and not self._request.dry_run and self._is_writable(session)
+        for file in sorted(pending, key=lock_rank):
+            if not is_written:
+                fate = "added" if self._request.dry_run else "left_out"
+                fates[fate] += [one.get(IMPORTED_ID) or one["id"] for one in pending[file]]
+                continue
+            values = self._clean(session, pending[file])
+            if kind := kind_for(session.name, file):
+                self._append(session, kind, values)
+            else:
+                for value in values:
                     self._write_file(session, file, value)
+                    fates["added"].append(value["id"])
 
     def _append(self, session: _Session, kind: Kind, values: list[dict[str, Any]]) -> None:
         """Append records; where somebody has written to the file since it was read, look again."""
@@ -328,9 +350,10 @@ class Intake:
             written = append_many(scope, kind, values, session.sizes.get(kind.file, 0))
             if written is not None:
                 added, session.sizes[kind.file] = written
-                session.counts["added"] += len(added)
-                told = ((one.get(IMPORTED_ID), str(one["id"])) for one in added)
-                session.ids.update({old: new for old, new in told if isinstance(old, str)})
+                for one in added:
+                    if isinstance(old := one.get(IMPORTED_ID), str):
+                        session.ids[old] = str(one["id"])
+                    session.fates["added"].append(str(old or one["id"]))
                 return
             content = scope.read(kind.file)
             session.sizes[kind.file] = len(content)
@@ -342,11 +365,11 @@ class Intake:
 
     def _write_file(self, session: _Session, file: str, value: dict[str, Any]) -> None:
         """Write a file that is one memory: the state of an agent, an artifact, the profile."""
+        files = self._files(session)
         type = type_for(session.name, file) or ""
-        self._memory._scope(session.name).redaction.require_clean_name(f"an {type}", value["id"])
+        files.scope.redaction.require_clean_name(f"an {type}", value["id"])
         content = file_content(file, value)
-        self._files(session)._replace(file, lambda _: content, f"importing {value['id']}")
-        session.counts["added"] += value["id"] in session.listed.get("added", ())
+        files._replace(file, lambda _: content, f"importing {value['id']}")
 
     def _clean(self, session: _Session, values: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the records without secrets. Most have none, so they are searched together."""
@@ -367,29 +390,22 @@ class Intake:
 
     def _is_writable(self, session: _Session) -> bool:
         """Return whether the session can be written; make one that is not there."""
-        if session.is_archived:
-            if session.name not in self._refused:
-                self._refused.add(session.name)
-                self.outcome.problems.append(
-                    f"{session.name} is archived, and its new memories were left out:"
-                    f" smp restore {session.name} brings it back, then import it again."
-                )
-            return False
-        if not session.is_there:
-            self._create(session)
-            session.is_there = True
-        return True
-
-    def _create(self, session: _Session) -> None:
-        memory, name, problems = self._memory, session.name, list[str]()
+        memory, name = self._memory, session.name
+        if session.is_archived and name not in self._refused:
+            self._refused.add(name)
+            advice = f"smp restore {name} brings it back, then import it again"
+            said = f"{name} is archived, and its new memories were left out: {advice}."
+            self.outcome.problems.append(said)
+        if session.is_archived or session.is_there:
+            return session.is_there
         memory.create()
-        now = memory.options.clock()
+        problems: list[str] = []
         parts = plain_fields(session.metadata, problems)
         if problems:
             raise Invalid(problems)
         parts, kinds = memory._scope(name).redaction.redacted_fields(parts)
         self.outcome.counts["redacted"] += sum(kinds.values())
-        quota = memory.options.quota_bytes
+        now, quota = memory.options.clock(), memory.options.quota_bytes
         usual = new_metadata(name, now, user=None, agents=[], quota_bytes=quota, context={})
         below = load_mapping(usual, "session", METADATA)
         metadata = render_mapping("session", {**below, **parts, "id": name, "status": "active"})
@@ -397,6 +413,8 @@ class Intake:
         files = {kind.file: format_of(kind).empty(name, begun, []) for kind in SESSION_KINDS}
         memory._lay_out(name, {**files, METADATA: metadata})
         session.sizes = {file: len(content) for file, content in files.items()}
+        session.is_there = True
+        return True
 
     def _files(self, session: _Session) -> RecordFiles:
         if session.name == GLOBAL:
@@ -405,11 +423,10 @@ class Intake:
         return self._memory._session(session.name)
 
     def _close(self) -> None:
-        """Finish a session: write the rest, replace, delete by tombstones, and report."""
+        """Finish a session: write the rest, replace, and delete by tombstones."""
         session, self._session = self._session, None
         if session is None:
             return
-        name, outcome = session.name, self.outcome
         try:
             self._flush(session)
             if session.replaced and not self._request.dry_run:
@@ -417,23 +434,14 @@ class Intake:
                     for kind, old, new in session.replaced:
                         transaction.replace(kind, old, new)
             self._apply_tombstones(session)
-            if name != GLOBAL and not self._request.dry_run and session.counts["added"]:
-                self._report_size(session)
+            if session.fates["added"] and not self._request.dry_run:
+                files = self._files(session)
+                files.quota_bytes()  # looks at the metadata
+                files._written()
         except StorageFailed:
             raise
         except SMPError as error:
-            outcome.problems.append(f"{name}: {error}")
-        every = self.sessions.setdefault(name, Counter())
-        every += session.counts
-        outcome.counts += session.counts
-        for word, ids in session.listed.items():
-            self.listed.setdefault(name, {}).setdefault(word, []).extend(ids)
-        counts = {said: session.counts[word] for word, said in _WORDS.items()}
-        if told := ", ".join(f"{count:,} {said}" for said, count in counts.items() if count):
-            outcome.actions.append(Action(name, "import", (name,), told))
-        for word, (type, reason) in _LISTED.items():
-            if named := session.listed.get(word):
-                outcome.actions.append(Action(name, type, tuple(named), reason))
+            self.outcome.problems.append(f"{session.name}: {error}")
 
     def _apply_tombstones(self, session: _Session) -> None:
         """Delete the memories that the source deleted, once: a used tombstone is noted."""
@@ -441,74 +449,28 @@ class Intake:
         ours = {source_id: session.ids.get(source_id, str(entry["record"]["id"]))
                 for (_, source_id), entry in session.known.items()
                 if source_id in meant and entry["place"] != DELETED}  # fmt: skip
-        session.counts["deleted"] += len(ours)
+        session.fates["deleted"] += ours.values()
         if not ours or self._request.dry_run:
             return
-        reasons: dict[str, list[str]] = {}
+        reasons: dict[str, list[str]] = defaultdict(list)
         for source_id, memory_id in ours.items():
             why = session.tombstones[source_id].get("reason")
-            reason = why if isinstance(why, str) and why.strip() else "deleted at the source"
-            reasons.setdefault(reason, []).append(memory_id)
+            is_said = isinstance(why, str) and why.strip()
+            reasons[str(why) if is_said else "deleted at the source"].append(memory_id)
         for reason, ids in reasons.items():
             self._memory.privacy.delete(
                 session.name, ids, reason=reason, deleted_by=self._request.by
             )
-        if session.name != GLOBAL and session.is_there:
-            at = render_time(self._memory.options.clock())
-            noted = {**session.applied, **dict.fromkeys(ours, at)}
-            files = self._memory._session(session.name)
-            files.change_metadata(functools.partial(_with_tombstones, noted))
+        if session.name == GLOBAL or not session.is_there:
+            return
+        at = render_time(self._memory.options.clock())
+        applied = {**session.applied, **dict.fromkeys(ours, at)}
 
-    def _report_size(self, session: _Session) -> None:
-        files = self._memory._session(session.name)
-        files.quota_bytes()  # looks at the metadata
-        files._written()
-        size = files.size()
-        if size.total_bytes > size.quota_bytes:
-            self.outcome.notes.append(
-                f"{session.name} holds {size.total_bytes:,} bytes by now, more than its"
-                f" {size.quota_bytes:,}: smp compact {session.name} makes it smaller."
-            )
+        def noted(old: dict[str, Value]) -> dict[str, Any]:
+            notes = old.get(IMPORTED)
+            return {IMPORTED: {**(notes if isinstance(notes, dict) else {}), _TOMBSTONES: applied}}
 
-
-def _remember(session: _Session, entry: Entry) -> None:
-    file, record = entry["file"], entry["record"]
-    session.known[file, record["id"]] = entry
-    session.taken.add(record["id"])
-    if isinstance(old := record.get(IMPORTED_ID), str):
-        session.known[file, old] = entry
-        session.ids[old] = record["id"]
-
-
-def _with_tombstones(noted: dict[str, Any], old: dict[str, Value]) -> dict[str, Any]:
-    notes = old.get(IMPORTED)
-    return {IMPORTED: {**(notes if isinstance(notes, dict) else {}), TOMBSTONES: noted}}
-
-
-def _ours(session: _Session, listed: list[Any]) -> list[Any]:
-    return [session.ids.get(one, one) if isinstance(one, str) else one for one in listed]
-
-
-def _said(session: _Session, record: Mapping[str, Any], source: Mapping[str, Any]) -> str:
-    """Return the content of a record as it is compared, with references by our ids.
-
-    The time is not compared where the source gives none.
-    """
-    kept = {name: value for name, value in record.items() if name not in _USE}
-    if "timestamp" not in source:
-        kept.pop("timestamp", None)
-    for name in _REFERENCES:
-        if isinstance(listed := kept.get(name), list):
-            kept[name] = _ours(session, listed)
-    return json.dumps(kept, sort_keys=True)
-
-
-def _is_purged(known: tombstones.Purged, file: str, record: Mapping[str, Any]) -> bool:
-    """Return whether a memory was purged here, by its id or with its whole session."""
-    if known.holds(file, {**record, IMPORTED_ID: record["id"]}):
-        return True
-    at, stamp = _time(known.whole), _time(record.get("timestamp", record.get("last_updated")))
-    return at is not None and (stamp is None or stamp <= at)
+        self._memory._session(session.name).change_metadata(noted)
 
 
 def _time(stamp: object) -> datetime | None:

@@ -32,7 +32,7 @@ _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")  # redirected, a file 
     "--exact  A bundle (tar.gz) of the files themselves.",
     "--layout jsonl|jsonl-per-kind|jsonl-checked  Into a folder FILE, for other programs.",
     "-o, --output FILE:-  Where to; else stdout.",
-    "--force  Overwrite FILE; a folder only if it is an export, as it was written.",
+    "--force  Overwrite FILE.",
     "--deleted  Name deleted memories, so that an import deletes them too.",
     *SELECTING,
     "--anonymize  With placeholders in the place of names; see smp anonymize.",
@@ -50,7 +50,7 @@ def export(call: Call) -> None:
     \b
     smp export latest -o session.md
     smp export latest --type decision --since "last 7 days" -o decisions.yaml
-    smp export --all --format jsonl | gzip > everything.jsonl.gz
+    smp export --all -o everything.jsonl
     smp export --all --exact -o everything.tar.gz
     smp export --all --layout jsonl-per-kind -o for-others
     """
@@ -61,7 +61,8 @@ def export(call: Call) -> None:
         (bool(call.session) == call.all, "Say which: one or more sessions, or --all for all."),
         (call.json and output == _STANDARD, "--json goes with -o FILE."),
         (layout and (call.format or call.exact), "--format and --exact do not go with --layout."),
-        (layout and output == _STANDARD, "--layout goes with -o DIRECTORY."),
+        (layout and (output == _STANDARD or call.force),
+         "--layout goes with -o DIRECTORY, a new one."),
         (call.exact and (call.format or anonymous or call.id or given),
          "--exact holds whole files: it goes with no --format, no condition and no --anonymize."),
         (is_named and not anonymous,
@@ -74,13 +75,14 @@ def export(call: Call) -> None:
     changed = memory.privacy.anonymous_export(chosen, **naming(call)) if anonymous else None
     total = len(chosen or (*memory.sessions(), *memory.archived_sessions()))
     with progress("exporting", total) as advance:
-        how: dict[str, Any] = {"transform": changed, "overwrite": call.force, "advance": advance,
+        how: dict[str, Any] = {"transform": changed, "advance": advance,
                                "wanted": _selected(memory, call.id, given)}  # fmt: skip
         if layout:
             done = memory.exchange.export_layout(output, chosen, layout=layout, **how)
         else:
             target: str | IO[bytes] = sys.stdout.buffer if output == _STANDARD else output
-            how |= {"format": call.format, "exact": call.exact, "deleted": call.deleted}
+            how |= {"format": call.format, "exact": call.exact, "deleted": call.deleted,
+                    "overwrite": call.force}  # fmt: skip
             done = memory.exchange.export(target, chosen, **how)
     done.problems += changed.problems if changed else []
     more: dict[str, Any] = {"file": str(Path(output).absolute())}
@@ -126,7 +128,6 @@ def _selected(memory: Memory, ids: tuple[str, ...], given: Mapping[str, Any]) ->
     "--migrate  With a backup before it, and priorities and a comparison after it.",
     "--verify  Only compare: counts, and the ids that are missing or differ.",
     "--replace  Same id, other content: take theirs; else ours stays.",
-    "--no-extract  Leave decisions, findings and preferences that logs mark in the turns alone.",
     "--purged  Also memories that were purged here; else they stay away.",
     "--dry-run",
 )
@@ -140,15 +141,12 @@ def import_(call: Call) -> None:
 
     \b
     smp import session.md --dry-run
-    smp import everything.jsonl.gz
+    smp import everything.jsonl
     smp import ~/shop --migrate
     smp import ~/shop --verify
-    smp import chat.txt --as markdown-log
     """
     from smp_client import Memory
-    from smp_client.exchange.intake import Request
-    from smp_client.exchange.layouts.recognition import Search
-    from smp_client.exchange.transfer import migrate as migrated
+    from smp_client.exchange.layouts.recognition import recognise
 
     path, layout = call.path, getattr(call, "as")
     call.check(
@@ -165,22 +163,19 @@ def import_(call: Call) -> None:
         with progress("importing stdin") as advance:
             done = memory.exchange.import_(sys.stdin.buffer, **how, advance=advance)
         call.finish(done, nothing="There is nothing in it.")
-    search = Search(path, layout, extract=not call.no_extract)
+    layouts = recognise(path, layout)
     if not call.json:
-        for one in search.found:
+        for one in layouts:
             out.tell(f"found {one.layout} ({out.listed(one.reasons, 3)})")
-    # A person sees how far it is; counting the lines costs a script nothing.
-    total = sum(one.lines() for one in search.found) if sys.stderr and sys.stderr.isatty() else None
-    label = f"{'comparing' if call.verify else 'importing'} {Path(path).name}"
-    with progress(label, total) as advance:
+    with progress(f"{'comparing' if call.verify else 'importing'} {Path(path).name}") as advance:
         if call.verify:
-            done = memory.exchange.verify(search.found, advance=advance)
+            done = memory.exchange.verify(layouts, advance=advance)
         elif call.migrate:
-            request = Request(call.replace, call.purged, by="user", advance=advance)
-            done = migrated(memory, search.found, request)
+            done = memory.exchange.migrate(
+                layouts, replace=call.replace, purged=call.purged, advance=advance
+            )
         else:
-            done = memory.exchange.import_(search.found, **how, advance=advance)
-    done.notes += search.notes
+            done = memory.exchange.import_(layouts, **how, advance=advance)
     found = [{"layout": one.layout, "path": str(one.source.path), "files": one.files,
-              "reasons": one.reasons} for one in search.found]  # fmt: skip
+              "reasons": one.reasons} for one in layouts]  # fmt: skip
     call.finish(done, nothing="There is nothing to import.", found=found)

@@ -38,41 +38,36 @@ def in_json(*arguments: object, code: int = 0) -> dict[str, Any]:
 
 
 def test_there_and_back(root: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
+    other = ("--root", tmp_path / "other")
     for name in ("all.yaml", "all.md", "all.json", "all.jsonl"):
-        assert "1 session as 3 entries" in ran(
-            "export", "--all", "-o", tmp_path / name, "--root", root
-        )
-    assert "2 added; nothing was changed" in ran(
-        "import", tmp_path / "all.md", "--dry-run", "--root", other
-    )
-    assert not other.exists()
-    assert "2 added" in ran("import", tmp_path / "all.md", "--root", other)
-    assert in_json("import", tmp_path / "all.json", "--root", other)["counts"] == {"known": 2}
-    assert (
-        in_json("import", tmp_path / "all.jsonl", "--verify", "--root", other)["counts"]["missing"]
-        == 0
-    )
+        said = ran("export", "--all", "-o", tmp_path / name, "--root", root)
+        assert "1 session as 3 entries" in said
+    said = ran("import", tmp_path / "all.md", "--dry-run", *other)
+    assert "2 added; nothing was changed" in said
+    assert not (tmp_path / "other").exists()
+    assert "2 added" in ran("import", tmp_path / "all.md", *other)
+    assert in_json("import", tmp_path / "all.json", *other)["counts"] == {"known": 2}
+    counts = in_json("import", tmp_path / "all.jsonl", "--verify", *other)["counts"]
+    assert counts["missing"] == 0
     export = ran("export", "s1", "--root", root, "--format", "jsonl")
     assert "2 added" in ran("import", "-", "--root", tmp_path / "third", input=export)
 
 
 def test_an_exact_export(root: Path, tmp_path: Path) -> None:
-    assert "files" in ran(
-        "export", "--all", "--exact", "-o", tmp_path / "all.tar.gz", "--root", root
-    )
-    assert "2 added" in ran("import", tmp_path / "all.tar.gz", "--root", tmp_path / "other")
-    ran("export", "--all", "--exact", "--format", "yaml", "--root", root, code=2)
+    file = tmp_path / "all.tar.gz"
+    assert "files" in ran("export", "--all", "--exact", "-o", file, "--root", root)
+    assert "2 added" in ran("import", file, "--root", tmp_path / "other")
 
 
 def test_conflicts_are_listed_and_replaced(root: Path, tmp_path: Path) -> None:
-    ran("export", "--all", "-o", tmp_path / "all.yaml", "--root", root)
+    file = tmp_path / "all.yaml"
+    ran("export", "--all", "-o", file, "--root", root)
     Memory(root).session("s1").update("DEC-001", decision="Use SAML")
-    said = ran("import", tmp_path / "all.yaml", "--root", root)
+    said = ran("import", file, "--root", root)
     assert "conflict" in said
     assert "DEC-001" in said
-    assert "differ" in ran("import", tmp_path / "all.yaml", "--verify", "--root", root, code=1)
-    assert "1 replaced" in ran("import", tmp_path / "all.yaml", "--replace", "--root", root)
+    assert "differ" in ran("import", file, "--verify", "--root", root, code=1)
+    assert "1 replaced" in ran("import", file, "--replace", "--root", root)
     assert Memory(root).session("s1").get("DEC-001").text == "Use OAuth"
 
 
@@ -80,19 +75,14 @@ def test_a_migration(root: Path, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "kickoff.md").write_text(LOG)
-    (notes / "bad.jsonl").write_text(
-        '{"type": "decision", "ts": "2026-01-11T14:30:00Z", "data": {"decision": "x"}}\nnope\n'
-    )
+    good = {"type": "decision", "ts": "2026-01-11T14:30:00Z", "data": {"decision": "x"}}
+    (notes / "bad.jsonl").write_text(json.dumps(good) + "\nnope\n")
     done = in_json("import", notes, "--migrate", "--root", root, code=1)
     assert [problem.partition(": ")[0] for problem in done["problems"]] == ["bad.jsonl, line 2"]
-    assert (done["counts"]["added"], done["counts"]["missing"], done["counts"]["differ"]) == (
-        4,
-        0,
-        0,
-    )
-    assert {"import", "refresh_priorities", "compare"} <= {
-        action["type"] for action in done["actions"]
-    }
+    counts = done["counts"]
+    assert (counts["added"], counts["missing"], counts["differ"]) == (4, 0, 0)
+    types = {action["type"] for action in done["actions"]}
+    assert {"import", "refresh_priorities", "compare"} <= types
     (backup,) = (root.parent / "backup-pre-smp").glob("notes-*.tar.gz")
     with tarfile.open(backup) as packed:
         held = packed.extractfile("files/kickoff.md")
@@ -103,37 +93,24 @@ def test_a_migration(root: Path, tmp_path: Path) -> None:
     assert (notes / "kickoff.md").read_text() == LOG
 
 
-def test_layouts_and_what_they_leave_out(root: Path, tmp_path: Path) -> None:
+def test_a_layout_and_what_it_leaves_out(root: Path, tmp_path: Path) -> None:
     Memory(root).session("s1").save_artifact("report", "text")
-    done = smp("export", "--all", "--layout", "jsonl", "-o", tmp_path / "out", "--root", root)
+    call = ("export", "--all", "--layout", "jsonl", "-o", tmp_path / "out", "--root", root)
+    done = smp(*call)
     assert done.returncode == 0
     assert "note: jsonl has no place for 1 × artifact" in done.stderr
     assert "2 added" in ran("import", tmp_path / "out", "--root", tmp_path / "other")
-    assert "is there already" in ran(
-        "export", "--all", "--layout", "jsonl", "-o", tmp_path / "out", "--root", root, code=1
-    )
-    ran(
-        "export",
-        "--all",
-        "--layout",
-        "jsonl-checked",
-        "-o",
-        tmp_path / "out",
-        "--force",
-        "--root",
-        root,
-    )
+    assert "is there already" in ran(*call, code=1)
 
 
 @pytest.mark.parametrize("arguments", [
-    ("export",), ("export", "s1", "--all"), ("export", "--all", "--json"), ("export", "--all",
-     "--layout", "jsonl"),
-    ("export", "s1", "--name", "x"), ("export", "--all", "--id", "DEC-001"), ("import", "nowhere"),
-    ("import", "-", "--migrate"), ("import", ".", "--migrate", "--verify"), ("import", ".",
-     "--migrate", "--dry-run"),
+    "export", "export s1 --all", "export --all --json", "export --all --layout jsonl",
+    "export --all --exact --format yaml", "export s1 --name x", "export --all --id DEC-001",
+    "import nowhere", "import - --migrate", "import . --migrate --verify",
+    "import . --migrate --dry-run",
 ])  # fmt: skip
-def test_usage(root: Path, arguments: tuple[str, ...]) -> None:
-    assert "Usage" in ran(*arguments, "--root", root, code=2)
+def test_usage(root: Path, arguments: str) -> None:
+    assert "Usage" in ran(*arguments.split(), "--root", root, code=2)
 
 
 def test_errors_are_one_sentence(root: Path, tmp_path: Path) -> None:
@@ -141,17 +118,12 @@ def test_errors_are_one_sentence(root: Path, tmp_path: Path) -> None:
     said = ran("import", tmp_path / "x.bin", "--root", root, code=2)
     assert said.startswith("smp: ")
     assert "Traceback" not in said
-    assert "holds nothing in the layout jsonl-checked" in ran(
-        "import", tmp_path, "--as", "jsonl-checked", "--root", root, code=2
-    )
+    said = ran("import", tmp_path, "--as", "jsonl-checked", "--root", root, code=2)
+    assert "holds nothing in the layout jsonl-checked" in said
 
 
-def test_a_selection(root: Path, tmp_path: Path) -> None:
-    ran("export", "s1", "--type", "decision", "-o", tmp_path / "d.jsonl", "--root", root)
-    assert in_json("import", tmp_path / "d.jsonl", "--root", tmp_path / "other")["counts"] == {
-        "added": 1
-    }
-    ran("export", "s1", "--id", "turn-1", "-o", tmp_path / "t.jsonl", "--root", root)
-    assert in_json("import", tmp_path / "t.jsonl", "--root", tmp_path / "other")["counts"] == {
-        "added": 1
-    }
+@pytest.mark.parametrize("condition", [("--type", "decision"), ("--id", "turn-1")])
+def test_a_selection(root: Path, tmp_path: Path, condition: tuple[str, str]) -> None:
+    ran("export", "s1", *condition, "-o", tmp_path / "d.jsonl", "--root", root)
+    taken = in_json("import", tmp_path / "d.jsonl", "--root", tmp_path / "other")
+    assert taken["counts"] == {"added": 1}

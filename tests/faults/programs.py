@@ -28,7 +28,7 @@ import smp_client.disk.journal
 import smp_client.disk.locks
 import smp_client.disk.quarantine
 import smp_client.disk.tree
-import smp_client.exchange.transfer
+import smp_client.exchange.gate
 import smp_client.index.yaml_indexes
 import smp_client.memory
 import smp_client.passes.compaction

@@ -7,6 +7,10 @@ A turn begins with a line that says who speaks:
 A word before a colon is a speaker only where it is known as one: a usual role, somebody named under
 `Participants`, or a name in bold that begins several turns. Nothing in a block of code is.
 
+A memlog, `.memlog.md`, is front matter and a flat list with one entry a line, none with a time:
+
+    - (kind by who) text      - (kind) text      - (by who) text      - text
+
 A log has no ids. The turns that the tree knows must be a prefix of the log, or the log a prefix of
 them. Then the log goes on with its session; else it becomes a session of its own.
 """
@@ -19,15 +23,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...model.record import FINDING, PREFERENCE, TURN, Kind
+from ...model.record import DECISION, FINDING, LEARNING, PREFERENCE, TURN, Kind
 from ...text.markdown import parse as parse_conversation
-from ..entry import Entry, Read, memory_entry
-from .memlog import NAME, TAGS, front_matter, read_memlog
+from ..entry import Read, memory_entry
 from .shape import UNKNOWN, good_tags, participants, session_entry, session_id, time_of
+from .source import Source
 
-LAYOUT = "markdown-log"
+LAYOUT, MEMLOG = "markdown-log", ".memlog.md"
 ENDINGS = (".md", ".markdown", ".txt", ".log")
 Turns = dict[int, tuple[str, str]]  # speaker and text by number
+# The tags that make a memory of an entry, beside its turn. Any other tag is the type of the turn.
+_TAGS: dict[str, Kind] = {
+    **dict.fromkeys(("decision", "direction", "constraint", "override"), DECISION),
+    **dict.fromkeys(("question", "assumption", "gap", "risk", "issue", "finding"), FINDING),
+    **dict.fromkeys(("insight", "learning", "lesson"), LEARNING),
+    "preference": PREFERENCE,
+}
 _USERS = ("user", "human", "you", "me", "customer", "client")
 _SPEAKERS = frozenset((
     *_USERS, "assistant", "ai", "bot", "agent", "system", "tool", "developer", "chatgpt", "gpt",
@@ -35,32 +46,21 @@ _SPEAKERS = frozenset((
     "qa", "ux-expert", "veritas",
 ))  # fmt: skip
 _LABELS = frozenset((
-    "decision", "finding", "preference", "learning", "lesson", "rationale", "note", "notes", "todo",
-    "example", "warning", "important", "critical", "date", "session", "started", "participants",
-    "topic", "title", "status", "summary", "result", "error", "info", "debug", "project", "updated",
-    "question", "answer",
+    *_TAGS, "rationale", "note", "notes", "todo", "example", "warning", "important", "critical",
+    "date", "session", "started", "participants", "topic", "title", "status", "summary", "result",
+    "error", "info", "debug", "project", "updated", "answer",
 ))  # fmt: skip
-_GENERIC = frozenset(
-    ("conversation", "chat", "log", "transcript", "history", "messages", "session", "export", "")
-)
-_WHEN = (
-    r"[\[(]?(?P<{}>\d{{4}}-\d{{2}}-\d{{2}}[T ][\d:.,]+(?: ?(?:Z|UTC|[+-]\d{{2}}:?\d{{2}}))?"
-    r"|\d{{1,2}}:\d{{2}}(?::\d{{2}})?)[\])]?"
-)
+_GENERIC = ("conversation", "chat", "log", "transcript", "history", "messages", "session", "")
 _NAME = r"(?P<name>[^\s*:\[\]()#`<>|{}\"][^*:\[\]()#`<>|{}\"\n]{0,63}?)"
-_GAP = r"[ \t]{0,9}"
 _LINE = re.compile(
-    rf"(?:{_WHEN.format('before')}{_GAP}(?:[-–|]{_GAP})?)?(?P<bold>\*\*)?<?{_NAME}>?(?:\*\*)?"
-    rf"(?: said)?(?:[ \t]{{1,9}}{_WHEN.format('behind')})?(?:\*\*)?{_GAP}:(?:\*\*)?"
-    r"(?:[ \t]+(?P<text>.*)|[ \t]*)"
+    r"(?:\[(?P<time>\d[\dTZ:.+ -]{3,31})\][ \t]*)?(?P<bold>\*\*)?"
+    rf"{_NAME}(?:\*\*)?[ \t]*:(?:\*\*)?(?:[ \t]+(?P<text>.*)|[ \t]*)"
 )
-_HEADING = re.compile(
-    rf"#{{1,6}}[ \t]+{_NAME}(?:[ \t][-–]?{_GAP}{_WHEN.format('behind')})?[ \t]*:?"
-    r"(?P<text>)(?P<before>)(?P<bold>)"
-)
+_HEADING = re.compile(rf"#{{1,6}}[ \t]+{_NAME}[ \t]*:?(?P<text>)(?P<time>)(?P<bold>)")
 _FIELD = re.compile(r"(?:\*\*([^*:\n]{1,64}):\*\*|([A-Z][A-Za-z -]{1,31}):)[ \t]*(.*)")
-_OWN = ("speaker", "content", "timestamp", "id", "turn", "decay")
 _TURN = re.compile(r"^(?:<!-- smp -->\n)?## Turn \d", re.MULTILINE)
+_ENTRY = re.compile(r"- (?:\((?P<tag>[^()\n]{1,80})\) )?(?P<text>\S.*)")
+_TAG = re.compile(r"(?:by (?P<only>.+))|(?P<type>.+?)(?: by (?P<by>.+))?")
 _MARK = re.compile(
     r"[ \t>]*(?:[-*+][ \t]+|\d{1,3}[.)][ \t]+)?(?:\*\*)?"
     r"(?P<word>decision|finding|preference|learning|lesson)(?:[ \t]*\((?P<by>[^()\n]{1,64})\))?"
@@ -75,7 +75,7 @@ class Said:
 
     speaker: str
     lines: list[str]
-    time: str | None = None
+    time: str = ""
     type: str = "message"
     fields: dict[str, Any] = field(default_factory=dict)
 
@@ -92,18 +92,6 @@ class Log:
     turns: list[Said] = field(default_factory=list)
     preamble: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Given:
-    """A log as it was found: its bytes, how messages call it, and the name of its session."""
-
-    content: bytes
-    where: str
-    name: str
-    written_at: str
-    extract: bool  # whether the memories that it marks become memories
-    is_forced: bool  # whether somebody insists that it is a log
 
 
 @dataclass
@@ -132,59 +120,50 @@ class Placer:
         return name
 
 
-def is_log(name: str, beginning: bytes, *, is_forced: bool = False) -> bool:
+def is_log(place: str, beginning: bytes) -> bool:
     """Return whether somebody speaks in a file."""
-    base = name.rpartition("/")[2].lower()
-    if not base.endswith((*ENDINGS, NAME)):
-        return False
-    turns = parsed(name, _text(beginning), is_forced=is_forced).turns
+    turns = parsed(place, _text(beginning)).turns
     is_known = len(turns) == 1 and turns[0].speaker.lower() in _SPEAKERS
-    return base.endswith(NAME) or len(turns) > 1 or is_known
+    return place.endswith(MEMLOG) or len(turns) > 1 or is_known
 
 
-def name_of(file: str, folder: str) -> str:
-    """Return the name of a log: that of its file, or of its folder for a file of any log."""
-    stem = file[: -len(NAME)] if file.lower().endswith(NAME) else file.rpartition(".")[0] or file
-    name = folder if stem.lower() in _GENERIC else stem
-    return name.encode(errors="replace").decode() or "log"
-
-
-def read(given: Given, placer: Placer) -> Iterator[Read]:
+def read(source: Source, place: str, placer: Placer) -> Iterator[Read]:
     """Yield one session from a log."""
-    where, text = given.where, _text(given.content)
+    content, problem = source.read(place)
     try:
-        given.content.decode()
+        content.decode()
     except UnicodeDecodeError as error:
-        line = given.content.count(b"\n", 0, error.start) + 1
-        problem = "not UTF-8; \ufffd stands for the bytes that cannot be read"
-        yield Read(f"{where}, line {line}", None, problem)
-    log = parsed(where, text, is_forced=given.is_forced)
-    yield from (Read(where, None, problem) for problem in log.problems)
+        line = content.count(b"\n", 0, error.start) + 1
+        problem = f"line {line}: not UTF-8; \ufffd stands for the bytes that cannot be read"
+    if problem:
+        yield Read(place, None, problem)
+    log = parsed(place, _text(content))
+    yield from (Read(place, None, problem) for problem in log.problems)
     if not log.turns:
-        problem = "nobody speaks here: no line begins with a speaker, such as 'User:'"
-        yield Read(f"{where}, line 1", None, problem)
         return
-    head = log.head
-    old = head.get("session") or given.name
-    session = placer.place(session_id(old), log, where)
-    yield Read(where, _session(session, old, log))
-    named = (head.get(name) for name in ("started", "created", "date", "updated"))
-    latest = next((at for name in named if (at := time_of(name))), given.written_at)
+    directory, _, file = place.rpartition("/")
+    stem = file.removesuffix(MEMLOG) if file.endswith(MEMLOG) else file.rpartition(".")[0]
+    folder = directory.rpartition("/")[2] or source.top.name
+    name = log.head.get("session") or (folder if stem.lower() in _GENERIC else stem)
+    name = name.encode(errors="replace").decode() or "log"
+    session = placer.place(session_id(name), log, place)
+    yield Read(place, _session(name, log) | {"session": session})
+    stamps = (time_of(log.head.get(name)) for name in ("started", "created", "date", "updated"))
+    latest = next(filter(None, stamps), source.written_at(place))
     for number, said in enumerate(log.turns, 1):
-        text = (said.time or "").removesuffix("UTC").strip().replace(",", ".")
-        at = time_of(text)
+        at = time_of(said.time)
         latest = at or latest
-        stamp = {"timestamp": at} if at else {"said_at": text} if text else {}
+        stamp = {"timestamp": at} if at else {"said_at": said.time} if said.time else {}
         record: dict[str, Any] = {"id": TURN.memory_id(number), "turn": number, **stamp,
                                   "speaker": said.speaker, "type": said.type, **said.fields,
                                   "content": said.text}  # fmt: skip
         made: list[tuple[Kind, dict[str, Any]]] = [(TURN, record)]
-        for place, (kind, fields) in enumerate(_marks(said) if given.extract else (), 1):
-            own = {"id": f"{record['id']}/{place}", **stamp, "turn_ref": number}
+        for mark, (kind, fields) in enumerate(_marks(said), 1):
+            own = {"id": f"{record['id']}/{mark}", **stamp, "turn_ref": number}
             made.append((kind, {**own, **fields}))
         for kind, one in made:
             entry = memory_entry(session, kind.file, kind.type, one)
-            yield Read(where, entry | {"written_at": latest})
+            yield Read(place, entry | {"written_at": latest})
 
 
 def _text(content: bytes) -> str:
@@ -192,7 +171,7 @@ def _text(content: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _session(session: str, old: str, log: Log) -> Entry:
+def _session(name: str, log: Log) -> dict[str, Any]:
     people = [one.strip() for one in log.head.get("participants", "").split(",") if one.strip()]
     spoken = list(dict.fromkeys([*people, *(said.speaker for said in log.turns)]))
     users = [one for one in spoken if one.lower().startswith(_USERS)]
@@ -202,31 +181,41 @@ def _session(session: str, old: str, log: Log) -> Entry:
     known = participants(users[0] if users else None, agents)
     preamble = "\n".join(log.preamble).strip()
     kept = {"head": log.head, **({"preamble": preamble} if preamble else {})}
-    return session_entry(session, LAYOUT, old, {"participants": known, "context": context}, kept)
+    return session_entry(LAYOUT, name, {"participants": known, "context": context}, kept)
 
 
 # Forms.
 
 
-def parsed(name: str, text: str, *, is_forced: bool = False) -> Log:
+def parsed(place: str, text: str) -> Log:
     """Return the turns of a log, whatever its form."""
-    if name.lower().endswith(NAME):
-        head, noted = read_memlog(text)
-        turns = [Said(one.by or UNKNOWN, [one.text], type=one.tag or "note") for one in noted]
-        return Log(head, turns)
-    if _TURN.search(text):
+    if _TURN.search(text) and not place.endswith(MEMLOG):
         return _own(text)
-    lines = text.split("\n")
-    head, start = front_matter(lines)
-    log = Log(head)
+    lines, start, log = text.split("\n"), 0, Log()
+    if lines[0].rstrip() == "---" and "---" in map(str.rstrip, lines[1:]):
+        start = [line.rstrip() for line in lines].index("---", 1) + 1
+        fields = (line.partition(":") for line in lines[1 : start - 1] if ":" in line)
+        log.head = {name.strip().lower(): value.strip().strip("\"'") for name, _, value in fields}
+    if place.endswith(MEMLOG):
+        for line in lines[start:]:
+            if found := _ENTRY.fullmatch(line.rstrip()):
+                parts = _TAG.fullmatch((found["tag"] or "").strip())
+                tag = (parts["type"] or "").strip().lower() if parts else ""
+                by = (parts["only"] or parts["by"] or "").strip() if parts else ""
+                log.turns.append(Said(by or UNKNOWN, [found["text"]], type=tag or "note"))
+            elif log.turns and line.strip():
+                log.turns[-1].lines.append(line.rstrip())
+        return log
     outside = _without_code(lines)
-    known = _names(lines, outside, head)
+    known = _names(lines, outside, log.head)
     for line, is_open in zip(lines[start:], outside[start:], strict=True):
-        found = _speaker(line, known, is_forced=is_forced) if is_open else None
-        if found:
+        found = _HEADING.fullmatch(line.strip()) or _LINE.fullmatch(line.strip())
+        name = found["name"].strip() if found else ""
+        is_short = len(name.split()) <= 3 and name.lower() not in _LABELS
+        is_timed = bool(found and found["time"]) and is_short
+        if found and is_open and (name.lower() in known or is_timed):
             said = [found["text"]] if found["text"] else []
-            when = found["before"] or found["behind"]
-            log.turns.append(Said(found["name"].strip(), said, when))
+            log.turns.append(Said(name, said, found["time"] or ""))
         elif log.turns:
             log.turns[-1].lines.append(line)
         elif one := _FIELD.fullmatch(line):
@@ -247,9 +236,11 @@ def _own(text: str) -> Log:
     log = Log({(one[1] or one[2]).strip().lower(): one[3].strip() for one in heads if one})
     for record in sorted(found.records, key=lambda record: record.start):
         own = dict(record.value)
-        speaker, said, time, *_ = (own.pop(name, None) for name in _OWN)
-        when, type = str(time) if time else None, str(own.pop("type", "message"))
-        log.turns.append(Said(str(speaker or UNKNOWN), [str(said)], when, type, own))
+        given = ("speaker", "content", "timestamp", "type", "id", "turn", "decay")
+        speaker, said, time, type, *_ = (own.pop(name, None) for name in given)
+        turn = Said(str(speaker or UNKNOWN), [str(said)], str(time or ""), str(type or "message"))
+        turn.fields = own
+        log.turns.append(turn)
     log.problems = [f"line {bad.line}: {bad.problem}" for bad in found.bad]
     return log
 
@@ -273,18 +264,7 @@ def _names(lines: list[str], is_open: list[bool], head: dict[str, str]) -> froze
     begun = map(_LINE.fullmatch, free)
     bold = Counter(one["name"].strip().lower() for one in begun if one and one["bold"])
     often = {name for name, times in bold.items() if times > 1}
-    return frozenset(name for name in _SPEAKERS | people | often if name not in _LABELS)
-
-
-def _speaker(line: str, known: frozenset[str], *, is_forced: bool) -> re.Match[str] | None:
-    """Return the parts of a line that begins a turn. In a forced log any short name speaks."""
-    found = _HEADING.fullmatch(line.strip()) or _LINE.fullmatch(line.strip())
-    if found is None:
-        return None
-    name = found["name"].strip().lower()
-    is_name = found["before"] or (is_forced and not line.lstrip().startswith("#"))
-    is_short = len(name.split()) <= 3 and name not in _LABELS
-    return found if name in known or (is_name and is_short) else None
+    return frozenset(_SPEAKERS | people | often) - _LABELS
 
 
 # Memories that a turn marks.
@@ -292,14 +272,14 @@ def _speaker(line: str, known: frozenset[str], *, is_forced: bool) -> re.Match[s
 
 def _marks(said: Said) -> Iterator[tuple[Kind, dict[str, Any]]]:
     """Yield the memories that a turn says it holds; nothing is guessed."""
-    if said.type in TAGS:
-        yield TAGS[said.type], _fields(TAGS[said.type], said.text, said.speaker, said.type)
+    if said.type in _TAGS:
+        yield _TAGS[said.type], _fields(_TAGS[said.type], said.text, said.speaker, said.type)
         return
     lines = said.text.split("\n")
     for line, is_open in zip(lines, _without_code(lines), strict=True):
         mark = _MARK.fullmatch(line.rstrip()) if is_open else None
         if mark:
-            kind = TAGS[mark["word"].lower()]
+            kind = _TAGS[mark["word"].lower()]
             text = mark["text"].removesuffix("**").strip()
             yield kind, _fields(kind, text, mark["by"] or said.speaker, "")
 

@@ -13,20 +13,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple
 
 from ...model.errors import Invalid
 from ...model.layout import check_new_session_id
-from ...model.record import DECISION, FINDING, LEARNING, PATTERN, PREFERENCE, TURN, Kind
+from ...model.record import CHOICES, DECISION, FINDING, LEARNING, PATTERN, PREFERENCE, TURN, Kind
 from ...model.severity import WORDS
 from ...model.times import render_time, same_time
 from ...text.contents import check_tags
 from ..entry import IMPORTED, Entry, Read, memory_entry
-from .source import Line
 
 UNKNOWN = "unknown"
-TYPES = {"conversation": TURN, "message": TURN, "turn": TURN, "decision": DECISION,
-         "finding": FINDING, "preference": PREFERENCE, "learning": LEARNING}  # fmt: skip
 _RESERVED = frozenset(("id", "turn", "timestamp", "decay", "pinned", "updated_at", "redacted",
                        "imported", "imported_id", "turn_ref", "memory_refs",
                        "version"))  # fmt: skip
@@ -35,18 +32,25 @@ _TEXTS = ("text", "content", "message", "description", "summary")
 # By kind: the names under which our fields may come beside their own, the likeliest first.
 _ALIASES: dict[str, dict[str, tuple[str, ...]]] = {
     TURN.name: {"speaker": ("role", "agent_id", "agent", "author"), "content": ("message", "text")},
-    DECISION.name: {"decision": _TEXTS, "made_by": _WHO, "agreed_by": ("approved_by",)},
+    DECISION.name: {"decision": _TEXTS, "made_by": _WHO},
     FINDING.name: {"finding": ("issue", *_TEXTS), "discovered_by": _WHO},
     PREFERENCE.name: {"preference": _TEXTS, "created_by": ("by",)},
     LEARNING.name: {"learning": ("note", "insight", *_TEXTS), "learned_by": _WHO},
     PATTERN.name: {"pattern": ("learning", "insight", *_TEXTS), "learned_by": _WHO},
 }
 _SEVERITIES = {"blocker": "critical", "fatal": "critical", "severe": "high", "major": "important",
-               "moderate": "medium", "warning": "medium", "trivial": "low"}  # fmt: skip
-_CONFIDENCES = {DECISION.name: ("high", "medium", "low", "uncertain"),
-                PREFERENCE.name: ("explicit", "inferred", "uncertain")}  # fmt: skip
+               "trivial": "low"}  # fmt: skip
 _MILLISECONDS_FROM = 1e11  # a number of seconds that large would be thousands of years ahead
 _TEXT_CHARACTERS = 2000
+
+
+class Line(NamedTuple):
+    """An object of a source, or the reason why there is none, with its file and line."""
+
+    where: str
+    raw: bytes
+    value: dict[str, Any] | None
+    problem: str = ""
 
 
 @dataclass
@@ -55,98 +59,95 @@ class Shaper:
 
     layout: str
     session: str
-    times: str | None = None  # for an entry without a time of its own
+    written_at: str  # for an entry without a time of its own
     _seen: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
     def memory(
         self, line: Line, kind: Kind, given: Mapping[str, Any], decay: Mapping[str, Any]
     ) -> Iterator[Read]:
-        """Yield the memory that a line is. `given` are the fields that say something."""
+        """Yield the memory that a line is, unless the line stands twice.
+
+        `given` are the fields that say something. A second entry of one id is another memory:
+        `id#2`. An entry without an id is known by its bytes.
+        """
         entry = line.value or {}
-        source_id = self._source_id(kind, entry.get("id"), line.raw)
-        if source_id is None:
+        name = entry.get("id")
+        if not isinstance(name, (str, int)) or name in ("", True, False):
+            name = f"{kind.prefix.lower()}-{hashlib.sha256(line.raw).hexdigest()[:12]}"
+        seen = self._seen.setdefault((kind.file, str(name)), [])
+        if hash(line.raw) in seen:
             return
+        seen.append(hash(line.raw))
+        source_id = str(name) if len(seen) == 1 else f"{name}#{len(seen)}"
         stamp = entry.get("timestamp", entry.get("ts"))
         at = time_of(stamp)
         fields, kept = shaped(kind, given)
         if stamp is not None and at != stamp:
             kept["timestamp"] = stamp
-        worn = {**decay, "last_accessed": time_of(decay.get("last_accessed")) or at or self.times}
-        stamps = {"timestamp": at} if at else {}
-        notes = {"layout": self.layout, **kept}
-        record = {"id": source_id, **stamps, **fields, IMPORTED: notes, "decay": worn}
+        accessed = time_of(decay.get("last_accessed")) or at or self.written_at
+        record = {"id": source_id, **({"timestamp": at} if at else {}), **fields,
+                  IMPORTED: {"layout": self.layout, **kept},
+                  "decay": {**decay, "last_accessed": accessed}}  # fmt: skip
         made = memory_entry(self.session, kind.file, kind.type, record)
-        yield Read(line.where, made | {"written_at": self.times})
-
-    def _source_id(self, kind: Kind, given: object, raw: bytes) -> str | None:
-        """Return the id by which the source knows an entry; None for a line that stands twice.
-
-        A second entry of one id is another memory: `id#2`. One without an id is known by its bytes.
-        """
-        name = str(given) if isinstance(given, (str, int)) and not isinstance(given, bool) else ""
-        digest = hash(raw)
-        name = name or f"{kind.prefix.lower()}-{hashlib.sha256(raw).hexdigest()[:12]}"
-        known = self._seen.setdefault((kind.file, name), [])
-        if digest in known:
-            return None
-        known.append(digest)
-        return name if len(known) == 1 else f"{name}#{len(known)}"
+        yield Read(line.where, made | {"written_at": self.written_at})
 
 
 def shaped(kind: Kind, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return our fields of an entry, and those that can only be kept under `imported`."""
-    left, fields, kept = dict(given), dict[str, Any](), dict[str, Any]()
-    for ours, names in _ALIASES[kind.name].items():
+    left, kept = dict(given), dict[str, Any]()
+    fields: dict[str, Any] = {}
+    aliases = _ALIASES[kind.name]
+    for ours, names in aliases.items():
         name = next((name for name in (ours, *names) if _is_fit(ours, left.get(name))), None)
         if name is not None:
             fields[ours] = left.pop(name)
-    if kind is TURN and "content" not in fields:
-        name = next((name for name in ("content", "message", "text") if name in left), "content")
-        kept |= {name: left[name]} if name in left else {}
-        fields["content"] = _words(left.pop(name, ""))
-    fields |= _lists(kind, left, kept)
-    fields |= _choices(kind, left, kept)
+    if kind.text not in fields:
+        name = next((name for name in (kind.text, *aliases[kind.text]) if left.get(name)), None)
+        if name is not None:
+            kept[name] = left.pop(name)
+            fields[kind.text] = _words(kept[name])
+        elif isinstance(left.get("key"), str) and "value" in left:
+            fields[kind.text] = f"{left['key']}: {_words(left['value'])}"
+        elif kind is TURN:
+            fields[kind.text] = ""
+        else:
+            fields[kind.text] = _words(left) if left else "(nothing was said)"
+    _take_lists(kind, left, fields, kept)
+    _take_choices(kind, left, fields, kept)
     for name, value in left.items():
         is_ours = name in _RESERVED or name in fields or (kind is TURN and name == "type")
         (kept if is_ours else fields)[name] = value
-    if not fields.get(kind.text) and kind is not TURN:
-        said: Any = {**left, **fields} or "(nothing was said)"
-        if isinstance(said, dict) and isinstance(said.get("key"), str) and "value" in said:
-            said = f"{said['key']}: {_words(said['value'])}"
-        fields[kind.text] = _words(said)
     for name in (kind.actor, *kind.required):
         fields.setdefault(name, UNKNOWN)
     return {**fields, "type": "message"} if kind is TURN else fields, kept
 
 
 def _is_fit(ours: str, value: object) -> bool:
-    if ours == "agreed_by" or not isinstance(value, str):
-        return ours == "agreed_by" and isinstance(value, list)
-    is_name = value.isprintable() and len(value) <= 128
-    return bool(value.strip()) and (ours != "speaker" or is_name)
+    if not isinstance(value, str) or not value.strip():
+        return False
+    return ours != "speaker" or (value.isprintable() and len(value) <= 128)
 
 
-def _lists(kind: Kind, left: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
-    """Take tags and references; those that are none of ours stay under `imported`."""
-    fields: dict[str, Any] = {}
-    if "tags" in left:
-        fields["tags"] = good_tags(left["tags"])
-        kept |= {"tags": left["tags"]} if fields["tags"] != left["tags"] else {}
-    if "references" in left:
-        given = left["references"]
-        lists = [one for one in (given.values() if isinstance(given, dict) else [given])
-                 if isinstance(one, list)]  # fmt: skip
-        named = [one for listed in lists for one in listed if isinstance(one, str)]
-        fields["memory_refs" if kind is TURN else "references"] = named
-        kept |= {"references": given} if named != given else {}
-    left.pop("tags", None)
-    left.pop("references", None)
-    return {name: value for name, value in fields.items() if value}
+def _take_lists(
+    kind: Kind, left: dict[str, Any], fields: dict[str, Any], kept: dict[str, Any]
+) -> None:
+    """Move tags, references and those who agreed; any that are none of ours are kept."""
+    tags, given = left.pop("tags", None), left.pop("references", None)
+    lists = [one for one in (given.values() if isinstance(given, dict) else [given])
+             if isinstance(one, list)]  # fmt: skip
+    named = [one for listed in lists for one in listed if isinstance(one, str)]
+    found = {"tags": good_tags(tags), "memory_refs" if kind is TURN else "references": named}
+    fields |= {name: value for name, value in found.items() if value}
+    kept |= {"tags": tags} if tags and found["tags"] != tags else {}
+    kept |= {"references": given} if given and named != given else {}
+    if kind is DECISION and isinstance(left.get("approved_by"), list):
+        fields["agreed_by"] = left.pop("approved_by")
 
 
-def _choices(kind: Kind, left: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
-    """Take fields that must be one of a few words; another word of the source is kept."""
-    fields: dict[str, Any] = {}
+def _take_choices(
+    kind: Kind, left: dict[str, Any], fields: dict[str, Any], kept: dict[str, Any]
+) -> None:
+    """Move fields that must be one of a few words; another word of the source is kept."""
     if kind is FINDING:
         said = left.pop("severity", None)
         word = said.strip().lower() if isinstance(said, str) else ""
@@ -155,19 +156,13 @@ def _choices(kind: Kind, left: dict[str, Any], kept: dict[str, Any]) -> dict[str
         kept |= {"severity": said} if said not in (None, fields["severity"]) else {}
         if isinstance(left.get("status"), str) and "resolution" not in left:
             fields["resolution"] = {"status": left.pop("status")}
-    if choices := _CONFIDENCES.get(kind.name):
-        said = left.pop("confidence", None)
-        if said in choices:
-            fields["confidence"] = said
-        elif said is not None:
-            kept["confidence"] = said
-            sure = share(said, 0.5)
-            fields["confidence"] = choices[0 if sure >= 0.95 else 1 if sure >= 0.5 else 2]
+    choices = CHOICES.get((kind.name, "confidence"), ())
+    if choices and "confidence" in left and left["confidence"] not in choices:
+        kept["confidence"] = left.pop("confidence")
     if kind.name == PREFERENCE.name:
-        fields.setdefault("confidence", "inferred")
+        fields["confidence"] = left.pop("confidence", "inferred")
         if isinstance(left.get("key"), str) and "topic" not in left:
             fields["topic"] = left["key"]
-    return fields
 
 
 def good_tags(tags: object) -> list[str]:
@@ -191,11 +186,12 @@ def session_id(name: str) -> str:
 
 
 def session_entry(
-    session: str, layout: str, old: str, metadata: Mapping[str, Any], kept: Mapping[str, Any]
+    layout: str, name: str, metadata: Mapping[str, Any], kept: Mapping[str, Any]
 ) -> Entry:
     """Return the entry that begins a session of another layout, without empty fields."""
-    notes = {"layout": layout, **({"session_id": old} if old != session else {}), **kept}
-    given = {name: value for name, value in metadata.items() if value not in (None, {}, [])}
+    session = session_id(name)
+    notes = {"layout": layout, **({"session_id": name} if name != session else {}), **kept}
+    given = {key: value for key, value in metadata.items() if value not in (None, {}, [])}
     return {"entry": "session", "session": session, "place": "active",
             "metadata": {**given, IMPORTED: notes}}  # fmt: skip
 
@@ -212,7 +208,7 @@ def time_of(value: object) -> str | None:
     try:
         if isinstance(value, str):
             return same_time(value.strip())
-        if is_number(value):
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
             seconds = value / 1000 if abs(value) >= _MILLISECONDS_FROM else value
             return render_time(datetime.fromtimestamp(seconds, UTC))
     except (ValueError, OverflowError, OSError):
@@ -220,28 +216,13 @@ def time_of(value: object) -> str | None:
     return None
 
 
-def is_number(value: object) -> TypeGuard[int | float]:
-    """Return whether it is a finite number."""
-    is_one = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_one and math.isfinite(value)  # type: ignore[arg-type]
-
-
 def share(value: object, otherwise: float) -> float:
     """Return a number between 0 and 1."""
-    return min(1.0, max(0.0, float(value))) if is_number(value) else otherwise
-
-
-def count(value: object) -> int:
-    """Return how often something was; 0 for no such number."""
-    return value if type(value) is int and 0 <= value < 10**15 else 0
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_finite = is_number and math.isfinite(value)  # type: ignore[arg-type]
+    return min(1.0, max(0.0, float(value))) if is_finite else otherwise  # type: ignore[arg-type]
 
 
 def _words(value: Any) -> str:
-    """Return a text for a value that is none: blocks of a message, lists, anything else as JSON."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(block, dict) for block in value):
-        value = [block.get("text") or f"[{block.get('type', 'block')}]" for block in value]
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return "\n\n".join(value)
-    return json.dumps(value, ensure_ascii=False)[:_TEXT_CHARACTERS]
+    is_text = isinstance(value, str)
+    return value if is_text else json.dumps(value, ensure_ascii=False)[:_TEXT_CHARACTERS]

@@ -1,26 +1,42 @@
-"""A folder in the layout of another program: written aside, and named when it is whole.
+"""The three JSON lines layouts as a folder, written aside and named when it is whole.
 
-The layouts are written in one direction. FORMAT.md lists their losses.
+They are written in one direction. FORMAT.md lists their losses.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...disk.tree import Tree
-from ...model.errors import Conflict, Invalid, StorageFailed
-from ...model.record import RELATIONSHIP, STATE_HISTORY, Kind
-from ..entry import IMPORTED, IMPORTED_ID, Entry, kind_for
+from ...model.errors import Conflict, StorageFailed
+from ...model.layout import GLOBAL
+from ...model.record import DECISION, TURN, Kind
+from ..entry import IMPORTED, IMPORTED_ID, Entry
+from .source import (
+    CHECKED,
+    JSONL,
+    KINDS,
+    MANIFEST,
+    MEMORY,
+    METADATA,
+    PER_KIND,
+    SHARED,
+    TOMBSTONES,
+    checksums,
+)
 
-MARKER = ".smp-export.json"  # names the files of such a folder, so that only those are replaced
 _BOOKKEEPING = frozenset(("id", "turn", "timestamp", "decay", "redacted", IMPORTED, IMPORTED_ID))
 _TYPES = {"turn": "conversation", "learning": "finding", "pattern": "finding"}
+_CONFIDENCE = {"explicit": 1.0, "inferred": 0.7, "uncertain": 0.3}
+_ID_CHARACTERS, _SESSION_CHARACTERS = 32, 64
 
 
 @dataclass
@@ -32,23 +48,9 @@ class Dump:
     records: list[tuple[Kind, dict[str, Any]]] = field(default_factory=list)
     tombstones: list[Entry] = field(default_factory=list)
 
-    def take(self, entry: Entry, left_out: Counter[str]) -> None:
-        """Add an entry; count it where these layouts have no place for it."""
-        if entry["entry"] == "session":
-            self.metadata = entry["metadata"]
-            return
-        if entry["entry"] == "tombstone":
-            self.tombstones.append(entry)
-            return
-        kind = kind_for(self.session, entry["file"])
-        if kind is None or kind is RELATIONSHIP or kind.file.startswith(f"{STATE_HISTORY}/"):
-            left_out[entry["type"]] += 1
-        else:
-            self.records.append((kind, entry["record"]))
 
-
-class Plain:
-    """A record taken apart for a layout: `given` are its fields without our bookkeeping."""
+class _Plain:
+    """A record taken apart: `given` are its fields without our bookkeeping."""
 
     def __init__(self, kind: Kind, record: Mapping[str, Any]) -> None:
         worn: dict[str, Any] = record["decay"] if isinstance(record.get("decay"), dict) else {}
@@ -64,47 +66,154 @@ class Plain:
         self.status = resolution.get("status", "open") if isinstance(resolution, dict) else "open"
         key = self.given.get("topic") or record["id"]
         self.pair = {"key": key, "value": self.given.get(kind.text)}
+        names = self.given.get("memory_refs" if kind is TURN else "references")
+        self.references = [str(one) for one in names] if isinstance(names, list) else []
 
 
-def dumped(value: Any) -> bytes:
-    """Return a value as one line of JSON."""
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+def _jsonl(dump: Dump) -> dict[str, bytes]:
+    """Return the file of one session, a line a memory by time."""
+    rows: list[dict[str, Any]] = []
+    for kind, record in dump.records:
+        plain = _Plain(kind, record)
+        given = plain.given
+        if kind is TURN:
+            data = {"role": given.pop("speaker", None), "content": given.pop("content", "")}
+        elif kind is DECISION:
+            data = {"decision": given.pop("decision", None), "by": given.pop("made_by", None)}
+        elif kind.type == "preference":
+            data = plain.pair
+        else:
+            data = {"issue": given.pop(kind.text, None), "severity": given.pop("severity", "info"),
+                    "status": plain.status}  # fmt: skip
+        rows.append({"id": record["id"], "type": plain.type, "ts": record.get("timestamp"),
+                     "data": {**given, **data}, "priority": plain.priority,
+                     "access": plain.accesses})  # fmt: skip
+    rows.sort(key=lambda row: str(row["ts"] or ""))
+    rows += [{"id": mark["id"], "deleted": True, "ts": mark.get("at"), "reason": mark.get("reason")}
+             for mark in dump.tombstones]  # fmt: skip
+    return {f"{dump.session}.jsonl": _lines(rows)}
 
 
-def write_folder(place: Path, found: Mapping[str, bytes], *, overwrite: bool) -> None:
-    """Write a folder aside and name it. Only such an export is replaced."""
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        if not overwrite:
-            advice = "Choose another name, or replace it with --force."
-            raise Conflict(f"{place} is there already.", advice=advice)
-        _require_export(place)
-    if not place.parent.is_dir():
-        raise Invalid([f"the directory {place.parent} does not exist"])
+def _per_kind(dump: Dump) -> dict[str, bytes]:
+    """Return the files of one session; for `global`, those of `shared/`."""
+    if dump.session == GLOBAL:
+        listed = {file: [_row(kind, record) for kind, record in dump.records if kind is of]
+                  for file, of in SHARED.items()}  # fmt: skip
+        return {f"shared/{file}": _lines([{f"{SHARED[file].type}s": rows}])
+                for file, rows in listed.items()}  # fmt: skip
+    rows: dict[str, list[dict[str, Any]]] = {file: [] for file in KINDS}
+    places = {kind.name: file for file, kind in KINDS.items()} | {"learning": "findings.jsonl"}
+    for kind, record in dump.records:
+        rows[places[kind.name]].append(_row(kind, record))
+    top, said = f"sessions/{dump.session}", dump.metadata
+    found = {f"{top}/{file}": _lines(listed) for file, listed in rows.items()}
+    people, context = said.get("participants") or {}, said.get("context") or {}
+    manifest = {
+        "session_id": dump.session, "created_at": said.get("created_at"),
+        "updated_at": said.get("last_accessed"), "user_id": people.get("user_id"),
+        "agent_ids": [one["agent_id"] for one in people.get("agents") or []],
+        "metadata": {key: value for key, value in context.items() if value is not None},
+        "statistics": {"total_messages": len(rows["conversation.jsonl"]),
+                       "total_decisions": len(rows["decisions.jsonl"]),
+                       "total_findings": len(rows["findings.jsonl"]),
+                       "size_bytes": sum(map(len, found.values())),
+                       "last_accessed": said.get("last_accessed")},
+        "version": "1.0",
+    }  # fmt: skip
+    return {**found, f"{top}/{MANIFEST}": _lines([manifest])}
+
+
+def _row(kind: Kind, record: Mapping[str, Any]) -> dict[str, Any]:
+    plain = _Plain(kind, record)
+    given, names = plain.given, plain.references
+    if kind is TURN:
+        speaker, tags = str(given.pop("speaker", "")), given.pop("tags", [])
+        role = "user" if speaker.lower().startswith(("user", "human")) else "assistant"
+        text = given.pop("content", "")
+        given = {"agent_id": speaker, "role": role, "content": text,
+                 "context": {"topic": tags[0]} if tags else {},
+                 "metadata": {**given, "tags": tags, "references": names}}  # fmt: skip
+    elif kind is DECISION:
+        turns = [one for one in names if one.startswith("turn-")]
+        others = [one for one in names if one not in turns]
+        given |= {"approved_by": given.pop("agreed_by", []),
+                  "references": {"conversations": turns, "findings": others}}  # fmt: skip
+    elif kind.type == "preference":
+        given |= {**plain.pair, "confidence": _CONFIDENCE.get(str(given.get("confidence")), 0.5)}
+    elif kind.type in ("finding", "learning"):
+        given |= {"description": given.pop(kind.text, None), "status": plain.status}
+    head = {"id": record["id"], "timestamp": record.get("timestamp")}
+    return {**head, **given, "decay_factor": plain.factor}
+
+
+def _checked(dump: Dump) -> dict[str, bytes]:
+    """Return the files of one session. Ids have only letters, digits and underscores there."""
+    session, said = _name(dump.session, _SESSION_CHARACTERS), dump.metadata
+    rows: list[dict[str, Any]] = []
+    for kind, record in dump.records:
+        plain = _Plain(kind, record)
+        given = plain.given
+        tags = given.pop("tags", [])
+        given.pop("memory_refs" if kind is TURN else "references", None)
+        if kind is TURN:
+            speaker, text = given.pop("speaker", None), given.pop("content", "")
+            content = {"role": speaker, "message": text, "metadata": given}
+        elif kind.type == "preference":
+            content = {**plain.pair, **given}
+        else:
+            name = "finding" if kind.type == "learning" else kind.text
+            content = {name: given.pop(kind.text, None), **given}
+        row = {"id": _name(str(record["id"]), _ID_CHARACTERS), "session_id": session,
+               "timestamp": record.get("timestamp"), "type": plain.type, "content": content,
+               "importance": plain.base, "decay_factor": plain.factor,
+               "tags": [str(tag) for tag in tags],
+               "references": [_name(one, _ID_CHARACTERS) for one in plain.references],
+               }  # fmt: skip
+        rows.append({**row, "checksum": next(checksums(row))})
+    marks = [{"id": _name(mark["id"], _ID_CHARACTERS), "timestamp": mark.get("at"),
+              "reason": mark.get("reason")} for mark in dump.tombstones]  # fmt: skip
+    top = f"sessions/{session}"
+    found = {f"{top}/{MEMORY}": _lines(rows), f"{top}/{TOMBSTONES}": _lines(marks)}
+    counts = Counter(f"{row['type']}s" for row in rows)
+    types = ("conversations", "decisions", "findings", "preferences")
+    metadata = {
+        "session_id": session, "user_id": (said.get("participants") or {}).get("user_id"),
+        "created_at": said.get("created_at"), "last_accessed": said.get("last_accessed"),
+        "total_entries": len(rows), "total_size_bytes": sum(map(len, found.values())),
+        "decay_config": said.get("decay_config", {"enabled": True}), "preferences": {},
+        "statistics": {name: counts[name] for name in types}, "version": 1,
+    }  # fmt: skip
+    return {**found, f"{top}/{METADATA}": _lines([metadata])}
+
+
+def _name(name: str, size: int) -> str:
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return plain if len(plain) <= size else f"{plain[: size - 9]}_{digest}"
+
+
+def _lines(rows: list[dict[str, Any]]) -> bytes:
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return text.encode("utf-8", "replace")
+
+
+WRITERS: dict[str, Callable[[Dump], dict[str, bytes]]] = {
+    JSONL: _jsonl, PER_KIND: _per_kind, CHECKED: _checked,
+}  # fmt: skip
+
+
+def write_folder(place: Path, found: Mapping[str, bytes]) -> None:
+    """Write a new folder aside and name it when it is whole."""
+    if place.exists() or not place.parent.is_dir():
+        said = f"{place} is there already, or in no directory that exists."
+        raise Conflict(said, advice="Choose another name.")
     tree, aside = Tree(place.parent), f".{place.name}.{uuid.uuid4().hex[:8]}.part"
     try:
-        marker = dumped({"version": 1, "files": sorted(found)})
-        for name, content in {**found, MARKER: marker}.items():
+        for name, content in found.items():
             tree.make_directory(f"{aside}/{name}".rpartition("/")[0])
             tree.write_new(f"{aside}/{name}", content)
-        if place.exists():
-            tree.exchange(aside, place.name)
-            tree.remove_directory(aside)
-        else:
-            tree.rename_new(aside, place.name)
+        tree.rename_new(aside, place.name)
         tree.sync_parent(place.name)
     except OSError as error:
         tree.remove_directory(aside)
         raise StorageFailed(f"Could not write {place}: {error.strerror or error}.") from error
-
-
-def _require_export(place: Path) -> None:
-    """Raise where a folder holds anything that no export of a layout has written."""
-    advice = "Choose another name."
-    try:
-        listed = {*json.loads((place / MARKER).read_bytes())["files"], MARKER}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        said = f"{place} is no export of a layout, and stays as it is."
-        raise Conflict(said, advice=advice) from error
-    there = {str(path.relative_to(place)) for path in place.rglob("*") if not path.is_dir()}
-    if further := sorted(there - listed):
-        raise Conflict(f"{place} also holds {further[0]}, and stays as it is.", advice=advice)
