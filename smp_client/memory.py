@@ -22,7 +22,7 @@ from .disk.place import Place
 from .disk.scope import Options, Scope
 from .disk.scopes import directory_of, scopes
 from .disk.session_files import METADATA, new_metadata
-from .disk.temporaries import temporary_name
+from .disk.tree import temporary_name
 from .model import errors, layout
 from .model.layout import GLOBAL
 from .model.record import (

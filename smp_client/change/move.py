@@ -27,8 +27,7 @@ from ..disk.scope import Scope
 from ..disk.scopes import ARCHIVE, BACKUP, EVICTED
 from ..disk.session_files import METADATA, artifact_file, state_file
 from ..disk.tarball import is_inner_path, plain_files
-from ..disk.temporaries import temporary_name
-from ..disk.tree import DEEPEST, is_left_alone
+from ..disk.tree import DEEPEST, is_left_alone, temporary_name
 from ..model import errors
 from ..model.errors import Conflict, LockTimeout, SessionNotFound, SMPError
 from ..model.layout import (

@@ -11,11 +11,13 @@ import errno
 import fcntl
 import functools
 import os
+import re
 import signal
 import stat
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,7 +26,6 @@ from typing import NamedTuple
 from ..model.deadline import step
 from ..model.errors import UnsafePath
 from ..model.layout import TEMPORARY
-from .temporaries import temporary_name
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
@@ -35,9 +36,10 @@ _PARTS_CAP = 2 * DEEPEST  # of a name
 _PIECE_BYTES = 64 * 1024
 _LEASED_S = 10.0  # how long another process may keep us from opening a file
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a FIFO waits for its other end for ever.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MADE = re.compile(r".*\.([0-9a-f]{8})\.([0-9]{1,10})")  # the end of a temporary's name
 
 
 class Walked(NamedTuple):
@@ -55,9 +57,7 @@ class Tree:
         self._listed: dict[str, tuple[list[int], list[str]]] = {}  # see list_known
 
     def create_root(self, directories: tuple[str, ...]) -> None:
-        if not self.root.is_dir():
-            self.root.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-            _widen(self.root.stat(), DIRECTORY_MODE, str(self.root))
+        self.root.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         for name in directories:
             self.make_directory(name)
 
@@ -66,12 +66,6 @@ class Tree:
     def holding(self) -> Directories:
         """Keep the directories that this thread opens inside the block open to its end."""
         return self._directories
-
-    @contextmanager
-    def directory(self, name: str) -> Iterator[int]:
-        """Open a directory without following a link below the root."""
-        with self._directories as held:
-            yield held.reach(name)
 
     @contextmanager
     def parent(self, name: str) -> Iterator[tuple[int, str]]:
@@ -83,9 +77,7 @@ class Tree:
         with self._directories as held:
             parent, last = held.reach_parent(name)
             if flags & os.O_CREAT:
-                descriptor = os.open(last, flags | os.O_EXCL | _FILE, FILE_MODE, dir_fd=parent)
-                _widen(os.fstat(descriptor), FILE_MODE, descriptor)
-                return descriptor
+                return os.open(last, flags | os.O_EXCL | _FILE, FILE_MODE, dir_fd=parent)
             # Looked at first as well: merely to open a device can do something.
             _check_plain(os.stat(last, dir_fd=parent, follow_symlinks=False), name)
             descriptor = _open_when_free(last, flags | _FILE, parent)
@@ -125,20 +117,17 @@ class Tree:
 
     def directories(self, name: str) -> list[str]:
         """Return the names of the directories in a directory; none where it does not exist."""
-        try:
-            with self.directory(name) as descriptor, os.scandir(descriptor) as entries:
-                return sorted(one.name for one in entries if one.is_dir(follow_symlinks=False))
-        except FileNotFoundError:
-            return []
+        entries = self._entries(name)
+        return sorted(one.name for one in entries if one.is_dir(follow_symlinks=False))
 
     def sizes(self, name: str) -> dict[str, int]:
         """Return the plain files of a directory with their sizes; none where it does not exist."""
-        try:
-            with self.directory(name) as descriptor, os.scandir(descriptor) as entries:
-                files = [one for one in entries if one.is_file(follow_symlinks=False)]
-                return {one.name: one.stat(follow_symlinks=False).st_size for one in files}
-        except FileNotFoundError:
-            return {}
+        files = (one for one in self._entries(name) if one.is_file(follow_symlinks=False))
+        return {one.name: one.stat(follow_symlinks=False).st_size for one in files}
+
+    def _entries(self, name: str) -> Iterator[os.DirEntry[str]]:
+        with self._directories as held, suppress(FileNotFoundError):
+            yield from os.scandir(held.reach(name))
 
     def list_known(self, name: str) -> list[str]:
         """Return the names in a directory that seldom changes, listed only when it has changed."""
@@ -202,58 +191,53 @@ class Tree:
         """Make a directory, its parents too, and each durable in its own parent."""
         parts = name.split("/")
         for depth in range(1, len(parts) + 1):
-            with self.parent("/".join(parts[:depth])) as (parent, last):
-                try:
-                    os.mkdir(last, DIRECTORY_MODE, dir_fd=parent)
-                except FileExistsError:
-                    continue
-                made = os.stat(last, dir_fd=parent, follow_symlinks=False)
-                _widen(made, DIRECTORY_MODE, last, parent)
+            with (
+                suppress(FileExistsError),
+                self.parent("/".join(parts[:depth])) as (parent, last),
+            ):
+                os.mkdir(last, DIRECTORY_MODE, dir_fd=parent)
                 os.fsync(parent)
 
     def create(self, name: str, content: bytes) -> None:
         """Make a new file, whole or not at all. Raise FileExistsError where the name is taken."""
-        self._put(self.create_temporary(content), name, self.rename_new)
-        self.sync_parent(name)
+        self._put(content, name, self.rename_new)
 
     def replace(self, name: str, content: bytes) -> None:
         """Replace a file that only SMP writes; see rewrite.py for those that others may edit."""
-        self._put(self.create_temporary(content), name, self.rename)
-        self.sync_parent(name)
+        self._put(content, name, self.rename)
 
     def replace_derived(self, name: str, content: bytes) -> None:
         """Replace a file that can be made again, as a whole, without waiting for the disk."""
-        temporary = self.new_temporary()
-        try:
-            with self.opened(temporary, os.O_WRONLY | os.O_CREAT) as descriptor:
-                write_all(descriptor, content)
-        except BaseException:
-            self.unlink(temporary)
-            raise
-        self._put(temporary, name, self.rename)
+        self._put(content, name, self.rename, durable=False)
 
-    def _put(self, temporary: str, name: str, rename: Callable[[str, str], None]) -> None:
+    def _put(
+        self, content: bytes, name: str, rename: Callable[[str, str], None], durable: bool = True
+    ) -> None:
+        temporary = self.create_temporary(content, durable)
         try:
             rename(temporary, name)
         except BaseException:
             self.unlink(temporary)
             raise
+        if durable:
+            self.sync_parent(name)
 
     def new_temporary(self) -> str:
         self.make_directory(TEMPORARY)
         return temporary_name()
 
-    def create_temporary(self, content: bytes) -> str:
+    def create_temporary(self, content: bytes, durable: bool = True) -> str:
         name = self.new_temporary()
-        self.write_new(name, content)
+        self.write_new(name, content, durable)
         return name
 
-    def write_new(self, name: str, content: bytes) -> None:
+    def write_new(self, name: str, content: bytes, durable: bool = True) -> None:
         """Make a new file under a name that nobody knows yet. The caller makes the name durable."""
         with self.opened(name, os.O_WRONLY | os.O_CREAT) as descriptor:
             try:
                 write_all(descriptor, content)
-                sync(descriptor)
+                if durable:
+                    sync(descriptor)
             except BaseException:
                 self.unlink(name)
                 raise
@@ -321,20 +305,18 @@ class Tree:
     def remove_directory(self, name: str) -> OSError | None:
         """Remove a directory that nobody else uses with all that it holds, however deep.
 
-        Return the first error, after which something is left.
+        Return the error that stopped it; then something is left.
         """
-        failures: list[OSError] = []
         try:
-            with self.directory(name) as top, self.parent(name) as (parent, last):
-                _empty(top, failures)
+            with self._directories as held:
+                parent, last = held.reach_parent(name)
+                _empty(held.reach(name))
                 os.rmdir(last, dir_fd=parent)
-        except FileNotFoundError:
-            return None
         except UnsafePath as error:
-            failures.append(OSError(errno.ENOTDIR, str(error)))
+            return OSError(errno.ENOTDIR, str(error))
         except OSError as error:
-            failures.append(error)
-        return failures[0] if failures else None
+            return error if self.exists(name) else None
+        return None
 
     def sync_parent(self, name: str) -> None:
         with self.parent(name) as (parent, _):
@@ -363,63 +345,55 @@ class Directories(threading.local):
 
     def reach(self, name: str) -> int:
         """Return a descriptor of a directory, each part opened without following a link."""
-        if name in self._open:
-            return self._open[name]
+        known = self._open.get(name)
+        if known is not None:
+            return known
         if not name:
-            self._open[""] = os.open(self._root, _DIRECTORY)
-            return self._open[""]
-        parent, part = self.reach_parent(name)
-        try:
-            self._open[name] = os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
-        except OSError as error:
-            if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                raise UnsafePath(f"{part!r} in {name!r} is a link or not a directory.") from error
-            raise
-        return self._open[name]
+            descriptor = os.open(self._root, _DIRECTORY & ~os.O_NOFOLLOW)
+        else:
+            parent, part = self.reach_parent(name)
+            try:
+                descriptor = os.open(part, _DIRECTORY, dir_fd=parent)
+            except OSError as error:
+                if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                    problem = f"{part!r} in {name!r} is a link or not a directory."
+                    raise UnsafePath(problem) from error
+                raise
+        self._open[name] = descriptor
+        return descriptor
 
     def reach_parent(self, name: str) -> tuple[int, str]:
         """Return a descriptor of the directory that the name is in, and its last part."""
         above, _, last = name.rpartition("/")
+        if last in ("", ".", "..") or "\0" in last or name[0] == "/":
+            raise UnsafePath(f"{name!r} is not a name inside the tree.")
         if name.count("/") >= _PARTS_CAP:
             raise UnsafePath(f"{name[:100]!r}… is deeper than anything that SMP looks at.")
-        if last in ("", ".", "..") or "\0" in last or name.startswith("/"):
-            raise UnsafePath(f"{name!r} is not a name inside the tree.")
         return self.reach(above), last
 
 
-def _empty(top: int, failures: list[OSError]) -> None:
+def _empty(top: int) -> None:
     """Empty a directory. Inner ones move up before they are emptied, so that none is deep."""
     waiting = ["."]
     while waiting:
         name = waiting.pop()
-        with _noted(failures):
-            directory = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
-            try:
-                with os.scandir(directory) as entries:
-                    inside = [(one.name, one.is_dir(follow_symlinks=False)) for one in entries]
-                for inner, is_directory in inside:
-                    with _noted(failures):
-                        if not is_directory:
-                            os.unlink(inner, dir_fd=directory)
-                            continue
-                        above = inner if name == "." else os.urandom(16).hex()
-                        if above != inner:
-                            os.rename(inner, above, src_dir_fd=directory, dst_dir_fd=top)
-                        waiting.append(above)
-            finally:
-                os.close(directory)
-            if name != ".":
-                os.rmdir(name, dir_fd=top)
+        directory = os.open(name, _DIRECTORY, dir_fd=top)
+        try:
+            for entry in [*os.scandir(directory)]:
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.name, dir_fd=directory)
+                    continue
+                above = entry.name if name == "." else os.urandom(16).hex()
+                if name != ".":
+                    os.rename(entry.name, above, src_dir_fd=directory, dst_dir_fd=top)
+                waiting.append(above)
+        finally:
+            os.close(directory)
+        if name != ".":
+            os.rmdir(name, dir_fd=top)
 
 
-@contextmanager
-def _noted(failures: list[OSError]) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        failures.append(error)
+# Open files.
 
 
 def read_from(descriptor: int, offset: int) -> bytes:
@@ -495,12 +469,6 @@ def _open_when_free(name: str, flags: int, parent: int) -> int:
             time.sleep(0.001)
 
 
-def _widen(status: os.stat_result, mode: int, made: int | str, parent: int | None = None) -> None:
-    """Give the owner the rights that an odd umask took from a new file."""
-    if status.st_mode & mode != mode:
-        os.chmod(made, mode, dir_fd=parent)
-
-
 def _check_plain(status: os.stat_result, name: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise UnsafePath(f"{name!r} is not a plain file.")
@@ -509,9 +477,44 @@ def _check_plain(status: os.stat_result, name: str) -> None:
         raise UnsafePath(f"{name!r} {links}.")
 
 
+# Temporaries in `.smp/tmp/`. A process is known by its number only to this kernel, since it was
+# started, and in this container.
+
+
+def temporary_name() -> str:
+    """Return a name that nobody has. It names this process: when that is gone, it is nobody's."""
+    return f"{TEMPORARY}/{os.urandom(16).hex()}.{_numbered_here() or '-'}.{os.getpid()}"
+
+
+def maker_is_gone(name: str) -> bool:
+    """Return whether the process that made a temporary is sure to be no more."""
+    made = _MADE.fullmatch(name)
+    if made is None or made[1] != _numbered_here():
+        return False
+    try:
+        # One that was killed keeps its number until somebody asks how it ended.
+        said = Path(f"/proc/{made[2]}/stat").read_text().rpartition(")")[2]
+    except OSError as error:
+        return error.errno in (errno.ENOENT, errno.ESRCH)
+    return said.split()[:1] == ["Z"]
+
+
+@functools.cache
+def _numbered_here() -> str:
+    """Return one text for all processes whose numbers we understand; empty where none is known."""
+    try:
+        started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        container = os.stat("/proc/self/ns/pid")
+    except OSError:
+        return ""
+    said = f"{started} {container.st_dev} {container.st_ino}"
+    return f"{zlib.crc32(said.encode()):08x}"
+
+
+# Renaming with flags.
+
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux and RENAME_SWAP of macOS are one number,
 _NO_REPLACE = 4 if sys.platform == "darwin" else 1  # RENAME_EXCL and RENAME_NOREPLACE are not.
-_UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def _rename_with(flag: int, from_fd: int, from_name: str, to_fd: int, to_name: str) -> bool:
@@ -524,7 +527,7 @@ def _rename_with(flag: int, from_fd: int, from_name: str, to_fd: int, to_name: s
     if call(from_fd, os.fsencode(from_name), to_fd, os.fsencode(to_name), flag) == 0:
         return True
     number = ctypes.get_errno()
-    if number in _UNSUPPORTED:
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
         return False
     raise OSError(number, os.strerror(number), to_name)
 

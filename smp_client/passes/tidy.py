@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..disk import journal, rewrite
 from ..disk.locks import NO_PATIENCE, lock_all
 from ..disk.scope import Scope
-from ..disk.temporaries import maker_is_gone
+from ..disk.tree import maker_is_gone
 from ..model.errors import LockTimeout
 from ..model.layout import ACTIVE, GLOBAL, JOURNAL, LEAVING, RETIRED, TEMPORARY, is_session_id
 from ..model.outcome import Action, Outcome
