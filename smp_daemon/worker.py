@@ -203,6 +203,8 @@ class Worker:
 
     def _answer(self, root: Root, name: str) -> None:
         """Answer a cookie: index every change before it, then remove the cookie."""
+        if not root.memory.tree.exists(f"{COOKIES}/{name}"):
+            return  # it was answered, or nobody waits any more
         if name == root.canary:
             root.canary, root.proved_at = "", time.monotonic()
             root.lag_ms = round(1000 * (root.proved_at - root.canary_sent), 1)
@@ -219,7 +221,7 @@ class Worker:
             self._maintenance.ask_for(SCRUB, root)
         elif is_done:
             root.memory.tree.unlink(f"{COOKIES}/{name}")
-        elif root.memory.tree.exists(f"{COOKIES}/{name}"):
+        else:
             root.unanswered.add(name)
             root.rest_until = time.monotonic() + REST_S
             root.note(EVERYTHING)

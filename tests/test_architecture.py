@@ -124,7 +124,7 @@ BUDGETS = {
     "smp_client/model": 1_040,
     "smp_daemon/cli": 3_590,
     "smp_daemon/config": 550,
-    "smp_daemon/ingest": 1_380,
+    "smp_daemon/ingest": 1_280,
     "smp_daemon/service": 425,
     "smp_daemon/mcp": 1_730,
 }

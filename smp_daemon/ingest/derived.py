@@ -15,13 +15,12 @@ from . import indexer, metadata
 if TYPE_CHECKING:
     from ..root import Root
 
-REST_S = 1.0  # after a failure, at the least
+# The least time between two writes of an active session, and of any other or after a failure.
+ACTIVE_S, IDLE_S = 2.0, 60.0
 
 
 class Derived:
     def __init__(self, root: Root) -> None:
-        self.active_s = 2.0  # the least time between two writes of an active session
-        self.idle_s = 60.0  # and of any other
         self._root = root
         self._due: dict[str, float] = {}  # by session
         self._rested: dict[str, float] = {}  # when a session may be written again
@@ -30,7 +29,7 @@ class Derived:
         """Note that a file of the session has changed."""
         sql = "SELECT status FROM sessions WHERE scope = ?"
         row = self._root.index.connection.execute(sql, (scope,)).fetchone()
-        interval = self.active_s if row is None or row[0] == "active" else self.idle_s
+        interval = ACTIVE_S if row is None or row[0] == "active" else IDLE_S
         self._due.setdefault(scope, max(time.monotonic(), self._rested.get(scope, 0.0) + interval))
 
     def due_times(self) -> list[float]:
@@ -58,7 +57,7 @@ class Derived:
             root.log.warning("derived files not written", component="indexer", session_id=scope,
                              error=str(error))  # fmt: skip
             if root.memory.tree.exists(f"active/{scope}"):
-                self._due[scope] = time.monotonic() + max(REST_S, self.idle_s)
+                self._due[scope] = time.monotonic() + IDLE_S
             return scope
         # A large session is written less often: at most a twentieth of the time goes into it.
         self._rested[scope] = time.monotonic() + 20 * (time.perf_counter() - started)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from smp_client import LockTimeout, SessionNotFound
 from smp_client.change.ids import give_ids
+from smp_client.disk.inboxes import waiting
 from smp_client.disk.locks import NO_PATIENCE
 from smp_client.disk.scopes import directory_of, kinds_of
 from smp_client.model.layout import GLOBAL
@@ -36,13 +37,12 @@ class Drops:
             session = root.memory._session(scope)
         except SessionNotFound:  # it was archived or deleted just now
             return
-        names = inbox.waiting(session)
+        names = waiting(session.scope.tree, session.scope.directory)
         # From the back every other time, so that waiting drops do not hold up those behind them.
         self._from_the_front = not self._from_the_front
         held_up: list[inbox.Drop] = []
-        for drop in inbox.take_in(
-            session, names[:ROUND] if self._from_the_front else names[-ROUND:]
-        ):
+        some = names[:ROUND] if self._from_the_front else names[-ROUND:]
+        for drop in inbox.take_in(session, some):
             if drop.outcome == "waiting":
                 held_up.append(drop)
             elif drop.outcome != "gone":

@@ -37,7 +37,7 @@ from smp_client.model.record import (
     kind_of,
 )
 from smp_client.model.synonyms import taken_type, with_names_of_a_resolution, with_own_names
-from smp_client.redaction.redact import harmless, told
+from smp_client.redaction.redact import harmless
 from smp_client.text.json_text import parse_object
 from smp_client.text.values import BadYaml, decode, load
 from smp_client.transaction import Transaction
@@ -70,11 +70,6 @@ class _Order:
     carry_out: Callable[[Transaction], str]
 
 
-def waiting(session: Session) -> list[str]:
-    """Return the names of the drops that are there."""
-    return inboxes.waiting(session.scope.tree, session.scope.directory)
-
-
 def take_in(session: Session, names: Iterable[str]) -> Iterator[Drop]:
     """Take in the drops that are complete, many in one transaction. The others wait."""
     # One session whose files are locked must not keep the others waiting.
@@ -105,8 +100,7 @@ def take_in(session: Session, names: Iterable[str]) -> Iterator[Drop]:
 def _read(session: Session, name: str) -> _Order | Drop:
     try:
         if not name.endswith(ENDINGS):
-            endings = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
-            raise Invalid([f"{name!r} must be a file that ends with {endings}"])
+            raise Invalid([f"{name!r} must be a file that ends with {', '.join(ENDINGS)}"])
         with session.scope.tree.opened(session.scope.path(f"{INBOX}/{name}")) as descriptor:
             if not is_left_alone(descriptor):
                 reason = "somebody is still writing it"
@@ -157,8 +151,7 @@ def _order(session: Session, fields: dict[str, Any]) -> Callable[[Transaction], 
             return _change(session, key, fields)
     if named is None:
         types = ", ".join(sorted(_TYPES))
-        instead = "or name a memory with 'update' or 'resolve'"
-        raise Invalid([f"'type' must be one of {types}; {instead}"])
+        raise Invalid([f"'type' must be one of {types}; or 'update' or 'resolve' names a memory"])
     kind: Kind = _TYPES[named]
     fields = with_own_names(kind, fields)
     if kind is TURN:
@@ -228,21 +221,8 @@ def _reject(session: Session, name: str, why: str) -> Drop:
     except (OSError, SMPError) as error:
         return Drop(name, "waiting", reason=f"{why} It cannot be put aside: {error}")
     try:
-        note = inboxes.note_of(name, why) + _warning(session, target)
-        tree.create(f"{target}{inboxes.NOTE}", note.encode("utf-8", "replace"))
+        note = inboxes.note_of(name, why).encode("utf-8", "replace")
+        tree.create(f"{target}{inboxes.NOTE}", note)
     except (OSError, SMPError) as error:
         why = f"{why} No note could be written beside it: {error}"
     return Drop(name, "rejected", reason=why)
-
-
-def _warning(session: Session, target: str) -> str:
-    """Return a warning where a rejected drop, which stays as it is, holds a secret."""
-    try:
-        if session.scope.tree.stat(target).st_size > DROP_CAP_BYTES:
-            return "\nIt is too large to be searched for secrets.\n"
-        content = session.scope.tree.read(target).decode("utf-8", "replace")
-    except (OSError, SMPError):  # a link, or a directory
-        return ""
-    kinds = session.scope.redaction.redacted_text(content)[1]
-    found = f"\nIt holds what looks like a secret ({told(kinds)}), which still stands in it:"
-    return f"{found} take that out first.\n" if kinds else ""

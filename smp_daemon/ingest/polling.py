@@ -41,11 +41,13 @@ class Polling:
         return None if self._thread.is_alive() else "the polling thread has died"
 
     def _run(self) -> None:
-        due = time.monotonic() + self._every_s
+        due, known = time.monotonic() + self._every_s, set[str]()
         while not self._stopping.wait(min(COOKIE_EVERY_S, self._every_s)):
-            if time.monotonic() >= due or self._outbox.has_new_cookie():
+            cookies = set(self._outbox.cookies())
+            if time.monotonic() >= due or cookies - known:
                 self._outbox.lost(POLLING)
                 due = time.monotonic() + self._every_s
+            known = cookies
 
 
 def remote_filesystem(root: Path) -> str | None:

@@ -43,14 +43,13 @@ class UnlockedEdits:
         if not redaction.enabled or redaction.unlocked_edits == "off":
             leaks.forget(root.index)
             return
-        self.is_unfinished = False
-        number, began = 0, time.monotonic()
+        number, began, self.is_unfinished = 0, time.monotonic(), False
         for number, _ in enumerate(leaks.look(root.index, redaction), 1):
             if number >= ROUNDS or time.monotonic() - began > ROUNDS_S:
                 self.is_unfinished = True
                 break
-        count = exposures.count(root.index)
-        is_due = any(when <= time.monotonic() for when in self._tried.values())
+        count, current = exposures.count(root.index), time.monotonic()
+        is_due = any(when <= current for when in self._tried.values())
         if not number and not is_due and self._count == count:
             return
         self._count = count
@@ -60,7 +59,6 @@ class UnlockedEdits:
         redacts = redaction.unlocked_edits == "redact"
         going = [s for s in found if redacts and s.is_by_shape and not is_archived(s.scope)]
         self._report((secret for secret in found if secret not in going), redacts=redacts)
-        current = time.monotonic()
         self._tried = {secret: when for secret, when in self._tried.items() if when > current}
         due = [secret for secret in going if secret not in self._tried]
         for (scope, file), group in groupby(due, key=lambda secret: (secret.scope, secret.file)):
@@ -91,9 +89,8 @@ class UnlockedEdits:
             log.warning("secret stays", reason=harmless(str(error)))
             return
         self._report((secret for secret in secrets if secret.id in refused), redacts=True)
-        kinds: Counter[str] = Counter()
-        for secret in secrets:
-            kinds.update(dict(secret.kinds) if secret.id not in refused else {})
-        done = [harmless(memory_id) for memory_id in ids if memory_id not in refused]
-        log.info("redacted", memories=done, kinds=dict(kinds), left=left)
+        done = [secret for secret in secrets if secret.id not in refused]
+        kinds = sum((Counter(dict(secret.kinds)) for secret in done), Counter[str]())
+        log.info("redacted", memories=[harmless(secret.id) for secret in done if secret.id],
+                 kinds=dict(kinds), left=left)  # fmt: skip
         root.note(f"{directory_of(scope)}/{file}")

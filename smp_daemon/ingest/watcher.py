@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from smp_client.disk.tree import DEEPEST, Tree
 from smp_client.model.layout import ACTIVE, ARCHIVED, COOKIES, DELETED, GLOBAL
 
-from .notices import Changed, Cookie, Notice, Outbox
+from .notices import Cookie, Notice, Outbox
 from .polling import POLLING, Polling, remote_filesystem
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 STOP_S = 2.0
 RETRY_S = 10.0  # between two tries to watch a tree
-STOPPED = "stopped"
 
 _RECURSIVE, _FLAT = (ACTIVE, GLOBAL, ARCHIVED), (DELETED,)
 _PLACES = (*_RECURSIVE, *_FLAT, COOKIES)
@@ -43,8 +42,7 @@ _PLACES = (*_RECURSIVE, *_FLAT, COOKIES)
 # Of the kernel's inotify.h. Without IN_CLOSE_WRITE, many appends to a file are one event.
 _MODIFY, _ATTRIB, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x4, 0x40, 0x80, 0x100, 0x200
 _MOVE_SELF, _UNMOUNT, _IS_DIRECTORY = 0x800, 0x2000, 0x40000000
-_ONLY_DIRECTORIES, _NO_LINKS, _NOT_UNLINKED = 0x1000000, 0x2000000, 0x4000000
-_HOW = _ONLY_DIRECTORIES | _NO_LINKS | _NOT_UNLINKED
+_HOW = 0x7000000  # only directories, no links, nothing of unlinked files
 _CHANGES = _HOW | _MODIFY | _ATTRIB | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
 _ARRIVALS = _HOW | _MOVED_TO | _CREATE
 # The directory is gone, or has a name that is longer than any that SMP reads.
@@ -52,10 +50,6 @@ _NOT_WATCHED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 # Instead of watchdog's lines on stderr there is a Lost, or a sentence of `check`.
 logging.getLogger("watchdog").addHandler(logging.NullHandler())
-
-
-class CannotWatch(Exception):
-    """The reason why only polling is left."""
 
 
 def _identities(root: Path) -> dict[str, tuple[int, int] | None]:
@@ -81,8 +75,7 @@ class Inotify:
     def __init__(self, root: Path, outbox: Outbox) -> None:
         from watchdog.observers.inotify_c import CallbackId, InotifyFD, Mask
 
-        self._root = root
-        self._outbox = outbox
+        self._root, self._outbox = root, outbox
         self._trouble: str | None = None
         self._stopping = False
         self._watches: dict[WatchDescriptor, tuple[str, CallbackId]] = {}
@@ -92,14 +85,12 @@ class Inotify:
         self._below = Mask(_CHANGES)
         self._identities = _identities(root)
         self._reader = InotifyFD()
+        self.start = self._reader.start
         try:
             self._cover_places()
         except BaseException:
             self.stop(STOP_S)
             raise
-
-    def start(self) -> None:
-        self._reader.start()
 
     def stop(self, within_s: float) -> None:
         self._stopping = True
@@ -115,9 +106,8 @@ class Inotify:
             return self._trouble
         if not self._reader.is_alive():
             return "the thread that reads the events has died"
-        now = _identities(self._root)
-        moved = [place for place in _PLACES if now[place] != self._identities[place]]
-        return f"{moved[0]}/ is not the directory that was watched" if moved else None
+        is_same = _identities(self._root) == self._identities
+        return None if is_same else "a watched directory was removed or replaced"
 
     # Watchdog's reader calls these. An exception would end its thread.
 
@@ -156,7 +146,7 @@ class Inotify:
                 # A place is not watched: only a scan can vouch for the changes before the cookie.
                 self._outbox.lost(self._trouble)
             if not is_directory:
-                self._outbox.send(Cookie(name))
+                self._outbox.report(Cookie(name))
             return
         if is_directory and above not in _FLAT and path.count("/") <= DEEPEST:
             if event.mask & (_CREATE | _MOVED_TO | _ATTRIB):
@@ -167,7 +157,7 @@ class Inotify:
                 watches = self._watches.items()
                 self._remove([wd for wd, (old, _) in watches if f"{old}/".startswith(below)])
         # Last: a file in a new directory is watched by now, or there when the receiver looks.
-        self._outbox.send(Changed(path))
+        self._outbox.changed(path)
 
     def _cover_places(self) -> set[WatchDescriptor]:
         places = [place for place in _PLACES if self._identities[place] is not None]
@@ -191,7 +181,7 @@ class Inotify:
                     if error.errno == errno.ENOSPC:
                         limit = "sysctl fs.inotify.max_user_watches"
                         reason = f"the limit of watches is reached ({limit})"
-                    raise CannotWatch(f"{path}/ cannot be watched: {reason}") from error
+                    raise OSError(f"{path}/ cannot be watched: {reason}") from error
         return seen
 
     def _add(self, path: str) -> WatchDescriptor:
@@ -200,11 +190,10 @@ class Inotify:
         if wd < 0:
             # The one error that watchdog swallows.
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        known = self._watches.get(wd)
-        if known is not None:
+        if wd in self._watches:
             # Its callback is there already; a second would report everything twice.
             self._reader.remove_callbacks([(wd, number)])
-            number = known[1]
+            number = self._watches[wd][1]
         self._watches[wd] = (path, number)
         return wd
 
@@ -225,10 +214,10 @@ class Observed:
         from watchdog import events
         from watchdog.observers import Observer
 
-        self._root = root
+        self._root, self._outbox = root, outbox
         self._top = f"{root.resolve()}/"
-        self._outbox = outbox
         self._go = threading.Event()
+        self.start = self._go.set
         self._stopping = False
         self._identities = _identities(root)
         self._observer = Observer()
@@ -240,9 +229,6 @@ class Observed:
             events.DirDeletedEvent,
         ])  # fmt: skip
         self._observer.start()
-
-    def start(self) -> None:
-        self._go.set()
 
     def stop(self, within_s: float) -> None:
         self._stopping = True
@@ -259,17 +245,14 @@ class Observed:
     def _dispatch(self, event: FileSystemEvent) -> None:
         self._go.wait()
         paths: list[bytes | str] = [event.src_path, event.dest_path]
-        for path in [path for path in paths if path]:
+        for path in [path for path in paths if path and not self._stopping]:
             inside = os.fsdecode(path).removeprefix(self._top)
             above, _, name = inside.rpartition("/")
             appeared = path == event.dest_path or event.event_type in ("created", "modified")
-            if self._stopping:
-                return
-            if above == COOKIES:
-                if appeared:
-                    self._outbox.send(Cookie(name))
+            if above == COOKIES and appeared:
+                self._outbox.report(Cookie(name))
             elif above in _FLAT or above.partition("/")[0] in _RECURSIVE:
-                self._outbox.send(Changed(inside))
+                self._outbox.changed(inside)
 
 
 Source = Inotify | Observed | Polling
@@ -285,9 +268,7 @@ class Watcher:
         self, root: Path, report: Callable[[Notice], None], polling_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._root = root
-        self._polling_s = polling_s
-        self._clock = clock
+        self._root, self._polling_s, self._clock = root, polling_s, clock
         self._outbox = Outbox(Tree(root), report)
         self._lock = threading.Lock()
         self._try_at = 0.0
@@ -297,16 +278,16 @@ class Watcher:
     @property
     def mode(self) -> str:
         source = self._source
-        return source.mode if source else STOPPED
+        return source.mode if source else "stopped"
 
     def start(self) -> None:
         """Watch. When this returns, every later change is noticed; so scan after it."""
         with self._lock:
-            if self._source is None:
-                self._try_at = 0.0
-                self._source = self._arm("") or Polling(self._outbox, self._polling_s)
-                self._outbox.name_cookies()
-                self._source.start()
+            self._try_at = 0.0
+            self._source = self._arm("") or Polling(self._outbox, self._polling_s)
+            for name in self._outbox.cookies():
+                self._outbox.report(Cookie(name))
+            self._source.start()
 
     def stop(self) -> None:
         with self._lock:
@@ -328,7 +309,6 @@ class Watcher:
             trouble = self._source.trouble()
             if trouble or (self._source.mode == POLLING and self._clock() >= self._try_at):
                 self._replace(self._source, trouble)
-            self._outbox.settle()
             every = f"{self._polling_s:g} s instead of being watched: {self._why}."
             return f"Changes are looked for every {every}" if self.mode == POLLING else ""
 
@@ -354,13 +334,13 @@ class Watcher:
         try:
             if not (self._root / ACTIVE).is_dir():
                 # Nothing may be made in the empty mount point of a disk that is gone.
-                raise CannotWatch(f"{self._root / ACTIVE} is missing")
+                raise OSError(f"{self._root / ACTIVE} is missing")
             Tree(self._root).make_directory(COOKIES)
             if sys.platform == "darwin":
                 return Observed(self._root, self._outbox)
             if kind := remote_filesystem(self._root):
-                others = "which does not announce what others change"
-                raise CannotWatch(f"{self._root} is on {kind}, {others}")
+                reason = f"is on {kind}, which does not announce what others change"
+                raise OSError(f"{self._root} {reason}")
             return Inotify(self._root, self._outbox)
         except Exception as error:  # also what another release of watchdog may bring
             self._why = str(error)

@@ -17,12 +17,7 @@ from smp_client import Memory, QuotaExceeded, Record, Session
 from smp_client.change.holdings import EVERY, holdings
 from smp_client.model.record import SESSION_KINDS, kind_of_file
 from smp_client.passes import overdue
-from smp_client.passes.compaction import (
-    SUMMARIZES,
-    compact,
-    policy_of,
-    trigger,
-)
+from smp_client.passes.compaction import SUMMARIZES, compact, policy_of, trigger
 from smp_client.passes.decay import decay
 from smp_client.passes.lifecycle import lifecycle
 from smp_client.passes.purge import purge

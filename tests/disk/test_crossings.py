@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from smp_client import Memory, Session, StorageFailed, TransactionPending
-from smp_client.disk import append, journal
+from smp_client.disk import append, inboxes, journal
 from smp_client.model.record import DECISION
 from smp_daemon.ingest import inbox
 
@@ -18,7 +18,8 @@ def path_of(session: Session, file: str) -> Path:
 
 
 def take_all(session: Session) -> list[str]:
-    return [drop.outcome for drop in inbox.take_in(session, inbox.waiting(session))]
+    names = inboxes.waiting(session.scope.tree, session.scope.directory)
+    return [drop.outcome for drop in inbox.take_in(session, names)]
 
 
 def test_a_drop_that_came_under_the_same_name_is_another_drop(session: Session) -> None:
