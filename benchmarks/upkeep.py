@@ -162,7 +162,7 @@ def purge(bench: Bench) -> Iterator[Row]:
         _wait_until_gone(memory)
         copy = shutil.copytree(memory.root / "deleted" / gone.id, bench.directory / "bare-deleted")
         memory.options.clock.now = NOW + timedelta(days=40)  # type: ignore[attr-defined]
-        outcome = turns.ours(partial(memory.purge, force=True))
+        outcome = turns.ours(partial(memory.privacy.purge, force=True))
         if outcome.problems or not outcome.actions:
             raise RuntimeError(f"nothing was purged: {outcome.problems}")
         turns.bare(partial(_remove_bare, copy))

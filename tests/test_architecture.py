@@ -113,7 +113,7 @@ UPWARD: set[tuple[str, str]] = set()
 BUDGETS = {
     "smp_client/agents": 1_640,
     "smp_client/exchange": 2_505,
-    "smp_client/passes": 2_330,
+    "smp_client/passes": 2_270,
     "smp_client/privacy": 1_260,
     "smp_client/change": 2_010,
     "smp_client/ask": 2_480,

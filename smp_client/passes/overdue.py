@@ -14,7 +14,7 @@ import json
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..model.errors import StorageFailed
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 FILE = ".smp/overdue.json"
 WAIT_S = 6 * 86_400.0
 DELETED, IDLE = "deleted", "idle"  # bundles past their deadline, sessions that nobody uses
-_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -34,30 +33,30 @@ class Ledger:
 
     uptime_s: float = 0.0
     running_s: float = 0.0  # of the machine, at the last look
-    first: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by sort, then by key
+    first: Mapping[str, float] = field(default_factory=dict)  # by sort and key
 
     def waited_s(self, sort: str, key: str) -> float:
         """Return the uptime since a thing was first seen overdue; 0 where it never was."""
-        return self.uptime_s - self.first.get(sort, {}).get(key, self.uptime_s)
+        return self.uptime_s - self.first.get(f"{sort} {key}", self.uptime_s)
 
-
-def seen(ledger: Ledger, running_s: float, sort: str, keys: Iterable[str]) -> Ledger:
-    """Return the ledger after one more look, which saw exactly these things of a sort overdue."""
-    # A machine that was started anew has run since then at least; more is not known.
-    passed_s = running_s - ledger.running_s if running_s >= ledger.running_s else running_s
-    uptime_s = ledger.uptime_s + passed_s
-    known = ledger.first.get(sort, {})
-    first = {key: min(known.get(key, uptime_s), uptime_s) for key in keys}
-    return Ledger(uptime_s, running_s, {**ledger.first, sort: first})
+    def seen(self, running_s: float, sort: str, keys: Iterable[str]) -> Ledger:
+        """Return the ledger after one more look, which saw exactly these of a sort overdue."""
+        # A machine that was started anew has run since then at least; more is not known.
+        passed_s = running_s - self.running_s if running_s >= self.running_s else running_s
+        uptime_s = self.uptime_s + passed_s
+        others = {key: at for key, at in self.first.items() if not key.startswith(f"{sort} ")}
+        names = [f"{sort} {key}" for key in keys]
+        return Ledger(
+            uptime_s, running_s, others | {name: self.first.get(name, uptime_s) for name in names}
+        )
 
 
 def look(memory: Place, sort: str, keys: Iterable[str], *, dry_run: bool = False) -> Ledger:
     """Note that these things of a sort are overdue now, and no others. Return the ledger."""
-    ledger = seen(load(memory), running_s(), sort, keys)
+    ledger = load(memory).seen(running_s(), sort, keys)
     if not dry_run:
-        content = {"version": _VERSION, **vars(ledger)}
         try:
-            memory.tree.replace_derived(FILE, json.dumps(content, indent=1).encode() + b"\n")
+            memory.tree.replace_derived(FILE, json.dumps(asdict(ledger), indent=1).encode())
         except OSError as error:
             raise StorageFailed(f"{FILE} could not be written: {error}.") from error
     return ledger
@@ -67,16 +66,13 @@ def load(memory: Place) -> Ledger:
     """Return the ledger; an empty one where the file is missing, or makes no sense."""
     try:
         said: Any = json.loads(memory.tree.read(FILE))
-        first = {
-            str(sort): {str(key): float(at) for key, at in keys.items()}
-            for sort, keys in said["first"].items()
-        }
+        first = {str(key): float(at) for key, at in said["first"].items()}
         ledger = Ledger(float(said["uptime_s"]), float(said["running_s"]), first)
-        numbers = [ledger.uptime_s, ledger.running_s]
-        numbers += [at for keys in first.values() for at in keys.values()]
-        is_sound = said["version"] == _VERSION and all(0 <= each < math.inf for each in numbers)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return Ledger()
+    # A thing that was first seen later than now would wait for ever, or not at all.
+    is_sound = all(0 <= at <= ledger.uptime_s for at in first.values())
+    is_sound = is_sound and 0 <= ledger.uptime_s < math.inf and 0 <= ledger.running_s < math.inf
     return ledger if is_sound else Ledger()
 
 

@@ -1,16 +1,14 @@
 """Purging: deleted memories past their deadline are destroyed. Nothing else destroys memories.
 
-So it must be sure. A deadline must be seen overdue twice (see overdue.py), or a person confirms it;
-the root must have its marker; and most of a tree never goes at once without a person's word.
-A purge removes by id every copy that SMP made, cleans the index, and lists where others wrote the
-same words.
+So it must be sure. A deadline must be seen overdue twice (see overdue.py), or a person confirms it,
+and the root must have its marker. A purge removes by id every copy that SMP made, cleans the index,
+and lists where others wrote the same words.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,21 +21,20 @@ from ..change.restore import delete, removal, sessions_with
 from ..change.select import Selection, agent_of, several, texts_of
 from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Item
-from ..disk.rewrite import file_of_slot
 from ..disk.scopes import ARCHIVE, BACKUP
 from ..disk.session_files import METADATA
 from ..index.sync import scrub_index
 from ..index.vacuum import ask_for_scrub
 from ..model import layout
 from ..model.errors import Conflict, Invalid, MemoryNotFound, NewerFormat, SMPError
-from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, MARKER, QUARANTINE, check_session_id
+from ..model.layout import ARCHIVED, DELETED, GLOBAL, MARKER, QUARANTINE, check_session_id
 from ..model.outcome import Action, Outcome
 from ..model.record import kind_of_file, type_of
 from ..model.times import parse_time, render_time
 from ..text.edits import spans
 from ..text.format import plain
 from . import overdue
-from .tidy import remove_abandoned
+from .tidy import fold_retired, remove_abandoned
 
 if TYPE_CHECKING:
     from ..disk.scope import Scope
@@ -47,13 +44,12 @@ if TYPE_CHECKING:
 
     _Note = Callable[["Doomed", Sequence[Holding]], None]
 
-_IMPLAUSIBLE_SESSIONS = 5
 _NO_MARKER = f"The root has no {MARKER}, so it is not mounted, or none of ours: nothing is purged."
 _ASKED_FOR = "asked for, without waiting for its deadline"
 _COPIES: tuple[Place, ...] = ("deleted", "undo", "evicted")
 _WAIT_S, _PAUSE_S = 4.0, 0.1  # for old versions of a file, which rest and may be open
 _LINE, _WORD = 12, 25  # characters; a shorter line, or a shorter word alone, may stand anywhere
-_NEEDLES = 200
+_NEEDLES = 20  # lines of purged memories that are sought in other files
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,6 @@ class Doomed:
     deadline: datetime
     items: tuple[Item, ...] = ()  # the memories that are meant; none for a whole session
     size_bytes: int = 0
-    in_use: bool = False  # a whole session of this name is in use, or archived, all the same
     batch: str = ""
 
     @property
@@ -99,8 +94,8 @@ class Decision(NamedTuple):
 class PurgePlan:
     """Every deleted bundle, and whether it goes."""
 
-    decisions: tuple[Decision, ...] = ()
-    problems: tuple[str, ...] = ()
+    decisions: Sequence[Decision] = ()
+    problems: Sequence[str] = ()
 
     @property
     def going(self) -> list[Decision]:
@@ -108,58 +103,42 @@ class PurgePlan:
 
 
 def plan(
-    doomed: Sequence[Doomed], sizes: Mapping[str, int], ledger: overdue.Ledger, now: datetime, *,
-    force: bool = False,
-) -> PurgePlan:  # fmt: skip
-    """Decide about every deleted bundle. With force, a person confirms the clock and the amount.
-
-    `sizes` are the bytes of every session, wherever it is.
-    """
-    decided = [_decide(one, ledger, now, force=force) for one in doomed]
+    doomed: Sequence[Doomed], ledger: overdue.Ledger, now: datetime, *, force: bool = False
+) -> list[Decision]:
+    """Decide about every deleted bundle. With force, a person confirms the clock."""
+    decided: list[Decision] = []
+    for one in doomed:
+        until, waited_s = render_time(one.deadline), ledger.waited_s(overdue.DELETED, one.key)
+        goes, days = waited_s >= overdue.WAIT_S, (overdue.WAIT_S - waited_s) / 86_400
+        reason = f"it could be restored until {until}"
+        if now < one.deadline:
+            goes, reason = False, f"it can be restored until {until}"
+        elif force and not goes:
+            goes, reason = True, f"it is overdue since {until}; confirmed with --force"
+        elif not goes:
+            reason = f"it is overdue since {until}; it is kept for {days:.1f} days of uptime more"
+        decided.append(Decision(one, goes, reason))
     whole = {one.doomed.session for one in decided if one.purge and one.doomed.is_session}
     # Memories that were deleted one by one go with their session.
-    decided = [one for one in decided if one.doomed.is_session or one.doomed.session not in whole]
-    size, total, count = sum(sizes.get(name, 0) for name in whole), sum(sizes.values()), len(whole)
-    if force or count < _IMPLAUSIBLE_SESSIONS or (2 * count <= len(sizes) and 2 * size <= total):
-        return PurgePlan(tuple(decided))
-    much = f"{count} of {len(sizes)} sessions, {size:,} of {total:,} bytes, would be purged at once"
-    problem = f"{much}, which is unlikely: nothing is. If it is right, run smp purge --force."
-    kept = (one._replace(purge=False, reason=problem) if one.purge else one for one in decided)
-    return PurgePlan(tuple(kept), (problem,))
+    return [one for one in decided if one.doomed.is_session or one.doomed.session not in whole]
 
 
-def _decide(one: Doomed, ledger: overdue.Ledger, now: datetime, *, force: bool) -> Decision:
-    until, waited_s = render_time(one.deadline), ledger.waited_s(overdue.DELETED, one.key)
-    if one.in_use:
-        return Decision(one, False, f"a session of this name is in use; move {one.path} away")
-    if now < one.deadline:
-        return Decision(one, False, f"it can be restored until {until}")
-    if waited_s >= overdue.WAIT_S:
-        seen = f"was seen overdue for {waited_s / 86_400:.1f} days"
-        return Decision(one, True, f"it could be restored until {until}, and {seen}")
-    still = (overdue.WAIT_S - waited_s) / 86_400
-    reason = f"it is overdue since {until}; it is kept for {still:.1f} days of running time more"
-    return Decision(one, force, f"{reason}; confirmed with --force" if force else reason)
-
-
-def doomed_of(memory: Memory, name: str, problems: list[str]) -> list[Doomed]:
-    """Return the deleted bundles of a session. One that nobody can understand is a problem."""
-    tree, found = memory.tree, list[Doomed]()
+def doomed_of(memory: Memory, name: str, problems: list[str]) -> Iterator[Doomed]:
+    """Yield the deleted bundles of a session. One that nobody can understand is a problem."""
+    tree, directory = memory.tree, f"{DELETED}/{name}"
     if name != GLOBAL and not layout.is_session_id(name):
-        return []
-    for path in bundle.paths(tree, f"{DELETED}/{name}"):
+        return
+    for path in bundle.paths(tree, directory):
         try:
             said = bundle.read_manifest(tree, path)
             deadline = parse_time(said.until or "")
-            one = Doomed(name, path, said.at, deadline, said.items, batch=said.batch)
         except (SMPError, OSError, ValueError, OverflowError) as error:
             problems.append(f"{path} is left as it is: {error}")
             continue
+        one = Doomed(name, path, said.at, deadline, said.items, batch=said.batch)
         if one.is_session:
-            size, in_use = _size(tree, f"{DELETED}/{name}"), _is_here(memory, name)
-            one = replace(one, items=(), size_bytes=size, in_use=in_use)
-        found.append(one)
-    return found
+            one = replace(one, items=(), size_bytes=_size(tree, directory))
+        yield one
 
 
 def _is_here(memory: Memory, name: str) -> bool:
@@ -167,11 +146,7 @@ def _is_here(memory: Memory, name: str) -> bool:
 
 
 def _size(tree: Tree, directory: str) -> int:
-    size = 0
-    for file in tree.files_below(directory):
-        with suppress(FileNotFoundError):
-            size += tree.stat(file).st_size
-    return size
+    return sum(tree.stat(file).st_size for file in tree.files_below(directory))
 
 
 # The two ways to a purge: by the deadline, and at once.
@@ -180,18 +155,14 @@ def _size(tree: Tree, directory: str) -> int:
 def planned(memory: Memory, *, force: bool = False, dry_run: bool = True) -> PurgePlan:
     """Return the plan of now. Unless it is for show, the ledger notes the overdue bundles."""
     memory.require()
-    tree, now = memory.tree, memory.options.clock()
-    if not tree.exists(MARKER):
-        return PurgePlan(problems=(_NO_MARKER,))
-    problems, sizes = list[str](), Counter[str]()
-    names = tree.directories(DELETED)
+    now, problems = memory.options.clock(), list[str]()
+    if not memory.tree.exists(MARKER):
+        return PurgePlan(problems=[_NO_MARKER])
+    names = memory.tree.directories(DELETED)
     doomed = [one for name in names for one in doomed_of(memory, name, problems)]
-    for place in (ACTIVE, ARCHIVED, DELETED):
-        sizes.update({name: _size(tree, f"{place}/{name}") for name in tree.directories(place)})
     keys = [one.key for one in doomed if one.deadline <= now]
     ledger = overdue.look(memory, overdue.DELETED, keys, dry_run=dry_run)
-    decided = plan(doomed, sizes, ledger, now, force=force)
-    return replace(decided, problems=(*problems, *decided.problems))
+    return PurgePlan(plan(doomed, ledger, now, force=force), problems)
 
 
 def purge(
@@ -199,10 +170,10 @@ def purge(
 ) -> Outcome:
     """Destroy everything that is due."""
     decided = planned(memory, force=force, dry_run=dry_run)
-    outcome = Outcome(problems=list(decided.problems), dry_run=dry_run)
+    outcome = Outcome(problems=[*decided.problems], dry_run=dry_run)
     if dry_run:
         outcome.actions += [one.as_action() for one in decided.going]
-    elif memory.tree.exists(MARKER):
+    else:
         outcome.add(carry_out(memory, decided.going, by=by, forced=force))
     return outcome
 
@@ -223,19 +194,16 @@ def purge_now(
         raise Invalid(["say what is purged: a session, memories of it, or a batch"])
     outcome = Outcome(dry_run=dry_run)
     if batch is not None:
-        names = [*sessions_with(memory, batch)] if name is None else [name]
-        parts = (_parts(memory, one, lambda doomed, _: doomed.batch == batch) for one in names)
-        decisions = [decision for part in parts for decision in part]
-        if not decisions:
-            where, advice = f" of {name}" if name else "", "smp restore --list shows all batches."
-            said = f"Nothing{where} is deleted under the batch {batch!r}."
-            raise MemoryNotFound(said, advice=advice)
+        names = sessions_with(memory, batch) if name is None else [name]
+        meant = [one for part in names for one in _parts(memory, part, batch=batch)]
+        if not meant:
+            raise MemoryNotFound(f"Nothing is deleted under the batch {batch!r}.",
+                                 advice="smp restore --list shows all batches.")  # fmt: skip
     elif ids is not None:
-        decisions = _memories_now(
-            memory, name or "", list(dict.fromkeys(several(ids))), by, outcome
-        )
+        meant = _memories_now(memory, name or "", tuple(dict.fromkeys(several(ids))), by, outcome)
     else:
-        decisions = [_session_now(memory, check_session_id(name or ""), by, outcome)]
+        meant = [_session_now(memory, check_session_id(name or ""), by, outcome)]
+    decisions = [Decision(one, True, _ASKED_FOR) for one in meant]
     if dry_run:
         outcome.actions += [one.as_action() for one in decisions]
         return outcome
@@ -247,43 +215,41 @@ def purge_now(
 
 
 def _memories_now(
-    memory: Memory, name: str, ids: Sequence[str], by: str, outcome: Outcome
-) -> list[Decision]:
+    memory: Memory, name: str, ids: tuple[str, ...], by: str, outcome: Outcome
+) -> list[Doomed]:
     if not outcome.dry_run:
         with memory._scope(name).undisturbed("purging"):
             pass  # every change that was cut off is done by now
-    # Earlier states of an agent go with its state.
-    parts = _parts(memory, name, lambda _, item: item.id in ids or agent_of(item) in ids)
-    known = {item.id for part in parts for item in part.doomed.items}
-    if known:
-        standing = {agent_of(one) or one.id for one in holdings(memory, name)}
-        still = "is purged; one that is not deleted still stands"
-        outcome.notes += [f"{name}: only what is in {DELETED}/ of {one} {still}."
-                          f" smp purge {name} {one} --now, once more, purges that too."
-                          for one in ids if one in known and one in standing]  # fmt: skip
+    parts = _parts(memory, name, ids)
+    known = {item.id for part in parts for item in part.items}
     left = tuple(one for one in ids if one not in known)
-    if not left:
-        return parts
-    how = {"reason": "purged at once", "by": by}
-    done = delete(memory, name, Selection(left), **how, dry_run=outcome.dry_run)
-    outcome.problems += done.problems
-    if not outcome.dry_run:
-        return [*parts, *_parts(memory, name, lambda doomed, _: doomed.batch == done.batch)]
-    for one in done.actions:
-        outcome.actions.append(replace(one, type="purge_memories", reason=_ASKED_FOR))
+    if left:
+        how = {"reason": "purged at once", "by": by}
+        done = delete(memory, name, Selection(left), **how, dry_run=outcome.dry_run)
+        outcome.problems += done.problems
+        for one in done.actions if outcome.dry_run else ():
+            outcome.actions.append(replace(one, type="purge_memories", reason=_ASKED_FOR))
+        parts += [] if outcome.dry_run else _parts(memory, name, batch=done.batch)
     return parts
 
 
-def _parts(memory: Memory, name: str, is_meant: Callable[[Doomed, Item], bool]) -> list[Decision]:
-    """Return, for each batch of a session, the memories in it that are meant."""
-    found: list[Decision] = []
+def _parts(
+    memory: Memory, name: str, ids: Collection[str] = (), *, batch: str | None = None
+) -> list[Doomed]:
+    """Return the bundles of a session with their memories of these ids, or of this batch.
+
+    Earlier states of an agent go with its state.
+    """
+    found: list[Doomed] = []
     for one in doomed_of(memory, name if name == GLOBAL else check_session_id(name), []):
-        items = tuple(item for item in one.items if is_meant(one, item))  # a session has none
-        found += [Decision(replace(one, items=items), True, _ASKED_FOR)] if items else []
+        items = one.items if one.batch == batch else ()
+        if batch is None:
+            items = tuple(item for item in one.items if {item.id, agent_of(item)} & {*ids})
+        found += [replace(one, items=items)] if items else []
     return found
 
 
-def _session_now(memory: Memory, session_id: str, by: str, outcome: Outcome) -> Decision:
+def _session_now(memory: Memory, session_id: str, by: str, outcome: Outcome) -> Doomed:
     path, now = f"{DELETED}/{session_id}/{BACKUP}", memory.options.clock()
     size = _size(memory.tree, f"{DELETED}/{session_id}")
     if _is_here(memory, session_id) or not memory.tree.exists(path):
@@ -293,8 +259,24 @@ def _session_now(memory: Memory, session_id: str, by: str, outcome: Outcome) -> 
         size += done.bytes_freed
     known = [one for one in doomed_of(memory, session_id, []) if one.is_session]
     # The bundle goes also where nobody can read it any more.
-    one = known[0] if known else Doomed(session_id, path, render_time(now), now, size_bytes=size)
-    return Decision(one, True, _ASKED_FOR)
+    return known[0] if known else Doomed(session_id, path, render_time(now), now, size_bytes=size)
+
+
+def _await_closed(memory: Memory, name: str) -> list[str]:
+    """Wait a moment until no old version of a file is left, in which memories may stand.
+
+    A program that has one open may still write into it, so it is not removed before it is closed.
+    """
+    until, scope = time.monotonic() + _WAIT_S, memory._scope(name)
+    while left := _old_versions(memory.tree, name):
+        if is_in_use(memory, name):
+            fold_retired(scope)
+        sweep(memory, name)
+        if time.monotonic() >= until:
+            break
+        time.sleep(_PAUSE_S)
+    why = "may hold purged memories until the program that has it open closes it"
+    return [f"{name}: {slot} {why}." for slot in left]
 
 
 # Doing it.
@@ -305,8 +287,8 @@ def carry_out(
 ) -> Outcome:
     """Destroy one after the other; one that fails stops no other. Then clean the index.
 
-    The leader of the root gives its index, and waits for nobody. For anybody else, old versions of
-    files are waited for, and places are noted where others wrote the same words.
+    The leader of the root gives its index, and waits for nobody. For anybody else, places are noted
+    where others wrote the same words.
     """
     outcome, words = Outcome(), list[str]()
 
@@ -314,10 +296,8 @@ def carry_out(
         """Write down the purge, durably, before anything goes."""
         now, deadline = memory.options.clock(), render_time(one.deadline)
         ask_for_scrub(memory, one.session)
-        entry = tombstones.Entry(
-            one.session, gone, one.deleted_at, deadline, one.size_bytes, forced
-        )
-        tombstones.note(memory, entry, now)
+        about = (one.deleted_at, deadline, one.size_bytes, forced)
+        tombstones.note(memory, tombstones.Entry(one.session, gone, *about), now)
         audit.note(
             memory.tree, "purge", at=now, by=by, session=one.session, count=len(gone) or 1,
             ids=[held.id for held in gone], deleted_at=one.deleted_at,
@@ -336,15 +316,14 @@ def carry_out(
             outcome.problems.append(f"{one.session}: not purged: {error}")
             continue
         outcome.actions.append(decision.as_action())
-        if not one.is_session:
-            wait_s = _WAIT_S if index is None else 0.0
-            outcome.problems += _await_closed(memory, one.session, gone, wait_s)
         # Of a memory that was anonymised most words stay on purpose.
         words += [word for held in gone if held.place != "undo" for word in _words_of(held)]
     try:
         remove_abandoned(memory)
     except OSError as error:
         outcome.problems.append(f"temporaries could not be removed: {error}")
+    for name in {one.session for one in outcome.actions} if index is None else ():
+        outcome.problems += _await_closed(memory, name)
     outcome.problems += scrub_index(memory, index)
     if index is None and words:
         from ..privacy.find import notes_about  # late: a daemon does not need it
@@ -359,7 +338,7 @@ def _purge_session(memory: Memory, scope: Scope, one: Doomed, note: _Note) -> li
     """Destroy everything that SMP has of a session. Return its memories, if they can be read."""
     tree, name = memory.tree, one.session
     if _is_here(memory, name) or not tree.exists(one.path):
-        raise Conflict(f"{name} was restored meanwhile, and was left.", session_id=name)
+        raise Conflict(f"Another session {name} is in use; move {one.path} away.", session_id=name)
     gone: list[Holding] = []
     with suppress(SMPError, OSError):  # a damaged bundle goes as well
         gone += in_bundle(bundle.read(tree, one.path), name, "deleted")
@@ -393,8 +372,7 @@ def _purge_memories(memory: Memory, scope: Scope, one: Doomed, note: _Note) -> l
     note(one, gone)
     _cut_from_quarantine(tree, name, gone)
     for file in tree.files_below(scope.path("indexes")):
-        if any(held.id.encode() in tree.read(file) for held in gone):
-            tree.unlink(file)  # older than the deletion; it is made anew
+        tree.unlink(file)  # it may be older than the deletion; it is made anew
     apply(scope, Request([removal(held) for held in [*gone, *copies]], doing="purging"))
     return gone
 
@@ -415,9 +393,8 @@ def _cut_from_quarantine(tree: Tree, name: str, gone: Collection[Holding]) -> No
                 rest = b"" if rest == one.raw else rest
                 continue
             rest = rest.replace(one.raw.strip(b"\n"), b"")
-            with suppress(
-                NewerFormat
-            ):  # a file in another style is kept since it was rendered plain
+            # A file in another style is kept since it was rendered plain.
+            with suppress(NewerFormat):
                 head, records, _ = spans(kind_of_file(one.file), plain(one.file, rest))
                 left = [span.raw for span in records if span.id != one.id]
                 if len(left) < len(records):
@@ -428,40 +405,6 @@ def _cut_from_quarantine(tree: Tree, name: str, gone: Collection[Holding]) -> No
         elif rest != content:
             tree.replace(path, rest)
     tree.remove_empty(f"{QUARANTINE}/{name}")
-
-
-def _await_closed(memory: Memory, name: str, gone: Sequence[Holding], wait_s: float) -> list[str]:
-    """Wait until no old version of a file holds these memories; one that stays is a problem.
-
-    A program that has one open may still write into it, so it is not removed before it is closed.
-    """
-    tree, until, files = memory.tree, time.monotonic() + wait_s, {held.file for held in gone}
-
-    def holding() -> list[str]:
-        return [slot for slot in _old_versions(tree, name) if _holds(tree, slot, gone)]
-
-    while holding():
-        if is_in_use(memory, name):
-            with suppress(SMPError), memory._scope(name).locked(files, "purging", any_version=True):
-                pass  # whoever takes the locks folds late writes in, and removes closed versions
-        sweep(memory, name)
-        if time.monotonic() >= until:
-            break
-        time.sleep(_PAUSE_S)
-    why = "holds purged memories until the program that has it open closes it"
-    return [f"{name}: {slot} {why}." for slot in holding()]
-
-
-def _holds(tree: Tree, slot: str, gone: Sequence[Holding]) -> bool:
-    """Return whether an old version holds one of these memories, or an earlier state of one."""
-    file = file_of_slot(slot.rpartition("/")[2]) if slot.startswith(layout.RETIRED) else ""
-    if any(held.is_file and held.file == file for held in gone):
-        return True
-    with suppress(FileNotFoundError):
-        paths = [*tree.files_below(slot)] if tree.is_directory(slot) else [slot]
-        contents = [tree.read(path) for path in paths]
-        return any(held.raw.strip(b"\n") in content for content in contents for held in gone)
-    return False
 
 
 def _old_versions(tree: Tree, name: str) -> list[str]:
