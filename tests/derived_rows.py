@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from smp_client.index.database import Index
-from smp_client.index.rows import COLUMNS
+from smp_client.index.database import COLUMNS, Index
 
 OF_MEMORY = "SELECT m.scope, m.file, m.start, {} JOIN memories m ON m.key = memory ORDER BY {}"
 QUERIES = {
@@ -15,6 +14,7 @@ QUERIES = {
     " ORDER BY scope, file, start",
     "tags": OF_MEMORY.format("t.tag FROM tags t", "1, 2, 3, 4"),
     "topics": OF_MEMORY.format("t.topic FROM topics t", "1, 2, 3, 4"),
+    "mentions": "SELECT scope, id, topic, type, at, own FROM mentions ORDER BY 1, 2, 3, 4, 5, 6",
     "refs": OF_MEMORY.format("r.target, r.relation FROM refs r", "1, 2, 3, 4, 5"),
     "endings": "SELECT session, id, relation, by, at FROM endings ORDER BY 1, 2, 3, 4, 5",
     "miscounted": "SELECT scope FROM scopes s WHERE memories <>"

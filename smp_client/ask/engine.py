@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..disk.scopes import ARCHIVE, archived_scope, directory_of, is_archived, session_of
-from ..index import doubles
 from ..index.archive import EVICTED, is_away
 from ..index.archive import STATE as ARCHIVED
+from ..index.database import NAMED
 from ..index.sql import Sql
 from ..index.validity import holds, marks
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, TURN, Record, type_of
@@ -35,8 +35,7 @@ _WORD = re.compile(r"[^\W_]+")
 _decode = json.JSONDecoder().raw_decode
 _READ = """
 SELECT m.key, m.id, m.type, m.scope, m.file, m.data, m.text,
-    m.key IN (SELECT memory FROM past), EXISTS (SELECT 1 FROM memories o WHERE o.scope = m.scope
-        AND o.id = m.id AND o.file = m.file AND o.start < m.start)
+    m.key IN (SELECT memory FROM past)
 FROM memories m WHERE m.key IN (SELECT value FROM json_each(?))
 """
 
@@ -128,7 +127,7 @@ def keys_of(view: View, want: Wanted) -> set[tuple[str, str, str]]:
 
 def of_id(view: View, memory_id: str) -> Answer:
     """Return the memories of this id, one of each session; a record before a file of that name."""
-    named = Sql(f"m.id = ? AND {doubles.NAMED}", (sayable(memory_id),))
+    named = Sql(f"m.id = ? AND {NAMED}", (sayable(memory_id),))
     first: dict[str, Record] = {}
     for record in read(view, ranked(view, Wanted((named,)))):
         known = first.get(record.session)
@@ -149,10 +148,9 @@ def read(view: View, found: Sequence[Ranked]) -> Answer:
     keys = [item.key for item in found]
     rows = {row[0]: row for row in view.index.connection.execute(_READ, (json.dumps(keys),))}
     ended = marks(view.index, [key for key in keys if rows[key][7]])
-    doubled = doubles.marks(view.index, [key for key in keys if rows[key][8]])
     answer = Answer()
     for key, priority, score, explanation in found:
-        _, memory_id, kind, scope, file, stored, text, is_past, _ = rows[key]
+        _, memory_id, kind, scope, file, stored, text, is_past = rows[key]
         data = _decode(stored)[0]
         if kind == "artifact":
             data["content"] = text
@@ -161,7 +159,7 @@ def read(view: View, found: Sequence[Ranked]) -> Answer:
             memory_id, type_of(kind), session_of(scope), data, text, score=score,
             explanation=explanation, priority_now=round(priority, 4),
             file=f"{directory_of(scope)}/{file}", holds=not is_past,
-            marks=(*away, *ended.get(key, ()), *doubled.get(key, ())),
+            marks=(*away, *ended.get(key, ())),
         ))  # fmt: skip
     return answer
 

@@ -7,16 +7,18 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..disk.scopes import session_of
 from ..disk.tree import FILE_MODE
 from ..model.deadline import step
 from ..model.record import split_name
-from .rows import COLUMNS, Entry, FileState
+from ..model.times import microseconds, time_of
+from .archive import TYPE as SUMMARY_TYPE
+from .mentions import SESSION, of_session, own_topics, tell
 from .schema import BUSY_MS, SETTINGS, TABLES, UnusableIndex, check, connect, create
 from .validity import judge
 
@@ -26,6 +28,67 @@ if TYPE_CHECKING:
 _WORDS = "text, more, actor, tags, owner"
 _TRY_MS = 200  # of waiting inside SQLite, where nobody can be interrupted
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
+_THOSE = "IN (SELECT value FROM json_each(?))"
+# The condition that the id of a memory `m` names it: the last of several in one file is meant. With
+# a plus SQLite goes by the id.
+NAMED = (
+    "NOT EXISTS (SELECT 1 FROM memories o"
+    " WHERE o.scope = m.scope AND o.id = m.id AND +o.file = m.file AND o.start > m.start)"
+)
+# Almost no id stands twice; the index by id tells which do without a look at any memory.
+_DOUBLES = """
+WITH twice AS (
+    SELECT scope, id FROM memories WHERE ?1 IS NULL OR scope = ?1
+    GROUP BY scope, id HAVING COUNT(*) > 1
+)
+SELECT m.file, m.id, COUNT(*)
+FROM twice CROSS JOIN memories m ON m.scope = twice.scope AND m.id = twice.id
+GROUP BY m.scope, m.file, m.id HAVING COUNT(*) > 1 ORDER BY 1, 2
+"""
+
+
+class FileState(NamedTuple):
+    """A file as the index has taken it in."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    checksum: int
+    indent: int  # of its records; -1 for a file that cannot be read from its end
+    bad: int = 0  # records in it that could not be read
+    problem: str | None = None  # why the file could not be read; its memories then stay known
+
+
+class Entry(NamedTuple):
+    """A memory as the index keeps it. The first fields are columns of the table `memories`."""
+
+    id: str
+    type: str
+    start: int
+    end: int
+    hash: str
+    timestamp: str | None  # in UTC, as it is shown; None where none can be read
+    at: int | None  # in microseconds since 1970, which sort as texts of unlike precision do not
+    actor: str
+    text: str
+    more: str  # its other texts
+    data: str
+    standing: str  # names the rule by which it decays, see priority.py
+    base: float | None  # where its priority begins; None for the rule's
+    accessed: int | None  # in microseconds
+    accesses: int
+    importance: float
+    ended: str = ""  # why it no longer holds, by its own fields, see validity.py
+    subject: str | None = None  # of an explicit preference: a later one of the subject replaces it
+    tags: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()  # beside its tags
+    refs: tuple[tuple[str, str], ...] = ()  # (target, relation)
+    endings: tuple[tuple[str, str, str], ...] = ()  # (target, relation, source) that it ends
+    place: int | None = None  # of a turn in its conversation
+
+
+COLUMNS = Entry._fields[: Entry._fields.index("tags")]
 
 
 def refuse_links(path: Path) -> None:
@@ -41,6 +104,9 @@ class Index:
         # The contents of this connection's temporary tables, see priorities.py.
         self.rules: object = None
         self.noted: dict[str, Noted] = {}
+        self._is_reading = False
+        # The identity of each file by scope, as one generation has them.
+        self._identities: tuple[int, dict[str, dict[str, tuple[int, ...]]]] | None = None
 
     @classmethod
     def open(cls, path: Path) -> Index:
@@ -116,9 +182,11 @@ class Index:
             self.connection.execute("BEGIN")
         else:
             self.begin(patience_ms)
+        self._is_reading = patience_ms is None
         try:
             yield
         finally:
+            self._is_reading = False
             self._roll_back()
 
     def begin(self, patience_ms: int = BUSY_MS) -> None:
@@ -187,6 +255,19 @@ class Index:
         rows = self.connection.execute(asked, () if scope is None else (scope,))
         return {row[:2]: FileState._make(row[2:]) for row in rows}
 
+    def identities(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """Return the identity of each file by its scope, for the caller to read only."""
+        generation = self.generation
+        if self._is_reading and self._identities and self._identities[0] == generation:
+            return self._identities[1]
+        found: dict[str, dict[str, tuple[int, ...]]] = {}
+        asked = "SELECT scope, file, inode, size, mtime_ns, ctime_ns FROM files"
+        for scope, file, *seen in self.connection.execute(asked):
+            found.setdefault(scope, {})[file] = tuple(seen)
+        if self._is_reading:
+            self._identities = generation, found
+        return found
+
     def file_state(self, scope: str, file: str) -> FileState | None:
         asked = "SELECT * FROM files WHERE scope = ? AND file = ?"
         row = self.connection.execute(asked, (scope, file)).fetchone()
@@ -194,8 +275,7 @@ class Index:
 
     def has_problem(self, scope: str, file: str) -> bool:
         """Return whether the file could not be read when it was last looked at."""
-        state = self.file_state(scope, file)
-        return state is not None and state.problem is not None
+        return bool((state := self.file_state(scope, file)) and state.problem)
 
     def note_file(self, scope: str, file: str, state: FileState) -> None:
         row = (scope, file, *state)
@@ -214,7 +294,11 @@ class Index:
     def hashes(self, scope: str, file: str) -> set[tuple[str, str]]:
         """Return id and hash of each memory of a file."""
         asked = "SELECT id, hash FROM memories WHERE scope = ? AND file = ?"
-        return set(self.connection.execute(asked, (scope, file)).fetchall())
+        return set(self.connection.execute(asked, (scope, file)))
+
+    def doubles(self, scope: str | None = None) -> list[tuple[str, str, int]]:
+        """Return the ids that several records of one file have, with the file and their number."""
+        return self.connection.execute(_DOUBLES, (scope,)).fetchall()
 
     def has_any(self, scope: str, file: str, ids: Iterable[str]) -> bool:
         """Return whether the file has a memory with one of these ids."""
@@ -228,12 +312,12 @@ class Index:
 
         Return how many came, and the ids of those that went; one that changed does both.
         """
-        ask = self.connection.execute
         left: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
-        known = "SELECT key, id, hash, start, end FROM memories WHERE scope = ? AND file = ?"
-        for key, memory_id, digest, start, end in ask(
-            f"{known} ORDER BY start DESC", (scope, file)
-        ):
+        known = (
+            "SELECT key, id, hash, start, end FROM memories WHERE scope = ? AND file = ?"
+            " ORDER BY start DESC"
+        )
+        for key, memory_id, digest, start, end in self.connection.execute(known, (scope, file)):
             left.setdefault((memory_id, digest), []).append((key, start, end))
         new: list[Entry] = []
         moved: list[tuple[int, int, int]] = []
@@ -245,31 +329,35 @@ class Index:
             if (start, end) != (entry.start, entry.end):
                 moved.append((entry.start, entry.end, key))
         self.connection.executemany("UPDATE memories SET start = ?, end = ? WHERE key = ?", moved)
-        went = {key: one for (one, _), same in left.items() for key, _, _ in same}
-        gone = json.dumps(list(went))
-        shifted = json.dumps([*went, *(key for *_, key in moved)])
-        those = "IN (SELECT value FROM json_each(?))"
-        ended = ask(f"SELECT session, id FROM endings WHERE memory {those}", (gone,)).fetchall()
-        asked = f"SELECT DISTINCT subject FROM memories WHERE subject > '' AND key {those}"
-        subjects = [subject for (subject,) in ask(asked, (shifted,))]
-        # FTS5 has to be told the words that it once took in.
-        forget = f"INSERT INTO words (words, rowid, {_WORDS}) SELECT 'delete', key, {_WORDS}"
-        ask(f"{forget} FROM memories WHERE key {those}", (gone,))
-        for table in ("tags", "topics", "refs", "endings", "past", "places"):
-            ask(f"DELETE FROM {table} WHERE memory {those}", (gone,))
-        ask(f"DELETE FROM memories WHERE key {those}", (gone,))
-        self._number(scope, -len(went))
-        self.add(scope, file, new)
-        if ended or subjects:
-            judge(self.connection, (), ended, subjects)
-        return len(new), list(went.values())
+        gone = {key: one for (one, _), same in left.items() for key, _, _ in same}
+        self._exchange(scope, file, gone, new, [key for *_, key in moved])
+        return len(new), list(gone.values())
 
     def add(self, scope: str, file: str, entries: Iterable[Entry]) -> None:
+        self._exchange(scope, file, {}, list(entries), [])
+
+    def _exchange(
+        self, scope: str, file: str, gone: Mapping[int, str], entries: Sequence[Entry],
+        moved: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Take memories out, put others in, and judge all that this bears on."""
         ask, many = self.connection.execute, self.connection.executemany
+        if not (gone or entries or moved):
+            return
+        went = (json.dumps(list(gone)),)
+        ended = ask(f"SELECT session, id FROM endings WHERE memory {_THOSE}", went).fetchall()
+        shifted = (json.dumps([*gone, *moved]),)
+        asked = f"SELECT DISTINCT subject FROM memories WHERE subject > '' AND key {_THOSE}"
+        subjects = {subject for (subject,) in ask(asked, shifted)}
+        # FTS5 has to be told the words that it once took in.
+        forget = f"INSERT INTO words (words, rowid, {_WORDS}) SELECT 'delete', key, {_WORDS}"
+        ask(f"{forget} FROM memories WHERE key {_THOSE}", went)
+        for table in ("tags", "topics", "refs", "endings", "past", "places"):
+            ask(f"DELETE FROM {table} WHERE memory {_THOSE}", went)
+        ask(f"DELETE FROM memories WHERE key {_THOSE}", went)
+        number = self._number(scope, len(entries) - len(gone))
         first = ask("SELECT COALESCE(MAX(key), 0) + 1 FROM memories").fetchone()[0]
         new = list(enumerate(entries, first))
-        if not new:
-            return
         columns = ("key", "scope", "file", "owner", "tags", *COLUMNS)
         many(
             f"INSERT INTO memories ({', '.join(columns)}) VALUES (?{', ?' * (len(columns) - 1)})",
@@ -280,7 +368,6 @@ class Index:
         )
         taken = f"INSERT INTO words (rowid, {_WORDS}) SELECT key, {_WORDS} FROM memories"
         ask(f"{taken} WHERE key >= ?", (first,))
-        number = self._number(scope, len(new))
         # Places are asked for many memories at once, which is much faster of a narrow table.
         many("INSERT INTO places VALUES (?, ?, ?)", ((key, number, one.place) for key, one in new))
         # Names in lower case, so that one look finds a name however it is written.
@@ -290,7 +377,6 @@ class Index:
         many("INSERT OR IGNORE INTO topics VALUES (?, ?, ?)", topics)
         refs = ((key, scope, *ref) for key, entry in new for ref in entry.refs)
         many("INSERT OR IGNORE INTO refs VALUES (?, ?, ?, ?)", refs)
-        ended: list[tuple[str, str]] = []
         for key, entry in new:
             for target, relation, source in entry.endings:
                 old, by = (split_name(name, session_of(scope)) for name in (target, source))
@@ -298,7 +384,14 @@ class Index:
                     row = (*old, relation, "/".join(by), entry.at, key)
                     ask("INSERT OR IGNORE INTO endings VALUES (?, ?, ?, ?, ?, ?)", row)
                     ended.append(old)
-        judge(self.connection, (key for key, _ in new), ended, {entry.subject for _, entry in new})
+        subjects |= {entry.subject for _, entry in new if entry.subject}
+        judge(self.connection, [key for key, _ in new], ended, subjects)
+        told = [
+            (one.type, one.at, one.id, key, own_topics((*one.tags, *one.topics)))
+            for key, one in new
+            if one.type != SUMMARY_TYPE
+        ]
+        tell(self.connection, scope, gone, told, {*gone.values(), *(one.id for one in entries)})
 
     def _number(self, scope: str, more: int) -> int:
         """Return the number of a scope, which now has so many memories more."""
@@ -320,6 +413,7 @@ class Index:
                 "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, NULL)", row
             )
             self._judge_project(scope)
+            self._tell_session(scope, metadata)
 
     def forget_session(self, scope: str) -> None:
         for _, file in self.files(scope):
@@ -329,6 +423,13 @@ class Index:
     def forget_metadata(self, scope: str) -> None:
         self.connection.execute("DELETE FROM sessions WHERE scope = ?", (scope,))
         self._judge_project(scope)
+        self._tell_session(scope, {})
+
+    def _tell_session(self, scope: str, metadata: dict[str, Any]) -> None:
+        """Note the topics of a session itself, with the time at which it began."""
+        created, key = time_of(metadata.get("created_at")), -self._number(scope, 0)
+        at = microseconds(created) if created else None
+        tell(self.connection, scope, [key], [(SESSION, at, "", key, of_session(metadata))], ())
 
     def _judge_project(self, scope: str) -> None:
         """Judge the preferences of a scope anew: each replaces others of its project only."""

@@ -16,7 +16,7 @@ from ..model.layout import FORMAT_VERSION
 
 APPLICATION_ID = 0x534D5031  # "SMP1": tells our file from any other SQLite file
 # An index of another version, or of another version of the files, is rebuilt.
-SCHEMA_VERSION = 13 * 1000 + FORMAT_VERSION
+SCHEMA_VERSION = 14 * 1000 + FORMAT_VERSION
 BUSY_MS = 10_000
 # Derived data: the next scan finds a commit that a power failure lost, so none is synced.
 SETTINGS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;"
@@ -55,6 +55,12 @@ CREATE TABLE topics (
     scope TEXT, topic TEXT, memory INTEGER, PRIMARY KEY (scope, topic, memory)
 ) WITHOUT ROWID;
 CREATE INDEX topics_by_memory ON topics (memory);
+CREATE TABLE mentions (
+    scope TEXT, topic TEXT, type TEXT, at INTEGER, id TEXT, memory INTEGER, own INTEGER,
+    PRIMARY KEY (scope, topic, type, at, id, memory)
+) WITHOUT ROWID;
+CREATE INDEX mentions_by_memory ON mentions (memory, topic, own);
+CREATE INDEX vocabulary ON mentions (scope, topic) WHERE own;
 CREATE TABLE refs (
     memory INTEGER, scope TEXT, target TEXT, relation TEXT, PRIMARY KEY (memory, target, relation)
 ) WITHOUT ROWID;

@@ -31,7 +31,6 @@ from ..model.layout import (
 from ..model.times import now, time_of
 from . import exposures
 from .database import Index
-from .doubles import doubles
 from .schema import UnusableIndex
 from .take_in import outdated
 
@@ -180,7 +179,7 @@ def _about_the_index(memory: Place, root: RootStatus, *, deep: bool) -> Iterator
         if bad := ask(_UNREADABLE).fetchone()[0]:
             files = _counted(bad, "file holds", "files hold")
             yield f"{files} something that cannot be read; smp check names it."
-        if twice := len(doubles(index)):
+        if twice := len(index.doubles()):
             ids = _counted(twice, "id is", "ids are")
             yield f"{ids} that of several memories; smp check names the lines."
         root.secrets = exposures.count(index)

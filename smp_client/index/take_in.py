@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..disk.place import Place
 from ..disk.scopes import (
     ARCHIVE,
+    FILES,
     STATES,
     counts,
     directory_of,
     files_of,
+    files_of_folders,
     is_archived,
     is_of,
     kinds_of,
@@ -40,8 +41,7 @@ from ..text.format import format_of
 from ..text.mapping import load_mapping
 from ..text.values import Value
 from . import archive
-from .database import Index
-from .rows import Entry, FileState
+from .database import Entry, FileState, Index
 from .validity import endings, own_mark, project_of, subject
 
 # Nobody looks for the values of these fields.
@@ -57,6 +57,8 @@ _TICK_NS = int(1e9 * time.clock_getres(_COARSE)) if sys.platform == "linux" else
 _TICKS_WAITED = 5
 _BYTES_PER_S = 100_000  # far slower than reading really is, also of packed files
 _PROBLEM_CAP = 500
+_INODE_BITS = (1 << 63) - 1  # some filesystems have 64, and SQLite's numbers have a sign
+_NO_FILES: dict[str, tuple[int, ...]] = {}
 _UNREADABLE = (NewerFormat, CorruptionDetected, TookTooLong)
 
 
@@ -72,53 +74,60 @@ class Refreshed(NamedTuple):
 def outdated(
     memory: Place, index: Index, asked: Sequence[str] | None = None,
     files: Sequence[str] | None = None,
-) -> Iterator[tuple[str, str]]:  # fmt: skip
-    """Yield the files whose disk and index differ, those that are gone included. Read none.
+) -> list[tuple[str, str]]:  # fmt: skip
+    """Return the files whose disk and index differ, those that are gone included. Read none.
 
-    For some scopes, and for some files of these, yield of other scopes only files that tell
+    For some scopes, and for some files of these, return of other scopes only files that tell
     whether a memory still holds.
     """
-    present = scopes(memory)
-    wanted = set(present if asked is None else asked)
+    if asked is None:
+        memory.listings.clear()  # a look at everything trusts no look before it
+    known, present = index.identities(), dict.fromkeys(scopes(memory))
+    wanted = {**present, **known} if asked is None else dict.fromkeys(asked)
     # Relationships of other sessions bear on any memory, the rest only on preferences.
-    names = BEARING if files is None or PREFERENCE.file in files else (RELATIONSHIP.file,)
-    known = _identities(index, asked, names)
-    root = os.fspath(memory.root)
-    for scope in dict.fromkeys([*(asked or ()), *present]):
-        is_asked = scope in wanted
-        if not is_asked and scope == GLOBAL:
-            continue
-        directory = directory_of(scope)
-        for file in files_of(memory, scope) if is_asked or is_archived(scope) else names:
-            seen = known.pop((scope, file), None)
-            if is_asked and files is not None and file not in files:
-                continue
-            try:
-                # Links are no danger here: their targets differ, and are then opened with care.
-                is_new = seen != identity(os.lstat(f"{root}/{directory}/{file}"))
-            except OSError:
-                is_new = is_asked or seen is not None
-            if is_new:
-                yield scope, file
-    for scope, file in known:
-        if scope not in wanted or files is None or file in files:
-            yield scope, file
-
-
-def _identities(
-    index: Index, asked: Sequence[str] | None, names: Sequence[str]
-) -> dict[tuple[str, str], tuple[int, ...]]:
-    """Return the identity of each file of these scopes, of bundles, and of files of these names."""
-    columns, given = "scope, file, inode, size, mtime_ns, ctime_ns", list[str]()
-    where = ""
-    if asked is not None:
-        given = [json.dumps(list(asked)), json.dumps(list(names))]
-        where = (
-            " WHERE scope IN (SELECT value FROM json_each(?)) OR scope GLOB 'archived/*'"
-            f" OR (scope <> '{GLOBAL}' AND file IN (SELECT value FROM json_each(?)))"
-        )
-    rows = index.connection.execute(f"SELECT {columns} FROM files{where}", given)
-    return {row[:2]: row[2:] for row in rows}
+    bearing = BEARING if files is None or PREFERENCE.file in files else (RELATIONSHIP.file,)
+    found: list[tuple[str, str]] = []
+    lstat = os.lstat  # asked nine times of each session
+    with memory.tree.holding() as held:
+        root = held.reach("")
+        for scope in {**wanted, **present, **known}:
+            seen = known.get(scope, _NO_FILES)
+            names: Iterable[str] = ()
+            gone: Iterable[str] = ()
+            if scope not in present:
+                gone = seen if scope in wanted or is_archived(scope) else seen.keys() & bearing
+            elif is_archived(scope) or (scope == GLOBAL and scope in wanted):
+                names = files_of(memory, scope)
+                gone = seen.keys() - names
+            elif scope in wanted:
+                names = (*FILES, *files_of_folders(memory, scope))
+                gone = seen.keys() - names
+            elif scope != GLOBAL:
+                names = bearing
+            if files is not None and scope in wanted:
+                names = [file for file in names if file in files]
+                gone = [file for file in gone if file in files]
+            found += [(scope, file) for file in gone]
+            top = f"{directory_of(scope)}/"
+            for file in names:
+                try:
+                    # A link differs from its target, which is then opened with care.
+                    status = lstat(top + file, dir_fd=root)
+                except FileNotFoundError:
+                    if file in seen:
+                        found.append((scope, file))
+                    continue
+                except OSError:
+                    found.append((scope, file))
+                    continue
+                if seen.get(file) != (
+                    status.st_ino & _INODE_BITS,
+                    status.st_size,
+                    status.st_mtime_ns,
+                    status.st_ctime_ns,
+                ):
+                    found.append((scope, file))
+    return found
 
 
 def cover(index: Index, scope: str, file: str, content: bytes) -> None:
@@ -450,10 +459,9 @@ def _settled(descriptor: int) -> os.stat_result:
 
 
 def is_unchanged(state: FileState, status: os.stat_result) -> bool:
-    return state.identity == identity(status)
+    return state[:4] == identity(status)
 
 
 def identity(status: os.stat_result) -> tuple[int, int, int, int]:
-    # Some filesystems have inodes of 64 bits, and SQLite's numbers have a sign.
-    inode = status.st_ino & (1 << 63) - 1
+    inode = status.st_ino & _INODE_BITS
     return inode, status.st_size, status.st_mtime_ns, status.st_ctime_ns

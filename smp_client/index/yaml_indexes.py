@@ -7,6 +7,7 @@ equal memories give equal bytes.
 from __future__ import annotations
 
 import functools
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from ..model.layout import ACTIVE, TEMPORARY, YAML_INDEXES
 from ..model.record import SESSION_KINDS, TURN, name_of
 from ..text.values import render_entries, render_flow
 from .database import Index
-from .topics import TURNS, AgentSummary, Event, Topic, overview_of
+from .topics import TURNS, Event, Topic, by_plural, shown_time, timeline_of, topics_of
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -27,6 +28,18 @@ _HEADING = "# Made by SMP from this session's memories; changes made here are ov
 _ITEMS_PER_LINE = 10
 # The files are for people, and must not outgrow the files that they are made from.
 _TOPICS_AND_AGENTS, _EVENTS, _TOPICS_PER_EVENT = 1000, 10_000, 16
+_TOPICS_PER_AGENT, _NAME_CHARACTERS = 20, 128
+_BY_AGENT = f"""
+SELECT actor, type, MIN(at), MAX(at), json_group_array(id) FROM (
+    SELECT actor, type, at, id FROM memories
+    WHERE scope = ? AND actor <> '' AND LENGTH(actor) <= {_NAME_CHARACTERS}
+    ORDER BY actor, type, at, LENGTH(id), id
+) GROUP BY actor, type
+"""
+_TOPICS_OF_AGENTS = """
+SELECT m.actor, x.topic FROM mentions x CROSS JOIN memories m ON m.key = x.memory
+WHERE x.scope = ? GROUP BY 1, 2 ORDER BY 1, COUNT(*) DESC, 2
+"""
 _ACTOR = {kind.name: kind.actor for kind in SESSION_KINDS}
 _ACTOR |= {"agent_state": "agent", "artifact": "created_by"}
 
@@ -44,17 +57,20 @@ class _Rendered(dict[str | None, str]):
 
 def render(index: Index, session_id: str) -> dict[str, bytes]:
     """Return the content of each file, by its name."""
-    found, shown = overview_of(index, session_id, _TOPICS_AND_AGENTS), _Rendered()
-    topics = (line for topic in found.topics for line in _topic_lines(topic, shown))
-    agents = (line for agent in found.agents for line in _agent_lines(agent, shown))
+    shown, ask = _Rendered(), index.connection.execute
+    found = topics_of(index, session_id, _TOPICS_AND_AGENTS)
+    topics = (line for topic in found for line in _topic_lines(topic, shown))
     bodies = {
         TOPICS: ("topic_index", _mapping("topics", topics)),
-        TIMELINE: ("timeline_index", _timeline(found.timeline[-_EVENTS:], shown)),
-        AGENTS: ("agent_index", _mapping("agents", agents)),
+        TIMELINE: ("timeline_index", _timeline(timeline_of(index, session_id)[-_EVENTS:], shown)),
+        AGENTS: ("agent_index", _mapping("agents", _agent_lines(index, session_id, shown))),
     }
+    newest = "SELECT MAX(at) FROM memories WHERE scope = ? AND type <> 'summary'"
+    began = "SELECT MIN(at) FROM mentions WHERE scope = ? AND type = 'session'"
+    last = ask(newest, (session_id,)).fetchone()[0] or ask(began, (session_id,)).fetchone()[0]
     files: dict[str, bytes] = {}
     for name, (top, body) in bodies.items():
-        head = render_entries({top: {"version": VERSION, "last_updated": found.last_updated}}, 0)
+        head = render_entries({top: {"version": VERSION, "last_updated": shown_time(last)}}, 0)
         files[name] = ("\n".join([_HEADING, *head, *body]) + "\n").encode()
     return files
 
@@ -118,13 +134,29 @@ def _topic_lines(topic: Topic, shown: _Rendered) -> Iterator[str]:
     yield f"  subtopics: {shown.listed(topic.subtopics, 6)}"
 
 
-def _agent_lines(agent: AgentSummary, shown: _Rendered) -> Iterator[str]:
-    yield f"{shown[agent.name]}:"
-    yield f"  message_count: {agent.message_count}"
-    yield f"  first_active: {shown[agent.first_active]}"
-    yield f"  last_active: {shown[agent.last_active]}"
-    yield from _mapping("memories", [_refs(*item, shown) for item in agent.memories.items()])
-    yield f"  topics: {shown.listed(agent.topics, 6)}"
+def _agent_lines(index: Index, session_id: str, shown: _Rendered) -> Iterator[str]:
+    """Yield the lines of everybody who spoke or made a memory, those with the most first."""
+    agents: dict[str, dict[str, tuple[int | None, int | None, list[str]]]] = {}
+    for actor, kind, first, last, ids in index.connection.execute(_BY_AGENT, (session_id,)):
+        agents.setdefault(actor, {})[kind] = first, last, json.loads(ids)
+    about: dict[str, list[str]] = {}
+    for actor, topic in index.connection.execute(_TOPICS_OF_AGENTS, (session_id,)):
+        about.setdefault(actor, []).append(topic)
+
+    def order(actor: str) -> tuple[int, str]:
+        return -sum(len(ids) for _, _, ids in agents[actor].values()), actor
+
+    for actor in sorted(agents, key=order)[:_TOPICS_AND_AGENTS]:
+        kinds = agents[actor]
+        firsts = [first for first, _, _ in kinds.values() if first is not None]
+        lasts = [last for _, last, _ in kinds.values() if last is not None]
+        memories = by_plural({kind: ids for kind, (_, _, ids) in kinds.items()})
+        yield f"{shown[actor]}:"
+        yield f"  message_count: {len(memories.pop(TURNS, []))}"
+        yield f"  first_active: {shown[shown_time(min(firsts, default=None))]}"
+        yield f"  last_active: {shown[shown_time(max(lasts, default=None))]}"
+        yield from _mapping("memories", [_refs(*item, shown) for item in memories.items()])
+        yield f"  topics: {shown.listed(about.get(actor, [])[:_TOPICS_PER_AGENT], 6)}"
 
 
 def _timeline(timeline: list[Event], shown: _Rendered) -> list[str]:

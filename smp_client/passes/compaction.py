@@ -295,7 +295,7 @@ def _planned(session: Session, target_bytes: int) -> CompactionPlan:
 
 def _question(view: View) -> tuple[list[Item], float]:
     from ..ask.priorities import source
-    from ..index.doubles import NAMED
+    from ..index.database import NAMED
 
     joined, columns = source(view)
     read = "a.last" if view.index.noted else "NULL"

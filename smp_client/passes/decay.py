@@ -258,7 +258,7 @@ def _question(
     view: View,
 ) -> tuple[datetime, Policy, list[Known], dict[str, str | None], dict[str, Any]]:
     from ..ask.priorities import source
-    from ..index.doubles import NAMED
+    from ..index.database import NAMED
 
     ask = view.index.connection.execute
     joined, columns = source(view)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from smp_client.change.references import taken_by_hand
-from smp_client.index.doubles import doubles
 from smp_client.redaction.redact import harmless
 
 from .indexer import Taken
@@ -38,7 +37,7 @@ class Report:
                     root.log.warning("unreadable", component="indexer", session_id=scope, file=file,
                                      records=state.bad, problem=state.problem,
                                      advice="smp check names the lines")  # fmt: skip
-            found = [(one.file, one.id, one.records) for one in doubles(root.index, scope)]
+            found = root.index.doubles(scope)
             if self._is_news((scope, ""), tuple(found) or None):
                 ids = [harmless(id) for _, id, _ in found]
                 advice = "the id names the last of them; give the others an id of their own"

@@ -600,7 +600,7 @@ def test_turns(s1: Session) -> None:
 
 def test_topics(s1: Session) -> None:
     topics = {topic.name: topic for topic in s1.topics()}
-    assert set(topics["security"].related["decisions"]) == {"DEC-001", "DEC-003"}  # DEC-002 is about Security
+    assert set(topics["security"].related["decisions"]) == {"DEC-001", "DEC-002", "DEC-003"}  # one says Security
     assert set(topics["security"].related["findings"]) == {"FIND-001", "FIND-050"}
     assert topics["archive"].related["turns"] == ["turn-5"]
     assert not {"performance", "database"} & topics.keys()

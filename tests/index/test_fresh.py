@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -193,7 +194,22 @@ def test_a_session_that_comes_goes_and_comes_again(kept: Memory) -> None:
         assert kept.search("guest") == []
 
 
-# What cannot be read.
+def test_a_directory_that_was_looked_into_is_looked_into_again_when_it_changes(
+    memory: Memory, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listings are kept between questions, of directories that nobody has changed just now."""
+    in_an_hour = time.time_ns() + 3_600_000_000_000
+    monkeypatch.setattr("smp_client.disk.scopes.time.time_ns", lambda: in_an_hour)
+    folder = folder_of(memory)
+    for number in range(5):
+        assert len(memory.search("dropped")) == number
+        assert {"s1", f"{folder.relative_to(memory.root)}/artifacts/"} <= memory.listings.keys()
+        before = (folder / "artifacts").stat().st_ctime_ns
+        while (folder / "artifacts").stat().st_ctime_ns == before:
+            (folder / f"artifacts/{number}.md").unlink(missing_ok=True)
+            (folder / f"artifacts/{number}.md").write_text("dropped")
+    (folder / "artifacts").rename(folder / "away")
+    assert memory.search("dropped") == []
 
 
 # Transactions that are recorded and cannot be finished.

@@ -33,6 +33,8 @@ def without(contents: Contents, files: set[tuple[str, str]]) -> Contents:
     kept["sessions"] = [
         row for row in contents["sessions"] if (row[0], "metadata.yaml") not in files
     ]
+    scopes = {scope for scope, _ in files}
+    kept["mentions"] = [row for row in contents["mentions"] if row[0] not in scopes]
     return kept
 
 

@@ -112,7 +112,7 @@ def test_a_timeline_is_in_order_and_says_who_and_what(
         "veritas",
         "No MFA",
     )
-    assert (finding.topics, finding.further) == (("security", "mfa"), {"severity": "critical"})
+    assert (finding.topics, finding.further) == (("mfa", "security"), {"severity": "critical"})
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ from daemons import running, wait_until
 from smp_client import Memory, Session
 from smp_client.disk.locks import lock
 from smp_client.index import vacuum
-from smp_client.index.database import Index
-from smp_client.index.rows import Entry
+from smp_client.index.database import Entry, Index
 from smp_client.index.sync import bring_up_to_date, scrub_index
 from smp_client.model.layout import INDEX_FILE, LEAD, LEAD_SCOPE
 from smp_client.passes.tidy import tidy
