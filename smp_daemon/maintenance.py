@@ -213,7 +213,7 @@ class Maintenance:
             by_session.setdefault(decision.doomed.session, []).append(decision)
         # Last, with none: the locks and temporaries that an earlier purge has left.
         for session, decisions in [*by_session.items(), ("", [])]:
-            destroy = partial(purge.carry_out, by="daemon", forced=False, index=root.index)
+            destroy = partial(purge.carry_out, by="daemon", index=root.index)
             yield Piece(session, partial(destroy, memory, decisions))
 
     def weigh(self, root: Root, session: str) -> None:

@@ -118,7 +118,7 @@ BUDGETS = {
     "smp_client/change": 2_010,
     "smp_client/ask": 2_480,
     "smp_client/index": 2_666,
-    "smp_client/disk": 3_423,
+    "smp_client/disk": 3_316,
     "smp_client/text": 1_890,
     "smp_client/redaction": 980,
     "smp_client/model": 1_040,

@@ -14,8 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ..disk import audit
-from ..disk.bundle import BundleKind, Manifest
-from ..disk.inventory import manifests
+from ..disk.bundle import BundleKind, Manifest, manifests
 from ..disk.scopes import ARCHIVE, BACKUP
 from ..model.errors import CorruptionDetected, Invalid, MemoryNotFound, SessionNotFound, SMPError
 from ..model.layout import ARCHIVED, DELETED, GLOBAL, is_session_id

@@ -27,17 +27,17 @@ def states(tree: Tree, name: str, wanted: Collection[str]) -> dict[str, tuple[st
 
     Of several places that know of a memory, `deleted/` tells, then the evicted, then the purged.
     """
-    from ..disk.tombstones import memories
+    from ..disk.tombstones import Purged, load
 
     found: dict[str, tuple[str, str]] = {}
     with suppress(SMPError, OSError):
-        purged = memories(tree, name)
+        purged = load(tree).get(name, Purged()).memories
         found |= {one: (PURGED, purged[one]) for one in wanted if one in purged}
     for place, state in ((ARCHIVED, EVICTED), (DELETED, GONE)):
         with suppress(SMPError, OSError):
             if not wanted or not tree.list(f"{place}/{name}"):
                 continue
-            from ..disk.inventory import manifests  # late: it loads tar and gzip
+            from ..disk.bundle import manifests  # late: it loads tar and gzip
 
             bundles = (manifest for _, manifest in manifests(tree, f"{place}/{name}"))
             for one in sorted(bundles, key=lambda manifest: manifest.at):

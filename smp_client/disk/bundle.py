@@ -3,6 +3,9 @@
 An archived session, a deleted session, a deleted batch, memories evicted by compaction, the undo of
 an anonymisation and an export are bundles in different folders. A bundle is made aside, synced,
 read back, and then named. Taking something out of a bundle makes a new one that replaces it.
+
+`summary.yaml` and `deletion-record.yaml` are rendered from the manifests beside them, for people,
+whenever a bundle comes or goes. SMP never decides by them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,11 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import Any, Literal, get_args
 
-from .scopes import ENDING
+from ..model.errors import SMPError
+from ..model.layout import ARCHIVED
+from ..text.mapping import render_mapping
+from ..text.values import Value
+from .scopes import ARCHIVE, BACKUP, ENDING
 from .tarball import damaged, make_archive, members_in, packed_bytes, read_members
 from .tree import Tree
 
@@ -22,6 +29,7 @@ BundleKind = Literal["archive", "deleted", "evicted", "undo", "export"]
 KINDS: tuple[BundleKind, ...] = get_args(BundleKind)
 VERSION = 1
 _MANIFEST = "manifest.json"
+SUMMARY, RECORD = "summary.yaml", "deletion-record.yaml"
 
 
 @dataclass(frozen=True)
@@ -177,3 +185,71 @@ def _item(said: dict[str, Any]) -> Item:
 def _require_texts(said: Item | Manifest, *texts: Any) -> None:
     if not all(isinstance(text, str) for text in texts) or not isinstance(said.facts, dict):
         raise ValueError("a field has another type")
+
+
+# The files for people.
+
+
+def describe(tree: Tree, directory: str) -> None:
+    """Render the file for people in `archived/{session}` or `deleted/{session}` anew."""
+    name, content = rendered(tree, directory)
+    if content is None:
+        tree.unlink(name)
+        tree.remove_empty(directory)
+    else:
+        tree.replace_derived(name, content)
+
+
+def rendered(tree: Tree, directory: str) -> tuple[str, bytes | None]:
+    """Return the file for people in a directory, and its content; None where it has no bundle."""
+    place, _, session = directory.partition("/")
+    if place == ARCHIVED:
+        return f"{directory}/{SUMMARY}", _summary(tree, f"{directory}/{ARCHIVE}")
+    return f"{directory}/{RECORD}", _deletions(tree, directory, session)
+
+
+def manifests(tree: Tree, directory: str) -> Iterator[tuple[str, Manifest]]:
+    """Yield the manifest of every bundle in a directory that can be read, with its path."""
+    for path in paths(tree, directory):
+        try:
+            yield path, read_manifest(tree, path)
+        except SMPError:
+            continue  # `smp check` reports it
+
+
+def _summary(tree: Tree, path: str) -> bytes | None:
+    if not tree.exists(path):
+        return None
+    try:
+        archived = read_manifest(tree, path)
+    except SMPError as error:
+        return render_mapping("archive", {"state": "unreadable", "reason": str(error)})
+    said: dict[str, Any] = {"state": "archived", "archived_at": archived.at}
+    said |= {"reason": archived.why, **archived.facts}
+    said["total_bytes"] = sum(item.length for item in archived.items)
+    said["archive"] = {"file": ARCHIVE, "bytes": tree.stat(path).st_size}
+    said["members"] = [
+        {"path": item.file, "bytes": item.length, "sha256": item.sha256} for item in archived.items
+    ]
+    return render_mapping("archive", said)
+
+
+def _deletions(tree: Tree, directory: str, session: str) -> bytes | None:
+    if not paths(tree, directory):
+        return None
+    said: dict[str, Value] = {"session_id": session}
+    items: list[Value] = []
+    for path, manifest in sorted(manifests(tree, directory), key=lambda one: one[1].at):
+        about: dict[str, Value] = {"deleted_at": manifest.at, "deleted_by": manifest.by}
+        about |= {"reason": manifest.why, "recovery_deadline": manifest.until}
+        about["backup_location"] = path
+        said |= about  # of the last one
+        if path.endswith(f"/{BACKUP}"):
+            total = sum(item.length for item in manifest.items)
+            said["deleted_session"] = {**about, "files": len(manifest.items), "total_bytes": total}
+            continue
+        about |= {"batch": manifest.batch, "reason_specific": about.pop("reason")}
+        for item in manifest.items:
+            entry: dict[str, Value] = {"type": item.type, "id": item.id, "file": item.file}
+            items.append({**entry, "timestamp": item.timestamp, **about})
+    return render_mapping("deletion", {**said, "deleted_items": items})

@@ -74,7 +74,7 @@ def forget(scope: Scope, name: str) -> None:
     # Last, because it needs room on the disk: by now the memories are where they belong.
     for directory in {step["bundle"].rpartition("/")[0] for step in steps if "bundle" in step}:
         if tree.exists(directory):
-            from .inventory import describe  # late: it loads tar and gzip
+            from .bundle import describe  # late: it loads tar and gzip
 
             describe(tree, directory)
     tree.unlink(name)

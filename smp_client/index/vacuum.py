@@ -70,7 +70,7 @@ def left_of(memory: Memory, asked: Collection[str]) -> list[str]:
 
 
 def _take_in_all(memory: Memory, index: Index) -> None:
-    from ..disk.tombstones import sessions as purged_sessions  # late: few processes need it
+    from ..disk import tombstones  # late: few processes need it
 
     with index.batch():
         for scope, file in list(outdated(memory, index)):
@@ -79,7 +79,8 @@ def _take_in_all(memory: Memory, index: Index) -> None:
             elif has_moved(memory, scope):
                 # Without a daemon nobody has forgotten it. One that is just gone may be unmounted.
                 index.forget_session(scope)
-        for session_id in purged_sessions(memory):
+        purged = tombstones.load(memory.tree).items()
+        for session_id in [name for name, about in purged if about.whole]:
             for scope in (session_id, archived_scope(session_id)):
                 if not is_there(memory, scope):
                     index.forget_session(scope)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ..disk import bundle, inventory, journal, rewrite
+from ..disk import bundle, journal, rewrite
 from ..disk.append import tail_of
 from ..disk.inboxes import INBOX, REJECTED, rejected, waiting, why_rejected
 from ..disk.locks import NO_PATIENCE, holder, lock
@@ -258,7 +258,7 @@ def _wrong_bundles(tree: Tree, name: str) -> Iterator[Complaint]:
 
 def _wrong_description(tree: Tree, directory: str) -> str | None:
     """Return the file for people beside bundles, if it is not that of their manifests."""
-    path, content = inventory.rendered(tree, directory)
+    path, content = bundle.rendered(tree, directory)
     with suppress(SMPError, OSError):
         return path if content is not None and tree.read(path) != content else None
     return path
@@ -270,7 +270,7 @@ def describe_bundles(memory: Place, name: str, *, dry_run: bool = False) -> list
     for directory in (f"{ARCHIVED}/{name}", f"{DELETED}/{name}"):
         if path := _wrong_description(memory.tree, directory):
             if not dry_run:
-                inventory.describe(memory.tree, directory)
+                bundle.describe(memory.tree, directory)
             done.append(Action(name, "describe_bundles", (path,), _UNDESCRIBED))
     return done
 

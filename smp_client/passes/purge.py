@@ -174,7 +174,7 @@ def purge(
     if dry_run:
         outcome.actions += [one.as_action() for one in decided.going]
     else:
-        outcome.add(carry_out(memory, decided.going, by=by, forced=force))
+        outcome.add(carry_out(memory, decided.going, by=by))
     return outcome
 
 
@@ -207,7 +207,7 @@ def purge_now(
     if dry_run:
         outcome.actions += [one.as_action() for one in decisions]
         return outcome
-    outcome.add(carry_out(memory, decisions, by=by, forced=True))
+    outcome.add(carry_out(memory, decisions, by=by))
     if outcome.actions and (backups := memory.root.parent / layout.BACKUP).is_dir():
         note = f"{backups} holds imported files as they were then, also purged memories;"
         outcome.notes.append(f"{note} remove it when you can.")
@@ -283,7 +283,7 @@ def _await_closed(memory: Memory, name: str) -> list[str]:
 
 
 def carry_out(
-    memory: Memory, going: Sequence[Decision], *, by: str, forced: bool, index: Index | None = None
+    memory: Memory, going: Sequence[Decision], *, by: str, index: Index | None = None
 ) -> Outcome:
     """Destroy one after the other; one that fails stops no other. Then clean the index.
 
@@ -294,10 +294,9 @@ def carry_out(
 
     def note(one: Doomed, gone: Sequence[Holding]) -> None:
         """Write down the purge, durably, before anything goes."""
-        now, deadline = memory.options.clock(), render_time(one.deadline)
+        now = memory.options.clock()
         ask_for_scrub(memory, one.session)
-        about = (one.deleted_at, deadline, one.size_bytes, forced)
-        tombstones.note(memory, tombstones.Entry(one.session, gone, *about), now)
+        tombstones.note(memory.tree, one.session, gone, one.deleted_at, now)
         audit.note(
             memory.tree, "purge", at=now, by=by, session=one.session, count=len(gone) or 1,
             ids=[held.id for held in gone], deleted_at=one.deleted_at,

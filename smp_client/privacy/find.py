@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..change.holdings import in_bundle, place_of
 from ..change.places import PROFILE, holds_memories, id_of_file, is_record_file, type_of_file
 from ..disk import bundle
-from ..disk.bundle import Bundle
-from ..disk.inventory import RECORD, SUMMARY
+from ..disk.bundle import RECORD, SUMMARY, Bundle
 from ..disk.rewrite import file_of_slot
 from ..disk.scopes import ARCHIVE, BACKUP, EVICTED
 from ..disk.session_files import METADATA
