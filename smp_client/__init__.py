@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .agents.agent import AgentMemory, WorkflowMemory, context_for, require
+    from .agents.agent import AgentMemory
     from .agents.context import Context
     from .agents.party import Party
     from .disk.scope import Options
@@ -50,7 +50,7 @@ __all__ = [
     "Options", "Party", "Problem", "QuotaExceeded", "Record", "Redaction",
     "SMPError", "Session", "SessionMemory", "SessionNotFound", "SessionPutAway", "Size",
     "StorageFailed", "TookTooLong", "Transaction", "TransactionEnded", "TransactionPending",
-    "UnsafePath", "WorkflowMemory", "context_for", "require",
+    "UnsafePath",
 ]  # fmt: skip
 
 __version__ = "0.1.0"
@@ -61,8 +61,7 @@ _HOMES = {
     "Modification": "transaction", "Options": "disk.scope", "Party": "agents.party",
     "Problem": "session", "Record": "model.record",
     "Redaction": "redaction.redact", "Session": "session", "SessionMemory": "small",
-    "Size": "disk.usage", "Transaction": "transaction", "WorkflowMemory": "agents.agent",
-    "context_for": "agents.agent", "require": "agents.agent",
+    "Size": "disk.usage", "Transaction": "transaction",
 }  # fmt: skip
 
 

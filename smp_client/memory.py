@@ -236,14 +236,14 @@ class Memory(Place):
         Without a project, or with `*`, it is about every session of this tree. With a session and
         no project, that session's project is meant.
         """
-        from .agents.agent import Reader
+        from .agents.agent import AgentMemory
         from .agents.context import Request, context_of
 
         if session is None:
             request = Request(project, agent, task, topic, None, max_tokens, explain)
             return context_of(self._asker(), request)
         found = self.session(session)
-        reader = Reader(found) if agent is None else found.agent(agent)
+        reader = AgentMemory(found, agent)
         return reader.context(topic, max_tokens, task, project=project, explain=explain)
 
     def archive_session(

@@ -446,9 +446,9 @@ class Session(RecordFiles):
 
         `how` is as for `AgentMemory.context`.
         """
-        from .agents.agent import Reader
+        from .agents.agent import AgentMemory
 
-        return Reader(self).context(topic, max_tokens, task, **how)
+        return AgentMemory(self).context(topic, max_tokens, task, **how)
 
     def size(self) -> Size:
         """Return how full the session is, of which files, and how long it lasts at this growth."""
@@ -555,7 +555,7 @@ class Session(RecordFiles):
 
 def _look(memory: Memory, record: Record) -> Neighbours:
     """Return the memories in the tree that are like this one. Counts as no access."""
-    from .ask.neighbours import neighbours
+    from .ask.likeness import neighbours
 
     return memory._asker().ask(lambda view: neighbours(view, record))
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..ask.likeness import likeness
+from ..ask.likeness import likeness, said
 from ..disk.locks import lock
 from ..model.errors import Invalid, MemoryNotFound
 from ..model.priority import is_resolved
 from ..model.record import Record
 from ..model.severity import SEVERITIES, rank
-from ..redaction.redact import FIELD, with_counts
-from ..text.contents import plain_fields
+from ..redaction.redact import FIELD
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -34,17 +33,17 @@ def record_or_merge(session: Session, finding: str, fields: Mapping[str, Any]) -
     Looking and writing happen under one lock: agents with one finding at one moment make one entry.
     """
     scope, doing = session.scope, "recording a finding of a party"
-    problems: list[str] = []
-    plain = plain_fields({**fields, "finding": finding}, problems)
-    if not problems:  # compared as it will be written, without secrets
-        redacted, kinds = scope.redaction.redacted_fields(plain)
-        if kinds:
-            finding = str(redacted.pop("finding"))
-            fields = redacted
+    is_text = isinstance(finding, str) and bool(finding)
     timeout_s = scope.options.lock_timeout_s
     with scope.answering(doing), lock(scope.tree, scope.name, _LOCK, timeout_s, doing):
-        known = _most_like(session, finding, fields) if isinstance(finding, str) else None
-        if known is not None:
+        found = session.similar(finding, types=["finding"], limit=_CANDIDATES) if is_text else []
+        alike = [
+            (likeness(said(one.text), said(finding)), one)
+            for one in found
+            if _may_be_one(one, fields)
+        ]
+        share, known = max(alike, key=lambda pair: pair[0], default=(0.0, None))
+        if known is not None and share >= LIKENESS:
             try:
                 changes = _merged(known, finding, fields, session)
                 return session.update(known.id, **changes) if changes else known
@@ -53,31 +52,22 @@ def record_or_merge(session: Session, finding: str, fields: Mapping[str, Any]) -
         return session.record_finding(finding, **fields)
 
 
-def _most_like(session: Session, finding: str, fields: Mapping[str, Any]) -> Record | None:
-    found = session.similar(finding, types=["finding"], limit=_CANDIDATES)
-    alike = [(likeness(one.text, finding), one) for one in found if _may_be_one(one, fields)]
-    best = max(alike, key=lambda pair: pair[0], default=None)
-    return best[1] if best is not None and best[0] >= LIKENESS else None
-
-
 def _may_be_one(known: Record, fields: Mapping[str, Any]) -> bool:
     own = {str(tag).lower() for tag in _list(fields.get("tags"))}
     theirs = {tag.lower() for tag in known.tags}
     severity = rank(fields.get("severity", "medium"))
+    here, there = known.data.get("location"), fields.get("location")
+    is_one_place = here is None or there is None or here == there
+    if isinstance(here, Mapping) and isinstance(there, Mapping):
+        named = {key: part for key, part in there.items() if key != "line_numbers"}
+        is_one_place = all(here.get(key) in (None, part) for key, part in named.items())
     return (
-        not is_resolved(known.data)
+        is_one_place
+        and not is_resolved(known.data)
         and not is_resolved(fields)
         and rank(known.data.get("severity")) == severity < len(SEVERITIES)
         and (not own or not theirs or bool(own & theirs))
-        and _may_be_one_place(known.data.get("location"), fields.get("location"))
     )
-
-
-def _may_be_one_place(one: Any, other: Any) -> bool:
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        parts = {name: value for name, value in other.items() if name != "line_numbers"}
-        return all(value is None or one.get(name) in (None, value) for name, value in parts.items())
-    return one is None or other is None or one == other
 
 
 def _merged(
@@ -102,10 +92,7 @@ def _merged(
     if new and not is_known:
         at = fields.get("timestamp") or session._now()
         after["observations"] = [*observations, {"by": who, "at": at, **new}]
-    changes = {name: value for name, value in after.items() if value != _list(data.get(name))}
-    if changes and FIELD in fields:
-        return with_counts(changes, data.get(FIELD), fields[FIELD])
-    return changes
+    return {name: value for name, value in after.items() if value != _list(data.get(name))}
 
 
 def _together(old: Any, new: Any) -> list[Any]:

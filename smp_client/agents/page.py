@@ -39,10 +39,8 @@ class Item:
 
     def render(self, limit: int) -> str | None:
         """Return the item in at most `limit` characters; None where that would say nothing."""
-        names = [
-            *filter(None, map(plain_name, self.names)),
-            *([f"×{self.times}"] if self.times > 1 else []),
-        ]
+        names = list(filter(None, map(plain_name, self.names)))
+        names += [f"×{self.times}"] if self.times > 1 else []
         start = f"- [{', '.join(names)}] " if names else "- "
         first, *further = fenced_lines(self.text) or [""]
         whole = "\n  > ".join([start + first, *further]).rstrip()
@@ -79,33 +77,29 @@ def pack(head: Sequence[str], sections: Sequence[Section], budget: int) -> Page:
     """
     filled = [section for section in sections if section.items]
     title = _head(head, budget // _HEAD_SHARE)
-    taken: list[dict[int, str]] = [{} for _ in filled]
+    taken: list[list[str]] = [[] for _ in filled]
     used = len(title)
     share = (budget - used) // max(len(filled), 1)
     for allowed in (share, budget):
         for section, chosen in zip(filled, taken, strict=True):
             spent = 0
-            for place, item in enumerate(section.items):
-                if place in chosen:
-                    continue
+            for item in section.items[len(chosen) :]:
                 text = item.render(budget // _SHARE)
-                cost = (
-                    0 if text is None else len(text) + 1 + (0 if chosen else _heading_cost(section))
-                )
+                heading = 0 if chosen else len(_heading(section, -len(section.items))) + 2
+                cost = len(text or "") + 1 + heading
                 is_enough = spent > 0 and spent + cost > allowed
                 if text is None or is_enough or used + cost > budget:
                     break  # no turn without those after it; and earlier items are worth more
-                chosen[place] = text
+                chosen.append(text)
                 spent += cost
                 used += cost
     page = Page(title)
     for section, chosen in zip(filled, taken, strict=True):
-        page.shown += [section.items[place] for place in sorted(chosen)]
-        page.left_out += [item for place, item in enumerate(section.items) if place not in chosen]
+        page.shown += section.items[: len(chosen)]
+        page.left_out += section.items[len(chosen) :]
         if chosen:
-            order = sorted(chosen, reverse=section.in_time)
-            heading = _heading(section, len(chosen))
-            page.text += "\n".join(["", heading, *(chosen[place] for place in order), ""])
+            lines = chosen[::-1] if section.in_time else chosen
+            page.text += "\n".join(["", _heading(section, len(chosen)), *lines, ""])
     return page
 
 
@@ -122,11 +116,6 @@ def _head(lines: Sequence[str], limit: int) -> str:
 def _heading(section: Section, shown: int) -> str:
     total = len(section.items)
     return f"## {section.title}" if shown == total else f"## {section.title} ({shown} of {total})"
-
-
-def _heading_cost(section: Section) -> int:
-    """Return the length of the longest heading of the section, with a blank line and line ends."""
-    return len(f"## {section.title} ({len(section.items)} of {len(section.items)})") + 2
 
 
 def fenced_lines(text: str) -> list[str]:

@@ -17,8 +17,6 @@ from .aggregation import record_or_merge
 if TYPE_CHECKING:
     from ..session import Session
 
-PARTY = "party"
-
 
 class Party:
     """`session.party()` puts the session into party mode."""
@@ -44,7 +42,7 @@ class Party:
         return record_or_merge(self.session, finding, {"discovered_by": discovered_by, **fields})
 
     def record_decision(
-        self, decision: str, *, inputs: Mapping[str, str], made_by: str = PARTY, **fields: Any
+        self, decision: str, *, inputs: Mapping[str, str], made_by: str = "party", **fields: Any
     ) -> Record:
         """Record a decision with the input of every agent as `agent_inputs`."""
         if not isinstance(inputs, Mapping):

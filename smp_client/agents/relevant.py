@@ -6,175 +6,116 @@ A memory that has the topic as a tag, or one below it, stands before one that on
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..ask.engine import by_topic, find, ranked, read
+from ..ask.argument import sayable
+from ..ask.engine import Ranked, find, is_about, of_keys, ranked, read, where
 from ..ask.options import NEWEST, Answer, Wanted, one_of
 from ..ask.priorities import View
 from ..index.sql import Sql
-from ..index.validity import holds
+from ..index.validity import holds, project_of
 from ..model.layout import GLOBAL
-from ..model.record import Record
 from ..model.severity import RANK, rank
 
 EVERY = "*"
-_WORST = f"{RANK}, score DESC, {NEWEST}"
-_WORD = re.compile(r"[^\W_]+")
-_CONFIDENCE = {"explicit": 0, "inferred": 1}  # whatever else it is, it comes last
-_CONFIDENCE_RANK = (
-    "CASE json_extract(m.data, '$.confidence')"
-    " WHEN 'explicit' THEN 0 WHEN 'inferred' THEN 1 ELSE 2 END"
+_WIDER = "m.key IN (SELECT memory FROM topics WHERE topic IN (SELECT value FROM json_each(?)))"
+_GENERAL = (
+    "NOT EXISTS (SELECT 1 FROM tags WHERE memory = m.key)"
+    " AND NOT EXISTS (SELECT 1 FROM topics WHERE memory = m.key)"
 )
+_CONFIDENCE = ("explicit", "inferred")  # whatever else it is, it comes last
+_PROJECTS = "json_extract(m.data, '$.applies_to.projects')"
 
 
-def about(view: View, want: Wanted, types: Sequence[str], topic: str | None = None) -> Answer:
-    """Return the memories of these types, those that matter most first."""
+def about(
+    view: View, want: Wanted, types: Sequence[str], topic: Sequence[Sql] | None = None
+) -> Answer:
+    """Return the memories of these types, those that matter most first.
+
+    A topic is given by its conditions, see `bearing`; memories that meet the first come first.
+    """
     want = want.also(one_of("m.type", types))
     if topic is None:
         return find(view, want)
-    first = replace(want, limit=None if want.limit is None else want.offset + want.limit, offset=0)
-    found = by_topic(view, first, topic)
-    known = {(record.session, record.type, record.id) for record in found}
-    if said := " ".join(words_of(topic)):
-        saying = Sql(
-            "m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (f'{{text more}} : "{said}"',)
-        )
-        found += [
-            record
-            for record in find(view, first.also(saying))
-            if (record.session, record.type, record.id) not in known
-        ]
-    return page(found, want)
+    found: dict[int, Ranked] = {}
+    for condition in topic:
+        has_keys = condition.text != _GENERAL
+        some = replace(want.also(condition), offset=0, limit=want.end, has_keys=has_keys)
+        for item in ranked(view, some):
+            found.setdefault(item.key, item)
+    return read(view, list(found.values())[want.offset : want.end])
+
+
+def bearing(view: View, topic: str | None) -> list[Sql] | None:
+    """Return the conditions that a memory has a topic or one below it, and that it says it.
+
+    A preference also bears on every topic below its own.
+    """
+    if topic is None:
+        return None
+    levels = sayable(topic).lower().split(".")
+    above = [".".join(levels[:count]) for count in range(1, len(levels))]
+    conditions = [is_about(view, topic), Sql(_WIDER, (json.dumps([*above, EVERY]),))]
+    if words := project_of(topic):
+        phrase = (f'{{text more}} : "{words}"',)
+        conditions.append(Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", phrase))
+    found: list[Sql] = []
+    for condition in conditions:
+        # By their keys: several kinds of memory are asked for each topic.
+        asked = condition.text.removeprefix("m.key IN (").removesuffix(")")
+        rows = view.index.connection.execute(asked, condition.parameters)
+        found.append(of_keys([key for (key,) in rows], Wanted()).conditions[0])
+    return found
 
 
 def findings(
-    view: View, want: Wanted, topic: str | None = None, *, unresolved_only: bool = True
+    view: View, want: Wanted, topic: Sequence[Sql] | None = None, *, unresolved_only: bool = True
 ) -> Answer:
     """Return findings, the most severe first."""
     if unresolved_only:
         want = want.also(holds())
     if topic is None:
-        return about(view, replace(want, order=want.order or _WORST), ["finding"])
-    return page(
-        sorted(about(view, replace(want, limit=None, offset=0), ["finding"], topic), key=severity),
-        want,
-    )
-
-
-def named(names: Sequence[str]) -> Sql:
-    """Return the condition that a memory is one of these, each given as `session/DEC-001`."""
-    return Sql("m.scope || '/' || m.id IN (SELECT value FROM json_each(?))", (json.dumps(names),))
+        worst = want.order or f"{RANK}, score DESC, {NEWEST}"
+        return about(view, replace(want, order=worst), ["finding"])
+    found = about(view, replace(want, limit=None, offset=0), ["finding"], topic)
+    found.sort(key=lambda record: rank(record.data.get("severity")))
+    return Answer(found[want.offset : want.end])
 
 
 def preferences(
-    view: View, want: Wanted, topic: str | None, project: str | None, *, general: bool = True
+    view: View, want: Wanted, topic: Sequence[Sql] | None, project: str | None, *, all: bool = True
 ) -> Answer:
-    """Return the preferences that apply: explicit ones first, then those of the session.
+    """Return the preferences that apply to a project: explicit ones first, then the session's.
 
-    A preference without topic, domains and tags is general: it applies to every topic.
+    One without topic, domains and tags applies to every topic, unless `all` is false.
     """
-    order = f"{_CONFIDENCE_RANK}, m.scope = '{GLOBAL}', {want.order or f'score DESC, {NEWEST}'}"
-    # Without a topic those that are not read yet come behind the others.
-    needed = None if topic is not None or want.limit is None else want.offset + want.limit
-    of_kind = replace(
-        want.also(one_of("m.type", ["preference"])), order=order, offset=0, limit=needed
+    named = Wanted((one_of("m.type", ["preference"]), Sql(f"{_PROJECTS} IS NOT NULL")))
+    condition, given = where(view, named)
+    asked = f"SELECT m.key, json_quote({_PROJECTS}) FROM memories m WHERE {condition}"  # noqa: S608
+    rows = view.index.connection.execute(asked, given)
+    others = [key for key, projects in rows if not _applies(json.loads(projects), project)]
+    here = Sql("m.key NOT IN (SELECT value FROM json_each(?))", (json.dumps(others),))
+    words = " ".join(f"WHEN '{word}' THEN {at}" for at, word in enumerate(_CONFIDENCE))
+    sure = f"CASE json_extract(m.data, '$.confidence') {words} ELSE {len(_CONFIDENCE)} END"
+    order = f"{sure}, m.scope = '{GLOBAL}', {want.order or f'score DESC, {NEWEST}'}"
+    want = replace(want.also(here), order=order)
+    if topic is None:
+        return about(view, want, ["preference"])
+    wider = [*topic, *([Sql(_GENERAL)] if all else [])]
+    found = about(view, replace(want, limit=None, offset=0), ["preference"], wider)
+    confidences = {word: at for at, word in enumerate(_CONFIDENCE)}
+    found.sort(
+        key=lambda record: (
+            confidences.get(str(record.data.get("confidence")), len(_CONFIDENCE)),
+            record.session == GLOBAL,
+        )
     )
-    kept: list[tuple[tuple[int, bool, bool], Record]] = []
-    while found := ranked(view, of_kind):
-        for record in read(view, found):
-            named = topic is not None and is_about(record, topic)
-            applies = topic is None or named or (general and is_general(record))
-            if applies and applies_to_project(record, project):
-                confidence = _CONFIDENCE.get(str(record.data.get("confidence")), len(_CONFIDENCE))
-                kept.append(((confidence, record.session == GLOBAL, not named), record))
-        if needed is None or len(kept) >= needed:
-            break
-        of_kind = replace(of_kind, offset=of_kind.offset + len(found), limit=4 * len(found))
-    return page([record for _, record in sorted(kept, key=lambda item: item[0])], want)
+    return Answer(found[want.offset : want.end])
 
 
-def page(found: Sequence[Record], want: Wanted) -> Answer:
-    """Return the part of an answer that was asked for."""
-    return Answer(found[want.offset : None if want.limit is None else want.offset + want.limit])
-
-
-def severity(record: Record) -> int:
-    """Return how severe a finding is; 0 is the worst."""
-    return rank(record.data.get("severity"))
-
-
-# Whether a preference applies.
-
-
-def applies_to_project(record: Record, project: str | None) -> bool:
-    projects = _applies_to(record, "projects")
-    return (
-        not projects
-        or EVERY in projects
-        or (project is not None and _loose(project) in map(_loose, projects))
-    )
-
-
-def is_about(record: Record, topic: str) -> bool:
-    """Return whether domains, topic, tags or words of a preference are about the topic.
-
-    A wider topic bears on a narrower one, and the reverse.
-    """
-    domains = _applies_to(record, "domains")
-    names = [*domains, *record.tags, *_texts(record.data.get("topic"))]
-    if EVERY in domains or any(
-        _meet(words_by_level(name), words_by_level(topic)) for name in names
-    ):
-        return True
-    phrase = words_of(topic)
-    spoken = [words_of(text) for text in (record.text, *_texts(record.data.get("context")), *names)]
-    return bool(phrase) and any(_stands_in(phrase, words) for words in spoken)
-
-
-def is_general(record: Record) -> bool:
-    return not (_applies_to(record, "domains") or record.tags or record.data.get("topic"))
-
-
-def words_of(text: str) -> list[str]:
-    return _WORD.findall(text.lower())
-
-
-def words_by_level(name: str) -> list[str]:
-    """Return `security`, `user login` for `Security.User-Login`."""
-    return [_loose(level) for level in name.split(".")]
-
-
-def _meet(one: list[str], other: list[str]) -> bool:
-    """Return whether one topic is the other, or below it."""
-    short = min(len(one), len(other))
-    return any(one) and one[:short] == other[:short]
-
-
-def _stands_in(phrase: list[str], words: list[str]) -> bool:
-    return any(
-        words[start : start + len(phrase)] == phrase
-        for start in range(len(words) - len(phrase) + 1)
-    )
-
-
-def _loose(name: str) -> str:
-    return " ".join(words_of(name))
-
-
-def _applies_to(record: Record, part: str) -> list[str]:
-    applies_to = record.data.get("applies_to")
-    return _texts(applies_to.get(part)) if isinstance(applies_to, dict) else []
-
-
-def _texts(value: Any) -> list[str]:
-    """Return a text, or a list of texts, as a list."""
-    if value is None:
-        return []
-    return (
-        [str(item) for item in value if item is not None]
-        if isinstance(value, list)
-        else [str(value)]
-    )
+def _applies(projects: Any, project: str | None) -> bool:
+    """Return whether projects, as a preference names them, are all or have this one."""
+    names = [str(name) for name in (projects if isinstance(projects, list) else [projects])]
+    return not names or EVERY in names or project_of(project) in map(project_of, names)

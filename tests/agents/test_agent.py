@@ -1,10 +1,25 @@
-"""A session as an agent sees it: what bears on its work, and what it records."""
+"""A session as an agent sees it: what bears on its work, what it records, and what it may."""
 
 from __future__ import annotations
 
-import pytest
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from smp_client import AgentMemory, Invalid, Memory, Record, Session
+import pytest
+from once import copied
+
+from smp_client import (
+    AccessDenied,
+    AgentMemory,
+    Invalid,
+    InvalidQuery,
+    Memory,
+    MemoryNotFound,
+    Record,
+    Session,
+)
 
 
 @pytest.fixture
@@ -48,7 +63,7 @@ def test_the_name_of_an_agent_is_checked(session: Session, name: str) -> None:
 
 
 def test_relevant_decisions_are_those_about_the_topic(agent: AgentMemory) -> None:
-    """Tagged with it or with one below it first, then those that only say it; without a topic all of them."""
+    """Tagged with it or with one below it first, then those that only say it."""
     agent.record_decision("The security review comes last")
     agent.record_decision("Use OAuth", tags=["security.authentication"])
     agent.record_decision("Postgres", tags=["storage"])
@@ -65,31 +80,32 @@ def test_relevant_findings_are_open_and_the_worst_first(agent: AgentMemory) -> N
     agent.record_finding("Elsewhere", tags=["storage"])
     agent.resolve_finding("FIND-004", "Mended")
     assert ids(agent.relevant_findings("mfa")) == ["FIND-002", "FIND-003", "FIND-001"]
-    assert set(ids(agent.relevant_findings("mfa", unresolved_only=False))) == {"FIND-001", "FIND-002", "FIND-003", "FIND-004"}
+    every = agent.relevant_findings("mfa", unresolved_only=False)
+    assert set(ids(every)) == {"FIND-001", "FIND-002", "FIND-003", "FIND-004"}
     assert len(agent.relevant_findings()) == 4
 
 
 @pytest.mark.parametrize(
     ("applies_to", "applies"),
     [
-        (None, True), ({}, True), ({"projects": []}, True), ({"projects": ["*"]}, True), ({"projects": "*"}, True),
-        ({"projects": ["e-commerce-platform"]}, True), ({"projects": ["other", "E-COMMERCE platform"]}, True),
+        (None, True), ({}, True), ({"projects": []}, True), ({"projects": ["*"]}, True),
+        ({"projects": "*"}, True), ({"projects": ["e-commerce-platform"]}, True),
+        ({"projects": ["other", "E-COMMERCE platform"]}, True),
         ({"projects": ["e-commerce"]}, False), ({"projects": ["other"]}, False),
     ],
 )  # fmt: skip
-def test_a_preference_applies_to_its_projects(memory: Memory, applies_to: dict[str, object] | None, applies: bool) -> None:
-    """Names of projects are compared without regard to case, blanks and dashes; none, or a star, means every project."""
+def test_a_preference_applies_to_its_projects(
+    memory: Memory, applies_to: dict[str, object] | None, applies: bool
+) -> None:
+    """Names are compared without regard to case, blanks and dashes."""
     session = memory.create_session(id="s2", project="E-Commerce Platform")
     session.record_preference("Be thorough", applies_to=applies_to)
     memory.everywhere.record_preference("Be thorough everywhere", applies_to=applies_to)
-    assert ids(session.agent("veritas").preferences()) == (["PREF-001", "GPREF-001"] if applies else [])
-
-
-def test_without_a_project_only_what_names_none_applies(memory: Memory) -> None:
-    session = memory.create_session(id="s2")
-    session.record_preference("One", applies_to={"projects": ["shop"]})
-    session.record_preference("Two", applies_to={"projects": ["*"]})
-    assert ids(session.agent("a").preferences()) == ["PREF-002"]
+    found = ids(session.agent("veritas").preferences())
+    assert found == (["PREF-001", "GPREF-001"] if applies else [])
+    without = memory.create_session(id="s3")
+    without.record_preference("One", applies_to={"projects": ["shop"]})
+    assert "PREF-001" not in ids(without.agent("a").preferences())
 
 
 @pytest.mark.parametrize(
@@ -108,29 +124,31 @@ def test_without_a_project_only_what_names_none_applies(memory: Memory) -> None:
         ({}, True),
     ],
 )
-def test_a_preference_applies_to_its_domains(session: Session, fields: dict[str, object], applies: bool) -> None:
+def test_a_preference_applies_to_its_domains(
+    session: Session, fields: dict[str, Any], applies: bool
+) -> None:
     """By domains, topic, tags or words; one that says nothing of what it is about is general."""
-    session.record_preference("Prefer depth", **fields)  # type: ignore[arg-type]
+    session.record_preference("Prefer depth", **fields)
     assert bool(session.agent("a").preferences("authentication")) == applies
     assert session.agent("a").preferences()
-
-
-def test_the_wider_domain_bears_on_the_narrower_topic(session: Session) -> None:
-    session.record_preference("Prefer depth", applies_to={"domains": ["security"]})
-    assert session.agent("a").preferences("security.authentication")
-    assert not session.agent("a").preferences("securities")
+    if fields.get("topic") == "authentication":
+        assert session.agent("a").preferences("authentication.mfa"), "a wider one bears on it"
 
 
 def test_preferences_have_an_order(session: Session, memory: Memory) -> None:
-    """Explicit before inferred before uncertain; of each the session's before those of every session."""
+    """Explicit before inferred before uncertain; of each the session's before global ones."""
     memory.everywhere.record_preference("1", confidence="inferred")
     memory.everywhere.record_preference("2", confidence="explicit")
     for confidence in ("uncertain", "inferred", "explicit"):
         session.record_preference(confidence, confidence=confidence)
-    assert ids(session.agent("a").preferences()) == ["PREF-003", "GPREF-002", "PREF-002", "GPREF-001", "PREF-001"]
+    order = ["PREF-003", "GPREF-002", "PREF-002", "GPREF-001", "PREF-001"]
+    assert ids(session.agent("a").preferences()) == order
+    assert ids(session.agent("a").preferences("anything")) == order
 
 
-def test_learnings_come_with_the_patterns_of_all_sessions(agent: AgentMemory, memory: Memory) -> None:
+def test_learnings_come_with_the_patterns_of_all_sessions(
+    agent: AgentMemory, memory: Memory
+) -> None:
     agent.record_learning("Look for MFA", tags=["mfa"])
     memory.everywhere.record_pattern("MFA is often forgotten", tags=["mfa"])
     memory.everywhere.record_pattern("Timeouts too")
@@ -152,3 +170,168 @@ def test_a_slip_in_the_metadata_hides_no_memory(agent: AgentMemory, session: Ses
     (session.scope.tree.root / session.scope.path("metadata.yaml")).write_text("session: {")
     assert ids(agent.preferences()) == ["PREF-001"]
     assert "Be brief" in agent.context()
+
+
+# Workflows.
+
+
+def stock(root: Path) -> None:
+    memory = Memory(root)
+    session = memory.create_session(id="s1", project="E-Commerce", topic="authentication")
+    agent = session.agent("veritas")
+    for number in range(30):
+        agent.add_turn(f"Turn {number + 1}")
+    agent.record_decision("Verify deeply", tags=["verification"])
+    agent.record_decision("Use OAuth", tags=["security"])
+    agent.record_finding("No MFA", severity="critical", tags=["security"])
+    agent.record_finding("Mended", severity="critical", resolution={"status": "resolved"})
+    agent.record_finding("Vague", severity="minor")
+    agent.record_preference("Deep", topic="workflow_depth", confidence="explicit")
+    agent.record_preference("Brief answers")
+    memory.everywhere.record_preference("Deep everywhere", topic="workflow_depth")
+    agent.record_learning("Look twice", tags=["verification"])
+    agent.save_artifact("report", "# Report")
+    agent.save_artifact("notes", "# Notes")
+    agent.save_state({"task": "verify"})
+    session.agent("architect").save_state({"task": "design"})
+    memory.close()
+
+
+@pytest.fixture
+def stocked(tmp_path: Path) -> AgentMemory:
+    return Memory(copied(stock, tmp_path / "sessions")).session("s1").agent("veritas")
+
+
+READS = {
+    "conversation": [f"turn-{number}" for number in range(1, 31)],
+    "conversation.last_20_turns": [f"turn-{number}" for number in range(11, 31)],
+    "decisions": ["DEC-001", "DEC-002"],
+    "decisions.by_topic:verification": ["DEC-001"],
+    "findings": ["FIND-001", "FIND-002", "FIND-003"],
+    "findings.by_severity:critical": ["FIND-001", "FIND-002"],
+    "findings.unresolved": ["FIND-001", "FIND-003"],
+    "findings.by_topic:security": ["FIND-001"],
+    "preferences": ["GPREF-001", "PREF-001", "PREF-002"],
+    "preferences.workflow_depth": ["GPREF-001", "PREF-001"],
+    "preferences.by_topic:workflow_depth": ["GPREF-001", "PREF-001"],
+    "learnings": ["LEARN-001"],
+    "learnings.by_topic:verification": ["LEARN-001"],
+    "agent_states.{self}": ["veritas"],
+    "agent_states.architect": ["architect"],
+    "agent_states.nobody": [],
+    "artifacts": ["notes", "report"],
+    "artifacts.notes": ["notes"],
+}
+
+
+@pytest.mark.parametrize("item", READS)
+def test_an_item_names_its_memories(stocked: AgentMemory, item: str) -> None:
+    """`load` gives them, and nothing else can be found by this agent."""
+    workflow = stocked.with_requirements({"read_access": [item]})
+    loaded = workflow.load()
+    assert list(loaded) == [item]
+    found = ids(loaded[item])
+    assert (found if item.startswith("conversation") else sorted(found)) == READS[item]
+    assert {record.id for record in workflow.query(limit=None)} <= set(READS[item])
+    if item.startswith("conversation"):
+        assert ids(workflow.conversation(25)) == READS[item][-25:]
+
+
+CALLS: dict[str, Callable[[AgentMemory], object]] = {
+    "read conversation": lambda agent: agent.conversation(),
+    "read decisions": lambda agent: agent.relevant_decisions(),
+    "read findings": lambda agent: agent.relevant_findings(),
+    "read preferences": lambda agent: agent.preferences(),
+    "read learnings": lambda agent: agent.learnings(),
+    "read agent_states.architect": lambda agent: agent.state_of("architect"),
+    "read artifacts": lambda agent: agent.artifact("report"),
+    "write conversation": lambda agent: agent.add_turn("Said"),
+    "write decisions": lambda agent: agent.record_decision("Decided"),
+    "write findings": lambda agent: agent.record_finding("Found"),
+    "write preferences": lambda agent: agent.record_preference("Preferred"),
+    "write learnings": lambda agent: agent.record_learning("Learned"),
+    "write agent_states.veritas": lambda agent: agent.save_state({"task": "other"}),
+    "write artifacts": lambda agent: agent.save_artifact("another", "# Text"),
+}
+
+
+@pytest.mark.parametrize("granted", CALLS)
+def test_a_kind_needs_its_grant(stocked: AgentMemory, granted: str) -> None:
+    """The one that is granted answers, every other says what is granted."""
+    doing, kind = granted.split(" ")
+    workflow = stocked.with_requirements({f"{doing}_access": [kind]})
+    CALLS[granted](workflow)
+    size = stocked.session.size().total_bytes
+    for name, call in CALLS.items():
+        if name != granted:
+            with pytest.raises(AccessDenied, match=rf"veritas may not {name.split('.')[0]}") as caught:
+                call(workflow)
+            assert (caught.value.code, caught.value.session_id) == ("MEM_E019", "s1")
+            grants = kind if name.startswith(doing) else "nothing"
+            assert f"access grants {grants}." in str(caught.value)
+    assert stocked.session.size().total_bytes == size
+
+
+def test_of_a_kind_that_is_granted_in_part_only_that_part_is_seen(stocked: AgentMemory) -> None:
+    """By every way of reading; what is hidden is like what is not there."""
+    workflow = stocked.with_requirements({
+        "read_access": ["conversation.last_2_turns", "decisions.by_topic:verification",
+                        "findings.by_severity:critical"],
+        "write_access": ["findings", "decisions"],
+    })  # fmt: skip
+    assert ids(workflow.relevant_decisions()) == ["DEC-001"]
+    assert workflow.relevant_decisions("security") == []
+    assert ids(workflow.relevant_findings()) == ["FIND-001"]
+    assert ids(workflow.conversation()) == ["turn-29", "turn-30"]
+    seen = {"turn-29", "turn-30", "DEC-001", "FIND-001", "FIND-002"}
+    assert set(ids(workflow.query("verify oauth mfa turn", limit=None))) <= seen
+    assert workflow.query("depth", types=["preference"]) == []
+    assert workflow.similar("DEC-002") == workflow.similar("DEC-099") == []
+    labels = re.findall(r"^- \[([A-Za-z0-9-]+),", workflow.context(), re.MULTILINE)
+    assert set(labels) == seen - {"FIND-002"}
+    with pytest.raises(MemoryNotFound):
+        workflow.resolve_finding("FIND-003", "Mended")
+    assert workflow.resolve_finding("FIND-001", "Mended").text == "No MFA"
+    workflow.supersede("DEC-001", by="DEC-002")
+    with pytest.raises(AccessDenied):
+        workflow.supersede("DEC-001", by="LEARN-001")
+
+
+def test_hints_stand_in_the_context(stocked: AgentMemory) -> None:
+    """Also in a small one, and of an agent that may read nothing."""
+    hints = ["Compare with past findings", "Check the depth"]
+    workflow = stocked.with_requirements({"memory_hints": hints})
+    expected = "## Hints of the workflow\n- Compare with past findings\n- Check the depth\n"
+    assert expected in workflow.context(max_tokens=100)
+    assert "- [" not in workflow.context()
+    assert workflow.load() == {}
+    assert workflow.query("mfa") == []
+
+
+@pytest.mark.parametrize(
+    ("requirements", "says"),
+    [
+        (["findings"], "must be a mapping"),
+        ({"reads": []}, "'reads' is not one of read_access"),
+        ({"memory_hints": "one"}, "memory_hints must be a list of texts"),
+        ({"read_access": [5]}, "read_access must be a list of texts"),
+        ({"write_access": ["findings.unresolved"]}, "write_access: 'findings.unresolved' is not"),
+        ({"write_access": ["agent_states"]}, "agent_states.{self}"),
+        *(
+            ({"read_access": [item]}, f"read_access: {item!r} is not one of")
+            for item in ("decision", "findings.by_severity:grave", "conversation.last_0_turns",
+                         "learnings.by_topic:", "artifacts.../x", "agent_states.a b", "preferences.",
+                         "agent_states.", "preferences.by:x", "conversation.all", "", ".")
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_requirements_are_refused(session: Session, requirements: Any, says: str) -> None:
+    with pytest.raises(InvalidQuery) as caught:
+        session.agent("veritas").with_requirements(requirements)
+    assert says in str(caught.value)
+
+
+def test_a_workflow_cannot_grant_itself_more(stocked: AgentMemory) -> None:
+    workflow = stocked.with_requirements({"read_access": ["findings"]})
+    with pytest.raises(AccessDenied):
+        workflow.with_requirements({"read_access": ["decisions"]})

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smp_client import InvalidQuery, Memory, Session, context_for
+from smp_client import InvalidQuery, Memory, Session
 from smp_client.agents.page import Item, Section, pack
 from smp_client.model.layout import short_names
 
@@ -99,7 +99,7 @@ def test_library_and_session_say_the_same(memory: Memory, second: Session) -> No
     text = second.agent("veritas").context(max_tokens=200)
     assert text == memory.context(session=second.id, agent="veritas", max_tokens=200)
     assert text == Memory(memory.root, clock=lambda: AT).session(second.id).agent("veritas").context(max_tokens=200)
-    assert second.context() == context_for(second) == memory.context(session=second.id)
+    assert second.context() == memory.context(session=second.id)
     assert section(second.context(), "State and next steps"), "the latest states, where no agent is named"
 
 

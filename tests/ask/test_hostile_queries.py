@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -17,13 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smp_client import (
-    AccessDenied,
     Invalid,
     InvalidQuery,
     Memory,
-    MemoryNotFound,
     Session,
-    SessionMemory,
 )
 from smp_client.disk import access
 from smp_client.disk.policy import POLICY_FILE, Published, publish
@@ -203,32 +197,6 @@ def test_a_clock_without_a_zone_is_taken_as_utc(memory: Memory, session: Session
     assert "Use OAuth" in naive.context()
 
 
-def test_the_small_interface_says_what_is_wrong(tmp_path: Path) -> None:
-    small = SessionMemory("s1", tmp_path / "sessions")
-    small.add("decision", {"decision": "Use OAuth"})
-    nothing: tuple[Any, ...] = ([], {}, 5, "nonsense", deep(3_000))
-    for wrong in nothing:
-        with pytest.raises(Invalid, match="must be one of"):
-            small.query(type=wrong)
-        with pytest.raises(Invalid, match="must be one of"):
-            small.add(wrong, {})
-    with pytest.raises(InvalidQuery, match="must be a text, not 5"):
-        small.query(topic=5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidQuery, match="min_priority"):
-        small.query(min_priority="much")  # type: ignore[arg-type]
-    with pytest.raises(InvalidQuery, match="limit"):
-        small.get_context(limit="many")  # type: ignore[arg-type]
-    for memory_id in (5, None, ["DEC-001"], "../x"):
-        with pytest.raises(Invalid, match="memory id"):
-            small.delete(memory_id)  # type: ignore[arg-type]
-    circle: list[Any] = []
-    circle.append(circle)
-    for value in (circle, deep(3_000), {(1, 2): 3}):
-        with pytest.raises(Invalid, match="preference"):
-            small.add("preference", {"key": "k", "value": value})
-    assert [one["id"] for one in small.query()] == ["DEC-001"]
-
-
 # policy.json.
 
 DECAY = {"rules": {}, "age_rate": 0.01, "boost_cap": 0.2, "decayed_below": 0.3}
@@ -379,92 +347,6 @@ def test_fields_as_deep_as_may_be_written_come_back(session: Session) -> None:
     session.add_turn("u", "hello", nested=value)
     assert session.turns()[0].data["nested"] == value
     assert session.search("hello")[0].data["nested"] == value
-
-
-# Workflows.
-
-
-@pytest.fixture
-def shared(session: Session) -> Session:
-    session.record_decision("SECRET zebra launch", made_by="a")
-    session.record_decision("zebra note", made_by="a", tags=["ok"])
-    resolution = {"status": "open", "by": "SECRET"}
-    session.record_finding("SECRET hole in the zebra", discovered_by="a", severity="low", resolution=resolution)
-    session.record_finding("open hole", discovered_by="a", severity="critical", tags=["ok"])
-    return session
-
-
-def test_what_is_hidden_is_like_what_is_not_there(shared: Session) -> None:
-    workflow = shared.agent("v").with_requirements({"read_access": ["decisions.by_topic:ok"]})
-    assert workflow.similar("DEC-001") == workflow.similar("DEC-099") == []
-    assert ids(workflow.similar("zebra")) == ["DEC-002"]
-    assert ids(shared.agent("v").similar("DEC-001")) == ["FIND-001", "DEC-002"]
-    shared.save_agent_state("w", {"task": "zebra"})
-    assert shared.party().agent("v").similar("w") == []
-
-
-@pytest.mark.parametrize("reads", [[], ["decisions"], ["findings.by_topic:ok"], ["findings.by_severity:critical"]])
-def test_resolving_a_hidden_finding_does_not_show_it(shared: Session, reads: list[str]) -> None:
-    workflow = shared.agent("v").with_requirements({"read_access": reads, "write_access": ["findings"]})
-    given = workflow.resolve_finding("FIND-001", "mended", note="done")
-    assert (given.id, given.type, given.text) == ("FIND-001", "finding", "")
-    assert given.data.keys() == {"id", "resolution"}
-    assert given.data["resolution"].keys() == {"status", "resolved_at", "resolved_by", "action_taken", "note"}
-    assert "SECRET" not in repr(given)
-    kept = shared.get("FIND-001").data
-    assert kept["resolution"]["by"] == "SECRET"
-    assert kept["resolution"]["status"] == "resolved"
-
-
-@pytest.mark.parametrize("reads", ["findings", "findings.unresolved", "findings.by_topic:ok", "findings.by_severity:critical"])
-def test_resolving_a_finding_that_may_be_read_gives_it_back(shared: Session, reads: str) -> None:
-    workflow = shared.agent("v").with_requirements({"read_access": [reads], "write_access": ["findings"]})
-    assert workflow.resolve_finding("FIND-002", "mended").text == "open hole"
-
-
-def test_resolving_without_the_right_to_write_is_refused(shared: Session) -> None:
-    workflow = shared.agent("v").with_requirements({"read_access": ["findings.unresolved"]})
-    for memory_id in ("FIND-001", "FIND-099", "../x"):
-        with pytest.raises(AccessDenied):
-            workflow.resolve_finding(memory_id, "mended")
-    writer = shared.agent("v").with_requirements({"read_access": ["findings.unresolved"], "write_access": ["findings"]})
-    with pytest.raises(MemoryNotFound):
-        writer.resolve_finding("FIND-099", "mended")
-    with pytest.raises(Invalid):
-        writer.resolve_finding("../x", "mended")
-
-
-def test_a_finding_merged_with_a_hidden_one_does_not_show_it(shared: Session) -> None:
-    shared.party()
-    workflow = shared.agent("v").with_requirements({"write_access": ["findings"]})
-    given = workflow.record_finding("secret hole in the zebra", severity="low")
-    assert (given.id, given.text) == ("FIND-001", "secret hole in the zebra")
-    assert "SECRET" not in repr(given)
-    assert shared.get("FIND-001").data["also_found_by"] == ["v"]
-
-
-# Forks.
-
-
-def test_a_fork_in_the_middle_of_another_question_does_not_hang(memory: Memory, session: Session) -> None:
-    session.record_decision("Use OAuth", made_by="a")
-    session.search("oauth")
-    assert memory._answering is not None
-    readings = memory._answering[1]
-    lock = readings._lock
-    with lock:  # as a thread in the middle of a question does
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # later Pythons warn of a fork beside threads, which is the point
-            child = os.fork()
-        if child == 0:
-            try:
-                threading.Timer(5, os._exit, (2,)).start()
-                os._exit(0 if ids(memory.session("s1").search("oauth")) == ["DEC-001"] else 1)
-            finally:
-                os._exit(3)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert readings._lock is lock
-    assert ids(session.search("oauth")) == ["DEC-001"]
 
 
 # Any text.
