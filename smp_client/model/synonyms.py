@@ -1,6 +1,6 @@
 """Other names that people and agents have for the fields of a memory.
 
-They are understood in everything from outside: drops, `smp add --yaml`, records without an id.
+They are understood in everything from outside: drops, `smp add`, records without an id.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ GROUPS = {
         "init": ("health", "Make a sessions tree."),
         "run": ("host", "Look after sessions trees until stopped."),
         "service": ("host", "Have systemd or launchd run the daemon."),
-        "mcp": ("mcp", "Let agents ask and record over the Model Context Protocol."),
+        "mcp": ("host", "Let agents ask and record over the Model Context Protocol."),
     },
     "Write and ask": {
         "context": ("search", "Print what an agent should know, as Markdown for its prompt."),
@@ -92,17 +92,6 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggest commands of a similar name."""
-        if args[0] not in (*COMMANDS, *RENAMED) and not ctx.resilient_parsing:
-            import difflib
-
-            if close := difflib.get_close_matches(args[0], COMMANDS, cutoff=0.7):
-                ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(close)}?")
-        return super().resolve_command(ctx, args)
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """`smp help COMMAND` is `smp COMMAND --help`."""
         return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
@@ -140,11 +129,12 @@ def main() -> None:
                 streams.enter_context(Path(os.devnull).open("r+b", buffering=0))
         with suppress(AttributeError, OSError, ValueError):
             # With a buffer, which PYTHONUNBUFFERED takes away, no part of a write passes for all.
-            how: Any = {"encoding": sys.stdout.encoding, "errors": sys.stdout.errors}
+            how: Any = {"encoding": sys.stdout.encoding, "errors": "backslashreplace"}
             sys.stdout = os.fdopen(sys.stdout.fileno(), "w", closefd=False, **how)
         code: object
         try:
-            code = smp.main(prog_name="smp", standalone_mode=False)
+            is_coloured = False if os.environ.get("NO_COLOR") else None
+            code = smp.main(prog_name="smp", standalone_mode=False, color=is_coloured)
         except click.Abort:
             click.echo("Aborted!", err=True)
             code = EXIT_ERROR
@@ -152,24 +142,20 @@ def main() -> None:
             sys.stdout = None
             code = EXIT_ERROR
         except Exception as error:
-            code = _said(error)
+            code = _report(error)
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _said(error: Exception) -> int:
+def _report(error: Exception) -> int:
+    """Print an error as a sentence on stderr and return the exit code."""
     from smp_client import SMPError
     from smp_client.redaction.redact import harmless
 
-    if isinstance(error, click.ClickException):
-        said = harmless(error.format_message())  # a mistyped argument may be a secret
-        if isinstance(error, click.NoSuchOption) and not error.possibilities:
-            said = f"{said.rstrip('.')}. Words that begin with a dash go behind --."
-        if isinstance(error, click.UsageError):
-            click.UsageError(said, error.ctx).show()
-        else:
-            click.echo(f"smp: {said}", err=True)
+    if isinstance(error, click.UsageError):
+        # A mistyped argument may be a secret.
+        click.UsageError(harmless(error.format_message()), error.ctx).show()
         return error.exit_code
-    if not isinstance(error, (SMPError, OSError)):
+    if not isinstance(error, (SMPError, OSError, click.ClickException)):
         raise error
     if isinstance(error, OSError):
         sys.stdout = None  # Python would write the rest once more when it ends

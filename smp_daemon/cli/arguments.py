@@ -6,7 +6,8 @@ A command is a function of one `Call`, which has every argument and option as an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,19 +17,21 @@ import click
 
 from smp_client.model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, LATEST, find_root
 
+from . import output as out
+
 if TYPE_CHECKING:
     from smp_client import GlobalMemory, Memory, Session
     from smp_client.model.outcome import Outcome
 
 TYPES = ("turn", "decision", "finding", "preference", "learning", "relationship", "pattern",
          "state", "artifact", "summary")  # fmt: skip
+ASKED = (ACTIVE, GLOBAL)
 KEPT = (ACTIVE, ARCHIVED, GLOBAL)
 ANYWHERE = (ACTIVE, ARCHIVED, DELETED, GLOBAL)
 # Options by which memories are selected, each with its name in the library.
 CONDITIONS = {"topic": "topic", "agent": "agent", "since": "since", "until": "until",
               "type": "types", "tag": "tags", "text": "text"}  # fmt: skip
 SELECTING = tuple(f"--{name}" for name in CONDITIONS)
-_NAMED = f"{', '.join(SELECTING[:-1])} or {SELECTING[-1]}"
 # Options that several commands take.
 _SHARED = (
     "--root DIRECTORY  The sessions tree; else SMP_ROOT, else the nearest .bmad/sessions upward.",
@@ -36,6 +39,9 @@ _SHARED = (
     "--dry-run         Only say what would be done and why; changes nothing.",
     "--yes             Do not ask. A script is never asked.",
     "--by ACCOUNT      Who does it, for the audit log; else your account.",
+    "--config FILE     The settings; else SMP_CONFIG, else your own file, else the system's.",
+    "--batch BATCH     All memories that were deleted, or anonymised, together.",
+    "--field NAME=VALUE...  A field: impact=high, lines=[1,2], location.line=3; repeat it.",
     "--topic TOPIC     Only about this topic, as smp topics names it.",
     "--agent WHO       Only from this agent or person.",
     '--since WHEN      Only from then on; an ISO time, a date, or words: "last 7 days".',
@@ -65,12 +71,10 @@ class Call(SimpleNamespace):
         """Return the memories that hold everywhere (`global`), or the named session."""
         return find_scope(self.memory(), self.session)
 
-    def conditions(self) -> dict[str, Any]:
-        """Return the conditions that were given. They do not go together with ids."""
-        given = {to: getattr(self, name) for name, to in CONDITIONS.items()}
-        given = {name: value for name, value in given.items() if value not in (None, ())}
-        self.check((self.id and given, f"Give ids, or conditions ({_NAMED}); not both."))
-        return given
+    def given(self, names: Mapping[str, str]) -> dict[str, Any]:
+        """Return the options of these names that were given, under the names of the library."""
+        found = {to: getattr(self, name) for name, to in names.items()}
+        return {name: value for name, value in found.items() if value not in (None, ())}
 
     def check(self, *wrong: tuple[object, str]) -> None:
         """Raise a usage error with the first sentence whose condition holds."""
@@ -78,43 +82,35 @@ class Call(SimpleNamespace):
             if is_wrong:
                 raise click.UsageError(sentence)
 
-    def ask(self, plan: Callable[[], Outcome], question: Callable[[Any], str], stays: str) -> None:
-        """Ask a person on a terminal about the plan; without a question, go on. A no ends it."""
-        from .output import confirm, is_asked
-
-        if not self.dry_run and not self.yes and is_asked() and (asked := question(plan())):
-            confirm(asked, stays)
+    def ask(self, do: Callable[[bool], Outcome], question: str) -> None:
+        """Ask a person on a terminal about the plan; a no ends the command."""
+        if self.dry_run or self.yes or sys.stdin is None or not sys.stdin.isatty():
+            return
+        if plan := do(True).actions:
+            ids = out.listed([*dict.fromkeys(one for action in plan for one in action.about)])
+            sessions = out.listed([*dict.fromkeys(action.session for action in plan)])
+            about = ids if ids == sessions else f"{ids} of {sessions}"
+            click.confirm(out.one_line(question.format(about)), abort=True, err=True)
 
     def print(self, found: Any, text: str) -> None:
         """Print the findings as JSON, or the text."""
-        from . import output as out
-
         if self.json:
             out.print_json(found)
         else:
             out.say(text)
 
-    def table(
-        self, found: Any, titles: str, rows: Sequence[Sequence[object]], nothing: str
-    ) -> None:
-        """Print the findings as JSON, or the rows as a table; where there are none, say so."""
-        from . import output as out
-
+    def table(self, columns: str, rows: Sequence[Mapping[str, Any]], nothing: str) -> None:
+        """Print the rows as JSON, or these columns as a table; where there are none, say so."""
         if self.json:
-            out.print_json(found)
+            out.print_json(rows)
         elif rows:
-            out.print_table(titles, rows)
+            out.print_table(columns, rows)
         else:
             out.tell(nothing, err=True)
 
     def finish(self, outcome: Outcome, **more: Any) -> NoReturn:
         """Print the outcome and exit; see `output.finish`."""
-        from .output import finish
-
-        finish(outcome, as_json=self.json, **more)
-
-
-# Commands.
+        out.finish(outcome, as_json=self.json, **more)
 
 
 def command(
@@ -137,13 +133,14 @@ def command(
         ))  # fmt: skip
     known = {line.split()[0]: line for line in _SHARED}
     for line in (*options, *shared):
-        short, name, value, mark, default, says = _option(known.get(line, line))
+        found = _OPTION.fullmatch(known.get(line, line))
+        assert found is not None, line
+        short, name, value, mark, default, says = found.groups()
         how: dict[str, Any] = {"is_flag": True}
-        if value:
-            choice = click.Choice(value.split("|")) if "|" in value else None
-            how = values.get(value, {"type": choice}) | {
-                "metavar": value if choice is None else None
-            }
+        if value and "|" in value:
+            how = {"type": click.Choice(value.split("|"))}
+        elif value:
+            how = {"metavar": value, **values.get(value, {})}
         how |= {"multiple": True} if mark == "..." else {}
         how |= {"default": default, "show_default": True} if default else {}
         names = [name, *([short] if short else []), name.strip("-").replace("-", "_")]
@@ -167,25 +164,19 @@ def command(
     return declare
 
 
-def _option(line: str) -> tuple[str, ...]:
-    found = _OPTION.fullmatch(line)
-    assert found is not None, line
-    return tuple(part or "" for part in found.groups())
-
-
 def _values(places: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the types of values by the names that they have in the help."""
+    memories = {"shell_complete": _completing(_ids)}
     return {
         "SESSION": {"shell_complete": _completing(lambda memory, _: _sessions(memory, places))},
-        "ID": {"shell_complete": _completing(_ids)},
-        "OLD": {"shell_complete": _completing(_ids)},
-        "NEW": {"shell_complete": _completing(_ids)},
-        "TYPE": {"callback": _known_types, "shell_complete": _completing(lambda *_: TYPES)},
+        "ID": memories,
+        "OLD": memories,
+        "NEW": memories,
+        "TYPE": {"type": click.Choice(TYPES)},
         "ACCOUNT": {"callback": _in_words, "default": _account},
         "WHY": {"callback": _in_words},
         "KIND": {"type": click.Choice([*TYPES[:-1]])},
         "N": {"type": click.IntRange(min=1)},
-        "COUNT": {"type": click.IntRange(min=0)},
         "BYTES": {"type": int},
         "LIMIT": {"type": click.IntRange(min=2048)},
         "SHELL": {"type": click.Choice(["bash", "zsh", "fish"])},
@@ -212,19 +203,6 @@ def _account() -> str:
     from smp_client.disk.audit import account
 
     return account()
-
-
-def _known_types(_ctx: Any, _param: Any, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the types as the library has them; an error names those of the help."""
-    if not names:
-        return names
-    from smp_client.ask.options import type_named
-
-    problems: list[str] = []
-    known = tuple(type_named(name, problems) for name in names)
-    if problems:
-        raise click.BadParameter(f"There are {', '.join(TYPES)}.")
-    return known
 
 
 # The tree and its sessions.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from .arguments import Call, command
 # How many days ago, in which session, the kind, by whom, the text, and further fields.
 STORY = """
 13 | kickoff | turn | mia | We sell ferry tickets online. Please keep it small.
-13 | kickoff | preference | mia | Short answers, in British English | topic=language
+13 | kickoff | preference | mia | Short answers, in British English | confidence=explicit
 13 | kickoff | decision | claude | Keep bookings in SQLite | tags=database | rationale=No server
 12 | kickoff | finding | claude | Nobody backs the bookings up | tags=database | severity=high
 9 | login | decision | claude | Log in with a link by e-mail, without passwords | tags=login
@@ -29,6 +30,7 @@ STORY = """
 1 | payment | finding | claude | Refunds are booked twice | tags=payment | severity=critical
 """
 STEPS = ["Write a test for double refunds", "Ask Mia about part refunds"]
+TOUR_BEGINS = "Two weeks of a made-up project, in a tree of its own:"
 # What is shown, and the command that shows it.
 TOUR = (
     ("It has four sessions.", "smp sessions"),
@@ -52,18 +54,21 @@ def demo(call: Call) -> None:
     """
     from . import smp
 
-    place = _new_place(call.root)
+    place = Path(call.root or Path(tempfile.mkdtemp(prefix="smp-demo-")) / ".bmad/sessions")
+    place = place.absolute()
+    call.check((place.exists() and (not place.is_dir() or any(place.iterdir())),
+                f"{place} exists. Name a new directory."))  # fmt: skip
     tell_story(place, datetime.now(UTC))
     os.environ["SMP_ROOT"] = str(place)
-    exported = f"export SMP_ROOT={shlex.quote(str(place))}"
-    tour = (("Two weeks of a made-up project, in a tree of its own:", exported), *TOUR)
-    for says, line in tour:
-        click.echo("\n" + (click.style(f"# {says}\n", bold=True) if says else ""), nl=False)
-        click.echo(click.style(f"$ {line}", fg="green"))
-        program, *words = shlex.split(line)
-        try:
-            if program == "smp":  # in this process, with its real output
-                smp.main(words, prog_name="smp", standalone_mode=False)
+    click.secho(f"# {TOUR_BEGINS}", bold=True)
+    click.secho(f"$ export SMP_ROOT={shlex.quote(str(place))}", fg="green")
+    for says, line in TOUR:
+        click.echo()
+        if says:
+            click.secho(f"# {says}", bold=True)
+        click.secho(f"$ {line}", fg="green")
+        try:  # in this process, with its real output
+            smp.main(shlex.split(line)[1:], prog_name="smp", standalone_mode=False)
         except SystemExit as ended:
             if ended.code:
                 raise
@@ -74,43 +79,24 @@ def demo(call: Call) -> None:
     )
 
 
-def _new_place(root: str | None) -> Path:
-    """Return where the tree will be; raise if something is there already."""
-    if root is None:
-        import tempfile
-
-        return Path(tempfile.mkdtemp(prefix="smp-demo-")) / ".bmad/sessions"
-    place = Path(root).absolute()
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise click.UsageError(f"{root} exists. Name a new directory.")
-    return place
-
-
 def tell_story(root: Path, now: datetime) -> None:
     """Make the tree, as if the last two weeks had happened."""
     from smp_client import Memory
+    from smp_client.model.record import SESSION_KINDS
     from smp_client.model.times import render_time
 
-    memory = Memory(root)
+    memory, kinds = Memory(root), {kind.type: kind for kind in SESSION_KINDS}
     lines = STORY.strip().splitlines()
     for number, line in enumerate(lines):
-        days, name, kind, who, text, *more = line.split(" | ")
+        days, name, type, who, text, *more = line.split(" | ")
         when = now - timedelta(days=int(days), minutes=len(lines) - number)
         if name not in [session.id for session in memory.sessions()]:
             session = memory.create_session(id=name, project="Ferry", topic=name, user="mia")
             session.update_metadata(created_at=render_time(when))
-        session = memory.session(name)
-        fields: dict[str, Any] = {"timestamp": when, **dict(pair.split("=") for pair in more)}
+        kind = kinds[type]
+        fields: dict[str, Any] = dict(pair.split("=") for pair in more)
+        fields |= {kind.actor: who, kind.text: text}
         fields |= {"tags": [fields["tags"]]} if "tags" in fields else {}
-        if kind == "turn":
-            session.add_turn(who, text, **fields)
-        elif kind == "decision":
-            session.record_decision(text, made_by=who, **fields)
-        elif kind == "finding":
-            session.record_finding(text, discovered_by=who, **fields)
-        elif kind == "learning":
-            session.record_learning(text, learned_by=who, **fields)
-        else:
-            session.record_preference(text, confidence="explicit", **fields)
+        memory.session(name).record(kind, fields, when)
     memory.session("payment").save_agent_state("claude", {"next_steps": STEPS})
     memory.session("storage").supersede("kickoff/DEC-001", by="DEC-001")

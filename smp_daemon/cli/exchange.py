@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from smp_client.model.layout import DELETED
 
 from . import output as out
-from .arguments import KEPT, SELECTING, Call, command, find_id
+from .arguments import CONDITIONS, KEPT, SELECTING, Call, command, find_id
 from .privacy import NAMING, limits, naming
-from .progress import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from smp_client import Memory
     from smp_client.exchange.entry import Wanted
 
 _STANDARD = "-"  # stdin, or stdout
-_STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")  # redirected, a file that exists already
 
 
 @command(
@@ -50,23 +47,18 @@ def export(call: Call) -> None:
     \b
     smp export latest -o session.md
     smp export latest --type decision --since "last 7 days" -o decisions.yaml
-    smp export --all -o everything.jsonl
     smp export --all --exact -o everything.tar.gz
     smp export --all --layout jsonl-per-kind -o for-others
     """
-    output = _STANDARD if call.output in _STDOUT else call.output
-    given, layout, anonymous = call.conditions(), call.layout, call.anonymize
-    is_named = call.name or call.names_file or call.project or call.keep
+    given, layout, anonymous = call.given(CONDITIONS), call.layout, call.anonymize
+    is_stdout = call.output in (_STANDARD, "/dev/stdout")
     call.check(
         (bool(call.session) == call.all, "Say which: one or more sessions, or --all for all."),
-        (call.json and output == _STANDARD, "--json goes with -o FILE."),
-        (layout and (call.format or call.exact), "--format and --exact do not go with --layout."),
-        (layout and (output == _STANDARD or call.force),
-         "--layout goes with -o DIRECTORY, a new one."),
-        (call.exact and (call.format or anonymous or call.id or given),
+        ((call.json or layout) and is_stdout, "--json and --layout go with -o FILE."),
+        (call.exact and (call.format or layout or anonymous or call.id or given),
          "--exact holds whole files: it goes with no --format, no condition and no --anonymize."),
-        (is_named and not anonymous,
-         "--name, --names-file, --project and --keep go with --anonymize."),
+        ((call.name or call.project or call.keep) and not anonymous,
+         "--name, --project and --keep go with --anonymize."),
         (call.id and len(call.session) != 1, "--id is about one session: give it."),
     )  # fmt: skip
     memory = call.memory()
@@ -74,31 +66,30 @@ def export(call: Call) -> None:
     chosen = None if call.all else [find_id(memory, name, *places) for name in call.session]
     changed = memory.privacy.anonymous_export(chosen, **naming(call)) if anonymous else None
     total = len(chosen or (*memory.sessions(), *memory.archived_sessions()))
-    with progress("exporting", total) as advance:
+    with out.progress("exporting", total) as advance:
         how: dict[str, Any] = {"transform": changed, "advance": advance,
                                "wanted": _selected(memory, call.id, given)}  # fmt: skip
         if layout:
-            done = memory.exchange.export_layout(output, chosen, layout=layout, **how)
+            done = memory.exchange.export_layout(call.output, chosen, layout=layout, **how)
         else:
-            target: str | IO[bytes] = sys.stdout.buffer if output == _STANDARD else output
+            target = sys.stdout.buffer if is_stdout else call.output
             how |= {"format": call.format, "exact": call.exact, "deleted": call.deleted,
                     "overwrite": call.force}  # fmt: skip
             done = memory.exchange.export(target, chosen, **how)
-    done.problems += changed.problems if changed else []
-    more: dict[str, Any] = {"file": str(Path(output).absolute())}
+    sys.stdout.flush()
+    more: dict[str, Any] = {"file": str(Path(call.output).absolute())}
     if changed:
+        done.problems += changed.problems
         done.notes += limits(changed.agents, changed.cannot_find)
         more |= {"replaced": changed.counts(), "cannot_find": changed.cannot_find}
 
     def print_counts() -> None:
-        counts = done.counts
-        parts = f"{counts['files']:,} files" if call.exact else f"{counts['entries']:,} entries"
-        size = out.short_size(counts["bytes"])
-        if output != _STANDARD:
-            sessions = out.counted(counts["sessions"], "session")
-            out.tell(f"{sessions} as {parts}, {size}, in {output}")
+        counts, parts = done.counts, "files" if call.exact else "entries"
+        if not is_stdout:
+            sessions, size = out.counted(counts["sessions"], "session"), counts["bytes"]
+            size_said = f"{counts[parts]:,} {parts}, {out.short_size(size)}"
+            out.tell(f"{sessions} as {size_said}, in {call.output}")
 
-    sys.stdout.flush()
     call.finish(done, body=print_counts, **more)
 
 
@@ -141,41 +132,33 @@ def import_(call: Call) -> None:
 
     \b
     smp import session.md --dry-run
-    smp import everything.jsonl
     smp import ~/shop --migrate
     smp import ~/shop --verify
     """
     from smp_client import Memory
     from smp_client.exchange.layouts.recognition import recognise
 
-    path, layout = call.path, getattr(call, "as")
+    path, is_import = call.path, not call.migrate and not call.verify
     call.check(
-        (call.migrate and call.verify, "--migrate compares both sides; give it, or --verify."),
-        (call.migrate and call.dry_run, "--migrate writes a backup first; --dry-run goes alone."),
-        (path == _STANDARD and (layout not in (None, "smp") or call.migrate or call.verify),
-         "stdin can only be an export, which is imported; give a file or a folder."),
-    )  # fmt: skip
+        (call.migrate and (call.verify or call.dry_run), "--migrate goes alone."),
+        (path == _STANDARD and not is_import, "Give a file or a folder, not stdin."),
+    )
     memory = Memory(call.root)
     memory.require_room()  # before a backup is made beside it
     gc.disable()  # no entry refers to itself, and to look for such costs a fifth of the time
-    how = {"replace": call.replace, "dry_run": call.dry_run, "purged": call.purged}
-    if path == _STANDARD:
-        with progress("importing stdin") as advance:
-            done = memory.exchange.import_(sys.stdin.buffer, **how, advance=advance)
-        call.finish(done, nothing="There is nothing in it.")
-    layouts = recognise(path, layout)
+    how = {"replace": call.replace, "purged": call.purged}
+    layouts = [] if path == _STANDARD else recognise(path, getattr(call, "as"))
     if not call.json:
         for one in layouts:
             out.tell(f"found {one.layout} ({out.listed(one.reasons, 3)})")
-    with progress(f"{'comparing' if call.verify else 'importing'} {Path(path).name}") as advance:
+    with out.progress("comparing" if call.verify else "importing") as advance:
         if call.verify:
             done = memory.exchange.verify(layouts, advance=advance)
         elif call.migrate:
-            done = memory.exchange.migrate(
-                layouts, replace=call.replace, purged=call.purged, advance=advance
-            )
+            done = memory.exchange.migrate(layouts, **how, advance=advance)
         else:
-            done = memory.exchange.import_(layouts, **how, advance=advance)
+            source = layouts or sys.stdin.buffer
+            done = memory.exchange.import_(source, **how, dry_run=call.dry_run, advance=advance)
     found = [{"layout": one.layout, "path": str(one.source.path), "files": one.files,
               "reasons": one.reasons} for one in layouts]  # fmt: skip
     call.finish(done, nothing="There is nothing to import.", found=found)

@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import click
+
 from . import output as out
 from .arguments import Call, command
-from .progress import for_each, progress
 
 if TYPE_CHECKING:
     from smp_client import Memory
@@ -32,9 +33,6 @@ def init(call: Call) -> None:
     call.print({"root": str(memory.root)}, f"{memory.root} is ready")
 
 
-# Status.
-
-
 @command("", "--deep  Compare disk and index file by file.")
 def status(call: Call) -> None:
     """Report whether the daemon is well: exits 0 (ok), 1 (degraded), 2 (down) or 3 (unknown)."""
@@ -42,11 +40,12 @@ def status(call: Call) -> None:
     from smp_client.index.status import read_status
 
     found = read_status(Place(call.root), deep=call.deep)
-    names = ("pid", "version", "started_at", "heartbeat_at", "watching")
     if call.json:
+        names = ("pid", "version", "started_at", "heartbeat_at", "watching")
         out.print_json({"health": found.health, "problems": found.problems,
-                    **{name: found.said.get(name) for name in names},
-                    "roots": [asdict(found.root)], "jobs": found.said.get("jobs", {})})  # fmt: skip
+                        **{name: found.said.get(name) for name in names},
+                        "roots": [asdict(found.root)],
+                        "jobs": found.said.get("jobs", {})})  # fmt: skip
     else:
         _print_status(found)
     sys.exit(EXIT_BY_HEALTH[found.health])
@@ -55,24 +54,20 @@ def status(call: Call) -> None:
 def _print_status(found: Status) -> None:
     root, said = found.root, found.said
     colour = {"ok": "green", "degraded": "yellow"}.get(found.health, "red")
-    out.say(f"{out.styled(found.health, fg=colour, bold=True)}  {out.short_path(root.path)}")
+    out.say(f"{click.style(found.health, fg=colour, bold=True)}  {out.one_line(str(root.path))}")
     for problem in found.problems:
-        out.tell(f"  ! {problem}", indent=4)
+        out.tell(f"  ! {problem}")
     states = ", ".join(f"{count} {state}" for state, count in sorted(root.sessions.items()))
     lag = "" if root.lag_ms is None else f", {root.lag_ms} ms behind the disk"
     memories = out.counted(root.memories, "memory")
-    out.tell(f"  sessions: {states or 'none'}; {memories} indexed{lag}", indent=4)
+    out.tell(f"  sessions: {states or 'none'}; {memories} indexed{lag}")
     if said.get("pid") and found.health in ("ok", "degraded"):
         names = {"pid": "pid", "version": "version", "since": "started_at", "by": "watching"}
-        told = ", ".join(f"{name} {said.get(key)}" for name, key in names.items())
-        out.tell(f"  daemon: {told}", indent=4)
+        out.tell("  daemon: " + ", ".join(f"{name} {said.get(key)}" for name, key in names.items()))
     for name, job in sorted(said.get("jobs", {}).items()):
-        next_run = "" if found.health == "down" else f", next {job['next_run'] or 'when needed'}"
+        last = f"last {job['last_success'] or 'never'}, next {job['next_run'] or 'when needed'}"
         failed = f", failed: {job['last_error']}" if job["last_error"] else ""
-        did = job["did"] if isinstance(job["did"], dict) else {}
-        skipped = f", skipped: {did['skipped']}" if "skipped" in did else ""
-        last = f"last {job['last_success'] or 'never'}{skipped}"
-        out.tell(f"  {name}: {last}{next_run}{failed}", indent=4)
+        out.tell(f"  {name}: {last}{failed}")
 
 
 @command("", "--timeout SECONDS:30  How long to wait for the daemon.")
@@ -92,8 +87,7 @@ def _bring_up_to_date(call: Call, request: Request) -> None:
     from smp_client.index.sync import bring_up_to_date
 
     def waits(leader: str) -> None:
-        told = f"waiting for the daemon ({leader}), at most {call.timeout:g} s"
-        out.tell(f"{told}; smp status says how it is.", err=True)
+        out.tell(f"waiting for the daemon ({leader}), at most {call.timeout:g} s", err=True)
 
     done_by = bring_up_to_date(Memory(call.root), request, call.timeout, waits)
     who = "by the daemon" if done_by == "daemon" else "here: no daemon is running"
@@ -120,17 +114,16 @@ def check(call: Call) -> None:
 
     memory, session = call.memory(), call.session
     if call.repair:
-        call.finish(_repaired(memory, call.session, dry_run=call.dry_run))
-    with progress("reading everything" if session is None else f"reading {session}"):
-        try:
-            complaints = memory.session(session).validate() if session else check_all(memory)
-        except SessionPutAway as away:
-            complaints = check_bundles(memory, away.session_id or str(session))
+        call.finish(_repaired(memory, session, dry_run=call.dry_run))
+    try:
+        complaints = memory.session(session).validate() if session else check_all(memory)
+    except SessionPutAway as away:
+        complaints = check_bundles(memory, away.session_id or str(session))
     if call.json:
         out.print_json([asdict(complaint) for complaint in complaints])
     else:
         for item in complaints:
-            out.tell(sentence(item), indent=4)
+            out.tell(sentence(item))
         out.say(out.counted(len(complaints), "problem") if complaints else "everything can be read")
     sys.exit(1 if complaints else 0)
 
@@ -144,23 +137,19 @@ def _repaired(memory: Memory, session: str | None, *, dry_run: bool) -> Outcome:
 
     sessions = memory.sessions() if session is None else [memory.session(session)]
     how = {"dry_run": dry_run}
-    outcome = for_each(sessions, "repairing", lambda one: one.repair(**how), **how)
+    outcome = out.for_each(sessions, "repairing", lambda one: one.repair(**how), **how)
     if session is not None:
         return outcome
     known = {one.id for one in sessions}
     away = {name for place in (ARCHIVED, DELETED) for name in memory.tree.directories(place)}
-    with progress("reading everything"):
-        for name in sorted(away - known):
-            outcome.actions += describe_bundles(memory, name, **how)
-        if not dry_run:
-            outcome.add(tidy(memory))
-        # Quarantine is no problem, and the sessions have said theirs.
-        further = [
-            sentence(item)
-            for item in check_all(memory)
-            if item.scope not in known and not item.file.startswith("quarantine/")
-        ]
-        outcome.problems += [problem for problem in further if problem not in outcome.problems]
+    for name in sorted(away - known):
+        outcome.actions += describe_bundles(memory, name, **how)
+    if not dry_run:
+        outcome.add(tidy(memory))
+    # Quarantine is no problem, and the sessions have said theirs.
+    further = [sentence(item) for item in check_all(memory)
+               if item.scope not in known and not item.file.startswith("quarantine/")]  # fmt: skip
+    outcome.problems += [problem for problem in further if problem not in outcome.problems]
     return outcome
 
 
@@ -174,19 +163,14 @@ def doctor(call: Call) -> None:
 
     It looks at the settings, the daemon, the index, every file and the service.
     """
-    from smp_client.model.outcome import Outcome
-
-    done = Outcome()
-    with progress("looking at everything"):
-        if call.fix:
-            done = _mended(call)
-        found = list(_wrong(call))
+    done = _mended(call) if call.fix else []
+    found = list(_wrong(call))
     if call.json:
         said = [{"area": area, "problem": problem} for area, problem in found]
-        out.print_json({"ok": not found, "found": said, "done": out.outcome_json(done)["actions"]})
+        out.print_json({"ok": not found, "found": said, "done": done})
     else:
-        for action in done.actions:
-            out.tell(f"mended: {action.session} {action.type.replace('_', ' ')}: {action.reason}")
+        for sentence in done:
+            out.tell(f"mended: {sentence}")
         for area, problem in found:
             out.print_pairs({area: problem})
         if not found:
@@ -225,21 +209,21 @@ def _wrong(call: Call) -> Iterator[tuple[str, str]]:
         yield "service", f"{where.path} was edited, or is not from SMP. {advice}"
 
 
-def _mended(call: Call) -> Outcome:
+def _mended(call: Call) -> list[str]:
+    """Mend what is safe, and return a sentence for each step."""
     from smp_client import SMPError
     from smp_client.disk.place import Place
     from smp_client.index.status import read_status
     from smp_client.index.sync import bring_up_to_date
-    from smp_client.model.outcome import Action, Outcome
 
-    outcome = Outcome()
+    done: list[str] = []
     with suppress(SMPError, OSError):  # the look afterwards names what stays wrong
         memory = call.memory()
         memory.create()
-        status = read_status(Place(memory.root))
-        problems = [problem for problem in status.problems if problem.startswith(_INDEX)]
-        if problems:
+        problems = read_status(Place(memory.root)).problems
+        if wrong := [problem for problem in problems if problem.startswith(_INDEX)]:
             bring_up_to_date(memory, "reindex", 600.0)
-            outcome.actions.append(Action("", "reindex", (), problems[0]))
-        outcome.add(_repaired(memory, None, dry_run=False))
-    return outcome
+            done.append(f"reindex: {wrong[0]}")
+        actions = _repaired(memory, None, dry_run=False).actions
+        done += [f"{one.session} {one.type.replace('_', ' ')}: {one.reason}" for one in actions]
+    return done

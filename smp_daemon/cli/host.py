@@ -1,4 +1,4 @@
-"""The machine that SMP runs on: `smp run`, `smp service`, `smp config` and `smp completion`."""
+"""The machine that SMP runs on: `smp run`, `service`, `config`, `mcp` and `completion`."""
 
 from __future__ import annotations
 
@@ -11,28 +11,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import output as out
-from .arguments import Call, command
+from .arguments import Call, command, place_memory
 
 if TYPE_CHECKING:
     from ..config.settings import Configuration
     from ..service.service_file import Place
 
+AGENTS = ("claude", "codex", "copilot", "cursor", "gemini", "opencode")
 _JSON = ("--json",)
-_PLACED = (
-    "--system  The system's service instead of yours.",
-    "--force  Also where the file was edited or is not from SMP.",
-    "--dry-run",
-)
+_ROOTS = "--root DIRECTORY...  A sessions tree; repeat it. Else SMP_ROOT, the settings, the nearest"
+_SYSTEM = "--system  The system's service instead of yours."
+_FORCE = "--force  Also where the file was edited or is not from SMP."
+_MISSING = "smp mcp needs the package mcp: pip install 'session-memory-persistence[mcp]'"
 
 
-@command(
-    "",
-    "--root DIRECTORY...  A sessions tree; repeat it for several. Else SMP_ROOT, else those of the"
-    " settings, else the nearest .bmad/sessions upward, else a new one here.",
-    "--config FILE  The settings; else SMP_CONFIG, else your own file, else the system's. See"
-    " smp config sample.",
-    shared=(),
-)
+@command("", _ROOTS, "--config", shared=())
 def run(call: Call) -> None:
     """Look after sessions trees until stopped; makes a tree where there is none."""
     from smp_client import Memory
@@ -46,7 +39,6 @@ def run(call: Call) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         trees = " and ".join(str(memory.root) for memory in memories)
         click.echo(f"SMP looks after {trees} until you press Ctrl-C.", err=True)
-        click.echo("In another terminal, try smp status or smp demo.", err=True)
     run_daemon(memories, Log(settings), settings, lambda: load(call.config))
 
 
@@ -76,6 +68,54 @@ def completion(call: Call) -> None:
     click.echo(script(smp, {}, "smp", "_SMP_COMPLETE").source())
 
 
+@command(
+    "",
+    f"--install {'|'.join(AGENTS)}  Print how this agent starts the server.",
+    "--yes  With --install: write it into the agent's file, which is copied before.",
+    "--directory DIR  The project's; else CLAUDE_PROJECT_DIR, else the working directory.",
+    "--max-bytes LIMIT:8192  No answer is longer.",
+    shared=["--root"],
+)
+def mcp(call: Call) -> None:
+    """Let agents ask and record over the Model Context Protocol.
+
+    It answers on standard input and output. Agents start it themselves; --install says how.
+
+    \b
+    smp mcp --install claude
+    smp mcp --install codex --yes
+    """
+    project = (call.directory or Path(os.environ.get("CLAUDE_PROJECT_DIR") or ".")).absolute()
+    if call.install:
+        _install(call, project)
+        return
+    try:
+        from ..mcp.server import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
+            raise
+        raise click.ClickException(_MISSING) from error
+    from ..mcp.desk import Desk
+
+    serve(Desk(place_memory(call.root, project), project, call.max_bytes))
+
+
+def _install(call: Call, project: Path) -> None:
+    from ..mcp.install import AGENTS as KNOWN
+    from ..mcp.install import apply, plan
+
+    chosen = KNOWN[call.install]
+    wanted = plan(chosen, project, call.root, os.environ)
+    if wanted.after == wanted.before:
+        click.echo(f"{chosen.title} knows the server already: {wanted.path}", err=True)
+    elif not call.yes:
+        out.say(wanted.entry.rstrip("\n"))
+        click.echo(f"Put this into {wanted.path}, or have it written there with --yes.", err=True)
+    else:
+        copy = apply(wanted)
+        click.echo(f"Wrote {wanted.path}." + (f" What it was is in {copy}." if copy else ""))
+
+
 # Settings.
 
 
@@ -92,12 +132,7 @@ def config() -> None:
     """Show, check and explain the settings."""
 
 
-@command(
-    "",
-    "--config FILE  Use this file; else SMP_CONFIG, else the user's, else the system's.",
-    group=config,
-    shared=_JSON,
-)
+@command("", "--config", group=config, shared=_JSON)
 def show(call: Call) -> None:
     """Print every setting in effect, and where it comes from."""
     from smp_client.text.values import render_flow
@@ -117,9 +152,11 @@ def show(call: Call) -> None:
     if call.json:
         said = {key: {"value": value, "from": origins[key]} for key, value in values.items()}
         out.print_json({"file": loaded.file and str(loaded.file), "settings": said})
-        return
-    rows = [(key, render_flow(value), origins[key]) for key, value in values.items()]
-    out.print_table("SETTING VALUE FROM", rows)
+    else:
+        out.print_table("setting value from", [
+            {"setting": key, "value": render_flow(value), "from": origins[key]}
+            for key, value in values.items()
+        ])  # fmt: skip
 
 
 @command("[FILE]", group=config, shared=_JSON)
@@ -169,10 +206,11 @@ def service() -> None:
 
 @command(
     "",
-    "--root DIRECTORY...  A sessions tree; repeat it. Else the nearest one.",
-    "--config FILE  The settings that it is started with.",
-    "--user ACCOUNT_NAME  With --system, its account; else the owner of the first root.",
-    *_PLACED,
+    _ROOTS,
+    "--config",
+    "--user ACCOUNT_NAME  With --system, the account that it runs as; else the owner of the roots.",
+    _SYSTEM,
+    _FORCE,
     group=service,
     shared=_JSON,
 )
@@ -194,21 +232,14 @@ def install(call: Call) -> None:
     roots = roots_of(call.root or (), loaded.configuration)
     account = (call.user or owner_of(roots)) if call.system else None
     wanted = describe(roots, loaded.file, account, loaded.configuration["log.file"])
-    before, new = work.state(where), work.render(wanted, where)
-    if call.dry_run:
-        work.refuse_if_edited(where, force=call.force)
-        changed = work.read(where) != new
-    else:
-        changed = work.install(wanted, where, force=call.force)
+    before = work.state(where)
+    changed = work.install(wanted, where, force=call.force)
     replaced = changed and before is not work.State.ABSENT
-    said = {"path": str(where.path), "changed": changed, "dry_run": call.dry_run,
-            **({"file": new} if call.dry_run else {}),
-            "next": work.after_install(where, replaced, os.getuid())}  # fmt: skip
-    verb = ("Would write" if call.dry_run else "Wrote") if changed else "Nothing to change in"
-    _say(call, said, verb)
+    commands = work.after_install(where, replaced, os.getuid())
+    _say(call, where, "Wrote" if changed else "Nothing to change in", changed, commands)
 
 
-@command("", *_PLACED, group=service, shared=_JSON)
+@command("", _SYSTEM, _FORCE, "--dry-run", group=service, shared=_JSON)
 def uninstall(call: Call) -> None:
     """Remove the service file, and say how to stop what runs."""
     from ..service import service_file as work
@@ -220,26 +251,22 @@ def uninstall(call: Call) -> None:
     else:
         changed = work.uninstall(where, force=call.force)
     commands = work.after_uninstall(where, os.getuid()) if changed else []
-    said = {"path": str(where.path), "changed": changed, "dry_run": call.dry_run, "next": commands}
-    _say(call, said, ("Would remove" if call.dry_run else "Removed") if changed else "There is no")
+    verb = ("Would remove" if call.dry_run else "Removed") if changed else "There is no"
+    _say(call, where, verb, changed, commands)
 
 
-@command("", _PLACED[0], group=service, shared=_JSON)
+@command("", _SYSTEM, group=service, shared=_JSON)
 def show_(call: Call) -> None:
     """Print the installed service file; exits 1 where there is none."""
     from ..service import service_file as work
 
     where = service_place(system=call.system)
     state, content = work.state(where), work.read(where)
-    if call.json:
-        out.print_json({"path": str(where.path), "manager": where.manager, "state": state,
-                        "file": content})  # fmt: skip
-    elif state is work.State.ABSENT:
-        out.say(f"There is no {where.path}; `smp service install` writes it.")
-    else:
-        whose = "edited, or not from SMP" if state is work.State.EDITED else "as SMP wrote it"
-        click.echo(f"{where.path} ({whose}):\n\n{content}", nl=False)
-    sys.exit(1 if state is work.State.ABSENT else 0)
+    said = {"path": str(where.path), "manager": where.manager, "state": state, "file": content}
+    whose = "edited, or not from SMP" if state is work.State.EDITED else "as SMP wrote it"
+    none = f"There is no {where.path}; `smp service install` writes it."
+    call.print(said, none if content is None else f"{where.path} ({whose}):\n\n{content}")
+    sys.exit(1 if content is None else 0)
 
 
 def service_place(*, system: bool) -> Place:
@@ -248,12 +275,7 @@ def service_place(*, system: bool) -> Place:
     return place(sys.platform, system, Path.home(), os.environ)
 
 
-def _say(call: Call, said: dict[str, Any], verb: str) -> None:
-    if call.json:
-        out.print_json(said)
-        return
-    click.echo(f"{verb} {said['path']}")
-    if "file" in said:
-        click.echo(f"\n{said['file']}", nl=False)
-    if said["next"]:
-        click.echo("\nThen run:\n" + "\n".join(f"  {line}" for line in said["next"]))
+def _say(call: Call, where: Place, verb: str, changed: bool, commands: Sequence[str]) -> None:
+    after = "\n".join(["\n\nThen run:", *(f"  {line}" for line in commands)]) if commands else ""
+    said = {"path": str(where.path), "changed": changed, "dry_run": call.dry_run, "next": commands}
+    call.print(said, f"{verb} {where.path}{after}")

@@ -1,37 +1,38 @@
-"""Everything that commands print: texts, pairs, tables, JSON and outcomes.
+"""Everything that commands print: texts, tables, JSON, outcomes, and how far a command is.
 
-On a terminal it is fitted and coloured; in a pipe it is plain, aligned and whole. A memory can hold
-any text, and whoever wrote it must not drive the terminal of a reader. So every text goes through
-`harmless`, `one_line` or `print_json`, also into a pipe, which may end on a terminal as well.
+A memory can hold any text, and whoever wrote it must not drive the terminal of a reader. So every
+text goes through `harmless`, `one_line` or `print_json`, also into a pipe.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
 import re
 import shutil
 import sys
+import time
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from smp_client import Record
     from smp_client.change.holdings import Holding
-    from smp_client.model.outcome import Action, Outcome
+    from smp_client.model.outcome import Outcome
+    from smp_client.session import RecordFiles
+
+    _Files = TypeVar("_Files", bound=RecordFiles)
 
 NAMED = 5  # of a longer list, where it must be short
 _PADDED_COLUMNS = 60  # in a pipe, one long cell must not push all the others aside
-_LEAST_TEXT = 30  # a last column that would get fewer columns stands below its row
-_LABEL_COLUMNS = 14
-_MARKS = re.compile(r" (\[[^\[\]]+\])$")
+_LEAST_TEXT = 30  # columns; further columns make room for the last one
+_TITLES = {"timestamp": "WHEN", "about": "WHAT", "bytes_freed": "FREED", "total_bytes": "SIZE",
+           "utilization_pct": "FULL_%", "recovery_deadline": "UNTIL"}  # fmt: skip
+_TIME = re.compile(r"\A(\d{4}-\d\d-\d\d)T(\d\d:\d\d)[\d:.]*Z\Z")
 # Characters that a terminal obeys, that turn the direction of text, or that are none at all.
 _UNSEEN = r"\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
 _DRIVING = re.compile(rf"[\x00-\x08\x0b-\x1f{_UNSEEN}]")
@@ -57,8 +58,6 @@ def width(text: str) -> int:
 
 
 def _columns(character: str) -> int:
-    if character == "\ufe0f":  # makes an emoji of the narrow sign before it
-        return 1
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
@@ -66,42 +65,14 @@ def _columns(character: str) -> int:
 
 def cut(text: str, columns: int) -> str:
     """Return the text in so many columns, with … where something is left out."""
-    text, whole = text[: columns * 8], text  # marks without a width could be stacked without end
-    if text == whole and width(text) <= columns:
+    if len(text) <= columns * 8 and width(text) <= columns:
         return text
     used = 0
-    for index, character in enumerate(text):
+    for place, character in enumerate(text):
         used += _columns(character)
-        if used > columns - 1:
-            text = text[:index]
-            break
-    return text.rstrip() + "…"
-
-
-def cut_text(text: str, columns: int) -> str:
-    """Return the text as `cut` does, but keep the marks at its end, if there is room for both."""
-    marks = _MARKS.search(text)
-    if marks is None or width(text) <= columns or width(marks[1]) > columns - 10:
-        return cut(text, columns)
-    return f"{cut(text[: marks.start()], columns - width(marks[1]) - 1)} {marks[1]}"
-
-
-def marked(text: str, marks: Sequence[str]) -> str:
-    """Return the text of a memory with its marks in brackets behind it."""
-    return f"{text} [{', '.join(marks)}]" if marks else text
-
-
-def wrapped(text: str, columns: int, indent: int = 0) -> str:
-    """Return the text in lines of so many columns, broken between words; no word is cut."""
-    first = text.lstrip()
-    lines = [text[: len(text) - len(first)]]
-    for number, word in enumerate(first.split(" ")):
-        line = f"{lines[-1]} {word}" if number else lines[-1] + word
-        if width(line) <= columns or indent + width(word) > columns or not number:
-            lines[-1] = line
-        else:
-            lines.append(" " * indent + word)
-    return "\n".join(lines)
+        if used > columns - 1 or place == columns * 8:  # marks without a width can be stacked
+            return text[:place].rstrip() + "…"
+    return text
 
 
 def counted(count: int, noun: str) -> str:
@@ -116,37 +87,52 @@ def listed(names: Sequence[str], most: int = NAMED) -> str:
 
 
 def short_time(time: object) -> str:
-    """Return `2026-01-11 14:30`, in UTC; a text that is no time stays as it is."""
-    from smp_client.model.times import parse_time
-
-    try:
-        found = time if isinstance(time, datetime) else parse_time(str(time))
-        return f"{found.astimezone(UTC):%Y-%m-%d %H:%M}"
-    except (ValueError, OverflowError):
-        return "" if time is None else one_line(str(time))
+    """Return `2026-01-11 14:30`; a text that is no time in UTC stays as it is."""
+    return _TIME.sub(r"\1 \2", one_line("" if time is None else str(time)))
 
 
-def short_size(size_bytes: int | None) -> str:
-    if size_bytes is None:
-        return ""
-    size = float(size_bytes)
+def short_size(size_bytes: float) -> str:
     for unit in ("B", "KB", "MB"):
-        if abs(size) < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GB"
+        if abs(size_bytes) < 1024:
+            return f"{size_bytes:.{0 if unit == 'B' else 1}f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} GB"
 
 
 def short_type(type: str) -> str:
-    from smp_client.model.record import type_of
+    """Return the name of a type, as options take it, or of an action."""
+    return {"agent_state": "state"}.get(type, type.replace("_", " "))
 
-    return {"agent_state": "state"}.get(type, type_of(type))
+
+# Memories.
 
 
-def short_path(path: str) -> str:
-    """Return the path, on a terminal from the working directory if it leads below that."""
-    inner = os.path.relpath(path) if on_terminal() else path
-    return path if inner.startswith("..") else inner
+def record_json(record: Record) -> dict[str, Any]:
+    """Return a memory as every command prints it."""
+    from smp_client.model.times import render_time
+
+    names = ("id", "session", "type", "timestamp", "by", "priority", "text", "tags", "data",
+             "marks")  # fmt: skip
+    said = {name: getattr(record, name) for name in names}
+    time = render_time(record.timestamp) if record.timestamp else None
+    return {**said, "timestamp": time, "text": text_of(record)}
+
+
+def text_of(record: Any) -> str:
+    """Return the text of a memory or an event; that of a relationship is only its name."""
+    if record.type != "relationship":
+        return str(record.text)
+    fields = getattr(record, "further", None) or getattr(record, "data", {})
+    return " ".join(str(fields.get(name) or "?") for name in ("source", "relationship", "target"))
+
+
+def held_text(one: Holding) -> str:
+    """Return the text of a memory wherever it is; of a state, all its texts."""
+    from smp_client.change.select import texts_of
+    from smp_client.model.record import kind_of_file
+
+    text = one.value.get("content" if one.is_file else kind_of_file(one.file).text)
+    return str(text or "; ".join(texts_of(one.value)))
 
 
 # Printing.
@@ -156,60 +142,28 @@ def on_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def terminal_columns() -> int:
-    return shutil.get_terminal_size().columns
-
-
-def styled(text: str, **style: Any) -> str:
-    """Return the text in colour on a terminal, unless NO_COLOR is set; see click.style."""
-    is_coloured = on_terminal() and not os.environ.get("NO_COLOR")
-    return click.style(text, **style) if is_coloured else text
-
-
 def say(text: str = "") -> None:
-    """Print; characters that the output's encoding does not have are written out."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    try:
-        click.echo(text.encode(encoding, "backslashreplace").decode(encoding))
-    except OSError as error:
-        if error.errno == errno.EPIPE:
-            raise
-        sys.stdout = None  # Python would try once more when it ends
-        said = f"the output cannot be written: {error.strerror}. The command may have changed"
-        raise click.ClickException(f"{said} something: look before you repeat it.") from error
+    """Print lines; click takes colours out where no terminal reads them."""
+    click.echo(text)
 
 
-def tell(text: str, *, err: bool = False, indent: int = 0) -> None:
-    """Print a sentence on one line; on a terminal it is broken between words."""
-    text = text[: len(text) - len(text.lstrip())] + one_line(text)
-    stream = sys.stderr if err else sys.stdout
-    if stream is not None and stream.isatty():
-        text = wrapped(text, terminal_columns(), indent)
-    if err:
-        click.echo(text, err=True)
-    else:
-        say(text)
+def tell(text: str, *, err: bool = False) -> None:
+    """Print a sentence on one line."""
+    click.echo(text[: len(text) - len(text.lstrip())] + one_line(text), err=err)
 
 
 def print_fields(fields: Mapping[str, Any]) -> None:
-    """Print the fields as YAML; on a terminal long lines are broken between words."""
+    """Print the fields as YAML."""
     from smp_client.text.values import render_entries
 
-    lines = harmless("\n".join(render_entries(dict(fields), 0))).split("\n")
-    if on_terminal():
-        columns = terminal_columns()
-        lines = [wrapped(line, columns, len(line) - len(line.lstrip()) + 2) for line in lines]
-    say("\n".join(lines))
+    say(harmless("\n".join(render_entries(dict(fields), 0))))
 
 
 def print_pairs(pairs: Mapping[str, object]) -> None:
     """Print each name and its value; an empty value is left out."""
     for name, value in pairs.items():
         if value:
-            text = f"{name:<{_LABEL_COLUMNS}}{one_line(str(value))}"
-            if on_terminal():
-                text = wrapped(text, terminal_columns(), _LABEL_COLUMNS)
-            say(styled(text[:_LABEL_COLUMNS], dim=True) + text[_LABEL_COLUMNS:])
+            say(click.style(f"{name:<14}", dim=True) + one_line(str(value)))
 
 
 def print_json(value: Any) -> None:
@@ -228,105 +182,57 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def record_json(record: Record) -> dict[str, Any]:
-    """Return a memory as every command prints it in JSON."""
-    from smp_client.model.times import render_time
+def print_table(columns: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line for each row. A column is the key of its cells, followed by signs.
 
-    names = (
-        "id",
-        "session",
-        "type",
-        "timestamp",
-        "by",
-        "priority",
-        "text",
-        "tags",
-        "data",
-        "marks",
-    )
-    time = render_time(record.timestamp) if record.timestamp else None
-    return {name: time if name == "timestamp" else getattr(record, name) for name in names}
-
-
-def held_text(one: Holding) -> str:
-    """Return the text of a memory wherever it is; of a state, all its texts."""
-    from smp_client.change.select import texts_of
-    from smp_client.model.record import kind_of_file
-
-    text = one.value.get("content" if one.is_file else kind_of_file(one.file).text)
-    return str(text or "; ".join(texts_of(one.value)))
-
-
-# Tables.
-
-
-@dataclass
-class _Column:
-    title: str
-    signs: str
-    cells: list[str]
-    size: int
-
-    def shown(self, text: str, *, is_title: bool = False) -> str:
-        text = cut_text(text, self.size) if on_terminal() else text
-        padding = " " * (self.size - width(text))
-        text = styled(text, fg="cyan") if "@" in self.signs and not is_title else text
-        return padding + text if ">" in self.signs else text + padding
-
-
-def print_table(titles: str, rows: Sequence[Sequence[object]]) -> None:
-    """Print titles and a line for each row; an empty cell is a `-`, `_` in a title a blank.
-
-    Signs behind a title: `>` right, `@` in colour. On a terminal that is too narrow, of `~` only
-    the ends of ids are shown, `?` is left out, and the last column is cut or stands below its row.
-    A pipe gets whole cells.
+    `>` right, `@` in colour, `?` left out where it is empty, or where a terminal is too narrow. On
+    a terminal the widest cells are cut to fit; a pipe gets all of them whole.
     """
-    columns: list[_Column] = []
-    for place, name in enumerate(titles.split()):
-        title = name.rstrip(">@~?")
-        texts = ("" if row[place] is None else str(row[place]) for row in rows)
-        cells = [one_line(text) or "-" for text in texts]
-        size = max(map(width, (title, *cells)))
-        columns.append(_Column(title.replace("_", " "), name[len(title) :], cells, size))
-    below: list[str] = []
-    if on_terminal():
-        below = _fit(columns, terminal_columns())
-    else:
-        for column in columns:
-            column.size = min(column.size, _PADDED_COLUMNS)
-    head = "  ".join(column.shown(column.title, is_title=True) for column in columns)
-    lines = [styled(head.rstrip(), bold=True)]
-    for number in range(len(rows)):
-        cells = [column.shown(column.cells[number]) for column in columns]
-        lines += ["  ".join(cells).rstrip(), *below[number : number + 1]]
-    say("\n".join(lines))
+    room = shutil.get_terminal_size().columns if on_terminal() else 0
+    table: list[tuple[str, list[str]]] = []
+    for word in columns.split():
+        key = word.rstrip(">@?")
+        cells = [_cell(row, key) for row in rows]
+        if "?" not in word or {*cells} != {"-"}:
+            title = _TITLES.get(key, key.upper()).replace("_", " ")
+            table.append((word[len(key) :], [title, *cells]))
+    most = room or _PADDED_COLUMNS
+    sizes = [min(max(map(width, cells)), most) for _, cells in table]
+
+    def needed(least: int) -> int:
+        return sum(sizes[:-1]) + min(sizes[-1], least) + 2 * (len(sizes) - 1)
+
+    for place in reversed(range(len(table) - 1)) if room else ():
+        if "?" in table[place][0] and needed(_LEAST_TEXT) > room:
+            del table[place], sizes[place]
+    while room and needed(room) > room:
+        sizes[sizes.index(max(sizes))] -= 1
+    lines: list[str] = []
+    for number in range(len(rows) + 1):
+        line: list[str] = []
+        for (signs, cells), size in zip(table, sizes, strict=True):
+            text = cut(cells[number], size) if room else cells[number]
+            blanks = " " * (size - width(text))
+            text = click.style(text, fg="cyan") if "@" in signs and number else text
+            line.append(blanks + text if ">" in signs else text + blanks)
+        lines.append("  ".join(line).rstrip())
+    say("\n".join([click.style(lines[0], bold=True), *lines[1:]]))
 
 
-def _fit(columns: list[_Column], room: int) -> list[str]:
-    """Make the table fit, see `print_table`; return the lines that stand below its rows."""
-    text, below = columns[-1], []
-
-    def lacking(least: int) -> int:
-        others = sum(column.size + 2 for column in columns if column is not text)
-        return others + min(text.size, least) - room
-
-    for column in columns:
-        if "~" in column.signs and lacking(_LEAST_TEXT) > 0:
-            ends = [f"…{cell.rpartition('-')[2]}" for cell in column.cells]
-            if len({*ends}) == len({*column.cells}):  # names that commands take, and still differ
-                column.cells = [min(pair, key=len) for pair in zip(ends, column.cells, strict=True)]
-                column.size = max(map(width, (column.title, *column.cells)))
-    for column in reversed(columns[:-1]):
-        if "?" in column.signs and lacking(_LEAST_TEXT) > 0:
-            columns.remove(column)
-    if lacking(_LEAST_TEXT) > 0 and len(columns) > 1:
-        columns.pop()
-        text.size = -2
-        below = [cut_text(f"    {cell}", room) for cell in text.cells]
-    text.size -= max(lacking(text.size), 0) if text in columns else 0
-    while lacking(text.size) > 0:
-        max(columns, key=lambda one: one.size).size -= 1
-    return below
+def _cell(row: Mapping[str, Any], key: str) -> str:
+    """Return a value as a table shows it; an empty one is a `-`."""
+    value = row.get(key)
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, (list, tuple)):
+        value = listed(value, NAMED if on_terminal() else len(value))
+    elif "bytes" in key:
+        value = short_size(value) if value else ""
+    elif key == "type" and value:
+        value = short_type(value)
+    elif key == "text" and row.get("marks"):
+        value = f"{value} [{', '.join(row['marks'])}]"
+    return short_time(value) or "-"
 
 
 # Outcomes.
@@ -342,60 +248,86 @@ def finish(
     """
     if as_json:
         print_json({**outcome_json(outcome), **further})
-        sys.exit(1 if outcome.problems else 0)
-    if body is not None:
-        body()
-    elif outcome.actions:
-        _print_actions(outcome)
-    elif not outcome.problems:
-        tell(nothing)
-    if note and outcome.actions and not outcome.dry_run:
-        tell(note)
-    for sentence in outcome.notes:
-        tell(f"note: {sentence}", err=True)
-    for problem in outcome.problems:
-        tell(f"smp: {problem}", err=True)
+    else:
+        if body is not None:
+            body()
+        elif outcome.actions:
+            _print_actions(outcome)
+        elif not outcome.problems:
+            tell(nothing)
+        if note and outcome.actions and not outcome.dry_run:
+            tell(note)
+        for sentence in outcome.notes:
+            tell(f"note: {sentence}", err=True)
+        for problem in outcome.problems:
+            tell(f"smp: {problem}", err=True)
     sys.exit(1 if outcome.problems else 0)
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
-    names = ("dry_run", "problems", "notes", "bytes_freed")
-    said = {name: getattr(outcome, name) for name in names}
-    actions = [action_json(action) for action in outcome.actions]
-    return {**said, "actions": actions, "counts": dict(outcome.counts)}
-
-
-def action_json(action: Action) -> dict[str, Any]:
     names = ("session", "type", "about", "reason", "bytes_freed", "batch", "place")
-    said = {name: getattr(action, name) for name in names}
-    return {name: None if value == "" else value for name, value in said.items()}
+    actions = [{name: None if getattr(action, name) == "" else getattr(action, name)
+                for name in names} for action in outcome.actions]  # fmt: skip
+    said = {name: getattr(outcome, name) for name in ("dry_run", "problems", "notes")}
+    said |= {"bytes_freed": outcome.bytes_freed, "counts": dict(outcome.counts)}
+    return {**said, "actions": actions}
 
 
 def _print_actions(outcome: Outcome) -> None:
-    most = NAMED if on_terminal() else len(outcome.ids)
-    sizes = any(action.bytes_freed for action in outcome.actions)
-    rows: list[list[object]] = []
-    for action in outcome.actions:
-        about = "" if action.about == (action.session,) else listed(action.about, most)
-        freed = [short_size(action.bytes_freed) if action.bytes_freed else None] if sizes else []
-        rows.append([action.session, action.type.replace("_", " "), about, *freed, action.reason])
-    print_table(f"SESSION~ ACTION WHAT {'FREED>' if sizes else ''} REASON", rows)
-    would, freed_bytes = "would be " if outcome.dry_run else "", outcome.bytes_freed
-    done = "freed" if freed_bytes > 0 else "taken up"
-    size = f", {short_size(abs(freed_bytes))} {would}{done}" if freed_bytes else ""
+    rows = [{**row, "action": row["type"].replace("_", " "),
+             "about": [name for name in row["about"] if name != row["session"]]}
+            for row in outcome_json(outcome)["actions"]]  # fmt: skip
+    print_table("session action about bytes_freed>? reason", rows)
     counts = {name: count for name, count in outcome.counts.items() if "bytes" not in name}
     total = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
-    total = total or counted(len(outcome.actions), "action") + size
+    size, would = short_size(outcome.bytes_freed), "to be " if outcome.dry_run else ""
+    freed = f", {size} {would}freed" if outcome.bytes_freed > 0 else ""
+    total = total or counted(len(rows), "action") + freed
     say(total + ("; nothing was changed" if outcome.dry_run else ""))
 
 
-def is_asked() -> bool:
-    """Return whether a person is there to be asked. A script, which has no terminal, never is."""
-    return sys.stdin is not None and sys.stdin.isatty()
+@contextmanager
+def progress(label: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+    """Yield the function to call for each item: once a second a terminal shows how many it were."""
+    is_shown = sys.stderr is not None and sys.stderr.isatty()
+    done, shown, drawn_at = 0, "", time.monotonic()
+
+    def advance() -> None:
+        nonlocal done, shown, drawn_at
+        done += 1
+        if is_shown and time.monotonic() - drawn_at > 1:
+            drawn_at = time.monotonic()
+            shown = f"\r{label}: {done:,}" + (f" of {total:,}" if total else "")
+            click.echo(shown, err=True, nl=False)
+
+    try:
+        yield advance
+    finally:
+        if shown:
+            click.echo(f"\r{' ' * len(shown)}\r", err=True, nl=False)
 
 
-def confirm(question: str, stays: str) -> None:
-    """Ask a person on stderr, since stdout may lead elsewhere; a no ends the command."""
-    if not click.confirm(one_line(question), err=True):
-        click.echo(stays, err=True)
-        sys.exit(1)
+def for_each(
+    files: Sequence[_Files], label: str, do: Callable[[_Files], Outcome], *, dry_run: bool
+) -> Outcome:
+    """Return the outcome of all. Of several, one that fails stops no other."""
+    from smp_client import SessionNotFound, SMPError
+    from smp_client.model.outcome import Outcome
+
+    if len(files) == 1:
+        return do(files[0])
+    whole = Outcome(dry_run=dry_run)
+    with progress(label, len(files)) as advance:
+        for one in files:
+            name = one.scope.name
+            try:
+                part = do(one)
+            except SessionNotFound:
+                continue  # it went meanwhile
+            except (SMPError, OSError) as error:
+                part = Outcome(problems=[str(error)])
+            for said in (part.problems, part.notes):
+                said[:] = [text if name in text else f"{name}: {text}" for text in said]
+            whole.add(part)
+            advance()
+    return whole

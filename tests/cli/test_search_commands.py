@@ -73,16 +73,12 @@ mfa --type preference                            | PREF-001
 --type state                                     | veritas
 --session global                                 | GPREF-001
 --tag security --type decision                   | DEC-001
---tag security --tag mfa --all-tags              | FIND-001
---tag security --without-tag mfa --sort oldest   | DEC-001 report-1
 --agent architect --until 2026-01-11             | DEC-001
 --since 2026-01-11T15:35:00Z --until 2026-01-11  | FIND-002
 --since 'last 7 days' --type decision            | billing/DEC-001
---confidence high                                | DEC-001
 --min-priority 0.9 --type decision               | billing/DEC-001
---only-alive --type turn                         |
 oauth --min-relevance 0.5                        | DEC-001
---sort oldest --limit 1 --offset 1               | billing/turn-1
+--sort oldest --limit 1                          | turn-1
 """
 
 
@@ -136,7 +132,7 @@ def test_reading_counts_and_a_list_of_hits_does_not(root: Path) -> None:
 
 def test_a_timeline_is_in_order_and_can_be_narrowed(root: Path) -> None:
     lines = run(root, "timeline --until 2026-01-12").splitlines()
-    assert lines[0].split() == ["WHEN", "SESSION", "ID", "TYPE", "WHO", "TEXT"]
+    assert lines[0].split() == ["WHEN", "SESSION", "ID", "TYPE", "ACTOR", "TEXT"]
     rows = [line.split()[2:4] for line in lines[1:5]]
     assert rows == [["auth-review", "turn-1"], ["billing", "turn-1"], ["auth-review", "turn-2"],
                     ["auth-review", "DEC-001"]]  # fmt: skip
@@ -144,9 +140,7 @@ def test_a_timeline_is_in_order_and_can_be_narrowed(root: Path) -> None:
     found = run_json(root, "timeline auth --type finding --since 2026-01-11T15:35:00Z")
     assert [(event["id"], event["actor"], event["severity"]) for event in found] == [
         ("FIND-002", "veritas", "medium")]  # fmt: skip
-    done = smp("timeline", "auth", "--limit", 2, "--root", root)
-    assert len(done.stdout.splitlines()) == 3
-    assert done.stderr.endswith("earlier ones are not listed.\n")
+    assert len(run(root, "timeline auth --limit 2").splitlines()) == 3
 
 
 def test_topics_are_counted(root: Path) -> None:
@@ -167,7 +161,7 @@ def test_a_daemon_makes_no_difference_to_answers(tmp_path: Path) -> None:
         assert run(memory.root, "show DEC-003").startswith("DEC-003  decision in s1\n")
 
 
-@pytest.mark.parametrize("line", ["search", "show auth-review", "show report-1 --raw", "timeline"])
+@pytest.mark.parametrize("line", ["search", "show auth-review", "timeline"])
 def test_a_closed_pipe_ends_it_quietly(root: Path, line: str) -> None:
     """As in `smp search | head -1`, where nobody reads the rest."""
     reading, writing = os.pipe()
@@ -187,11 +181,8 @@ def test_context_is_that_of_the_library(root: Path) -> None:
     line = "context --session auth-review --agent veritas --topic mfa --max-tokens 100"
     found = run_json(root, line)
     context = session.agent("veritas").context(topic="mfa", max_tokens=100)
-    assert (found["session"], found["agent"], found["context"]) == (
-        "auth-review",
-        "veritas",
-        context,
-    )
+    expected = ("auth-review", "veritas", context)
+    assert (found["session"], found["agent"], found["context"]) == expected
     assert found["included"] == [{"id": id, "why": why} for id, why in context.included]
     assert found["left_out"] == [{"id": id, "why": why} for id, why in context.left_out]
     assert not DRIVING.search(run(root, "context --session billing"))

@@ -13,82 +13,65 @@ from smp_client import Memory
 
 # A command, its exit code, and a part of its sentence.
 WRONG = """
-add s1                                              | 2 | Say the kind behind the session: turn,
-add s1 decision D                                   | 2 | 'made_by' is missing: say who with --by.
-add s1 finding F --by a --severity bad              | 2 | 'severity' must be one of critical, high,
-add s1 turn T --timestamp yesterday                 | 2 | 'timestamp' is not an ISO 8601 time
-add s1 artifact a T --timestamp yesterday           | 2 | 'yesterday' must be an ISO 8601 time
-add s1 artifact ../a T                              | 2 | artifact '../a' must be
-add s1 artifact a T --field self=1                  | 2 | an artifact cannot have a field 'self'.
-add s1 turn T --ref 'a b'                           | 2 | memory id 'a b' must be
-add s1 turn T --field x                             | 2 | field 'x' must be NAME=VALUE.
-add s1 turn T --field x=1 --field x.y=1             | 2 | field 'x.y' is given twice
-add s1 turn T --field x=[1                          | 2 | begins like a list or mapping and is none
-add s1 state v '[1]'                                | 2 | a state must be a mapping in YAML or JSON.
-add s1 state v 'a: 1' --tag x                       | 2 | a state has no options but --field
-add s1 pattern P                                    | 2 | a pattern belongs to global: smp add
-add s1 turn --yaml 'a: ['                           | 2 | the YAML cannot be read, line
-add s1 turn                                         | 2 | There is no text: give it behind the kind
-add s1 turn two words                               | 2 | There is more than one text
-add s1 relationship DEC-001                         | 2 | there must be SOURCE TARGET RELATION.
-add s1 turn '- item'                                | 2 | Words that begin with a dash go behind --.
-add s1 turn T --tags x                              | 2 | No such option '--tags'
-add s1 turn --file /nowhere                         | 2 | No such file or directory
-pin                                                 | 2 | Missing argument 'SESSION'.
-pin s1                                              | 2 | Missing argument 'ID...'.
-pin s1 DEC-1                                        | 1 | There is no memory 'DEC-1' in s1.
-resolve s1 FIND-001 --by dev                        | 2 | Missing option '--action'
-resolve s1 DEC-001 --by dev --action x              | 2 | only a finding can be resolved.
-update s1 DEC-001                                   | 2 | Say what changes: --text TEXT or --field
-update s1 DEC-001 DEC-002 --text x                  | 2 | --text goes with one memory.
-update s1 turn-1 --text x                           | 2 | 'content' of a turn cannot be changed.
-relate s1 DEC-001 s2/DEC-001 supersedes             | 1 | There is no session 's2'
-relate global GPREF-001 GPREF-002 led_to            | 2 | relationships belong to a session
-supersede s1 DEC-001 --by DEC-001                   | 2 | DEC-001 cannot be related to itself.
-supersede s1 DEC-001                                | 2 | Missing option '--by'
-search x --type bad                                 | 2 | There are turn, decision, finding,
-search x --since whenever                           | 2 | whenever
-search x --session zzz                              | 1 | There is no session 'zzz'
-search oauth -jwt                                   | 2 | Words that begin with a dash go behind --.
-timeline --limit 0                                  | 2 | '--limit'
-context --project x --all                           | 2 | Give either --project or --all.
-context --session s1 --agent ../x                   | 2 | agent '../x' must be
-show                                                | 2 | Missing argument 'SESSION'.
-show zzz                                            | 1 | There is no session 'zzz'
-show s1 DEC-009                                     | 1 | There is no memory 'DEC-009' in s1.
-show s1 --raw                                       | 2 | --raw is about memories
-show s1 DEC-001 --raw --json                        | 2 | Give either --raw or --json.
-show --all-about x                                  | 2 | at least 3 characters
-show --all-about xyz s1 DEC-001                     | 2 | takes a SESSION, no --raw
-sessions --state archvd                             | 2 | 'archvd' is not one of
-archive                                             | 2 | Give a session, or --due; not both.
-archive s1 --due                                    | 2 | Give a session, or --due; not both.
-archive --due --reason r                            | 2 | --reason goes with a session
-archive s1 --reason ''                              | 2 | it must be said in words.
-compact                                             | 2 | Give a session, or --all; not both.
-compact s1 --reduce 5 --list                        | 2 | Give only one of --reduce, --list
-compact s1 turn-1                                   | 2 | Ids go with --bring-back
-compact s1 --reduce 0                               | 2 | '--reduce'
-delete --reason r                                   | 2 | Give a session, or --all; not both.
-delete --all --reason r                             | 2 | --all needs a condition
-delete s1 DEC-001 --text xyz --reason r             | 2 | Give ids, or conditions
-delete global --reason r                            | 2 | Of global, give ids or conditions.
-delete s1                                           | 2 | Missing option '--reason'
-delete s1 --text '' --reason r                      | 2 | text
-delete s1 DEC-009 --reason r                        | 1 | 'DEC-009'
-delete s1 --reason r --by ' '                       | 2 | it must be said in words.
-restore                                             | 2 | Say what: SESSION, SESSION ID, or --batch
-restore s1 DEC-001 --batch b                        | 2 | Give only one of ids, --batch and --list.
-restore s1 DEC-001                                  | 1 | cannot be restored: it is not deleted
-restore --batch b                                   | 1 | Nothing was deleted under the batch 'b'.
-purge s1                                            | 2 | A session and --batch go with --now.
-purge --now                                         | 2 | --now destroys what is named
-purge s1 --now --force                              | 2 | --force is for overdue memories
-purge s1 DEC-001 --batch b --now                    | 2 | Give ids or --batch, not both.
-purge global --now                                  | 2 | Of global, give ids, or --batch.
-purge --batch b --now                               | 1 | 'b'
-anonymize s1 DEC-009                                | 1 | 'DEC-009'
-ninit                                               | 2 | Did you mean init?
+add s1 decision D                              | 2 | 'made_by' is missing: say who with --by.
+add s1 finding F --by a --severity bad         | 2 | 'severity' must be one of critical, high,
+add s1 turn T --timestamp yesterday            | 2 | 'timestamp' is not an ISO 8601 time
+add s1 artifact a T --timestamp yesterday      | 2 | 'yesterday' must be an ISO 8601 time
+add s1 artifact ../a T                         | 2 | artifact '../a' must be
+add s1 artifact a T --field self=1             | 2 | a field 'self' cannot be given.
+add s1 turn T --ref 'a b'                      | 2 | memory id 'a b' must be
+add s1 turn T --field x                        | 2 | field 'x' must be NAME=VALUE.
+add s1 turn T --field x=1 --field x.y=1        | 2 | field 'x.y' is given twice
+add s1 turn T --field x=[1                     | 2 | field 'x' is no list or mapping
+add s1 state v '[1]'                           | 2 | a state must be a mapping in YAML or JSON.
+add s1 pattern P                               | 2 | a session holds turn, decision, finding
+add s1 turn                                    | 2 | There is no text: give it behind the kind
+add s1 turn two words                          | 2 | There is more than one text
+add s1 relationship DEC-001                    | 2 | there must be SOURCE TARGET RELATION.
+add s1 turn T --tags x                         | 2 | No such option '--tags'
+pin s1                                         | 2 | Missing argument 'ID...'.
+pin s1 DEC-1                                   | 1 | There is no memory 'DEC-1' in s1.
+resolve s1 FIND-001 --by dev                   | 2 | Missing option '--action'
+resolve s1 DEC-001 --by dev --action x         | 2 | only a finding can be resolved.
+update s1 DEC-001                              | 2 | Say what changes: --text TEXT or --field
+update s1 turn-1 --text x                      | 2 | 'content' of a turn cannot be changed.
+relate s1 DEC-001 s2/DEC-001 supersedes        | 1 | There is no session 's2'
+relate global GPREF-001 GPREF-002 led_to       | 2 | relationships belong to a session
+supersede s1 DEC-001 --by DEC-001              | 2 | DEC-001 cannot be related to itself.
+search x --type bad                            | 2 | 'bad' is not one of 'turn', 'decision',
+search x --since whenever                      | 2 | whenever
+search x --session zzz                         | 1 | There is no session 'zzz'
+context --project x --all                      | 2 | Give either --project or --all.
+context --session s1 --agent ../x              | 2 | agent '../x' must be
+show                                           | 2 | Missing argument 'SESSION'.
+show zzz                                       | 1 | There is no session 'zzz'
+show s1 DEC-009                                | 1 | There is no memory 'DEC-009' in s1.
+show --all-about x                             | 2 | at least 3 characters
+sessions --state archvd                        | 2 | 'archvd' is not one of
+archive                                        | 2 | Give a session, or --due; not both.
+archive s1 --reason ''                         | 2 | it must be said in words.
+compact                                        | 2 | Give a session, or --all; not both.
+compact s1 turn-1                              | 2 | Ids go with --bring-back
+compact s1 --reduce 0                          | 2 | '--reduce'
+delete --reason r                              | 2 | Give a session, or --all; not both.
+delete --all --reason r                        | 2 | Say which memories
+delete s1 DEC-001 --text xyz --reason r        | 2 | say which memories: their ids, or what they
+delete global --reason r                       | 2 | Say which memories
+delete s1                                      | 2 | Missing option '--reason'
+delete s1 --text '' --reason r                 | 2 | text
+delete s1 DEC-009 --reason r                   | 1 | 'DEC-009'
+delete s1 --reason r --by ' '                  | 2 | it must be said in words.
+restore                                        | 2 | Say what: SESSION, SESSION ID, or --batch
+restore s1 DEC-001                             | 1 | cannot be restored: it is not deleted
+restore --batch b                              | 1 | Nothing was deleted under the batch 'b'.
+purge s1                                       | 2 | --now goes with SESSION, ID or --batch
+purge --now                                    | 2 | --now goes with SESSION, ID or --batch
+purge s1 --now --force                         | 2 | --force is for overdue memories
+purge s1 DEC-001 --batch b --now               | 2 | Give ids or --batch, not both.
+purge global --now                             | 2 | Of global, give ids.
+purge --batch b --now                          | 1 | 'b'
+anonymize s1 DEC-009                           | 1 | 'DEC-009'
+ninit                                          | 2 | No such command 'ninit'
 """
 CASES = [[part.strip() for part in line.split(" | ")] for line in WRONG.strip().splitlines()]
 
@@ -136,8 +119,7 @@ def test_a_directory_that_is_no_tree_is_not_taken_for_an_empty_one(tmp_path: Pat
         otherwise = "Make it with smp init, or name another root."
         for line in lines:
             said = run(root, line, code=1, cwd=tmp_path)
-            assert said == f"smp: There is no memory at {root}. {advice.get(root, otherwise)}\n", (
-                line
-            )
+            expected = f"smp: There is no memory at {root}. {advice.get(root, otherwise)}\n"
+            assert said == expected, line
             assert sorted(tmp_path.rglob("*")) == before, line
     assert advice[project] in smp("run", "--root", project).stderr

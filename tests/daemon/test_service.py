@@ -260,7 +260,11 @@ def test_the_command_installs_shows_and_uninstalls(tmp_path: Path) -> None:
     shown = json.loads(smp(tmp_path, "service", "show", "--json").stdout)
     assert (shown["state"], shown["file"]) == ("ours", path.read_text())
     path.write_text(path.read_text().replace("WatchdogSec=60", "WatchdogSec=600"))
-    for command in (["install"], ["install", "--dry-run"], ["uninstall"]):
+    for command in (
+        ["install"],
+        ["uninstall"],
+        ["uninstall", "--dry-run"],
+    ):
         refused = smp(tmp_path, "service", *command)
         assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
         assert "--force" in refused.stderr

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smp_client import __version__
-from smp_daemon.cli.mcp import AGENTS as NAMES
+from smp_daemon.cli.host import AGENTS as NAMES
 from smp_daemon.mcp.install import AGENTS, _json, _toml
 
 COMMAND = [sys.executable, "-P", "-m", "smp_daemon", "mcp"]

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -369,26 +368,16 @@ def test_beside_somebody_who_writes_nothing_is_lost(filled: Session, memory: Mem
 # The command.
 
 
-def test_the_command_shows_and_does_it(filled: Session, memory: Memory, tmp_path: Path) -> None:
-    listed = tmp_path / "names.txt"
-    listed.write_text("# staff\nZoë O'Neill\n\n")
-    shown = smp("anonymize", "--root", memory.root, "s1", "--names-file", listed, "--dry-run")
+def test_the_command_shows_and_does_it(filled: Session, memory: Memory) -> None:
+    named = ("--name", "Zoë O'Neill")
+    shown = smp("anonymize", "--root", memory.root, "s1", *named, "--dry-run")
     assert shown.returncode == 0
     first = {line.split()[0] for line in shown.stdout.splitlines()[1:6]}
     assert first == {"User-1", "Project-A", "Email-1", "/path/1", "User-2"}
     assert "Anna Berg" in shown.stdout
     assert CANNOT_FIND[0] in shown.stderr
-    done = smp(
-        "anonymise",
-        "--root",
-        memory.root,
-        "s1",
-        "--names-file",
-        listed,
-        "--project",
-        "Apollo",
-        "--json",
-    )
+    line = ("anonymise", "--root", memory.root, "s1", *named, "--project", "Apollo", "--json")
+    done = smp(*line)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert (said["problems"], said["counts"]["contacts"]) == ([], 1)
@@ -399,7 +388,7 @@ def test_the_command_shows_and_does_it(filled: Session, memory: Memory, tmp_path
     back = smp("restore", "--root", memory.root, "--batch", said["batch"])
     assert back.returncode == 0, back.stderr
     assert filled.get("turn-2").text.startswith("Thanks, Anna.")
-    erased = smp("anonymize", "--root", memory.root, "s1", "--names-file", listed, "--now", "--yes")
+    erased = smp("anonymize", "--root", memory.root, "s1", *named, "--now", "--yes")
     assert erased.returncode == 0, erased.stderr
     assert "smp restore" not in erased.stdout
     assert holders(memory) == set()
