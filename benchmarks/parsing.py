@@ -12,7 +12,7 @@ from smp_client.model.record import DECISION, TURN
 from smp_client.text.document import RecordList
 from smp_client.text.format import format_of
 from smp_client.text.markdown import parse as parse_conversation
-from smp_client.text.yaml_list import parse, render_record
+from smp_client.text.yaml_list import YamlList, parse
 
 from .measure import Bench, Row, Timing, benchmark
 from .samples import content, count_in, megabyte_label, rendered
@@ -49,7 +49,7 @@ def parse_appended(bench: Bench) -> Iterator[Row]:
 def render(bench: Bench) -> Iterator[Row]:
     text = rendered(DECISION, 1)
     value = _tail(text, 0).records[0].value
-    times = bench.compare(partial(render_record, value), partial(_dump, [value]), rounds=2000)
+    times = bench.compare(partial(YamlList(DECISION).render, value, 2), partial(_dump, [value]), rounds=2000)
     yield Row("render one decision", f"{len(text)} bytes", "yaml.dump(CSafeDumper)", *times, note=_speeds(len(text), times))
 
 

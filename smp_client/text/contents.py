@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -23,7 +23,6 @@ from .values import Value
 
 _DEPTH_CAP = 32
 _PROBLEM_CAP = 100
-_TAG = re.compile(r"[^\W_][\w.-]{0,31}")
 _REDACTION = Redaction()
 
 
@@ -52,12 +51,9 @@ def new_fields(
 
 
 def changed_fields(
-    kind: Kind,
-    old: Mapping[str, Value],
-    changes: Mapping[str, Any],
-    at: datetime,
+    kind: Kind, old: Mapping[str, Value], changes: Mapping[str, Any], at: datetime,
     redaction: Redaction = _REDACTION,
-) -> dict[str, Value]:
+) -> dict[str, Value]:  # fmt: skip
     """Return the record with some fields replaced, without secrets; one changed to None goes."""
     fixed = {"id", "timestamp", "turn"}
     fixed |= {"content", "speaker", "type"} if kind is TURN else set()
@@ -88,7 +84,7 @@ def check(kind: Kind, body: Mapping[str, Value], problems: list[str]) -> None:
             shown = _shown(body[part])
             problems.append(f"{part!r} must be one of {', '.join(choices)}, not {shown}")
     check_tags(body.get("tags"), problems)
-    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in _texts(dict(body)))
+    size = _size(dict(body))
     if size > CONTENT_CAP_BYTES:
         problems.append(f"a {kind.type} may hold {CONTENT_CAP_BYTES:,} bytes of text, not {size:,}")
     if kind is not TURN:
@@ -108,12 +104,10 @@ def check_tags(tags: Value, problems: list[str]) -> None:
     if tags is not None and not isinstance(tags, list):
         problems.append("'tags' must be a list of texts")
         return
+    signs = "must be 1 to 32 letters, digits, '-', '_' or '.', beginning with a letter or digit"
     for tag in tags or []:
-        if not isinstance(tag, str) or not _TAG.fullmatch(tag):
-            problems.append(
-                f"tag {_shown(tag)} must be 1 to 32 letters, digits, '-', '_' or '.', "
-                "beginning with a letter or digit"
-            )
+        if not isinstance(tag, str) or not re.fullmatch(r"[^\W_][\w.-]{0,31}", tag):
+            problems.append(f"tag {_shown(tag)} {signs}")
 
 
 def plain_parts(
@@ -146,14 +140,12 @@ def plain(value: Any, where: str, problems: list[str], depth: int = 0) -> Value:
         return _text(value, where, problems)
     if value is None or isinstance(value, bool):
         return value
-    # An enumeration or a NumPy number is shown in words of its own: store the bare number.
-    if isinstance(value, float):
-        return float(value)
-    if isinstance(value, int):
-        if abs(value) >= 10**299:
-            problems.append(f"{where!r} is too large a number")
+    if isinstance(value, (int, float)):
+        if not abs(value) < 10**299:
+            problems.append(f"{where!r} is too large a number, or none")
             return None
-        return int(value)
+        # An enumeration or a NumPy number is shown in words of its own: store the bare number.
+        return float(value) if isinstance(value, float) else int(value)
     if isinstance(value, (datetime, date)):
         return _time(where, value, problems)
     if isinstance(value, (list, tuple)):
@@ -161,11 +153,9 @@ def plain(value: Any, where: str, problems: list[str], depth: int = 0) -> Value:
         return [plain(item, f"{where}[{index}]", problems, depth + 1) for index, item in items]
     if isinstance(value, Mapping):
         keys = {_key(key, where, problems): item for key, item in value.items()}
-        return {
-            key: plain(item, f"{where}.{key}", problems, depth + 1) for key, item in keys.items()
-        }
-    storable = "text, numbers, true, false, null, times, lists and mappings"
-    problems.append(f"{where!r} is a {type(value).__name__}; only {storable} can be stored")
+        inner = ((key, item, f"{where}.{key}") for key, item in keys.items())
+        return {key: plain(item, name, problems, depth + 1) for key, item, name in inner}
+    problems.append(f"{where!r} is a {type(value).__name__}, which cannot be stored")
     return None
 
 
@@ -210,13 +200,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-def _texts(value: Value) -> Iterator[str]:
+def _size(value: Value) -> int:
+    """Return the bytes of all texts in a value, keys among them."""
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, dict):
-        yield from value
-        for item in value.values():
-            yield from _texts(item)
+        return len(value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, dict):
+        return sum(map(_size, value)) + sum(map(_size, value.values()))
+    return sum(map(_size, value)) if isinstance(value, list) else 0

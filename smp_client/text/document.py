@@ -7,7 +7,8 @@ So comments and blank lines below a record belong to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..model.deadline import step
 from .values import Value
@@ -16,8 +17,7 @@ INDENT = 2
 CUT_OFF = "the record was cut off while it was written"
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(NamedTuple):
     """A record and its span."""
 
     start: int
@@ -29,8 +29,7 @@ class Located:
         return bool(self.value.get("id")) and isinstance(self.value["id"], str)
 
 
-@dataclass(frozen=True, slots=True)
-class Bad:
+class Bad(NamedTuple):
     """Bytes that are no record, and why; `line` counts from 1."""
 
     start: int
@@ -39,16 +38,18 @@ class Bad:
     problem: str
 
 
-@dataclass(slots=True)
 class RecordList:
     """The records of a file. It is plain where records can be appended and spans be replaced."""
 
-    records: list[Located] = field(default_factory=list)
-    bad: list[Bad] = field(default_factory=list)
-    head: dict[str, Value] = field(default_factory=dict)  # the keys beside the list
-    indent: int = INDENT  # of the dashes
-    listed: bool = False  # whether the list's key is there at all
-    plain: bool = True
+    def __init__(
+        self, records: Sequence[Located] = (), *, indent: int = INDENT, listed: bool = False
+    ) -> None:
+        self.records = list(records)
+        self.bad: list[Bad] = []
+        self.head: dict[str, Value] = {}  # the keys beside the list
+        self.indent = indent  # of the dashes
+        self.listed = listed  # whether the list's key is there at all
+        self.plain = True
 
     def take(self, item: Located | Bad) -> None:
         step()

@@ -1,13 +1,15 @@
 """Changing records of one file: pure, for many at once.
 
 A file is its head and its records; every byte belongs to the head or to exactly one record, whose
-span is its lines up to the next record. Replacing, removing and inserting records are changes of
-that list of spans, so every other byte stays as it is.
+span is its lines up to the next record. Replacing, removing and inserting records are splices of
+spans, so every other byte stays as it is.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from ..model.record import TURN, Kind
@@ -17,6 +19,7 @@ from .format import format_of, plain
 from .values import Value
 
 FEW = 32  # records of a file that are found, and changed, without parsing the others
+_Splice = tuple[int, int, bytes]  # from, to, the bytes that come there
 
 
 class Edit(NamedTuple):
@@ -48,6 +51,11 @@ class Span(NamedTuple):
     value: dict[str, Value]
     raw: bytes
     behind: str | None  # the id of the record before it
+    start: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.raw)
 
 
 class Spans(NamedTuple):
@@ -70,7 +78,8 @@ def spans(kind: Kind, content: bytes) -> Spans:
     for item in items:
         value = item.value if isinstance(item, Located) else {}
         memory_id = str(value["id"]) if isinstance(item, Located) and item.has_id else ""
-        records.append(Span(memory_id, value, content[item.start : item.end], behind))
+        raw = content[item.start : item.end]
+        records.append(Span(memory_id, value, raw, behind, item.start))
         behind = memory_id or behind
     return Spans(content[: items[0].start] if items else content, records, found.indent)
 
@@ -90,7 +99,7 @@ def located(kind: Kind, content: bytes, ids: Collection[str]) -> dict[str, Span]
             before = content.rfind(b"\n" + b" " * _indent(raw) + b"- ", 0, record.start) + 1
             behind = value_of(kind, content[before : record.start]).get("id") if before else None
         behind = behind if isinstance(behind, str) else None
-        found[memory_id] = Span(memory_id, record.value, raw, behind)
+        found[memory_id] = Span(memory_id, record.value, raw, behind, record.start)
     return found
 
 
@@ -103,63 +112,80 @@ def edited(
     `last` is the highest number ever given in this file, which a removal writes into its head.
     `known` is the file taken apart, where the caller has done that already.
     """
-    content = plain(kind.file, content)
+    given, content = content, plain(kind.file, content)
+    known = known if content == given else None
     is_few = len(edits) <= FEW and all(edit.old is not None and edit.id for edit in edits)
     if known is None and is_few:
-        return _edited_few(kind, content, edits, last)
-    head, records, indent = known or spans(kind, content)
-    position = {span.id: number for number, span in enumerate(records) if span.id}
-    pieces: list[Span | None] = [*records]
+        standing = located(kind, content, [edit.id for edit in edits])
+        known = Spans(b"", [], 0)
+    else:
+        known = known or spans(kind, content)
+        standing = {span.id: span for span in known.records if span.id}
+    splices: list[_Splice] = []
     arriving: list[tuple[Edit, bytes]] = []
     kept: list[str] = []
     for edit in edits:
+        span = standing.get(edit.id)
+        new = b"" if edit.new is None else edit.new.encode()
         if not edit.id:
-            lines = head.splitlines(keepends=True)
-            new_line = (edit.new or "").encode()
-            head = b"".join(new_line if hash_of_bytes(line) == edit.old else line for line in lines)
-            continue
-        new = None if edit.new is None else _indented(kind, edit.new.encode(), indent)
-        at = position.get(edit.id)
-        if at is None:
-            if new is not None and edit.old is None:
-                arriving.append((edit, new))
-            elif new is not None:
+            at = 0
+            for line in known.head.splitlines(keepends=True):
+                if hash_of_bytes(line) == edit.old:
+                    splices.append((at, at + len(line), new))
+                at += len(line)
+        elif span is None:
+            if new and edit.old is None:
+                arriving.append((edit, _indented(kind, new, known.indent)))
+            elif new:
+                kept.append(edit.id)  # somebody else removed it
+        else:
+            new = new and _indented(kind, new, _indent(span.raw))
+            if edit.old is not None and hash_of(span.value) == edit.old:
+                splices.append((span.start, span.end, _closed(new)))
+            elif span.raw.rstrip() != new.rstrip():
                 kept.append(edit.id)
-        elif edit.old is not None and hash_of(records[at].value) == edit.old:
-            pieces[at] = None if new is None else records[at]._replace(raw=_closed(new))
-        elif new is None or records[at].raw.rstrip() != new.rstrip():
-            kept.append(edit.id)
-    left = [span for span in pieces if span is not None]
-    body = _arranged(kind, left, arriving)
-    if body and not records:
-        form = format_of(kind)
-        head += form.opening(form.parse(head), head) or b""
-    after = b"".join([head, *body])
-    if len(left) < len(records):
-        after = format_of(kind).with_last(after, last)
-    return Edited(after, kept)
-
-
-def _edited_few(kind: Kind, content: bytes, edits: Sequence[Edit], last: int) -> Edited:
-    """Return the file after edits of records that stand in it, without parsing the others."""
-    kept: list[str] = []
-    splices: list[tuple[int, int, bytes]] = []
-    for edit in edits:
-        record = format_of(kind).find(content, edit.id)
-        if record is None:
-            kept += [edit.id] if edit.new is not None else []  # somebody else removed it
-            continue
-        raw = content[record.start : record.end]
-        new = b"" if edit.new is None else _indented(kind, edit.new.encode(), _indent(raw))
-        if hash_of(record.value) == edit.old:
-            splices.append((record.start, record.end, _closed(new) if new else b""))
-        elif raw.rstrip() != new.rstrip():
-            kept.append(edit.id)
-    after = content
-    for start, end, new in sorted(splices, reverse=True):
-        after = after[:start] + new + after[end:]
-    is_shorter = any(not new for _, _, new in splices)
+    is_shorter = any(not new and start >= len(known.head) for start, _, new in splices)
+    splices += _arrivals(kind, known, len(content), arriving) if arriving else []
+    pieces: list[bytes] = []
+    done = 0
+    for start, end, new in sorted(splices, key=lambda splice: splice[:2]):
+        pieces.append(content[done:start])
+        is_open = pieces[-1] and not pieces[-1].endswith(b"\n")
+        pieces += [b"\n", new] if new and is_open else [new]
+        done = end
+    after = b"".join([*pieces, content[done:]])
     return Edited(format_of(kind).with_last(after, last) if is_shorter else after, kept)
+
+
+def _arrivals(
+    kind: Kind, known: Spans, end: int, arriving: Sequence[tuple[Edit, bytes]]
+) -> list[_Splice]:
+    """Return each record that arrives with its place."""
+    head, records, _ = known
+    if kind is TURN:
+        highest = [*accumulate((_number(span.id) for span in records), max)]
+        starts = [*(span.start for span in records), end]
+        splices = [
+            (starts[bisect_right(highest, _number(edit.id))], raw.rstrip(b"\n") + b"\n\n")
+            for edit, raw in sorted(arriving, key=lambda one: _number(one[0].id))
+        ]
+        return [(at, at, raw) for at, raw in splices]
+    form = format_of(kind)
+    opening = b"" if records else form.opening(form.parse(head), head) or b""
+    placed: list[_Splice] = [(end, end, opening)] if opening else []
+    following: dict[str | None, list[tuple[Edit, bytes]]] = {}
+    for edit, raw in arriving:
+        following.setdefault(edit.behind, []).append((edit, raw))
+    places = {span.id: span.end for span in records if span.id}
+    for behind, at in [(None, len(head)), *places.items()]:
+        todo = following.pop(behind, [])[::-1]
+        while todo:
+            edit, raw = todo.pop()
+            placed.append((at, at, _closed(raw)))
+            todo += following.pop(edit.id, [])[::-1]
+    # Records whose predecessor is nowhere come last.
+    lost = [raw for several in following.values() for _, raw in several]
+    return placed + [(end, end, _closed(raw)) for raw in lost]
 
 
 def replaced(kind: Kind, span: Span, value: Mapping[str, Value]) -> bytes:
@@ -174,40 +200,6 @@ def value_of(kind: Kind, raw: bytes) -> dict[str, Value]:
     return found[0].value if found else {}
 
 
-def _arranged(
-    kind: Kind, pieces: Sequence[Span], arriving: Sequence[tuple[Edit, bytes]]
-) -> list[bytes]:
-    """Return the records in their order, each that arrives in its place."""
-    if not arriving:
-        return [span.raw for span in pieces]
-    if kind is TURN:
-        highest = 0
-        keyed: list[tuple[int, int, bytes]] = []
-        for place, span in enumerate(pieces):
-            highest = max(highest, _number(span.id))  # an unnumbered piece stays where it is
-            keyed.append((highest, place, span.raw))
-        keyed += [(_number(edit.id), -1, raw) for edit, raw in arriving]
-        turns = [raw for _, _, raw in sorted(keyed, key=lambda one: one[:2])]
-        is_closed = (b"\n\n", b"\n\r\n")
-        return [raw if raw.endswith(is_closed) else raw.rstrip(b"\n") + b"\n\n" for raw in turns]
-    following: dict[str | None, list[tuple[str, bytes]]] = {}
-    present = {span.id for span in pieces if span.id} | {edit.id for edit, _ in arriving}
-    last: list[tuple[str, bytes]] = []
-    for edit, raw in arriving:
-        is_placed = edit.behind is None or (edit.behind in present and edit.behind != edit.id)
-        (following.setdefault(edit.behind, []) if is_placed else last).append((edit.id, raw))
-    order: list[bytes] = []
-    for start, raw in [(None, b""), *((span.id, span.raw) for span in pieces)]:
-        todo: list[tuple[str | None, bytes]] = [(start, raw)]
-        while todo:
-            memory_id, piece = todo.pop()
-            order += [_closed(piece)] if piece else []
-            todo += reversed(following.pop(memory_id, []) if memory_id != "" else [])
-    # Records that stood behind each other, and whose first is nowhere, come last.
-    last += [one for several in following.values() for one in several]
-    return [*order, *(_closed(raw) for _, raw in last)]
-
-
 def _indented(kind: Kind, raw: bytes, indent: int) -> bytes:
     """Return the bytes of a record at the indentation of its file."""
     if kind is TURN or _indent(raw) == indent:
@@ -220,7 +212,7 @@ def _indent(raw: bytes) -> int:
 
 
 def _closed(raw: bytes) -> bytes:
-    return raw if raw.endswith(b"\n") else raw + b"\n"
+    return raw if not raw or raw.endswith(b"\n") else raw + b"\n"
 
 
 def _number(memory_id: str) -> int:

@@ -20,9 +20,9 @@ _DIGITS = 299  # YAML takes more digits than that for a text
 def parse_object(raw: bytes) -> tuple[dict[str, Any] | None, str]:
     """Return one object that can be kept, or None and the reason."""
     value, problem = parse(raw)
-    if problem:
-        return None, problem
-    return (value, "") if isinstance(value, dict) else (None, "it must be an object, in braces")
+    if problem or isinstance(value, dict):
+        return value, problem
+    return None, "it must be an object, in braces"
 
 
 def parse(raw: bytes) -> tuple[Any, str]:
@@ -30,11 +30,9 @@ def parse(raw: bytes) -> tuple[Any, str]:
     try:
         value = _DECODER.decode(raw.decode().lstrip("\ufeff"))
         is_short = len(raw) <= CONTENT_CAP_BYTES and b"\\u" not in raw
-        if not is_short or raw.count(b"{") + raw.count(b"[") >= _LEVELS:
-            size = _size(value, 0)
-            if size > CONTENT_CAP_BYTES:
-                problem = f"its texts hold {size:,} bytes; a memory may hold {CONTENT_CAP_BYTES:,}"
-                return None, problem
+        if is_short and raw.count(b"{") + raw.count(b"[") < _LEVELS:
+            return value, ""
+        size = _size(value, 0)
     except UnicodeDecodeError as error:
         return None, f"not UTF-8 at byte {error.start}"
     except UnicodeEncodeError:
@@ -45,23 +43,16 @@ def parse(raw: bytes) -> tuple[Any, str]:
         return None, f"nested deeper than {_LEVELS} levels"
     except ValueError as error:
         return None, f"not JSON: {error}"
+    if size > CONTENT_CAP_BYTES:
+        return None, f"its texts hold {size:,} bytes; a memory may hold {CONTENT_CAP_BYTES:,}"
     return value, ""
 
 
-def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is no number")
-
-
-def _finite(number: str) -> float:
-    if not math.isfinite(value := float(number)):
-        raise ValueError("it holds too large a number")
+def _number(text: str) -> float:
+    value = int(text) if text.lstrip("-").isdecimal() else float(text)
+    if len(text) > _DIGITS or not math.isfinite(value):
+        raise ValueError("it holds a number that is none, or too large")
     return value
-
-
-def _whole(number: str) -> int:
-    if len(number) > _DIGITS:
-        raise ValueError("it holds too large a number")
-    return int(number)
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -86,5 +77,5 @@ def _size(value: Any, depth: int) -> int:
 
 
 _DECODER = json.JSONDecoder(
-    parse_constant=_refuse, parse_float=_finite, parse_int=_whole, object_pairs_hook=_mapping
+    parse_constant=_number, parse_float=_number, parse_int=_number, object_pairs_hook=_mapping
 )

@@ -15,7 +15,6 @@ from .values import BadYaml, Value, decode, load, render_entries
 from .version import in_present_words, require_known, stated, version_in
 
 _PART = r"( +)([\"']?)([^\s\"'#:][^\"':]*)\2[ \t]*:(?=\s|\Z)"
-_COMMENT = re.compile(r"[ \t]*(?:#.*)?\r?\n?")
 
 
 def load_mapping(content: bytes, top: str, file: str) -> dict[str, Value]:
@@ -25,12 +24,13 @@ def load_mapping(content: bytes, top: str, file: str) -> dict[str, Value]:
     except BadYaml as problem:
         raise CorruptionDetected(f"{file}, {problem}.") from problem
     whole = value if isinstance(value, dict) else {}
-    version = stated(whole.get("version"))
+    version, parts = stated(whole.get("version")), whole.get(top)
     require_known(version, file)
-    inner = whole.get(top)
-    if value is not None and not isinstance(inner, dict):
+    if isinstance(parts, dict):
+        return in_present_words(top, parts, version)
+    if value is not None:
         raise CorruptionDetected(f"{file} has no mapping {top!r}.")
-    return in_present_words(top, inner, version) if isinstance(inner, dict) else {}
+    return {}
 
 
 def render_mapping(top: str, parts: Mapping[str, Value]) -> bytes:
@@ -48,14 +48,12 @@ def replace_parts(content: bytes, top: str, changes: Mapping[str, Value], file: 
     new = {name: new[name] for name in new if new[name] is not None or name not in changes}
     if new == old:
         return content
-    different = {
-        name: new.get(name) for name in changes if new.get(name, ...) != old.get(name, ...)
-    }
     if version_in(file, content) == FORMAT_VERSION and is_plain(content, top):
         with suppress(CorruptionDetected):  # then its style cannot be spliced
-            spliced = _spliced(decode(content), top, different).encode()
-            if load_mapping(spliced, top, file) == new:
-                return spliced
+            changed = [name for name in changes if new.get(name, ...) != old.get(name, ...)]
+            spliced = _spliced(decode(content), top, {name: new.get(name) for name in changed})
+            if load_mapping(spliced.encode(), top, file) == new:
+                return spliced.encode()
     return render_anew(content, top, new)
 
 
@@ -76,7 +74,7 @@ def _top_line(top: str) -> str:
     return rf"^\ufeff?[\"']?{re.escape(top)}[\"']?[ \t]*:[ \t]*(?:#[^\n]*)?\r?$"
 
 
-def _spliced(text: str, top: str, changes: Mapping[str, Value]) -> str:
+def _spliced(text: str, top: str, changes: dict[str, Value]) -> str:
     """Return the text with changed parts. A part reaches to the next; comments below it stay."""
     start = re.search(_top_line(top), text, re.MULTILINE)
     begin = start.end() + 1 if start else 0
@@ -84,20 +82,19 @@ def _spliced(text: str, top: str, changes: Mapping[str, Value]) -> str:
     end = after.start() if after else len(text)
     first = re.compile("^" + _PART, re.MULTILINE).search(text, begin, end)
     indent = len(first[1]) if first else 2
-    left = dict(changes)
     pieces: list[str] = [text[:begin]]
     is_changed = False  # whether the lines belong to a part that was replaced or removed
     for line in text[begin:end].splitlines(keepends=True):
         part = re.match(_PART, line)
         if part and len(part[1]) == indent:
-            is_changed = part[3] in left
-            value = left.pop(part[3], None)
-            pieces += [_lines({part[3]: value}, indent)] if value is not None else []
-        is_comment = _COMMENT.fullmatch(line) and len(line) - len(line.lstrip(" ")) <= indent
+            is_changed = part[3] in changes
+            if (value := changes.pop(part[3], None)) is not None:
+                pieces.append(_lines({part[3]: value}, indent))
+        is_comment = re.fullmatch(rf" {{0,{indent}}}(?:#.*)?\r?\n?", line)
         if not is_changed or is_comment:
             pieces.append(line if line.endswith("\n") else f"{line}\n")
-    left = {name: value for name, value in left.items() if value is not None}
-    return "".join([*pieces, _lines(left, indent), text[end:]])
+    added = {name: value for name, value in changes.items() if value is not None}
+    return "".join([*pieces, _lines(added, indent), text[end:]])
 
 
 def _lines(parts: Mapping[str, Value], indent: int = 0) -> str:

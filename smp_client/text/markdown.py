@@ -15,8 +15,9 @@ from datetime import datetime
 from ..model.layout import FORMAT_VERSION
 from ..model.record import TURN
 from ..model.times import parse_time, render_time, same_time
+from . import json_text
 from .document import CUT_OFF, Bad, Lines, Located, RecordList
-from .values import DEPTH_CAP, BadYaml, Value, decode, load, render_flow
+from .values import BadYaml, Value, decode, load, render_flow
 from .version import renewed, stated, version_in
 
 # Stands before a turn that the library wrote. Such a turn is closed by `---`, else it is torn.
@@ -92,17 +93,17 @@ class Conversation:
 
         None where the file ends with neither. A turn of a person need not be closed.
         """
-        at, end = None, len(content)
+        end = len(content)
         for heading in reversed(list(_HEADING.finditer(content))):
             is_closed = _CLOSING.search(content, heading.end(), end)
             if is_closed or not self.is_ours(content, heading.start()):
                 break
-            at = end = heading.start()
-        if at is not None:
-            return at
-        for size in range(len(_OPENING), 0, -1):
-            at = len(content) - size
-            if content.endswith(_OPENING[:size]) and content[:at][-1:] in (b"", b"\n"):
+            end = heading.start()
+        if end < len(content):
+            return end
+        for at in range(max(end - len(_OPENING), 0), end):
+            is_line = not at or content[at - 1 : at] == b"\n"
+            if is_line and _OPENING.startswith(content[at:]):
                 return at
         return None
 
@@ -216,11 +217,9 @@ def _read_turn(content: bytes, heading: re.Match[bytes], end: int, line: int = 1
         text = decode(content[start : closing.start() if closing else end])
         return Located(start, end, _read_fields(text, number, is_closed=closing is not None))
     except BadYaml as error:
-        problem = str(error)
-    except json.JSONDecodeError as error:
-        problem = error.msg
-    except (ValueError, RecursionError):
-        problem = "a time or a number cannot be read"
+        problem = error.problem
+    except ValueError:
+        problem = "its time cannot be read"
     return Bad(start, end, line, f"turn {number}: {problem}")
 
 
@@ -262,22 +261,19 @@ def _read_fields(text: str, number: int, *, is_closed: bool) -> dict[str, Value]
 def _read_field(name: str, value: str) -> dict[str, Value]:
     key = _KEYS.get(name)
     if name == "Fields":
-        further = json.loads(value)
-        _refuse_depth(further)
+        further = _read_json(value)
         return further if isinstance(further, dict) else {"fields": further}
     if key in ("memory_refs", "tags"):
         listed = load(value)
         return {key: listed if isinstance(listed, list) else [value]}
     if key in ("pinned", "decay"):
         return {key: load(value)}
-    text = json.loads(value) if value.startswith('"') else value
+    text = _read_json(value) if value.startswith('"') else value
     return {key or name.lower().replace("-", "_").replace(" ", "_"): text}
 
 
-def _refuse_depth(value: Value, depth: int = 0) -> None:
-    """Raise BadYaml where a value is deeper than YAML may be, so that walking it is safe."""
-    if depth > DEPTH_CAP:
-        raise BadYaml(f"nested deeper than {DEPTH_CAP} levels")
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for item in inner:
-        _refuse_depth(item, depth + 1)
+def _read_json(text: str) -> Value:
+    value, problem = json_text.parse(text.encode())
+    if problem:
+        raise BadYaml(problem)
+    return value  # type: ignore[no-any-return]

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..model.deadline import step
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
-# PyYAML types its events as having no attributes; those of a parser have them.
-Event: TypeAlias = Any
+Event: TypeAlias = Any  # PyYAML types its events as having no attributes
 
 DEPTH_CAP = 64
 _FLOW_WIDTH = 100
@@ -38,13 +37,6 @@ else:
             return found
 
     yaml = _Late()
-
-
-@functools.cache
-def _loader() -> Any:
-    import yaml
-
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class BadYaml(ValueError):
@@ -76,10 +68,11 @@ def reading() -> Iterator[None]:
 
 
 class Events:
-    """The events of one text, built into values node by node. Use it inside `reading()`."""
+    """The events of one text, built into values node by node, inside `reading()`."""
 
     def __init__(self, text: str) -> None:
-        self.next: Callable[[], Event] = _loader()(text).get_event
+        loader = getattr(yaml, "CSafeLoader", None) or yaml.SafeLoader
+        self.next: Callable[[], Event] = loader(text).get_event
         self.key_line = 0  # of the key that was read last
 
     def open_document(self) -> Event:
@@ -115,18 +108,12 @@ class Events:
         return mapping
 
     def items(self) -> Iterator[Event]:
-        """Yield the first event of each item of the list that was opened last.
-
-        The caller builds each item before it takes the next.
-        """
+        """Yield the first event of each item of a list. The caller builds it before the next."""
         while type(event := self.next()) is not yaml.SequenceEndEvent:
             yield event
 
     def entries(self) -> Iterator[tuple[str, Event]]:
-        """Yield the key, and the first event of the value, of the mapping that was opened last.
-
-        The caller builds each value before it takes the next.
-        """
+        """Yield each key of a mapping with the first event of its value. The caller builds it."""
         seen: set[str] = set()
         event: Event
         while type(event := self.next()) is not yaml.MappingEndEvent:
@@ -169,9 +156,6 @@ _NUMBER = re.compile(
 _WORDS: dict[str, Value] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
-    ".nan": math.nan, ".NaN": math.nan, ".NAN": math.nan,
-    ".inf": math.inf, ".Inf": math.inf, ".INF": math.inf,
-    "-.inf": -math.inf, "-.Inf": -math.inf, "-.INF": -math.inf,
 }  # fmt: skip
 
 
@@ -181,8 +165,9 @@ def _resolve(text: str) -> Value:
     if text[0] in "0123456789+-." and (match := _NUMBER.fullmatch(text)):
         if match["int"] is not None:
             return int(text)
-        if not text.lstrip("+-").isdigit():
-            return float(text)
+        number = float(text)
+        if not text.lstrip("+-").isdigit() and math.isfinite(number):
+            return number
     return text
 
 
@@ -232,8 +217,6 @@ def render_flow(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        if not math.isfinite(value):
-            return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
         # A reader of YAML 1.1 knows a number with an exponent only by its point.
         shown = repr(value)
         return shown if "." in shown else shown.replace("e", ".0e")
@@ -251,13 +234,7 @@ def _fits_on_line(value: list[Value]) -> bool:
 
 
 def _render_text(text: str) -> str:
-    return _render_word(text) if len(text) <= _WORD_CHARACTERS else _quote(text)
-
-
-@functools.lru_cache(maxsize=4096)
-def _render_word(text: str) -> str:
-    """Return keys, names and tags as YAML; they come again and again."""
-    return _quote(text)
+    return _quote_word(text) if len(text) <= _WORD_CHARACTERS else _quote(text)
 
 
 def _quote(text: str) -> str:
@@ -265,6 +242,9 @@ def _quote(text: str) -> str:
     if _PLAIN.fullmatch(text) and text.lower() not in _NOT_PLAIN:
         return text
     return '"' + _ESCAPED.sub(_escape, text) + '"'
+
+
+_quote_word = functools.lru_cache(maxsize=4096)(_quote)  # keys, names and tags come again
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from ..model.errors import NewerFormat
 from ..model.layout import FORMAT_VERSION
 from ..model.record import GLOBAL_KINDS, SESSION_KINDS, STATE_HISTORY, TURN
-from .document import Located, RecordList
+from .document import RecordList
 from .values import Value
 
 HEAD_BYTES = 4096  # a file states its version in so many bytes, else it is 1
@@ -24,17 +24,13 @@ Fields: TypeAlias = dict[str, Value]
 # A step is never changed after its release.
 STEPS: dict[int, Callable[[str, Fields], Fields]] = {}
 
-# The top keys of files that are one mapping.
-TOPS = {"metadata.yaml": "session", "user-profile.yaml": "user_profile"}
+_TOPS = {"metadata.yaml": "session", "user-profile.yaml": "user_profile"}
 _RECORD_FILES = frozenset(kind.file for kind in (*SESSION_KINDS, *GLOBAL_KINDS))
-
-_IN_YAML = re.compile(
+_IN_YAML = (
     rb"^(?:\xef\xbb\xbf)?(?:\{\s*)?([\"']?)version\1[ \t]*:[ \t]*[\"']?(\d{1,9})[\"']?"
-    rb"[ \t]*(?=[,}#\r\n]|\Z)",
-    re.MULTILINE,
+    rb"[ \t]*(?=[,}#\r\n]|\Z)"
 )
-_IN_MARKDOWN = re.compile(rb"^\*\*Format-Version:\*\*[ \t]*()(\d{1,9})[ \t\r]*$", re.MULTILINE)
-_FIRST_TURN = re.compile(rb"^## Turn \d", re.MULTILINE)
+_IN_MARKDOWN = rb"^\*\*Format-Version:\*\*[ \t]*()(\d{1,9})[ \t\r]*$"
 
 
 def stated(value: Value) -> int:
@@ -47,9 +43,8 @@ def stated(value: Value) -> int:
 def require_known(version: int, file: str) -> None:
     """Raise NewerFormat where there is no step from this version."""
     if not min(STEPS, default=FORMAT_VERSION) <= version <= FORMAT_VERSION:
-        raise NewerFormat(
-            f"{file} has format version {version}; this SMP knows versions up to {FORMAT_VERSION}."
-        )
+        known = f"this SMP knows versions up to {FORMAT_VERSION}"
+        raise NewerFormat(f"{file} has format version {version}; {known}.")
 
 
 def in_present_words(name: str, fields: Fields, version: int) -> Fields:
@@ -65,8 +60,7 @@ def renewed(name: str, file: str, found: RecordList, version: int) -> RecordList
     if version != FORMAT_VERSION:
         found.head["version"] = FORMAT_VERSION
         found.records = [
-            Located(one.start, one.end, in_present_words(name, one.value, version))
-            for one in found.records
+            one._replace(value=in_present_words(name, one.value, version)) for one in found.records
         ]
     return found
 
@@ -74,7 +68,7 @@ def renewed(name: str, file: str, found: RecordList, version: int) -> RecordList
 def top_of(file: str) -> str | None:
     """Return the top key of a file that is one mapping; None of other files."""
     is_state = file.rpartition("/")[0] == "agent-states" and file.endswith(".yaml")
-    return "agent_state" if is_state else TOPS.get(file)
+    return "agent_state" if is_state else _TOPS.get(file)
 
 
 def is_record_file(file: str) -> bool:
@@ -90,12 +84,11 @@ def is_versioned(file: str) -> bool:
 
 def version_in(file: str, content: bytes) -> int:
     """Return the version of a file by the line that states it, without parsing; 1 for none."""
-    head = content[:HEAD_BYTES]
-    pattern, end = _IN_YAML, len(head)
+    head, pattern = content[:HEAD_BYTES], _IN_YAML
     if file == TURN.file:
-        first = _FIRST_TURN.search(head)
-        pattern, end = _IN_MARKDOWN, first.start() if first else end
+        head = re.split(rb"^## Turn \d", head, maxsplit=1, flags=re.MULTILINE)[0]
+        pattern = _IN_MARKDOWN
     elif file.startswith("artifacts/"):
-        end = head.find(b"\n---\n", 3) + 1 if head.startswith(b"---\n") else 0
-    found = pattern.search(head, 0, end)
+        head = head[: head.find(b"\n---\n", 3) + 1] if head.startswith(b"---\n") else b""
+    found = re.search(pattern, head, re.MULTILINE)
     return int(found[2]) if found else 1

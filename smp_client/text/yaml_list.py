@@ -22,14 +22,14 @@ from .version import renewed, stated, version_in
 # Ends the first line of a record that the library wrote. Such a record ends with its `decay` line,
 # so one without is torn.
 MARK = "# smp"
-ONLY_COMMENTS = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z))*")
 
+_COMMENTS = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z))*")
 _DASH = re.compile(rb"^( *)-(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _MARKED = re.compile(rb"[^\n]*# smp[ \t\r]*\n")
-_OTHER_KEY = re.compile(rb"\n[^\s#-]")
 _SOMETHING = re.compile(rb"\S")
+_OTHER_KEY = re.compile(rb"\n[^\s#-]")
 _LAST_ID = re.compile(rb"^last_id:[ \t]*(\d{1,15})(?=[ \t\r\n]|\Z)", re.MULTILINE)
-_ODD_LAST_ID = re.compile(rb"^(?:\xef\xbb\xbf)?[\"']?last_id[\"']?[ \t]*:", re.MULTILINE)
+_ODD_LAST_ID = re.compile(rb"^(?:\xef\xbb\xbf)?([\"']?)last_id\1[ \t]*:", re.MULTILINE)
 _FOREIGN = "this is not part of a record"
 
 
@@ -54,13 +54,12 @@ class YamlList:
         """Return one record, without reading the others where its file is plain."""
         if memory_id.encode() not in content:
             return None
-        if version_in(self._kind.file, content) == FORMAT_VERSION:
-            listed = _key_line(content, self._kind.key)
-            first = _first_dash(content, listed) if listed else None
-            if listed and first and _is_plain(content, listed):
-                located = _find_line(content, first.start(), len(first[1]), memory_id)
-                if located is not None:
-                    return located
+        listed = _key_line(content, self._kind.key)
+        is_known = version_in(self._kind.file, content) == FORMAT_VERSION
+        if is_known and listed and _is_plain(content, listed):
+            located = _find_line(content, listed.end(), memory_id)
+            if located is not None:
+                return located
         return self.parse(content).find(memory_id)
 
     def highest(self, found: RecordList, content: bytes) -> int:
@@ -77,7 +76,17 @@ class YamlList:
         return max(numbers)
 
     def render(self, value: Mapping[str, Value], indent: int) -> bytes:
-        return render_record(value, indent)
+        """Return the record as an item of a block list: `id` first and marked, `decay` last."""
+        body = {"id": value["id"], **value} if "id" in value else dict(value)
+        decay = body.pop("decay", None)
+        lines = render_entries(body, indent + 2)
+        if "decay" in value:
+            if "id" in value:
+                lines[0] += f" {MARK}"
+            lines.append(f"{' ' * (indent + 2)}decay: {render_flow(decay)}")
+        lines = lines or ["{}"]
+        lines[0] = f"{' ' * indent}- {lines[0].lstrip()}"
+        return "\n".join([*lines, ""]).encode()
 
     def opening(self, found: RecordList, content: bytes) -> bytes | None:
         """Return the bytes between the end of a plain file and an appended record, else None."""
@@ -86,8 +95,7 @@ class YamlList:
         fresh_line = b"" if not content or content.endswith(b"\n") else b"\n"
         if found.listed:
             return fresh_line
-        head = f"{self._kind.key}:\n".encode() if found.head else render_head(self._kind.key)
-        return fresh_line + head
+        return fresh_line + (f"{self._kind.key}:\n".encode() if found.head else self._head({}))
 
     def torn(self, found: RecordList, content: bytes) -> int | None:
         """Return where the unfinished records begin with which the file ends; None for none.
@@ -111,17 +119,15 @@ class YamlList:
         listed = _key_line(content, self._kind.key)
         if listed is None:
             return content
-        known = _LAST_ID.search(content, 0, listed.start())
-        if known:
+        if known := _LAST_ID.search(content, 0, listed.start()):
             return content[: known.start(1)] + b"%d" % highest + content[known.end(1) :]
         return content[: listed.start()] + b"last_id: %d\n" % highest + content[listed.start() :]
 
     def is_plain(self, content: bytes) -> bool:
         """Return whether the file may be changed in place. A plain file is not parsed for that."""
         listed = _key_line(content, self._kind.key)
-        if listed is not None and _is_plain(content, listed):
-            return True
-        return parse(content, self._kind.key).plain
+        is_plain = listed is not None and _is_plain(content, listed)
+        return is_plain or parse(content, self._kind.key).plain
 
     def render_plain(self, content: bytes) -> bytes:
         """Return the whole file in the style of this library, with all that can be read of it."""
@@ -129,12 +135,13 @@ class YamlList:
         if found.bad or "last_id" in found.head:
             # The ids in bytes that are left out are not given again.
             found.head["last_id"] = self.highest(found, content)
-        return render_list(self._kind.key, found)
+        records = [self.render(record.value, INDENT) for record in found.records]
+        return self._head(found.head) + b"".join(records)
 
     def own_end(self, raw: bytes, value: Mapping[str, Value]) -> int:
         """Return where a record ends in its span, without the comments and blank lines below it."""
         lines = raw.splitlines(keepends=True)
-        while len(lines) > 1 and ONLY_COMMENTS.fullmatch(lines[-1]):
+        while len(lines) > 1 and _COMMENTS.fullmatch(lines[-1]):
             lines.pop()
         own = b"".join(lines)
         # A line that looks like a comment may be a line of a text: only reading tells.
@@ -142,10 +149,12 @@ class YamlList:
         return len(own) if isinstance(item, Located) and item.value == value else len(raw)
 
     def empty(self, scope: str, started: datetime, participants: list[str]) -> bytes:
-        return render_head(self._kind.key)
+        return self._head({})
 
-
-# Reading.
+    def _head(self, head: Mapping[str, Value]) -> bytes:
+        """Return the beginning of the file, up to where its first record goes."""
+        lines = render_entries({"version": FORMAT_VERSION} | {**head, "version": FORMAT_VERSION}, 0)
+        return "".join(line + "\n" for line in [*lines, f"{self._kind.key}:"]).encode()
 
 
 def parse(content: bytes, key: str) -> RecordList:
@@ -159,19 +168,14 @@ def parse(content: bytes, key: str) -> RecordList:
     except BadYaml as problem:
         if listed is not None or _DASH.match(content):
             return _parse_by_lines(content, listed)
-        return RecordList(bad=[Bad(0, len(content), problem.line + 1, problem.problem)])
+        found = RecordList()
+        found.take(Bad(0, len(content), problem.line + 1, problem.problem))
+        return found
 
 
 def _key_line(content: bytes, key: str) -> re.Match[bytes] | None:
     line = rb"^([\"']?)%s\1[ \t]*:[ \t]*(?:#[^\n]*)?\r?$"
     return re.search(line % re.escape(key.encode()), content, re.MULTILINE)
-
-
-def _first_dash(content: bytes, listed: re.Match[bytes]) -> re.Match[bytes] | None:
-    """Return the dash of the first record, where only comments stand before it."""
-    first = _DASH.search(content, listed.end())
-    is_first = first and ONLY_COMMENTS.fullmatch(content, listed.end(), first.start())
-    return first if is_first else None
 
 
 def _is_plain(content: bytes, listed: re.Match[bytes]) -> bool:
@@ -181,15 +185,17 @@ def _is_plain(content: bytes, listed: re.Match[bytes]) -> bool:
     head = content[: listed.start()]
     if _ODD_LAST_ID.search(head) and not _LAST_ID.search(head):
         return False
-    if _first_dash(content, listed):
-        return True
-    return ONLY_COMMENTS.fullmatch(content, listed.end()) is not None
+    first = _DASH.search(content, listed.end())
+    end = first.start() if first else len(content)
+    return _COMMENTS.fullmatch(content, listed.end(), end) is not None
 
 
 def _parse_by_lines(content: bytes, listed: re.Match[bytes] | None) -> RecordList:
     """Return the records of a block list, each read by itself; without a key the list is all."""
     offset = min(listed.end() + 1, len(content)) if listed else 0
-    found = RecordList(listed=True, plain=listed is not None)
+    first = _DASH.search(content, offset)
+    found = RecordList(indent=len(first[1]) if first else INDENT, listed=True)
+    found.plain = listed is not None
     if listed:
         try:
             head = load(decode(content[: listed.start()]))
@@ -197,9 +203,7 @@ def _parse_by_lines(content: bytes, listed: re.Match[bytes] | None) -> RecordLis
                 raise BadYaml("the head of the file must be a mapping")
             found.head = head or {}
         except BadYaml as problem:
-            found.bad.append(Bad(0, listed.start(), problem.line + 1, problem.problem))
-    first = _DASH.search(content, offset)
-    found.indent = len(first[1]) if first else INDENT
+            found.take(Bad(0, listed.start(), problem.line + 1, problem.problem))
     _read_chunks(content, offset, found)
     return found
 
@@ -209,34 +213,25 @@ def _read_chunks(content: bytes, offset: int, found: RecordList) -> None:
     lines = Lines(content)
     starts = [match.start() for match in _dashes(found.indent).finditer(content, offset)]
     first = starts[0] if starts else len(content)
-    if not ONLY_COMMENTS.fullmatch(content, offset, first):
+    if not _COMMENTS.fullmatch(content, offset, first):
         found.take(Bad(offset, first, lines.at(offset), _FOREIGN))
+    # A line that is not indented ends a record, unless lines behind it may be the rest of it.
+    outside = re.compile(rb"^ {0,%d}[^\s#]" % found.indent, re.MULTILINE)
+    inside = re.compile(rb"^ {%d}" % (found.indent + 2), re.MULTILINE)
     for start, end in zip(starts, [*starts[1:], len(content)], strict=False):
         item = _read_record(content, start, end, lines)
-        border = _border(content, start, end, found.indent) if isinstance(item, Bad) else None
-        if border is not None:
-            record = _read_record(content, start, border, lines)
-            if isinstance(record, Located):
-                found.take(record)
-                item = Bad(border, end, lines.at(border), _FOREIGN)
+        if isinstance(item, Bad):
+            border = outside.search(content, content.find(b"\n", start, end) + 1, end)
+            if border and not inside.search(content, border.start(), end):
+                record = _read_record(content, start, border.start(), lines)
+                if isinstance(record, Located):
+                    found.take(record)
+                    item = Bad(border.start(), end, lines.at(border.start()), _FOREIGN)
         found.take(item)
 
 
 def _dashes(indent: int) -> re.Pattern[bytes]:
     return re.compile(rb"^ {%d}-(?=[ \t\r\n]|\Z)" % indent, re.MULTILINE)
-
-
-def _border(content: bytes, start: int, end: int, indent: int) -> int | None:
-    """Return where a line begins that is not indented and ends a record, although no other begins.
-
-    Lines behind it that are as deep as fields may be the rest of the record: then it is not whole.
-    """
-    outside = re.compile(rb"^ {0,%d}[^\s#]" % indent, re.MULTILINE)
-    foreign = outside.search(content, content.find(b"\n", start, end) + 1, end)
-    deep = re.compile(rb"^ {%d}" % (indent + 2), re.MULTILINE)
-    if foreign is None or deep.search(content, foreign.start(), end):
-        return None
-    return foreign.start()
 
 
 def _read_record(content: bytes, start: int, end: int, lines: Lines) -> Located | Bad:
@@ -264,31 +259,29 @@ def _read_record(content: bytes, start: int, end: int, lines: Lines) -> Located 
 
 def _is_cut_off(content: bytes, start: int, value: Mapping[str, Value]) -> bool:
     """Return whether the writer of this record died, also where others have appended behind it."""
-    is_ours = _MARKED.match(content, start) is not None
-    return is_ours and not isinstance(value.get("decay"), dict)
+    return _MARKED.match(content, start) is not None and not isinstance(value.get("decay"), dict)
 
 
-def _find_line(content: bytes, first: int, indent: int, memory_id: str) -> Located | None:
+def _find_line(content: bytes, offset: int, memory_id: str) -> Located | None:
     """Return the last record whose first line has this id, as in every record of ours.
 
     None where another record may have the id too: then only reading all of them tells.
     """
-    wanted = memory_id.encode()
-    line = rb"^ {%d}- +id: *[\"']?%s[\"']?[ \t\r]*(?:#|\n|\Z)" % (indent, re.escape(wanted))
-    begins = re.compile(line, re.MULTILINE)
-    at = content.rfind(wanted, first)
+    first, wanted = _DASH.search(content, offset), memory_id.encode()
+    indent = len(first[1]) if first else INDENT
+    line = rb" {%d}- +id: *[\"']?%s[\"']?[ \t\r]*(?:#|\n|\Z)" % (indent, re.escape(wanted))
+    at = content.rfind(wanted, offset)
     while at >= 0:
         # Nothing but the dash and the key stands before the id, so its line begins close by.
         start = content.rfind(b"\n", max(at - indent - 16, 0), at) + 1
-        if begins.match(content, start):
+        if re.compile(line).match(content, start):
             following = _dashes(indent).search(content, start + indent + 1)
             end = following.start() if following else len(content)
             item = _read_record(content, start, end, Lines(content))
-            is_it = isinstance(item, Located) and item.value.get("id") == memory_id
-            return item if is_it and isinstance(item, Located) else None
+            return item if isinstance(item, Located) and item.value["id"] == memory_id else None
         if re.search(rb"\bid[\"']?[ \t]*:\s*[\"']?\Z", content[max(at - 16, 0) : at]):
             return None
-        at = content.rfind(wanted, first, at)
+        at = content.rfind(wanted, offset, at)
     return None
 
 
@@ -325,39 +318,9 @@ def _parse_whole(content: bytes, key: str) -> RecordList:
         known = index
         starts.append(at)
     for start, end, (_, value) in zip(starts, [*starts[1:], len(content)], items, strict=False):
-        if not isinstance(value, dict):
-            found.take(Bad(start, end, lines.at(start), "a record must be a mapping"))
-        elif _is_cut_off(content, start, value):
-            found.take(Bad(start, end, lines.at(start), CUT_OFF))
-        else:
+        if isinstance(value, dict) and not _is_cut_off(content, start, value):
             found.take(Located(start, end, value))
+        else:
+            why = CUT_OFF if isinstance(value, dict) else "a record must be a mapping"
+            found.take(Bad(start, end, lines.at(start), why))
     return found
-
-
-# Rendering.
-
-
-def render_record(value: Mapping[str, Value], indent: int = INDENT) -> bytes:
-    """Return the record as an item of a block list: `id` first and marked, `decay` last."""
-    body = {"id": value["id"], **value} if "id" in value else dict(value)
-    decay = body.pop("decay", None)
-    lines = render_entries(body, indent + 2)
-    if "decay" in value:
-        if "id" in value:
-            lines[0] += f" {MARK}"
-        lines.append(f"{' ' * (indent + 2)}decay: {render_flow(decay)}")
-    lines = lines or ["{}"]
-    lines[0] = f"{' ' * indent}- {lines[0].lstrip()}"
-    return "\n".join([*lines, ""]).encode()
-
-
-def render_head(key: str, head: Mapping[str, Value] | None = None) -> bytes:
-    """Return the beginning of a record file, up to where its first record goes."""
-    lines = render_entries({"version": FORMAT_VERSION, **(head or {})}, 0)
-    return "".join(line + "\n" for line in [*lines, f"{key}:"]).encode()
-
-
-def render_list(key: str, found: RecordList) -> bytes:
-    """Return the whole file in the style of this library, with all that could be read of it."""
-    head = render_head(key, {**found.head, "version": FORMAT_VERSION})
-    return head + b"".join(render_record(record.value) for record in found.records)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import subprocess
 import sys
 import tarfile
@@ -33,7 +32,7 @@ def filled(root: Path) -> Memory:
     session.add_turn("architect", "  It's 007, no: `on` \u2028 \u0085 é 漢 \U0001f600\n")
     rejected = [{"option": "SAML", "rejected_because": "# heavy"}]
     decision = session.record_decision(
-        "Use OAuth: 2.0", made_by="architect", score=math.inf, tags=["security.oauth"],
+        "Use OAuth: 2.0", made_by="architect", score=1.5, tags=["security.oauth"],
         alternatives_considered=rejected)  # fmt: skip
     nested = {"a": [1, 2.0, None, True, {}]}
     finding = session.record_finding(

@@ -46,7 +46,7 @@ texts = (
     | st.text(characters, max_size=40)
     | st.lists(st.sampled_from(TRICKY), max_size=3).map("".join)
 )
-scalars = texts | st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats()
+scalars = texts | st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False, allow_infinity=False)
 keys = texts.filter(lambda key: 0 < len(key) <= 128)
 nested: st.SearchStrategy[Any] = st.recursive(
     scalars,
@@ -132,7 +132,7 @@ def test_what_only_looks_like_another_type_stays_a_text(text: str) -> None:
     ("text", "value"),
     [("~", None), ("Null", None), ("", None), ("TRUE", True), ("false", False), ("12", 12), ("-3",
      -3), ("+4", 4), ("1e3", 1000.0),
-     ("-.5", -0.5), ("3.", 3.0), (".inf", math.inf), ("-.INF", -math.inf), ("9" * 300,
+     ("-.5", -0.5), ("3.", 3.0), (".inf", ".inf"), ("-.NaN", "-.NaN"), ("1e999", "1e999"), ("9" * 300,
       int("9" * 300)), ("9" * 5000, "9" * 5000)],
 )  # fmt: skip
 def test_numbers_and_words_have_their_types(text: str, value: Value) -> None:
