@@ -118,7 +118,7 @@ BUDGETS = {
     "smp_client/change": 2_010,
     "smp_client/ask": 2_408,
     "smp_client/index": 2_666,
-    "smp_client/disk": 3_316,
+    "smp_client/disk": 3_252,
     "smp_client/text": 1_743,
     "smp_client/redaction": 980,
     "smp_client/model": 1_040,

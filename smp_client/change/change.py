@@ -346,7 +346,7 @@ class _Work:
                     note_tail(held[file], tail, step["append"].encode(), status)
                 elif tail is not None and after is not None:
                     note_rewritten(held[file], tail, after)
-            journal.forget(scope, intent)
+            journal.forget(scope, intent, steps)
         except OSError as error:
             raise TransactionPending(
                 f"The change is recorded, but: {error}.", session_id=scope.name

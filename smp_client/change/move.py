@@ -300,7 +300,7 @@ def _happen(scope: Scope, steps: list[dict[str, Any]], made: Iterable[str]) -> N
     try:
         for step in steps:
             journal.carry_out(scope, step)
-        journal.forget(scope, intent)
+        journal.forget(scope, intent, steps)
     except OSError as error:
         said = f"The move is recorded, but: {error}."
         raise errors.TransactionPending(said, session_id=name) from error

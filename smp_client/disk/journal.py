@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from ..model.errors import LockTimeout, UnsafePath
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 Step = dict[str, Any]
 UPKEEP = "upkeep"  # the lock of a session that every pass takes before any other
-_NAME_CAP = 1000
 # An intent that is not of our form raises one of these; a file that cannot be read raises BadYaml.
 _NONSENSE = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, StopIteration,
@@ -64,9 +62,9 @@ def record(scope: Scope, steps: list[Step]) -> str:
     return name
 
 
-def forget(scope: Scope, name: str) -> None:
+def forget(scope: Scope, name: str, steps: list[Step]) -> None:
     """Remove an intent, durably: one that came back after a crash would undo later writes."""
-    tree, steps = scope.tree, load(scope, name)
+    tree = scope.tree
     # Nor must a file that it removed come back. Each directory is synced once.
     for directory in {scope.path(file).rpartition("/")[0] for file in _removed(steps)}:
         with suppress(FileNotFoundError):
@@ -82,22 +80,17 @@ def forget(scope: Scope, name: str) -> None:
 
 
 def pending(scope: Scope) -> list[str]:
-    """Return the intents of a scope. SMP records none in a link or a directory."""
-    found: list[str] = []
-    for name in scope.tree.list_known(JOURNAL):
-        if name.startswith(f"{scope.name}+"):
-            with suppress(FileNotFoundError):
-                if stat.S_ISREG(scope.tree.stat(f"{JOURNAL}/{name}").st_mode):
-                    found.append(f"{JOURNAL}/{name}")
-    return found
+    """Return the intents of a scope."""
+    names = scope.tree.list_known(JOURNAL)
+    return [f"{JOURNAL}/{name}" for name in names if name.startswith(f"{scope.name}+")]
 
 
 def load(scope: Scope, name: str) -> list[Step]:
     """Return the steps of an intent; none, and the intent in quarantine, where it is not ours."""
     try:
         content, _, checksum = scope.tree.read(name).rpartition(b"\n")
-    except FileNotFoundError:
-        return []
+    except (FileNotFoundError, UnsafePath):
+        return []  # it is done, or a link or a directory, which no intent is
     # An intent appears whole or not at all, so only the disk can damage one.
     why = _DAMAGED
     if str(zlib.crc32(content)).encode() == checksum:
@@ -105,9 +98,8 @@ def load(scope: Scope, name: str) -> list[Step]:
         with suppress(*_NONSENSE):
             intent = json.loads(content)
             require_known(stated(intent.get("version")), name)
-            for step in intent["steps"]:
-                _require_sound(scope, step)
-            return list(intent["steps"])
+            if all(_is_sound(scope, step) for step in intent["steps"]):
+                return list(intent["steps"])
     _refuse(scope, name, why)
     return []
 
@@ -120,43 +112,26 @@ def _refuse(scope: Scope, name: str, why: str = _FOREIGN) -> None:
         scope.tree.unlink(name)
 
 
-def _require_sound(scope: Scope, step: Any) -> None:
-    """Raise ValueError where a step is not of our form, or reaches out of its session."""
+def _is_sound(scope: Scope, step: Any) -> bool:
+    """Return whether a step stays in its session. The tree itself refuses `..` in a name.
+
+    A step of another form raises when it is carried out, and the intent is refused then.
+    """
     if "bundle" in step:
         places = tuple(f"{place}/{scope.name}/" for place in (ARCHIVED, DELETED))
-        aside = step["aside"]
-        is_sound = step["bundle"].startswith(places) and (
-            aside is None or _is_inside(aside, TEMPORARY)
-        )
-    elif "directory" in step:
+        is_made = step["aside"] is None or _is_inside(step["aside"], TEMPORARY)
+        return is_made and bool(step["bundle"].startswith(places))
+    if "directory" in step:
         ends = {step["directory"], step["to"]} - {f"{ACTIVE}/{scope.name}"}
         is_aside = any(_is_inside(end, place) for end in ends for place in (TEMPORARY, LEAVING))
-        is_sound = len(ends) == 1 and is_aside and type(step["inode"]) is int
-    else:
-        file = step["file"]
-        is_sound = isinstance(file, str) and 0 < len(file) < _NAME_CAP and file[0] != "/"
-        is_sound = is_sound and "\0" not in file and ".." not in file.split("/")
-        if "append" in step:
-            at = step["at"]
-            is_sound = is_sound and isinstance(step["append"], str) and type(at) is int and at >= 0
-        if "remove" in step:
-            is_sound = is_sound and all(type(number) is int for number in step["remove"])
-        if "content" in step:
-            is_sound = is_sound and isinstance(step["content"], str)
-        if "edit" in step:
-            is_sound = is_sound and type(step["last"]) is int and all(map(_is_edit, step["edit"]))
-    if not is_sound:
-        raise ValueError("no step of this session")
+        return len(ends) == 1 and is_aside and type(step["inode"]) is int
+    numbers = [step[name] for name in ("at", "last") if name in step]
+    is_numbered = all(type(number) is int and 0 <= number < 1 << 60 for number in numbers)
+    return is_numbered and isinstance(step["file"], str)
 
 
-def _is_inside(path: Any, directory: str) -> bool:
-    depth = directory.count("/") + 1
-    return isinstance(path, str) and path.startswith(f"{directory}/") and path.count("/") == depth
-
-
-def _is_edit(edit: Any) -> bool:
-    texts = all(isinstance(part, (str, type(None))) for part in edit)
-    return len(edit) == 4 and isinstance(edit[0], str) and texts
+def _is_inside(path: str, directory: str) -> bool:
+    return path.startswith(f"{directory}/") and path.count("/") == directory.count("/") + 1
 
 
 def _removed(steps: list[Step]) -> set[str]:
@@ -224,12 +199,19 @@ def recover(scope: Scope, *, wait: bool, only_moves: bool = False) -> None:
 
     The intent of a move is of bundles and directories alone.
     """
+    timeout_s, doing = scope.options.lock_timeout_s if wait else NO_PATIENCE, "finishing a change"
     for name in pending(scope):
         try:
             steps = load(scope, name)
-            if only_moves and _files(steps):
+            if not steps or (only_moves and _files(steps)):
                 continue
-            with _locked(scope, steps, scope.options.lock_timeout_s if wait else NO_PATIENCE):
+            with ExitStack() as stack:
+                # The locks of whoever wrote the intent.
+                if not scope.in_upkeep and any("file" not in step for step in steps):
+                    upkeep = lock(scope.tree, scope.name, UPKEEP, timeout_s, doing)
+                    stack.enter_context(upkeep)
+                files = lock_all(scope.tree, scope.name, _files(steps), timeout_s, doing)
+                stack.enter_context(files)
                 if scope.tree.exists(name):
                     _roll_forward(scope.home(), name, steps)
         except FileNotFoundError:
@@ -238,17 +220,6 @@ def recover(scope: Scope, *, wait: bool, only_moves: bool = False) -> None:
         except LockTimeout:
             if wait:
                 raise
-
-
-@contextmanager
-def _locked(scope: Scope, steps: list[Step], timeout_s: float) -> Iterator[None]:
-    """Hold the locks of whoever wrote the intent."""
-    doing = "finishing a change"
-    with ExitStack() as stack:
-        if not scope.in_upkeep and any("bundle" in one or "directory" in one for one in steps):
-            stack.enter_context(lock(scope.tree, scope.name, UPKEEP, timeout_s, doing))
-        stack.enter_context(lock_all(scope.tree, scope.name, _files(steps), timeout_s, doing))
-        yield
 
 
 def _roll_forward(scope: Scope, name: str, steps: list[Step]) -> None:
@@ -262,7 +233,7 @@ def _roll_forward(scope: Scope, name: str, steps: list[Step]) -> None:
     except _NONSENSE:
         _refuse(scope, name)
     else:
-        forget(scope, name)
+        forget(scope, name, steps)
 
 
 # Steps.

@@ -7,7 +7,7 @@ writer has it open, and for a while in any case; whoever locks the file next fol
 
 The name of an old file, its slot, ends with: the inode of the new file, size and checksum of the
 bytes that are folded in, and a unique part. `-N` behind that says that bytes were about to be
-appended at N. `@time` says that nobody had it open then.
+appended at N.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..model.layout import RETIRED
@@ -33,7 +34,6 @@ GRACE_S = 2.0
 _TRIES, _PAUSE_S = 50, 0.002  # how long somebody who is writing at this moment is waited for
 _ODD = "the file as it was before SMP wrote it in its own style"
 _CROSSED = "an edit that a replacement crossed"
-_FAILED = "an edit that crossed a change that failed"
 _GONE = "written into an old version of a file that is gone"
 
 
@@ -52,31 +52,29 @@ def rewrite(scope: Scope, file: str, transform: Callable[[bytes], bytes]) -> byt
     after = transform(before)
     if after != before:
         _keep_odd(scope, file, before)
-    slots: dict[str, bytes] = {}  # each old file with the bytes of it that are dealt with
     while after != before:
         slot = _prepare(scope, file, before, after)
         scope.tree.exchange(slot, path)
         scope.tree.sync_parent(path)
-        came, closed = _read(scope.tree, slot)
+        came, _ = _read(scope.tree, slot)
         if came.startswith(before):
-            # Bytes that somebody is still writing are taken in when they are whole.
-            came = before if closed is False else came
-            slots[_take_in(scope, file, slot, came[len(before) :])] = came
+            _fold(scope, file, slot)
             break
-        slots[slot] = came
         # Somebody edited the file: work the change out on top of that, and exchange our first try.
         try:
             again = transform(came)
         except BaseException:
-            # It cannot be done there (the record is gone, say): the edit goes back into its place.
-            _put_back(scope, file, slot, after)
+            # It cannot be done there (the record is gone, say): the edit goes back into its place,
+            # and our content is the old file.
+            scope.tree.exchange(slot, path)
+            scope.tree.sync_parent(path)
+            scope.tree.rename(slot, _slot(scope, file, scope.tree.stat(path).st_ino, after))
             raise
+        scope.tree.rename(slot, _slot(scope, file, _said(slot)[0], came))
         if again == after:
             _set_aside(scope, file, came, _CROSSED)
         _keep_odd(scope, file, came)
         before, after = after, again
-    for slot, came in slots.items():
-        _retire(scope, file, slot, came)
     return after
 
 
@@ -102,7 +100,7 @@ def read_whole(tree: Tree, path: str) -> bytes:
 def fold_retired(scope: Scope, file: str) -> None:
     """Take in bytes that came into old files of `file`. Remove those that nobody can write."""
     for name in scope.tree.list_known(RETIRED):
-        if not name.startswith(_prefix(scope, file)) or is_resting(name):
+        if not name.startswith(_prefix(scope, file)):
             continue
         slot = f"{RETIRED}/{name}"
         if slot.endswith(".old"):
@@ -120,10 +118,13 @@ def file_of_slot(name: str) -> str:
     return "/".join(name.split("+")[1:-4])
 
 
-def is_resting(name: str) -> bool:
-    """Return whether nobody had an old file open, and it only stays for its while."""
-    since = name.rpartition("@")[2]
-    return since.isdecimal() and abs(time.time() - int(since)) <= GRACE_S
+def is_resting(tree: Tree, name: str) -> bool:
+    """Return whether nobody has an old file open, and it only stays for its while."""
+    with suppress(FileNotFoundError), tree.opened(f"{RETIRED}/{name}") as descriptor:
+        status = os.fstat(descriptor)
+        is_recent = abs(time.time() - status.st_ctime) <= GRACE_S
+        return is_recent and status.st_size == _said(name)[1] and bool(nobody_writes(descriptor))
+    return True
 
 
 def _read(tree: Tree, path: str) -> tuple[bytes, bool | None]:
@@ -152,22 +153,8 @@ def _prepare(scope: Scope, file: str, before: bytes, after: bytes) -> str:
     # The name tells after a crash whether the exchange has happened, and which bytes were read.
     slot = _slot(scope, file, scope.tree.stat(temporary).st_ino, before)
     scope.tree.make_directory(RETIRED)
-    return _renamed(scope, temporary, slot)
-
-
-def _put_back(scope: Scope, file: str, slot: str, ours: bytes) -> None:
-    """Exchange an edit back into its place. Our content is then the old file."""
-    path = scope.path(file)
-    scope.tree.exchange(slot, path)
-    scope.tree.sync_parent(path)
-    slot = _renamed(scope, slot, _slot(scope, file, scope.tree.stat(path).st_ino, ours))
-    came, closed = _read(scope.tree, slot)
-    if came.startswith(ours):
-        came = ours if closed is False else came
-        slot = _take_in(scope, file, slot, came[len(ours) :])
-    else:
-        _set_aside(scope, file, came, _FAILED)
-    _retire(scope, file, slot, came)
+    scope.tree.rename(temporary, slot)
+    return slot
 
 
 def _fold(scope: Scope, file: str, slot: str) -> None:
@@ -182,15 +169,16 @@ def _fold(scope: Scope, file: str, slot: str) -> None:
         return  # it has to stay anyway, and is not worth reading yet
     content, closed = _read(scope.tree, slot)
     if not (closed or time.time() - scope.tree.stat(slot).st_mtime > QUIET_S):
-        return
-    if zlib.crc32(content[:size]) == checksum:
+        return  # bytes that somebody is still writing are taken in when they are whole
+    is_same = zlib.crc32(content[:size]) == checksum
+    if is_same:
         slot = _take_in(scope, file, slot, content[size:])
     else:
         _set_aside(scope, file, content, _CROSSED)
-    if is_recent or closed is False:
-        _mark(scope, file, slot, content, rests=bool(closed))
-    else:
+    if not is_recent and closed is not False:
         scope.tree.unlink(slot)
+    elif len(content) > size or not is_same:
+        scope.tree.rename(slot, _slot(scope, file, inode, content))
 
 
 def _take_in(scope: Scope, file: str, slot: str, extra: bytes) -> str:
@@ -206,36 +194,13 @@ def _take_in(scope: Scope, file: str, slot: str, extra: bytes) -> str:
         if begun_at is None or extra not in scope.tree.read(path)[begun_at:]:
             size = scope.tree.stat(path).st_size
             name = f"{slot.rpartition('+')[0]}+{os.urandom(4).hex()}-{size}"
-            slot = _renamed(scope, slot, name)
+            scope.tree.rename(slot, name)
+            slot = name
             scope.tree.sync_parent(slot)
             scope.tree.append_line(path, extra)
     except FileNotFoundError:
         _set_aside(scope, file, extra, _GONE)
     return slot
-
-
-def _retire(scope: Scope, file: str, slot: str, folded: bytes) -> None:
-    """Mark an old file with the bytes that are folded in, for whoever locks the file next."""
-    with scope.tree.opened(slot) as descriptor:
-        closed = bool(nobody_writes(descriptor))
-        rests = closed and os.fstat(descriptor).st_size == len(folded)
-    slot = _mark(scope, file, slot, folded, rests=rests)
-    if not rests:
-        _fold(scope, file, slot)
-
-
-def _mark(scope: Scope, file: str, slot: str, folded: bytes, *, rests: bool) -> str:
-    inode, *said = _said(slot)
-    is_marked = said == [len(folded), zlib.crc32(folded)] and _begun_at(slot) is None
-    if is_marked and not rests:
-        return slot  # renamed, it would count as just retired
-    name = _slot(scope, file, inode, folded)
-    return _renamed(scope, slot, f"{name}@{int(time.time())}" if rests else name)
-
-
-def _renamed(scope: Scope, slot: str, name: str) -> str:
-    scope.tree.rename(slot, name)
-    return name
 
 
 def _said(slot: str) -> list[int]:

@@ -64,7 +64,7 @@ def _fold(scope: Scope) -> list[str]:
 
 def stale_files(scope: Scope) -> list[str]:
     """Return the files of which an old version waits that somebody may have written into."""
-    names = (name for name in _versions(scope) if not rewrite.is_resting(name))
+    names = (name for name in _versions(scope) if not rewrite.is_resting(scope.tree, name))
     return sorted({rewrite.file_of_slot(name) for name in names})
 
 

@@ -155,7 +155,7 @@ def _old_versions(scope: Scope, file: str) -> list[str]:
     return [
         said.format(RETIRED, slot)
         for slot in left
-        if file_of_slot(slot) == file and not is_resting(slot)
+        if file_of_slot(slot) == file and not is_resting(scope.tree, slot)
     ]
 
 

@@ -143,7 +143,7 @@ def test_a_crash_leaves_every_name_or_none(tmp_path: Path, verb: str, stride: in
 def without_intent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is recorded before it is done."""
     monkeypatch.setattr(journal, "record", lambda scope, steps: ".smp/journal/none")
-    monkeypatch.setattr(journal, "forget", lambda scope, name: None)
+    monkeypatch.setattr(journal, "forget", lambda *_: None)
 
 
 def splice_before_intent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,11 +165,11 @@ def forget_before_splice(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def recorded(scope: Any, steps: list[dict[str, Any]]) -> str:
         name = record(scope, steps)
-        forget(scope, name)
+        forget(scope, name, steps)
         return name
 
     monkeypatch.setattr(journal, "record", recorded)
-    monkeypatch.setattr(journal, "forget", lambda scope, name: None)
+    monkeypatch.setattr(journal, "forget", lambda *_: None)
 
 
 def bundle_after_intent(monkeypatch: pytest.MonkeyPatch) -> None:

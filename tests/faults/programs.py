@@ -228,7 +228,7 @@ def open_later(root: Path) -> Memory:
 def _without_journal() -> None:
     """Transactions that write their files one by one with no intent."""
     smp_client.disk.journal.record = lambda scope, steps: "none"  # type: ignore[assignment]
-    smp_client.disk.journal.forget = lambda scope, name: None  # type: ignore[assignment]
+    smp_client.disk.journal.forget = lambda *_: None  # type: ignore[assignment]
 
 
 def _in_place() -> None:
