@@ -257,16 +257,16 @@ def _many(bench: Bench) -> list[Session]:
     memory = Memory(_root(sessions[0]))
     for number, memories in enumerate(sizes, 1):
         session = memory.create_session(user="benchmark", quota_bytes=QUOTA_BYTES)
-        sessions.append(_fill(session, memories, number % DIFFERENT))
+        sessions.append(fill_session(session, memories, number % DIFFERENT))
     _with_index(sessions[0])
     return sessions[:1] if bench.quick else sessions[:2]
 
 
 def _filled(bench: Bench, memories: int) -> Session:
-    return _fill(new_session(bench.directory), memories, 0)
+    return fill_session(new_session(bench.directory), memories, 0)
 
 
-def _fill(session: Session, memories: int, seed: int) -> Session:
+def fill_session(session: Session, memories: int, seed: int) -> Session:
     for kind, text in _contents(memories, seed).items():
         file_of(session, kind).write_bytes(format_of(kind).empty(session.id, END, []) + text)
     return session

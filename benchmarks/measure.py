@@ -8,6 +8,7 @@ counts.
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -27,14 +28,17 @@ class Timing:
 
 @dataclass(frozen=True)
 class Target:
-    """What section 7 of the design holds us to: a ratio, a time, the time that 99 of 100 take, or an amount of the row's unit."""
+    """What we hold: a ratio, a time, the time that 99 of 100 take, an amount of the row's unit, or how it grows with the size."""
 
     ratio: float | None = None
     seconds: float | None = None
     p99_seconds: float | None = None
     below: float | None = None
+    exponent: float | None = None
 
     def __str__(self) -> str:
+        if self.exponent is not None:
+            return f"<= n^{self.exponent:g}"
         if self.ratio is not None:
             return f"<= {self.ratio:g} x"
         if self.p99_seconds is not None:
@@ -42,6 +46,8 @@ class Target:
         return f"< {self.below:g}" if self.below is not None else f"< {(self.seconds or 0) * 1000:g} ms"
 
     def held(self, row: Row) -> bool:
+        if self.exponent is not None:
+            return row.exponent is not None and row.exponent <= self.exponent
         if self.ratio is not None:
             return row.ratio <= self.ratio
         if self.p99_seconds is not None:
@@ -59,6 +65,7 @@ class Row:
     target: Target | None = None
     note: str = ""
     unit: str = "s"
+    exponent: float | None = None  # where the bare operation is ours at a smaller size
 
     @property
     def ratio(self) -> float:
@@ -108,6 +115,12 @@ def _timed(operation: Operation) -> float:
 def _timing(times: list[float]) -> Timing:
     ordered = sorted(times)
     return Timing(statistics.median(ordered), ordered[min(len(ordered) * 99 // 100, len(ordered) - 1)])
+
+
+def exponent_of(amounts: dict[int, float]) -> float:
+    """Return the e of n^e that fits these times or amounts by size best: 0 does not grow, 1 grows in proportion."""
+    logs = [(math.log(size), math.log(max(amount, 1e-9))) for size, amount in amounts.items()]
+    return statistics.linear_regression(*zip(*logs, strict=True)).slope
 
 
 Rows = Callable[[Bench], Iterator[Row]]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PATIENCE_S = 600.0
+PATIENCE_S = 1800.0
 _LOOK_EVERY_S = 0.0005
 
 

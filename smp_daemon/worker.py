@@ -251,7 +251,10 @@ class Worker:
                     self._apart(root, f"giving ids in {scope}", partial(root.drops.give_ids, scope))
                     if scope != GLOBAL:
                         root.derived.note(scope)
-            self._apart(root, "looking for secrets", root.edits.look)
+            if is_scan:
+                root.edits.is_unfinished = True  # the next look around searches: READY comes first
+            else:
+                self._apart(root, "looking for secrets", root.edits.look)
         except Exception as error:
             self._fail(root, INDEXING, error)
             return False

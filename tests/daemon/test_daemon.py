@@ -1,24 +1,405 @@
-"""`smp run` as its user sees it: a process, its log, its signals."""
+"""The daemon from outside: what is on the disk is in the index, and it can show that."""
 
 from __future__ import annotations
 
-import itertools
 import json
+import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from daemons import PATIENCE_S, no_hang
+import yaml
+from daemons import (
+    PATIENCE_S,
+    SMP,
+    Daemon,
+    index_contents,
+    no_hang,
+    running,
+    settings_file,
+    smp,
+    status,
+    wait_until,
+    wait_until_true,
+)
 
 from smp_client import Memory, TransactionPending
 from smp_client.disk import journal
+from smp_client.index.database import Index
+from smp_client.model.layout import INDEX_FILE, STATUS_FILE
+from smp_client.model.times import now, render_time
 
-SMP = [sys.executable, "-c", "from smp_daemon.cli import main; main()"]
+
+@pytest.fixture
+def daemon(memory: Memory, tmp_path: Path) -> Iterator[Daemon]:
+    memory.create()
+    with running(memory.root, log=tmp_path / "log") as started:
+        yield started
+
+
+def wait_for_health(memory: Memory, health: str) -> list[str]:
+    wait_until(lambda: status(memory.root)["health"] == health, f"it is {health}")
+    problems: list[str] = status(memory.root)["problems"]
+    return problems
+
+
+def indexed_sessions(memory: Memory) -> set[str]:
+    return {row[0] for row in index_contents(memory.root)["memories"]}
+
+
+# The index.
+
+
+def test_what_is_written_is_indexed_and_equals_a_rebuild(memory: Memory, tmp_path: Path) -> None:
+    """By the library, by hand, before and after the start."""
+    before = memory.create_session(id="before", user="u")
+    before.record_decision("Earlier", made_by="a", tags=["x"])
+    with running(memory.root, log=tmp_path / "log"):
+        after = memory.create_session(id="after")
+        for number in range(50):
+            after.record_finding(f"Finding {number}", discovered_by="v", tags=["security.auth"])
+            after.add_turn("user", f"Turn {number}")
+        before.update("DEC-001", confidence="high")
+        with (memory.root / "active/before/findings.yaml").open("a") as by_hand:
+            by_hand.write("  - {id: FIND-900, finding: By hand}\n")
+        shutil.copytree(memory.root / "active/after", memory.root / "active/restored")
+        assert smp("sync", "--root", memory.root).stdout == "sync done, by the daemon\n"
+        found = [row[0] for row in index_contents(memory.root)["memories"]]
+        assert [found.count(name) for name in ("before", "after", "restored")] == [2, 100, 100]
+        wait_until_true(memory.root)
+
+
+def test_most_sessions_vanishing_at_once_is_not_believed(
+    memory: Memory, tmp_path: Path, daemon: Daemon
+) -> None:
+    """The index keeps them and status says so; bringing them back, or `smp reindex`, settles it."""
+    active, aside = memory.root / "active", tmp_path / "aside"
+    aside.mkdir()
+    for name in "abcd":
+        memory.create_session(id=name).record_decision(name, made_by="x")
+    smp("sync", "--root", memory.root)
+    for name in "abc":
+        (active / name).rename(aside / name)
+    smp("sync", "--root", memory.root)
+    assert "disappeared at once" in wait_for_health(memory, "degraded")[0]
+    assert indexed_sessions(memory) == {"a", "b", "c", "d"}
+    for name in "ab":
+        (aside / name).rename(active / name)
+    smp("sync", "--root", memory.root)
+    wait_for_health(memory, "ok")  # one that is gone may be gone
+    for name in "ab":
+        (active / name).rename(aside / name)
+    smp("reindex", "--root", memory.root)
+    assert indexed_sessions(memory) == {"d"}
+
+
+def test_the_yaml_indexes_and_the_metadata_follow(memory: Memory, daemon: Daemon) -> None:
+    session = memory.create_session(id="s", user="u", agents=["veritas"])
+    session.add_turn("veritas", "I found something.", memory_refs=["FIND-001"])
+    session.record_finding("No MFA", discovered_by="veritas", tags=["mfa"])
+    topics = memory.root / "active/s/indexes/topics.yaml"
+    wait_until(lambda: topics.exists() and "FIND-001" in topics.read_text(), "the topics are there")
+    topic = yaml.safe_load(topics.read_text())["topic_index"]["topics"]["mfa"]
+    assert topic["related_memories"]["findings"] == ["FIND-001"]
+
+    def is_true() -> bool:
+        metadata = json.loads(json.dumps(session.metadata()))
+        total = metadata["storage"]["total_bytes"]
+        counted = metadata["participants"]["agents"][0]["message_count"]
+        return bool(counted == 1 and abs(total - session.size().total_bytes) < 100)
+
+    wait_until(is_true, "the metadata are true")
+    smp("sync", "--root", memory.root)
+    wait_until_true(memory.root)
+
+
+def test_a_session_dropped_whole_gets_what_it_lacks(
+    memory: Memory, tmp_path: Path, daemon: Daemon
+) -> None:
+    aside, before = tmp_path / "dropped", render_time(now())
+    aside.mkdir()
+    (aside / "decisions.yaml").write_text(
+        "decisions:\n- {id: DEC-001, timestamp: 2026-01-11T14:40:00Z, made_by: architect,"
+        " decision: Use OAuth, tags: [auth]}\n"
+    )
+    aside.rename(memory.root / "active/dropped")
+    metadata = memory.root / "active/dropped/metadata.yaml"
+    wait_until(lambda: metadata.exists() and "architect" in metadata.read_text(), "it has metadata")
+    found = memory.session("dropped").metadata()
+    assert found["created_at"] == "2026-01-11T14:40:00Z"
+    assert str(found["last_accessed"]) >= before, "it would be archived on its arrival"
+    wait_until((memory.root / "active/dropped/indexes/topics.yaml").exists, "it has indexes")
+    wait_until_true(memory.root)
+
+
+def test_drops_are_taken_in_once_also_across_a_kill(memory: Memory, tmp_path: Path) -> None:
+    """100 drops, the daemon killed again and again."""
+    session = memory.create_session(id="s")
+    inbox = memory.root / "active/s/inbox"
+    for number in range(0, 100, 2):
+        text = f"type: finding\nfinding: drop {number}\ndiscovered_by: somebody\nseverity: low\n"
+        (inbox / f"{number}.yaml").write_text(text)
+        head = f"---\ntype: turn\nspeaker: user\n---\n\ndrop {number + 1}\n"
+        (inbox / f"{number + 1}.md").write_text(head)
+    for _ in range(5):
+        daemon = Daemon([memory.root], tmp_path / "log")
+        seen = len(list(inbox.iterdir()))
+        wait_until(lambda seen=seen: not seen or len(list(inbox.iterdir())) < seen, "some are taken")
+        daemon.kill()
+    with running(memory.root, log=tmp_path / "log"):
+        wait_until(lambda: not list(inbox.iterdir()), "all drops are taken")
+    texts = [record.text for kind in ("finding", "turn") for record in session.records(kind)]
+    assert sorted(texts) == sorted(f"drop {number}" for number in range(100))
+
+
+def test_a_bad_drop_is_rejected_with_a_note(memory: Memory, tmp_path: Path) -> None:
+    memory.create_session(id="s")
+    inbox = memory.root / "active/s/inbox"
+    bad = {"unknown.yaml": "type: nonsense\n", "torn.yaml": 'type: "', "list.yaml": "- a\n",
+           "words.txt": "hello", "empty.md": "text without front matter"}
+    for name, text in bad.items():
+        (inbox / name).write_text(text)
+    os.mkfifo(inbox / "pipe.yaml")
+    rejected = inbox / "rejected"
+    with running(memory.root, log=tmp_path / "log"):
+        notes = 2 * len(bad) + 2
+        wait_until(lambda: rejected.exists() and len([*rejected.iterdir()]) == notes, "all are")
+    for name, text in bad.items():
+        assert (rejected / name).read_text() == text
+        assert "Mend it" in (rejected / f"{name}.why.md").read_text()
+
+
+@pytest.mark.parametrize("damage", ["random", "truncated", "foreign", "directory-gone"])
+def test_an_unusable_index_is_replaced_without_asking(
+    memory: Memory, tmp_path: Path, damage: str
+) -> None:
+    memory.create_session(id="s").record_decision("D", made_by="a")
+    smp("sync", "--root", memory.root)
+    path = memory.root / INDEX_FILE
+    if damage == "random":
+        path.write_bytes(os.urandom(20_000))
+    elif damage == "truncated":
+        path.write_bytes(path.read_bytes()[:5000])
+    elif damage == "foreign":
+        path.unlink()
+        sqlite3.connect(path).execute("CREATE TABLE theirs (a)").connection.close()
+    else:
+        shutil.rmtree(memory.root / ".smp")
+    with running(memory.root, log=tmp_path / "log"):
+        smp("sync", "--root", memory.root)
+        wait_until_true(memory.root)
+
+
+# Status and requests.
+
+
+def test_status_tells_up_down_killed_and_hung(memory: Memory, tmp_path: Path) -> None:
+    """And its exit code."""
+    memory.create_session(id="s").record_decision("D", made_by="a")
+    assert smp("status", "--root", tmp_path / "nowhere").returncode == 3
+    assert smp("status", "--root", memory.root).returncode == 2
+    with running(memory.root, log=tmp_path / "log") as daemon:
+        wait_until(lambda: status(memory.root)["roots"][0]["lag_ms"], "a canary came through")
+        found = status(memory.root)
+        assert (found["health"], found["pid"]) == ("ok", daemon.process.pid)
+        assert found["roots"][0]["memories"] == 1
+        assert found["roots"][0]["sessions"] == {"active": 1}
+        assert {"scan", "rebuild", "tidy"} <= found["jobs"].keys()
+        assert found["jobs"]["scan"]["last_success"]
+        assert smp("status", "--root", memory.root, "--deep").returncode == 0
+        daemon.process.send_signal(signal.SIGSTOP)
+        said = json.loads((memory.root / STATUS_FILE).read_text())
+        said["heartbeat_at"] = "2026-01-01T00:00:00Z"
+        (memory.root / STATUS_FILE).write_text(json.dumps(said))
+        assert "no sign" in wait_for_health(memory, "degraded")[0]
+        daemon.process.send_signal(signal.SIGCONT)
+        wait_for_health(memory, "ok")
+        daemon.kill()
+        assert smp("status", "--root", memory.root).returncode == 2
+
+
+def test_sync_says_for_whom_it_waits(memory: Memory, daemon: Daemon) -> None:
+    """On stderr, once, while the daemon stands still; and it goes on as soon as the daemon does."""
+    memory.create_session(id="s")
+    assert smp("sync", "--root", memory.root).stderr == ""
+    daemon.pause()
+    command = [*SMP, "sync", "--root", str(memory.root), "--timeout", str(PATIENCE_S)]
+    pipe = subprocess.PIPE
+    waiting = subprocess.Popen(command, text=True, stdout=pipe, stderr=pipe)
+    assert waiting.stderr is not None
+    said = waiting.stderr.readline()
+    assert said.startswith(f"waiting for the daemon (pid {daemon.process.pid}")
+    daemon.process.send_signal(signal.SIGCONT)
+    out, further = waiting.communicate(timeout=PATIENCE_S)
+    assert (waiting.returncode, out, further) == (0, "sync done, by the daemon\n", "")
+
+
+def test_sync_and_reindex_work_without_a_daemon(memory: Memory) -> None:
+    memory.create_session(id="s").record_decision("D", made_by="a")
+    assert smp("sync", "--root", memory.root).stdout == "sync done, here: no daemon is running\n"
+    wait_until_true(memory.root)
+    done = json.loads(smp("reindex", "--root", memory.root, "--json").stdout)
+    assert done == {"request": "reindex", "done_by": "here"}
+    wait_until_true(memory.root)
+
+
+# The lead.
+
+
+def test_several_roots_in_one_daemon(tmp_path: Path) -> None:
+    roots = [tmp_path / "one", tmp_path / "two"]
+    with running(*roots, log=tmp_path / "log"):
+        for root in roots:
+            Memory(root).create_session(id=root.name).record_decision(root.name, made_by="a")
+            smp("sync", "--root", root)
+            assert ["DEC-001" in row for row in index_contents(root)["memories"]] == [True]
+            assert status(root)["health"] == "ok"
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(50, marks=pytest.mark.slow)])
+def test_of_many_daemons_exactly_one_leads(memory: Memory, tmp_path: Path, count: int) -> None:
+    """So many started at once; the others say who leads, and the next can after a kill."""
+    daemons = [Daemon([memory.root], tmp_path / f"log{number}") for number in range(count)]
+
+    def alive() -> list[Daemon]:
+        return [daemon for daemon in daemons if daemon.process.poll() is None]
+
+    try:
+        wait_until(lambda: len(alive()) == 1, "all but one have given up")
+        (leader,) = alive()
+        leader.wait_ready()
+        others = [daemon for daemon in daemons if daemon is not leader]
+        assert {daemon.process.returncode for daemon in others} == {4}
+        assert all(f"pid {leader.process.pid}" in daemon.log.read_text() for daemon in others)
+        leader.kill()
+        with running(memory.root, log=tmp_path / "next"):
+            assert smp("status", "--root", memory.root).returncode in (0, 1)
+    finally:
+        for daemon in daemons:
+            daemon.kill()
+
+
+def test_a_root_that_cannot_be_made_is_one_clear_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    failed = smp("run", "--root", tmp_path / "file/x")
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("smp: Could not make")
+    assert failed.stderr.count("\n") == 1
+
+
+def test_a_missing_root_stops_forgetting_and_shows(
+    memory: Memory, tmp_path: Path, daemon: Daemon
+) -> None:
+    """The tree is moved away under the daemon and comes back."""
+    memory.create_session(id="s").record_decision("D", made_by="a")
+    smp("sync", "--root", memory.root)
+    away = tmp_path / "away"
+    memory.root.rename(away)
+    memory.root.mkdir()
+    wait_until(lambda: daemon.said("root is missing"), "it has noticed")
+    assert smp("status", "--root", memory.root).returncode == 3
+    # A heartbeat that was on its way may have come down in the empty directory; nothing else may.
+    assert not (memory.root / "active").exists()
+    shutil.rmtree(memory.root)
+    away.rename(memory.root)
+    wait_for_health(memory, "ok")
+    assert len(index_contents(memory.root)["memories"]) == 1
+    Memory(memory.root).session("s").record_decision("E", made_by="a")
+    smp("sync", "--root", memory.root)
+    assert len(index_contents(memory.root)["memories"]) == 2
+
+
+# Starts, stops and signals.
+
+
+def test_it_finishes_a_transaction_that_nobody_came_back_for(
+    memory: Memory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = memory.create_session(id="s")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "carry_out", fail)
+        with pytest.raises(TransactionPending), session.transaction() as tx:
+            tx.record_decision("D", made_by="a")
+    with running(memory.root, log=tmp_path / "log"):
+        assert "DEC-001" in (memory.root / "active/s/decisions.yaml").read_text()
+        assert list((memory.root / ".smp/journal").iterdir()) == []
+
+
+WRITER = """
+import sys; from smp_client import Memory; s = Memory(sys.argv[1]).session('s')
+with open(sys.argv[2], 'a') as said:
+    while True: print(s.record_finding('F', discovered_by='w').id, file=said, flush=True)
+"""
+
+
+@pytest.mark.parametrize("times", [4, pytest.param(10, marks=pytest.mark.slow)])
+def test_restarts_under_load_miss_nothing(memory: Memory, tmp_path: Path, times: int) -> None:
+    """So often killed while two writers write: READY comes after all that was acknowledged."""
+    session = memory.create_session(id="s")
+    logs = [tmp_path / "w0", tmp_path / "w1"]
+    command = [sys.executable, "-c", WRITER, str(memory.root)]
+    writers = [subprocess.Popen([*command, str(log)]) for log in logs]
+    try:
+        wait_until(lambda: all(log.exists() for log in logs), "both write")
+        for _ in range(times):
+            written = {line for log in logs for line in log.read_text().splitlines()}
+            with (
+                running(memory.root, log=tmp_path / "log"),
+                closing(Index.open_to_read(memory.root / INDEX_FILE)) as index,
+            ):
+                rows = index.connection.execute("SELECT id FROM memories")
+                assert written <= {row[0] for row in rows}
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+    with running(memory.root, log=tmp_path / "log"):
+        smp("sync", "--root", memory.root)
+        wait_until_true(memory.root)
+    assert len(session.records("finding")) > 0
+
+
+def test_sighup_takes_new_settings_and_keeps_the_old_ones_if_the_new_are_bad(
+    memory: Memory, tmp_path: Path
+) -> None:
+    config = settings_file(tmp_path, log={"level": "info"})
+    with running(memory.root, log=tmp_path / "log", config=config) as daemon:
+        config.write_text("log: {level: loud}\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: daemon.said("configuration refused"), "the bad one is refused")
+        settings_file(tmp_path, log={"level": "debug"})
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: daemon.said("configuration reloaded"), "the good one is taken")
+        memory.create_session(id="s").record_decision("D", made_by="a")
+        wait_until(lambda: daemon.said("derived files written"), "a line of level debug")
+
+
+def test_sigterm_stops_cleanly_at_any_time(memory: Memory, tmp_path: Path) -> None:
+    """While it starts, scans or indexes."""
+    for number in range(30):
+        memory.create_session(id=f"s{number}").record_decision("D", made_by="a")
+    for pause_ms in (0, 50, 100, 150, 200, 300, 400, 600):
+        daemon = Daemon([memory.root], tmp_path / "log")
+        deadline = time.monotonic() + pause_ms / 1000
+        wait_until(lambda until=deadline: time.monotonic() >= until, "the moment has come")
+        daemon.process.send_signal(signal.SIGTERM if pause_ms % 100 else signal.SIGINT)
+        # Before Python has installed the handler, a signal ends the process as it ends any.
+        assert daemon.process.wait(PATIENCE_S) in (0, 1, -signal.SIGTERM, -signal.SIGINT)
+    with running(memory.root, log=tmp_path / "log") as daemon:
+        wait_until_true(memory.root)
+        assert daemon.stop() == 0
+        assert daemon.lines()[-1]["event"] == "stopped"
 
 
 # Sends the daemon a signal from inside every step of its main thread through a lock of Python's
@@ -39,107 +420,15 @@ main()
 """
 
 
-@contextmanager
-def running(
-    root: Path, command: Sequence[str] = SMP
-) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """A daemon that has said it is ready, and what it said."""
-    process = subprocess.Popen(
-        [*command, "run", "--root", str(root)], stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    try:
-        line: dict[str, Any] = {}
-        while line.get("event") != "ready":
-            line = json.loads(process.stderr.readline())
-        yield process, line
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
-
-
-def test_it_makes_the_tree_and_says_when_it_is_ready(tmp_path: Path) -> None:
-    root = tmp_path / ".bmad/sessions"
-    with running(root) as (process, said):
-        assert said["root"] == str(root)
-        assert said["pid"] == process.pid
-        assert {"timestamp", "level", "component", "event"} <= said.keys()
-        assert (root / "active").is_dir()
-        assert Memory(root).create_session(id="s").state == "active"
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    with running(tmp_path / "sessions") as (process, _):
-        process.send_signal(number)
-        assert process.wait(PATIENCE_S) == 0
-        assert process.stderr is not None
-        assert json.loads(process.stderr.readlines()[-1])["event"] == "stopped"
-
-
-def test_a_signal_that_comes_while_a_lock_is_held_does_not_hang_it(tmp_path: Path) -> None:
+def test_a_signal_that_comes_while_a_lock_is_held_does_not_hang_it(
+    memory: Memory, tmp_path: Path
+) -> None:
     """Lock by lock: a handler that waits for one that the main thread holds would wait for ever."""
-    with (
-        no_hang(),
-        running(tmp_path / "sessions", [sys.executable, "-c", SIGNALLED_INSIDE_LOCKS]) as (
-            process,
-            _,
-        ),
-    ):
-        assert process.stderr is not None
-        reloaded = (
-            json.loads(line)["event"] == "configuration reloaded" for line in process.stderr
-        )
-        assert sum(itertools.islice(filter(None, reloaded), 3)) == 3
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE_S) == 0
-
-
-def test_a_second_daemon_says_who_leads_and_the_next_takes_over_after_a_kill(
-    tmp_path: Path,
-) -> None:
-    root = tmp_path / "sessions"
-    with running(root) as (process, _):
-        second = subprocess.run(
-            [*SMP, "run", "--root", str(root)], capture_output=True, text=True, check=False
-        )
-        assert second.returncode == 4
-        assert f"pid {process.pid}" in second.stderr
-        assert second.stderr.count("\n") == 1
-        process.kill()
-        process.wait()
-        with running(root) as (_, said):
-            assert said["event"] == "ready"
-
-
-def test_it_finishes_a_transaction_that_nobody_came_back_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    memory = Memory(tmp_path / "sessions")
-    session = memory.create_session(id="s")
-
-    def _fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(journal, "carry_out", _fail)
-        with pytest.raises(TransactionPending), session.transaction() as tx:
-            tx.record_decision("D", made_by="a")
-    with running(memory.root):
-        assert "DEC-001" in (memory.root / "active/s/decisions.yaml").read_text()
-        assert list((memory.root / ".smp/journal").iterdir()) == []
-
-
-def test_a_root_that_cannot_be_made_is_one_clear_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    failed = subprocess.run(
-        [*SMP, "run", "--root", str(tmp_path / "file/x")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert failed.returncode == 1
-    assert failed.stderr.startswith("smp: Could not make")
-    assert failed.stderr.endswith("Name a directory as the root.\n")
-    assert failed.stderr.count("\n") == 1
+    traced = [sys.executable, "-c", SIGNALLED_INSIDE_LOCKS]
+    daemon = Daemon([memory.root], tmp_path / "log", prefix=traced)
+    try:
+        with no_hang():
+            wait_until(lambda: len(daemon.said("configuration reloaded")) >= 3, "it goes on")
+            assert daemon.stop() == 0
+    finally:
+        daemon.kill()

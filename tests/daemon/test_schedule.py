@@ -12,7 +12,6 @@ import pytest
 from daemons import Daemon, running, smp, status, wait_until
 
 from smp_client import Memory
-from smp_client.model.times import now as real_now
 from smp_client.model.times import parse_time, render_time
 from smp_daemon.schedule import JOBS_FILE, Schedule, load_successes, save_successes
 
@@ -122,17 +121,3 @@ def test_a_daemon_keeps_the_successes_of_the_one_before(memory: Memory, tmp_path
         assert job["last_success"] == rebuilt
         assert not caught_up(daemon)
         assert jobs(memory)["scan"] > rebuilt
-
-
-def test_a_daemon_that_was_off_at_night_rebuilds_at_the_start_once(
-    memory: Memory, tmp_path: Path
-) -> None:
-    memory.create_session(id="s").record_decision("D", made_by="a")
-    smp("sync", "--root", memory.root)
-    save_successes(memory, {"rebuild": render_time(real_now() - 3 * DAY)})
-    with running(memory.root, log=tmp_path / "first") as daemon:
-        wait_until(lambda: daemon.said("rebuild"), "it is rebuilt")
-        assert caught_up(daemon) == ["rebuild"]
-        wait_until(lambda: parse_time(jobs(memory)["rebuild"]) > real_now() - HOUR, "it is kept")
-    with running(memory.root, log=tmp_path / "second") as daemon:
-        assert not caught_up(daemon)
