@@ -116,7 +116,7 @@ BUDGETS = {
     "smp_client/passes": 2_270,
     "smp_client/privacy": 1_260,
     "smp_client/change": 2_010,
-    "smp_client/ask": 2_408,
+    "smp_client/ask": 2_265,
     "smp_client/index": 2_666,
     "smp_client/disk": 3_252,
     "smp_client/text": 1_743,

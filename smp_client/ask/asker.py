@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,7 +16,6 @@ from ..disk.session_files import METADATA, RESTING
 from ..index.archive import is_away
 from ..index.fresh import Fresh, Question, Source
 from ..index.validity import project_of
-from ..model.errors import InvalidQuery
 from ..model.priority import Policy
 from ..model.ranking import Weights
 from ..model.record import RELATIONSHIP
@@ -28,21 +28,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WOKEN_AT_ONCE = 8  # each costs a file that is made durable
+_WOKEN_AT_ONCE = 8  # each costs a file that is made durable; the next pass sees the others
 
 
+@dataclass(frozen=True)
 class Asker:
-    def __init__(
-        self, fresh: Fresh, readings: access.Readings, published: Published, scopes: Sequence[str],
-        scope: Callable[[str], Scope], options: Options, wake: Callable[[Scope, str], object],
-    ) -> None:  # fmt: skip
-        self._fresh = fresh
-        self._readings = readings
-        self._published = published
-        self._scopes = tuple(scopes)
-        self._scope = scope
-        self._options = options
-        self._wake = wake
+    fresh: Fresh
+    readings: access.Readings
+    published: Published
+    scopes: Sequence[str]
+    scope: Callable[[str], Scope]
+    options: Options
+    wake: Callable[[Scope, str], object]
 
     def answer(
         self,
@@ -50,75 +47,62 @@ class Asker:
         options: QueryOptions,
         files: Sequence[str] | None = None,
     ) -> Answer:
-        if unknown := sorted(set(options) - QueryOptions.__annotations__.keys()):
-            known = ", ".join(QueryOptions.__annotations__)
-            names = ", ".join(unknown)
-            raise InvalidQuery(f"There is no option {names}; a question takes {known}.")
+        """Return the answer of a question, of just these files where they are named."""
         now = self._now()
         want = wanted(now, self._policy()[0], options)
         if files is not None:
             # They may say how the session decays, and whether a memory still holds.
             files = [*files, METADATA, RELATIONSHIP.file]
-        counts = want.count_access and self._options.count_access
+        read: dict[str, list[str]] = {}
         resting: list[str] = []
 
         def asked(view: View) -> Answer:
             found = question(_of_project(view, options.get("project")), want)
-            resting[:] = _resting(view, found) if counts and found else []
+            read.clear()
+            if want.count_access and self.options.count_access:
+                for record in found:
+                    # In a bundle nothing changes by being read.
+                    if not is_away(record.marks):
+                        read.setdefault(record.session, []).append(record.id)
+            resting[:] = _resting(view, list(read)) if read else []
             return found
 
         found, source = self._ask(asked, now, files)
         found.source = source
-        if counts:
-            self._note(found, now)
-            self._wake_all(resting)
+        for session, ids in read.items():
+            access.note(self.scope(session), ids, now)
+        for session in resting[:_WOKEN_AT_ONCE]:
+            self.wake(self.scope(session), "read")
         return found
 
     def ask(self, question: Callable[[View], T]) -> T:
-        """A question whose answer is no list of memories, and counts as no access."""
+        """Return the answer of a question that is no list of memories, and counts as no access."""
         return self._ask(question, self._now(), None)[0]
 
     def _ask(
         self, question: Callable[[View], T], now: datetime, files: Sequence[str] | None
     ) -> tuple[T, Source]:
-        noted = {
-            scope: self._readings.of(self._scope(scope))
-            for scope in self._scopes
-            if not is_archived(scope)
-        }
+        active = [scope for scope in self.scopes if not is_archived(scope)]
+        noted = {scope: self.readings.of(self.scope(scope)) for scope in active}
         policy, weights = self._policy()
 
         def asked(index: Index) -> T:
-            return question(View(index, self._scopes, now, policy, weights))
+            return question(View(index, tuple(self.scopes), now, policy, weights))
 
         def ready(index: Index) -> None:
             prepare(index, now, policy, noted)
 
-        return self._fresh.answer(Question(self._scopes, files, ready, asked))
+        return self.fresh.answer(Question(self.scopes, files, ready, asked))
 
     def _now(self) -> datetime:
-        now = self._options.clock()
+        now = self.options.clock()
         return now if now.tzinfo else now.replace(tzinfo=UTC)
 
     def _policy(self) -> tuple[Policy, Weights]:
-        if self._options.policy and self._options.weights:
-            return self._options.policy, self._options.weights
-        policy, weights = self._published.now()
-        return self._options.policy or policy, self._options.weights or weights
-
-    def _note(self, found: Answer, now: datetime) -> None:
-        by_session: dict[str, list[str]] = {}
-        for record in found:
-            # In a bundle nothing changes by being read.
-            if not is_away(record.marks):
-                by_session.setdefault(record.session, []).append(record.id)
-        for session, ids in by_session.items():
-            access.note(self._scope(session), ids, now)
-
-    def _wake_all(self, resting: Sequence[str]) -> None:
-        """Wake sessions that were read. Of many only some: the next pass sees the others."""
-        for session in resting[:_WOKEN_AT_ONCE]:
-            self._wake(self._scope(session), "read")
+        if self.options.policy and self.options.weights:
+            return self.options.policy, self.options.weights
+        policy, weights = self.published.now()
+        return self.options.policy or policy, self.options.weights or weights
 
 
 def _of_project(view: View, project: str | None) -> View:
@@ -132,9 +116,11 @@ def _of_project(view: View, project: str | None) -> View:
     return replace(view, scopes=scopes)
 
 
-def _resting(view: View, found: Answer) -> list[str]:
-    """Return the sessions of these memories that are idle or decaying, by the index."""
-    ask = view.index.connection.execute
-    asked = "SELECT 1 FROM sessions WHERE scope = ? AND status IN (?, ?)"
-    sessions = sorted({record.session for record in found if not is_away(record.marks)})
-    return [session for session in sessions if ask(asked, (session, *RESTING)).fetchone()]
+def _resting(view: View, sessions: Sequence[str]) -> list[str]:
+    """Return those of the sessions that are idle or decaying, by the index."""
+    asked = (
+        "SELECT scope FROM sessions WHERE scope IN (SELECT value FROM json_each(?))"
+        " AND status IN (?, ?)"
+    )
+    rows = view.index.connection.execute(asked, (json.dumps(sessions), *RESTING))
+    return sorted(scope for (scope,) in rows)

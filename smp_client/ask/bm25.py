@@ -12,14 +12,14 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..index.database import owner_word
 from ..index.sql import Sql
-from .text import TOKEN, WORD_CAP, Term, is_stop, quoted, tokens
-from .vocabulary import begun, close, split
+from .text import WORD_CAP, Term, is_stop, quoted, tokens
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -37,6 +37,11 @@ _ENOUGH = 2000  # memories with the rarer words: those with none of them need no
 _TRIES = 4  # words of one question that are looked for otherwise: each costs a look at all words
 _APART = 1 << 33  # further than any two turns of one conversation
 _LEAST = 1e-6  # the weight that FTS5 gives to a word of more than half of all memories
+_BEGINNING = 4  # letters: too many words begin with fewer
+_CLOSE_FROM = 5  # letters: one slip in fewer makes too many other words
+_CLOSE = 0.8  # of 1: how much of its letters a word shares with one that it may be meant for
+_CLOSE_CAP = 5  # stems that one word may be meant for
+_SPLIT_CAP = 30  # letters of two words written as one
 
 
 @dataclass(frozen=True)
@@ -57,29 +62,30 @@ def known(view: View, terms: Sequence[Term], text: str = "") -> Words:
     asked = set(view.scopes)
     part = sum(count for scope, count in rows if scope in asked)
     found: list[tuple[int, Term]] = []
-    notes: list[str] = []
+    others: list[str] = []
     missing = 0
     for term in [*terms, *(_compounds(connection, terms, text) if text else ())]:
         count = _count(connection, term.match)
-        if not count and text and term.is_word and len(notes) < _TRIES:
-            match = _otherwise(view, term.word)
-            count = _count(connection, match) if match else 0
-            term = replace(term, match=match)
-            if count:
-                instead = _as_written(view, match)
-                notes.append(f'No memory has "{term.word}"; looked for {instead} instead.')
+        if not count and text and term.is_word and len(others) < _TRIES:
+            for match in (_begun(term.word), _close(connection, term.word)):
+                if match and not count and _count(connection, owned(view.scopes, match)):
+                    count = _count(connection, match)
+                    term = replace(term, match=match)
+                    others.append(term.word)
         if count:
             found.append((count, term))
         elif text and not term.is_extra:
             missing += 1
     if not found:
         return Words("", 1.0)
-    weights = [_weight(everything, count) for count, term in found if not term.is_extra]
-    rarest = max((_weight(everything, count) for count, _ in found), default=_LEAST)
-    match, doubled = _expression(found, part / (everything or 1))
-    whole = sum(weights) + missing * rarest or rarest
-    whole *= 2 if doubled else 1
-    return Words(match, whole, part == everything, " ".join(notes) or None)
+    weights = {term: _weight(everything, count) for count, term in found}
+    rarest = max(weights.values())
+    whole = sum(weight for term, weight in weights.items() if not term.is_extra)
+    match, is_doubled = _expression(found, part / (everything or 1))
+    whole = (whole + missing * rarest or rarest) * (2 if is_doubled else 1)
+    named = " and ".join(f'"{word}"' for word in others)
+    note = f"No memory has {named}; looked for words that are close." if others else None
+    return Words(match, whole, part == everything, note)
 
 
 def owned(scopes: Sequence[str], match: str) -> str:
@@ -114,27 +120,21 @@ def strengths(
     rows = ask(placed, given).fetchall()
     # Only the best have neighbours, whichever page is asked for; the rest follows as it is.
     best, rest = rows[:_RANKED], rows[_RANKED:]
-    keys = {at: key for key, _, at in best if at is not None}
-    worth = _with_neighbours({at: rank for _, rank, at in best if at is not None})
-    keys |= _turns_at(view, [at for at in worth if at not in keys], tables, test)
     found = {key: rank for key, rank, at in best if at is None}
-    found |= {keys[at]: strength for at, strength in worth.items() if at in keys}
+    turns = {at: (key, rank) for key, rank, at in best if at is not None}
+    worth = {at: rank for at, (_, rank) in turns.items()}
+    for at, (_, rank) in turns.items():
+        for beside in (at - 1, at + 1):
+            worth[beside] = worth.get(beside, 0.0) + _BESIDE * rank
+    keys = {at: key for at, (key, _) in turns.items()}
+    keys |= _turns_at(view, [at for at in worth if at not in keys], tables, test)
+    for at, rank in worth.items():
+        better = max(worth.get(at - 1, 0.0), worth.get(at + 1, 0.0))
+        if at in keys:
+            found[keys[at]] = rank * _SAME_PLACE if better > rank else rank
     ordered = dict(sorted(found.items(), key=lambda item: -item[1]))
     ordered |= {key: rank for key, rank, _ in rest if key not in ordered}
     return {key: strength / words.whole for key, strength in ordered.items()}
-
-
-def _with_neighbours(own: dict[int, float]) -> dict[int, float]:
-    """Return the strength of each turn, and of those beside them, by position."""
-    worth = dict(own)
-    for position, strength in own.items():
-        for beside in (position - 1, position + 1):
-            worth[beside] = worth.get(beside, 0.0) + _BESIDE * strength
-    found: dict[int, float] = {}
-    for position, strength in worth.items():
-        better = max(worth.get(position - 1, 0.0), worth.get(position + 1, 0.0))
-        found[position] = strength * _SAME_PLACE if better > strength else strength
-    return found
 
 
 def _turns_at(view: View, positions: Sequence[int], tables: str, test: Sql) -> dict[int, int]:
@@ -180,50 +180,59 @@ def _weight(everything: int, count: int) -> float:
     return max(math.log((everything - count + 0.5) / (count + 0.5)), _LEAST)
 
 
+# Words written otherwise. The index has stems (`authent` of authentication).
+
+
 def _compounds(connection: Connection, terms: Sequence[Term], text: str) -> list[Term]:
     """Return two words of the text as one, and one as two, where a memory has that: `back up`."""
-    matches = {match: match for term in terms if term.is_word and (match := split(term.word))}
+    matches: dict[str, str] = {}
+    for word in (term.word for term in terms if term.is_word):
+        if _CLOSE_FROM <= len(word) <= _SPLIT_CAP and word.isalpha():
+            # The first says something: `often` is not "of ten".
+            cuts = [cut for cut in range(1, len(word) - 1) if not is_stop(word[:cut])]
+            match = " OR ".join(quoted(f"{word[:cut]} {word[cut:]}") for cut in cuts)
+            matches[match] = match
     for first, second in itertools.pairwise(tokens(text)[:WORD_CAP]):
         # "a part" is not apart; and two words that say nothing, such as "in to", are none as one.
         if not is_stop(first) or (len(first) > 1 and not is_stop(second)):
             one = quoted(first + second)
             matches[one] = f"{one} OR {quoted(f'{first} {second}')}"
-    asked = "SELECT 1 FROM words WHERE words MATCH ? LIMIT 1"
-
-    def has(match: str) -> bool:
-        return connection.execute(asked, (match,)).fetchone() is not None
-
     # Hardly ever is there any: one look at all of them.
-    if not matches or not has(" OR ".join(matches)):
+    if not matches or not _count(connection, " OR ".join(matches)):
         return []
-    return [Term(one, match, is_extra=True) for one, match in matches.items() if has(one)]
+    return [
+        Term(one, match, is_extra=True) for one, match in matches.items() if _count(connection, one)
+    ]
 
 
-def _otherwise(view: View, word: str) -> str:
-    """Return a match for words that the word may be meant for: longer ones, or close spellings.
+def _begun(word: str) -> str:
+    """Return a match for longer words that begin with the word; empty for a short one."""
+    return f"{quoted(word)} *" if len(word) >= _BEGINNING else ""
 
-    Only memories that are asked about count.
+
+def _close(connection: Connection, word: str) -> str:
+    """Return a match for the stems nearest to the word; empty where none is near.
+
+    Near is the longest stem that begins the word and is more than half of it, else those that share
+    most letters. In a script without blanks between words it is any that holds the word.
     """
-    for match in (begun(word), close(view.index.connection, word)):
-        if match and _first_text(view, match) is not None:
-            return match
-    return ""
+    from difflib import get_close_matches  # late: hardly any word is mistyped
 
-
-def _first_text(view: View, match: str) -> str | None:
-    within = view.within("m.scope")
-    asked = (
-        "SELECT m.text || ' ' || m.more || ' ' || m.tags || ' ' || m.actor FROM words"
-        " CROSS JOIN memories m ON m.key = words.rowid"
-        f" WHERE words MATCH ? AND {within.text} LIMIT 1"
+    parts = unicodedata.normalize("NFD", word.lower())
+    word = unicodedata.normalize(
+        "NFC", "".join(one for one in parts if not "\u0300" <= one <= "\u036f")
     )
-    row = view.index.connection.execute(asked, (match, *within.parameters)).fetchone()
-    return row and str(row[0])
-
-
-def _as_written(view: View, match: str) -> str:
-    """Return the words that a match stands for, as a memory has them."""
-    said = dict.fromkeys(TOKEN.findall((_first_text(view, match) or "").lower()))
-    begins = [word[:-1] or word for word in TOKEN.findall(match) if word != "OR"]
-    like = [word for word in said if any(word.startswith(begin) for begin in begins)]
-    return " and ".join(f'"{word}"' for word in like)
+    if not word.isascii() and word.upper() == word.lower():
+        asked = "SELECT term FROM terms WHERE INSTR(term, ?) LIMIT ?"
+        rows = connection.execute(asked, (word, 10 * _CLOSE_CAP))
+        return " OR ".join(quoted(stem) for (stem,) in rows)
+    if len(word) < _CLOSE_FROM or not word.isalpha():
+        return ""
+    # The first two letters are seldom those that are mistyped.
+    asked = "SELECT term FROM terms WHERE term >= ? AND term < ?"
+    rows = connection.execute(asked, (word[:2], word[:2] + chr(0x10FFFF)))
+    stems = [stem for (stem,) in rows if len(stem) >= _BEGINNING]
+    begins = [stem for stem in stems if word.startswith(stem) and 2 * len(stem) > len(word)]
+    near = [max(begins, key=len)] if begins else get_close_matches(word, stems, _CLOSE_CAP, _CLOSE)
+    # FTS5 stems a stem once more, which can only make it shorter.
+    return " OR ".join(f"{quoted(stem)} *" for stem in near)

@@ -75,9 +75,7 @@ def prepare(index: Index, now: datetime, policy: Policy, readings: Mapping[str, 
     if index.rules != policy:
         index.connection.executescript(f"{_TABLES} DELETE FROM temp.rules; DELETE FROM temp.clock;")
         index.connection.execute("INSERT INTO temp.clock VALUES (0)")
-        index.connection.executemany(
-            "INSERT INTO temp.rules VALUES (?, ?, ?, ?, ?, ?, ?, ?)", _rules(_ALL, policy)
-        )
+        _insert_rules(index, _ALL, policy)
         index.rules = policy
     # Not in the text of a question: a text that is the same again need not be understood again.
     index.connection.execute("UPDATE temp.clock SET now = ?", (microseconds(now),))
@@ -144,28 +142,20 @@ def _own_rules(view: View) -> list[str]:
     asked = f"SELECT scope, metadata FROM sessions WHERE {within.text} AND {_HAS_RULES}"
     own = view.index.connection.execute(asked, within.parameters).fetchall()
     for scope, metadata in own:
-        rules = _rules(scope, view.policy.for_session(json.loads(metadata)))
-        view.index.connection.executemany(
-            "INSERT OR REPLACE INTO temp.rules VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rules
-        )
+        _insert_rules(view.index, scope, view.policy.for_session(json.loads(metadata)))
     return [scope for scope, _ in own]
 
 
-def _rules(scope: str, policy: Policy) -> list[tuple[str | float, ...]]:
+def _insert_rules(index: Index, scope: str, policy: Policy) -> None:
     enabled = float(policy.enabled)
-    return [
-        (
-            scope,
-            name,
-            rule.base,
-            enabled * rule.rate,
-            rule.boost,
-            rule.floor,
-            enabled * policy.age_rate,
-            policy.boost_cap,
-        )
-        for name, rule in policy.all_rules().items()
-    ]
+    index.connection.executemany(
+        "INSERT OR REPLACE INTO temp.rules VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (scope, name, rule.base, enabled * rule.rate, rule.boost, rule.floor,
+             enabled * policy.age_rate, policy.boost_cap)
+            for name, rule in policy.all_rules().items()
+        ],
+    )  # fmt: skip
 
 
 def _quoted(text: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..model.record import Record
 from .engine import of_ids, scope_of
@@ -19,20 +18,15 @@ from .priorities import View
 _TOPIC = "shares"
 _BY_TOPIC = 10  # at most, of each memory
 _RELATION_NAMES = {"memory_refs": "refers to", "references": "refers to", "turn_ref": "comes from"}
-_OUTWARD = """
-SELECT r.target, r.relation FROM refs r JOIN memories m ON m.key = r.memory
-WHERE m.scope = ? AND m.id = ? AND m.type <> 'relationship' ORDER BY r.target, r.relation
+# The memory that refers, whether it is a relationship, its fields, and the memory referred to.
+_TIES = """
+SELECT m.id, m.type = 'relationship', m.data, r.target, r.relation
+FROM refs r JOIN memories m ON m.key = r.memory WHERE {} ORDER BY 2 DESC, m.start, m.id, r.target
 """
-_INWARD = """
-SELECT m.id, r.relation FROM refs r JOIN memories m ON m.key = r.memory
-WHERE r.scope = ? AND r.target = ? AND m.type <> 'relationship' ORDER BY m.id, r.relation
-"""
-_STATED = """
-SELECT m.id, m.data FROM refs r JOIN memories m ON m.key = r.memory
-WHERE r.scope = ? AND r.target = ? AND m.type = 'relationship' ORDER BY m.start
-"""
+_OUTWARD = _TIES.format("m.scope = ?1 AND m.id = ?2 AND m.type <> 'relationship'")
+_INWARD = _TIES.format("r.scope = ?1 AND r.target = ?2")
 _SHARED = """
-SELECT n.id, GROUP_CONCAT(b.tag, ' ') FROM memories m JOIN tags a ON a.memory = m.key
+SELECT n.id, GROUP_CONCAT(b.tag, ', ') FROM memories m JOIN tags a ON a.memory = m.key
 JOIN tags b ON b.scope = a.scope AND b.tag = a.tag AND b.memory <> a.memory
 JOIN memories n ON n.key = b.memory WHERE m.scope = ? AND m.id = ? AND n.type <> 'summary'
 GROUP BY b.memory ORDER BY COUNT(*) DESC, n.at DESC, n.id LIMIT ?
@@ -42,12 +36,22 @@ GROUP BY b.memory ORDER BY COUNT(*) DESC, n.at DESC, n.id LIMIT ?
 def related(view: View, want: Wanted, start: Record, depth: int) -> Answer:
     """Return the related memories, nearest first, each with its `path`."""
     scope = scope_of(start)
-    paths = _walk(view, scope, start.id, depth)
-    found = [
-        replace(record, path=paths[record.id]) for record in of_ids(view, want, scope, list(paths))
-    ]
+    # Every memory within so many steps, with its steps: `DEC-002 resolves FIND-001`.
+    paths: dict[str, tuple[str, ...]] = {start.id: ()}
+    edge = [start.id]
+    for _ in range(depth):
+        reached: list[str] = []
+        for memory_id in edge:
+            by_topic = bool(paths[memory_id]) and f" {_TOPIC} " in paths[memory_id][-1]
+            for other, step in _ties(view, scope, memory_id, topics=not by_topic):
+                if other not in paths:
+                    paths[other] = (*paths[memory_id], step)
+                    reached.append(other)
+        edge = reached
+    del paths[start.id]
+    found = [replace(one, path=paths[one.id]) for one in of_ids(view, want, scope, list(paths))]
     found.sort(key=lambda record: (len(record.path), -record.priority, record.id))
-    return Answer(found[want.offset : None if want.limit is None else want.offset + want.limit])
+    return Answer(found[want.offset : want.end])
 
 
 def related_to_all(view: View, records: Sequence[Record]) -> list[Record]:
@@ -55,7 +59,7 @@ def related_to_all(view: View, records: Sequence[Record]) -> list[Record]:
     known = {(scope_of(record), record.id) for record in records}
     wanted: dict[str, dict[str, str]] = {}
     for scope, memory_id in dict.fromkeys((scope_of(record), record.id) for record in records):
-        for other, step in _neighbours(view, scope, memory_id, topics=False):
+        for other, step in _ties(view, scope, memory_id, topics=False):
             if (scope, other) not in known:
                 wanted.setdefault(scope, {}).setdefault(other, step)
     return [
@@ -65,42 +69,20 @@ def related_to_all(view: View, records: Sequence[Record]) -> list[Record]:
     ]
 
 
-def _walk(view: View, scope: str, start: str, depth: int) -> dict[str, tuple[str, ...]]:
-    """Return every memory within so many steps, with its steps: `DEC-002 resolves FIND-001`."""
-    paths: dict[str, tuple[str, ...]] = {start: ()}
-    edge = [start]
-    for _ in range(depth):
-        reached: list[str] = []
-        for memory_id in edge:
-            by_topic = bool(paths[memory_id]) and f" {_TOPIC} " in paths[memory_id][-1]
-            for other, step in _neighbours(view, scope, memory_id, topics=not by_topic):
-                if other not in paths:
-                    paths[other] = (*paths[memory_id], step)
-                    reached.append(other)
-        edge = reached
-    del paths[start]
-    return paths
-
-
-def _neighbours(
-    view: View, scope: str, memory_id: str, *, topics: bool
-) -> Iterator[tuple[str, str]]:
+def _ties(view: View, scope: str, memory_id: str, *, topics: bool) -> Iterator[tuple[str, str]]:
+    """Yield the memories one step from a memory, each with the step."""
     ask = view.index.connection.execute
-    for relationship, data in ask(_STATED, (scope, memory_id)):
-        stated: dict[str, Any] = json.loads(data)
-        source, target = str(stated.get("source")), str(stated.get("target"))
-        if memory_id in (source, target):
-            yield (
-                (target if source == memory_id else source),
-                f"{source} {stated.get('relationship', 'relates to')} {target}",
-            )
+    inward = ask(_INWARD, (scope, memory_id)).fetchall()
+    for one, is_relationship, data, target, relation in inward:
+        stated = json.loads(data) if is_relationship else {}
+        source, other = str(stated.get("source")), str(stated.get("target"))
+        if memory_id in (source, other):
+            step = f"{source} {stated.get('relationship', 'relates to')} {other}"
+            yield (other if source == memory_id else source), step
         else:
-            # It only refers to the memory; one that a person wrote need not have two ends.
-            yield relationship, f"{relationship} refers to {memory_id}"
-    for target, relation in ask(_OUTWARD, (scope, memory_id)):
-        yield target, f"{memory_id} {_RELATION_NAMES.get(relation, relation)} {target}"
-    for source, relation in ask(_INWARD, (scope, memory_id)):
-        yield source, f"{source} {_RELATION_NAMES.get(relation, relation)} {memory_id}"
+            yield one, f"{one} {_RELATION_NAMES.get(relation, relation)} {target}"
+    for one, _, _, target, relation in ask(_OUTWARD, (scope, memory_id)):
+        yield target, f"{one} {_RELATION_NAMES.get(relation, relation)} {target}"
     if topics:
         for other, tags in ask(_SHARED, (scope, memory_id, _BY_TOPIC)):
-            yield other, f"{memory_id} {_TOPIC} {tags.replace(' ', ', ')} with {other}"
+            yield other, f"{memory_id} {_TOPIC} {tags} with {other}"

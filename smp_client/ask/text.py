@@ -140,10 +140,8 @@ def _pieces(text: str) -> Iterator[_Piece]:
         said = found[kind]
         if kind == "word" and said in ("AND", "OR", "NOT") and not sign:
             kind = "operator"
-        elif kind == "word" and said.endswith("*"):
-            kind = "star"
-        elif kind == "word" and sign:
-            kind = "phrase"
+        elif kind == "word" and (sign or said.endswith("*")):
+            kind = "star" if said.endswith("*") else "phrase"
         yield _Piece(said, kind, sign)
 
 
@@ -199,10 +197,6 @@ def _matches(match: str) -> Test:
     return Test(Sql("m.key IN (SELECT rowid FROM words WHERE words MATCH ?)", (match,)))
 
 
-def _negated(test: Test) -> Test:
-    return Test(Sql(f"NOT {test.sql.text}", test.sql.parameters), not test.is_open)
-
-
 def _joined(operator: str, tests: Iterable[Test | None]) -> Test | None:
     """Return that all tests hold, or one of them. A part without a word (None) asks nothing."""
     parts = [test for test in tests if test]
@@ -223,7 +217,7 @@ class _Parser:
         self.stop_words: list[Term] = []
 
     def parse(self) -> Test | None:
-        test = self._either()
+        test = self._several("OR")
         if self._pieces:
             raise _Malformed
         return test
@@ -237,43 +231,38 @@ class _Parser:
             raise _Malformed
         return self._pieces.pop(0)
 
-    def _either(self) -> Test | None:
-        tests = [self._both()]
-        while self._next_is("OR"):
-            self._take()
-            tests.append(self._both())
-        return _joined("OR", tests)
-
-    def _both(self) -> Test | None:
-        tests = [self._run()]
-        while self._next_is("AND"):
-            self._take()
-            tests.append(self._run())
-        return _joined("AND", tests)
+    def _several(self, operator: str) -> Test | None:
+        """Read operands of OR, each of which has operands of AND."""
+        tests: list[Test | None] = []
+        while not tests or self._next_is(operator):
+            if tests:
+                self._take()
+            tests.append(self._several("AND") if operator == "OR" else self._run())
+        return _joined(operator, tests)
 
     def _run(self) -> Test | None:
         """Read what stands side by side: required, excluded and optional operands."""
         needed: list[Test | None] = []
         optional: list[Test | None] = []
         stop_words: list[Test | None] = []
-        while True:
-            is_inverted = False
+        while not self._next_is("AND", "OR", ")") or not (needed or optional or stop_words):
+            is_excluded = False
             while self._next_is("NOT"):
                 self._take()
-                is_inverted = not is_inverted
-            piece = self._take()
+                is_excluded = not is_excluded
+            piece, known = self._take(), len(self.terms)
             if piece.kind in ("operator", "close"):
                 raise _Malformed
-            known = len(self.terms)
             test, is_stop_word = self._operand(piece)
-            if is_inverted or piece.sign == "-":
+            if is_excluded or piece.sign == "-":
                 del self.terms[known:]
-                needed.append(test and _negated(test))
+                inverse = Sql(f"NOT {test.sql.text}", test.sql.parameters) if test else None
+                needed.append(Test(inverse, not test.is_open) if test and inverse else None)
             elif piece.sign == "+" or piece.kind == "phrase":
                 needed.append(test)
             else:
                 (stop_words if is_stop_word else optional).append(test)
-            if not self._pieces or self._next_is("AND", "OR", ")"):
+            if not self._pieces:
                 break
         if any(test and not test.is_open for test in needed):
             return _joined("AND", needed)
@@ -283,7 +272,7 @@ class _Parser:
         """Return the test of one operand, and whether it is a stop word."""
         if piece.kind == "open":
             self._depth += 1
-            test = self._either()
+            test = self._several("OR")
             if self._take().kind != "close" or self._depth > DEPTH_CAP:
                 raise _Malformed
             self._depth -= 1
@@ -297,6 +286,6 @@ class _Parser:
         row = _row(_core(piece.text) if piece.kind == "phrase" and piece.sign else piece.text)
         if not row:
             return None, False
-        match = f"{row} *" if piece.kind == "star" or piece.text.endswith("*") else row
+        match = f"{row} *" if piece.kind == "star" else row
         self.terms.append(Term(piece.text.lower(), match))
         return _matches(match), False
