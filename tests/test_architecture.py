@@ -113,9 +113,9 @@ UPWARD: set[tuple[str, str]] = set()
 BUDGETS = {
     "smp_client/agents": 1_316,
     "smp_client/exchange": 2_505,
-    "smp_client/passes": 2_270,
+    "smp_client/passes": 2_100,
     "smp_client/privacy": 1_260,
-    "smp_client/change": 2_010,
+    "smp_client/change": 2_000,
     "smp_client/ask": 2_265,
     "smp_client/index": 2_666,
     "smp_client/disk": 3_252,

@@ -1,7 +1,7 @@
 """The check: it reads everything once, names each fault, and repairs those that need no guess.
 
-Every file is parsed, every bundle read back against its manifest, and the index compared with the
-files. A repair throws nothing away: bytes in the way of the next record go to quarantine.
+Every file is parsed, and every bundle read back against its manifest. A repair throws nothing away:
+bytes in the way of the next record go to quarantine.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ from ..disk.scope import UPKEEP
 from ..disk.scopes import directory_of, files_of, is_archived, kinds_of, scopes, unnameable
 from ..disk.session_files import METADATA, new_metadata
 from ..disk.tree import DEEPEST, is_left_alone
-from ..index.database import Index
-from ..index.schema import UnusableIndex
 from ..index.status import SILENT_AFTER_S
-from ..index.take_in import describe, is_unchanged
+from ..index.take_in import describe
 from ..model import layout
 from ..model.errors import LockTimeout, NewerFormat, SessionNotFound, SMPError
-from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, INDEX_FILE, JOURNAL, QUARANTINE
+from ..model.layout import ACTIVE, ARCHIVED, DELETED, GLOBAL, JOURNAL, QUARANTINE
 from ..model.outcome import Action, Outcome
-from ..model.record import state_history
+from ..model.record import Kind, state_history
 from ..model.times import time_at
 from ..text.document import Lines
 from ..text.format import format_of
@@ -39,6 +37,7 @@ from .tidy import fold_retired, stale_files
 
 if TYPE_CHECKING:
     from ..ask.priorities import View
+    from ..disk.scope import Scope
     from ..disk.tree import Tree
     from ..memory import Memory
     from ..session import RecordFiles, Session
@@ -64,7 +63,8 @@ def sentence(complaint: Complaint) -> str:
     """Return a complaint in one line, with the file that it is about and the advice."""
     place = "/".join(part for part in (complaint.scope, complaint.file) if part)
     line = f":{complaint.line}" if complaint.line else ""
-    return f"{place}{line}: {complaint.problem}. {complaint.advice}"
+    shown = place.encode("utf-8", "backslashreplace").decode()
+    return f"{shown}{line}: {complaint.problem}. {complaint.advice}"
 
 
 def check(memory: Memory) -> list[Complaint]:
@@ -72,14 +72,11 @@ def check(memory: Memory) -> list[Complaint]:
     memory.require()
     found: list[Complaint] = []
     for scope in scopes(memory):
-        with suppress(SessionNotFound):  # it went while we looked
-            is_global, is_packed = scope == GLOBAL, is_archived(scope)
-            files = (
-                None if is_packed else memory.everywhere if is_global else memory._session(scope)
-            )
-            found += _of_files(memory, scope, files)
-    for look in _CHECKS:
-        found += look(memory, None)
+        if not is_archived(scope):
+            with suppress(SessionNotFound):  # it went while we looked
+                files = memory.everywhere if scope == GLOBAL else memory._session(scope)
+                found += _of_files(memory, scope, files)
+    found += _leftovers(memory, None)
     away = {name for place in (ARCHIVED, DELETED) for name in memory.tree.directories(place)}
     return found + [complaint for name in sorted(away) for complaint in check_bundles(memory, name)]
 
@@ -88,37 +85,33 @@ def validate(session: Session) -> list[Complaint]:
     """Return the faults of one session and its bundles."""
     session.scope.require()
     place, name = Place(session.scope.tree.root), session.id
-    found = [*_of_files(place, name, session)]
-    for look in _CHECKS:
-        found += look(place, name)
+    found = [*_of_files(place, name, session), *_leftovers(place, name)]
     return found + check_bundles(place, name)
 
 
-def _of_files(memory: Place, scope: str, files: RecordFiles | None) -> Iterator[Complaint]:
-    """Yield the faults in the files of a scope. An archive is checked as a bundle."""
-    if files is not None:
-        with suppress(Exception):  # a file that cannot be read at all is named below
-            for bad in files.problems():
-                yield Complaint(scope, bad.file, bad.line, bad.problem, _BY_HAND)
+def _of_files(memory: Place, scope: str, files: RecordFiles) -> Iterator[Complaint]:
+    """Yield the faults in the files of a session, or of `global`."""
+    with suppress(Exception):  # a file that cannot be read at all is named below
+        for bad in files.problems():
+            yield Complaint(scope, bad.file, bad.line, bad.problem, _BY_HAND)
     for file in unnameable(memory, scope):
         advice = "Rename it: letters, digits, '_' and '-'."
-        yield Complaint(scope, _shown(file), None, "no memory can have this name", advice)
+        yield Complaint(scope, file, None, "no memory can have this name", advice)
     top, tree = directory_of(scope), memory.tree
-    for name in layout.SESSION_DIRECTORIES if files is not None and scope != GLOBAL else ():
+    for name in layout.SESSION_DIRECTORIES if scope != GLOBAL else ():
         if tree.exists(f"{top}/{name}") and not tree.is_directory(f"{top}/{name}"):
             yield Complaint(scope, name, None, "it is not a directory", "Move it away, and repair.")
     for one in tree.walk(top, lambda *_: None):
         if one.is_deep:
             problem = f"it is deeper than {DEEPEST} directories, and not looked into"
-            inner = _shown(one.path.removeprefix(f"{top}/"))
+            inner = one.path.removeprefix(f"{top}/")
             yield Complaint(scope, inner, None, problem, "Move it out of the tree.")
-    for file in files_of(memory, scope) if files is not None else ():
+    for file in files_of(memory, scope):
         try:
             content = tree.read(f"{top}/{file}")
             ids = [memory_id for memory_id, _ in describe(scope, file, content)]
         except (SMPError, OSError) as error:
-            advice = error.advice if isinstance(error, NewerFormat) else _BY_HAND
-            yield Complaint(scope, file, None, without_advice(error), advice)
+            yield _unreadable(scope, file, error, _BY_HAND)
             continue
         except Exception as error:  # nobody thought of this, and the other files are to be read too
             problem = f"it cannot be read: {error!r}"
@@ -126,6 +119,13 @@ def _of_files(memory: Place, scope: str, files: RecordFiles | None) -> Iterator[
             continue
         if len(ids) > len(set(ids)):
             yield from _doubles(scope, file, content)
+
+
+def _unreadable(scope: str, file: str, error: Exception, advice: str) -> Complaint:
+    problem = str(error).removesuffix(getattr(error, "advice", "")).rstrip(" .")
+    return Complaint(
+        scope, file, None, problem, error.advice if isinstance(error, NewerFormat) else advice
+    )
 
 
 def _doubles(scope: str, file: str, content: bytes) -> Iterator[Complaint]:
@@ -141,55 +141,30 @@ def _doubles(scope: str, file: str, content: bytes) -> Iterator[Complaint]:
             yield Complaint(scope, file, known[-1], problem, "Give all but one another id.")
 
 
-def _silently_changed(memory: Place, only: str | None) -> Iterator[Complaint]:
-    """Yield memories that differ although nobody wrote their file: a failing disk."""
-    path = memory.root / INDEX_FILE
-    if not path.exists():
-        return
-    try:
-        index = Index.open_to_read(path)
-    except UnusableIndex as error:
-        problem = f"the index cannot be used: {error}"
-        yield Complaint("", INDEX_FILE, None, problem, "Run smp reindex.")
-        return
-    try:
-        for (scope, file), state in index.files(only).items():
-            path_of_file, found = f"{directory_of(scope)}/{file}", set[tuple[str, str]]()
-            with suppress(SMPError, OSError):  # that it cannot be read is said already
-                if is_archived(scope) or not is_unchanged(state, memory.tree.stat(path_of_file)):
-                    continue
-                found = set(describe(scope, file, memory.tree.read(path_of_file)))
-                for memory_id, _ in sorted(index.hashes(scope, file) - found):
-                    problem = f"{memory_id} has changed although the file was not written"
-                    advice = "Compare it with a backup; the disk may be failing."
-                    yield Complaint(scope, file, None, problem, advice)
-    finally:
-        index.close()
-
-
-def _drops(memory: Place, only: str | None) -> Iterator[Complaint]:
-    """Yield drops that are no memories: rejected ones, and those that nobody takes in."""
-    is_led = holder(memory.tree, layout.LEAD_SCOPE, layout.LEAD) is not None
-    for scope in memory.tree.list(ACTIVE) if only is None else [only]:
+def _leftovers(memory: Place, only: str | None) -> Iterator[Complaint]:
+    """Yield drops that are no memories, unfinished changes and quarantined bytes, of all or one."""
+    tree = memory.tree
+    is_led = holder(tree, layout.LEAD_SCOPE, layout.LEAD) is not None
+    for scope in tree.list(ACTIVE) if only is None else [only]:
         directory = f"{ACTIVE}/{scope}"
-        for name in rejected(memory.tree, directory):
-            why = why_rejected(memory.tree, directory, name).rstrip(".")
+        for name in rejected(tree, directory):
+            why = why_rejected(tree, directory, name).rstrip(".")
             problem = f"a drop that was rejected{': ' if why else ''}{why}"
             advice = "Mend it and move it back into inbox/, or remove it and the note beside it."
-            yield Complaint(scope, _shown(f"{REJECTED}/{name}"), None, problem, advice)
+            yield Complaint(scope, f"{REJECTED}/{name}", None, problem, advice)
         advice = "smp status says why it waits." if is_led else "smp run takes it in."
-        for name in waiting(memory.tree, directory):
-            if not is_led or _has_waited(memory.tree, f"{directory}/{INBOX}/{name}"):
-                problem, file = "a drop that was not taken in yet", _shown(f"{INBOX}/{name}")
-                yield Complaint(scope, file, None, problem, advice)
-
-
-def _unfinished(memory: Place, only: str | None) -> Iterator[Complaint]:
-    """Yield changes that were recorded and are not done, although nobody is at work on them."""
-    for name in memory.tree.list(JOURNAL):
+        for name in waiting(tree, directory):
+            if not is_led or _has_waited(tree, f"{directory}/{INBOX}/{name}"):
+                problem = "a drop that was not taken in yet"
+                yield Complaint(scope, f"{INBOX}/{name}", None, problem, advice)
+    for name in tree.list(JOURNAL):
         scope, path = name.partition("+")[0], f"{JOURNAL}/{name}"
-        if only in (None, scope) and _has_waited(memory.tree, path):
+        if only in (None, scope) and _has_waited(tree, path):
             yield Complaint(scope, path, None, "a recorded change that is not finished", _REPAIR)
+    advice = "Read the note beside it, take out what you need, and remove both."
+    for name in quarantined(memory):
+        if only is None or name.startswith(f"{QUARANTINE}/{only}/"):
+            yield Complaint("", name, None, "bytes that were set aside", advice)
 
 
 def _has_waited(tree: Tree, path: str) -> bool:
@@ -198,27 +173,6 @@ def _has_waited(tree: Tree, path: str) -> bool:
         return time.time() - tree.stat(path).st_mtime > SILENT_AFTER_S
     except (OSError, SMPError):
         return False  # it went just now
-
-
-def _quarantined(memory: Place, only: str | None) -> Iterator[Complaint]:
-    advice = "Read the note beside it, take out what you need, and remove both."
-    for name in quarantined(memory):
-        if only is None or name.startswith(f"{QUARANTINE}/{only}/"):
-            yield Complaint("", name, None, "bytes that were set aside", advice)
-
-
-# Each looks at the whole root, or at one session.
-_CHECKS: tuple[Callable[[Place, str | None], Iterator[Complaint]], ...] = (
-    _silently_changed, _drops, _unfinished, _quarantined,
-)  # fmt: skip
-
-
-def _shown(file: str) -> str:
-    return file.encode("utf-8", "backslashreplace").decode()
-
-
-def without_advice(error: Exception) -> str:
-    return str(error).removesuffix(getattr(error, "advice", "")).rstrip(" .")
 
 
 # Bundles.
@@ -249,9 +203,8 @@ def _wrong_bundles(tree: Tree, name: str) -> Iterator[Complaint]:
             except FileNotFoundError:
                 continue  # restored just now
             except (SMPError, OSError) as error:
-                advice = error.advice if isinstance(error, NewerFormat) else _DAMAGED
-                is_sound, file = False, path.rpartition("/")[2]
-                yield Complaint(directory, file, None, without_advice(error), advice)
+                is_sound = False
+                yield _unreadable(directory, path.rpartition("/")[2], error, _DAMAGED)
         if is_sound and (wrong := _wrong_description(tree, directory)):
             yield Complaint(directory, wrong.rpartition("/")[2], None, _UNDESCRIBED, _REPAIR)
 
@@ -264,15 +217,13 @@ def _wrong_description(tree: Tree, directory: str) -> str | None:
     return path
 
 
-def describe_bundles(memory: Place, name: str, *, dry_run: bool = False) -> list[Action]:
+def describe_bundles(memory: Place, name: str, *, dry_run: bool = False) -> Iterator[Action]:
     """Render the files for people beside the bundles of a session anew, where they are wrong."""
-    done: list[Action] = []
     for directory in (f"{ARCHIVED}/{name}", f"{DELETED}/{name}"):
         if path := _wrong_description(memory.tree, directory):
             if not dry_run:
                 bundle.describe(memory.tree, directory)
-            done.append(Action(name, "describe_bundles", (path,), _UNDESCRIBED))
-    return done
+            yield Action(name, "describe_bundles", (path,), _UNDESCRIBED)
 
 
 # Repairing.
@@ -283,70 +234,62 @@ def repair(session: Session, *, dry_run: bool = False) -> Outcome:
 
     The problems of the outcome are left to a person.
     """
-    outcome, scope = Outcome(dry_run=dry_run), session.scope
+    outcome, scope, place = Outcome(dry_run=dry_run), session.scope, Place(session.scope.tree.root)
 
-    def attempt(step: Callable[[Session, bool], list[Action]]) -> None:
+    def attempt(step: Callable[[], Iterator[Action]]) -> None:
         try:
-            outcome.actions += step(session, dry_run)
+            outcome.actions += step()
         except (SMPError, OSError) as error:
             outcome.problems.append(f"{session.id}: {error}")
 
-    attempt(_finish_changes)
+    attempt(lambda: _finish_changes(scope, dry_run))
     with scope.undisturbed("repairing"):
         scope.require()  # a session that was archived meanwhile must not come back, empty
-        for step in (_fold_versions, _make_directories, _make_metadata, _mend_files, _describe):
-            attempt(step)
+        files = (stale_files if dry_run else fold_retired)(scope)
+        outcome.actions += [Action(scope.name, "fold_versions", (file,), _STALE) for file in files]
+        attempt(lambda: _make_directories(scope, dry_run))
+        attempt(lambda: _make_metadata(session, dry_run))
+        agents = filter(layout.is_file_id, session.agent_states())
+        for kind in [*session.kinds, *map(state_history, agents)]:
+            # A file that cannot be read is named below, and keeps no other from being repaired.
+            with suppress(SMPError, OSError):
+                outcome.actions += _mend_file(scope, kind, dry_run)
+        attempt(lambda: describe_bundles(place, session.id, dry_run=dry_run))
+    cut = {action.about[0] for action in outcome.actions if action.type == "set_aside"}
     for one in validate(session):
-        is_aside = one.file.startswith(f"{QUARANTINE}/") and one.scope != session.id
-        if not is_aside and not (
-            dry_run and (one.advice == _REPAIR or _is_to_be_cut(one, outcome))
-        ):
+        is_aside = one.file.startswith(f"{QUARANTINE}/")
+        if not is_aside and not (dry_run and (one.advice == _REPAIR or one.file in cut)):
             outcome.problems.append(sentence(one))
     outcome.problems[:] = dict.fromkeys(outcome.problems)
     return outcome
 
 
-def _is_to_be_cut(complaint: Complaint, outcome: Outcome) -> bool:
-    """Return whether a repair would quarantine the bytes of a complaint."""
-    cut = {action.about[0] for action in outcome.actions if action.type == "set_aside"}
-    return complaint.file in cut
-
-
-def _finish_changes(session: Session, dry_run: bool) -> list[Action]:
-    """Note the changes that were cut off. Whoever takes the session's lock finishes them."""
-    done: list[Action] = []
-    for name in journal.pending(session.scope):
+def _finish_changes(scope: Scope, dry_run: bool) -> Iterator[Action]:
+    """Name the changes that were cut off. Whoever takes the session's lock finishes them."""
+    for name in journal.pending(scope):
         sort, reason = "finish_transaction", "a recorded change that was cut off before it was done"
-        if not dry_run and not journal.load(session.scope, name):
+        if not dry_run and not journal.load(scope, name):
             sort, reason = "set_aside", "a recorded change that the disk has damaged"
-        done.append(Action(session.id, sort, (name,), reason))
-    return done
+        yield Action(scope.name, sort, (name,), reason)
 
 
-def _fold_versions(session: Session, dry_run: bool) -> list[Action]:
-    files = (stale_files if dry_run else fold_retired)(session.scope)
-    return [Action(session.id, "fold_versions", (file,), _STALE) for file in files]
-
-
-def _make_directories(session: Session, dry_run: bool) -> list[Action]:
-    scope, done = session.scope, list[Action]()
+def _make_directories(scope: Scope, dry_run: bool) -> Iterator[Action]:
     for name in layout.SESSION_DIRECTORIES:
         if not scope.tree.exists(scope.path(name)):
             if not dry_run:
                 scope.tree.make_directory(scope.path(name))
-            done.append(Action(session.id, "make_directory", (name,), "it was missing"))
-    return done
+            yield Action(scope.name, "make_directory", (name,), "it was missing")
 
 
-def _make_metadata(session: Session, dry_run: bool) -> list[Action]:
+def _make_metadata(session: Session, dry_run: bool) -> Iterator[Action]:
     """Make missing or empty metadata anew from the memories. The session is in use from now on."""
-    if session.scope.read(METADATA).strip():
-        return []
 
     def first(view: View) -> datetime | None:
         query = "SELECT MIN(at) FROM memories WHERE scope = ?"
         return time_at(view.index.connection.execute(query, view.scopes[:1]).fetchone()[0])
 
+    if session.scope.read(METADATA).strip():
+        return
     if not dry_run:
         now = session._now()
         made = new_metadata(session.id, session._asker().ask(first) or now, user=None, agents=[],
@@ -354,42 +297,30 @@ def _make_metadata(session: Session, dry_run: bool) -> list[Action]:
                             last_accessed=now)  # fmt: skip
         with session.scope.locked([METADATA], "making the metadata anew"):
             rewrite.rewrite(session.scope, METADATA, lambda old: old if old.strip() else made)
-    lost = "the quota, the people and the context are not known any more"
-    reason = f"it was missing or empty; {lost}"
-    return [Action(session.id, "make_metadata", (METADATA,), reason)]
+    reason = "it was missing or empty; quota, people and context are not known any more"
+    yield Action(session.id, "make_metadata", (METADATA,), reason)
 
 
-def _mend_files(session: Session, dry_run: bool) -> list[Action]:
-    """Make missing record files; quarantine records that a crash has cut off at their ends."""
-    scope, done = session.scope, list[Action]()
-    agents = filter(layout.is_file_id, session.agent_states())
-    for kind in [*session.kinds, *map(state_history, agents)]:
-        is_history, form = "/" in kind.file, format_of(kind)
-        sort, reason = "make_file", "it was missing"
-        try:
-            if scope.tree.exists(scope.path(kind.file)):
-                content = scope.read(kind.file)
-                torn = form.torn(form.parse(content), content)
-                if torn is None:
-                    continue
-                with scope.tree.opened(scope.path(kind.file)) as descriptor:
-                    if not (form.is_ours(content, torn) or is_left_alone(descriptor)):
-                        continue  # somebody may still be writing it
-                line = content.count(b"\n", 0, torn) + 1
-                sort = "set_aside"
-                reason = f"a record that was cut off while it was written, from line {line} on"
-            elif is_history:
-                continue  # of a state that was saved once
-            if not dry_run:
-                with scope.locked([kind.file], f"repairing {kind.file}") as held:
-                    held[kind.file].note.pop("file", None)  # look, whatever the last writer knew
-                    tail_of(scope, kind, held[kind.file])
-        except (SMPError, OSError):
-            continue  # a file that cannot be read is named by the check, and keeps no other
-        done.append(Action(session.id, sort, (kind.file,), reason))
-    return done
-
-
-def _describe(session: Session, dry_run: bool) -> list[Action]:
-    place = Place(session.scope.tree.root)
-    return describe_bundles(place, session.id, dry_run=dry_run)
+def _mend_file(scope: Scope, kind: Kind, dry_run: bool) -> Iterator[Action]:
+    """Make a missing record file; quarantine a record that a crash has cut off at its end."""
+    form, path, sort, reason = (
+        format_of(kind), scope.path(kind.file), "make_file", "it was missing"
+    )  # fmt: skip
+    if scope.tree.exists(path):
+        content = scope.read(kind.file)
+        torn = form.torn(form.parse(content), content)
+        if torn is None:
+            return
+        with scope.tree.opened(path) as descriptor:
+            if not (form.is_ours(content, torn) or is_left_alone(descriptor)):
+                return  # somebody may still be writing it
+        line = content.count(b"\n", 0, torn) + 1
+        sort = "set_aside"
+        reason = f"a record that was cut off while it was written, from line {line} on"
+    elif "/" in kind.file:
+        return  # the history of a state that was saved once
+    if not dry_run:
+        with scope.locked([kind.file], f"repairing {kind.file}") as held:
+            held[kind.file].note.pop("file", None)  # look, whatever the last writer knew
+            tail_of(scope, kind, held[kind.file])
+    yield Action(scope.name, sort, (kind.file,), reason)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -76,47 +76,34 @@ def state_for(idle_for: timedelta, thresholds: Thresholds) -> str:
     return IDLE if hours >= thresholds.idle_after_hours else ACTIVE
 
 
-def plan(standings: Iterable[Standing], thresholds: Thresholds, now: datetime) -> list[Transition]:
-    """Return the transitions that are due, with reasons. An unknown status counts as `active`."""
-    found: list[Transition] = []
-    for one in standings:
-        last, status, name = one.last_activity, one.status, one.session
-        if last is None:
-            continue
-        due = state_for(max(now - last, timedelta()), thresholds)
-        if due == ARCHIVED and one.waited_s < wait_s(thresholds):
-            due = DECAYING
-        if due == status or (due == ACTIVE and status not in (CREATED, IDLE, DECAYING)):
-            continue
-        is_younger = due == ACTIVE or (due == IDLE and status == DECAYING)
-        if is_younger and status in RESTING and one.since and last <= one.since <= now:
-            continue  # made so by hand, or by other thresholds, and not used since
-        reason = _reason(status, due, last, thresholds, now)
-        found.append(
-            Transition(name, _TYPES[due], (name,), reason, before=status, last_activity=last)
-        )
-    return found
+def plan(one: Standing, thresholds: Thresholds, now: datetime) -> Transition | None:
+    """Return the transition that is due, with its reason. An unknown status counts as `active`."""
+    last, status, name = one.last_activity, one.status, one.session
+    if last is None:
+        return None
+    due = state_for(max(now - last, timedelta()), thresholds)
+    if due == ARCHIVED and one.waited_s < wait_s(thresholds):
+        due = DECAYING
+    if due == status or (due == ACTIVE and status not in (CREATED, IDLE, DECAYING)):
+        return None
+    is_younger = due == ACTIVE or (due == IDLE and status == DECAYING)
+    if is_younger and status in RESTING and one.since and last <= one.since <= now:
+        return None  # made so by hand, or by other thresholds, and not used since
+    limits = {
+        IDLE: f"{thresholds.idle_after_hours:g} hours",
+        DECAYING: f"{thresholds.decaying_after_days:g} days",
+        ARCHIVED: f"{thresholds.archive_after_days:g} days",
+    }
+    reason = f"used at {render_time(last)}"
+    if due != ACTIVE:
+        reason = f"not used since {render_time(last)}, {due} after {limits[due]}"
+    return Transition(name, _TYPES[due], (name,), reason, before=status, last_activity=last)
 
 
 def wait_s(thresholds: Thresholds) -> float:
     """Return how much uptime a session must have been seen unused before a daemon archives it."""
     # A session that ages under a daemon was seen unused from the beginning: it never waits.
     return min(overdue.WAIT_S, thresholds.archive_after_days * 86_400 / 2)
-
-
-def _reason(before: str, due: str, last: datetime, thresholds: Thresholds, now: datetime) -> str:
-    if due == ACTIVE:
-        again = f"used again at {render_time(last)}"
-        return "a new session is active at once" if before == CREATED else again
-    limit = {
-        IDLE: f"idle after {thresholds.idle_after_hours:,.10g} hours",
-        DECAYING: f"decaying after {thresholds.decaying_after_days:,.10g} days",
-        ARCHIVED: f"archived after {thresholds.archive_after_days:,.10g} days",
-    }[due]
-    hours = (now - last) // timedelta(hours=1)
-    in_hours = f"{hours} hour{'' if hours == 1 else 's'}"
-    length = f"{hours // 24} days" if hours >= 48 else in_hours
-    return f"not used for {length} (since {render_time(last)}), {limit}"
 
 
 def last_activity(session: Session) -> datetime:
@@ -170,22 +157,27 @@ def lifecycle(
     """
     memory.require()
     outcome = Outcome(dry_run=dry_run)
-    standings = list(_standings(memory, outcome.problems, only, ledger))
-    thresholds = memory.options.thresholds
+    thresholds, now = memory.options.thresholds, memory.options.clock()
     if not archive:
         thresholds = replace(thresholds, archive_after_days=math.inf)
-    now = memory.options.clock()
     now = now if now.tzinfo else now.replace(tzinfo=UTC)
-    for action in plan(standings, thresholds, now):
-        if dry_run:
-            outcome.actions.append(action)
-            continue
+    used = activities(memory, _names(memory, only))
+    for name in _names(memory, only):
         try:
-            outcome.add(apply(memory, action))
+            metadata, last = memory._session(name).metadata(), used.get(name)
+            if not metadata:
+                raise _no_metadata(name)
+            waited_s = math.inf
+            if ledger is not None:
+                waited_s = ledger.waited_s(overdue.IDLE, _key(name, last)) if last else 0.0
+            since = time_of(metadata.get("status_since"))
+            status = str(metadata.get("status", ACTIVE))
+            if action := plan(Standing(name, status, last, since, waited_s), thresholds, now):
+                outcome.add(Outcome([action]) if dry_run else apply(memory, action))
         except SessionNotFound:
             continue  # it went meanwhile
         except (SMPError, OSError) as error:
-            outcome.problems.append(f"{action.session}: {error}")
+            outcome.problems.append(f"{name}: {error}")
     return outcome
 
 
@@ -197,6 +189,12 @@ def observe(memory: Memory) -> overdue.Ledger:
 
 def _key(session: str, last: datetime) -> str:
     return f"{session} {render_time(last)}"
+
+
+def _no_metadata(name: str) -> CorruptionDetected:
+    advice = "Repair the session, which makes them anew."
+    return CorruptionDetected(f"{METADATA} of {name} is missing or empty.",
+                              session_id=name, advice=advice)  # fmt: skip
 
 
 def apply(memory: Memory, action: Transition) -> Outcome:
@@ -211,30 +209,6 @@ def apply(memory: Memory, action: Transition) -> Outcome:
     with session.scope.undisturbed("changing where the session is in its life"):
         is_done = _change_status(session.scope, status, action.reason, only_from=(action.before,))
     return Outcome([action] if is_done else [])
-
-
-def _standings(
-    memory: Memory, problems: list[str], only: Collection[str] | None, ledger: overdue.Ledger | None
-) -> Iterator[Standing]:
-    names = _names(memory, only)
-    known = activities(memory, names)
-    for name in names:
-        try:
-            metadata = memory._session(name).metadata()
-        except SessionNotFound:
-            continue
-        except (SMPError, OSError) as error:
-            problems.append(f"{name}: {error}")
-            continue
-        if not metadata:
-            why = f"{METADATA} is missing or empty, so nothing says how old it is"
-            problems.append(f"{name}: {why}; repair makes it anew")
-            continue
-        last, waited_s = known.get(name), math.inf
-        if ledger is not None:
-            waited_s = ledger.waited_s(overdue.IDLE, _key(name, last)) if last else 0.0
-        status, since = str(metadata.get("status", ACTIVE)), time_of(metadata.get("status_since"))
-        yield Standing(name, status, last, since, waited_s)
 
 
 def _names(memory: Memory, only: Collection[str] | None = None) -> list[str]:
@@ -279,9 +253,7 @@ def _change_status(
         nonlocal is_done
         known = load_mapping(content, "session", METADATA)
         if not known:
-            raise CorruptionDetected(f"{METADATA} of {scope.name} is missing or empty.",
-                                     session_id=scope.name,
-                                     advice="Repair the session, which makes it anew.")  # fmt: skip
+            raise _no_metadata(scope.name)
         is_done = only_from is None or str(known.get("status", ACTIVE)) in only_from
         return replace_parts(content, "session", changes, METADATA) if is_done else content
 

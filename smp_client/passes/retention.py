@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..change.restore import delete
 from ..change.select import Selection
-from ..model.errors import SMPError
 from ..model.outcome import Action, Outcome
 from ..model.policies import RetentionPolicy
 from ..model.priority import PINNED
@@ -57,16 +56,12 @@ def retain(session: Session, *, dry_run: bool = False) -> Outcome:
     outcome = Outcome(dry_run=dry_run)
     if not policy.by_type_days:
         return outcome
-    try:
-        outcome.actions = plan(_standings(session, policy), policy, session._now())
-        if outcome.ids and not dry_run:
-            reason = "; ".join(action.reason for action in outcome.actions)
-            chosen = Selection(tuple(outcome.ids))
-            done = delete(session.memory, session.id, chosen, reason=reason, by=DELETED_BY)
-            outcome.problems += done.problems
-    except SMPError as error:
-        problem = f"{session.id}: nothing was deleted for its age: {error}"
-        return Outcome(problems=[problem], dry_run=dry_run)
+    outcome.actions = plan(_standings(session, policy), policy, session._now())
+    if outcome.ids and not dry_run:
+        reason = "; ".join(action.reason for action in outcome.actions)
+        chosen = Selection(tuple(outcome.ids))
+        done = delete(session.memory, session.id, chosen, reason=reason, by=DELETED_BY)
+        outcome.problems += done.problems
     return outcome
 
 

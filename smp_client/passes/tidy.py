@@ -17,7 +17,7 @@ from ..disk.locks import NO_PATIENCE, lock_all
 from ..disk.scope import Scope
 from ..disk.tree import maker_is_gone
 from ..model.errors import LockTimeout
-from ..model.layout import ACTIVE, GLOBAL, JOURNAL, LEAVING, RETIRED, TEMPORARY, is_session_id
+from ..model.layout import GLOBAL, JOURNAL, LEAVING, RETIRED, TEMPORARY, is_session_id
 from ..model.outcome import Action, Outcome
 
 if TYPE_CHECKING:
@@ -32,23 +32,23 @@ def tidy(memory: Memory) -> Outcome:
     It waits for no lock: whoever holds one looks after that file. A step that fails stops no other.
     """
     outcome, tree = Outcome(), memory.tree
-    steps: list[tuple[str, Callable[[], list[str]]]] = []
-    for name in [GLOBAL, *(session.id for session in memory._sessions())]:
-        directory = GLOBAL if name == GLOBAL else f"{ACTIVE}/{name}"
-        scope = Scope(tree, name, directory, memory.options)
-        steps += [(name, partial(_roll_forward, scope)), (name, partial(_fold, scope))]
-    for name in sorted({name.partition("+")[0] for name in tree.list(JOURNAL)}):
-        if is_session_id(name) and not tree.exists(f"{ACTIVE}/{name}"):
-            steps.append((name, partial(_roll_forward, memory._scope(name))))
-    steps.append(("", partial(_sweep, memory, outcome.problems)))
-    steps.append(("", partial(remove_abandoned, memory)))
-    steps.append(("", partial(_scrub, memory, outcome.problems)))
-    for name, step in steps:
+
+    def attempt(name: str, step: Callable[[], list[str]]) -> None:
         about = (name,) if name else ()
         try:
             outcome.actions += [Action(name, "tidied", about, reason) for reason in step()]
         except Exception as error:  # nobody thought of this
             outcome.problems.append(f"{name or tree.root} was left as it was: {error}")
+
+    active = [GLOBAL, *(session.id for session in memory._sessions())]
+    moved = {name.partition("+")[0] for name in tree.list(JOURNAL)} - {*active}
+    for name in [*active, *sorted(filter(is_session_id, moved))]:
+        attempt(name, partial(_roll_forward, memory._scope(name)))
+        if name in active:
+            attempt(name, partial(_fold, memory._scope(name)))
+    attempt("", partial(_sweep, memory, outcome.problems))
+    attempt("", partial(remove_abandoned, memory))
+    attempt("", partial(_scrub, memory, outcome.problems))
     return outcome
 
 

@@ -79,7 +79,7 @@ def test_a_session_ages_by_itself_and_is_active_when_it_is_used_again(
         assert (idle.state, decaying.state, fresh.state) == ("idle", "decaying", "active")
         said = daemon.said("become_decaying")[0]
         assert (said["component"], said["session_id"]) == ("lifecycle", "decaying")
-        assert "not used for 8 days" in said["reason"]
+        assert "not used since" in said["reason"]
         turn = f"\n## Turn 2\n**Speaker:** user\n**Timestamp:** {render_time(now())}\n\nHi\n\n---\n"
         with (memory.root / "active/decaying/conversation.md").open("a") as file:
             file.write(turn)
