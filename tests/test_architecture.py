@@ -126,7 +126,7 @@ BUDGETS = {
     "smp_daemon/config": 550,
     "smp_daemon/ingest": 1_280,
     "smp_daemon/service": 425,
-    "smp_daemon/mcp": 1_730,
+    "smp_daemon/mcp": 1_400,
 }
 
 

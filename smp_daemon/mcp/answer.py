@@ -73,42 +73,34 @@ def cut(text: str, characters: int) -> str:
 
 def line(record: Record, characters: int = LINE_CHARACTERS, form: str = "%Y-%m-%d") -> str:
     """Return a memory in one line, with its label."""
-    label = ", ".join(
-        plain_name(part)
-        for part in (name(record), when(record, form), plain_name(record.by))
-        if part
-    )
+    parts = (name(record), when(record, form), record.by)
+    label = ", ".join(plain_name(part) for part in parts if part)
     return f"- [{label}] {kind(record)}: {marked(record, cut(said(record), characters))}"
 
 
 def said(record: Record) -> str:
     """Return the text of a memory; of a relationship, its two ends and its name."""
     if record.type == "relationship":
-        return " ".join(
-            str(record.data.get(part) or "?") for part in ("source", "relationship", "target")
-        )
+        ends = ("source", "relationship", "target")
+        return " ".join(str(record.data.get(part) or "?") for part in ends)
     return record.text or json.dumps(_telling(record), ensure_ascii=False, default=str)
 
 
 def hit(record: Record) -> dict[str, Any]:
     """Return a memory as data, in short."""
     whole = {
-        "id": name(record),
-        "kind": kind(record),
-        "when": when(record),
-        "who": plain_name(record.by),
-        "text": cut(said(record), HIT_CHARACTERS),
+        "id": name(record), "kind": kind(record), "when": when(record),
+        "who": plain_name(record.by), "text": cut(said(record), HIT_CHARACTERS),
         "marks": [plain_name(mark) for mark in record.marks],
         "score": None if record.score is None else round(record.score, 2),
-    }
+    }  # fmt: skip
     return {part: value for part, value in whole.items() if value not in (None, [], "")}
 
 
 def whole(record: Record, more: Sequence[str], place: str, room: int) -> str:
     """Return a memory with all its fields as Markdown, in at most `room` bytes."""
-    label = ", ".join(
-        filter(None, (kind(record), when(record, "%Y-%m-%d %H:%M UTC"), plain_name(record.by)))
-    )
+    parts = (kind(record), when(record, "%Y-%m-%d %H:%M UTC"), plain_name(record.by))
+    label = ", ".join(filter(None, parts))
     head = f"## {marked(record, f'{plain_name(name(record))} ({label})')}\n"
     text = "\n".join(f"> {one}" for one in fenced_lines(record.text)) or "> (no text)"
     fields = [f"- {plain_name(part)}: {_value(value)}" for part, value in _telling(record).items()]
@@ -124,17 +116,13 @@ def _telling(record: Record) -> dict[str, Any]:
     """Return the fields that say more than the label and the text do."""
     silent: tuple[Any, ...] = (None, "", [], {}, record.by)
     named = _SILENT | {record.type}
-    return {
-        part: value
-        for part, value in record.data.items()
-        if part not in named and value not in silent
-    }
+    return {part: value for part, value in record.data.items()
+            if part not in named and value not in silent}  # fmt: skip
 
 
 def _value(value: Any) -> str:
-    return fenced(
-        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    )
+    is_text = isinstance(value, str)
+    return fenced(value if is_text else json.dumps(value, ensure_ascii=False, default=str))
 
 
 def first_bytes(text: str, room: int) -> str:

@@ -36,9 +36,7 @@ class Desk:
     directory: Path
     budget: int = BUDGET_BYTES
     _own: dict[str, Session] = field(default_factory=dict)  # the session to write to, by project
-    _lock: threading.Lock = field(
-        default_factory=threading.Lock
-    )  # of making one: calls come in threads
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # calls come in threads
 
     @property
     def is_empty(self) -> bool:
@@ -48,10 +46,10 @@ class Desk:
     def home(self) -> Path | None:
         """The directory that the tree belongs to, where it is this one or above it."""
         root = self.memory.root
-        above = (self.directory, *self.directory.parents)
-        return next(
-            (one for one in above if root in (one / ".bmad/sessions", one / "_bmad/sessions")), None
-        )
+        for one in (self.directory, *self.directory.parents):
+            if root in (one / ".bmad/sessions", one / "_bmad/sessions"):
+                return one
+        return None
 
     def asked_project(self, given: str | None) -> str | None:
         """Return the project that a question is about; None for the whole tree."""
@@ -62,22 +60,17 @@ class Desk:
     def scope(self, given: str | None, session: str | None = None) -> str:
         """Return a sentence on the scope of an answer, and its time."""
         project = self.asked_project(given)
-        what = (
-            "every session"
-            if project is None
-            else f"project {plain_name(project)} and what holds everywhere"
-        )
-        what = f"session {session}" if session else what
+        what = f"session {session}" if session else "every session"
+        if project is not None and not session:
+            what = f"project {plain_name(project)} and what holds everywhere"
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         return f"Scope: {what} in {self.memory.root}, up to date at {now}."
 
     def session_id(self, name: str | None) -> str | None:
         """Return the id of the session that is meant, archived or not."""
-        return (
-            name
-            if name in (None, GLOBAL)
-            else session_id(self.memory, name or "", (ACTIVE, ARCHIVED))
-        )
+        if name is None or name == GLOBAL:
+            return name
+        return session_id(self.memory, name, (ACTIVE, ARCHIVED))
 
     def own_session(self, project: str | None, agent: str) -> Session:
         """Return the session of a project that this server writes to, new where there is none."""
@@ -89,10 +82,9 @@ class Desk:
                     return self._own[name]
             except SessionNotFound:
                 pass  # it was archived or deleted meanwhile: from now on another one is written
-            self._own[name] = self.memory.create_session(
-                project=name or None, agents=[file_name(agent)]
-            )
-            return self._own[name]
+            made = self.memory.create_session(project=name or None, agents=[file_name(agent)])
+            self._own[name] = made
+            return made
 
     def files(self, session: str) -> GlobalMemory | Session:
         """Return the files of a session that is not archived, by its whole id."""

@@ -63,17 +63,15 @@ def plan(agent: Agent, project: Path, root: str | None, environment: Mapping[str
     path = _path(agent, project, environment)
     before = path.read_bytes() if path.exists() else None
     entry = _entry(agent, root)
+    with_entry = _toml if agent.file.endswith(".toml") else _json
     try:
-        text = (before or b"").decode()
-        if agent.file.endswith(".toml"):
-            shown, after = _toml(text, agent.key, entry)
-        else:
-            shown, after = _json(text, agent.key, entry)
+        shown, after = with_entry((before or b"").decode(), agent.key, entry)
     except ValueError as error:
-        advice = f"Nothing was written; put it there yourself:\n{_alone(agent, entry)}"
-        raise Conflict(
-            f"{path} cannot be read as it should be ({error}).", advice=advice
-        ) from error
+        advice = (
+            f"Nothing was written; put it there yourself:\n{with_entry('', agent.key, entry)[0]}"
+        )
+        wrong = f"{path} cannot be read as it should be ({error})."
+        raise Conflict(wrong, advice=advice) from error
     return Plan(path, shown, after.encode(), before)
 
 
@@ -110,27 +108,14 @@ def _path(agent: Agent, project: Path, environment: Mapping[str, str]) -> Path:
 
 def _entry(agent: Agent, root: str | None) -> dict[str, Any]:
     """Return the server as the agent's file describes one, by this interpreter and not by PATH."""
-    arguments = [
-        "-P",
-        "-m",
-        "smp_daemon",
-        "mcp",
-        *(["--root", str(Path(root).absolute())] if root else []),
-    ]
+    arguments = ["-P", "-m", "smp_daemon", "mcp"]
+    arguments += ["--root", str(Path(root).absolute())] if root else []
     if agent.form == "opencode":
         return {"type": "local", "command": [sys.executable, *arguments], "enabled": True}
     if agent.form == "cursor":  # which starts servers in the home directory
         arguments += ["--directory", "${workspaceFolder}"]
     entry: dict[str, Any] = {"command": sys.executable, "args": arguments}
     return {"type": "local", **entry, "tools": ["*"]} if agent.form == "copilot" else entry
-
-
-def _alone(agent: Agent, entry: Mapping[str, Any]) -> str:
-    return (
-        _toml("", agent.key, entry)[0]
-        if agent.file.endswith(".toml")
-        else _json("", agent.key, entry)[0]
-    )
 
 
 def _json(text: str, key: str, entry: Mapping[str, Any]) -> tuple[str, str]:
@@ -143,9 +128,8 @@ def _json(text: str, key: str, entry: Mapping[str, Any]) -> tuple[str, str]:
     new = {**said, key: {**servers, NAME: {**old, **entry}}}
     found = _INDENT.match(text)
     after = json.dumps(new, indent=found[1] if found else 2, ensure_ascii=False)
-    return json.dumps({key: {NAME: new[key][NAME]}}, indent=2, ensure_ascii=False), after + "\n" * (
-        not text or text[-1] == "\n"
-    )
+    shown = json.dumps({key: {NAME: new[key][NAME]}}, indent=2, ensure_ascii=False)
+    return shown, after + "\n" * (not text or text.endswith("\n"))
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

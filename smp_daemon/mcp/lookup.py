@@ -38,14 +38,8 @@ def search(desk: Desk, given: Given) -> Answer:
         said = DATA_NOTE if records else "Nothing matches."
         scope = desk.scope(given["project"]) + note + more
         lines = "\n".join([said, *map(line, records), scope])
-        return Answer(
-            lines,
-            {
-                "hits": [hit(record) for record in records],
-                "more": has_more,
-                "scope": f"{said} {scope}",
-            },
-        )
+        hits = [hit(record) for record in records]
+        return Answer(lines, {"hits": hits, "more": has_more, "scope": f"{said} {scope}"})
 
     return fitting(found[:limit], build, desk.budget)
 
@@ -64,9 +58,8 @@ def get(desk: Desk, given: Given) -> Answer:
         parts.append(part)
         room -= len(part.encode()) + 2
     if len(shown) < len(records):
-        parts.append(
-            f"{len(records) - len(shown)} more have no room here: ask for fewer at a time."
-        )
+        left = len(records) - len(shown)
+        parts.append(f"{left} more have no room here: ask for fewer at a time.")
     return Answer("\n\n".join([*parts, scope]))
 
 
@@ -75,17 +68,12 @@ def context(desk: Desk, given: Given) -> Answer:
     scope = desk.scope(given.get("project"))
     room = desk.budget - len(scope.encode()) - 2
     tokens = min(given["max_tokens"], max(room // 4, LEAST_TOKENS))
-    about = {"agent": given["agent"], "topic": given["topic"], "task": given["task"]}
-    while True:
-        page = desk.memory.context(
-            project=desk.asked_project(given["project"]), max_tokens=tokens, **about
-        )
-        size = len(page.encode())
-        if size <= room or tokens == LEAST_TOKENS:
-            break
-        tokens = max(
-            min(tokens * room // size, tokens - 1), LEAST_TOKENS
-        )  # a character can be four bytes
+    about = {"agent": given["agent"], "topic": given["topic"], "task": given["task"],
+             "project": desk.asked_project(given["project"])}  # fmt: skip
+    page = desk.memory.context(max_tokens=tokens, **about)
+    while len(page.encode()) > room and tokens > LEAST_TOKENS:  # a character can be four bytes
+        tokens = max(min(tokens * room // len(page.encode()), tokens - 1), LEAST_TOKENS)
+        page = desk.memory.context(max_tokens=tokens, **about)
     return Answer(f"{first_bytes(page, room).rstrip()}\n\n{scope}")
 
 
@@ -100,10 +88,8 @@ def timeline(desk: Desk, given: Given) -> Answer:
             return Answer(f"Nothing happened then. {scope}")
         lines = [line(record, form="%Y-%m-%d %H:%M") for record in reversed(records)]
         if len(records) < len(found):
-            lines.append(
-                f"There is more: give until {when(records[-1], '%Y-%m-%dT%H:%M:%SZ')} for what was"
-                " before."
-            )
+            last = when(records[-1], "%Y-%m-%dT%H:%M:%SZ")
+            lines.append(f"There is more: give until {last} for what was before.")
         return Answer("\n".join([DATA_NOTE, *lines, scope]))
 
     return fitting(found[:limit], build, desk.budget)
@@ -112,29 +98,24 @@ def timeline(desk: Desk, given: Given) -> Answer:
 def sessions(desk: Desk, given: Given) -> Answer:
     """Return the sessions that fit, the one with the newest memory first."""
     options = _options(desk, given)
-    said = (
-        desk.memory._asker()
-        .answer(lambda view, want: by_session(view, want, _TELLING), cast("QueryOptions", options))
-        .aggregations
+    asked = desk.memory._asker().answer(
+        lambda view, want: by_session(view, want, _TELLING), cast("QueryOptions", options)
     )
-    matching = _matching_sessions(desk, given, options)
+    said = asked.aggregations
     last = {session: time for session, time in said["last"].items() if session != GLOBAL}
-    latest = sorted(last, key=lambda session: last[session], reverse=True)
-    chosen = latest if matching is None else [session for session in matching if session in last]
+    chosen = sorted(last, key=lambda session: last[session], reverse=True)
+    if given["query"] is not None:
+        found = desk.memory.search(given["query"], limit=_LATEST, min_relevance=_MATCHES, **options)
+        chosen = [one for one in dict.fromkeys(one.session for one in found) if one in last]
     limit = given["limit"]
     described = [_described(desk, session, said) for session in chosen[:limit]]
 
     def build(entries: Sequence[Given]) -> Answer:
         note, scope = DATA_NOTE if entries else "No session fits.", desk.scope(given["project"])
-        data = {
-            "sessions": list(entries),
-            "more": len(entries) < len(chosen),
-            "scope": f"{note} {scope}",
-        }
-        short = [
-            f"- [{one['id']}, {one['when']}] {one['memories']} memories. {one.get('about', '')}"
-            for one in entries
-        ]
+        data = {"sessions": list(entries), "more": len(entries) < len(chosen),
+                "scope": f"{note} {scope}"}  # fmt: skip
+        short = [f"- [{one['id']}, {one['when']}] {one['memories']} memories."
+                 f" {one.get('about', '')}" for one in entries]  # fmt: skip
         return Answer("\n".join([note, *short, scope]), data)
 
     return fitting(described, build, desk.budget)
@@ -142,13 +123,8 @@ def sessions(desk: Desk, given: Given) -> Answer:
 
 def _options(desk: Desk, given: Given, session: str | None = None) -> dict[str, Any]:
     """Return the conditions of a question, in the words of the library."""
-    names = {
-        "kinds": "types",
-        "tags": "tags",
-        "agent": "agents",
-        "since": "since",
-        "until": "until",
-    }
+    names = {"kinds": "types", "tags": "tags", "agent": "agents", "since": "since",
+             "until": "until"}  # fmt: skip
     options = {ours: given[theirs] for theirs, ours in names.items() if given.get(theirs)}
     return options | (within(desk, given["project"]) if session is None else {})
 
@@ -165,16 +141,8 @@ def _asked(
     """Return memories by their time, the latest first, of one session or of all."""
     named = [{"field": "session", "operator": "equals", "value": session}] if session else []
     sort = [{"field": "timestamp", "direction": "desc"}]
-    return desk.memory.query(
-        {"filters": [*filters, *named], "sort": sort, "limit": limit}, **options
-    )
-
-
-def _matching_sessions(desk: Desk, given: Given, options: Given) -> list[str] | None:
-    if given["query"] is None:
-        return None
-    found = desk.memory.search(given["query"], limit=_LATEST, min_relevance=_MATCHES, **options)
-    return list(dict.fromkeys(record.session for record in found))
+    asked = {"filters": [*filters, *named], "sort": sort, "limit": limit}
+    return desk.memory.query(asked, **options)
 
 
 def _described(desk: Desk, session: str, known: Mapping[str, Given]) -> dict[str, Any]:
@@ -183,27 +151,18 @@ def _described(desk: Desk, session: str, known: Mapping[str, Given]) -> dict[str
     with suppress(SMPError):
         metadata = desk.memory._session(session).metadata()
         state = str(metadata.get("status", "active"))
-    about = metadata.get("context")
-    about = about if isinstance(about, dict) else {}
+    about, took_part = (part if isinstance(part := metadata.get(name), dict) else {}
+                        for name in ("context", "participants"))  # fmt: skip
+    agents = [plain_name(str(one.get("agent_id"))) for one in took_part.get("agents") or ()
+              if isinstance(one, dict)]  # fmt: skip
+    texts = {"project": about.get("project_name"), "topic": about.get("primary_topic")}
     said = {
-        "id": session, "state": state, "when": known["last"][session][:10] or "no day",
+        "id": session, "state": fenced(state), "when": known["last"][session][:10] or "no day",
         "memories": known["memories"][session],
-        "project": about.get("project_name"), "topic": about.get("primary_topic"),
-        "agents": _agents(metadata), "about": cut(known["about"].get(session, ""), 120),
+        **{name: text and fenced(str(text)[:200]) for name, text in texts.items()},
+        "agents": agents[:8], "about": cut(known["about"].get(session, ""), 120),
     }  # fmt: skip
-    return {part: _plain(value) for part, value in said.items() if value}
-
-
-def _agents(metadata: Given) -> list[str]:
-    took_part = metadata.get("participants")
-    agents = took_part.get("agents") if isinstance(took_part, dict) else None
-    return [str(one.get("agent_id")) for one in agents or () if isinstance(one, dict)]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [plain_name(item) for item in value[:8]]
-    return value if isinstance(value, int) else fenced(str(value)[:200])
+    return {part: value for part, value in said.items() if value}
 
 
 def _relations(desk: Desk, record: Record) -> list[str]:
@@ -233,11 +192,9 @@ def _around(desk: Desk, record: Record, count: int, room: int) -> str:
     """Return the turns just before and after a memory, as many as there is room for."""
     if not count or record.timestamp is None:
         return ""
-    last = (
-        [record]
-        if record.type == "turn"
-        else _asked(desk, record.session, 1, types=["turn"], until=record.timestamp)
-    )
+    last = [record]
+    if record.type != "turn":
+        last = _asked(desk, record.session, 1, types=["turn"], until=record.timestamp)
     number = last[0].data.get("turn", 0) if last else 0
     wanted = {"field": "turn", "operator": "between", "value": [number - count, number + count]}
     turns = _asked(desk, record.session, 2 * count + 1, wanted, types=["turn"])

@@ -49,22 +49,31 @@ class Parameter:
         """Return the value in its type; raise Refused where it is none."""
         if value is None and not self.required:
             return self.default
-        check = {
-            "string": self._text,
-            "integer": self._number,
-            "boolean": self._flag,
-            "array": self._texts,
-        }
-        return check[self.type](value)
+        if self.type == "string":
+            return self._text(value)
+        if self.type == "integer":
+            return self._number(value)
+        if self.type == "boolean":
+            flags = {"true": True, "false": False, True: True, False: False}
+            key = value.lower() if isinstance(value, str) else value
+            if not isinstance(key, (str, bool)) or key not in flags:
+                raise self._refused("true or false", value)
+            return flags[key]
+        values = [value] if isinstance(value, str) else value
+        least = self.least if self.required else 0
+        if not isinstance(values, list) or not least <= len(values) <= self.most:
+            raise self._refused(f"a list of {self.least} to {self.most} texts", value)
+        return [self._text(item) for item in values]
 
     def _text(self, value: Any) -> str:
+        limit = f"a text of 1 to {_TEXT_CHARACTERS:,} characters"
+        one_of = f"one of {', '.join(self.choices)}" if self.choices else limit
         if not isinstance(value, str) or not value.strip() or len(value) > _TEXT_CHARACTERS:
-            limit = f"a text of 1 to {_TEXT_CHARACTERS:,} characters"
-            raise Refused(f"{self.name} must be {self._one_of() or limit}, not {shown(value)}.")
-        if not _is_sayable(value):
+            raise self._refused(one_of, value)
+        if value.encode(errors="replace").decode() != value:
             raise Refused(f"{self.name} holds half of a surrogate pair, which is no character.")
         if self.choices and value not in self.choices:
-            raise Refused(f"{self.name} must be {self._one_of()}, not {shown(value)}.")
+            raise self._refused(one_of, value)
         return value
 
     def _number(self, value: Any) -> int:
@@ -73,34 +82,11 @@ class Parameter:
         if type(number) is float and number.is_integer():
             number = int(number)
         if type(number) is not int or not self.least <= number <= self.most:
-            raise Refused(
-                f"{self.name} must be a whole number from {self.least} to {self.most}, not"
-                f" {shown(value)}."
-            )
+            raise self._refused(f"a whole number from {self.least} to {self.most}", value)
         return number
 
-    def _flag(self, value: Any) -> bool:
-        flag = (
-            {"true": True, "false": False}.get(value.lower(), value)
-            if isinstance(value, str)
-            else value
-        )
-        if type(flag) is not bool:
-            raise Refused(f"{self.name} must be true or false, not {shown(value)}.")
-        return flag
-
-    def _texts(self, value: Any) -> list[str]:
-        values = [value] if isinstance(value, str) else value
-        if (
-            not isinstance(values, list)
-            or not self.least * self.required <= len(values) <= self.most
-        ):
-            what = f"a list of {self.least} to {self.most} texts"
-            raise Refused(f"{self.name} must be {what}, not {shown(value)}.")
-        return [self._text(item) for item in values]
-
-    def _one_of(self) -> str:
-        return f"one of {', '.join(self.choices)}" if self.choices else ""
+    def _refused(self, right: str, value: Any) -> Refused:
+        return Refused(f"{self.name} must be {right}, not {shown(value)}.")
 
 
 def schema(parameters: Sequence[Parameter]) -> dict[str, Any]:
@@ -119,18 +105,7 @@ def checked(what: str, parameters: Sequence[Parameter], given: Mapping[str, Any]
     wrong = [shown(name) for name in given if name not in names]
     missing = [one.name for one in parameters if one.required and given.get(one.name) is None]
     if wrong or missing:
-        needs = (
-            f"{what} needs {' and '.join(missing)}"
-            if missing
-            else f"{what} has no {', '.join(wrong[:3])}"
-        )
-        raise Refused(f"{needs}; its arguments are {', '.join(names) or 'none'}.")
+        lacks, has = f"needs {' and '.join(missing)}", f"has no {', '.join(wrong[:3])}"
+        its = f"its arguments are {', '.join(names) or 'none'}"
+        raise Refused(f"{what} {lacks if missing else has}; {its}.")
     return {one.name: one.checked(given.get(one.name)) for one in parameters}
-
-
-def _is_sayable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -72,9 +72,8 @@ def update(desk: Desk, given: Given) -> Answer:
         if (by.session, by.id) == (old.session, old.id):
             raise Refused("by_id must be another memory than id: nothing supersedes itself.")
     if status == "resolved":
-        files.resolve_finding(
-            old.id, resolved_by=given["client"], action_taken=given["note"] or "resolved"
-        )
+        done = given["note"] or "resolved"
+        files.resolve_finding(old.id, resolved_by=given["client"], action_taken=done)
     if changes:
         files.update(old.id, **changes)
     if status == "superseded":
@@ -82,40 +81,34 @@ def update(desk: Desk, given: Given) -> Answer:
     now = _get(desk, name(old))
     memory = hit(now) | {"pinned": now.pinned}
     marks = f" It is {', '.join(memory['marks'])}." if now.marks else ""
-    return Answer(
-        f"Changed {name(now)} ({kind(now)}): {cut(now.text, 80)}{marks}", {"memory": memory}
-    )
+    said = f"Changed {name(now)} ({kind(now)}): {cut(now.text, 80)}{marks}"
+    return Answer(said, {"memory": memory})
 
 
 def forget(desk: Desk, given: Given) -> Answer:
     """Delete memories so that a person can restore them."""
     found = list({name(one): one for one in (_get(desk, one) for one in given["ids"])}.values())
-    is_trial = given["dry_run"]
+    how: dict[str, Any] = {"reason": given["reason"], "deleted_by": given["client"],
+                           "dry_run": given["dry_run"]}  # fmt: skip
     batches: list[dict[str, Any]] = []
     problems: list[str] = []
     for session in dict.fromkeys(one.session for one in found):
         ids = [one.id for one in found if one.session == session]
-        done = desk.memory.privacy.delete(
-            session, ids, reason=given["reason"], deleted_by=given["client"], dry_run=is_trial
-        )
-        gone = (
-            []
-            if is_trial
-            else [one for one in desk.memory.privacy.deleted(session) if one.batch == done.batch]
-        )
-        until = min((one.recovery_deadline for one in gone), default="")
-        batch = {"batch": done.batch, "restorable_until": until} if not is_trial else {}
-        batches.append({"ids": [f"{session}/{one}" for one in done.ids], **batch})
+        done = desk.memory.privacy.delete(session, ids, **how)
+        batches.append({"ids": [f"{session}/{one}" for one in done.ids]})
+        if not given["dry_run"]:
+            gone = [one for one in desk.memory.privacy.deleted(session) if one.batch == done.batch]
+            until = min((one.recovery_deadline for one in gone), default="")
+            batches[-1] |= {"batch": done.batch, "restorable_until": until}
         problems += done.problems
-    data: dict[str, Any] = {"deleted": batches, "dry_run": is_trial}
+    data: dict[str, Any] = {"deleted": batches, "dry_run": given["dry_run"]}
     data |= {"problems": [cut(problem, 200) for problem in problems[:5]]} if problems else {}
     names = ", ".join(one for batch in batches for one in batch["ids"])
-    if is_trial:
+    if given["dry_run"]:
         return Answer(f"Would delete {names}. Nothing was changed.", data)
-    told = "; ".join(
-        f"batch {one['batch']} until {one['restorable_until'][:10]}" for one in batches
-    )
-    return Answer(f"Deleted {names}. A person can bring it back with smp restore: {told}.", data)
+    until = "; ".join(f"batch {one['batch']} until {one['restorable_until'][:10]}"
+                      for one in batches)  # fmt: skip
+    return Answer(f"Deleted {names}. A person can bring it back with smp restore: {until}.", data)
 
 
 def _whole_name(new: Record, other: str) -> str:
@@ -131,9 +124,8 @@ def _written(session: Writer, given: Given, author: str) -> Record:
     if given["kind"] == "decision":
         return session.record_decision(text, made_by=author, **more)
     if given["kind"] == "finding":
-        return session.record_finding(
-            text, discovered_by=author, severity=given["severity"] or "medium", **more
-        )
+        severity = given["severity"] or "medium"
+        return session.record_finding(text, discovered_by=author, severity=severity, **more)
     if given["kind"] == "preference":
         return session.record_preference(text, confidence="explicit", created_by=author, **more)
     return session.record_learning(text, learned_by=author, **more)
@@ -142,10 +134,7 @@ def _written(session: Writer, given: Given, author: str) -> Record:
 def _next_steps(desk: Desk, given: Given, author: str, about: list[tuple[str, str]]) -> Answer:
     """Save the next steps as the agent's state, where the next session sees them first."""
     if about or given["why"] or given["tags"]:
-        raise Refused(
-            "next_steps takes text, by and project only; record a decision or a finding for the"
-            " rest."
-        )
+        raise Refused("next_steps takes text, by and project only; record the rest by itself.")
     agent = file_name(author)
     Redaction().require_clean_name("an agent", agent)
     session = desk.own_session(given["project"], given["client"])
@@ -157,32 +146,23 @@ def _related(desk: Desk, given: str) -> tuple[str, str]:
     """Return the word and the memory that an entry of `about` names; raise where there is none."""
     word, _, memory = given.strip().partition(" ")
     if word not in RELATIONS or not memory.strip():
-        raise Refused(
-            f'about must be texts such as "resolves SESSION/FIND-001", with {", ".join(RELATIONS)}.'
-        )
+        words = ", ".join(RELATIONS)
+        raise Refused(f'about must be texts such as "resolves SESSION/FIND-001", with {words}.')
     old = _get(desk, memory)
     if word == "resolves" and old.type != FINDING.name:
-        raise Refused(
-            f"{name(old)} is a {kind(old)}: only a finding can be resolved; use replaces or"
-            " supports."
-        )
+        raise Refused(f"{name(old)} is a {kind(old)}: only a finding can be resolved.")
     return word, name(old)
 
 
 def _changes(old: Record, given: Given) -> dict[str, Any]:
     """Return the fields to replace; raise Refused for a change that makes no sense."""
     status = given["status"]
-    if status is None and given["text"] is None and given["note"] is None and given["pin"] is None:
+    if all(given[part] is None for part in ("status", "text", "note", "pin")):
         raise Refused("memory_update needs something to change: status, text, note or pin.")
     if (status == "superseded") != (given["by_id"] is not None):
-        raise Refused(
-            "status superseded and by_id, the memory that replaces this one, go together."
-        )
+        raise Refused("status superseded and by_id, which replaces this one, go together.")
     if status == "resolved" and old.type != FINDING.name:
-        raise Refused(
-            f"{name(old)} is a {kind(old)}: only a finding can be resolved; use rejected or"
-            " superseded."
-        )
+        raise Refused(f"{name(old)} is a {kind(old)}: only a finding can be resolved.")
     changes: dict[str, Any] = {}
     if given["text"] is not None:
         if old.type not in _TEXT_FIELDS:

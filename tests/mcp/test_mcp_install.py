@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from smp_client import __version__
 from smp_daemon.cli.host import AGENTS as NAMES
-from smp_daemon.mcp.install import AGENTS, _json, _toml
+from smp_daemon.mcp.install import AGENTS, _toml
 
 COMMAND = [sys.executable, "-P", "-m", "smp_daemon", "mcp"]
 FILES = {
@@ -172,24 +172,6 @@ def test_a_link_stays_a_link(place: Path) -> None:
     assert install(place, "codex", "--yes").returncode == 0
     assert path.is_symlink()
     assert "smp" in real.read_text()
-
-
-_names = st.text("abcsmp_\"'. [", min_size=1, max_size=6)
-_values = st.recursive(
-    st.one_of(st.booleans(), st.integers(-9, 9), st.text(max_size=5)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_names, inner, max_size=3)), max_leaves=5,
-)  # fmt: skip
-
-
-_mappings = st.dictionaries(_names, _values, max_size=3)
-
-
-@given(_mappings, st.dictionaries(_names, _mappings, max_size=3))
-def test_any_json_keeps_what_it_says(said: dict[str, Any], servers: dict[str, Any]) -> None:
-    entry = {"command": "x", "args": ["y"]}
-    text = json.dumps({**said, "mcpServers": servers}, indent="\t")
-    after = json.loads(_json(text, "mcpServers", entry)[1])
-    assert after == {**said, "mcpServers": {**servers, "smp": {**servers.get("smp", {}), **entry}}}
 
 
 @given(st.text("[]mcp_servers.smp='\"\n #a1,{}", max_size=60))

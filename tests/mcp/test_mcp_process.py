@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from clients import HANDSHAKES, Agent, desk_in, process_in, tell
-from daemons import Daemon, smp, wait_until
+from daemons import Daemon, smp
 from mcp import Client
 
 from smp_client import Memory
@@ -171,12 +171,6 @@ def test_a_server_that_is_killed_in_the_middle_of_a_call_loses_nothing_acknowled
 
     tell(desk_in(directory), story)
     assert smp("check", "--root", directory / ".bmad/sessions").returncode == 0
-
-
-def test_sigterm_ends_it(tmp_path: Path) -> None:
-    with Raw(tmp_path / "shop") as server:
-        server.process.terminate()
-        wait_until(lambda: server.process.poll() is not None, "the server ended")
 
 
 def test_a_server_without_its_package_says_what_to_install(tmp_path: Path) -> None:

@@ -74,18 +74,6 @@ def test_what_is_loaded_at_the_start_is_short() -> None:
     assert sum(len(tool.about) for tool in TOOLS) <= 4096
 
 
-def test_nothing_that_only_a_person_may_do_is_offered() -> None:
-    names = " ".join(tool.name for tool in TOOLS)
-    assert not any(word in names for word in ("purge", "restore", "export", "import"))
-
-
-def test_hints_say_what_reads_and_what_destroys(tmp_path: Path) -> None:
-    hints = {tool["name"]: tool["annotations"] for tool in listed_tools(desk_in(tmp_path))}
-    reads = {name for name, hint in hints.items() if hint["readOnlyHint"]}
-    assert reads == {f"memory_{what}" for what in ("search", "get", "context", "timeline", "sessions")}
-    assert [name for name, hint in hints.items() if hint["destructiveHint"]] == ["memory_forget"]
-
-
 # Before anything is remembered.
 
 
