@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from smp_client import Memory, Session, SessionNotFound, SMPError
+from smp_client.index.sync import asked_for, scrub
 from smp_client.index.take_in import outdated, rebuild
-from smp_client.index.vacuum import asked_for, scrubbing
 from smp_client.model.layout import ACTIVE, ARCHIVED, COOKIES, GLOBAL
 from smp_client.model.outcome import Outcome
 from smp_client.model.times import now, render_time
@@ -159,21 +159,20 @@ class Maintenance:
     def _scrub(self, root: Root) -> Iterator[Piece]:
         """Take every trace of removed memories out of the index, then answer those who wait."""
 
-        def scrub() -> Outcome:
+        def done() -> Outcome:
             waiting, root.waiting_for_scrub = root.waiting_for_scrub, []
             connection = root.index.connection
             # Vacuuming a large index takes seconds, and nothing is lost if it is interrupted.
             connection.set_progress_handler(self._worker.is_interrupted, BETWEEN_LOOKS)
             try:
-                for _ in scrubbing(root.memory, root.index, READER_WAIT_S):
-                    pass
+                scrub(root.memory, root.index, READER_WAIT_S)
             finally:
                 connection.set_progress_handler(None, 0)
                 for cookie in waiting:
                     root.memory.tree.unlink(f"{COOKIES}/{cookie}")
             return Outcome()
 
-        yield Piece("", scrub)
+        yield Piece("", done)
 
     # The passes, session by session.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,12 +13,16 @@ from ..redaction.secrets import SECRET_KINDS
 if TYPE_CHECKING:
     from .database import Index
 
-_CAP = 10_000  # nobody would look at more
-_IN_MEMORIES = (
-    "SELECT scope, file, id, start, hash, secrets FROM memories WHERE secrets > ''"
-    " ORDER BY scope, file, start LIMIT ?"
+ADVICE = (
+    "Take it out of the file, or the memory with smp delete."
+    " With redaction.unlocked_edits: redact the daemon takes secrets by their shape out itself"
 )
-_IN_METADATA = "SELECT scope, secrets FROM sessions WHERE secrets > '' ORDER BY scope"
+_CAP = 10_000  # nobody would look at more
+_FOUND = f"""
+SELECT scope, file, id, start, hash, secrets FROM memories WHERE secrets > ''
+UNION ALL SELECT scope, '{METADATA}', '', 0, '', secrets FROM sessions WHERE secrets > ''
+ORDER BY 1, 2, 4 LIMIT {_CAP}
+"""
 _COUNT = (
     "SELECT (SELECT COUNT(*) FROM memories WHERE secrets > '')"
     " + (SELECT COUNT(*) FROM sessions WHERE secrets > '')"
@@ -50,12 +53,10 @@ class Spotted:
 
 def found(index: Index) -> list[Spotted]:
     """Return the leaks that are still there."""
-    rows = index.connection.execute(_IN_MEMORIES, (_CAP,)).fetchall()
-    metadata = index.connection.execute(_IN_METADATA)
-    rows += [(scope, METADATA, "", 0, "", kinds) for scope, kinds in metadata]
+    rows = index.connection.execute(_FOUND)
     return [
-        Spotted(scope, file, memory_id, start, digest, tuple(json.loads(kinds).items()))
-        for scope, file, memory_id, start, digest, kinds in rows
+        Spotted(scope, file, name, start, digest, tuple(json.loads(kinds).items()))
+        for scope, file, name, start, digest, kinds in rows
     ]
 
 
@@ -63,24 +64,14 @@ def count(index: Index) -> int:
     return int(index.connection.execute(_COUNT).fetchone()[0])
 
 
-def advice(is_by_shape: bool, *, redacts: bool) -> str:
-    """Return the way out; `redacts` where the daemon takes secrets out by itself."""
-    if redacts:
-        configured = "own patterns and personal data in edited files are only reported"
-        return "that is tried again" if is_by_shape else configured
-    setting = "redaction.unlocked_edits: redact takes secrets out by itself"
-    return setting if is_by_shape else "the daemon only reports it"
-
-
-def sentence(leaks: list[Spotted], *, redacts: bool = False) -> str:
+def sentence(leaks: list[Spotted]) -> str:
     """Return how many leaks there are, of which kinds, where, and the way out."""
-    kinds = sum((Counter(dict(one.kinds)) for one in leaks), Counter[str]())
-    number = len(leaks)
-    places = ", ".join(harmless(f"{one.id or one.file} in {one.scope}") for one in leaks[:3])
-    more = f" and {number - 3:,} more" if number > 3 else ""
-    further = advice(any(one.is_by_shape for one in leaks), redacts=redacts)
+    kinds: dict[str, int] = {}
+    for kind, times in (item for leak in leaks for item in leak.kinds):
+        kinds[kind] = kinds.get(kind, 0) + times
+    places = [harmless(f"{one.id or one.file} in {one.scope}") for one in leaks[:3]]
+    more = f" and {len(leaks) - 3:,} more" if len(leaks) > 3 else ""
     return (
-        f"{number:,} place{' holds' if number == 1 else 's hold'} what should have been redacted"
-        f" ({told(kinds)}): {places}{more}. Take it out of the file, or the memory with smp delete;"
-        f" {further}."
+        f"Memories with what should have been redacted: {len(leaks):,}"
+        f" ({told(kinds)}): {', '.join(places)}{more}. {ADVICE}."
     )

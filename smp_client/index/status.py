@@ -95,32 +95,29 @@ def read_status(memory: Place, *, deep: bool = False, at: datetime | None = None
 
 def _judge(memory: Place, root: RootStatus, *, deep: bool, at: datetime) -> Status:
     said = _said(memory)
-    full = list(_about_the_disk(memory))
+    disk = os.statvfs(memory.root)
+    is_full = disk.f_bavail * disk.f_frsize < _FULL_BYTES or (disk.f_files and not disk.f_favail)
+    problems: list[str] = []
+    if disk.f_flag & os.ST_RDONLY:
+        problems.append("The disk is read-only: nothing can be written. Mount it writable.")
+    elif is_full:
+        problems.append("The disk is full: nothing can be written until something is removed.")
     leader = holder(memory.tree, LEAD_SCOPE, LEAD)
-    problems = [
-        *full,
-        *_about_the_index(memory, root, deep=deep or leader is None),
-        *_about_foreign_files(memory, root),
-        *_about_drops(memory, root, is_led=leader is not None),
-    ]
-    root.sessions |= _count_in_bundles(memory)
+    problems += _about_the_index(memory, root, deep=deep or leader is None)
+    problems += _about_the_tree(memory, root, is_led=leader is not None)
     if leader is None:
         return Status(DOWN, [_NO_DAEMON, *problems], root, said)
     root.lag_ms = said.get("lag_ms")
     beat = time_of(said.get("heartbeat_at"))
     silent_s = (at - beat).total_seconds() if beat else 0.0
     if beat is None:
-        problems.append(
-            "The daemon is starting and has not given a sign yet. Ask again in a few seconds."
-        )
+        problems.append("The daemon is starting. Ask again in a few seconds.")
     elif silent_s < -SILENT_AFTER_S:
-        problems.append(
-            "The daemon's last sign is from the future: one of the clocks was wrong. Set it right."
-        )
-    elif silent_s > SILENT_AFTER_S and not full:
+        problems.append("The daemon's last sign is from the future. Set the clock right.")
+    elif silent_s > SILENT_AFTER_S and not is_full:
         sign = f"The daemon ({leader}) has given no sign for {silent_s:.0f} s."
         problems.append(f"{sign} Look at its log, or start it again.")
-    problems += [str(problem) for problem in said["problems"]]
+    problems += map(str, said["problems"])
     for name, job in said["jobs"].items():
         if job["last_error"]:
             problems.append(f"{name} failed: {job['last_error']}")
@@ -145,21 +142,6 @@ def _said(memory: Place) -> dict[str, Any]:
     return {**said, "problems": problems if isinstance(problems, list) else [], "jobs": sound}
 
 
-def _about_the_disk(memory: Place) -> Iterator[str]:
-    """Say that the disk is full or read-only: then neither the daemon nor a writer can help."""
-    disk = os.statvfs(memory.root)
-    if disk.f_flag & os.ST_RDONLY:
-        yield (
-            "The disk is read-only: nothing can be written, and the daemon can do nothing."
-            " Mount it writable."
-        )
-    elif disk.f_bavail * disk.f_frsize < _FULL_BYTES or (disk.f_files and not disk.f_favail):
-        yield (
-            "The disk is full: nothing can be written until something is removed from it."
-            " Then all goes on by itself."
-        )
-
-
 def _about_the_index(memory: Place, root: RootStatus, *, deep: bool) -> Iterator[str]:
     path = memory.root / INDEX_FILE
     if not path.exists():
@@ -168,74 +150,50 @@ def _about_the_index(memory: Place, root: RootStatus, *, deep: bool) -> Iterator
     try:
         opened = Index.open_to_read(path)
     except UnusableIndex as error:
-        mend = "A daemon does that, or smp reindex."
-        yield f"The index cannot be used and will be rebuilt: {error}. {mend}"
+        yield f"The index cannot be used: {error}. A daemon rebuilds it, or smp reindex."
         return
     with closing(opened) as index:
         ask = index.connection.execute
         root.generation = index.generation
         root.memories = ask("SELECT COUNT(*) FROM memories").fetchone()[0]
         root.sessions = dict(ask(_BY_STATE).fetchall())
-        if bad := ask(_UNREADABLE).fetchone()[0]:
-            files = _counted(bad, "file holds", "files hold")
-            yield f"{files} something that cannot be read; smp check names it."
-        if twice := len(index.doubles()):
-            ids = _counted(twice, "id is", "ids are")
-            yield f"{ids} that of several memories; smp check names the lines."
         root.secrets = exposures.count(index)
+        if bad := ask(_UNREADABLE).fetchone()[0]:
+            yield f"Files that cannot be read as a whole: {bad:,}. smp check names them."
+        if twice := len(index.doubles()):
+            yield f"Ids that name several memories: {twice:,}. smp check names the lines."
         if root.secrets:
-            redacts = published(memory.tree).redaction().unlocked_edits == "redact"
-            yield exposures.sentence(exposures.found(index), redacts=redacts)
+            yield exposures.sentence(exposures.found(index))
         if any(name.startswith(SCRUB) for name in memory.tree.list(".smp")):
-            yield (
-                "Words of what was purged may still stand in the index."
-                " A daemon takes them out, or smp reindex."
-            )
+            yield "Words of what was purged may stand in the index. A daemon removes them."
         if deep:
-            root.unindexed_files = sum(1 for _ in outdated(memory, index))
+            root.unindexed_files = len(outdated(memory, index))
             if root.unindexed_files:
-                files = _counted(
-                    root.unindexed_files, "file on disk differs", "files on disk differ"
-                )
-                yield f"{files} from the index. smp sync brings it up to date."
+                yield f"Files that differ from the index: {root.unindexed_files:,}. See smp sync."
 
 
-def _about_foreign_files(memory: Place, root: RootStatus) -> Iterator[str]:
+def _about_the_tree(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator[str]:
+    """Count sessions in bundles, quarantined pieces and drops, and say which need somebody."""
+    tree = memory.tree
+    active = tree.list(ACTIVE)
+    elsewhere = set(active)
+    for place, file in ((ARCHIVED, "summary.yaml"), (DELETED, "backup.tar.gz")):
+        for name in set(tree.list(place)) - elsewhere:
+            with suppress(OSError, SMPError):
+                if tree.exists(f"{place}/{name}/{file}"):
+                    root.sessions[place] = root.sessions.get(place, 0) + 1
+                    elsewhere.add(name)
     aside = list(quarantined(memory))
     root.quarantined = len(aside)
     if foreign := sum("-journal-" in name for name in aside):
-        files = _counted(foreign, "file was", "files were")
-        mend = "Look at it in quarantine/, and remove it there."
-        yield f"{files} in .smp/journal/ that SMP has not written. {mend}"
-    if not published(memory.tree).is_sound():
+        yield f"Pieces from .smp/journal/ in quarantine/: {foreign:,}. Look at them there."
+    if not published(tree).is_sound():
         mend = "Restart the daemon, or remove it."
         yield f"{POLICY_FILE} is none that SMP has written, and the defaults hold. {mend}"
-
-
-def _about_drops(memory: Place, root: RootStatus, *, is_led: bool) -> Iterator[str]:
-    for name in memory.tree.list(ACTIVE):
-        root.waiting_drops += len(waiting(memory.tree, f"{ACTIVE}/{name}"))
-        root.rejected_drops += len(rejected(memory.tree, f"{ACTIVE}/{name}"))
+    root.waiting_drops = sum(len(waiting(tree, f"{ACTIVE}/{name}")) for name in active)
+    root.rejected_drops = sum(len(rejected(tree, f"{ACTIVE}/{name}")) for name in active)
     # A daemon that leads says itself which drops it cannot take; all others are on their way.
     if root.waiting_drops and not is_led:
-        yield f"{_counted(root.waiting_drops, 'drop waits', 'drops wait')} until a daemon runs."
+        yield f"Drops that wait until a daemon runs: {root.waiting_drops:,}."
     if root.rejected_drops:
-        drops = _counted(root.rejected_drops, "drop was", "drops were")
-        yield f"{drops} rejected; smp check says which, and why."
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
-
-
-def _count_in_bundles(memory: Place) -> dict[str, int]:
-    """Return how many sessions are archived, and deleted as a whole."""
-    counts: dict[str, int] = {}
-    elsewhere = set(memory.tree.list(ACTIVE))
-    for place, file in ((ARCHIVED, "summary.yaml"), (DELETED, "backup.tar.gz")):
-        for name in set(memory.tree.list(place)) - elsewhere:
-            with suppress(OSError, SMPError):
-                if memory.tree.exists(f"{place}/{name}/{file}"):
-                    counts[place] = counts.get(place, 0) + 1
-                    elsewhere.add(name)
-    return counts
+        yield f"Rejected drops: {root.rejected_drops:,}. smp check says why."

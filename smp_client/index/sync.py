@@ -1,7 +1,11 @@
-"""Making the index true now: by the daemon where one leads the root, else here.
+"""Making the index true, or clean, now: by the daemon where one leads the root, else here.
 
 A request to the daemon is a file in `.smp/cookies/`. It comes through the watcher behind every
 earlier write, and the daemon removes it when all of these are in the index.
+
+SQLite keeps the words of deleted rows: FTS5 in its segments, the WAL, and pages between their
+entries. Only the leader of the root may scrub them. Until it has, a file
+`.smp/scrub+{session}+{any}` asks for it, one for each removal.
 """
 
 from __future__ import annotations
@@ -10,15 +14,15 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Literal
 
 from ..disk.locks import NO_PATIENCE, holder, lock
-from ..model.errors import LockTimeout, NotInTime, SMPError
-from ..model.layout import COOKIES, INDEX_FILE, LEAD, LEAD_SCOPE
+from ..disk.scopes import archived_scope, has_moved, is_there
+from ..model.errors import Invalid, LockTimeout, NotInTime, SessionNotFound, SMPError
+from ..model.layout import COOKIES, GLOBAL, INDEX_FILE, LEAD, LEAD_SCOPE, SCRUB
 from .database import Index
 from .take_in import outdated, rebuild, refresh
-from .vacuum import asked_for, left_of, scrubbing
 
 if TYPE_CHECKING:
     from ..memory import Memory
@@ -27,6 +31,7 @@ Request = Literal["sync", "reindex", "scrub"]
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 _SILENT_S = 2.0  # before the caller learns whom it waits for
 _PENDING = "The index may still hold words of what was removed, because {}: it is tried again."
+_OWN = ".smp"
 
 
 def bring_up_to_date(
@@ -47,13 +52,21 @@ def bring_up_to_date(
             if _ask_daemon(memory, request, deadline, waits):
                 return "daemon"
             continue
-        try:
+        # A daemon that takes the lead just now is asked instead.
+        with suppress(LockTimeout):
             doing = f"{request} without a daemon"
             with lock(memory.tree, LEAD_SCOPE, LEAD, NO_PATIENCE, doing):
-                _do_here(memory, request)
+                index, _ = Index.open_or_replace(memory.root / INDEX_FILE)
+                with closing(index):
+                    if request == "reindex":
+                        rebuild(memory, index)
+                    elif request == "scrub":
+                        scrub(memory, index, memory.options.lock_timeout_s)
+                    else:
+                        with index.batch():
+                            for scope, file in outdated(memory, index):
+                                refresh(memory, index, scope, file)
             return "here"
-        except LockTimeout:
-            continue  # a daemon took the lead just now: ask it
 
 
 def _ask_daemon(
@@ -81,18 +94,15 @@ def _ask_daemon(
     return True
 
 
-def _do_here(memory: Memory, request: Request) -> None:
-    index, _ = Index.open_or_replace(memory.root / INDEX_FILE)
-    with closing(index):
-        if request == "reindex":
-            rebuild(memory, index)
-        elif request == "scrub":
-            for _ in scrubbing(memory, index, memory.options.lock_timeout_s):
-                pass
-        else:
-            with index.batch():
-                for scope, file in list(outdated(memory, index)):
-                    refresh(memory, index, scope, file)
+def ask_for_scrub(memory: Memory, session_id: str = "") -> None:
+    """Ask the leader to clean the index, durably: before a removal, so that no crash forgets it."""
+    if memory.tree.exists(INDEX_FILE):
+        memory.tree.create(f"{_OWN}/{SCRUB}+{session_id}+{os.urandom(16).hex()}", b"")
+
+
+def asked_for(memory: Memory) -> list[str]:
+    """Return the requests for a scrub that are not served yet."""
+    return [name for name in memory.tree.list(_OWN) if name.startswith(SCRUB)]
 
 
 def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
@@ -104,10 +114,52 @@ def scrub_index(memory: Memory, index: Index | None = None) -> list[str]:
         if index is None:
             bring_up_to_date(memory, "scrub")
         else:
-            for _ in scrubbing(memory, index, memory.options.lock_timeout_s):
-                pass
+            scrub(memory, index, memory.options.lock_timeout_s)
     except NotInTime as error:
         return [f"{_PENDING.format('somebody is reading it')} ({error})"]
     except (SMPError, sqlite3.Error, OSError) as error:
         return [_PENDING.format(f"it could not be cleaned ({error})")]
-    return [_PENDING.format("somebody is reading it")] if left_of(memory, asked) else []
+    is_left = not set(asked).isdisjoint(asked_for(memory))
+    return [_PENDING.format("somebody is reading it")] if is_left else []
+
+
+def scrub(memory: Memory, index: Index, wait_s: float) -> None:
+    """Serve the requests as the leader. They stay where a reader does not go away in time."""
+    from ..disk import tombstones  # late: few processes need it
+    from .yaml_indexes import directory_of, write
+
+    asked, ask = asked_for(memory), index.connection.execute
+    if not asked or not _empty_wal(index, wait_s):
+        return
+    with index.batch():
+        for scope, file in outdated(memory, index):
+            if is_there(memory, scope):
+                refresh(memory, index, scope, file)
+            elif has_moved(memory, scope):
+                # Without a daemon nobody has forgotten it. One that is just gone may be unmounted.
+                index.forget_session(scope)
+        for session_id, purged in tombstones.load(memory.tree).items():
+            for scope in (session_id, archived_scope(session_id)) if purged.whole else ():
+                if not is_there(memory, scope):
+                    index.forget_session(scope)
+    for session_id in {name.split("+")[1] for name in asked if "+" in name} - {"", GLOBAL}:
+        # Where no daemon leads, only existing files are rendered anew.
+        if memory.options.is_leading or memory.tree.sizes(directory_of(session_id)):
+            with suppress(SessionNotFound, Invalid):  # it is archived or deleted by now
+                write(memory, index, session_id)
+    with index.batch():
+        ask("INSERT INTO words (words) VALUES ('optimize')")
+    ask("VACUUM")
+    for name in asked if _empty_wal(index, wait_s) else ():
+        memory.tree.unlink(f"{_OWN}/{name}")
+
+
+def _empty_wal(index: Index, wait_s: float) -> bool:
+    """Empty the WAL, which cannot be done while somebody reads. Return whether it was."""
+    ask = index.connection.execute
+    before = ask("PRAGMA busy_timeout").fetchone()[0]
+    try:
+        ask(f"PRAGMA busy_timeout = {int(1000 * wait_s)}")
+        return not ask("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    finally:
+        ask(f"PRAGMA busy_timeout = {before}")

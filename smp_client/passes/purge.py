@@ -23,8 +23,7 @@ from ..disk import audit, bundle, tombstones
 from ..disk.bundle import Item
 from ..disk.scopes import ARCHIVE, BACKUP
 from ..disk.session_files import METADATA
-from ..index.sync import scrub_index
-from ..index.vacuum import ask_for_scrub
+from ..index.sync import ask_for_scrub, scrub_index
 from ..model import layout
 from ..model.errors import Conflict, Invalid, MemoryNotFound, NewerFormat, SMPError
 from ..model.layout import ARCHIVED, DELETED, GLOBAL, MARKER, QUARANTINE, check_session_id

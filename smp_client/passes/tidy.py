@@ -114,8 +114,7 @@ def _scrub(memory: Memory, problems: list[str]) -> list[str]:
     """Clean the index where a purge could not. A daemon looks for that itself."""
     if memory.options.is_leading:
         return []
-    from ..index.sync import scrub_index  # late: it loads the index
-    from ..index.vacuum import asked_for
+    from ..index.sync import asked_for, scrub_index  # late: it loads the index
 
     asked, failed = asked_for(memory), scrub_index(memory)
     problems += failed

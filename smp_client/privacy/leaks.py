@@ -115,8 +115,7 @@ def redact(memory: Memory, target: Target, redaction: Redaction, by: str) -> Red
     Raises Conflict where nothing could be taken out, or somebody changed the file just now.
     Raises CorruptionDetected where it is unreadable, SecretKey where each has a secret as a key.
     """
-    from ..index.sync import scrub_index  # late: they load the index
-    from ..index.vacuum import ask_for_scrub
+    from ..index.sync import ask_for_scrub, scrub_index  # late: it loads the index
 
     name, file, ids = target
     if is_archived(name):

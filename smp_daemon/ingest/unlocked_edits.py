@@ -58,7 +58,7 @@ class UnlockedEdits:
         self._said &= {secret.key for secret in found}
         redacts = redaction.unlocked_edits == "redact"
         going = [s for s in found if redacts and s.is_by_shape and not is_archived(s.scope)]
-        self._report((secret for secret in found if secret not in going), redacts=redacts)
+        self._report(secret for secret in found if secret not in going)
         self._tried = {secret: when for secret, when in self._tried.items() if when > current}
         due = [secret for secret in going if secret not in self._tried]
         for (scope, file), group in groupby(due, key=lambda secret: (secret.scope, secret.file)):
@@ -66,15 +66,14 @@ class UnlockedEdits:
             self._tried |= dict.fromkeys(secrets, current + AGAIN_S)
             self._redact(scope, file, secrets)
 
-    def _report(self, found: Iterable[Spotted], *, redacts: bool) -> None:
+    def _report(self, found: Iterable[Spotted]) -> None:
         new = {secret.key: secret for secret in found if secret.key not in self._said}
         self._said.update(new)
         for secret, line in leaks.with_lines(self._root.memory, new.values()):
-            advice = exposures.advice(secret.is_by_shape, redacts=redacts)
             self._root.log.warning(
                 "secret", component="privacy", session_id=secret.scope, file=secret.file,
                 memory_id=harmless(secret.id), line=line, kinds=dict(secret.kinds),
-                advice=f"smp delete takes it out; {advice}",
+                advice=exposures.ADVICE,
             )  # fmt: skip
 
     def _redact(self, scope: str, file: str, secrets: list[Spotted]) -> None:
@@ -85,10 +84,10 @@ class UnlockedEdits:
             left, refused = redact(root.memory, Target(scope, file, ids), Redaction(), BY)
         except (OSError, SMPError) as error:
             # It may work later: somebody holds the lock, or has changed the file just now.
-            self._report(secrets, redacts=True)
+            self._report(secrets)
             log.warning("secret stays", reason=harmless(str(error)))
             return
-        self._report((secret for secret in secrets if secret.id in refused), redacts=True)
+        self._report(secret for secret in secrets if secret.id in refused)
         done = [secret for secret in secrets if secret.id not in refused]
         kinds = sum((Counter(dict(secret.kinds)) for secret in done), Counter[str]())
         log.info("redacted", memories=[harmless(secret.id) for secret in done if secret.id],

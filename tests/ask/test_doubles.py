@@ -92,7 +92,7 @@ def test_log_status_and_check_say_it_once(memory: Memory, session: Session, tmp_
             ["DEC-001"],
         )
         assert status(memory.root)["problems"] == [
-            "1 id is that of several memories; smp check names the lines."
+            "Ids that name several memories: 1. smp check names the lines."
         ]
         assert (
             "2 records have the id DEC-001, on the lines"

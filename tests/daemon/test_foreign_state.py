@@ -189,4 +189,4 @@ def test_status_names_files_in_smp_that_are_none_of_ours(tmp_path: Path) -> None
     memory._session("s1").records("decision")
     said = " ".join(read_status(memory).problems)
     assert "policy.json is none that SMP has written" in said
-    assert "1 file was in .smp/journal/ that SMP has not written" in said
+    assert "Pieces from .smp/journal/ in quarantine/: 1" in said

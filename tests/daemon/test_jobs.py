@@ -13,7 +13,7 @@ from daemons import wait_until
 
 from smp_client import LockTimeout, Memory
 from smp_client.disk.locks import NO_PATIENCE, lock
-from smp_client.index import vacuum
+from smp_client.index import sync
 from smp_client.model.deadline import interruptible, step
 from smp_client.model.outcome import Action, Outcome
 from smp_client.model.record import DECISION
@@ -225,12 +225,12 @@ def test_a_scrub_that_is_interrupted_stays_asked_for(
     for number in range(400):
         session.record_finding(f"stays {number}", discovered_by="a")
     indexer.scan(root.memory, root.index)
-    vacuum.ask_for_scrub(memory)
+    sync.ask_for_scrub(memory)
     monkeypatch.setattr("smp_daemon.maintenance.BETWEEN_LOOKS", 10)
     maintenance.look(root, 1000.0)
     finish(maintenance)
     assert root.jobs["scrub"].last_error == "interrupted"
-    assert vacuum.asked_for(memory)
+    assert sync.asked_for(memory)
     assert len(root.index.hashes("s1", "findings.yaml")) == 400
 
 

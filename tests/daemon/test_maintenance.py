@@ -10,7 +10,7 @@ from typing import Any
 from daemons import Daemon, running, settings_file, smp, status, wait_until, wait_until_true
 
 from smp_client import Memory, Session
-from smp_client.index import vacuum
+from smp_client.index import sync
 from smp_client.index.sync import bring_up_to_date
 from smp_client.model.times import now, parse_time, render_time
 from smp_client.passes import lifecycle, overdue
@@ -301,8 +301,8 @@ def test_a_daemon_scrubs_its_index_for_somebody_else(memory: Memory, tmp_path: P
         bring_up_to_date(memory)
         assert b"xylophone" in bytes_under(memory.root / ".smp")
         path.write_bytes(path.read_bytes().replace(b"xylophone", b"glockenspiel"))
-        vacuum.ask_for_scrub(memory)
+        sync.ask_for_scrub(memory)
         assert bring_up_to_date(memory, "scrub") == "daemon"
-        assert vacuum.asked_for(memory) == []
+        assert sync.asked_for(memory) == []
         index = b"".join(path.read_bytes() for path in (memory.root / ".smp").glob("index.db*"))
         assert b"xylophone" not in index

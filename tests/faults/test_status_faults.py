@@ -15,7 +15,7 @@ from harness import mounted, needs_mounts
 from smp_client import Memory
 from smp_client.disk import journal
 from smp_client.index.status import SILENT_AFTER_S, read_status
-from smp_client.index.vacuum import ask_for_scrub
+from smp_client.index.sync import ask_for_scrub
 from smp_client.model.times import parse_time
 
 

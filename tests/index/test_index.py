@@ -190,23 +190,6 @@ def test_not_all_growth_is_by_records(
     assert contents(index) == rebuilt(memory)
 
 
-def test_half_a_character_does_not_stop_the_index(
-    memory: Memory, session: Session, index: Index
-) -> None:
-    """JSON in a turn can hold a lone surrogate, which SQLite refuses: it is replaced, and the rest
-    of the turn is there."""
-    path = memory.root / "active/s1/conversation.md"
-    with path.open("ab") as file:
-        file.write(
-            b'## Turn 1 - 2026-01-11 14:30:00\n**Speaker:** "a\\ud800b"\n'
-            b'**Fields:** {"x": "\\udfff"}\n\nsaid\n\n---\n\n'
-        )
-    refresh_all(memory, index)
-    assert index.connection.execute("SELECT actor, text FROM memories").fetchall() == [
-        ("a?b", "said")
-    ]
-
-
 def test_times_are_compared_as_times(memory: Memory, session: Session, index: Index) -> None:
     """Zones and fractions of a second sort right by `at`; as texts they do not."""
     stamps = [

@@ -197,7 +197,7 @@ def test_status_and_check_name_what_was_rejected(session: Session, daemon: Daemo
     why_of(session, "bad.yaml")
     found = status(root)
     assert (found["health"], found["roots"][0]["rejected_drops"]) == ("degraded", 1)
-    assert "1 drop was rejected; smp check says which, and why." in found["problems"]
+    assert "Rejected drops: 1. smp check says why." in found["problems"]
     checked = smp("check", "--root", root)
     assert checked.returncode == 1
     said = "s1/inbox/rejected/bad.yaml: a drop that was rejected: 'type' must be one of"

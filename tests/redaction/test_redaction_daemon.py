@@ -15,6 +15,7 @@ from smp_client import Memory, Session
 from smp_client.disk import audit
 from smp_client.index import exposures
 from smp_client.index.database import Index
+from smp_client.index.exposures import ADVICE
 from smp_client.index.take_in import rebuild
 from smp_client.privacy import leaks
 from smp_client.redaction.redact import Redaction
@@ -377,18 +378,16 @@ def test_what_only_a_pattern_finds_is_never_taken_out_of_a_file(
         )
         assert smp("sync", "--root", memory.root).returncode == 0
         assert secrets(memory.root) > 0
-        # What is set already is not advised.
-        advice = "own patterns and personal data in edited files are only reported"
         said = [
             line
             for line in daemon.said("secret")
             if line["file"] != "conversation.md" or "memory_id" in line
         ]
-        assert {line["advice"] for line in said} == {f"smp delete takes it out; {advice}"}
+        assert {line["advice"] for line in said} == {ADVICE}
         (problem,) = (
             one for one in status(memory.root)["problems"] if "should have been redacted" in one
         )
-        assert problem.endswith(f"; {advice}.")
+        assert problem.endswith(f"{ADVICE}.")
     assert session.get("DEC-001").text == "Use OAuth 2.0 with JWT"
     assert session.turns()[0].text == "write to anna.b@example.com"
     assert session.get("DEC-x").text == SHOWN
