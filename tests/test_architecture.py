@@ -118,7 +118,7 @@ BUDGETS = {
     "smp_client/change": 2_000,
     "smp_client/ask": 2_265,
     "smp_client/index": 2_572,
-    "smp_client/disk": 3_252,
+    "smp_client/disk": 3_209,
     "smp_client/text": 1_743,
     "smp_client/redaction": 980,
     "smp_client/model": 1_040,

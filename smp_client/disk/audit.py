@@ -21,8 +21,8 @@ _IDS_CAP = 200  # a line must stay short enough to be written at once
 
 
 def account() -> str:
-    """Return the name of the account that this process runs under, as the system has it."""
-    import pwd  # which a process that only reads does without
+    """Return the name of the account that this process runs under."""
+    import pwd  # late: a process that only reads does without
 
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
@@ -45,11 +45,8 @@ def note(
         if isinstance(value, (list, tuple)) and len(value) > _IDS_CAP:
             value = [*value[:_IDS_CAP], f"and {len(value) - _IDS_CAP} more"]
         line[name] = value
-    if not tree.exists(FILE):
-        with suppress(FileExistsError):  # another process was first
-            tree.create(FILE, b"")
     text = json.dumps(_without_secrets(line), ensure_ascii=False).encode("utf-8", "replace")
-    tree.append_line(FILE, text + b"\n")
+    tree.append_line(FILE, text + b"\n", head=b"")
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from ..redaction.redact import Redaction
 from .tree import Tree, version_of
 
 POLICY_FILE = ".smp/policy.json"
-_VERSION = 1
 _PARTS = {"version", "decay", "ranking", "redaction"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_. -]{0,63}")
 _NAMES_CAP = 100
@@ -33,23 +32,10 @@ _RATE_CAP = 1_000_000.0  # per day: a half-life of less than a tenth of a second
 def publish(
     tree: Tree, policy: Policy, weights: Weights, redaction: Redaction | None = None
 ) -> None:
-    wanted = redaction or Redaction()
-    content = {
-        "version": _VERSION,
-        "decay": {
-            "rules": {name: asdict(rule) for name, rule in policy.rules.items()},
-            "age_rate": policy.age_rate,
-            "boost_cap": policy.boost_cap,
-            "decayed_below": policy.decayed_below,
-        },
-        "ranking": asdict(weights),
-        "redaction": {
-            "enabled": wanted.enabled,
-            "personal": wanted.personal,
-            "patterns": dict(wanted.patterns),
-            "unlocked_edits": wanted.unlocked_edits,
-        },
-    }
+    wanted = asdict(redaction or Redaction())
+    wanted["patterns"] = dict(wanted["patterns"])
+    content = {"version": 1, "decay": asdict(policy), "ranking": asdict(weights)}
+    content["redaction"] = wanted
     tree.replace_derived(POLICY_FILE, json.dumps(content, indent=1).encode() + b"\n")
 
 
@@ -83,7 +69,7 @@ class Published:
             version = None
         if self._version == version:
             return
-        said = None
+        said: Any = None
         with suppress(OSError, UnsafePath, ValueError, RecursionError):  # anybody can write a file
             said = json.loads(self._tree.read(POLICY_FILE)) if version else None
         self._answering, self._redaction = _answering(said), _redaction(said)
@@ -109,12 +95,11 @@ def _answering(said: Any) -> tuple[Policy, Weights]:
         for name, parts in _named(decay["rules"]):
             caps = {part: _RATE_CAP if part == "rate" else 1.0 for part in parts}
             rules[name] = Rule(**{part: _number(parts[part], cap) for part, cap in caps.items()})
-        age_rate = _number(decay["age_rate"], _RATE_CAP)
         boost_cap, decayed = (_number(decay[name], 1.0) for name in ("boost_cap", "decayed_below"))
+        policy = Policy(rules, _number(decay["age_rate"], _RATE_CAP), boost_cap, decayed)
         listed = _named(ranking.pop("states"))
         states = {name: _number(value, _WEIGHT_CAP) for name, value in listed}
         weights = {name: _number(value, _WEIGHT_CAP) for name, value in ranking.items()}
-        policy = Policy(rules, age_rate, boost_cap, decayed)
         return policy, replace(Weights(), states=states, **weights)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Policy(), Weights()  # a wrong one must not keep anybody from asking

@@ -180,17 +180,9 @@ def missing(tree: Tree, session_id: str) -> SessionNotFound:
     with suppress(SMPError, OSError):
         for path, state, command, method in away:
             if tree.exists(path):
-                problem = f"Session {session_id!r} is {state}{_since(tree, path)}."
+                problem = f"Session {session_id!r} is {state}."
                 call = f"memory.{method}({session_id!r})"
                 advice = f"smp {command} {session_id}, or {call}, brings it back."
                 return SessionPutAway(problem, session_id=session_id, advice=advice)
     problem = f"There is no session {session_id!r} under {tree.root}."
     return SessionNotFound(problem, session_id=session_id)
-
-
-def _since(tree: Tree, path: str) -> str:
-    from .bundle import read_manifest  # late: it loads tar and gzip
-
-    with suppress(SMPError, OSError):
-        return f" since {read_manifest(tree, path).at}"
-    return ""

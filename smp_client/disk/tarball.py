@@ -8,12 +8,12 @@ members give equal bytes.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import os
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import IO, cast
 
 from ..model.errors import CorruptionDetected
@@ -30,42 +30,24 @@ def damaged(problem: str) -> CorruptionDetected:
     return CorruptionDetected(problem, advice=advice)
 
 
-def make_archive(tree: Tree, members: Iterable[tuple[str, bytes]]) -> str:
+def make_archive(tree: Tree, members: Sequence[tuple[str, bytes]]) -> str:
     """Make an archive aside, durable and read back. Return its temporary name."""
     temporary = tree.new_temporary()
-    expected: dict[str, bytes] = {}
     try:
         with tree.opened(temporary, os.O_WRONLY | os.O_CREAT) as descriptor:
             with os.fdopen(descriptor, "wb", closefd=False) as raw:
-                _pack(raw, _noted(members, expected))
+                pack(raw, members)
             sync(descriptor)
-        for path, content in read_members(tree, temporary):
-            if expected.pop(path, None) != hashlib.sha256(content).digest():
-                raise damaged(f"{path!r} in {temporary} was not written as it was given.")
-        if expected:
-            raise damaged(f"{temporary} lacks {', '.join(sorted(expected)[:5])}.")
+        read_back = zip_longest(read_members(tree, temporary), members)
+        if not all(found == given for found, given in read_back):
+            raise damaged(f"{temporary} was not written as it was given.")
     except BaseException:
         tree.unlink(temporary)
         raise
     return temporary
 
 
-def _noted(
-    members: Iterable[tuple[str, bytes]], digests: dict[str, bytes]
-) -> Iterator[tuple[str, bytes]]:
-    for path, content in members:
-        digests[path] = hashlib.sha256(content).digest()
-        yield path, content
-
-
-def packed_bytes(members: Iterable[tuple[str, bytes]]) -> int:
-    """Return how large an archive of these members would be."""
-    raw = io.BytesIO()
-    _pack(raw, members)
-    return raw.tell()
-
-
-def _pack(raw: IO[bytes], members: Iterable[tuple[str, bytes]]) -> None:
+def pack(raw: IO[bytes], members: Iterable[tuple[str, bytes]]) -> None:
     with (
         gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,

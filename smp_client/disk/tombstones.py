@@ -6,7 +6,6 @@ The list only grows, one entry a memory or session. An entry is durable before a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -72,12 +71,9 @@ def note(
         if {**entry, "purged_at": None} not in known:
             lines = render_entries({**entry, "purged_at": render_time(now)}, 4)
             text += "".join(f"{line}\n" for line in [f"  - {lines[0].lstrip()}", *lines[1:]])
-    if not tree.exists(FILE):
-        tree.make_directory(DELETED)
-        with suppress(FileExistsError):  # another process was first
-            tree.create(FILE, f"version: 1\n{_LIST}:\n".encode())
     if text:
-        tree.append_line(FILE, text.encode())
+        tree.make_directory(DELETED)
+        tree.append_line(FILE, text.encode(), head=f"version: 1\n{_LIST}:\n".encode())
 
 
 def load(tree: Tree) -> dict[str, Purged]:

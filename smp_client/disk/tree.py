@@ -242,8 +242,11 @@ class Tree:
                 self.unlink(name)
                 raise
 
-    def append_line(self, name: str, content: bytes) -> None:
-        """Append bytes to a file on a line of their own, durably."""
+    def append_line(self, name: str, content: bytes, head: bytes | None = None) -> None:
+        """Append bytes to a file on a line of their own, durably. With a head, make it."""
+        if head is not None and not self.exists(name):
+            with suppress(FileExistsError):  # another process was first
+                self.create(name, head)
         with self.opened(name, os.O_RDWR | os.O_APPEND) as descriptor:
             size = os.fstat(descriptor).st_size
             # A line that a crash has cut off must not swallow this one.
