@@ -6,12 +6,10 @@ program that only writes load nothing else.
 
 from __future__ import annotations
 
-import copy
 import os
 import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,8 +99,9 @@ class Memory(Place):
 
     def with_options(self, **options: Any) -> Memory:
         """Return this memory with other options. Both share the open index."""
-        changed = copy.copy(self)
-        changed.options = replace(self.options, **options)
+        changed = Memory.__new__(Memory)
+        vars(changed).update(vars(self))
+        changed.options = self.options._replace(**options)
         return changed
 
     def close(self) -> None:

@@ -10,7 +10,6 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 
 from .ask import questions
@@ -257,7 +256,7 @@ class RecordFiles(Writer):
         """Return the record, able to say which memories are like it."""
         if record.type in (TURN.name, RELATIONSHIP.name):
             return record
-        return replace(record, look=functools.partial(_look, self.memory))
+        return record.shown(look=functools.partial(_look, self.memory))
 
     def _written(self) -> None:
         """Note that somebody has written here, and has let go of the files' locks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smp_client import Session
@@ -28,7 +27,7 @@ class Fullness:
     def due(self, session: Session) -> tuple[float, str] | None:
         """Return by how many percent a session must become smaller now, and why, or None."""
         size, policy = session.size(), policy_of(session)
-        due = trigger(size, replace(policy, automatic=True))
+        due = trigger(size, policy._replace(automatic=True))
         if due is None or size.utilization_pct < CRITICAL_PCT:
             self._problems.pop(_about(session.id), None)
         if due is None:

@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from smp_client import AlreadyLed, LockTimeout, Memory, NewerFormat, SMPError, UnsafePath
@@ -49,7 +48,7 @@ class Root:
         log: FilteringBoundLogger,
     ) -> None:  # fmt: skip
         self.memory = memory
-        memory.options = replace(memory.options, is_leading=True)
+        memory.options = memory.options._replace(is_leading=True)
         self.path: Path = memory.root
         self.log: FilteringBoundLogger = log.bind(root=str(memory.root))
         # Changed paths that wait to be indexed: the watcher's threads add, the worker's takes.
@@ -77,7 +76,7 @@ class Root:
     @property
     def hasty_memory(self) -> Memory:
         """Return the memory with its present options, but with the patience of a pass."""
-        self._hasty.options = replace(self.memory.options, lock_timeout_s=PASS_PATIENCE_S)
+        self._hasty.options = self.memory.options._replace(lock_timeout_s=PASS_PATIENCE_S)
         return self._hasty
 
     def note(self, path: str) -> bool:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from smp_client import AlreadyLed, SMPError, __version__
@@ -86,7 +85,7 @@ class Worker:
             for root in self.roots:
                 root.waiting.quiet_s = settings["watch.quiet_ms"] / 1000
                 root.waiting.longest_wait_s = settings["watch.longest_wait_ms"] / 1000
-                root.memory.options = replace(root.memory.options, **settings.upkeep)
+                root.memory.options = root.memory.options._replace(**settings.upkeep)
                 root.publish()
 
         self._queue.put(change)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from ..model.record import Record
 from .engine import of_ids, scope_of
@@ -49,7 +48,7 @@ def related(view: View, want: Wanted, start: Record, depth: int) -> Answer:
                     reached.append(other)
         edge = reached
     del paths[start.id]
-    found = [replace(one, path=paths[one.id]) for one in of_ids(view, want, scope, list(paths))]
+    found = [one.shown(path=paths[one.id]) for one in of_ids(view, want, scope, list(paths))]
     found.sort(key=lambda record: (len(record.path), -record.priority, record.id))
     return Answer(found[want.offset : want.end])
 
@@ -63,7 +62,7 @@ def related_to_all(view: View, records: Sequence[Record]) -> list[Record]:
             if (scope, other) not in known:
                 wanted.setdefault(scope, {}).setdefault(other, step)
     return [
-        replace(record, path=(steps[record.id],))
+        record.shown(path=(steps[record.id],))
         for scope, steps in wanted.items()
         for record in of_ids(view, Wanted(), scope, list(steps))
     ]

@@ -8,7 +8,6 @@ other byte stays. A record that gets no id stays as it is, and `smp check` names
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..disk.append import note_rewritten, tail_of
@@ -39,7 +38,8 @@ def give_ids(files: RecordFiles, kind: Kind) -> list[str]:
             return after
 
         rewritten = rewrite(scope, kind.file, numbered)
-        note_rewritten(held[kind.file], replace(tail, last=tail.last + len(given)), rewritten)
+        tail.last += len(given)
+        note_rewritten(held[kind.file], tail, rewritten)
     return given
 
 

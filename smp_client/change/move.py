@@ -413,7 +413,7 @@ def sweep(memory: Memory, only: str | None = None) -> list[str]:
         if not is_session_id(session_id) or (only is not None and session_id != only):
             continue
         scope = memory._scope(session_id)
-        options = replace(scope.options, lock_timeout_s=NO_PATIENCE)
+        options = scope.options._replace(lock_timeout_s=NO_PATIENCE)
         try:
             hurried = Scope(tree, session_id, scope.directory, options)
             with hurried.undisturbed("removing what has left"):

@@ -11,7 +11,6 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..model.errors import StorageFailed
@@ -32,15 +31,17 @@ _NUMBER_DIGITS = 12  # no file holds so many records: a note with a longer numbe
 _TORN = "a record that was cut off while it was written"
 
 
-@dataclass
 class Tail:
     """The end of a record file, ready for the next record."""
 
-    size: int
-    checksum: int  # of all bytes before `size`
-    indent: int
-    last: int  # the highest number ever given here
-    opening: bytes = b""  # these bytes must stand before the next record
+    def __init__(
+        self, size: int, checksum: int, indent: int, last: int, opening: bytes = b""
+    ) -> None:
+        self.size = size
+        self.checksum = checksum  # of all bytes before `size`
+        self.indent = indent
+        self.last = last  # the highest number ever given here
+        self.opening = opening  # these bytes must stand before the next record
 
 
 class Reserved(NamedTuple):

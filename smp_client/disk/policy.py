@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -32,10 +31,11 @@ _RATE_CAP = 1_000_000.0  # per day: a half-life of less than a tenth of a second
 def publish(
     tree: Tree, policy: Policy, weights: Weights, redaction: Redaction | None = None
 ) -> None:
-    wanted = asdict(redaction or Redaction())
+    wanted = (redaction or Redaction())._asdict()
     wanted["patterns"] = dict(wanted["patterns"])
-    content = {"version": 1, "decay": asdict(policy), "ranking": asdict(weights)}
-    content["redaction"] = wanted
+    rules = {name: rule._asdict() for name, rule in policy.rules.items()}
+    content = {"version": 1, "decay": {**policy._asdict(), "rules": rules}}
+    content |= {"ranking": weights._asdict(), "redaction": wanted}
     tree.replace_derived(POLICY_FILE, json.dumps(content, indent=1).encode() + b"\n")
 
 
@@ -100,7 +100,7 @@ def _answering(said: Any) -> tuple[Policy, Weights]:
         listed = _named(ranking.pop("states"))
         states = {name: _number(value, _WEIGHT_CAP) for name, value in listed}
         weights = {name: _number(value, _WEIGHT_CAP) for name, value in ranking.items()}
-        return policy, replace(Weights(), states=states, **weights)
+        return policy, Weights(states=states, **weights)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Policy(), Weights()  # a wrong one must not keep anybody from asking
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..model.errors import SessionNotFound, SessionPutAway, SMPError, StorageFailed, UnsafePath
 from ..model.layout import ACTIVE, ARCHIVED, DELETED, FORMAT_VERSION, GLOBAL
@@ -26,8 +25,7 @@ from .tree import Tree, identity
 from .usage import DEFAULT_QUOTA_BYTES, Usage
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """How a client behaves. Policies that are None are those of the daemon's configuration.
 
     `fsync="batch"` makes single writes durable only with the next transaction or `sync()`.
@@ -41,9 +39,9 @@ class Options:
     weights: Weights | None = None  # which memories stand first in an answer
     is_leading: bool = False  # whether this process leads the root, and must not wait for itself
     count_access: bool = True  # whether being read makes a memory matter more
-    thresholds: Thresholds = field(default_factory=Thresholds)  # when sessions age
-    compaction: CompactionPolicy = field(default_factory=CompactionPolicy)
-    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+    thresholds: Thresholds = Thresholds()  # when sessions age
+    compaction: CompactionPolicy = CompactionPolicy()
+    retention: RetentionPolicy = RetentionPolicy()
     redaction: Redaction | None = None  # which secrets are taken out of everything that is written
 
 

@@ -7,8 +7,8 @@ in. Nor does `indexes/`, which nobody can make smaller.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 from ..model.errors import QuotaExceeded
 from ..model.record import SESSION_KINDS
@@ -24,15 +24,13 @@ _DIRECTORIES = {"agent-states": "agent_states", "agent-states/history": "agent_s
 _COUNTED_S = 1.0  # how long a count holds: processes that write at once may go that far beyond
 
 
-@dataclass(frozen=True)
-class FileSize:
+class FileSize(NamedTuple):
     path: str
     size_bytes: int
     percentage: float
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     total_bytes: int
     quota_bytes: int
     utilization_pct: float
@@ -40,6 +38,9 @@ class Size:
     components: dict[str, int]
     largest_files: list[FileSize]
     days_until_full: float | None  # None while there is not a day's growth to go by
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self._asdict(), "largest_files": [one._asdict() for one in self.largest_files]}
 
 
 class Usage:

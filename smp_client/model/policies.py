@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 HOURS_PER_DAY = 24.0
 
 
-@dataclass(frozen=True)
-class Thresholds:
+class Thresholds(NamedTuple):
     """How long a session must have been left alone to become…"""
 
     idle_after_hours: float = 24.0
@@ -17,8 +17,7 @@ class Thresholds:
     archive_after_days: float = 30.0
 
 
-@dataclass(frozen=True)
-class CompactionPolicy:
+class CompactionPolicy(NamedTuple):
     """When a session is compacted, by how much, and which memories may be evicted."""
 
     gentle_at_pct: float = 80.0
@@ -39,13 +38,12 @@ class CompactionPolicy:
         share: Any = config.get("threshold")
         automatic = self.automatic and config.get("auto_compact") is not False
         if type(share) not in (int, float) or not 0 < share <= 1:
-            return replace(self, automatic=automatic)
-        return replace(self, automatic=automatic, gentle_at_pct=100.0 * share)
+            return self._replace(automatic=automatic)
+        return self._replace(automatic=automatic, gentle_at_pct=100.0 * share)
 
 
-@dataclass(frozen=True)
-class RetentionPolicy:
+class RetentionPolicy(NamedTuple):
     """How long deleted memories can be restored, and after how many days a type is deleted."""
 
     deleted_days: float = 30.0
-    by_type_days: dict[str, float] = field(default_factory=dict)  # by a type such as `finding`
+    by_type_days: Mapping[str, float] = MappingProxyType({})  # by a type such as `finding`

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 HOURS_PER_DAY = 24
 PINNED = "pinned"
@@ -23,15 +22,14 @@ _CLOSED = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     base: float  # where it begins, unless the record says otherwise
     rate: float  # per day without being read
     boost: float  # for each reading
     floor: float = 0.0  # it never matters less than this
 
     def with_half_life(self, hours: float) -> Rule:
-        return replace(self, rate=math.log(2) * HOURS_PER_DAY / hours)
+        return self._replace(rate=math.log(2) * HOURS_PER_DAY / hours)
 
 
 def _rules() -> dict[str, Rule]:
@@ -40,22 +38,22 @@ def _rules() -> dict[str, Rule]:
     finding = Rule(0.90, 0.04, 0.015, 0.3)
     preference = Rule(0.85, 0.02, 0.03, 0.1)
     state = Rule(0.80, 0.06, 0.01, 0.1)
-    learning = replace(state, rate=0.02)
+    learning = state._replace(rate=0.02)
     return {
         "conversation_turn": turn,
         "decision": decision,
-        "decision.unresolved": replace(decision, floor=0.7),
-        "decision.high_impact": replace(decision, floor=0.9),
+        "decision.unresolved": decision._replace(floor=0.7),
+        "decision.high_impact": decision._replace(floor=0.9),
         "finding": finding,
-        "finding.critical": replace(finding, floor=0.8),
-        "finding.resolved": replace(finding, rate=1.5 * finding.rate),
+        "finding.critical": finding._replace(floor=0.8),
+        "finding.resolved": finding._replace(rate=1.5 * finding.rate),
         "preference": preference,
-        "preference.explicit": replace(preference, floor=0.6),
-        "preference.inferred": replace(preference, floor=0.3),
+        "preference.explicit": preference._replace(floor=0.6),
+        "preference.inferred": preference._replace(floor=0.3),
         "agent_state": state,
         "learning": learning,
-        "pattern": replace(learning, floor=0.3),
-        "artifact": replace(learning, rate=0.03),
+        "pattern": learning._replace(floor=0.3),
+        "artifact": learning._replace(rate=0.03),
         # All that is in sight of a session that was archived.
         "summary": Rule(0.80, 0.02, 0.01, 0.3),
         # It matters as much as the memories that it relates, which have priorities of their own.
@@ -67,9 +65,8 @@ def _rules() -> dict[str, Rule]:
 _DEFAULTS = _rules()
 
 
-@dataclass(frozen=True)
-class Policy:
-    rules: Mapping[str, Rule] = field(default_factory=_rules)
+class Policy(NamedTuple):
+    rules: Mapping[str, Rule] = _DEFAULTS
     age_rate: float = 0.01  # per day since it was made, read or not
     boost_cap: float = 0.2
     decayed_below: float = 0.3  # a memory that matters less no longer matters
@@ -111,9 +108,9 @@ class Policy:
             rules |= {name: rule.with_half_life(hours) for name, rule in decaying.items()}
         if least is not None and 0 <= least <= 1:
             floors = {name: max(rule.floor, least) for name, rule in rules.items()}
-            rules = {name: replace(rule, floor=floors[name]) for name, rule in rules.items()}
+            rules = {name: rule._replace(floor=floors[name]) for name, rule in rules.items()}
         enabled = self.enabled and config.get("enabled") is not False
-        return replace(self, rules=rules, enabled=enabled)
+        return self._replace(rules=rules, enabled=enabled)
 
 
 def standing(type: str, data: Mapping[str, Any]) -> str:

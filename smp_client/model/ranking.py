@@ -16,8 +16,7 @@ text the score is the weighted mean of priority, importance and use.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import severity
 from .errors import InvalidQuery
@@ -36,23 +35,28 @@ ACCESS_RATE = 0.05  # per hour: how fast having been read is forgotten
 _STATES = {"idle": 0.95, "decaying": 0.6, "archived": 0.4}
 
 
-@dataclass(frozen=True)
-class Weights:
+class _Weights(NamedTuple):
     text: float = 0.4
     time: float = 0.3
     importance: float = 0.2
     access: float = 0.1
     influence: float = 0.5  # of all but the text, where a text is asked for
-    states: Mapping[str, float] = field(default_factory=lambda: dict(_STATES))
+    states: Mapping[str, float] = _STATES
     # Of the score of a memory that no longer holds. With 0.4, resolved findings stood behind
     # memories that only share a word with the question (benchmarks.questions).
     ended: float = 0.7
 
-    def __post_init__(self) -> None:
-        numbers = [value for name, value in vars(self).items() if name != "states"]
-        for number in (*numbers, *self.states.values()):
+
+class Weights(_Weights):
+    """How much each part counts: numbers from 0 to 1,000."""
+
+    def __new__(cls, *given: Any, **named: Any) -> Weights:
+        weights = super().__new__(cls, *given, **named)
+        numbers = weights._asdict()
+        for number in [*numbers.pop("states").values(), *numbers.values()]:
             if not isinstance(number, (int, float)) or not 0 <= number <= _WEIGHT_CAP:
                 raise InvalidQuery(f"Weights must be numbers from 0 to {_WEIGHT_CAP}.")
+        return weights
 
 
 def importance(type: str, data: Mapping[str, Any]) -> float:

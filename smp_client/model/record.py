@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
@@ -36,8 +35,7 @@ def name_of(type: str) -> str:
     return "conversation_turn" if type == "turn" else type
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """A kind of memory: its file, its ids and its fields."""
 
     name: str  # as files have it; see `type`
@@ -93,23 +91,36 @@ class Neighbours(NamedTuple):
     similar: tuple[str, ...] = ()  # the nearest few
 
 
-@dataclass(frozen=True)
 class Record:
     """A memory. `data` holds every field; the rest are shortcuts, or parts of an answer."""
 
-    id: str
-    type: str
-    session: str
-    data: dict[str, Any]
-    text: str
-    score: float | None = field(default=None, compare=False)  # how well it answers, from 0 to 1
-    explanation: dict[str, float] | None = field(default=None, compare=False)  # parts of the score
-    path: tuple[str, ...] = field(default=(), compare=False)  # how it is related to the asked one
-    priority_now: float | None = field(default=None, compare=False)
-    file: str | None = field(default=None, compare=False)  # where it stands, below the root
-    marks: tuple[str, ...] = field(default=(), compare=False)  # `archived`, `superseded by DEC-004`
-    look: Callable[[Record], Neighbours] | None = field(default=None, compare=False, repr=False)
-    holds: bool = field(default=True, compare=False)  # False for superseded, rejected, resolved …
+    score: float | None = None  # how well it answers, from 0 to 1
+    explanation: dict[str, float] | None = None  # the parts of the score
+    path: tuple[str, ...] = ()  # how it is related to the memory that was asked for
+    priority_now: float | None = None
+    file: str | None = None  # where it stands, below the root
+    marks: tuple[str, ...] = ()  # `archived`, `superseded by DEC-004`
+    look: Callable[[Record], Neighbours] | None = None
+    holds: bool = True  # False for superseded, rejected, resolved …
+
+    def __init__(
+        self, id: str, type: str, session: str, data: dict[str, Any], text: str, **answer: Any
+    ) -> None:
+        self.id, self.type, self.session, self.data, self.text = id, type, session, data, text
+        vars(self).update(answer)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether it is the same memory, in whatever answer."""
+        own = ("id", "type", "session", "data", "text")
+        is_record = isinstance(other, Record)
+        return is_record and all(getattr(self, name) == getattr(other, name) for name in own)
+
+    def __repr__(self) -> str:
+        return f"Record({self.id!r}, {self.type!r}, {self.session!r}, {self.data!r})"
+
+    def shown(self, **answer: Any) -> Record:
+        """Return this memory as a part of another answer."""
+        return Record(**{**vars(self), **answer})
 
     @property
     def timestamp(self) -> datetime | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -161,7 +161,7 @@ def session_priority(metadata: Mapping[str, Any], policy: Policy, now: datetime)
         return float(value) if is_number and 0 <= value <= 1 else default
 
     base, rate = share("base_priority", 1.0), share("decay_rate", 0.05)
-    own = replace(policy, rules={**policy.rules, "session": Rule(base, rate, 0.0)})
+    own = policy._replace(rules={**policy.rules, "session": Rule(base, rate, 0.0)})
     age, idle = (now - (created or last)) / _DAY, (now - last) / _DAY
     own = own.for_session(metadata)
     exact = own.priority("session", base=None, age_days=age, idle_days=idle, accesses=0)

@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -159,7 +159,7 @@ def lifecycle(
     outcome = Outcome(dry_run=dry_run)
     thresholds, now = memory.options.thresholds, memory.options.clock()
     if not archive:
-        thresholds = replace(thresholds, archive_after_days=math.inf)
+        thresholds = thresholds._replace(archive_after_days=math.inf)
     now = now if now.tzinfo else now.replace(tzinfo=UTC)
     used = activities(memory, _names(memory, only))
     for name in _names(memory, only):
@@ -232,7 +232,7 @@ def deactivate(session: Session, reason: str) -> None:
 
 def wake(scope: Scope, reason: str) -> bool:
     """Make a session active that was used. It never waits and never fails."""
-    options = replace(scope.options, lock_timeout_s=NO_PATIENCE)
+    options = scope.options._replace(lock_timeout_s=NO_PATIENCE)
     hurried = Scope(scope.tree, scope.name, scope.directory, options)
     with suppress(OSError, SMPError):
         return _change_status(hurried, ACTIVE, reason, only_from=RESTING, used=True)

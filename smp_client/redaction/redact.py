@@ -13,8 +13,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..model import errors
 from ..model.deadline import deadline, step
@@ -42,19 +41,21 @@ _KEY_PARTS, _VALUE_PARTS = ("name", "key", "topic", "variable"), ("value", "pref
 _NAMES_ONLY = frozenset(("tags", "source", "target", "memory_refs", "references"))
 
 
-@dataclass(frozen=True)
-class Redaction:
-    """The data that a write takes out: secrets, `personal` kinds, and own `patterns` with names.
-
-    `unlocked_edits` says whether the daemon reports or redacts secrets in edited files.
-    """
-
+class _Redaction(NamedTuple):
     enabled: bool = True
     personal: tuple[str, ...] = ()
     patterns: tuple[tuple[str, str], ...] = ()
     unlocked_edits: str = "report"
 
-    def __post_init__(self) -> None:
+
+class Redaction(_Redaction):
+    """The data that a write takes out: secrets, `personal` kinds, and own `patterns` with names.
+
+    `unlocked_edits` says whether the daemon reports or redacts secrets in edited files.
+    """
+
+    def __new__(cls, *given: Any, **named: Any) -> Redaction:
+        self = super().__new__(cls, *given, **named)
         problems = [problem for name, one in self.patterns if (problem := problem_of(name, one))]
         if len(self.patterns) > PATTERNS_CAP:
             problems.append(f"there may be {PATTERNS_CAP} patterns, not {len(self.patterns)}")
@@ -68,6 +69,7 @@ class Redaction:
             problems.append(f"'unlocked_edits' must be one of {', '.join(UNLOCKED)}")
         if problems:
             raise Invalid(problems)
+        return self
 
     def redacted_text(self, text: str) -> tuple[str, Counter[str]]:
         """Return the text with placeholders, and how many of each kind they are."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from smp_client.model.layout import ACTIVE, ARCHIVED, GLOBAL
@@ -63,7 +62,7 @@ def _in_use(memory: Memory) -> list[dict[str, Any]]:
                      "last_activity": when and render_time(when),
                      "memories": counts.get(session.id, 0)})  # fmt: skip
         with suppress(SMPError):
-            rows[-1] |= asdict(session.size())
+            rows[-1] |= session.size().as_dict()
             metadata = session.metadata()
             context = metadata.get("context")
             known = context if isinstance(context, dict) else {}
@@ -192,7 +191,7 @@ def _due_pct(memory: Memory, session: Session) -> float | None:
     from smp_client import SMPError
     from smp_client.passes.compaction import trigger
 
-    policy = replace(memory.options.compaction, automatic=True)
+    policy = memory.options.compaction._replace(automatic=True)
     with suppress(SMPError):  # with unreadable metadata, the general policy holds
         policy = policy.for_session(session.metadata())
     due = trigger(session.size(), policy)

@@ -173,7 +173,7 @@ def _show_session(call: Call, memory: Memory, name: str) -> None:
     about |= dict.fromkeys(("metadata", "profile", "size", "problem"))
     try:
         if isinstance(target, Session):
-            about |= {"metadata": target.metadata(), "size": asdict(target.size())}
+            about |= {"metadata": target.metadata(), "size": target.size().as_dict()}
             about["state"] = target.state
         else:
             about |= {"state": None, "profile": target.profile()}

@@ -7,9 +7,9 @@ this table. Defaults that the client has too are the client's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from smp_client import Options
 from smp_client.model.policies import CompactionPolicy, RetentionPolicy, Thresholds
@@ -21,7 +21,6 @@ from smp_client.redaction.redact import UNLOCKED, Redaction
 from . import value_type
 from .value_type import CRON, PATH, SHARE, ValueType, list_of, number, one_of, or_null
 
-T = TypeVar("T")
 _MIB = 1024 * 1024
 _DAYS, _HOURS = number(0, 36_500, "days"), number(0, 876_000, "hours")
 _PERCENT = number(1, 100, "percent")
@@ -137,10 +136,9 @@ class Configuration(dict[str, Any]):
         super().__init__({key: setting.default for key, setting in SETTINGS.items()})
         self.update(given or {})
 
-    def part(self, section: str, kind: type[T], **more: Any) -> T:
-        """Return a dataclass of the client, its fields set by the settings of the same names."""
-        names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-        own = {name: self[key] for name in names if (key := f"{section}.{name}") in self}
+    def part(self, section: str, kind: Any, **more: Any) -> Any:
+        """Return a tuple of the client, its fields set by the settings of the same names."""
+        own = {name: self[key] for name in kind._fields if (key := f"{section}.{name}") in self}
         return kind(**own | more)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def _decay_rule(value: list[Any]) -> Rule:
     base, speed, boost, floor = value
     rule = Rule(SHARE.accept(base), 0.0, SHARE.accept(boost), SHARE.accept(floor))
     if not isinstance(speed, str):
-        return replace(rule, rate=RATE.accept(speed))
+        return rule._replace(rate=RATE.accept(speed))
     hours = re.fullmatch(r"(\d{1,7}(?:\.\d+)?) ?h", speed)
     if hours is None or not float(hours[1]):
         raise ValueError(f"{speed!r} is no half-life")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from smp_client import LockTimeout, SessionNotFound
@@ -70,7 +69,7 @@ class Drops:
             try:
                 files = root.memory.everywhere if scope == GLOBAL else root.memory._session(scope)
                 # One writer who has locked the file must not keep everybody else waiting.
-                files.scope.options = replace(files.scope.options, lock_timeout_s=NO_PATIENCE)
+                files.scope.options = files.scope.options._replace(lock_timeout_s=NO_PATIENCE)
                 given = give_ids(files, kinds_of(scope)[file])
             except SessionNotFound:  # it was archived or deleted just now
                 return
