@@ -13,7 +13,7 @@ import pytest
 from daemons import Daemon, settings_file, smp
 from once import copied
 
-from smp_client import Invalid, InvalidQuery, Memory, MemoryNotFound, Session, SessionNotFound
+from smp_client import Invalid, InvalidQuery, Memory, MemoryNotFound, Session
 from smp_client.model.layout import INDEX_FILE
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -159,8 +159,9 @@ def tree(trees: Callable[[str], Tree], request: pytest.FixtureRequest) -> Tree:
 
 
 @pytest.fixture
-def everything(tree: Tree) -> Memory:
-    return opened(tree.root)
+def everything(trees: Callable[[str], Tree]) -> Memory:
+    """An index that is behind: whichever way it is answered, the answers are the same."""
+    return opened(trees("behind").root)
 
 
 @pytest.fixture
@@ -179,9 +180,9 @@ def places(found: Any) -> list[tuple[str, str]]:
 # What it is answered from.
 
 
-def test_an_answer_says_what_it_was_answered_from(tree: Tree, everything: Memory) -> None:
-    """The index where it is true, the index and the files where it is behind, the files where there is none to be had."""
-    assert everything.session("s1").by_type("decision").source == SOURCES[tree.way]
+def test_an_answer_says_what_it_was_answered_from(tree: Tree) -> None:
+    """The index where it is true, the index and the files where it is behind, else the files."""
+    assert opened(tree.root).session("s1").by_type("decision").source == SOURCES[tree.way]
     tree.prepare()
     assert opened(tree.root).search("invoices").source == SOURCES[tree.way]
 
@@ -241,14 +242,6 @@ def test_get_gives_each_kind_of_memory_as_it_is_now(s1: Session) -> None:
         s1.get("../metadata")
 
 
-def test_get_from_global_and_from_a_session_that_is_new_or_gone(everything: Memory) -> None:
-    assert everything.everywhere.get("PAT-001").text == "Invoices are asked for in January"
-    assert everything.everywhere.get("GPREF-001").text == "Invoices in plain words"
-    assert everything.session("new").get("DEC-001").text == "Send invoices by mail"
-    with pytest.raises(SessionNotFound):
-        everything.session("gone")
-
-
 # Lists.
 
 
@@ -268,8 +261,6 @@ def test_a_turn_is_about_what_it_says_and_refers_to(s1: Session) -> None:
 
 def test_a_preference_is_about_its_topic_and_its_domains(s1: Session) -> None:
     assert ids(s1.by_topic("mfa_requirements")) == ids(s1.by_topic("compliance")) == ["PREF-001"]
-
-
 
 
 def test_what_an_agent_or_a_person_has_contributed(s1: Session) -> None:
@@ -315,19 +306,6 @@ def test_a_memory_says_who_it_is_from_and_where_it_stands(s1: Session) -> None:
     assert found["veritas"] == ("veritas", "active/s1/agent-states/veritas.yaml")
 
 
-def test_a_type_has_the_names_that_people_use(s1: Session) -> None:
-    expected = {
-        "decision": ["DEC-001", "DEC-002", "DEC-003"], "finding": ["FIND-001", "FIND-003", "FIND-050"], "preference": ["PREF-001"],
-        "learning": ["LEARN-001"], "relationship": ["REL-001", "REL-002"], "agent_state": ["veritas"], "artifact": ["report-2"],
-        "conversation_turn": [f"turn-{number}" for number in range(1, 6)], "pattern": [],
-    }  # fmt: skip
-    assert {name: sorted(ids(s1.by_type(name))) for name in expected} == expected
-    assert sorted(ids(s1.by_type("turn"))) == sorted(ids(s1.by_type("conversation"))) == expected["conversation_turn"]
-    assert sorted(ids(s1.by_type("findings"))) == expected["finding"]
-    with pytest.raises(InvalidQuery, match="type 'thought' must be one of"):
-        s1.by_type("thought")
-
-
 # Search.
 
 
@@ -361,32 +339,6 @@ def test_a_search_finds_what_was_written_and_nothing_that_is_gone(s1: Session, t
     found = ids(s1.search(text))
     assert set(found) == expected
     assert len(found) == len(expected)
-
-
-def test_the_exact_answer_stands_first(s1: Session) -> None:
-    for text, first in (("signed tokens", "DEC-001"), ("rotate signing keys", "DEC-003"), ("ledger rounds twice", "FIND-003"),
-                        ("tokens logged in clear text", "FIND-050"), ("lunch at noon", "turn-4")):  # fmt: skip
-        found = s1.search(text)
-        assert found[0].id == first, text
-        assert all(0 <= record.score <= 1 for record in found)
-        assert [record.score for record in found] == sorted((record.score for record in found), reverse=True)
-
-
-def test_of_several_words_a_turn_is_found_by_what_is_said_around_it(s1: Session) -> None:
-    """Behind the turn that holds them; not where the words must be there."""
-    found = ids(s1.search("oauth tokens expire within the hour"))
-    assert found[0] == "turn-2"
-    assert {"turn-1", "turn-3"} <= set(found)
-    assert ids(s1.search('"tokens should expire"')) == ["turn-2"]
-    assert ids(s1.search("+expire oauth tokens hour")) == ["turn-2"]
-
-
-def test_what_is_called_by_its_id_stands_first_and_once(s1: Session) -> None:
-    """DEC-003 is also named by FIND-050 and a relationship."""
-    for text in ("DEC-003", "dec-003", " DEC-003 "):
-        assert ids(s1.search(text))[0] == "DEC-003"
-        pages = [ids(s1.search(text, limit=1, offset=start)) for start in range(10)]
-        assert [memory_id for page in pages for memory_id in page] == ids(s1.search(text))
 
 
 def test_tags_any_all_and_none(s1: Session) -> None:
@@ -448,7 +400,7 @@ def test_the_orders(s1: Session) -> None:
 
 @pytest.mark.parametrize(("text", "sort"), [
     *(("tokens keys archive factor", sort) for sort in ("relevance", "newest", "oldest", "priority", "importance")),
-    ("", "relevance"), *(pytest.param("", sort, marks=pytest.mark.slow) for sort in ("newest", "oldest", "priority", "importance")),
+    *(("", sort) for sort in ("relevance", "newest", "oldest", "priority", "importance")),
 ])  # fmt: skip
 def test_pages_cover_everything_once(s1: Session, text: str, sort: str) -> None:
     whole = ids(s1.search(text, sort=sort, limit=1000))
@@ -485,8 +437,6 @@ def test_pages_of_many_answers_cover_everything_once(tmp_path: Path, text: str) 
     assert [memory_id for page in pages for memory_id in page] == whole, text
 
 
-
-
 # Likeness and connections.
 
 
@@ -516,7 +466,7 @@ def test_related_memories_one_step_away(s1: Session) -> None:
     assert s1.related("turn-4") == []
 
 
-def test_related_memories_further_away_and_in_circles(tree: Tree, s1: Session) -> None:
+def test_related_memories_further_away_and_in_circles(s1: Session) -> None:
     """Nearest first, each once, with the whole way there; FIND-050 → DEC-003 → DEC-001 → FIND-001 → LEARN-001."""
     s1.relate("LEARN-001", "FIND-050", "explains", timestamp=ago(1))  # closes the circle
     try:
@@ -534,8 +484,6 @@ def test_related_memories_further_away_and_in_circles(tree: Tree, s1: Session) -
     finally:
         file = Path(s1.scope.tree.root, s1.scope.path("relationships.yaml"))
         edit(file, lambda text: text[: text.rindex("  - id: REL-")])
-        if tree.way == "daemon":
-            tree.sync()
 
 
 def test_related_refuses_what_is_not_there(s1: Session, everything: Memory) -> None:
@@ -556,31 +504,6 @@ def asked(field: str, operator: str, value: Any) -> dict[str, Any]:
     return {"field": field, "operator": operator, "value": value}
 
 
-def test_a_specification_of_the_document(s1: Session) -> None:
-    """000 §4.2.1 and §7.3 as they stand there."""
-    about = {"filters": [asked("type", "equals", "decision"), asked("tags", "contains", "security")],
-             "sort": [{"field": "decay.priority", "direction": "desc"}, {"field": "timestamp", "direction": "desc"}]}  # fmt: skip
-    assert ids(s1.query(about)) == ["DEC-003", "DEC-002", "DEC-001"]
-    decayed = {"filters": [asked("decay.priority", "lessThan", 0.31)], "sort": [{"field": "decay.priority", "direction": "asc"}]}
-    assert ids(s1.query(decayed)) == ["turn-1", "FIND-003"]
-
-
-
-
-def test_aggregations_count_what_matches_on_all_pages(s1: Session) -> None:
-    answer = s1.query({
-        "filters": [asked("type", "in", ["decision", "finding"])], "limit": 1,
-        "aggregations": [{"function": "count"}, {"function": "count", "by": "type"},
-                         {"function": "max", "field": "timestamp", "by": "type"}],
-    })  # fmt: skip
-    assert len(answer) == 1
-    assert answer.aggregations["count"] == 6
-    assert answer.aggregations["count_by_type"] == {"decision": 3, "finding": 3}
-    assert answer.aggregations["max_timestamp_by_type"] == {"decision": ago(2), "finding": ago(1)}
-    none = s1.query({"filters": [asked("id", "equals", "x")], "aggregations": [{"function": "max", "field": "timestamp"}]})
-    assert none.aggregations == {"max_timestamp": None}
-
-
 def test_a_specification_can_ask_for_what_is_connected(s1: Session) -> None:
     answer = s1.query({"filters": [asked("id", "equals", "DEC-001")], "include_related": True})
     assert ids(answer) == ["DEC-001"]
@@ -588,14 +511,7 @@ def test_a_specification_can_ask_for_what_is_connected(s1: Session) -> None:
     assert s1.query({"filters": [asked("id", "equals", "DEC-001")]}).related == []
 
 
-
-
 # The whole.
-
-
-def test_turns(s1: Session) -> None:
-    assert ids(s1.turns()) == [f"turn-{number}" for number in range(1, 6)]
-    assert ids(s1.turns(last=2)) == ["turn-4", "turn-5"]
 
 
 def test_topics(s1: Session) -> None:
@@ -656,13 +572,6 @@ def test_a_session_on_its_way_out_ranks_lower(everything: Memory) -> None:
     listed = places(everything.search(types=["decision"], limit=None))
     assert listed.index(("s2", "DEC-001")) < listed.index(("old", "DEC-001"))
     assert everything.session("old").search("invoices")[0].score > 0
-
-
-def test_pages_across_sessions_cover_everything_once(everything: Memory) -> None:
-    whole = places(everything.search(limit=None))
-    assert len(whole) == len(set(whole))
-    pages = [places(everything.search(limit=4, offset=start)) for start in range(0, len(whole) + 4, 4)]
-    assert [place for page in pages for place in page] == whole
 
 
 def test_the_whole_across_sessions(everything: Memory) -> None:

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import running, smp, wait_until
-from derived_rows import contents
+from daemons import smp
 
 from smp_client import (
-    AccessDenied,
     Invalid,
     Memory,
     MemoryNotFound,
@@ -22,11 +20,7 @@ from smp_client import (
     SessionNotFound,
     Transaction,
 )
-from smp_client.ask.engine import find
 from smp_client.disk.journal import record as record_intent
-from smp_client.index.database import Index
-from smp_client.index.take_in import outdated, rebuild, refresh
-from smp_client.index.validity import holds
 from smp_client.model.layout import INDEX_FILE
 from smp_client.model.ranking import Weights
 from smp_client.model.record import RELATIONSHIP
@@ -50,14 +44,9 @@ def memory(tmp_path: Path) -> Memory:
     return Memory(tmp_path / "sessions", clock=Clock())
 
 
-@pytest.fixture(params=["index", "no index", "daemon"])
-def asked(request: pytest.FixtureRequest, memory: Memory, tmp_path: Path) -> Iterator[Callable[[], Memory]]:
-    """Gives whoever answers: from an index on disk, from the files alone, or beside a daemon."""
-    if request.param == "daemon":
-        memory.create()
-        with running(memory.root, log=tmp_path / "log"):
-            yield lambda: memory
-        return
+@pytest.fixture(params=["index", "no index"])
+def asked(request: pytest.FixtureRequest, memory: Memory) -> Iterator[Callable[[], Memory]]:
+    """Gives whoever answers: from an index on disk, or from the files alone."""
     if request.param == "index":
         yield lambda: memory
         return
@@ -152,17 +141,6 @@ def test_what_a_record_says_of_itself(memory: Memory, asked: Callable[[], Memory
     }  # fmt: skip
 
 
-def test_a_status_written_by_hand_and_taken_back(memory: Memory) -> None:
-    session = memory.create_session(id="s")
-    session.record_decision("Use MySQL", made_by="ada")
-    file = memory.root / "active/s/decisions.yaml"
-    before = file.read_text()
-    file.write_text(before.replace("    made_by: ada", "    made_by: ada\n    status: reverted"))
-    assert session.get("DEC-001").marks == ("reverted",)
-    file.write_text(before)
-    assert session.get("DEC-001").holds
-
-
 def test_a_relationship_resolves_a_finding_and_nothing_else(memory: Memory, asked: Callable[[], Memory]) -> None:
     old, new = memory.create_session(id="old"), memory.create_session(id="new")
     old.record_finding("Passwords are logged", discovered_by="ada", severity="critical")
@@ -207,34 +185,6 @@ def test_preferences_without_a_project_are_of_one_and_global_ones_apart(memory: 
     assert marks(memory, "preference")["global/GPREF-001"] == ("replaced by GPREF-002",)
 
 
-def test_a_preference_that_was_rejected_replaces_none(memory: Memory) -> None:
-    session = memory.create_session(id="s")
-    session.record_preference("Tabs", topic="indentation", confidence="explicit")
-    session.record_preference("Blanks", topic="indentation", confidence="explicit")
-    assert session.get("PREF-001").marks == ("replaced by PREF-002",)
-    session.update("PREF-002", status="rejected")
-    assert marks(memory, "preference") == {"s/PREF-001": (), "s/PREF-002": ("rejected",)}
-
-
-def test_a_project_that_is_renamed_elsewhere_is_seen(memory: Memory) -> None:
-    one, two = memory.create_session(id="one", project="a"), memory.create_session(id="two", project="b")
-    one.record_preference("Tabs", topic="indentation", confidence="explicit")
-    two.record_preference("Blanks", topic="indentation", confidence="explicit")
-    assert one.get("PREF-001").holds
-    two.update_metadata(context={"project_name": "A"})
-    assert one.get("PREF-001").marks == ("replaced by two/PREF-001",)
-
-
-def test_the_condition_leaves_out_what_no_longer_holds(memory: Memory) -> None:
-    session = memory.create_session(id="s")
-    for text in ("Use MySQL", "Use PostgreSQL", "Use SQLite"):
-        session.record_decision(text, made_by="ada")
-    related(session, "DEC-002", "DEC-001", "supersedes")
-    session.update("DEC-003", status="rejected")
-    found = memory._asker().answer(lambda view, want: find(view, want.also(holds()), "use"), {"types": "decision"})
-    assert [record.id for record in found] == ["DEC-002"]
-
-
 def test_what_no_longer_holds_has_a_part_of_the_score(memory: Memory) -> None:
     session = memory.create_session(id="s")
     for _ in range(2):
@@ -244,41 +194,6 @@ def test_what_no_longer_holds_has_a_part_of_the_score(memory: Memory) -> None:
         found = {record.id: record for record in session.search(text, types="decision", explain=True)}
         assert (found["DEC-002"].score or 0) < (found["DEC-001"].score or 0)
         assert [found[name].explanation["holds"] for name in ("DEC-001", "DEC-002")] == [1.0, Weights().ended]  # type: ignore[index]
-
-
-def test_a_rebuilt_index_knows_the_same(memory: Memory) -> None:
-    old, new = memory.create_session(id="old", project="P"), memory.create_session(id="new", project="p")
-    for session in (old, new):
-        session.record_decision("Use it", made_by="ada")
-        session.record_preference("Tabs", topic="indentation", confidence="explicit")
-    first = related(new, "DEC-001", "old/DEC-001", "supersedes")
-    memory.search("use")
-    new.delete(first, reason="wrong")
-    related(new, "DEC-001", "old/DEC-001", "supersedes")
-    memory.search("use")
-    memory.close()
-    grown, made = Index.open(memory.root / INDEX_FILE), Index.in_memory()
-    for scope, file in list(outdated(memory, grown)):
-        refresh(memory, grown, scope, file)
-    rebuild(memory, made)
-    assert contents(grown) == contents(made)
-    assert [row[:4] for row in contents(made)["endings"]] == [("old", "DEC-001", "supersedes", "new/DEC-001")]
-    grown.close()
-
-
-def test_the_daemon_takes_in_what_ends_a_memory(memory: Memory, tmp_path: Path) -> None:
-    old, new = memory.create_session(id="old"), memory.create_session(id="new")
-    old.record_decision("Use MySQL", made_by="ada")
-    new.record_decision("Use PostgreSQL", made_by="ada")
-    with running(memory.root, log=tmp_path / "log"):
-        related(new, "DEC-001", "old/DEC-001", "supersedes")
-
-        def is_known() -> bool:
-            found = old.by_type("decision")
-            assert found[0].marks == ("superseded by new/DEC-001",)
-            return found.source == "index"
-
-        wait_until(is_known, "the daemon's own index says it")
 
 
 # Saying it.
@@ -372,20 +287,6 @@ def test_a_transaction_relates_what_it_has_not_written_yet(memory: Memory) -> No
     session.relate("DEC-001", "plan", "is described in")
 
 
-def test_a_workflow_supersedes_only_what_it_may_write(memory: Memory) -> None:
-    session = memory.create_session(id="s")
-    for text in ("Use MySQL", "Use PostgreSQL"):
-        session.record_decision(text, made_by="ada")
-    session.record_finding("Slow", discovered_by="ada")
-    may = session.agent("bob").with_requirements({"read_access": ["decisions"], "write_access": ["decisions"]})
-    may.supersede("DEC-001", by="DEC-002")
-    with pytest.raises(AccessDenied):
-        may.relate("DEC-002", "FIND-001", "resolves")
-    with pytest.raises(AccessDenied):
-        may.supersede("DEC-001", by="FIND-001")
-    assert session.records("relationship")[0].data["created_by"] == "bob"
-
-
 def test_what_holds_everywhere_is_superseded_in_itself(memory: Memory) -> None:
     everywhere = memory.everywhere
     everywhere.record_pattern("Reviews find more before noon")
@@ -464,14 +365,6 @@ def test_a_new_memory_says_what_stands_already(memory: Memory, asked: Callable[[
     assert far.similar == ()
     assert [record.id for record in two.records("decision")] == ["DEC-001", "DEC-002", "DEC-003"]
     assert (two.get("DEC-001").same_as, two.get("DEC-001").similar) == (None, ())
-
-
-def test_what_no_longer_holds_does_not_stand_already(memory: Memory) -> None:
-    session = memory.create_session(id="s")
-    session.record_decision("Use MySQL", made_by="ada")
-    session.record_decision("Use PostgreSQL", made_by="ada")
-    session.supersede("DEC-001", by="DEC-002")
-    assert session.record_decision("Use MySQL", made_by="ada").same_as is None
 
 
 def test_every_kind_that_is_recorded_says_it(memory: Memory) -> None:
